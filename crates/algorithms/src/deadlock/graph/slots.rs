@@ -1,0 +1,145 @@
+//! Names as small numbers: the graph's inside is arrays, its outside is the caller's names.
+
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::{Index, IndexMut};
+
+use serde::{Deserialize, Serialize};
+
+use super::GraphError;
+
+/// A small number that stands for a name while it is in use.
+pub(super) type Slot = u32;
+
+/// A table of things by name and by slot; slots are used again.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(bound(serialize = "K: Ord + Serialize, V: Serialize"))]
+#[serde(bound(deserialize = "K: Ord + Deserialize<'de>, V: Deserialize<'de>"))]
+pub(super) struct Slots<K, V> {
+    by_name: BTreeMap<K, Slot>,
+    things: Vec<Option<(K, V)>>,
+    vacant: Vec<Slot>,
+}
+
+impl<K: Ord + Copy, V: Default> Slots<K, V> {
+    pub(super) fn new() -> Self {
+        Self { by_name: BTreeMap::new(), things: Vec::new(), vacant: Vec::new() }
+    }
+
+    pub(super) fn slot(&self, name: &K) -> Option<Slot> {
+        self.by_name.get(name).copied()
+    }
+
+    /// The slot of `name`, made if there is none.
+    pub(super) fn intern(&mut self, name: K) -> Result<Slot, GraphError> {
+        if let Some(slot) = self.slot(&name) {
+            return Ok(slot);
+        }
+        let slot = match self.vacant.pop() {
+            Some(slot) => slot,
+            None => {
+                // The largest is kept as the mark of an empty place in a [`Local`].
+                let slot = Slot::try_from(self.things.len()).ok().filter(|slot| *slot != Slot::MAX);
+                self.things.push(None);
+                slot.ok_or(GraphError::Full)?
+            }
+        };
+        self.things[slot as usize] = Some((name, V::default()));
+        self.by_name.insert(name, slot);
+        Ok(slot)
+    }
+
+    pub(super) fn remove_if(&mut self, slot: Slot, unused: impl FnOnce(&V) -> bool) {
+        let place = &mut self.things[slot as usize];
+        if let Some((name, _)) = place.take_if(|(_, thing)| unused(thing)) {
+            self.by_name.remove(&name);
+            self.vacant.push(slot);
+        }
+    }
+
+    pub(super) fn name(&self, slot: Slot) -> &K {
+        &self.things[slot as usize].as_ref().expect("a slot in use").0
+    }
+
+    pub(super) fn slots(&self) -> impl Iterator<Item = Slot> {
+        self.by_name.values().copied()
+    }
+}
+
+impl<K, V> Index<Slot> for Slots<K, V> {
+    type Output = V;
+
+    fn index(&self, slot: Slot) -> &V {
+        &self.things[slot as usize].as_ref().expect("a slot in use").1
+    }
+}
+
+impl<K, V> IndexMut<Slot> for Slots<K, V> {
+    fn index_mut(&mut self, slot: Slot) -> &mut V {
+        &mut self.things[slot as usize].as_mut().expect("a slot in use").1
+    }
+}
+
+/// The slots a search has met, numbered in the order of meeting: a table as large as what was met, not as the
+/// graph. Open addressing, at most half full; iteration is over the list, so the order is the same every time.
+#[derive(Debug)]
+pub(super) struct Local {
+    met: Vec<Slot>,
+    table: Vec<u32>,
+}
+
+const EMPTY: u32 = u32::MAX;
+
+impl Local {
+    pub(super) fn new() -> Self {
+        Self { met: Vec::new(), table: vec![EMPTY; 16] }
+    }
+
+    /// The number of `slot`, and whether it is new.
+    pub(super) fn meet(&mut self, slot: Slot) -> (usize, bool) {
+        let at = self.probe(slot);
+        if self.table[at] != EMPTY {
+            return (self.table[at] as usize, false);
+        }
+        let number = self.met.len();
+        self.met.push(slot);
+        self.table[at] = u32::try_from(number).expect("no more numbers than slots");
+        if 2 * self.met.len() > self.table.len() {
+            self.grow();
+        }
+        (number, true)
+    }
+
+    pub(super) fn number(&self, slot: Slot) -> Option<usize> {
+        let number = self.table[self.probe(slot)];
+        (number != EMPTY).then_some(number as usize)
+    }
+
+    pub(super) fn slot(&self, number: usize) -> Slot {
+        self.met[number]
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.met.len()
+    }
+
+    /// Where `slot` is, or would be.
+    fn probe(&self, slot: Slot) -> usize {
+        let mask = self.table.len() - 1;
+        // Fibonacci hashing: slots are dense, and neighbours must not pile up.
+        let mut at = (u64::from(slot).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize & mask;
+        while self.table[at] != EMPTY && self.met[self.table[at] as usize] != slot {
+            at = (at + 1) & mask;
+        }
+        at
+    }
+
+    fn grow(&mut self) {
+        self.table = vec![EMPTY; 2 * self.table.len()];
+        for number in 0..self.met.len() {
+            let at = self.probe(self.met[number]);
+            self.table[at] = u32::try_from(number).expect("no more numbers than slots");
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The same request in other shapes: simpler, as AND-OR, as p-out-of-q, as the most it can take.
+//!
+//! AND-OR to p-out-of-q costs nothing, since our gates *are* thresholds; the way back multiplies out ("10 of 20"
+//! has 184,756 terms) and is therefore bounded by its caller. Detection needs neither direction.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::satisfy::merge;
+use super::{Claim, Demand, Gate, Node, Request, RequestError};
+
+/// One way to satisfy a request: these claims together, each name once.
+pub type Term<R> = Vec<Claim<R>>;
+
+impl<R: Ord + Clone> Request<R> {
+    /// Normal form: no gate of one member, no AND directly in an AND nor OR in an OR; in an AND each name claimed
+    /// directly at most once (merged); in an OR no two equal members. Makes the same choices as the original.
+    ///
+    /// The one exception: an entangled request stays as it is if opening its groups would bring it over
+    /// [`MAX_ENTANGLED_ALTERNATIVES`](super::MAX_ENTANGLED_ALTERNATIVES).
+    pub fn normalized(&self) -> Self {
+        let leaf = |claim: &Claim<R>| Self::leaf(claim.clone());
+        let normal = self.fold(leaf, |gate, members| match gate {
+            Gate { need, members: all, .. } if need == all => conjunction(members),
+            Gate { need: 1, .. } => disjunction(members),
+            Gate { need, .. } => Self::regate(*need, members),
+        });
+        if normal.entanglement().is_ok() { normal } else { self.clone() }
+    }
+
+    /// AND-OR form: the terms from left to right, so that the first one available is what [`Request::satisfy`]
+    /// chooses. Equal terms are listed once.
+    ///
+    /// # Errors
+    /// [`RequestError::TooManyTerms`] when there would be more than `limit`; nothing is computed then.
+    pub fn to_and_or(&self, limit: u64) -> Result<Vec<Term<R>>, RequestError> {
+        let terms = self.alternatives();
+        if terms > limit {
+            return Err(RequestError::TooManyTerms { terms });
+        }
+        let expanded = self.fold(|claim| vec![vec![claim.clone()]], |gate, members| choose(gate.need, members));
+        let mut seen: BTreeSet<Term<R>> = BTreeSet::new();
+        let merged = expanded.iter().map(merge);
+        Ok(merged
+            .filter(|term| {
+                let mut key = term.clone();
+                key.sort_unstable();
+                seen.insert(key)
+            })
+            .collect())
+    }
+
+    /// From AND-OR form: `k of (...)` when the terms are exactly the k-subsets of some claims in order, an OR of
+    /// ANDs otherwise. Either way the first available term is chosen.
+    ///
+    /// # Errors
+    /// As [`Request::at_least`].
+    pub fn from_and_or(terms: &[Term<R>]) -> Result<Self, RequestError> {
+        if let Some((need, claims)) = as_threshold(terms) {
+            let members: Result<Vec<_>, _> = claims.into_iter().map(Self::one).collect();
+            return Self::at_least(need, members?);
+        }
+        let term = |term: &Term<R>| {
+            let members: Result<Vec<_>, _> = term.iter().cloned().map(Self::one).collect();
+            Self::all(members?)
+        };
+        let alternatives: Result<Vec<_>, _> = terms.iter().map(term).collect();
+        Self::any(alternatives?)
+    }
+
+    /// The most that any alternative takes of each name, by name: what a waiter claims against those behind it,
+    /// and what must exist for *every* alternative to be possible.
+    pub fn envelope(&self) -> Vec<Claim<R>> {
+        self.fold(
+            |claim| vec![claim.clone()],
+            |gate, members| {
+                let mut claims: Vec<Claim<R>> = members.iter_mut().flat_map(core::mem::take).collect();
+                claims.sort_unstable_by(|a, b| (&a.resource, b.demand).cmp(&(&b.resource, a.demand)));
+                let same_name = claims.chunk_by(|a, b| a.resource == b.resource);
+                same_name.flat_map(|claims| merge(claims.iter().take(gate.need as usize))).collect()
+            },
+        )
+    }
+
+    /// A gate over parts of a request that was valid.
+    fn regate(need: u32, members: &[Self]) -> Self {
+        let count = u32::try_from(members.len()).expect("no more members than before");
+        let mut nodes = vec![Node::Gate(Gate { need, members: count, end: 0, entangled: false })];
+        nodes.extend(members.iter().flat_map(|member| member.nodes.iter().cloned()));
+        Self::assemble(nodes).expect("parts of a valid request")
+    }
+
+    /// The members, if this is an AND (or OR) gate or a single claim, for merging into a gate of the same kind.
+    fn into_members(self, of_kind: impl Fn(&Gate) -> bool) -> Vec<Self> {
+        match self.nodes.first() {
+            Some(Node::Gate(gate)) if of_kind(gate) => {
+                let mut members = Vec::with_capacity(gate.members as usize);
+                let mut at = 1;
+                while at < self.nodes.len() {
+                    let end = match &self.nodes[at] {
+                        Node::Gate(member) => member.end as usize,
+                        Node::Claim(_) => at + 1,
+                    };
+                    let nodes = self.nodes[at..end].to_vec();
+                    members.push(Self::assemble(nodes).expect("a member of a valid request is one"));
+                    at = end;
+                }
+                members
+            }
+            _ => vec![self],
+        }
+    }
+}
+
+/// An AND: nested ones opened, direct claims of one name merged at the place of the first.
+fn conjunction<R: Ord + Clone>(members: &[Request<R>]) -> Request<R> {
+    let is_and = |gate: &Gate| gate.need == gate.members;
+    let flat: Vec<Request<R>> = members.iter().cloned().flat_map(|member| member.into_members(is_and)).collect();
+    let mut merged = merge(flat.iter().filter_map(Request::as_single)).into_iter();
+    let mut named: BTreeSet<&R> = BTreeSet::new();
+    let mut kept: Vec<Request<R>> = Vec::with_capacity(flat.len());
+    for member in &flat {
+        match member.as_single() {
+            None => kept.push(member.clone()),
+            Some(claim) if named.insert(&claim.resource) => kept.extend(merged.next().map(Request::leaf)),
+            Some(_) => {}
+        }
+    }
+    one_or(kept, |kept| Request::regate(u32::try_from(kept.len()).expect("no more than before"), kept))
+}
+
+/// An OR: nested ones opened, equal members once.
+fn disjunction<R: Ord + Clone>(members: &[Request<R>]) -> Request<R> {
+    let is_or = |gate: &Gate| gate.need == 1;
+    let flat: Vec<Request<R>> = members.iter().cloned().flat_map(|member| member.into_members(is_or)).collect();
+    let mut seen: BTreeSet<&Request<R>> = BTreeSet::new();
+    let kept: Vec<Request<R>> = flat.iter().filter(|member| seen.insert(member)).cloned().collect();
+    one_or(kept, |kept| Request::regate(1, kept))
+}
+
+/// A gate of one member is that member.
+fn one_or<R>(mut members: Vec<Request<R>>, gate: impl FnOnce(&[Request<R>]) -> Request<R>) -> Request<R> {
+    match members.len() {
+        1 => members.pop().expect("one"),
+        _ => gate(&members),
+    }
+}
+
+/// All ways to choose `need` members and a term of each, leftmost first. From the right: with `chosen` members
+/// of the suffix, either the next one to the left is taken too (those ways come first) or it is not. Only
+/// counts that the members further left can still complete are kept, so nothing is larger than the result.
+fn choose<R: Clone>(need: u32, members: &[Vec<Term<R>>]) -> Vec<Term<R>> {
+    let need = need as usize;
+    let mut ways: Vec<Vec<Term<R>>> = vec![Vec::new(); need + 1];
+    ways[0].push(Vec::new());
+    for (left, member) in members.iter().enumerate().rev() {
+        let longest = need.min(members.len() - left);
+        for chosen in (need.saturating_sub(left).max(1)..=longest).rev() {
+            let mut both: Vec<Term<R>> = Vec::with_capacity(ways[chosen - 1].len() * member.len());
+            for first in member {
+                both.extend(ways[chosen - 1].iter().map(|rest| [&first[..], &rest[..]].concat()));
+            }
+            both.append(&mut ways[chosen]);
+            ways[chosen] = both;
+        }
+        // Those that the `left` members before can no longer complete.
+        ways[..need.saturating_sub(left)].iter_mut().for_each(Vec::clear);
+    }
+    ways.swap_remove(need)
+}
+
+/// `Some((k, claims))` when the terms are all k-subsets of the claims, in the order a threshold would choose.
+fn as_threshold<R: Ord + Clone>(terms: &[Term<R>]) -> Option<(u32, Vec<Claim<R>>)> {
+    let need = terms.first()?.len();
+    let mut place: BTreeMap<&R, (usize, Demand)> = BTreeMap::new();
+    let mut claims: Vec<Claim<R>> = Vec::new();
+    let mut previous: Vec<usize> = Vec::new();
+    for term in terms {
+        let mut subset = Vec::with_capacity(need);
+        for claim in term {
+            let (at, demand) = *place.entry(&claim.resource).or_insert((claims.len(), claim.demand));
+            if at == claims.len() {
+                claims.push(claim.clone());
+            }
+            if demand != claim.demand {
+                return None;
+            }
+            subset.push(at);
+        }
+        subset.sort_unstable();
+        let distinct = subset.windows(2).all(|pair| pair[0] < pair[1]);
+        if subset.len() != need || !distinct || subset <= previous {
+            return None;
+        }
+        previous = subset;
+    }
+    // Strictly ascending subsets, and as many as there are at all: all of them, in order.
+    let all = super::elementary_symmetric(u32::try_from(need).ok()?, &vec![1; claims.len()]);
+    (need > 0 && terms.len() as u64 == all).then_some((u32::try_from(need).ok()?, claims))
+}

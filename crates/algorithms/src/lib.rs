@@ -1,0 +1,15 @@
+//! The algorithms of coordination, one room per question.
+//!
+//! Every algorithm is a pure state machine behind the [`conclave_kernel`] contract: the same code runs in
+//! the simulator, in the checker and on a real network.
+#![no_std]
+#![cfg_attr(not(test), warn(clippy::std_instead_of_core))]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod clock;
+pub mod deadlock;
+pub mod mutex;
+pub mod quorum;

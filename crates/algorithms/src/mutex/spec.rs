@@ -1,0 +1,319 @@
+//! What every tenant of the room is judged by, one property an item; and the judge.
+//!
+//! The judge stands outside: it sees who asks, enters and leaves, and lets two small notes ride on every
+//! message, from which causality is decided exactly.
+//!
+//! - *Exits known*: entries are numbered; a note carries the largest number whose exit lies in the sender's
+//!   past. Entry k is causal iff its site knows exit k-1. If it does not, some reordering of the same run
+//!   overlaps the two, even if this one did not.
+//! - *Requests known*: a note carries the set of pending requests that lie in the sender's past, as a bit a
+//!   site. A request that is granted while it knows of an older pending one is an inversion (ME3). A bit could
+//!   be stale, naming an earlier request of that site: so a note also carries the step at which it was sent,
+//!   and on receipt the bits of sites that have asked since then are dropped.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use conclave_kernel::{Kind, NodeId, Property};
+
+use super::Fence;
+
+/// At most one site in the critical section.
+pub const ME1: Property = Property {
+    name: "ME1",
+    kind: Kind::Always,
+    statement: "at most one site is in the critical section",
+    source: "[RA81 §1]",
+};
+/// Every exit happened before the next entry.
+pub const ME1_CAUSAL: Property = Property {
+    name: "ME1-causal",
+    kind: Kind::Always,
+    statement: "every exit happened before the next entry, so that no reordering of the run overlaps them",
+    source: "[L78 §3]",
+};
+/// Nobody waits for ever.
+pub const ME2: Property = Property {
+    name: "ME2",
+    kind: Kind::Eventually,
+    statement: "every request is granted, as long as holders leave",
+    source: "[RA81 §1]",
+};
+/// Grants follow causality.
+pub const ME3: Property = Property {
+    name: "ME3",
+    kind: Kind::Always,
+    statement: "if one request happened before another, it is granted before it",
+    source: "[L78 §3]",
+};
+/// Fences grow.
+pub const FENCES: Property = Property {
+    name: "fences",
+    kind: Kind::Always,
+    statement: "every grant's fence is larger than that of the grant before it",
+    source: "[B06 §2.4]",
+};
+
+/// All of them.
+pub const PROPERTIES: [Property; 5] = [ME1, ME1_CAUSAL, ME2, ME3, FENCES];
+
+/// The largest group for which ME3 is judged: a note has a bit a site.
+pub const MOST_JUDGED: u32 = u128::BITS;
+
+/// What rides on a message for the judge.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Note {
+    exit_known: u64,
+    requests_known: u128,
+    sent_at: u64,
+}
+
+/// Something that a property forbids.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Breach {
+    /// The property.
+    pub property: Property,
+    /// What happened.
+    pub why: String,
+}
+
+/// Watches a run. Each call costs a constant, an entry or a request at most a pass over the sites.
+#[derive(Clone, Debug)]
+pub struct Judge {
+    sites: Vec<Site>,
+    /// Who is inside; more than one only after a breach.
+    inside: Vec<NodeId>,
+    entries: u64,
+    last_fence: Option<Fence>,
+    inversions: u64,
+    /// Counts sends and requests: what a note's age is measured by.
+    clock: u64,
+    /// Sites in the order of their latest request, latest last.
+    asked_in_order: Vec<NodeId>,
+    judges_order: bool,
+    judges_causality: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Site {
+    asking: bool,
+    /// The number of the entry that the site is in or was last in.
+    entry: u64,
+    exit_known: u64,
+    requests_known: u128,
+    /// The pending requests that lay in the past of this site's own, when it was made, and still wait.
+    older: u128,
+    asked_at: u64,
+}
+
+impl Judge {
+    /// A judge of a group of that size.
+    pub fn new(nodes: u32) -> Self {
+        Self {
+            sites: vec![Site::default(); nodes as usize],
+            inside: Vec::new(),
+            entries: 0,
+            last_fence: None,
+            inversions: 0,
+            clock: 0,
+            asked_in_order: Vec::new(),
+            judges_order: nodes <= MOST_JUDGED,
+            judges_causality: true,
+        }
+    }
+
+    /// How many entries there were.
+    pub fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    /// How many pairs of requests were granted against their causal order; `None` if the group is too large
+    /// to be judged.
+    pub fn inversions(&self) -> Option<u64> {
+        self.judges_order.then_some(self.inversions)
+    }
+
+    /// A site asks.
+    pub fn asks(&mut self, site: NodeId) {
+        let row = &mut self.sites[site.index()];
+        row.asking = true;
+        if !self.judges_order {
+            return;
+        }
+        self.clock += 1;
+        row.asked_at = self.clock;
+        row.older = row.requests_known & !bit(site);
+        self.forget(site);
+        self.sites[site.index()].requests_known |= bit(site);
+        self.asked_in_order.retain(|other| *other != site);
+        self.asked_in_order.push(site);
+    }
+
+    /// A site enters. What that breaks goes to `breach`.
+    pub fn enters(&mut self, site: NodeId, fence: Fence, mut breach: impl FnMut(Breach)) {
+        if let Some(other) = self.inside.first() {
+            breach(Breach { property: ME1, why: format!("{site} entered while {other} was inside") });
+        }
+        let row = &mut self.sites[site.index()];
+        if self.judges_causality && row.exit_known < self.entries {
+            let why = format!("{site} entered without knowing that entry {} had ended", self.entries);
+            breach(Breach { property: ME1_CAUSAL, why });
+        }
+        if let Some(last) = self.last_fence.filter(|last| fence <= *last) {
+            let why = format!("{site} was granted with fence {fence} after fence {last}");
+            breach(Breach { property: FENCES, why });
+        }
+        if row.older != 0 {
+            let first = row.older.trailing_zeros();
+            self.inversions += u64::from(row.older.count_ones());
+            let why = format!("{site} entered before n{first}, whose request it knew of when it asked");
+            breach(Breach { property: ME3, why });
+        }
+        self.last_fence = self.last_fence.max(Some(fence));
+        self.entries += 1;
+        row.entry = self.entries;
+        row.asking = false;
+        self.inside.push(site);
+        if self.judges_order {
+            self.forget(site);
+        }
+    }
+
+    /// A site leaves.
+    pub fn leaves(&mut self, site: NodeId) {
+        self.inside.retain(|other| *other != site);
+        let row = &mut self.sites[site.index()];
+        row.exit_known = row.exit_known.max(row.entry);
+    }
+
+    /// A site dies. If it was inside, nobody can know that it left: causality is not judged from here on.
+    pub fn crashes(&mut self, site: NodeId) {
+        if self.inside.contains(&site) {
+            self.leaves(site);
+            self.judges_causality = false;
+        }
+        self.sites[site.index()].asking = false;
+        if self.judges_order {
+            self.forget(site);
+        }
+    }
+
+    /// Who asks and has not been granted.
+    pub fn waiting(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let asking = self.sites.iter().enumerate().filter(|(_, site)| site.asking);
+        asking.map(|(index, _)| NodeId(index as u32))
+    }
+
+    /// A message leaves: what rides on it.
+    #[inline]
+    pub fn sends(&mut self, from: NodeId) -> Note {
+        let site = &self.sites[from.index()];
+        self.clock += 1;
+        Note { exit_known: site.exit_known, requests_known: site.requests_known, sent_at: self.clock }
+    }
+
+    /// A message arrives, with what rode on it.
+    #[inline]
+    pub fn receives(&mut self, to: NodeId, note: &Note) {
+        let mut known = note.requests_known;
+        if known != 0 {
+            let since = self.asked_in_order.iter().rev();
+            for asked in since.take_while(|site| self.sites[site.index()].asked_at > note.sent_at) {
+                known &= !bit(*asked);
+            }
+        }
+        let site = &mut self.sites[to.index()];
+        site.exit_known = site.exit_known.max(note.exit_known);
+        site.requests_known |= known;
+    }
+
+    /// A request is pending no longer, or a new one replaces it: nobody knows of it any more.
+    fn forget(&mut self, site: NodeId) {
+        for row in &mut self.sites {
+            row.requests_known &= !bit(site);
+            row.older &= !bit(site);
+        }
+    }
+}
+
+const fn bit(site: NodeId) -> u128 {
+    1 << (site.0 % MOST_JUDGED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: NodeId = NodeId(0);
+    const B: NodeId = NodeId(1);
+
+    fn breaches(judge: &mut Judge, site: NodeId, fence: u64) -> Vec<&'static str> {
+        let mut names = Vec::new();
+        judge.enters(site, Fence(fence), |breach| names.push(breach.property.name));
+        names
+    }
+
+    #[test]
+    fn two_inside_break_me1() {
+        let mut judge = Judge::new(2);
+        assert!(breaches(&mut judge, A, 1).is_empty());
+        assert_eq!(breaches(&mut judge, B, 2), ["ME1", "ME1-causal"]);
+    }
+
+    #[test]
+    fn an_entry_that_cannot_know_of_the_last_exit_is_not_causal() {
+        let mut judge = Judge::new(2);
+        breaches(&mut judge, A, 1);
+        judge.leaves(A);
+        assert_eq!(breaches(&mut judge, B, 2), ["ME1-causal"]);
+        judge.leaves(B);
+        let note = judge.sends(B);
+        judge.receives(A, &note);
+        assert!(breaches(&mut judge, A, 3).is_empty());
+    }
+
+    #[test]
+    fn a_fence_that_does_not_grow_is_a_breach() {
+        let mut judge = Judge::new(1);
+        breaches(&mut judge, A, 5);
+        judge.leaves(A);
+        assert_eq!(breaches(&mut judge, A, 5), ["fences"]);
+    }
+
+    #[test]
+    fn a_request_granted_before_an_older_one_that_it_knew_of_is_an_inversion() {
+        let mut judge = Judge::new(2);
+        judge.asks(A);
+        let note = judge.sends(A);
+        judge.receives(B, &note);
+        judge.asks(B);
+        assert_eq!(breaches(&mut judge, B, 1), ["ME3"]);
+        assert_eq!(judge.inversions(), Some(1));
+    }
+
+    #[test]
+    fn a_concurrent_request_may_overtake() {
+        let mut judge = Judge::new(2);
+        judge.asks(A);
+        judge.asks(B);
+        let note = judge.sends(A);
+        judge.receives(B, &note);
+        assert!(breaches(&mut judge, B, 1).is_empty());
+    }
+
+    #[test]
+    fn news_of_a_request_that_was_granted_since_says_nothing_about_the_next() {
+        let mut judge = Judge::new(2);
+        judge.asks(A);
+        let stale = judge.sends(A);
+        breaches(&mut judge, A, 1);
+        judge.leaves(A);
+        judge.asks(A);
+        judge.receives(B, &stale);
+        judge.asks(B);
+        assert_eq!(breaches(&mut judge, B, 2), ["ME1-causal"]);
+        assert_eq!(judge.inversions(), Some(0));
+    }
+}

@@ -1,0 +1,213 @@
+//! What goes wrong, and when: the plan is fixed before the run begins.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use conclave_kernel::{NodeId, NodeSet, time};
+use serde::{Deserialize, Serialize};
+
+/// One thing that goes wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fault {
+    /// What.
+    pub kind: FaultKind,
+    /// From when.
+    pub at: Duration,
+    /// Until when; for ever if not given.
+    pub until: Option<Duration>,
+    /// Whether the run fails if it ends before the fault struck. Faults that somebody asked for are
+    /// demanded; faults that a swarm drew may come too late.
+    #[serde(default)]
+    pub demanded: bool,
+}
+
+/// The kinds of [`Fault`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FaultKind {
+    /// The site dies: its timers and whatever arrives while it is down are lost.
+    Crash {
+        /// Which site.
+        node: NodeId,
+        /// What it still knows when it comes back.
+        recovery: Recovery,
+    },
+    /// The site handles nothing; what arrives waits.
+    Pause {
+        /// Which site.
+        node: NodeId,
+    },
+    /// The links between a group and everybody else are cut.
+    Partition {
+        /// The group, on either side of the cut.
+        group: NodeSet,
+        /// What happens to messages on a cut link.
+        loss: CutLoss,
+    },
+}
+
+/// What a site still knows after a crash.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Recovery {
+    /// Everything: the state was on stable storage.
+    #[default]
+    Stable,
+    /// Nothing: it starts afresh.
+    Amnesia,
+}
+
+/// What happens to messages on a cut link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CutLoss {
+    /// They wait, and arrive after the heal in the order of the link.
+    #[default]
+    Hold,
+    /// They are lost.
+    Drop,
+}
+
+impl Fault {
+    /// Whether the fault is in force at that moment.
+    pub(crate) fn covers(&self, at: u64) -> bool {
+        time::nanos(self.at) <= at && self.until.is_none_or(|until| at < time::nanos(until))
+    }
+
+    /// The sites that it names.
+    pub fn nodes(&self) -> NodeSet {
+        match &self.kind {
+            FaultKind::Crash { node, .. } | FaultKind::Pause { node } => [*node].into_iter().collect(),
+            FaultKind::Partition { group, .. } => group.clone(),
+        }
+    }
+
+    /// Reads `NODE@AT`, `NODE@AT..UNTIL` or `NODE@AT..UNTIL,amnesia`.
+    pub fn parse_crash(text: &str) -> Result<Self, String> {
+        const EXPECTED: &str = "expected NODE@TIME, NODE@TIME..TIME or NODE@TIME..TIME,amnesia, such as 2@10ms..50ms";
+        let (rest, recovery) = match text.rsplit_once(',') {
+            Some((rest, "amnesia")) => (rest, Recovery::Amnesia),
+            Some((rest, "stable")) => (rest, Recovery::Stable),
+            Some(_) => return Err(EXPECTED.into()),
+            None => (text, Recovery::Stable),
+        };
+        let (node, at, until) = split(rest, EXPECTED)?;
+        let node = node.parse().map(NodeId).map_err(|_| EXPECTED)?;
+        Ok(Self { kind: FaultKind::Crash { node, recovery }, at, until, demanded: true })
+    }
+
+    /// Reads `NODE@AT..UNTIL`.
+    pub fn parse_pause(text: &str) -> Result<Self, String> {
+        const EXPECTED: &str = "expected NODE@TIME..TIME, such as 2@10ms..50ms";
+        let (node, at, until) = split(text, EXPECTED)?;
+        let node = node.parse().map(NodeId).map_err(|_| EXPECTED)?;
+        let until = Some(until.ok_or(EXPECTED)?);
+        Ok(Self { kind: FaultKind::Pause { node }, at, until, demanded: true })
+    }
+
+    /// Reads `NODE+NODE@AT..UNTIL` with an optional `,hold` or `,drop`.
+    pub fn parse_partition(text: &str) -> Result<Self, String> {
+        const EXPECTED: &str =
+            "expected NODES@TIME..TIME with an optional ,drop (NODES joined by +), such as 0+1@10ms..50ms,drop";
+        let (rest, loss) = match text.rsplit_once(',') {
+            Some((rest, "hold")) => (rest, CutLoss::Hold),
+            Some((rest, "drop")) => (rest, CutLoss::Drop),
+            Some(_) => return Err(EXPECTED.into()),
+            None => (text, CutLoss::Hold),
+        };
+        let (nodes, at, until) = split(rest, EXPECTED)?;
+        let group = nodes
+            .split('+')
+            .map(|node| u32::from_str(node).map(NodeId).map_err(|_| EXPECTED.to_owned()))
+            .collect::<Result<Vec<_>, _>>()?;
+        if group.iter().any(|node| node.0 >= conclave_kernel::node::MOST_NODES) {
+            return Err(EXPECTED.into());
+        }
+        let group = group.into_iter().collect();
+        Ok(Self { kind: FaultKind::Partition { group, loss }, at, until, demanded: true })
+    }
+}
+
+fn split<'a>(text: &'a str, expected: &str) -> Result<(&'a str, Duration, Option<Duration>), String> {
+    let (who, when) = text.split_once('@').ok_or(expected)?;
+    let (at, until) = match when.split_once("..") {
+        Some((at, until)) => (at, Some(time::parse(until)?)),
+        None => (when, None),
+    };
+    let at = time::parse(at)?;
+    if until.is_some_and(|until| until <= at) {
+        return Err(format!("{text}: ends before it begins"));
+    }
+    Ok((who, at, until))
+}
+
+impl fmt::Display for Fault {
+    /// As the command line takes it, with its flag.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let when = match self.until {
+            Some(until) => format!("{}..{}", exact(self.at), exact(until)),
+            None => exact(self.at),
+        };
+        match &self.kind {
+            FaultKind::Crash { node, recovery: Recovery::Stable } => write!(f, "--crash {}@{when}", node.0),
+            FaultKind::Crash { node, .. } => write!(f, "--crash {}@{when},amnesia", node.0),
+            FaultKind::Pause { node } => write!(f, "--pause {}@{when}", node.0),
+            FaultKind::Partition { group, loss } => {
+                let group: Vec<_> = group.iter().map(|node| node.0.to_string()).collect();
+                let loss = if *loss == CutLoss::Drop { ",drop" } else { "" };
+                write!(f, "--partition {}@{when}{loss}", group.join("+"))
+            }
+        }
+    }
+}
+
+/// A duration with no digit lost: whole nanoseconds unless a larger unit divides it.
+pub(crate) fn exact(duration: Duration) -> String {
+    let ns = time::nanos(duration);
+    match ns {
+        0 => "0".into(),
+        _ if ns.is_multiple_of(1_000_000_000) => format!("{}s", ns / 1_000_000_000),
+        _ if ns.is_multiple_of(1_000_000) => format!("{}ms", ns / 1_000_000),
+        _ if ns.is_multiple_of(1_000) => format!("{}us", ns / 1_000),
+        _ => format!("{ns}ns"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_is_read_as_it_is_written() {
+        let faults = [
+            Fault::parse_crash("2@10ms"),
+            Fault::parse_crash("2@10ms..50ms,amnesia"),
+            Fault::parse_pause("0@1us..2us"),
+            Fault::parse_partition("0+1@5ms..20ms"),
+            Fault::parse_partition("3@0..20ms,drop"),
+        ];
+        let flags: Vec<_> = faults.into_iter().map(|fault| fault.unwrap().to_string()).collect();
+        assert_eq!(
+            flags,
+            [
+                "--crash 2@10ms",
+                "--crash 2@10ms..50ms,amnesia",
+                "--pause 0@1us..2us",
+                "--partition 0+1@5ms..20ms",
+                "--partition 3@0..20ms,drop"
+            ]
+        );
+    }
+
+    #[test]
+    fn bad_faults_are_refused() {
+        assert!(Fault::parse_crash("2").is_err());
+        assert!(Fault::parse_crash("x@1ms").is_err());
+        assert!(Fault::parse_crash("2@5ms..1ms").is_err());
+        assert!(Fault::parse_crash("2@5ms,later").is_err());
+        assert!(Fault::parse_pause("2@5ms").is_err());
+        assert!(Fault::parse_partition("4000000000@1ms").is_err());
+        assert!(Fault::parse_partition("@1ms").is_err());
+    }
+}

@@ -1,0 +1,32 @@
+//! A deterministic simulator: any [`Protocol`](conclave_kernel::Protocol), any number of sites, one seed.
+//!
+//! The simulator knows no algorithm and no room. It is given sites, a [`Setup`] (network, clocks, faults) and
+//! a [`Director`] (the work, the judge, the meters), and runs them: the same seed gives the same run, step by
+//! step, which is proven on the digest of everything that happened.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `setup` | [`Setup`]: everything a run is a function of |
+//! | `fault` | [`Fault`]: crashes, pauses, partitions, planned before the run |
+//! | `network` | what becomes of a message |
+//! | `clock` | local clocks with skew and drift |
+//! | `queue` | the order of what will happen |
+//! | `world` | [`World`]: the run itself |
+//! | `director` | [`Director`] and its [`Desk`]: what stands above the algorithm |
+//! | `report` | [`Outcome`] and the [`Ledger`] of what went wrong |
+
+mod clock;
+mod director;
+mod fault;
+mod network;
+mod queue;
+mod report;
+mod setup;
+mod world;
+
+pub use clock::Clocks;
+pub use director::{Desk, Director};
+pub use fault::{CutLoss, Fault, FaultKind, Recovery};
+pub use report::{End, Ledger, Outcome};
+pub use setup::{Delay, Link, Order, Setup};
+pub use world::{Limits, World};

@@ -1,0 +1,253 @@
+//! Everything a run is a function of, besides the algorithm and its work.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use conclave_kernel::{NodeId, Ratio, time};
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Clocks;
+use crate::fault::{Fault, exact};
+
+/// The world of a run: how many sites, what the network does, what goes wrong.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Setup {
+    /// N.
+    pub nodes: u32,
+    /// The seed of all dice.
+    pub seed: u64,
+    /// How long messages take.
+    pub delay: Delay,
+    /// Links that differ from the rest.
+    pub links: Vec<Link>,
+    /// In which order messages arrive.
+    pub order: Order,
+    /// The chance that a message is lost.
+    pub loss: Ratio,
+    /// The chance that a message arrives twice.
+    pub duplicate: Ratio,
+    /// The chance that a message is damaged. The link's checksum notices, so that it counts as lost.
+    pub corrupt: Ratio,
+    /// How wrong the local clocks are.
+    pub clocks: Clocks,
+    /// What goes wrong, and when.
+    pub faults: Vec<Fault>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            nodes: 5,
+            seed: 1,
+            delay: Delay::Constant(Duration::from_millis(1)),
+            links: Vec::new(),
+            order: Order::Fifo,
+            loss: Ratio::ZERO,
+            duplicate: Ratio::ZERO,
+            corrupt: Ratio::ZERO,
+            clocks: Clocks::default(),
+            faults: Vec::new(),
+        }
+    }
+}
+
+impl Setup {
+    /// Says in a line what is wrong with it, if anything.
+    pub fn validate(&self) -> Result<(), String> {
+        if self.nodes == 0 {
+            return Err("a group needs at least 1 node".into());
+        }
+        if self.nodes > conclave_kernel::node::MOST_NODES {
+            return Err(format!("at most {} nodes fit", conclave_kernel::node::MOST_NODES));
+        }
+        let named = self.faults.iter().flat_map(|fault| fault.nodes().iter().collect::<Vec<_>>());
+        let linked = self.links.iter().flat_map(|link| [link.from, link.to]);
+        if let Some(stranger) = named.chain(linked).find(|node| node.0 >= self.nodes) {
+            return Err(format!("there is no node {}: the nodes are 0 to {}", stranger.0, self.nodes - 1));
+        }
+        Ok(())
+    }
+}
+
+/// In which order messages arrive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// Messages of one link arrive in the order sent.
+    #[default]
+    Fifo,
+    /// In whatever order their delays give.
+    Any,
+    /// If the sending of one message happened before that of another, no site gets them the other way round.
+    Causal,
+}
+
+impl FromStr for Order {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "fifo" => Ok(Self::Fifo),
+            "any" => Ok(Self::Any),
+            "causal" => Ok(Self::Causal),
+            _ => Err("expected fifo, any or causal".into()),
+        }
+    }
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Fifo => "fifo",
+            Self::Any => "any",
+            Self::Causal => "causal",
+        })
+    }
+}
+
+/// How long a message takes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Delay {
+    /// Always the same.
+    Constant(Duration),
+    /// Anything between two bounds, equally likely.
+    Uniform(Duration, Duration),
+    /// Memoryless, with that mean.
+    Exponential(Duration),
+    /// Mostly near the median, now and then much longer.
+    LogNormal(Duration, f64),
+}
+
+impl Delay {
+    /// The mean: the T of the cost formulas.
+    pub fn mean(self) -> Duration {
+        match self {
+            Self::Constant(delay) | Self::Exponential(delay) => delay,
+            Self::Uniform(low, high) => (low + high) / 2,
+            Self::LogNormal(median, sigma) => median.mul_f64(libm::exp(sigma * sigma / 2.0)),
+        }
+    }
+}
+
+impl FromStr for Delay {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        const EXPECTED: &str =
+            "expected constant:D, uniform:A..B, exponential:MEAN or lognormal:MEDIAN,SIGMA, such as uniform:1ms..5ms";
+        let (kind, rest) = text.split_once(':').ok_or(EXPECTED)?;
+        let delay = match kind {
+            "constant" => Self::Constant(time::parse(rest)?),
+            "uniform" => {
+                let (low, high) = rest.split_once("..").ok_or(EXPECTED)?;
+                Self::Uniform(time::parse(low)?, time::parse(high)?)
+            }
+            "exponential" => Self::Exponential(time::parse(rest)?),
+            "lognormal" => {
+                let (median, sigma) = rest.split_once(',').ok_or(EXPECTED)?;
+                Self::LogNormal(time::parse(median)?, sigma.parse().map_err(|_| EXPECTED)?)
+            }
+            _ => return Err(EXPECTED.into()),
+        };
+        match delay {
+            Self::Uniform(low, high) if low > high => Err(format!("{text}: the range is empty")),
+            Self::LogNormal(_, sigma) if !(0.0..=10.0).contains(&sigma) => {
+                Err(format!("{text}: sigma must lie between 0 and 10"))
+            }
+            _ => Ok(delay),
+        }
+    }
+}
+
+impl TryFrom<String> for Delay {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Delay> for String {
+    fn from(delay: Delay) -> Self {
+        delay.to_string()
+    }
+}
+
+impl fmt::Display for Delay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Constant(delay) => write!(f, "constant:{}", exact(delay)),
+            Self::Uniform(low, high) => write!(f, "uniform:{}..{}", exact(low), exact(high)),
+            Self::Exponential(mean) => write!(f, "exponential:{}", exact(mean)),
+            Self::LogNormal(median, sigma) => write!(f, "lognormal:{},{sigma}", exact(median)),
+        }
+    }
+}
+
+/// A link that differs from the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Link {
+    /// From this site.
+    pub from: NodeId,
+    /// To that site.
+    pub to: NodeId,
+    /// Its messages take so long.
+    pub delay: Delay,
+}
+
+impl FromStr for Link {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        const EXPECTED: &str = "expected FROM>TO=DELAY, such as 0>2=constant:5ms";
+        let (ends, delay) = text.split_once('=').ok_or(EXPECTED)?;
+        let (from, to) = ends.split_once('>').ok_or(EXPECTED)?;
+        let node = |text: &str| text.parse().map(NodeId).map_err(|_| EXPECTED);
+        Ok(Self { from: node(from)?, to: node(to)?, delay: delay.parse()? })
+    }
+}
+
+impl TryFrom<String> for Link {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Link> for String {
+    fn from(link: Link) -> Self {
+        link.to_string()
+    }
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}>{}={}", self.from.0, self.to.0, self.delay)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_delay_is_read_as_it_is_written() {
+        for text in ["constant:1ms", "uniform:1us..3ms", "exponential:2s", "lognormal:1ms,0.5"] {
+            assert_eq!(text.parse::<Delay>().unwrap().to_string(), text);
+        }
+        assert_eq!("0>2=constant:5ms".parse::<Link>().unwrap().to_string(), "0>2=constant:5ms");
+    }
+
+    #[test]
+    fn a_bad_delay_is_refused_with_what_is_allowed() {
+        for text in ["", "1ms", "uniform:3ms..1ms", "constant:5", "lognormal:1ms", "lognormal:1ms,99", "gamma:1ms"] {
+            assert!(text.parse::<Delay>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_fault_at_a_node_that_is_not_there_is_refused() {
+        let setup = Setup { faults: vec![Fault::parse_crash("5@1ms").unwrap()], ..Setup::default() };
+        assert_eq!(setup.validate().unwrap_err(), "there is no node 5: the nodes are 0 to 4");
+    }
+}

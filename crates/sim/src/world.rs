@@ -1,0 +1,480 @@
+//! The world: takes the earliest thing from the queue, hands it to its site, applies what the site asked for.
+
+use std::time::Duration;
+
+use conclave_kernel::trace::What;
+use conclave_kernel::{
+    Cx, Digest, Effect, Env, Header, Input, NodeId, Prng, Protocol, Sink, StepHead, Time, Trace, time,
+};
+
+use crate::clock::LocalClock;
+use crate::director::{Desk, Director};
+use crate::fault::{FaultKind, Recovery};
+use crate::network::{Fate, Network, Past};
+use crate::queue::{Lane, Queue};
+use crate::report::{End, Ledger, Outcome};
+use crate::setup::Setup;
+
+/// How long a run may go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// At most so many inputs.
+    pub events: u64,
+    /// At most until then, in the world's time.
+    pub time: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { events: 1_000_000_000, time: Duration::from_nanos(u64::MAX) }
+    }
+}
+
+/// A run of one algorithm: its sites, the network between them, and a director above.
+pub struct World<P: Protocol, D: Director<P>> {
+    nodes: Vec<P>,
+    core: Core<P, D::Note>,
+    director: D,
+    make: Box<dyn FnMut(NodeId) -> P>,
+    effects: Vec<Effect<P>>,
+    setup: Setup,
+    check_guards: bool,
+}
+
+/// Everything of a world that a director's desk can reach.
+pub(crate) struct Core<P: Protocol, N> {
+    pub(crate) now: u64,
+    pub(crate) stopped: bool,
+    pub(crate) sites: Vec<Site<P>>,
+    queue: Queue<Pending<P, N>>,
+    network: Network,
+    messages_in_flight: u64,
+    work_pending: u64,
+    events: u64,
+    messages: u64,
+    next_id: u64,
+    timers_armed: u64,
+    ledger: Ledger,
+    digest: Digest,
+    trace: Option<Box<Trace<P>>>,
+}
+
+/// What the world keeps of a site besides its state.
+pub(crate) struct Site<P: Protocol> {
+    pub(crate) up: bool,
+    incarnation: u32,
+    stamp: u64,
+    clock: LocalClock,
+    dice: Prng,
+    timer_dice: Prng,
+    /// The pending reminders: a handful, so a list. Each with the number of its arming.
+    timers: Vec<(P::Timer, u64)>,
+}
+
+enum Pending<P: Protocol, N> {
+    Message(Envelope<P, N>),
+    Timer { node: NodeId, timer: P::Timer, number: u64 },
+    Command { node: NodeId, command: P::Command },
+    Wake(u64),
+    Begin(usize),
+    End(usize),
+}
+
+struct Envelope<P: Protocol, N> {
+    from: NodeId,
+    to: NodeId,
+    id: u64,
+    stamp: u64,
+    note: N,
+    past: Past,
+    message: P::Message,
+}
+
+const NODE: u64 = 0x6e6f_6465;
+const TIMER: u64 = 0x7469_6d65;
+const CLOCK: u64 = 0x636c_6f63;
+
+impl<P: Protocol, D: Director<P>> World<P, D> {
+    /// A world in which `make` builds the sites. The setup must be valid ([`Setup::validate`]).
+    pub fn new(setup: Setup, director: D, mut make: impl FnMut(NodeId) -> P + 'static) -> Self {
+        let site = |index: u64| Site {
+            up: true,
+            incarnation: 0,
+            stamp: 0,
+            clock: LocalClock::draw(setup.clocks, &mut Prng::stream(setup.seed, CLOCK, index)),
+            dice: Prng::stream(setup.seed, NODE, index),
+            timer_dice: Prng::stream(setup.seed, TIMER, index),
+            timers: Vec::new(),
+        };
+        let core = Core {
+            now: 0,
+            stopped: false,
+            sites: (0..u64::from(setup.nodes)).map(site).collect(),
+            queue: Queue::new(),
+            network: Network::new(&setup),
+            messages_in_flight: 0,
+            work_pending: 0,
+            events: 0,
+            messages: 0,
+            next_id: 0,
+            timers_armed: 0,
+            ledger: Ledger::default(),
+            digest: Digest::new(),
+            trace: None,
+        };
+        let nodes = (0..setup.nodes).map(|id| make(NodeId(id))).collect();
+        let check_guards = cfg!(debug_assertions);
+        Self { nodes, core, director, make: Box::new(make), effects: Vec::new(), setup, check_guards }
+    }
+
+    /// Records a trace from the beginning.
+    #[must_use]
+    pub fn recording(mut self, header: Header) -> Self {
+        self.core.trace = Some(Box::new(Trace::new(header)));
+        self
+    }
+
+    /// Runs until the director stops it, nothing is left to happen, or a limit is reached.
+    pub fn run(&mut self, limits: Limits) -> Outcome {
+        self.begin();
+        let last = time::nanos(limits.time);
+        let end = loop {
+            if self.core.stopped {
+                break End::Stopped;
+            }
+            if self.core.events >= limits.events {
+                break End::OutOfEvents;
+            }
+            let Some((at, pending)) = self.core.queue.pop() else { break End::Quiet };
+            if at > last {
+                break End::OutOfTime;
+            }
+            self.core.now = at;
+            self.handle(pending);
+            if self.core.messages_in_flight + self.core.work_pending == 0 && !self.core.stopped {
+                self.director.on_quiet(&mut Desk { core: &mut self.core, nodes: &self.nodes });
+            }
+        };
+        self.outcome(end)
+    }
+
+    /// The director, with what it saw.
+    pub fn director(&self) -> &D {
+        &self.director
+    }
+
+    /// The sites' states.
+    pub fn nodes(&self) -> &[P] {
+        &self.nodes
+    }
+
+    /// Takes the world apart: the director, and the trace if one was recorded.
+    pub fn into_parts(self) -> (D, Option<Trace<P>>) {
+        (self.director, self.core.trace.map(|trace| *trace))
+    }
+
+    fn begin(&mut self) {
+        for (index, fault) in self.setup.faults.iter().enumerate() {
+            self.core.queue.push(time::nanos(fault.at), Lane::Alarm, Pending::Begin(index));
+            if let Some(until) = fault.until {
+                self.core.queue.push(time::nanos(until), Lane::Alarm, Pending::End(index));
+            }
+        }
+        for node in (0..self.setup.nodes).map(NodeId) {
+            self.step(node, Input::Start, None);
+        }
+        self.director.on_begin(&mut Desk { core: &mut self.core, nodes: &self.nodes });
+    }
+
+    fn outcome(&mut self, end: End) -> Outcome {
+        for fault in self.setup.faults.iter().filter(|fault| time::nanos(fault.at) > self.core.now) {
+            self.core.ledger.never_struck(fault);
+        }
+        Outcome {
+            end,
+            at: Time(self.core.now),
+            events: self.core.events,
+            messages: self.core.messages,
+            digest: self.core.digest.value(),
+            ledger: self.core.ledger.clone(),
+        }
+    }
+
+    #[inline]
+    fn handle(&mut self, pending: Pending<P, D::Note>) {
+        match pending {
+            Pending::Message(envelope) => self.deliver(envelope),
+            Pending::Timer { node, timer, number } => self.fire(node, timer, number),
+            Pending::Command { node, command } => self.command(node, command),
+            Pending::Wake(key) => {
+                self.core.work_pending -= 1;
+                self.director.on_wake(key, &mut Desk { core: &mut self.core, nodes: &self.nodes });
+            }
+            Pending::Begin(index) => self.begin_fault(index),
+            Pending::End(index) => self.end_fault(index),
+        }
+    }
+
+    #[inline]
+    fn deliver(&mut self, envelope: Envelope<P, D::Note>) {
+        let Envelope { from, to, id, stamp, note, past, message } = envelope;
+        self.core.messages_in_flight -= 1;
+        let site = &mut self.core.sites[to.index()];
+        if !site.up {
+            self.core.ledger.missed += 1;
+            self.core.mark(What::Lose(id));
+            return;
+        }
+        site.stamp = site.stamp.max(stamp);
+        if past.is_some() {
+            self.core.network.delivered(to, past);
+        }
+        self.director.on_deliver(from, to, &note);
+        self.core.events += 1;
+        self.step(to, Input::Message { from, message }, Some(id));
+    }
+
+    fn fire(&mut self, node: NodeId, timer: P::Timer, number: u64) {
+        let site = &mut self.core.sites[node.index()];
+        let Some(armed) = site.timers.iter().position(|armed| *armed == (timer, number)) else { return };
+        match self.core.network.awake(node, self.core.now) {
+            Some(awake) if awake > self.core.now => {
+                self.core.queue.push(awake, Lane::Alarm, Pending::Timer { node, timer, number });
+            }
+            Some(_) => {
+                site.timers.swap_remove(armed);
+                self.core.events += 1;
+                self.step(node, Input::Timer(timer), None);
+            }
+            None => {}
+        }
+    }
+
+    fn command(&mut self, node: NodeId, command: P::Command) {
+        match self.core.network.awake(node, self.core.now) {
+            Some(awake) if awake > self.core.now => {
+                self.core.queue.push(awake, Lane::Alarm, Pending::Command { node, command });
+                return;
+            }
+            Some(_) => self.core.work_pending -= 1,
+            None => return,
+        }
+        if !self.core.sites[node.index()].up {
+            self.core.ledger.missed += 1;
+            return;
+        }
+        self.director.on_command(node, &command, Time(self.core.now));
+        self.core.events += 1;
+        self.step(node, Input::Command(command), None);
+    }
+
+    /// One whole step of one site: handler, guards, effects.
+    #[inline]
+    fn step(&mut self, node: NodeId, input: Input<P>, received: Option<u64>) {
+        let core = &mut self.core;
+        let site = &mut core.sites[node.index()];
+        site.stamp += 1;
+        let clock = site.clock.read(core.now);
+        let (stamp, first_sent) = (site.stamp, core.next_id);
+        core.digest.word(core.now);
+        core.digest.word(u64::from(node.0));
+        core.digest.absorb(&input);
+        let recorded = core.trace.is_some().then(|| input.clone());
+
+        let env = Env { me: node, nodes: self.setup.nodes, now: clock, incarnation: site.incarnation };
+        let mut sink = NodeSink { effects: &mut self.effects, dice: &mut site.dice };
+        self.nodes[node.index()].step(input, &mut Cx::new(env, &mut sink));
+        if self.check_guards {
+            assert_guards_settled(&self.nodes[node.index()], env);
+        }
+        if let (Some(trace), Some(input)) = (&mut core.trace, recorded) {
+            let head = StepHead { at: Time(core.now), node, clock, stamp, received, first_sent };
+            trace.push(head, input, &self.effects);
+        }
+        self.apply(node, stamp);
+    }
+
+    #[inline]
+    fn apply(&mut self, node: NodeId, stamp: u64) {
+        let mut effects = std::mem::take(&mut self.effects);
+        for effect in effects.drain(..) {
+            self.core.digest.absorb(&effect);
+            self.director.on_effect(node, &effect);
+            match effect {
+                Effect::Send { to, message } => self.send(node, to, stamp, message),
+                Effect::SendTo { to, message } => {
+                    for to in to.iter().filter(|to| *to != node) {
+                        self.send(node, to, stamp, message.clone());
+                    }
+                }
+                Effect::Broadcast { message } => {
+                    for to in (0..self.setup.nodes).map(NodeId).filter(|to| *to != node) {
+                        self.send(node, to, stamp, message.clone());
+                    }
+                }
+                Effect::Arm { timer, min, max } => self.core.arm(node, timer, min, max),
+                Effect::Disarm { timer } => {
+                    self.core.sites[node.index()].timers.retain(|(armed, _)| *armed != timer);
+                }
+                Effect::Emit { event } => {
+                    self.director.on_event(node, &event, &mut Desk { core: &mut self.core, nodes: &self.nodes });
+                }
+            }
+        }
+        self.effects = effects;
+    }
+
+    #[inline]
+    fn send(&mut self, from: NodeId, to: NodeId, stamp: u64, message: P::Message) {
+        let note = self.director.on_send(from, to, &message);
+        let core = &mut self.core;
+        let id = core.next_id;
+        core.next_id += 1;
+        if from == to {
+            let envelope = Envelope { from, to, id, stamp, note, past: None, message };
+            core.messages_in_flight += 1;
+            return core.queue.push(core.now, Lane::Now, Pending::Message(envelope));
+        }
+        core.messages += 1;
+        match core.network.fate(from, to, core.now) {
+            Fate::Arrives { at, copy } => {
+                let envelope = Envelope { from, to, id, stamp, note, past: core.network.past(from), message };
+                if let Some(copy) = copy {
+                    core.duplicate(copy, &envelope);
+                }
+                core.messages_in_flight += 1;
+                core.queue.push(at, Lane::Message, Pending::Message(envelope));
+            }
+            Fate::Lost => core.lose(id, |ledger| &mut ledger.lost),
+            Fate::Corrupted => core.lose(id, |ledger| &mut ledger.corrupted),
+            Fate::Cut => core.lose(id, |ledger| &mut ledger.cut),
+            Fate::Held => core.lose(id, |ledger| &mut ledger.held_for_ever),
+        }
+    }
+
+    fn begin_fault(&mut self, index: usize) {
+        match self.setup.faults[index].kind.clone() {
+            FaultKind::Crash { node, .. } => {
+                let site = &mut self.core.sites[node.index()];
+                site.up = false;
+                site.timers.clear();
+                self.core.ledger.crashes += 1;
+                self.core.mark(What::Crash(node));
+                self.director.on_crash(node, &mut Desk { core: &mut self.core, nodes: &self.nodes });
+            }
+            FaultKind::Pause { node } => {
+                self.core.ledger.pauses += 1;
+                self.core.mark(What::Pause(node));
+            }
+            FaultKind::Partition { group, .. } => {
+                self.core.ledger.partitions += 1;
+                self.core.mark(What::Cut(group.iter().collect()));
+            }
+        }
+    }
+
+    fn end_fault(&mut self, index: usize) {
+        match self.setup.faults[index].kind.clone() {
+            FaultKind::Crash { node, recovery } => self.recover(node, recovery),
+            FaultKind::Pause { node } => self.core.mark(What::Resume(node)),
+            FaultKind::Partition { group, .. } => self.core.mark(What::Heal(group.iter().collect())),
+        }
+    }
+
+    fn recover(&mut self, node: NodeId, recovery: Recovery) {
+        let site = &mut self.core.sites[node.index()];
+        site.up = true;
+        site.incarnation += 1;
+        self.core.ledger.recoveries += 1;
+        self.core.mark(What::Recover(node));
+        match recovery {
+            Recovery::Stable => self.step(node, Input::Recover, None),
+            Recovery::Amnesia => {
+                self.nodes[node.index()] = (self.make)(node);
+                self.step(node, Input::Start, None);
+            }
+        }
+        self.director.on_recover(node, &mut Desk { core: &mut self.core, nodes: &self.nodes });
+    }
+}
+
+impl<P: Protocol, N> Core<P, N> {
+    pub(crate) fn command(&mut self, after: Duration, node: NodeId, command: P::Command) {
+        self.work_pending += 1;
+        let lane = if after.is_zero() { Lane::Now } else { Lane::Alarm };
+        self.queue.push(self.now.saturating_add(time::nanos(after)), lane, Pending::Command { node, command });
+    }
+
+    pub(crate) fn wake(&mut self, after: Duration, key: u64) {
+        self.work_pending += 1;
+        self.queue.push(self.now.saturating_add(time::nanos(after)), Lane::Alarm, Pending::Wake(key));
+    }
+
+    fn arm(&mut self, node: NodeId, timer: P::Timer, min: Duration, max: Duration) {
+        self.timers_armed += 1;
+        let number = self.timers_armed;
+        let site = &mut self.sites[node.index()];
+        site.timers.retain(|(armed, _)| *armed != timer);
+        site.timers.push((timer, number));
+        let local = site.timer_dice.between(time::nanos(min), time::nanos(max));
+        let at = self.now.saturating_add(site.clock.world_span(local));
+        self.queue.push(at, Lane::Alarm, Pending::Timer { node, timer, number });
+    }
+
+    fn duplicate(&mut self, at: u64, original: &Envelope<P, N>)
+    where
+        N: Clone,
+    {
+        self.ledger.duplicated += 1;
+        self.mark(What::Duplicate(original.id));
+        self.messages_in_flight += 1;
+        let copy = Envelope {
+            from: original.from,
+            to: original.to,
+            id: original.id,
+            stamp: original.stamp,
+            note: original.note.clone(),
+            past: original.past.clone(),
+            message: original.message.clone(),
+        };
+        self.queue.push(at, Lane::Message, Pending::Message(copy));
+    }
+
+    fn lose(&mut self, id: u64, counter: fn(&mut Ledger) -> &mut u64) {
+        *counter(&mut self.ledger) += 1;
+        self.mark(What::Lose(id));
+    }
+
+    fn mark(&mut self, what: What) {
+        if let Some(trace) = &mut self.trace {
+            trace.mark(Time(self.now), what);
+        }
+    }
+}
+
+/// The world as a site sees it during a step.
+struct NodeSink<'a, P: Protocol> {
+    effects: &'a mut Vec<Effect<P>>,
+    dice: &'a mut Prng,
+}
+
+impl<P: Protocol> Sink<P> for NodeSink<'_, P> {
+    #[inline]
+    fn push(&mut self, effect: Effect<P>) {
+        self.effects.push(effect);
+    }
+
+    fn choose(&mut self, n: u32) -> u32 {
+        self.dice.below(u64::from(n)) as u32
+    }
+}
+
+/// A guard loops until nothing is enabled: run again on a copy, it must do nothing.
+fn assert_guards_settled<P: Protocol>(node: &P, env: Env) {
+    let mut again = node.clone();
+    let mut effects = Vec::new();
+    let mut sink = NodeSink { effects: &mut effects, dice: &mut Prng::new(0) };
+    again.guards(&mut Cx::new(env, &mut sink));
+    assert!(effects.is_empty(), "guards left something enabled at {}: {effects:?}", env.me);
+    assert!(again == *node, "guards changed the state of {} when run again", env.me);
+}
