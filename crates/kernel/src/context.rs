@@ -77,7 +77,7 @@ impl<'a, P: Protocol> Cx<'a, P> {
     #[inline]
     pub fn send(&mut self, to: NodeId, message: P::Message) {
         debug_assert!(to.0 < self.env.nodes, "{to} is not a member");
-        self.sink.push(Effect::Send { to, message });
+        self.sink.send(to, message);
     }
 
     /// Sends the same message to each of some peers (the sender, if among them, is skipped).

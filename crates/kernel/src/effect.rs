@@ -57,6 +57,12 @@ pub trait Sink<P: Protocol> {
     /// Takes one effect.
     fn push(&mut self, effect: Effect<P>);
 
+    /// Takes the most frequent one. The same as `push`, but a short message then travels in registers: a
+    /// world that handles tens of millions of steps a second overrides it to build the effect in its place.
+    fn send(&mut self, to: NodeId, message: P::Message) {
+        self.push(Effect::Send { to, message });
+    }
+
     /// Throws the dice: a number below `n`, which is at least 1. Drawn from the node's own stream by the
     /// simulator and the network, enumerated by the checker.
     fn choose(&mut self, n: u32) -> u32;

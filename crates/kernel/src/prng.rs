@@ -87,7 +87,7 @@ impl Ratio {
 
     /// From a probability; `None` unless it lies between 0 and 1.
     pub fn from_f64(probability: f64) -> Option<Self> {
-        (0.0..=1.0).contains(&probability).then(|| Self((probability * 1e9 + 0.5) as u32))
+        (0.0..=1.0).contains(&probability).then_some(Self((probability * 1e9 + 0.5) as u32))
     }
 
     /// As a probability.

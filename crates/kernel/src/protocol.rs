@@ -75,6 +75,7 @@ pub trait Protocol: Clone + Debug + Eq + Hash + Serialize + DeserializeOwned + S
     }
 
     /// Hands one input to its handler, then runs the guards: a whole step.
+    #[inline(always)]
     fn step(&mut self, input: Input<Self>, cx: &mut Cx<'_, Self>) {
         match input {
             Input::Start => self.on_start(cx),

@@ -23,7 +23,7 @@ pub struct Fault {
 }
 
 /// The kinds of [`Fault`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultKind {
     /// The site dies: its timers and whatever arrives while it is down are lost.
@@ -48,7 +48,7 @@ pub enum FaultKind {
 }
 
 /// What a site still knows after a crash.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Recovery {
     /// Everything: the state was on stable storage.
@@ -59,7 +59,7 @@ pub enum Recovery {
 }
 
 /// What happens to messages on a cut link.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CutLoss {
     /// They wait, and arrive after the heal in the order of the link.
@@ -75,6 +75,20 @@ impl Fault {
         time::nanos(self.at) <= at && self.until.is_none_or(|until| at < time::nanos(until))
     }
 
+    /// Whether the fault is in force at some moment of that interval, its ends included.
+    pub(crate) fn meets(&self, from: u64, to: u64) -> bool {
+        time::nanos(self.at) <= to && self.until.is_none_or(|until| from < time::nanos(until))
+    }
+
+    /// Says in a line what is wrong with it, if anything.
+    pub(crate) fn validate(&self) -> Result<(), String> {
+        match (&self.kind, self.until) {
+            (_, Some(until)) if until <= self.at => Err(format!("{self}: ends before it begins")),
+            (FaultKind::Pause { .. }, None) => Err(format!("{self}: a pause needs an end; use a crash")),
+            _ => Ok(()),
+        }
+    }
+
     /// The sites that it names.
     pub fn nodes(&self) -> NodeSet {
         match &self.kind {
@@ -85,7 +99,8 @@ impl Fault {
 
     /// Reads `NODE@AT`, `NODE@AT..UNTIL` or `NODE@AT..UNTIL,amnesia`.
     pub fn parse_crash(text: &str) -> Result<Self, String> {
-        const EXPECTED: &str = "expected NODE@TIME, NODE@TIME..TIME or NODE@TIME..TIME,amnesia, such as 2@10ms..50ms";
+        const EXPECTED: &str =
+            "expected NODE@TIME, NODE@TIME..TIME or NODE@TIME..TIME,amnesia, such as 2@10ms..50ms";
         let (rest, recovery) = match text.rsplit_once(',') {
             Some((rest, "amnesia")) => (rest, Recovery::Amnesia),
             Some((rest, "stable")) => (rest, Recovery::Stable),
@@ -108,8 +123,7 @@ impl Fault {
 
     /// Reads `NODE+NODE@AT..UNTIL` with an optional `,hold` or `,drop`.
     pub fn parse_partition(text: &str) -> Result<Self, String> {
-        const EXPECTED: &str =
-            "expected NODES@TIME..TIME with an optional ,drop (NODES joined by +), such as 0+1@10ms..50ms,drop";
+        const EXPECTED: &str = "expected NODES@TIME..TIME with an optional ,drop (NODES joined by +), such as 0+1@10ms..50ms,drop";
         let (rest, loss) = match text.rsplit_once(',') {
             Some((rest, "hold")) => (rest, CutLoss::Hold),
             Some((rest, "drop")) => (rest, CutLoss::Drop),
@@ -163,7 +177,7 @@ impl fmt::Display for Fault {
 }
 
 /// A duration with no digit lost: whole nanoseconds unless a larger unit divides it.
-pub(crate) fn exact(duration: Duration) -> String {
+pub fn exact(duration: Duration) -> String {
     let ns = time::nanos(duration);
     match ns {
         0 => "0".into(),

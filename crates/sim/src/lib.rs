@@ -13,6 +13,9 @@
 //! | `queue` | the order of what will happen |
 //! | `world` | [`World`]: the run itself |
 //! | `director` | [`Director`] and its [`Desk`]: what stands above the algorithm |
+//! | `swarm` | [`swarm()`]: a [`Setup`] whose faults are drawn from a seed |
+//! | `shrink` | [`shrink()`]: the smallest run that still fails |
+//! | [`script`] | golden scenario scripts: sites stepped by hand |
 //! | `report` | [`Outcome`] and the [`Ledger`] of what went wrong |
 
 mod clock;
@@ -21,12 +24,17 @@ mod fault;
 mod network;
 mod queue;
 mod report;
+pub mod script;
 mod setup;
+mod shrink;
+mod swarm;
 mod world;
 
 pub use clock::Clocks;
 pub use director::{Desk, Director};
-pub use fault::{CutLoss, Fault, FaultKind, Recovery};
+pub use fault::{CutLoss, Fault, FaultKind, Recovery, exact};
 pub use report::{End, Ledger, Outcome};
 pub use setup::{Delay, Link, Order, Setup};
+pub use shrink::{Candidate, Shrunk, shrink};
+pub use swarm::{Profile, swarm};
 pub use world::{Limits, World};

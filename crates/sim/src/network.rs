@@ -16,11 +16,14 @@ use crate::setup::{Delay, Link, Order, Setup};
 /// What becomes of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It arrives at that time; a copy may follow.
-    Arrives { at: u64, copy: Option<u64> },
+    /// It arrives at that time; a copy may follow, late and in no particular order.
+    Arrives {
+        at: u64,
+        copy: Option<u64>,
+    },
     Lost,
     Corrupted,
-    /// It was on a link when the link was cut.
+    /// It was on a link while the link was cut.
     Cut,
     /// It waits for a heal that never comes.
     Held,
@@ -36,9 +39,6 @@ pub(crate) struct Network {
     links: Links,
     causal: Option<Causal>,
 }
-
-/// What the sender knew about arrivals elsewhere; rides on messages of a causally ordered network.
-pub(crate) type Past = Option<Arc<Vec<u64>>>;
 
 impl Network {
     pub(crate) fn new(setup: &Setup) -> Self {
@@ -59,41 +59,40 @@ impl Network {
         Self { plain, setup: setup.clone(), partitions, pauses, links: Links::new(setup), causal }
     }
 
-    /// Decides what becomes of a message sent now.
+    /// How long every message takes, if nothing else can happen to one.
     #[inline]
-    pub(crate) fn fate(&mut self, from: NodeId, to: NodeId, now: u64) -> Fate {
-        match self.plain {
-            Some(delay) => Fate::Arrives { at: now.saturating_add(delay), copy: None },
-            None => self.decide(from, to, now),
+    pub(crate) fn plain(&self) -> Option<u64> {
+        self.plain
+    }
+
+    /// Notes what the sender of a message knew when it sent it, if order is causal.
+    #[inline]
+    pub(crate) fn depart(&mut self, from: NodeId, id: u64) {
+        if let Some(causal) = &mut self.causal {
+            causal.depart(from, id);
         }
     }
 
-    /// What rides on the next message from that site.
+    /// A message was delivered.
     #[inline]
-    pub(crate) fn past(&self, from: NodeId) -> Past {
-        self.causal.as_ref().map(|causal| Arc::clone(&causal.known[from.index()]))
-    }
-
-    /// A message was delivered, with what rode on it.
-    #[inline]
-    pub(crate) fn delivered(&mut self, to: NodeId, past: Past) {
-        if let (Some(causal), Some(past)) = (&mut self.causal, past) {
-            causal.learn(to, &past);
+    pub(crate) fn deliver(&mut self, to: NodeId, id: u64) {
+        if let Some(causal) = &mut self.causal {
+            causal.deliver(to, id);
         }
     }
 
     /// The first moment from `at` on at which that site is not paused.
     pub(crate) fn awake(&self, node: NodeId, mut at: u64) -> Option<u64> {
-        let asleep = |at| {
-            self.pauses.iter().find(|pause| pause.kind == FaultKind::Pause { node } && pause.covers(at))
-        };
+        let asleep =
+            |at| self.pauses.iter().find(|pause| pause.kind == FaultKind::Pause { node } && pause.covers(at));
         while let Some(pause) = asleep(at) {
             at = time::nanos(pause.until?);
         }
         Some(at)
     }
 
-    fn decide(&mut self, from: NodeId, to: NodeId, now: u64) -> Fate {
+    /// Decides what becomes of a message sent now.
+    pub(crate) fn fate(&mut self, from: NodeId, to: NodeId, now: u64) -> Fate {
         let draw = self.links.next(from, to);
         let delay = draw.delay.unwrap_or(self.setup.delay);
         if draw.dice(LOSS).chance(self.setup.loss) {
@@ -129,7 +128,7 @@ impl Network {
             for cut in self.partitions.iter().filter(|cut| severs(cut, from, to)) {
                 let FaultKind::Partition { loss, .. } = cut.kind else { continue };
                 match loss {
-                    CutLoss::Drop if cut.covers(sent) || cut.covers(at) => return Err(Fate::Cut),
+                    CutLoss::Drop if cut.meets(sent, at) => return Err(Fate::Cut),
                     CutLoss::Hold if cut.covers(at) => at = time::nanos(cut.until.ok_or(Fate::Held)?),
                     _ => {}
                 }
@@ -212,7 +211,8 @@ impl Links {
 
     fn next(&mut self, from: NodeId, to: NodeId) -> Draw {
         let stream = self.seed ^ ((u64::from(from.0) << 32 | u64::from(to.0)).rotate_left(17));
-        let delay = self.special.iter().find(|link| (link.from, link.to) == (from, to)).map(|link| link.delay);
+        let delay =
+            self.special.iter().find(|link| (link.from, link.to) == (from, to)).map(|link| link.delay);
         let state = self.state(from, to);
         state.sent += 1;
         Draw { stream, number: state.sent, last_arrival: state.last_arrival, delay }
@@ -233,15 +233,18 @@ impl Links {
 }
 
 /// Causal order: `known[i][j]` is the latest arrival at `j` of any message in the causal past of `i`. A
-/// message from `i` to `j` may not arrive before that.
+/// message from `i` to `j` may not arrive before that. What a sender knew travels beside its message.
 #[derive(Debug)]
 struct Causal {
     known: Vec<Arc<Vec<u64>>>,
+    under_way: BTreeMap<u64, Arc<Vec<u64>>>,
 }
 
 impl Causal {
     fn new(nodes: u32) -> Self {
-        Self { known: vec![Arc::new(vec![0; nodes as usize]); nodes as usize] }
+        let nothing = Arc::new(vec![0; nodes as usize]);
+        let known = (0..nodes).map(|_| Arc::clone(&nothing)).collect();
+        Self { known, under_way: BTreeMap::new() }
     }
 
     fn bound(&self, from: NodeId, to: NodeId) -> u64 {
@@ -253,9 +256,15 @@ impl Causal {
         known[to.index()] = known[to.index()].max(at);
     }
 
-    fn learn(&mut self, to: NodeId, past: &[u64]) {
+    fn depart(&mut self, from: NodeId, id: u64) {
+        self.under_way.insert(id, Arc::clone(&self.known[from.index()]));
+    }
+
+    fn deliver(&mut self, to: NodeId, id: u64) {
+        // The copy of a duplicated message tells nothing new.
+        let Some(past) = self.under_way.remove(&id) else { return };
         let known = Arc::make_mut(&mut self.known[to.index()]);
-        for (mine, theirs) in known.iter_mut().zip(past) {
+        for (mine, theirs) in known.iter_mut().zip(past.iter()) {
             *mine = (*mine).max(*theirs);
         }
     }
@@ -300,12 +309,14 @@ mod tests {
 
     #[test]
     fn a_holding_partition_delivers_at_the_heal_and_a_dropping_one_never() {
-        let cut = |text: &str| Setup { faults: vec![Fault::parse_partition(text).unwrap()], ..Setup::default() };
+        let cut =
+            |text: &str| Setup { faults: vec![Fault::parse_partition(text).unwrap()], ..Setup::default() };
         let fate = |text, sent| Network::new(&cut(text)).fate(A, B, sent);
         let (ms, heal) = (1_000_000, 9_000_000);
         assert_eq!(fate("0@2ms..9ms", 0), Fate::Arrives { at: ms, copy: None });
         assert_eq!(fate("0@2ms..9ms", 3 * ms), Fate::Arrives { at: heal, copy: None });
         assert_eq!(fate("0@2ms..9ms,drop", 3 * ms), Fate::Cut);
+        assert_eq!(fate("0@2100us..2200us,drop", 2 * ms), Fate::Cut, "cut and healed while it was on its way");
         assert_eq!(fate("0@2ms", 3 * ms), Fate::Held);
         assert_eq!(fate("0+1@2ms..9ms", 3 * ms), Fate::Arrives { at: 4 * ms, copy: None });
     }
@@ -327,8 +338,8 @@ mod tests {
         assert_eq!(network.fate(A, c, 0), Fate::Arrives { at: 50 * ms, copy: None });
         let to_b = network.fate(A, B, 0);
         assert_eq!(to_b, Fate::Arrives { at: ms, copy: None });
-        let past = network.past(A);
-        network.delivered(B, past);
+        network.depart(A, 7);
+        network.deliver(B, 7);
         assert_eq!(network.fate(B, c, ms), Fate::Arrives { at: 50 * ms, copy: None });
     }
 

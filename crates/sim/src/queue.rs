@@ -18,20 +18,32 @@ pub(crate) enum Lane {
 
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
-    lanes: [VecDeque<(Key, T)>; 3],
+    lanes: [VecDeque<(Key, T)>; LANES],
+    /// The earliest key of each lane, and of the heap: what the next thing is found by.
+    heads: [Key; LANES + 1],
     heap: BinaryHeap<Reverse<(Key, u32)>>,
     slab: Vec<Option<T>>,
     free: Vec<u32>,
     scheduled: u64,
 }
 
-/// When, and how many things were scheduled before.
-pub(crate) type Key = (u64, u64);
+const LANES: usize = 3;
+const HEAP: usize = LANES;
+
+/// When, and how many things were scheduled before; in one number, which compares fast.
+type Key = u128;
+
+const EMPTY: Key = Key::MAX;
+
+const fn time_of(key: Key) -> u64 {
+    (key >> 64) as u64
+}
 
 impl<T> Queue<T> {
     pub(crate) fn new() -> Self {
         Self {
             lanes: [VecDeque::new(), VecDeque::new(), VecDeque::new()],
+            heads: [EMPTY; LANES + 1],
             heap: BinaryHeap::new(),
             slab: Vec::new(),
             free: Vec::new(),
@@ -39,36 +51,40 @@ impl<T> Queue<T> {
         }
     }
 
-    #[inline]
-    pub(crate) fn push(&mut self, at: u64, lane: Lane, thing: T) {
-        let key = (at, self.scheduled);
+    /// Schedules a thing. It is made where it is put: a large one is not copied about.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, at: u64, lane: Lane, make: impl FnOnce() -> T) {
+        let key = Key::from(at) << 64 | Key::from(self.scheduled);
         self.scheduled += 1;
+        let head = &mut self.heads[lane as usize];
         let lane = &mut self.lanes[lane as usize];
-        match lane.back() {
-            Some((last, _)) if last.0 > at => self.push_heap(key, thing),
-            _ => lane.push_back((key, thing)),
+        if *head == EMPTY {
+            *head = key;
+        } else if lane.back().is_some_and(|(last, _)| *last > key) {
+            return self.push_heap(key, make());
         }
+        lane.push_back((key, make()));
     }
 
     /// Takes out the earliest thing.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pop(&mut self) -> Option<(u64, T)> {
-        const NONE: Key = (u64::MAX, u64::MAX);
-        let mut earliest = self.heap.peek().map_or(NONE, |Reverse((key, _))| *key);
-        let mut source = self.lanes.len();
-        for (index, lane) in self.lanes.iter().enumerate() {
-            if let Some((key, _)) = lane.front()
-                && *key < earliest
-            {
-                (earliest, source) = (*key, index);
+        let mut source = HEAP;
+        for lane in 0..LANES {
+            if self.heads[lane] < self.heads[source] {
+                source = lane;
             }
         }
-        match self.lanes.get_mut(source) {
-            Some(lane) => lane.pop_front().map(|(key, thing)| (key.0, thing)),
-            None => self.pop_heap(),
+        if source == HEAP {
+            return self.pop_heap();
         }
+        let lane = &mut self.lanes[source];
+        let (key, thing) = lane.pop_front()?;
+        self.heads[source] = lane.front().map_or(EMPTY, |(key, _)| *key);
+        Some((time_of(key), thing))
     }
 
+    #[inline(never)]
     fn push_heap(&mut self, key: Key, thing: T) {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slab.push(None);
@@ -76,12 +92,14 @@ impl<T> Queue<T> {
         });
         self.slab[slot as usize] = Some(thing);
         self.heap.push(Reverse((key, slot)));
+        self.heads[HEAP] = self.heads[HEAP].min(key);
     }
 
     fn pop_heap(&mut self) -> Option<(u64, T)> {
         let Reverse((key, slot)) = self.heap.pop()?;
+        self.heads[HEAP] = self.heap.peek().map_or(EMPTY, |Reverse((key, _))| *key);
         self.free.push(slot);
-        self.slab[slot as usize].take().map(|thing| (key.0, thing))
+        self.slab[slot as usize].take().map(|thing| (time_of(key), thing))
     }
 }
 
@@ -98,7 +116,7 @@ mod tests {
         for index in 0..1000 {
             let at = prng.below(50);
             let lane = [Lane::Message, Lane::Alarm, Lane::Now][prng.below(3) as usize];
-            queue.push(at, lane, index);
+            queue.push(at, lane, || index);
             expected.push((at, index));
         }
         expected.sort_unstable();
@@ -109,9 +127,9 @@ mod tests {
     #[test]
     fn slots_of_the_heap_are_used_again() {
         let mut queue = Queue::new();
-        queue.push(u64::MAX - 1, Lane::Message, 0);
+        queue.push(u64::MAX - 1, Lane::Message, || 0);
         for round in 0..1000 {
-            queue.push(round, Lane::Message, 1);
+            queue.push(round, Lane::Message, || 1);
             assert_eq!(queue.pop(), Some((round, 1)));
         }
         assert_eq!(queue.slab.len(), 1);

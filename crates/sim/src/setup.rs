@@ -8,7 +8,7 @@ use conclave_kernel::{NodeId, Ratio, time};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Clocks;
-use crate::fault::{Fault, exact};
+use crate::fault::{Fault, FaultKind, exact};
 
 /// The world of a run: how many sites, what the network does, what goes wrong.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -67,7 +67,23 @@ impl Setup {
         if let Some(stranger) = named.chain(linked).find(|node| node.0 >= self.nodes) {
             return Err(format!("there is no node {}: the nodes are 0 to {}", stranger.0, self.nodes - 1));
         }
-        Ok(())
+        self.faults.iter().try_for_each(Fault::validate)?;
+        self.crashes_apart()
+    }
+
+    /// A site that is down cannot crash again.
+    fn crashes_apart(&self) -> Result<(), String> {
+        let crash = |fault: &&Fault| matches!(fault.kind, FaultKind::Crash { .. });
+        let mut crashes: Vec<_> = self.faults.iter().filter(crash).map(|fault| (fault.nodes(), fault)).collect();
+        crashes.sort_by_key(|(nodes, fault)| (nodes.clone(), fault.at));
+        let overlapping = crashes.windows(2).find(|pair| {
+            let ((one, first), (other, second)) = (&pair[0], &pair[1]);
+            one == other && first.until.is_none_or(|until| second.at < until)
+        });
+        match overlapping {
+            Some(pair) => Err(format!("{}: the site is down already, by {}", pair[1].1, pair[0].1)),
+            None => Ok(()),
+        }
     }
 }
 
@@ -126,7 +142,10 @@ impl Delay {
         match self {
             Self::Constant(delay) | Self::Exponential(delay) => delay,
             Self::Uniform(low, high) => (low + high) / 2,
-            Self::LogNormal(median, sigma) => median.mul_f64(libm::exp(sigma * sigma / 2.0)),
+            Self::LogNormal(median, sigma) => {
+                // The conversion saturates: a mean of ages is as good as any.
+                Duration::from_nanos((time::nanos(median) as f64 * libm::exp(sigma * sigma / 2.0)) as u64)
+            }
         }
     }
 }
@@ -134,8 +153,7 @@ impl Delay {
 impl FromStr for Delay {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        const EXPECTED: &str =
-            "expected constant:D, uniform:A..B, exponential:MEAN or lognormal:MEDIAN,SIGMA, such as uniform:1ms..5ms";
+        const EXPECTED: &str = "expected constant:D, uniform:A..B, exponential:MEAN or lognormal:MEDIAN,SIGMA, such as uniform:1ms..5ms";
         let (kind, rest) = text.split_once(':').ok_or(EXPECTED)?;
         let delay = match kind {
             "constant" => Self::Constant(time::parse(rest)?),
@@ -240,9 +258,29 @@ mod tests {
 
     #[test]
     fn a_bad_delay_is_refused_with_what_is_allowed() {
-        for text in ["", "1ms", "uniform:3ms..1ms", "constant:5", "lognormal:1ms", "lognormal:1ms,99", "gamma:1ms"] {
+        for text in
+            ["", "1ms", "uniform:3ms..1ms", "constant:5", "lognormal:1ms", "lognormal:1ms,99", "gamma:1ms"]
+        {
             assert!(text.parse::<Delay>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn the_mean_of_a_wild_delay_saturates() {
+        assert!("lognormal:10s,10".parse::<Delay>().unwrap().mean() > Duration::from_secs(1 << 30));
+    }
+
+    #[test]
+    fn faults_that_cannot_be_are_refused() {
+        let with = |faults: &[Fault]| Setup { faults: faults.to_vec(), ..Setup::default() }.validate();
+        let crash = |text| Fault::parse_crash(text).unwrap();
+        assert!(with(&[crash("1@5ms..9ms"), crash("1@7ms")]).is_err());
+        assert!(with(&[crash("1@5ms"), crash("1@7ms")]).is_err());
+        assert!(with(&[crash("1@5ms..7ms"), crash("1@7ms"), crash("2@6ms")]).is_ok());
+        let endless = Fault { until: None, ..Fault::parse_pause("1@5ms..9ms").unwrap() };
+        assert!(with(&[endless]).is_err());
+        let backwards = Fault { until: Some(Duration::ZERO), ..crash("1@5ms") };
+        assert!(with(&[backwards]).is_err());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use conclave_kernel::{
 use crate::clock::LocalClock;
 use crate::director::{Desk, Director};
 use crate::fault::{FaultKind, Recovery};
-use crate::network::{Fate, Network, Past};
+use crate::network::{Fate, Network};
 use crate::queue::{Lane, Queue};
 use crate::report::{End, Ledger, Outcome};
 use crate::setup::Setup;
@@ -45,7 +45,8 @@ pub struct World<P: Protocol, D: Director<P>> {
 pub(crate) struct Core<P: Protocol, N> {
     pub(crate) now: u64,
     pub(crate) stopped: bool,
-    pub(crate) sites: Vec<Site<P>>,
+    pub(crate) sites: Vec<Site>,
+    drawers: Vec<Drawer<P>>,
     queue: Queue<Pending<P, N>>,
     network: Network,
     messages_in_flight: u64,
@@ -59,12 +60,17 @@ pub(crate) struct Core<P: Protocol, N> {
     trace: Option<Box<Trace<P>>>,
 }
 
-/// What the world keeps of a site besides its state.
-pub(crate) struct Site<P: Protocol> {
-    pub(crate) up: bool,
-    incarnation: u32,
+/// What the world keeps of a site besides its state, and needs in every step: small, so that a thousand sites
+/// stay in the cache.
+pub(crate) struct Site {
     stamp: u64,
     clock: LocalClock,
+    incarnation: u32,
+    pub(crate) up: bool,
+}
+
+/// What the world keeps of a site for those that throw dice or set timers.
+struct Drawer<P: Protocol> {
     dice: Prng,
     timer_dice: Prng,
     /// The pending reminders: a handful, so a list. Each with the number of its arming.
@@ -80,13 +86,13 @@ enum Pending<P: Protocol, N> {
     End(usize),
 }
 
+#[derive(Clone)]
 struct Envelope<P: Protocol, N> {
     from: NodeId,
     to: NodeId,
     id: u64,
     stamp: u64,
     note: N,
-    past: Past,
     message: P::Message,
 }
 
@@ -97,19 +103,21 @@ const CLOCK: u64 = 0x636c_6f63;
 impl<P: Protocol, D: Director<P>> World<P, D> {
     /// A world in which `make` builds the sites. The setup must be valid ([`Setup::validate`]).
     pub fn new(setup: Setup, director: D, mut make: impl FnMut(NodeId) -> P + 'static) -> Self {
-        let site = |index: u64| Site {
-            up: true,
-            incarnation: 0,
-            stamp: 0,
-            clock: LocalClock::draw(setup.clocks, &mut Prng::stream(setup.seed, CLOCK, index)),
+        let site = |index| {
+            let clock = LocalClock::draw(setup.clocks, &mut Prng::stream(setup.seed, CLOCK, index));
+            Site { stamp: 0, clock, incarnation: 0, up: true }
+        };
+        let drawer = |index| Drawer {
             dice: Prng::stream(setup.seed, NODE, index),
             timer_dice: Prng::stream(setup.seed, TIMER, index),
             timers: Vec::new(),
         };
+        let indices = 0..u64::from(setup.nodes);
         let core = Core {
             now: 0,
             stopped: false,
-            sites: (0..u64::from(setup.nodes)).map(site).collect(),
+            sites: indices.clone().map(site).collect(),
+            drawers: indices.map(drawer).collect(),
             queue: Queue::new(),
             network: Network::new(&setup),
             messages_in_flight: 0,
@@ -175,9 +183,9 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
 
     fn begin(&mut self) {
         for (index, fault) in self.setup.faults.iter().enumerate() {
-            self.core.queue.push(time::nanos(fault.at), Lane::Alarm, Pending::Begin(index));
+            self.core.queue.push(time::nanos(fault.at), Lane::Alarm, || Pending::Begin(index));
             if let Some(until) = fault.until {
-                self.core.queue.push(time::nanos(until), Lane::Alarm, Pending::End(index));
+                self.core.queue.push(time::nanos(until), Lane::Alarm, || Pending::End(index));
             }
         }
         for node in (0..self.setup.nodes).map(NodeId) {
@@ -200,7 +208,7 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn handle(&mut self, pending: Pending<P, D::Note>) {
         match pending {
             Pending::Message(envelope) => self.deliver(envelope),
@@ -210,14 +218,21 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
                 self.core.work_pending -= 1;
                 self.director.on_wake(key, &mut Desk { core: &mut self.core, nodes: &self.nodes });
             }
-            Pending::Begin(index) => self.begin_fault(index),
-            Pending::End(index) => self.end_fault(index),
+            Pending::Begin(index) => {
+                // What it is, not its place in the plan: a plan without what never struck gives the same run.
+                self.core.digest.absorb(&(true, self.core.now, &self.setup.faults[index].kind));
+                self.begin_fault(index);
+            }
+            Pending::End(index) => {
+                self.core.digest.absorb(&(false, self.core.now, &self.setup.faults[index].kind));
+                self.end_fault(index);
+            }
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn deliver(&mut self, envelope: Envelope<P, D::Note>) {
-        let Envelope { from, to, id, stamp, note, past, message } = envelope;
+        let Envelope { from, to, id, stamp, note, message } = envelope;
         self.core.messages_in_flight -= 1;
         let site = &mut self.core.sites[to.index()];
         if !site.up {
@@ -226,23 +241,21 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
             return;
         }
         site.stamp = site.stamp.max(stamp);
-        if past.is_some() {
-            self.core.network.delivered(to, past);
-        }
+        self.core.network.deliver(to, id);
         self.director.on_deliver(from, to, &note);
         self.core.events += 1;
-        self.step(to, Input::Message { from, message }, Some(id));
+        self.step_inline(to, Input::Message { from, message }, Some(id));
     }
 
     fn fire(&mut self, node: NodeId, timer: P::Timer, number: u64) {
-        let site = &mut self.core.sites[node.index()];
-        let Some(armed) = site.timers.iter().position(|armed| *armed == (timer, number)) else { return };
+        let timers = &mut self.core.drawers[node.index()].timers;
+        let Some(armed) = timers.iter().position(|armed| *armed == (timer, number)) else { return };
         match self.core.network.awake(node, self.core.now) {
             Some(awake) if awake > self.core.now => {
-                self.core.queue.push(awake, Lane::Alarm, Pending::Timer { node, timer, number });
+                self.core.queue.push(awake, Lane::Alarm, || Pending::Timer { node, timer, number });
             }
             Some(_) => {
-                site.timers.swap_remove(armed);
+                timers.swap_remove(armed);
                 self.core.events += 1;
                 self.step(node, Input::Timer(timer), None);
             }
@@ -253,7 +266,7 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
     fn command(&mut self, node: NodeId, command: P::Command) {
         match self.core.network.awake(node, self.core.now) {
             Some(awake) if awake > self.core.now => {
-                self.core.queue.push(awake, Lane::Alarm, Pending::Command { node, command });
+                self.core.queue.push(awake, Lane::Alarm, || Pending::Command { node, command });
                 return;
             }
             Some(_) => self.core.work_pending -= 1,
@@ -268,60 +281,82 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
         self.step(node, Input::Command(command), None);
     }
 
-    /// One whole step of one site: handler, guards, effects.
-    #[inline]
     fn step(&mut self, node: NodeId, input: Input<P>, received: Option<u64>) {
+        self.step_inline(node, input, received);
+    }
+
+    /// One whole step of one site: handler, guards, effects. Inlined where messages are delivered: that is
+    /// what a run spends its time with, and each move of a message counts.
+    #[inline(always)]
+    fn step_inline(&mut self, node: NodeId, input: Input<P>, received: Option<u64>) {
         let core = &mut self.core;
         let site = &mut core.sites[node.index()];
         site.stamp += 1;
         let clock = site.clock.read(core.now);
         let (stamp, first_sent) = (site.stamp, core.next_id);
         core.digest.word(core.now);
-        core.digest.word(u64::from(node.0));
-        core.digest.absorb(&input);
+        match received {
+            // What it says, and to whom, was absorbed when it was sent.
+            Some(id) => core.digest.word(id),
+            None => {
+                core.digest.word(u64::from(node.0));
+                core.digest.absorb(&input);
+            }
+        }
         let recorded = core.trace.is_some().then(|| input.clone());
 
         let env = Env { me: node, nodes: self.setup.nodes, now: clock, incarnation: site.incarnation };
-        let mut sink = NodeSink { effects: &mut self.effects, dice: &mut site.dice };
+        let mut sink = NodeSink { effects: &mut self.effects, dice: &mut core.drawers[node.index()].dice };
         self.nodes[node.index()].step(input, &mut Cx::new(env, &mut sink));
         if self.check_guards {
             assert_guards_settled(&self.nodes[node.index()], env);
         }
         if let (Some(trace), Some(input)) = (&mut core.trace, recorded) {
             let head = StepHead { at: Time(core.now), node, clock, stamp, received, first_sent };
-            trace.push(head, input, &self.effects);
+            trace.push(head, &input, &self.effects);
         }
         self.apply(node, stamp);
     }
 
-    #[inline]
+    #[inline(always)]
     fn apply(&mut self, node: NodeId, stamp: u64) {
+        for effect in &self.effects {
+            self.core.digest.absorb(effect);
+            self.director.on_effect(node, effect);
+        }
+        // Most steps have one effect: no need to take the whole list for it.
+        if self.effects.len() == 1 {
+            return self.effects.pop().map_or((), |effect| self.apply_one(node, stamp, effect));
+        }
         let mut effects = std::mem::take(&mut self.effects);
         for effect in effects.drain(..) {
-            self.core.digest.absorb(&effect);
-            self.director.on_effect(node, &effect);
-            match effect {
-                Effect::Send { to, message } => self.send(node, to, stamp, message),
-                Effect::SendTo { to, message } => {
-                    for to in to.iter().filter(|to| *to != node) {
-                        self.send(node, to, stamp, message.clone());
-                    }
-                }
-                Effect::Broadcast { message } => {
-                    for to in (0..self.setup.nodes).map(NodeId).filter(|to| *to != node) {
-                        self.send(node, to, stamp, message.clone());
-                    }
-                }
-                Effect::Arm { timer, min, max } => self.core.arm(node, timer, min, max),
-                Effect::Disarm { timer } => {
-                    self.core.sites[node.index()].timers.retain(|(armed, _)| *armed != timer);
-                }
-                Effect::Emit { event } => {
-                    self.director.on_event(node, &event, &mut Desk { core: &mut self.core, nodes: &self.nodes });
-                }
-            }
+            self.apply_one(node, stamp, effect);
         }
         self.effects = effects;
+    }
+
+    #[inline(always)]
+    fn apply_one(&mut self, node: NodeId, stamp: u64, effect: Effect<P>) {
+        match effect {
+            Effect::Send { to, message } => self.send(node, to, stamp, message),
+            Effect::SendTo { to, message } => {
+                for to in to.iter().filter(|to| *to != node) {
+                    self.send(node, to, stamp, message.clone());
+                }
+            }
+            Effect::Broadcast { message } => {
+                for to in (0..self.setup.nodes).map(NodeId).filter(|to| *to != node) {
+                    self.send(node, to, stamp, message.clone());
+                }
+            }
+            Effect::Arm { timer, min, max } => self.core.arm(node, timer, min, max),
+            Effect::Disarm { timer } => {
+                self.core.drawers[node.index()].timers.retain(|(armed, _)| *armed != timer);
+            }
+            Effect::Emit { event } => {
+                self.director.on_event(node, &event, &mut Desk { core: &mut self.core, nodes: &self.nodes });
+            }
+        }
     }
 
     #[inline]
@@ -330,34 +365,21 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
         let core = &mut self.core;
         let id = core.next_id;
         core.next_id += 1;
-        if from == to {
-            let envelope = Envelope { from, to, id, stamp, note, past: None, message };
-            core.messages_in_flight += 1;
-            return core.queue.push(core.now, Lane::Now, Pending::Message(envelope));
-        }
-        core.messages += 1;
-        match core.network.fate(from, to, core.now) {
-            Fate::Arrives { at, copy } => {
-                let envelope = Envelope { from, to, id, stamp, note, past: core.network.past(from), message };
-                if let Some(copy) = copy {
-                    core.duplicate(copy, &envelope);
-                }
-                core.messages_in_flight += 1;
-                core.queue.push(at, Lane::Message, Pending::Message(envelope));
-            }
-            Fate::Lost => core.lose(id, |ledger| &mut ledger.lost),
-            Fate::Corrupted => core.lose(id, |ledger| &mut ledger.corrupted),
-            Fate::Cut => core.lose(id, |ledger| &mut ledger.cut),
-            Fate::Held => core.lose(id, |ledger| &mut ledger.held_for_ever),
+        core.messages += u64::from(from != to);
+        let now = core.now;
+        let envelope = || Envelope { from, to, id, stamp, note, message };
+        match core.network.plain() {
+            _ if from == to => core.post(now, Lane::Now, envelope),
+            Some(delay) => core.post(now.saturating_add(delay), Lane::Message, envelope),
+            None => core.dispatch(envelope()),
         }
     }
 
     fn begin_fault(&mut self, index: usize) {
         match self.setup.faults[index].kind.clone() {
             FaultKind::Crash { node, .. } => {
-                let site = &mut self.core.sites[node.index()];
-                site.up = false;
-                site.timers.clear();
+                self.core.sites[node.index()].up = false;
+                self.core.drawers[node.index()].timers.clear();
                 self.core.ledger.crashes += 1;
                 self.core.mark(What::Crash(node));
                 self.director.on_crash(node, &mut Desk { core: &mut self.core, nodes: &self.nodes });
@@ -402,42 +424,54 @@ impl<P: Protocol, N> Core<P, N> {
     pub(crate) fn command(&mut self, after: Duration, node: NodeId, command: P::Command) {
         self.work_pending += 1;
         let lane = if after.is_zero() { Lane::Now } else { Lane::Alarm };
-        self.queue.push(self.now.saturating_add(time::nanos(after)), lane, Pending::Command { node, command });
+        self.queue
+            .push(self.now.saturating_add(time::nanos(after)), lane, || Pending::Command { node, command });
     }
 
     pub(crate) fn wake(&mut self, after: Duration, key: u64) {
         self.work_pending += 1;
-        self.queue.push(self.now.saturating_add(time::nanos(after)), Lane::Alarm, Pending::Wake(key));
+        self.queue.push(self.now.saturating_add(time::nanos(after)), Lane::Alarm, || Pending::Wake(key));
     }
 
     fn arm(&mut self, node: NodeId, timer: P::Timer, min: Duration, max: Duration) {
         self.timers_armed += 1;
         let number = self.timers_armed;
-        let site = &mut self.sites[node.index()];
-        site.timers.retain(|(armed, _)| *armed != timer);
-        site.timers.push((timer, number));
-        let local = site.timer_dice.between(time::nanos(min), time::nanos(max));
-        let at = self.now.saturating_add(site.clock.world_span(local));
-        self.queue.push(at, Lane::Alarm, Pending::Timer { node, timer, number });
+        let drawer = &mut self.drawers[node.index()];
+        drawer.timers.retain(|(armed, _)| *armed != timer);
+        drawer.timers.push((timer, number));
+        let local = drawer.timer_dice.between(time::nanos(min), time::nanos(max));
+        let at = self.now.saturating_add(self.sites[node.index()].clock.world_span(local));
+        self.queue.push(at, Lane::Alarm, || Pending::Timer { node, timer, number });
     }
 
-    fn duplicate(&mut self, at: u64, original: &Envelope<P, N>)
+    /// Puts a message on its way.
+    #[inline(always)]
+    fn post(&mut self, at: u64, lane: Lane, envelope: impl FnOnce() -> Envelope<P, N>) {
+        self.messages_in_flight += 1;
+        self.queue.push(at, lane, || Pending::Message(envelope()));
+    }
+
+    /// Puts a message on its way through a network that may do anything to it.
+    fn dispatch(&mut self, envelope: Envelope<P, N>)
     where
         N: Clone,
     {
-        self.ledger.duplicated += 1;
-        self.mark(What::Duplicate(original.id));
-        self.messages_in_flight += 1;
-        let copy = Envelope {
-            from: original.from,
-            to: original.to,
-            id: original.id,
-            stamp: original.stamp,
-            note: original.note.clone(),
-            past: original.past.clone(),
-            message: original.message.clone(),
-        };
-        self.queue.push(at, Lane::Message, Pending::Message(copy));
+        let id = envelope.id;
+        match self.network.fate(envelope.from, envelope.to, self.now) {
+            Fate::Arrives { at, copy } => {
+                self.network.depart(envelope.from, id);
+                if let Some(copy) = copy {
+                    self.ledger.duplicated += 1;
+                    self.mark(What::Duplicate(id));
+                    self.post(copy, Lane::Message, || envelope.clone());
+                }
+                self.post(at, Lane::Message, || envelope);
+            }
+            Fate::Lost => self.lose(id, |ledger| &mut ledger.lost),
+            Fate::Corrupted => self.lose(id, |ledger| &mut ledger.corrupted),
+            Fate::Cut => self.lose(id, |ledger| &mut ledger.cut),
+            Fate::Held => self.lose(id, |ledger| &mut ledger.held_for_ever),
+        }
     }
 
     fn lose(&mut self, id: u64, counter: fn(&mut Ledger) -> &mut u64) {
@@ -462,6 +496,11 @@ impl<P: Protocol> Sink<P> for NodeSink<'_, P> {
     #[inline]
     fn push(&mut self, effect: Effect<P>) {
         self.effects.push(effect);
+    }
+
+    #[inline]
+    fn send(&mut self, to: NodeId, message: P::Message) {
+        self.effects.push(Effect::Send { to, message });
     }
 
     fn choose(&mut self, n: u32) -> u32 {
