@@ -9,6 +9,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod catalog;
 pub mod clock;
 pub mod deadlock;
 pub mod mutex;

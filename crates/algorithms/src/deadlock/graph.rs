@@ -29,6 +29,7 @@
 //! times. Bounds are the caller's: the graph holds exactly what was put in.
 
 mod explain;
+mod picture;
 mod reduction;
 mod slots;
 #[cfg(test)]
@@ -58,9 +59,7 @@ pub struct Turn {
 /// Who waits for what, and who holds it.
 ///
 /// `R` names resources and `O` owners, the unit that holds, waits and gets stuck.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(bound(serialize = "R: Ord + Clone + Serialize, O: Ord + Clone + Serialize"))]
-#[serde(bound(deserialize = "R: Ord + Deserialize<'de>, O: Ord + Deserialize<'de>"))]
+#[derive(Clone, Debug)]
 pub struct WaitGraph<R, O> {
     resources: Slots<R, Resource>,
     owners: Slots<O, Owner>,
@@ -123,24 +122,14 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
     /// The owner waits already; the request asks permits of a lock, a lock of a semaphore, or more permits than
     /// exist in every one of its alternatives.
     pub fn enqueue(&mut self, owner: O, turn: Turn, request: Request<R>) -> Result<(), GraphError> {
-        if self.request_of(owner).is_some() {
-            return Err(GraphError::AlreadyWaiting);
+        self.check_waiter(owner, &request)?;
+        let exists = |name: &R, demand| {
+            self.resources.slot(name).is_none_or(|resource| self.resources[resource].exists(demand))
+        };
+        if !request.is_satisfied(exists) {
+            return Err(GraphError::Impossible);
         }
-        self.check_kinds(&request)?;
-        self.owners.intern(owner)?;
-        for name in request.names() {
-            self.resources.intern(*name)?;
-        }
-        let by_slot = request.map(|name| self.resources.slot(&name).expect("interned above"));
-        let request = by_slot.expect("different names have different slots");
-        let slot = self.owners.slot(&owner).expect("interned above");
-        let claims = request.envelope();
-        for held in &self.owners[slot].holds {
-            self.resources[*held].block(slot);
-        }
-        self.owners[slot].wait = Some(Wait { turn, request, claims });
-        self.join_lines(slot);
-        Ok(())
+        self.add_wait(owner, turn, request)
     }
 
     /// Ends the owner's wait, whether it gave up, timed out or was chosen as victim; its holds stay.
@@ -169,7 +158,8 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         claims.iter().try_for_each(|claim| self.hold(owner, *claim))
     }
 
-    /// Gives the owner one resource on top of what it holds: modes merge to the stronger, permits add.
+    /// Gives the owner one resource on top of what it holds: modes merge to the stronger, permits add. An owner
+    /// that waits at the same time should be [`WaitGraph::examine`]d again: others may now wait for it.
     ///
     /// # Errors
     /// Another owner holds the lock in a conflicting mode; or the resource is of the other kind.
@@ -250,13 +240,29 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         self.owners[slot].wait.as_ref().map(|wait| &wait.request)
     }
 
-    /// A name is a lock or a semaphore, and no request asks in vain.
-    fn check_kinds(&self, request: &Request<R>) -> Result<(), GraphError> {
-        request.claims().try_for_each(|claim| self.check_kind(claim))?;
-        let within = |name: &R, demand| {
-            self.resources.slot(name).is_none_or(|resource| self.resources[resource].exists(demand))
-        };
-        if request.is_satisfied(within) { Ok(()) } else { Err(GraphError::Impossible) }
+    fn add_wait(&mut self, owner: O, turn: Turn, request: Request<R>) -> Result<(), GraphError> {
+        self.owners.intern(owner)?;
+        for name in request.names() {
+            self.resources.intern(*name)?;
+        }
+        let by_slot = request.map(|name| self.resources.slot(&name).expect("interned above"));
+        let request = by_slot.expect("different names have different slots");
+        let slot = self.owners.slot(&owner).expect("interned above");
+        let claims = request.envelope();
+        for held in &self.owners[slot].holds {
+            self.resources[*held].block(slot);
+        }
+        self.owners[slot].wait = Some(Wait { turn, request, claims });
+        self.join_lines(slot);
+        Ok(())
+    }
+
+    /// One waiting request at a time, and a name is a lock or a semaphore.
+    fn check_waiter(&self, owner: O, request: &Request<R>) -> Result<(), GraphError> {
+        if self.is_waiting(owner) {
+            return Err(GraphError::AlreadyWaiting);
+        }
+        request.claims().try_for_each(|claim| self.check_kind(claim))
     }
 
     fn check_kind(&self, claim: &Claim<R>) -> Result<(), GraphError> {
@@ -332,7 +338,7 @@ impl<R: Ord + Copy, O: Ord + Copy> Default for WaitGraph<R, O> {
 }
 
 /// A lock (no limit) or a semaphore.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default)]
 struct Resource {
     limit: Option<u32>,
     holders: BTreeMap<Slot, Demand>,
@@ -345,7 +351,7 @@ struct Resource {
 }
 
 /// A place in a resource's line. Upgraders stand before all others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     is_newcomer: bool,
     turn: Turn,
@@ -353,13 +359,13 @@ struct Place {
 }
 
 /// Who holds and waits.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default)]
 struct Owner {
     holds: BTreeSet<Slot>,
     wait: Option<Wait>,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 struct Wait {
     turn: Turn,
     request: Request<Slot>,

@@ -21,7 +21,7 @@
 mod convert;
 mod satisfy;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -237,7 +237,9 @@ impl<R> Request<R> {
     /// As [`Request::at_least`]: two names may have become one.
     pub fn map<S: Ord>(self, mut name: impl FnMut(R) -> S) -> Result<Request<S>, RequestError> {
         let rename = |node| match node {
-            Node::Claim(Claim { resource, demand }) => Node::Claim(Claim { resource: name(resource), demand }),
+            Node::Claim(Claim { resource, demand }) => {
+                Node::Claim(Claim { resource: name(resource), demand })
+            }
             Node::Gate(gate) => Node::Gate(gate),
         };
         Request::from_nodes(self.nodes.into_iter().map(rename).collect())
@@ -265,6 +267,25 @@ impl<R> Request<R> {
             values.push(value);
         }
         values.pop().expect("a request has at least one node, and each leaves one value")
+    }
+
+    /// The members of the outermost gate; none for a single claim.
+    pub fn members(&self) -> Vec<Self>
+    where
+        R: Ord + Clone,
+    {
+        let mut members = Vec::new();
+        let mut at = 1;
+        while at < self.nodes.len() {
+            let end = match &self.nodes[at] {
+                Node::Gate(member) => member.end as usize,
+                Node::Claim(_) => at + 1,
+            };
+            let member = Self::assemble(self.nodes[at..end].to_vec());
+            members.push(member.expect("a member of a valid request is one"));
+            at = end;
+        }
+        members
     }
 
     /// The preorder array, for those who walk it themselves.
@@ -343,7 +364,9 @@ impl<R: Ord> Request<R> {
         let ways = |gate: &Gate, counts: &mut [u64]| match gate {
             Gate { entangled: false, .. } => 1,
             // Choosing k < n of n can be done in at least n ways: over the bound without counting.
-            Gate { need, members, .. } if need < members && u64::from(*members) > MAX_ENTANGLED_ALTERNATIVES => {
+            Gate { need, members, .. }
+                if need < members && u64::from(*members) > MAX_ENTANGLED_ALTERNATIVES =>
+            {
                 u64::MAX
             }
             Gate { need, .. } => elementary_symmetric(*need, counts),
@@ -438,7 +461,9 @@ fn close_gates<R>(nodes: &mut [Node<R>]) -> Result<(), RequestError> {
     for at in (0..nodes.len()).rev() {
         let end = match &mut nodes[at] {
             Node::Claim(Claim { demand: Demand::Permits(0), .. }) => return Err(RequestError::NoPermits),
-            Node::Claim(_) => u32::try_from(at + 1).map_err(|_| RequestError::TooManyClaims { claims: at })?,
+            Node::Claim(_) => {
+                u32::try_from(at + 1).map_err(|_| RequestError::TooManyClaims { claims: at })?
+            }
             Node::Gate(Gate { members: 0, .. }) => return Err(RequestError::Empty),
             Node::Gate(gate) if gate.need == 0 || gate.need > gate.members => {
                 return Err(RequestError::Threshold { need: gate.need, members: gate.members });

@@ -5,11 +5,31 @@
 //!
 //! | tenant | idea | messages per entry | sync delay |
 //! |---|---|---|---|
+//! | [`central`] | one site keeps the queue | 3, 0 for the coordinator | 2T |
+//! | [`token_ring`] | a token goes round for ever | 1 saturated, else unbounded | T..(N-1)T |
+//! | [`fair_ring`] | a token goes round and looks for the oldest request | N+1 saturated, below 2N | (N+1)T..(2N-1)T |
+//! | [`lamport`] | everybody keeps the same queue | 3(N-1), 2(N-1)..3(N-1) without needless replies | T |
 //! | [`ricart_agrawala`] | ask everybody; they defer while they come first | 2(N-1) | T |
+//! | [`roucairol_carvalho`] | the same, but a permission lasts until it is asked back | 0..2(N-1) | 0 or T |
+//! | [`maekawa`] | ask a quorum, of which any two meet | 3(K-1)..7(K-1) | 2T |
+//! | [`suzuki_kasami`] | one token; ask everybody for it | 0 or N | 0 or T |
+//! | [`raymond`] | one token in a tree; ask in its direction | about 4 saturated, at most 4 log2 N | T..2 log2 N T |
+//! | [`naimi_trehel`] | one token; ask who probably asked last | O(log N) on average, at most N | 0 or T |
 
+#[cfg(test)]
+pub(crate) mod by_hand;
+pub mod central;
 pub mod door;
+pub mod fair_ring;
+pub mod lamport;
+pub mod maekawa;
+pub mod naimi_trehel;
+pub mod raymond;
 pub mod ricart_agrawala;
+pub mod roucairol_carvalho;
 pub mod spec;
+pub mod suzuki_kasami;
+pub mod token_ring;
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -17,8 +37,17 @@ use core::fmt;
 use conclave_kernel::{Card, NodeId, NodeSet, Protocol};
 use serde::{Deserialize, Serialize};
 
+pub use central::Central;
 pub use door::Door;
+pub use fair_ring::FairRing;
+pub use lamport::{Lamport, LamportOmission};
+pub use maekawa::Maekawa;
+pub use naimi_trehel::NaimiTrehel;
+pub use raymond::Raymond;
 pub use ricart_agrawala::RicartAgrawala;
+pub use roucairol_carvalho::RoucairolCarvalho;
+pub use suzuki_kasami::SuzukiKasami;
+pub use token_ring::TokenRing;
 
 /// What the layer above asks of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -84,6 +113,9 @@ pub trait Mutex: Protocol<Command = Command, Event = Event> {
     /// What it says of itself.
     const CARD: Card;
 
+    /// Whether a site asks a quorum rather than everybody: whether [`Group::quorums`] must be given.
+    const USES_QUORUMS: bool = false;
+
     /// A site of a group.
     fn new(me: NodeId, group: &Group) -> Self;
 
@@ -95,6 +127,45 @@ pub trait Mutex: Protocol<Command = Command, Event = Event> {
         0
     }
 }
+
+/// Something to be done with a tenant whose name is known only at run time.
+pub trait Visit {
+    /// What comes of it.
+    type Out;
+
+    /// Does it.
+    fn visit<P: Mutex>(self) -> Self::Out;
+}
+
+/// Lists the tenants once: their cards, and the way from a name to a type.
+macro_rules! tenants {
+    ($($tenant:ty),+ $(,)?) => {
+        /// The cards of all tenants, in the order in which the room is told.
+        pub const CARDS: &[Card] = &[$(<$tenant as Mutex>::CARD),+];
+
+        /// Does something with the tenant of that name; `None` if nobody has it.
+        pub fn visit<V: Visit>(name: &str, visitor: V) -> Option<V::Out> {
+            $(if name == <$tenant as Mutex>::CARD.name {
+                return Some(visitor.visit::<$tenant>());
+            })+
+            None
+        }
+    };
+}
+
+tenants![
+    Central,
+    TokenRing,
+    FairRing,
+    Lamport,
+    LamportOmission,
+    RicartAgrawala,
+    RoucairolCarvalho,
+    Maekawa,
+    SuzukiKasami,
+    Raymond,
+    NaimiTrehel,
+];
 
 /// What the sites of a group know of each other from the start.
 #[derive(Clone, Debug, PartialEq, Eq)]

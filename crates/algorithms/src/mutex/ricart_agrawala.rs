@@ -13,7 +13,9 @@
 //! deferred. Channels need not be FIFO.
 //!
 //! **Where we depart**: a reply echoes the stamp of the request that it answers, and distinct senders are
-//! counted. The paper counts replies; with one duplicated message that lets two sites in, after 9 steps.
+//! counted. The paper counts replies; with one duplicated message that lets two sites in, after 9 steps. And
+//! a reply carries the sender's number, which the paper's does not: a site that has heard of a request only
+//! through somebody's reply could otherwise overtake it (ME3).
 
 use conclave_kernel::{Card, Cost, Cx, Load, Measure, Needs, Never, NodeId, NodeMap, NodeSet, Protocol};
 use serde::{Deserialize, Serialize};
@@ -41,7 +43,12 @@ pub enum Message {
     /// May I?
     Request(Stamp),
     /// You may go before me.
-    Reply(Stamp),
+    Reply {
+        /// The request that it answers.
+        to: Stamp,
+        /// The highest number that the sender has seen.
+        seen: u64,
+    },
 }
 
 impl Protocol for RicartAgrawala {
@@ -56,11 +63,16 @@ impl Protocol for RicartAgrawala {
                 self.clock.merge(theirs.time);
                 match self.wanted {
                     Some(mine) if mine < theirs => _ = self.deferred.insert(from, theirs.time),
-                    _ => cx.send(from, Message::Reply(theirs)),
+                    _ => cx.send(from, Message::Reply { to: theirs, seen: self.clock.time() }),
                 }
             }
-            Message::Reply(stamp) if self.wanted == Some(stamp) => _ = self.replies.insert(from),
-            Message::Reply(_) => {} // a late duplicate, of an earlier request
+            Message::Reply { to, seen } => {
+                self.clock.merge(seen);
+                // Otherwise it is a late duplicate, of an earlier request.
+                if self.wanted == Some(to) {
+                    self.replies.insert(from);
+                }
+            }
         }
     }
 
@@ -92,7 +104,8 @@ impl RicartAgrawala {
     fn exit(&mut self, cx: &mut Cx<'_, Self>) {
         self.wanted = None;
         self.replies.clear();
-        self.deferred.drain(|site, time| cx.send(site, Message::Reply(Stamp::new(time, site))));
+        let seen = self.clock.time();
+        self.deferred.drain(|site, time| cx.send(site, Message::Reply { to: Stamp::new(time, site), seen }));
     }
 }
 
@@ -118,8 +131,18 @@ impl Mutex for RicartAgrawala {
                 formula: "2(N-1)",
                 range: |size| (2.0 * (size.n() - 1.0), 2.0 * (size.n() - 1.0)),
             },
-            Cost { measure: Measure::ClientDelay, load: Load::Low, formula: "2T", range: |_| (2.0, 2.0) },
-            Cost { measure: Measure::SyncDelay, load: Load::High, formula: "T", range: |_| (1.0, 1.0) },
+            Cost {
+                measure: Measure::ClientDelay,
+                load: Load::Low,
+                formula: "2T",
+                range: |size| if size.nodes == 1 { (0.0, 0.0) } else { (2.0, 2.0) },
+            },
+            Cost {
+                measure: Measure::SyncDelay,
+                load: Load::High,
+                formula: "T",
+                range: |size| if size.nodes == 1 { (0.0, 0.0) } else { (1.0, 1.0) },
+            },
         ],
         survives: "no crash: everybody's reply is needed",
         idle_traffic: false,
@@ -139,11 +162,190 @@ impl Mutex for RicartAgrawala {
     fn bill(message: &Message, _from: NodeId, _to: NodeId) -> Bill {
         match message {
             Message::Request(stamp) => Bill::enter("REQUEST", stamp.site, stamp.time),
-            Message::Reply(stamp) => Bill::enter("REPLY", stamp.site, stamp.time),
+            Message::Reply { to, .. } => Bill::enter("REPLY", to.site, to.time),
         }
     }
 
     fn clock(&self) -> u64 {
         self.clock.time()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use conclave_kernel::{Input, Prng};
+
+    use super::super::by_hand::ByHand;
+    use super::*;
+
+    fn group(nodes: u32) -> ByHand<RicartAgrawala> {
+        ByHand::new(nodes, |me| RicartAgrawala::new(me, &Group::new(nodes)))
+    }
+
+    /// The site has seen that number.
+    fn witness(group: &mut ByHand<RicartAgrawala>, site: u32, time: u64) {
+        group.step(site, Input::Command(Command::Witness(time)));
+    }
+
+    #[test]
+    fn a_lone_site_enters_at_once() {
+        let mut group = group(1);
+        group.acquire(0);
+        assert_eq!((group.inside(), group.sent), (&[0][..], 0));
+    }
+
+    /// \[CDK\]: p1 asks at 41, p2 at 34, p3 does not ask: p2 enters first, and answers p1 when it
+    /// leaves.
+    #[test]
+    fn of_41_and_34_the_latter_enters_first() {
+        let mut group = group(3);
+        let (p1, p2, p3) = (0, 1, 2);
+        witness(&mut group, p1, 40);
+        witness(&mut group, p2, 33);
+        group.acquire(p1);
+        group.acquire(p2);
+        assert_eq!(group.nodes[0].wanted, Some(Stamp::new(41, NodeId(p1))));
+        assert_eq!(group.nodes[1].wanted, Some(Stamp::new(34, NodeId(p2))));
+        group.deliver(p1, p3);
+        group.deliver(p2, p3);
+        group.deliver(p3, p1);
+        group.deliver(p3, p2); // p3 has answered both
+        group.deliver(p1, p2); // 34 < 41: p2 does not reply
+        assert!(group.inside().is_empty());
+        group.deliver(p2, p1); // p1 does
+        group.deliver(p1, p2);
+        assert_eq!(group.inside(), [p2]);
+        group.release(p2);
+        group.deliver(p2, p1);
+        assert_eq!((group.order(), group.sent), (&[p2, p1][..], 2 * 2 * 2));
+    }
+
+    /// Three sites of which S1 and S2 request: S1 first, then, by its deferred reply, S2. (The lectures'
+    /// example.)
+    #[test]
+    fn the_older_of_two_requests_goes_first_and_its_reply_lets_the_other_in() {
+        let mut group = group(3);
+        let (s1, s2) = (0, 1);
+        group.acquire(s1);
+        group.acquire(s2);
+        group.settle();
+        assert_eq!(group.inside(), [s1]);
+        group.release(s1);
+        assert!(group.inside().is_empty());
+        group.deliver(s1, s2);
+        assert_eq!(group.inside(), [s2]);
+    }
+
+    /// Nodes A, B and C; B asks at logical time 1 and C at 0: C before B. (The lectures' example; our clocks
+    /// tick before they stamp, so that the times here are 2 and 1.)
+    #[test]
+    fn a_smaller_stamp_goes_first_although_its_site_has_the_larger_id() {
+        let mut group = group(3);
+        let (b, c) = (1, 2);
+        witness(&mut group, b, 1);
+        group.acquire(b);
+        group.acquire(c);
+        group.settle();
+        group.release(c);
+        group.settle();
+        assert_eq!(group.order(), [c, b]);
+    }
+
+    #[test]
+    fn a_tie_goes_to_the_smaller_id() {
+        let mut group = group(2);
+        group.acquire(1);
+        group.acquire(0);
+        assert_eq!(group.nodes[0].wanted.map(|mine| mine.time), group.nodes[1].wanted.map(|mine| mine.time));
+        group.settle();
+        assert_eq!(group.inside(), [0]);
+    }
+
+    /// \[RA81 §2\]
+    #[test]
+    fn a_request_that_comes_while_inside_is_answered_on_exit() {
+        let mut group = group(2);
+        group.acquire(0);
+        group.settle();
+        group.acquire(1);
+        group.settle();
+        assert_eq!((group.inside(), group.sent), (&[0][..], 3));
+        group.release(0);
+        let theirs = Stamp::new(2, NodeId(1));
+        assert!(matches!(group.peek(0, 1), Message::Reply { to, .. } if to == theirs));
+        group.settle();
+        assert_eq!(group.inside(), [1]);
+    }
+
+    /// \[RA81 §2\]: the number is one more than the highest *seen*.
+    #[test]
+    fn a_deferred_request_raises_the_next_number_too() {
+        let mut group = group(2);
+        group.acquire(0); // (1, 0)
+        group.settle();
+        witness(&mut group, 1, 7);
+        group.acquire(1); // (8, 1)
+        group.deliver(1, 0); // deferred
+        group.release(0);
+        group.acquire(0);
+        assert_eq!(group.nodes[0].wanted, Some(Stamp::new(9, NodeId(0))));
+    }
+
+    /// Our departure, for ME3: site 2 hears of the request of site 0 from site 1, and will not overtake it.
+    #[test]
+    fn a_request_known_only_through_a_reply_raises_the_next_number() {
+        let mut group = group(3);
+        witness(&mut group, 0, 7);
+        group.acquire(0); // (8, 0); on its way to 2 for long
+        group.deliver(0, 1);
+        group.acquire(2); // (1, 2)
+        group.deliver(2, 1);
+        group.deliver(1, 2);
+        assert_eq!(group.nodes[2].clock(), 8);
+    }
+
+    /// A reply to an earlier request says nothing about this one.
+    #[test]
+    fn a_late_copy_of_a_reply_does_not_let_anybody_in() {
+        let mut group = group(2);
+        group.acquire(0);
+        group.deliver(0, 1);
+        let copy = group.peek(1, 0);
+        group.deliver(1, 0);
+        group.release(0);
+        group.acquire(1);
+        group.settle();
+        assert_eq!(group.inside(), [1]);
+        group.acquire(0);
+        group.inject(1, 0, copy);
+        assert_eq!(group.inside(), [1]);
+    }
+
+    /// Who replies twice is counted once.
+    #[test]
+    fn two_copies_of_one_reply_are_not_the_replies_of_two() {
+        let mut group = group(3);
+        group.acquire(0);
+        group.deliver(0, 1);
+        let copy = group.peek(1, 0);
+        group.deliver(1, 0);
+        group.inject(1, 0, copy);
+        assert!(group.inside().is_empty());
+    }
+
+    #[test]
+    fn everybody_gets_in_whatever_the_order_of_messages() {
+        for seed in 0..300 {
+            let mut dice = Prng::new(seed);
+            let nodes = 1 + dice.below(5) as u32;
+            let mut group = group(nodes);
+            for _ in 0..3 {
+                (0..nodes).for_each(|site| group.acquire(site));
+                group.churn(&mut dice);
+            }
+            assert_eq!(group.order().len(), 3 * nodes as usize, "seed {seed}");
+            assert!(group.fences().is_sorted_by(|a, b| a < b), "seed {seed}");
+            assert_eq!(group.sent, u64::from(3 * nodes * 2 * (nodes - 1)), "seed {seed}");
+        }
     }
 }

@@ -83,6 +83,8 @@ pub struct Breach {
 #[derive(Clone, Debug)]
 pub struct Judge {
     sites: Vec<Site>,
+    /// What each site knows; apart from the rest, because every message needs it.
+    known: Vec<Known>,
     /// Who is inside; more than one only after a breach.
     inside: Vec<NodeId>,
     entries: u64,
@@ -90,6 +92,8 @@ pub struct Judge {
     inversions: u64,
     /// Counts sends and requests: what a note's age is measured by.
     clock: u64,
+    /// The sites that ask, as bits.
+    pending: u128,
     /// Sites in the order of their latest request, latest last.
     asked_in_order: Vec<NodeId>,
     judges_order: bool,
@@ -101,11 +105,15 @@ struct Site {
     asking: bool,
     /// The number of the entry that the site is in or was last in.
     entry: u64,
-    exit_known: u64,
-    requests_known: u128,
     /// The pending requests that lay in the past of this site's own, when it was made, and still wait.
     older: u128,
     asked_at: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    exit: u64,
+    requests: u128,
 }
 
 impl Judge {
@@ -113,11 +121,13 @@ impl Judge {
     pub fn new(nodes: u32) -> Self {
         Self {
             sites: vec![Site::default(); nodes as usize],
+            known: vec![Known::default(); nodes as usize],
             inside: Vec::new(),
             entries: 0,
             last_fence: None,
             inversions: 0,
             clock: 0,
+            pending: 0,
             asked_in_order: Vec::new(),
             judges_order: nodes <= MOST_JUDGED,
             judges_causality: true,
@@ -144,9 +154,11 @@ impl Judge {
         }
         self.clock += 1;
         row.asked_at = self.clock;
-        row.older = row.requests_known & !bit(site);
+        // A late note may still tell of a request that has been granted: only what is pending counts.
+        row.older = self.known[site.index()].requests & self.pending;
+        self.pending |= bit(site);
         self.forget(site);
-        self.sites[site.index()].requests_known |= bit(site);
+        self.known[site.index()].requests |= bit(site);
         self.asked_in_order.retain(|other| *other != site);
         self.asked_in_order.push(site);
     }
@@ -157,7 +169,7 @@ impl Judge {
             breach(Breach { property: ME1, why: format!("{site} entered while {other} was inside") });
         }
         let row = &mut self.sites[site.index()];
-        if self.judges_causality && row.exit_known < self.entries {
+        if self.judges_causality && self.known[site.index()].exit < self.entries {
             let why = format!("{site} entered without knowing that entry {} had ended", self.entries);
             breach(Breach { property: ME1_CAUSAL, why });
         }
@@ -176,16 +188,14 @@ impl Judge {
         row.entry = self.entries;
         row.asking = false;
         self.inside.push(site);
-        if self.judges_order {
-            self.forget(site);
-        }
+        self.is_done(site);
     }
 
     /// A site leaves.
     pub fn leaves(&mut self, site: NodeId) {
         self.inside.retain(|other| *other != site);
-        let row = &mut self.sites[site.index()];
-        row.exit_known = row.exit_known.max(row.entry);
+        let known = &mut self.known[site.index()];
+        known.exit = known.exit.max(self.sites[site.index()].entry);
     }
 
     /// A site dies. If it was inside, nobody can know that it left: causality is not judged from here on.
@@ -195,9 +205,7 @@ impl Judge {
             self.judges_causality = false;
         }
         self.sites[site.index()].asking = false;
-        if self.judges_order {
-            self.forget(site);
-        }
+        self.is_done(site);
     }
 
     /// Who asks and has not been granted.
@@ -209,30 +217,37 @@ impl Judge {
     /// A message leaves: what rides on it.
     #[inline]
     pub fn sends(&mut self, from: NodeId) -> Note {
-        let site = &self.sites[from.index()];
+        let known = self.known[from.index()];
         self.clock += 1;
-        Note { exit_known: site.exit_known, requests_known: site.requests_known, sent_at: self.clock }
+        Note { exit_known: known.exit, requests_known: known.requests, sent_at: self.clock }
     }
 
     /// A message arrives, with what rode on it.
     #[inline]
     pub fn receives(&mut self, to: NodeId, note: &Note) {
-        let mut known = note.requests_known;
-        if known != 0 {
+        let mut requests = note.requests_known;
+        if requests != 0 {
             let since = self.asked_in_order.iter().rev();
             for asked in since.take_while(|site| self.sites[site.index()].asked_at > note.sent_at) {
-                known &= !bit(*asked);
+                requests &= !bit(*asked);
             }
         }
-        let site = &mut self.sites[to.index()];
-        site.exit_known = site.exit_known.max(note.exit_known);
-        site.requests_known |= known;
+        let known = &mut self.known[to.index()];
+        known.exit = known.exit.max(note.exit_known);
+        known.requests |= requests;
+    }
+
+    fn is_done(&mut self, site: NodeId) {
+        if self.judges_order {
+            self.pending &= !bit(site);
+            self.forget(site);
+        }
     }
 
     /// A request is pending no longer, or a new one replaces it: nobody knows of it any more.
     fn forget(&mut self, site: NodeId) {
-        for row in &mut self.sites {
-            row.requests_known &= !bit(site);
+        for (known, row) in self.known.iter_mut().zip(&mut self.sites) {
+            known.requests &= !bit(site);
             row.older &= !bit(site);
         }
     }
@@ -301,6 +316,20 @@ mod tests {
         let note = judge.sends(A);
         judge.receives(B, &note);
         assert!(breaches(&mut judge, B, 1).is_empty());
+    }
+
+    #[test]
+    fn late_news_of_a_request_that_is_over_is_no_reason_to_wait() {
+        let mut judge = Judge::new(2);
+        judge.asks(A);
+        let late = judge.sends(A);
+        breaches(&mut judge, A, 1);
+        judge.receives(B, &late);
+        judge.asks(B);
+        judge.leaves(A);
+        let exit = judge.sends(A);
+        judge.receives(B, &exit);
+        assert!(breaches(&mut judge, B, 2).is_empty());
     }
 
     #[test]

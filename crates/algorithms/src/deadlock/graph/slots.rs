@@ -5,17 +5,16 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::{Index, IndexMut};
 
-use serde::{Deserialize, Serialize};
-
 use super::GraphError;
 
 /// A small number that stands for a name while it is in use.
 pub(super) type Slot = u32;
 
+/// As many names as leave a bit to tell two kinds of slots apart.
+const LIMIT: Slot = Slot::MAX / 2;
+
 /// A table of things by name and by slot; slots are used again.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(bound(serialize = "K: Ord + Serialize, V: Serialize"))]
-#[serde(bound(deserialize = "K: Ord + Deserialize<'de>, V: Deserialize<'de>"))]
+#[derive(Clone, Debug)]
 pub(super) struct Slots<K, V> {
     by_name: BTreeMap<K, Slot>,
     things: Vec<Option<(K, V)>>,
@@ -39,10 +38,10 @@ impl<K: Ord + Copy, V: Default> Slots<K, V> {
         let slot = match self.vacant.pop() {
             Some(slot) => slot,
             None => {
-                // The largest is kept as the mark of an empty place in a [`Local`].
-                let slot = Slot::try_from(self.things.len()).ok().filter(|slot| *slot != Slot::MAX);
+                let slot = Slot::try_from(self.things.len()).ok().filter(|slot| *slot < LIMIT);
+                let slot = slot.ok_or(GraphError::Full)?;
                 self.things.push(None);
-                slot.ok_or(GraphError::Full)?
+                slot
             }
         };
         self.things[slot as usize] = Some((name, V::default()));
@@ -62,8 +61,9 @@ impl<K: Ord + Copy, V: Default> Slots<K, V> {
         &self.things[slot as usize].as_ref().expect("a slot in use").0
     }
 
-    pub(super) fn slots(&self) -> impl Iterator<Item = Slot> {
-        self.by_name.values().copied()
+    /// Everything in use, by name.
+    pub(super) fn names(&self) -> impl Iterator<Item = (K, Slot)> {
+        self.by_name.iter().map(|(name, slot)| (*name, *slot))
     }
 }
 

@@ -39,7 +39,8 @@ impl<R: Ord + Clone> Request<R> {
         if terms > limit {
             return Err(RequestError::TooManyTerms { terms });
         }
-        let expanded = self.fold(|claim| vec![vec![claim.clone()]], |gate, members| choose(gate.need, members));
+        let expanded =
+            self.fold(|claim| vec![vec![claim.clone()]], |gate, members| choose(gate.need, members));
         let mut seen: BTreeSet<Term<R>> = BTreeSet::new();
         let merged = expanded.iter().map(merge);
         Ok(merged
@@ -91,23 +92,10 @@ impl<R: Ord + Clone> Request<R> {
         Self::assemble(nodes).expect("parts of a valid request")
     }
 
-    /// The members, if this is an AND (or OR) gate or a single claim, for merging into a gate of the same kind.
+    /// The members, if this is a gate of the kind it is to be merged into; itself otherwise.
     fn into_members(self, of_kind: impl Fn(&Gate) -> bool) -> Vec<Self> {
-        match self.nodes.first() {
-            Some(Node::Gate(gate)) if of_kind(gate) => {
-                let mut members = Vec::with_capacity(gate.members as usize);
-                let mut at = 1;
-                while at < self.nodes.len() {
-                    let end = match &self.nodes[at] {
-                        Node::Gate(member) => member.end as usize,
-                        Node::Claim(_) => at + 1,
-                    };
-                    let nodes = self.nodes[at..end].to_vec();
-                    members.push(Self::assemble(nodes).expect("a member of a valid request is one"));
-                    at = end;
-                }
-                members
-            }
+        match &self.nodes[0] {
+            Node::Gate(gate) if of_kind(gate) => self.members(),
             _ => vec![self],
         }
     }
@@ -116,7 +104,8 @@ impl<R: Ord + Clone> Request<R> {
 /// An AND: nested ones opened, direct claims of one name merged at the place of the first.
 fn conjunction<R: Ord + Clone>(members: &[Request<R>]) -> Request<R> {
     let is_and = |gate: &Gate| gate.need == gate.members;
-    let flat: Vec<Request<R>> = members.iter().cloned().flat_map(|member| member.into_members(is_and)).collect();
+    let flat: Vec<Request<R>> =
+        members.iter().cloned().flat_map(|member| member.into_members(is_and)).collect();
     let mut merged = merge(flat.iter().filter_map(Request::as_single)).into_iter();
     let mut named: BTreeSet<&R> = BTreeSet::new();
     let mut kept: Vec<Request<R>> = Vec::with_capacity(flat.len());
@@ -133,7 +122,8 @@ fn conjunction<R: Ord + Clone>(members: &[Request<R>]) -> Request<R> {
 /// An OR: nested ones opened, equal members once.
 fn disjunction<R: Ord + Clone>(members: &[Request<R>]) -> Request<R> {
     let is_or = |gate: &Gate| gate.need == 1;
-    let flat: Vec<Request<R>> = members.iter().cloned().flat_map(|member| member.into_members(is_or)).collect();
+    let flat: Vec<Request<R>> =
+        members.iter().cloned().flat_map(|member| member.into_members(is_or)).collect();
     let mut seen: BTreeSet<&Request<R>> = BTreeSet::new();
     let kept: Vec<Request<R>> = flat.iter().filter(|member| seen.insert(member)).cloned().collect();
     one_or(kept, |kept| Request::regate(1, kept))

@@ -30,7 +30,9 @@ impl<R: Ord> Request<R> {
 }
 
 /// Each name once, in order of first mention: modes to the stronger, permits added.
-pub(super) fn merge<'a, R: Ord + Clone + 'a>(claims: impl IntoIterator<Item = &'a Claim<R>>) -> Vec<Claim<R>> {
+pub(super) fn merge<'a, R: Ord + Clone + 'a>(
+    claims: impl IntoIterator<Item = &'a Claim<R>>,
+) -> Vec<Claim<R>> {
     let mut merged: Vec<Claim<R>> = Vec::new();
     let mut place: BTreeMap<&R, usize> = BTreeMap::new();
     for claim in claims {
@@ -92,7 +94,14 @@ impl<'a, R: Ord> Search<'a, R> {
             match &self.nodes[at] {
                 Node::Gate(gate) => {
                     let Gate { need: missing, members: ahead, .. } = *gate;
-                    self.gates.push(Open { parent: top, gate: *gate, missing, ahead, choices: 0, free: true });
+                    self.gates.push(Open {
+                        parent: top,
+                        gate: *gate,
+                        missing,
+                        ahead,
+                        choices: 0,
+                        free: true,
+                    });
                     at += 1;
                     top = self.begin_member(at, self.gates.len() - 1);
                 }
@@ -154,7 +163,8 @@ impl<'a, R: Ord> Search<'a, R> {
     fn backtrack(&mut self) -> Option<(usize, usize)> {
         let Choice { member, gate, taken } = self.choices.pop()?;
         for claim in self.taken.drain(taken..) {
-            if let (Demand::Permits(count), Some(sum)) = (claim.demand, self.permits.get_mut(&claim.resource)) {
+            if let (Demand::Permits(count), Some(sum)) = (claim.demand, self.permits.get_mut(&claim.resource))
+            {
                 *sum -= count;
             }
         }

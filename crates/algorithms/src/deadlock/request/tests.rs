@@ -43,8 +43,7 @@ fn members_of_a_threshold_are_expressions_and_must_be_different() {
 
 #[test]
 fn a_name_twice_merges_to_the_stronger_mode_and_permits_add() {
-    let request =
-        Request::all([Request::shared("a".to_string()), x("a"), pool(2), x("b"), pool(3)]).unwrap();
+    let request = Request::all([Request::shared("a".to_string()), x("a"), pool(2), x("b"), pool(3)]).unwrap();
     let chosen = request.satisfy(|_, _| true).unwrap();
     let demands: Vec<Demand> = chosen.iter().map(|claim| claim.demand).collect();
     assert_eq!(names(&chosen), ["a", "pool", "b"]);
@@ -77,8 +76,7 @@ fn ten_of_twenty_has_184_756_terms_and_comes_back_as_ten_of_twenty() {
 
 #[test]
 fn and_or_that_is_no_threshold_stays_an_or_of_ands() {
-    let request =
-        Request::all([x("a"), Request::any([x("b"), x("c")]).unwrap()]).unwrap();
+    let request = Request::all([x("a"), Request::any([x("b"), x("c")]).unwrap()]).unwrap();
     let terms = request.to_and_or(2).unwrap();
     assert_eq!(terms.iter().map(|term| names(term)).collect::<Vec<_>>(), [["a", "b"], ["a", "c"]]);
     let back = Request::from_and_or(&terms).unwrap();
@@ -102,7 +100,8 @@ fn what_is_no_request_is_refused() {
 fn a_serialised_request_that_is_no_tree_is_refused() {
     let claim = || Token::Claim(Claim { resource: 'a', demand: Demand::Exclusive });
     let of = |need, members| Token::Of { need, members };
-    for tokens in [vec![], vec![of(1, 2), claim()], vec![claim(), claim()], vec![of(1, 1), claim(), claim()]] {
+    for tokens in [vec![], vec![of(1, 2), claim()], vec![claim(), claim()], vec![of(1, 1), claim(), claim()]]
+    {
         assert_eq!(Request::try_from(tokens), Err(RequestError::Malformed));
     }
     let good = Request::try_from(vec![of(1, 2), claim(), of(1, 1), claim()]).unwrap();

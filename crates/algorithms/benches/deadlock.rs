@@ -1,0 +1,152 @@
+//! Deadlock: a whole graph of a million processes in every model, and one wait in a crowd.
+
+use std::hint::black_box;
+
+use conclave_algorithms::deadlock::batch::Snapshot;
+use conclave_algorithms::deadlock::{Claim, Demand, Request, Turn, Verdict, WaitGraph};
+use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
+
+const MILLION: u32 = 1_000_000;
+const CROWD: u32 = 100_000;
+
+type Graph = WaitGraph<u32, u32>;
+
+/// A few lines of xorshift: a benchmark needs the same graph every time, not good dice.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: u32) -> u32 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (((self.0 >> 32) * u64::from(bound)) >> 32) as u32
+    }
+}
+
+/// A million processes and about two million waits, in blocks of a thousand that wait downwards for one running
+/// process; in every third block that one waits upwards, and they are all stuck. The names are shuffled over the
+/// whole memory.
+fn snapshot(model: &str) -> Snapshot {
+    const BLOCK: u32 = 1_000;
+    let mut dice = Dice(0x9E37_79B9_7F4A_7C15);
+    let mut names: Vec<u32> = (0..MILLION).collect();
+    for last in (1..MILLION).rev() {
+        names.swap(last as usize, dice.below(last + 1) as usize);
+    }
+    let mut snapshot = Snapshot::new(MILLION);
+    for process in 0..MILLION {
+        let (block, height) = (process - process % BLOCK, process % BLOCK);
+        if height == 0 && !(block / BLOCK).is_multiple_of(3) {
+            continue;
+        }
+        let below = if height == 0 { BLOCK } else { height };
+        let [a, b, c, d] = [(); 4].map(|()| names[(block + dice.below(below)) as usize]);
+        let name = names[process as usize];
+        let wait = match model {
+            "single" => snapshot.wait_for_all(name, &[a]),
+            "and" => snapshot.wait_for_all(name, &[a, b]),
+            "or" => snapshot.wait_for_any(name, &[a, b]),
+            // Four waits for every other process and one for the rest: two million and a half.
+            "and-or" if height % 2 == 0 => {
+                let either = snapshot.gate(1, &[b, c]).expect("known nodes");
+                snapshot.wait_for_all(name, &[a, either])
+            }
+            "p-of-q" if height % 2 == 0 => snapshot.wait_for(name, 3, &[a, b, c, d]),
+            _ => snapshot.wait_for_all(name, &[a]),
+        };
+        wait.expect("known nodes, each waiting once");
+    }
+    snapshot
+}
+
+fn whole_graph(c: &mut Criterion) {
+    let mut group = c.benchmark_group("deadlock/batch 1M processes");
+    group.sample_size(10);
+    for model in ["single", "and", "or", "and-or", "p-of-q"] {
+        let snapshot = snapshot(model);
+        let stuck = snapshot.analyse().stuck().count();
+        println!("{model}: {stuck} stuck");
+        group.bench_function(model, |b| {
+            b.iter(|| {
+                let analysis = snapshot.analyse();
+                let why = analysis.stuck().next().map(|first| analysis.why(first));
+                black_box((analysis.stuck().count(), why))
+            });
+        });
+    }
+    group.finish();
+}
+
+fn exclusive(resource: u32) -> Claim<u32> {
+    Claim { resource, demand: Demand::Exclusive }
+}
+
+fn turn(entry: u32) -> Turn {
+    Turn { class: 0, entry: u64::from(entry) }
+}
+
+/// A hundred thousand blocked processes in chains of ten; the head of a chain waits for a tail, or for its own.
+fn one_wait(c: &mut Criterion) {
+    const CHAIN: u32 = 10;
+    let mut graph = Graph::new();
+    for process in 0..CROWD + CROWD / CHAIN {
+        graph.hold(process, exclusive(process)).expect("free");
+    }
+    for process in 0..CROWD {
+        let next = if process % CHAIN == CHAIN - 1 { CROWD + process / CHAIN } else { process + 1 };
+        graph.enqueue(process, turn(process), Request::exclusive(next)).expect("waits once");
+    }
+    let mut group = c.benchmark_group("deadlock/one wait among 100k");
+    let heads = CROWD / CHAIN;
+    let mut at = 0;
+    for (name, is_own) in [("joins another chain", false), ("closes its own cycle of 11", true)] {
+        group.bench_function(name, |b| {
+            b.iter(|| {
+                at = (at + 7919) % heads;
+                let target = if is_own { at } else { (at + 1) % heads };
+                let request = Request::exclusive(target * CHAIN);
+                let verdict = graph.wait(CROWD + at, turn(CROWD + at), request).expect("runs");
+                assert_eq!(verdict != Verdict::Clear, is_own);
+                graph.cancel(CROWD + at);
+            });
+        });
+    }
+    group.finish();
+}
+
+/// A hundred thousand waiters on one resource: all of them come, each searched; then they are served in turn.
+fn one_resource(c: &mut Criterion) {
+    let mut group = c.benchmark_group("deadlock/100k waiters on one resource");
+    group.sample_size(10);
+    let held = || {
+        let mut graph = Graph::new();
+        for process in 0..=CROWD {
+            graph.hold(process, exclusive(process)).expect("free");
+        }
+        graph
+    };
+    let come = |mut graph: Graph| {
+        for process in 1..=CROWD {
+            let verdict = graph.wait(process, turn(process), Request::exclusive(0)).expect("waits once");
+            assert_eq!(verdict, Verdict::Clear);
+        }
+        graph
+    };
+    group.bench_function("come", |b| b.iter_batched(held, come, BatchSize::PerIteration));
+    group.bench_function("are served", |b| {
+        let serve = |mut graph: Graph| {
+            graph.release(0, 0, None);
+            for process in 1..=CROWD {
+                let set = graph.grantable(process).expect("its turn");
+                graph.grant(process, &set).expect("free");
+                graph.release(process, 0, None);
+            }
+            graph
+        };
+        b.iter_batched(|| come(held()), serve, BatchSize::PerIteration);
+    });
+    group.finish();
+}
+
+criterion_group!(benches, whole_graph, one_wait, one_resource);
+criterion_main!(benches);

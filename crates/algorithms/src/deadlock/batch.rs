@@ -1,0 +1,357 @@
+//! A whole wait-for graph at once: a million processes, every request model, who is stuck and why.
+//!
+//! **Intuition.** *Peel*: a running process finishes; each process that waited for it counts one less; whoever has
+//! enough runs, finishes in turn, and so on. Who is never peeled is stuck. The models differ only in the number to
+//! count down: 1 for single and OR, all for AND, p for p-out-of-q. A nested request and a semaphore are further nodes
+//! that count like processes ([`Snapshot::gate`], [`Snapshot::semaphore`]).
+//!
+//! **Rules.** Peeling goes against the waits, so each wait is threaded onto the list of those that wait for the same
+//! node when it is added, and looked at once: linear, no recursion, and only arrays. At a million processes the price is
+//! that of memory out of order, and threading costs one such access a wait where sorting the waits costs three.
+//! A cycle is looked for after the peeling and only as the explanation: in the OR model it would prove nothing.
+//!
+//! **The trap.** To search for cycles *first* (Tarjan over everything) is slower, and right for AND only.
+
+#[cfg(test)]
+mod tests;
+mod why;
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::request::{Claim, Demand, Node as Part, Request};
+
+pub use why::Reason;
+
+/// A process, or a gate or semaphore between processes.
+pub type NodeIndex = u32;
+
+/// Who waits for whom, at one moment. Processes are `0..processes`; all run until told to wait.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Snapshot {
+    processes: u32,
+    nodes: Vec<Node>,
+    /// The members of all nodes, one node after the other.
+    targets: Vec<NodeIndex>,
+    /// The same waits, seen from the targets.
+    dependents: Vec<Dependent>,
+    /// How much each member counts; empty while everything counts one.
+    weights: Vec<u32>,
+}
+
+/// Why something is no wait; nothing was added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum SnapshotError {
+    /// A process or node that does not exist.
+    Unknown(NodeIndex),
+    /// The process waits already.
+    AlreadyWaiting(NodeIndex),
+    /// More is needed than the members are worth, or nothing.
+    Threshold,
+    /// More nodes or waits than 32 bits count.
+    Full,
+}
+
+impl Snapshot {
+    /// `processes` processes, all running.
+    pub fn new(processes: u32) -> Self {
+        let nodes = vec![Node::default(); processes as usize];
+        Self { processes, nodes, targets: Vec::new(), dependents: Vec::new(), weights: Vec::new() }
+    }
+
+    /// `process` waits for all of `targets`: single resource, AND.
+    ///
+    /// # Errors
+    /// As [`Snapshot::wait_for`].
+    pub fn wait_for_all(&mut self, process: NodeIndex, targets: &[NodeIndex]) -> Result<(), SnapshotError> {
+        let all = u32::try_from(targets.len()).map_err(|_| SnapshotError::Full)?;
+        self.wait_for(process, all, targets)
+    }
+
+    /// `process` waits for any of `targets`: OR.
+    ///
+    /// # Errors
+    /// As [`Snapshot::wait_for`].
+    pub fn wait_for_any(&mut self, process: NodeIndex, targets: &[NodeIndex]) -> Result<(), SnapshotError> {
+        self.wait_for(process, 1, targets)
+    }
+
+    /// `process` waits for `need` of `targets`: p-out-of-q.
+    ///
+    /// # Errors
+    /// Unknown nodes, a process that waits already, a threshold of nothing or beyond reach.
+    pub fn wait_for(
+        &mut self,
+        process: NodeIndex,
+        need: u32,
+        targets: &[NodeIndex],
+    ) -> Result<(), SnapshotError> {
+        self.check_runs(process)?;
+        self.add_members(process, need, targets.iter().map(|target| (*target, 1)))
+    }
+
+    /// A node that stands for `need` of `targets`, to be waited for by others: AND-OR of any depth.
+    ///
+    /// # Errors
+    /// As [`Snapshot::wait_for`].
+    pub fn gate(&mut self, need: u32, targets: &[NodeIndex]) -> Result<NodeIndex, SnapshotError> {
+        self.add_node(need, targets.iter().map(|target| (*target, 1)))
+    }
+
+    /// A node that stands for `shortage` permits, to come from holders that have so many each.
+    ///
+    /// # Errors
+    /// As [`Snapshot::wait_for`].
+    pub fn semaphore(
+        &mut self,
+        shortage: u32,
+        holders: &[(NodeIndex, u32)],
+    ) -> Result<NodeIndex, SnapshotError> {
+        self.add_node(shortage, holders.iter().copied())
+    }
+
+    /// `process` waits as `request` says, whose names are processes or nodes and whose modes do not matter; several
+    /// permits of a name are not to be had here ([`Snapshot::semaphore`] says what they mean).
+    ///
+    /// # Errors
+    /// As [`Snapshot::wait_for`]; [`SnapshotError::Threshold`] for more than one permit.
+    pub fn wait_for_request(
+        &mut self,
+        process: NodeIndex,
+        request: &Request<NodeIndex>,
+    ) -> Result<(), SnapshotError> {
+        let is_plural = |claim: &Claim<NodeIndex>| matches!(claim.demand, Demand::Permits(2..));
+        if request.claims().any(is_plural) {
+            return Err(SnapshotError::Threshold);
+        }
+        if let Some(unknown) = request.names().find(|name| **name as usize >= self.nodes.len()) {
+            return Err(SnapshotError::Unknown(*unknown));
+        }
+        self.check_runs(process)?;
+        // From the right, so that the members of a gate are on top of the stack when it comes; the outermost
+        // gate is the process itself.
+        let mut members: Vec<NodeIndex> = Vec::new();
+        for part in request.nodes().iter().skip(1).rev() {
+            let node = match part {
+                Part::Claim(claim) => claim.resource,
+                Part::Gate(gate) => {
+                    let mut of = members.split_off(members.len() - gate.members as usize);
+                    of.reverse();
+                    self.gate(gate.need, &of)?
+                }
+            };
+            members.push(node);
+        }
+        members.reverse();
+        match &request.nodes()[0] {
+            Part::Claim(claim) => self.wait_for(process, 1, &[claim.resource]),
+            Part::Gate(gate) => self.wait_for(process, gate.need, &members),
+        }
+    }
+
+    /// Peels the graph.
+    pub fn analyse(&self) -> Analysis<'_> {
+        let missing: Vec<u32> = self.nodes.iter().map(|node| node.need).collect();
+        let mut analysis = Analysis { snapshot: self, missing };
+        let running = (0..).zip(&self.nodes).filter(|(_, node)| node.need == 0);
+        let mut finished: Vec<NodeIndex> = running.map(|(index, _)| index).collect();
+        analysis.peel(&mut finished, |_| ());
+        analysis
+    }
+
+    fn check_runs(&self, process: NodeIndex) -> Result<(), SnapshotError> {
+        match self.nodes.get(process as usize) {
+            Some(Node { need: 0, .. }) => Ok(()),
+            Some(_) if process < self.processes => Err(SnapshotError::AlreadyWaiting(process)),
+            _ => Err(SnapshotError::Unknown(process)),
+        }
+    }
+
+    fn add_node(
+        &mut self,
+        need: u32,
+        members: impl Iterator<Item = (NodeIndex, u32)> + Clone,
+    ) -> Result<NodeIndex, SnapshotError> {
+        let index = u32::try_from(self.nodes.len()).map_err(|_| SnapshotError::Full)?;
+        self.add_members(index, need, members)?;
+        Ok(index)
+    }
+
+    /// The one place where waits come in: looked at first, so that nothing is added if anything is wrong.
+    fn add_members(
+        &mut self,
+        waiter: NodeIndex,
+        need: u32,
+        members: impl Iterator<Item = (NodeIndex, u32)> + Clone,
+    ) -> Result<(), SnapshotError> {
+        let (mut count, mut worth, mut is_weighted) = (0usize, 0u64, !self.weights.is_empty());
+        for (target, weight) in members.clone() {
+            if target as usize >= self.nodes.len() {
+                return Err(SnapshotError::Unknown(target));
+            }
+            count += 1;
+            worth += u64::from(weight);
+            is_weighted |= weight != 1;
+        }
+        if need == 0 || worth < u64::from(need) {
+            return Err(SnapshotError::Threshold);
+        }
+        // The largest number is the mark of a list's end.
+        let end = u32::try_from(self.targets.len() + count).ok().filter(|end| *end != END_OF_LIST);
+        let end = end.ok_or(SnapshotError::Full)?;
+        let first = u32::try_from(self.targets.len()).expect("no later than the end");
+        if is_weighted {
+            self.weights.resize(self.targets.len(), 1);
+            self.weights.extend(members.clone().map(|(_, weight)| weight));
+        }
+        for (at, (target, _)) in (first..).zip(members) {
+            let next = core::mem::replace(&mut self.nodes[target as usize].dependents, at);
+            self.targets.push(target);
+            self.dependents.push(Dependent { waiter, next });
+        }
+        if waiter as usize == self.nodes.len() {
+            self.nodes.push(Node::default());
+        }
+        let node = &mut self.nodes[waiter as usize];
+        (node.need, node.first, node.end) = (need, first, end);
+        Ok(())
+    }
+
+    fn members(&self, node: NodeIndex) -> impl Iterator<Item = (NodeIndex, u32)> {
+        let Node { first, end, .. } = self.nodes[node as usize];
+        (first..end).map(move |at| (self.targets[at as usize], self.weight(at)))
+    }
+
+    fn weight(&self, at: u32) -> u32 {
+        self.weights.get(at as usize).copied().unwrap_or(1)
+    }
+}
+
+/// Who is stuck in a [`Snapshot`].
+#[derive(Clone, Debug)]
+pub struct Analysis<'s> {
+    snapshot: &'s Snapshot,
+    /// What each node still lacks: zero for those that can proceed.
+    missing: Vec<u32>,
+}
+
+impl Analysis<'_> {
+    /// Whether the process waits for ever.
+    pub fn is_stuck(&self, process: NodeIndex) -> bool {
+        self.missing.get(process as usize).is_some_and(|missing| *missing > 0)
+    }
+
+    /// Every process that waits for ever.
+    pub fn stuck(&self) -> impl Iterator<Item = NodeIndex> {
+        (0..self.snapshot.processes).filter(|process| self.is_stuck(*process))
+    }
+
+    /// Whom to abort so that nobody is stuck: while there is a cycle of stuck waits, the one on it that `cost`
+    /// values least (the lower index of equals). Aborting ends a process's wait; it then runs and finishes.
+    ///
+    /// Every victim is on a cycle when it is chosen. The set need not be the smallest: that is NP-hard for AND
+    /// (feedback vertex set [Karp72]). Linear, but for the part of each cycle that is walked again.
+    pub fn victims<C: Ord>(&self, mut cost: impl FnMut(NodeIndex) -> C) -> Vec<NodeIndex> {
+        let mut rest = self.clone();
+        let mut victims = Vec::new();
+        let mut cursor: Vec<u32> = self.snapshot.nodes.iter().map(|node| node.first).collect();
+        let mut place = vec![OFF_PATH; self.snapshot.nodes.len()];
+        let mut path: Vec<NodeIndex> = Vec::new();
+        for start in 0..self.snapshot.processes {
+            while rest.is_stuck(start) {
+                let next = path.last().map_or(start, |last| rest.first_stuck(*last, &mut cursor));
+                let at = place[next as usize];
+                if at == OFF_PATH {
+                    place[next as usize] = u32::try_from(path.len()).expect("a path has no node twice");
+                    path.push(next);
+                    continue;
+                }
+                // Gates wait only for older nodes, so there is a process on every cycle.
+                let on_cycle =
+                    path[at as usize..].iter().copied().filter(|node| *node < self.snapshot.processes);
+                let victim =
+                    on_cycle.min_by_key(|node| (cost(*node), *node)).expect("a process on the cycle");
+                victims.push(victim);
+                rest.missing[victim as usize] = 0;
+                let mut keep = place[victim as usize];
+                rest.peel(&mut vec![victim], |peeled| keep = keep.min(place[peeled as usize]));
+                for left in path.drain(keep as usize..) {
+                    place[left as usize] = OFF_PATH;
+                }
+            }
+        }
+        victims
+    }
+
+    /// Counts down the dependents of the `finished`, and theirs.
+    fn peel(&mut self, finished: &mut Vec<NodeIndex>, mut on_peel: impl FnMut(NodeIndex)) {
+        while let Some(node) = finished.pop() {
+            let mut at = self.snapshot.nodes[node as usize].dependents;
+            while at != END_OF_LIST {
+                let Dependent { waiter, next } = self.snapshot.dependents[at as usize];
+                let missing = &mut self.missing[waiter as usize];
+                if *missing > 0 {
+                    *missing = missing.saturating_sub(self.snapshot.weight(at));
+                    if *missing == 0 {
+                        on_peel(waiter);
+                        finished.push(waiter);
+                    }
+                }
+                at = next;
+            }
+        }
+    }
+
+    /// The first member that is stuck. Members only ever get unstuck, so the cursor need not go back.
+    fn first_stuck(&self, node: NodeIndex, cursor: &mut [u32]) -> NodeIndex {
+        let at = &mut cursor[node as usize];
+        while !self.is_stuck(self.snapshot.targets[*at as usize]) {
+            *at += 1;
+        }
+        self.snapshot.targets[*at as usize]
+    }
+}
+
+const OFF_PATH: u32 = u32::MAX;
+
+/// What a node needs, where its members are, and who waits for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Node {
+    /// Zero: runs.
+    need: u32,
+    first: u32,
+    end: u32,
+    /// The last wait for this node: the head of its list.
+    dependents: u32,
+}
+
+impl Default for Node {
+    fn default() -> Self {
+        Self { need: 0, first: 0, end: 0, dependents: END_OF_LIST }
+    }
+}
+
+/// A wait as seen from its target: who waits, and the wait added before for the same target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Dependent {
+    waiter: NodeIndex,
+    next: u32,
+}
+
+const END_OF_LIST: u32 = u32::MAX;
+
+impl fmt::Display for SnapshotError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(node) => write!(f, "there is no node {node}"),
+            Self::AlreadyWaiting(process) => write!(f, "process {process} waits already"),
+            Self::Threshold => f.write_str("a threshold of nothing, or beyond reach"),
+            Self::Full => f.write_str("more than 32 bits count"),
+        }
+    }
+}
+
+impl core::error::Error for SnapshotError {}

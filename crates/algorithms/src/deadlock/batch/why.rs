@@ -1,0 +1,110 @@
+//! The reason why a process of a snapshot is stuck.
+//!
+//! First the walk along *necessary* waits (those a node cannot do without, however the others end): if it comes
+//! round, that cycle is the reason. Otherwise the component of stuck nodes that nothing leads out of: a knot if
+//! everybody in it would be content with one. Otherwise what the process lacks.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use super::super::scc::first_component;
+use super::{Analysis, Node, NodeIndex, OFF_PATH};
+
+/// Why a process is stuck; the names are processes, gates and semaphores between them are passed over.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Reason {
+    /// Each needs the next, and the last the first.
+    Cycle(Vec<NodeIndex>),
+    /// Each waits for any of several, all of them in here; sorted.
+    Knot(Vec<NodeIndex>),
+    /// So much is missing, and could only come from these nodes, which are stuck.
+    Unsatisfiable {
+        /// How much more it needs.
+        missing: u32,
+        /// The members that will never help.
+        stuck: Vec<NodeIndex>,
+    },
+}
+
+impl Analysis<'_> {
+    /// Why the process is stuck; `None` if it is not. Linear in what is stuck and reachable.
+    pub fn why(&self, process: NodeIndex) -> Option<Reason> {
+        if !self.is_stuck(process) || process >= self.snapshot.processes {
+            return None;
+        }
+        let cycle = self.necessary_cycle(process).map(Reason::Cycle);
+        Some(cycle.or_else(|| self.knot(process).map(Reason::Knot)).unwrap_or_else(|| {
+            Reason::Unsatisfiable {
+                missing: self.missing[process as usize],
+                stuck: self.stuck_members(process).map(|(member, _)| member).collect(),
+            }
+        }))
+    }
+
+    /// One stuck process of each cycle that the first stuck members form: every stuck process leads to one of
+    /// them, so their reasons explain all.
+    pub fn representatives(&self) -> Vec<NodeIndex> {
+        let mut walk = vec![0u32; self.snapshot.nodes.len()];
+        let mut cursor: Vec<u32> = self.snapshot.nodes.iter().map(|node| node.first).collect();
+        let mut found = Vec::new();
+        for start in self.stuck() {
+            let number = start + 1;
+            let mut at = start;
+            while walk[at as usize] == 0 {
+                walk[at as usize] = number;
+                at = self.first_stuck(at, &mut cursor);
+            }
+            if walk[at as usize] == number {
+                // Gates wait only for older nodes: a process is not far.
+                while at >= self.snapshot.processes {
+                    at = self.first_stuck(at, &mut cursor);
+                }
+                found.push(at);
+            }
+        }
+        found
+    }
+
+    fn stuck_members(&self, node: NodeIndex) -> impl Iterator<Item = (NodeIndex, u32)> {
+        self.snapshot.members(node).filter(|(member, _)| self.is_stuck(*member))
+    }
+
+    /// A stuck member that `node` cannot do without: all the others together are not enough.
+    fn necessary(&self, node: NodeIndex) -> Option<NodeIndex> {
+        let worth: u64 = self.snapshot.members(node).map(|(_, weight)| u64::from(weight)).sum();
+        let spare = worth - u64::from(self.snapshot.nodes[node as usize].need);
+        self.stuck_members(node).find(|(_, weight)| u64::from(*weight) > spare).map(|(member, _)| member)
+    }
+
+    fn necessary_cycle(&self, process: NodeIndex) -> Option<Vec<NodeIndex>> {
+        let mut place = vec![OFF_PATH; self.snapshot.nodes.len()];
+        let mut path = Vec::new();
+        let mut at = process;
+        while place[at as usize] == OFF_PATH {
+            place[at as usize] = u32::try_from(path.len()).expect("a path has no node twice");
+            path.push(at);
+            at = self.necessary(at)?;
+        }
+        Some(self.processes(path.split_off(place[at as usize] as usize)))
+    }
+
+    fn knot(&self, process: NodeIndex) -> Option<Vec<NodeIndex>> {
+        let snapshot = self.snapshot;
+        let edges = |(node, missing): (&Node, &u32)| (*missing > 0).then_some(node.first..node.end);
+        let stuck = snapshot.nodes.iter().zip(&self.missing).map(edges);
+        let mut nodes = first_component(process, stuck, |place| snapshot.targets[place as usize]);
+        nodes.sort_unstable();
+        let is_or = |node: &NodeIndex| {
+            let need = snapshot.nodes[*node as usize].need;
+            need == 1 || snapshot.members(*node).all(|(_, weight)| weight >= need)
+        };
+        nodes.iter().all(is_or).then(|| self.processes(nodes))
+    }
+
+    fn processes(&self, mut nodes: Vec<NodeIndex>) -> Vec<NodeIndex> {
+        nodes.retain(|node| *node < self.snapshot.processes);
+        nodes
+    }
+}

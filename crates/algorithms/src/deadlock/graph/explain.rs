@@ -1,0 +1,394 @@
+//! The verdict on a wait, and the reason: a cycle, a knot, or a sub-request that nobody will satisfy.
+//!
+//! An owner left over by reduction is stuck; that is the *fact*. The *reason* is looked for in the order in which people
+//! understand it. A **cycle** of necessary waits (each owner needs what the next one holds, whatever else happens)
+//! explains AND. A **knot** (everybody reachable is stuck and reaches everybody) explains OR. Where neither exists the
+//! smallest **sub-request** that cannot be satisfied is shown, with those who stand in its way.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use super::super::request::{Claim, Demand, Node, Request};
+use super::super::scc::first_component;
+use super::reduction::{Order, Reduction};
+use super::slots::{Local, Slot};
+use super::{Owner, Place, Wait, WaitGraph, permits};
+
+/// The answer to an added wait.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(bound(serialize = "R: Ord + Clone + Serialize, O: Serialize"))]
+#[serde(bound(deserialize = "R: Ord + Deserialize<'de>, O: Deserialize<'de>"))]
+pub enum Verdict<R, O> {
+    /// This wait closes no deadlock.
+    Clear,
+    /// It does.
+    Deadlock(Deadlock<R, O>),
+}
+
+/// A deadlock: why, and who is stuck by it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(bound(serialize = "R: Ord + Clone + Serialize, O: Serialize"))]
+#[serde(bound(deserialize = "R: Ord + Deserialize<'de>, O: Deserialize<'de>"))]
+pub struct Deadlock<R, O> {
+    /// The reason, fit to be printed.
+    pub why: Why<R, O>,
+    /// Everybody who waits for ever because of it, on the cycle or behind it; sorted.
+    pub stuck: Vec<O>,
+}
+
+/// Why somebody is stuck.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(bound(serialize = "R: Ord + Clone + Serialize, O: Serialize"))]
+#[serde(bound(deserialize = "R: Ord + Deserialize<'de>, O: Deserialize<'de>"))]
+pub enum Why<R, O> {
+    /// Each needs what the next one holds, and the last what the first holds.
+    Cycle(Vec<Link<R, O>>),
+    /// Each would be content with one of several, but all of them wait for each other; sorted.
+    Knot(Vec<O>),
+    /// This part of the waiter's request can never be satisfied.
+    Unsatisfiable {
+        /// Who asks.
+        waiter: O,
+        /// The smallest part that fails.
+        part: Request<R>,
+        /// Who holds what it needs and will never finish; sorted.
+        holders: Vec<O>,
+        /// Those among the stuck who wait, in the end, for the waiter and it for them; sorted.
+        core: Vec<O>,
+    },
+}
+
+/// `waiter` waits for `resource`, which `holder` holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link<R, O> {
+    /// Who waits.
+    pub waiter: O,
+    /// For what.
+    pub resource: R,
+    /// Who holds it.
+    pub holder: O,
+}
+
+impl<R, O: Copy> Why<R, O> {
+    /// Whom to choose a victim from: the owners that keep each other stuck.
+    pub fn candidates(&self) -> Vec<O> {
+        match self {
+            Self::Cycle(links) => links.iter().map(|link| link.waiter).collect(),
+            Self::Knot(members) => members.clone(),
+            Self::Unsatisfiable { core, .. } => core.clone(),
+        }
+    }
+}
+
+impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
+    /// Whether the wait of `owner` closes a deadlock: it is stuck, and waits in the end for itself. (An owner that
+    /// merely waits for a deadlock left standing closes none; [`WaitGraph::explain`] tells its story.)
+    pub fn examine(&self, owner: O) -> Verdict<R, O> {
+        self.examine_counting(owner).0
+    }
+
+    /// Why the owner is stuck; `None` if it is not.
+    pub fn explain(&self, owner: O) -> Option<Deadlock<R, O>> {
+        let start = self.owners.slot(&owner)?;
+        let mut reduction = Reduction::new(self, Order::Ignored, Vec::new());
+        (!reduction.can_proceed(start)).then(|| self.deadlock(&mut reduction, start))
+    }
+
+    /// Everybody who is stuck, sorted: the whole graph reduced.
+    pub fn stuck(&self) -> Vec<O> {
+        let mut reduction = Reduction::new(self, Order::Ignored, Vec::new());
+        let owners = self.owners.names().map(|(_, slot)| slot);
+        reduction.reduce_all(owners.filter(|slot| self.owners[*slot].wait.is_some()));
+        self.sorted(reduction.stuck())
+    }
+
+    /// Resolves what the wait of `requester` closed: `choose` names a victim, whose wait is cancelled (its holds
+    /// stay), until nothing is left to resolve or `choose` declines. Answers the victims with their deadlocks.
+    pub fn resolve(
+        &mut self,
+        requester: O,
+        mut choose: impl FnMut(&Deadlock<R, O>) -> Option<O>,
+    ) -> Vec<(O, Deadlock<R, O>)> {
+        let mut victims = Vec::new();
+        while let Verdict::Deadlock(deadlock) = self.examine(requester) {
+            match choose(&deadlock) {
+                Some(victim) if self.cancel(victim) => victims.push((victim, deadlock)),
+                _ => break,
+            }
+        }
+        victims
+    }
+
+    /// As [`WaitGraph::examine`], with the steps of work it took.
+    pub(super) fn examine_counting(&self, owner: O) -> (Verdict<R, O>, u64) {
+        let Some(start) = self.owners.slot(&owner).filter(|slot| self.can_close(*slot)) else {
+            return (Verdict::Clear, 0);
+        };
+        let mut reduction = Reduction::new(self, Order::Ignored, Vec::new());
+        if reduction.can_proceed(start) || self.path_back(&mut reduction, start, Edges::All).is_none() {
+            return (Verdict::Clear, reduction.steps);
+        }
+        (Verdict::Deadlock(self.deadlock(&mut reduction, start)), reduction.steps)
+    }
+
+    /// A wait closes nothing unless somebody waits for what its owner holds.
+    fn can_close(&self, owner: Slot) -> bool {
+        let Owner { holds, wait } = &self.owners[owner];
+        wait.is_some() && holds.iter().any(|held| !self.resources[*held].line.is_empty())
+    }
+
+    fn deadlock(&self, reduction: &mut Reduction<'_, R, O>, start: Slot) -> Deadlock<R, O> {
+        let ahead: Vec<Slot> = self.stuck_ahead(reduction, start);
+        let behind = self.stuck_behind(start);
+        let core = ahead.iter().copied().filter(|owner| behind.number(*owner).is_some());
+        let why = self.why(reduction, start, &self.sorted(core));
+        let behind = (0..behind.len()).map(|number| behind.slot(number));
+        let mut stuck = self.sorted(ahead.iter().copied().chain(behind));
+        stuck.dedup();
+        Deadlock { why, stuck }
+    }
+
+    fn why(&self, reduction: &mut Reduction<'_, R, O>, start: Slot, core: &[O]) -> Why<R, O> {
+        if let Some(links) = self.path_back(reduction, start, Edges::Necessary) {
+            return Why::Cycle(links);
+        }
+        let knot = self.knot(reduction, start);
+        let on_cycle = knot.first().and_then(|member| self.path_back(reduction, *member, Edges::Necessary));
+        if let Some(links) = on_cycle {
+            return Why::Cycle(links);
+        }
+        // An empty one is a semaphore with too few permits for anybody: its limit was lowered.
+        if !knot.is_empty() && knot.iter().all(|member| self.is_content_with_any(reduction, *member)) {
+            return Why::Knot(self.sorted(knot.into_iter()));
+        }
+        let part = self.failing_part(reduction, start);
+        let holders = part.claims().flat_map(|claim| self.in_the_way(reduction, start, claim));
+        let mut holders = self.sorted(holders.collect::<Vec<_>>().into_iter());
+        holders.dedup();
+        let part =
+            part.map(|resource| *self.resources.name(resource)).expect("names are as different as slots");
+        Why::Unsatisfiable { waiter: *self.owners.name(start), part, holders, core: core.to_vec() }
+    }
+
+    /// The stuck holders because of whom `owner` cannot have what it claims.
+    fn in_the_way(&self, reduction: &mut Reduction<'_, R, O>, owner: Slot, claim: &Claim<Slot>) -> Vec<Slot> {
+        if reduction.available(owner, claim.resource, claim.demand) {
+            return Vec::new();
+        }
+        let blocked = self.resources[claim.resource].blocked.keys().copied();
+        let is_other = |holder: &Slot| claim.demand.is_permits() || *holder != owner;
+        blocked.filter(|holder| is_other(holder) && reduction.is_stuck(*holder)).collect()
+    }
+
+    /// The shortest way from `start` over stuck owners back to itself. Resources are passed once (twice only by a
+    /// larger demand), so that converging paths cost what the graph costs and not their product.
+    fn path_back(
+        &self,
+        reduction: &mut Reduction<'_, R, O>,
+        start: Slot,
+        edges: Edges,
+    ) -> Option<Vec<Link<R, O>>> {
+        let mut met = Local::new();
+        let mut via: Vec<Option<(usize, Slot)>> = vec![None];
+        let mut passed = Local::new();
+        let mut passed_with: Vec<Demand> = Vec::new();
+        met.meet(start);
+        let mut next = 0;
+        while next < met.len() {
+            let (number, waiter) = (next, met.slot(next));
+            next += 1;
+            let Some(wait) = &self.owners[waiter].wait else { continue };
+            if edges == Edges::Necessary && !is_conjunctive(&wait.request) {
+                continue;
+            }
+            for claim in &wait.claims {
+                if reduction.available(waiter, claim.resource, claim.demand) {
+                    continue;
+                }
+                if self.is_edge(edges, waiter, claim, start) && reduction.is_stuck(start) {
+                    return Some(self.links(&met, &via, (number, claim.resource), start));
+                }
+                let (pass, is_new) = passed.meet(claim.resource);
+                if is_new {
+                    passed_with.push(claim.demand);
+                } else if claim.demand <= passed_with[pass] {
+                    continue;
+                }
+                passed_with[pass] = claim.demand;
+                for &holder in self.resources[claim.resource].blocked.keys() {
+                    if reduction.is_stuck(holder) && self.is_edge(edges, waiter, claim, holder) {
+                        let (_, is_new) = met.meet(holder);
+                        if is_new {
+                            via.push(Some((number, claim.resource)));
+                        }
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether `holder` stands in the way of the claim, given that the claim is not available. A necessary edge
+    /// is one that holds even if everybody else finished.
+    fn is_edge(&self, edges: Edges, waiter: Slot, claim: &Claim<Slot>, holder: Slot) -> bool {
+        let semaphore = &self.resources[claim.resource];
+        let Some(held) = semaphore.blocked.get(&holder) else { return false };
+        match (claim.demand, edges) {
+            (Demand::Shared | Demand::Exclusive, _) => holder != waiter,
+            (Demand::Permits(_), Edges::All) => true,
+            (Demand::Permits(count), Edges::Necessary) => {
+                u64::from(count) + permits(Some(*held)) > u64::from(semaphore.limit.unwrap_or(0))
+            }
+        }
+    }
+
+    fn links(
+        &self,
+        met: &Local,
+        via: &[Option<(usize, Slot)>],
+        last: (usize, Slot),
+        start: Slot,
+    ) -> Vec<Link<R, O>> {
+        let mut links = Vec::new();
+        let (mut step, mut holder) = (Some(last), start);
+        while let Some((waiter, resource)) = step {
+            let (resource, slot) = (*self.resources.name(resource), met.slot(waiter));
+            links.push(Link { waiter: *self.owners.name(slot), resource, holder: *self.owners.name(holder) });
+            (step, holder) = (via[waiter], slot);
+        }
+        links.reverse();
+        links
+    }
+
+    /// Every stuck owner that `start` waits for, directly or not, and itself.
+    fn stuck_ahead(&self, reduction: &mut Reduction<'_, R, O>, start: Slot) -> Vec<Slot> {
+        let mut met = Local::new();
+        let mut passed = Local::new();
+        met.meet(start);
+        let mut next = 0;
+        while next < met.len() {
+            let waiter = met.slot(next);
+            next += 1;
+            for claim in self.owners[waiter].wait.iter().flat_map(|wait| &wait.claims) {
+                let is_blocked = !reduction.available(waiter, claim.resource, claim.demand);
+                if is_blocked && passed.meet(claim.resource).1 {
+                    let holders = self.resources[claim.resource].blocked.keys().copied();
+                    for holder in holders.filter(|holder| reduction.is_stuck(*holder)) {
+                        met.meet(holder);
+                    }
+                }
+            }
+        }
+        (0..met.len()).map(|number| met.slot(number)).collect()
+    }
+
+    /// Every stuck owner that waits for `start`, directly or not, and itself.
+    fn stuck_behind(&self, start: Slot) -> Local {
+        let waiters_of = |owner: Slot| {
+            let line = |held: &Slot| {
+                let resource = *held;
+                let claim = move |(place, &demand): (&Place, _)| (place.owner, Claim { resource, demand });
+                self.resources[resource].line.iter().map(claim)
+            };
+            self.owners[owner].holds.iter().flat_map(line)
+        };
+        let mut candidates = Local::new();
+        candidates.meet(start);
+        let mut next = 0;
+        while next < candidates.len() {
+            for (waiter, _) in waiters_of(candidates.slot(next)) {
+                candidates.meet(waiter);
+            }
+            next += 1;
+        }
+        let mut reduction = Reduction::new(self, Order::Ignored, Vec::new());
+        reduction.reduce_all((0..candidates.len()).map(|number| candidates.slot(number)));
+        let mut behind = Local::new();
+        behind.meet(start);
+        let mut next = 0;
+        while next < behind.len() {
+            for (waiter, claim) in waiters_of(behind.slot(next)) {
+                if reduction.is_stuck(waiter) && !reduction.available(waiter, claim.resource, claim.demand) {
+                    behind.meet(waiter);
+                }
+            }
+            next += 1;
+        }
+        behind
+    }
+
+    /// A set of stuck owners reachable from `start` that reach each other and nobody else.
+    fn knot(&self, reduction: &mut Reduction<'_, R, O>, start: Slot) -> Vec<Slot> {
+        // Owners have even names, resources odd ones.
+        let (owner_node, resource_node) = (|slot: Slot| 2 * slot, |slot: Slot| 2 * slot + 1);
+        let mut nodes = Local::new();
+        let (mut first, mut targets): (Vec<u32>, Vec<u32>) = (vec![0], Vec::new());
+        nodes.meet(owner_node(start));
+        while first.len() <= nodes.len() {
+            let name = nodes.slot(first.len() - 1);
+            let slot = name / 2;
+            if name.is_multiple_of(2) {
+                for claim in self.owners[slot].wait.iter().flat_map(|wait| &wait.claims) {
+                    if !reduction.available(slot, claim.resource, claim.demand) {
+                        targets.push(nodes.meet(resource_node(claim.resource)).0 as u32);
+                    }
+                }
+            } else {
+                let holders =
+                    self.resources[slot].blocked.keys().filter(|holder| reduction.is_stuck(**holder));
+                targets.extend(holders.map(|holder| nodes.meet(owner_node(*holder)).0 as u32));
+            }
+            first.push(u32::try_from(targets.len()).expect("no more edges than holds and claims"));
+        }
+        let edges = first.windows(2).map(|ends| Some(ends[0]..ends[1]));
+        let component = first_component(0, edges, |place| targets[place as usize]);
+        let names = component.into_iter().map(|node| nodes.slot(node as usize));
+        names.filter(|name| name.is_multiple_of(2)).map(|name| name / 2).collect()
+    }
+
+    /// Whether any single holder's finishing would free the owner: the OR model, also behind the resources.
+    fn is_content_with_any(&self, reduction: &mut Reduction<'_, R, O>, owner: Slot) -> bool {
+        let Some(Wait { request, .. }) = &self.owners[owner].wait else { return false };
+        request.nodes().iter().all(|node| !matches!(node, Node::Gate(gate) if gate.need > 1))
+            && request.claims().all(|claim| self.in_the_way(reduction, owner, claim).len() <= 1)
+    }
+
+    /// Descends into the only member that fails, as long as there is exactly one.
+    fn failing_part(&self, reduction: &mut Reduction<'_, R, O>, owner: Slot) -> Request<Slot> {
+        let wait = self.owners[owner].wait.as_ref().expect("a stuck owner waits");
+        let mut part = wait.request.clone();
+        // Members of an entangled request do not fail one by one.
+        while !part.is_entangled() {
+            let mut fails = |member: &Request<Slot>| {
+                !member.is_satisfied(|&resource, demand| reduction.available(owner, resource, demand))
+            };
+            let mut failing: Vec<Request<Slot>> =
+                part.members().into_iter().filter(|part| fails(part)).collect();
+            match failing.pop() {
+                Some(only) if failing.is_empty() => part = only,
+                _ => break,
+            }
+        }
+        part
+    }
+
+    fn sorted(&self, slots: impl Iterator<Item = Slot>) -> Vec<O> {
+        let mut names: Vec<O> = slots.map(|slot| *self.owners.name(slot)).collect();
+        names.sort_unstable();
+        names
+    }
+}
+
+/// Which waits count as edges.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Edges {
+    All,
+    Necessary,
+}
+
+/// Whether everything that is asked is needed.
+fn is_conjunctive(request: &Request<Slot>) -> bool {
+    request.nodes().iter().all(|node| !matches!(node, Node::Gate(gate) if gate.need < gate.members))
+}

@@ -1,0 +1,348 @@
+mod histories;
+mod naive;
+
+use std::vec;
+use std::vec::Vec;
+
+use super::*;
+
+pub(super) type Graph = WaitGraph<u32, u32>;
+
+pub(super) fn turn(entry: u64) -> Turn {
+    Turn { class: 0, entry }
+}
+
+fn claim(resource: u32, demand: Demand) -> Claim<u32> {
+    Claim { resource, demand }
+}
+
+/// Process `p` holds resource `p`: "p waits for q" is the theory's edge.
+fn processes(names: impl IntoIterator<Item = u32>) -> Graph {
+    let mut graph = Graph::new();
+    for name in names {
+        graph.hold(name, claim(name, Demand::Exclusive)).unwrap();
+    }
+    graph
+}
+
+fn wait(graph: &mut Graph, process: u32, request: Request<u32>) -> Verdict<u32, u32> {
+    graph.wait(process, turn(u64::from(process)), request).unwrap()
+}
+
+fn all(names: &[u32]) -> Request<u32> {
+    Request::all(names.iter().map(|name| Request::exclusive(*name))).unwrap()
+}
+
+fn any(names: &[u32]) -> Request<u32> {
+    Request::any(names.iter().map(|name| Request::exclusive(*name))).unwrap()
+}
+
+fn deadlock(verdict: Verdict<u32, u32>) -> Deadlock<u32, u32> {
+    match verdict {
+        Verdict::Deadlock(deadlock) => deadlock,
+        Verdict::Clear => panic!("no deadlock was found"),
+    }
+}
+
+fn cycle(why: &Why<u32, u32>) -> Vec<u32> {
+    assert!(matches!(why, Why::Cycle(_)), "{why:?}");
+    why.candidates()
+}
+
+const GOLDEN: [u32; 8] = [11, 21, 24, 32, 33, 44, 54, 0];
+
+/// The golden graph's edges but P54->P11, which closes it.
+fn golden(model: fn(&[u32]) -> Request<u32>) -> Graph {
+    let mut graph = processes(GOLDEN);
+    for (process, targets) in [(11, &[21, 32][..]), (32, &[33]), (21, &[24]), (24, &[54]), (44, &[24])] {
+        assert_eq!(wait(&mut graph, process, model(targets)), Verdict::Clear);
+    }
+    graph
+}
+
+#[test]
+fn golden_and_a_cycle_with_one_stuck_outside_it() {
+    let mut graph = golden(all);
+    let found = deadlock(wait(&mut graph, 54, all(&[11])));
+    assert_eq!(cycle(&found.why), [54, 11, 21, 24]);
+    assert_eq!(found.stuck, [11, 21, 24, 44, 54]);
+    assert_eq!(graph.stuck(), [11, 21, 24, 44, 54]);
+    assert_eq!(cycle(&graph.explain(44).unwrap().why).len(), 4);
+    assert_eq!(graph.explain(32), None);
+}
+
+#[test]
+fn golden_or_a_cycle_is_no_deadlock_while_there_is_a_way_out() {
+    let mut graph = golden(any);
+    assert_eq!(wait(&mut graph, 54, any(&[11])), Verdict::Clear);
+    assert_eq!(graph.stuck(), []);
+    // The way out is closed: a knot of six, P44 stuck outside it.
+    let found = deadlock(wait(&mut graph, 33, any(&[24])));
+    assert_eq!(found.why, Why::Knot(vec![11, 21, 24, 32, 33, 54]));
+    assert_eq!(found.stuck, [11, 21, 24, 32, 33, 44, 54]);
+    assert_eq!(graph.explain(44).unwrap().why, found.why);
+}
+
+#[test]
+fn converging_paths_are_no_cycle() {
+    // matrixone#26302: 1 -> 2 -> 4 and 1 -> 3 -> 4, and again from 4 on.
+    let mut graph = processes(0..100);
+    for diamond in (0..96).step_by(3) {
+        assert_eq!(wait(&mut graph, diamond, all(&[diamond + 1, diamond + 2])), Verdict::Clear);
+        assert_eq!(wait(&mut graph, diamond + 1, all(&[diamond + 3])), Verdict::Clear);
+        assert_eq!(wait(&mut graph, diamond + 2, all(&[diamond + 3])), Verdict::Clear);
+    }
+    assert_eq!(graph.stuck(), []);
+    // 2^32 paths, and the work is that of the edges.
+    graph.hold(200, claim(200, Demand::Exclusive)).unwrap();
+    graph.enqueue(200, turn(200), all(&[0])).unwrap();
+    graph.enqueue(300, turn(300), all(&[200])).unwrap();
+    let (verdict, steps) = graph.examine_counting(200);
+    assert_eq!(verdict, Verdict::Clear);
+    assert!(steps < 1_000, "{steps}");
+}
+
+#[test]
+fn owners_of_one_node_are_not_merged() {
+    // citus#1803: transactions 1 and 2 of node A, 3 and 4 of node B: 1 -> 3 and 4 -> 2 are no cycle.
+    let mut graph: WaitGraph<u32, (char, u32)> = WaitGraph::new();
+    let owners = [('A', 1), ('A', 2), ('B', 3), ('B', 4)];
+    for owner in owners {
+        graph.hold(owner, claim(owner.1, Demand::Exclusive)).unwrap();
+    }
+    assert_eq!(graph.wait(owners[0], turn(1), Request::exclusive(3)), Ok(Verdict::Clear));
+    assert_eq!(graph.wait(owners[3], turn(2), Request::exclusive(2)), Ok(Verdict::Clear));
+    assert_eq!(graph.stuck(), []);
+}
+
+#[test]
+fn waiting_for_permits_one_holds_oneself_is_a_deadlock() {
+    // citus#1572: self-wait is a cycle.
+    let mut graph = Graph::new();
+    graph.set_limit(9, Some(3)).unwrap();
+    graph.hold(1, claim(9, Demand::Permits(2))).unwrap();
+    let found = deadlock(wait(&mut graph, 1, Request::permits(9, 2).unwrap()));
+    assert_eq!(found.why, Why::Cycle(vec![Link { waiter: 1, resource: 9, holder: 1 }]));
+    assert_eq!(found.stuck, [1]);
+}
+
+#[test]
+fn a_lock_is_re_entrant_and_waits_for_nobody() {
+    let mut graph = processes([1]);
+    assert_eq!(wait(&mut graph, 1, all(&[1])), Verdict::Clear);
+    assert_eq!(graph.grantable(1), Some(vec![claim(1, Demand::Exclusive)]));
+}
+
+#[test]
+fn an_earlier_waiter_is_perhaps_next_but_holds_nothing() {
+    // matrixone#26922: 2 waits behind 1 for lock 5; 1 waits for what 2 holds. 1 is no holder of 5: once 9
+    // finishes, 2 overtakes.
+    let mut graph = processes([2]);
+    graph.hold(9, claim(5, Demand::Exclusive)).unwrap();
+    assert_eq!(wait(&mut graph, 1, all(&[5, 2])), Verdict::Clear);
+    assert_eq!(wait(&mut graph, 2, all(&[5])), Verdict::Clear);
+    assert_eq!(graph.grantable(2), None);
+    graph.remove(9);
+    assert!(!graph.can_proceed_without(1, &[2]));
+    assert_eq!(graph.grantable(2), Some(vec![claim(5, Demand::Exclusive)]));
+}
+
+#[test]
+fn a_claim_binds_those_behind_it_unless_they_are_in_its_way() {
+    let mut graph = processes([7]);
+    wait(&mut graph, 1, all(&[5, 7]));
+    wait(&mut graph, 2, all(&[5]));
+    assert!(graph.can_proceed_without(1, &[2]));
+    assert_eq!(graph.grantable(2), None, "5 is free, but 1 claims it and waits only for 7, who runs");
+    graph.remove(7);
+    assert_eq!(graph.grantable(1).map(|set| set.len()), Some(2));
+}
+
+#[test]
+fn a_cycle_through_two_soft_edges_is_broken_by_overtaking() {
+    // 1 -> (hard) 3 -> (behind) 2 -> (hard) 4 -> (behind) 1.
+    let mut graph = processes([3, 4]);
+    wait(&mut graph, 1, all(&[3, 50]));
+    wait(&mut graph, 2, all(&[4, 60]));
+    wait(&mut graph, 3, all(&[60]));
+    wait(&mut graph, 4, all(&[50]));
+    assert_eq!(graph.stuck(), []);
+    assert_eq!(graph.grantable(3), Some(vec![claim(60, Demand::Exclusive)]));
+}
+
+#[test]
+fn sharers_do_not_block_sharers() {
+    let mut graph = processes([1, 2]);
+    for owner in [1, 2] {
+        graph.hold(owner, claim(5, Demand::Shared)).unwrap();
+    }
+    assert_eq!(wait(&mut graph, 1, all(&[2])), Verdict::Clear);
+    assert_eq!(wait(&mut graph, 2, Request::shared(5)), Verdict::Clear);
+    assert_eq!(graph.hold(3, claim(5, Demand::Exclusive)), Err(GraphError::Conflict));
+}
+
+#[test]
+fn one_upgrader_waits_for_the_other_sharers_and_two_deadlock() {
+    let mut graph = Graph::new();
+    for owner in [1, 2] {
+        graph.hold(owner, claim(5, Demand::Shared)).unwrap();
+    }
+    assert_eq!(wait(&mut graph, 1, all(&[5])), Verdict::Clear);
+    assert_eq!(graph.grantable(1), None);
+    let found = deadlock(wait(&mut graph, 2, all(&[5])));
+    assert_eq!(cycle(&found.why), [2, 1]);
+    assert!(graph.cancel(2));
+    graph.release(2, 5, None);
+    assert_eq!(graph.grantable(1), Some(vec![claim(5, Demand::Exclusive)]));
+}
+
+#[test]
+fn an_upgrader_goes_before_all_waiters_of_that_name() {
+    let mut graph = Graph::new();
+    for owner in [1, 2] {
+        graph.hold(owner, claim(5, Demand::Shared)).unwrap();
+    }
+    wait(&mut graph, 0, all(&[5]));
+    wait(&mut graph, 2, all(&[5]));
+    assert_eq!(graph.waiters(5).map(|(owner, _)| owner).collect::<Vec<_>>(), [2, 0]);
+    wait(&mut graph, 3, Request::shared(5));
+    assert_eq!(graph.grantable(3), None, "behind the upgrader, though sharers hold it");
+}
+
+#[test]
+fn a_semaphore_proceeds_when_free_permits_and_those_of_finishers_suffice() {
+    let mut graph = processes([1, 2]);
+    graph.set_limit(9, Some(5)).unwrap();
+    for (owner, count) in [(1, 2), (2, 2), (3, 1)] {
+        graph.hold(owner, claim(9, Demand::Permits(count))).unwrap();
+    }
+    // 1 waits for 2; 2 asks two permits: 3 gives one back, 1 never does.
+    assert_eq!(wait(&mut graph, 1, all(&[2])), Verdict::Clear);
+    let found = deadlock(wait(&mut graph, 2, Request::permits(9, 2).unwrap()));
+    assert_eq!(found.stuck, [1, 2]);
+    assert!(matches!(found.why, Why::Unsatisfiable { waiter: 2, .. }), "{:?}", found.why);
+    assert!(graph.cancel(2));
+    assert_eq!(wait(&mut graph, 2, Request::permits(9, 1).unwrap()), Verdict::Clear);
+}
+
+#[test]
+fn the_smallest_part_that_fails_is_named() {
+    // 2 of (x, 3 | 4) & 5, where 3 and 4 wait for 1.
+    let mut graph = processes([1, 3, 4]);
+    wait(&mut graph, 3, all(&[1]));
+    wait(&mut graph, 4, all(&[1]));
+    let request = Request::all([any(&[3, 4]), all(&[5])]).unwrap();
+    let found = deadlock(wait(&mut graph, 1, request));
+    let Why::Unsatisfiable { waiter: 1, part, holders, core } = found.why else { panic!("{:?}", found.why) };
+    assert_eq!((part, holders, core), (any(&[3, 4]), vec![3, 4], vec![1, 3, 4]));
+}
+
+#[test]
+fn victims_are_chosen_until_nothing_is_left_and_their_holds_stay() {
+    let mut graph = processes(0..5);
+    for process in 1..5 {
+        wait(&mut graph, process, all(&[0]));
+    }
+    graph.enqueue(0, turn(0), all(&[1, 2, 3, 4])).unwrap();
+    let youngest = |found: &Deadlock<u32, u32>| found.why.candidates().into_iter().max();
+    let victims: Vec<u32> = graph.resolve(0, youngest).into_iter().map(|(victim, _)| victim).collect();
+    assert_eq!(victims, [1, 2, 3, 4]);
+    assert_eq!(graph.stuck(), []);
+    assert_eq!(graph.holds(4).collect::<Vec<_>>(), [claim(4, Demand::Exclusive)]);
+}
+
+#[test]
+fn joining_a_deadlock_left_standing_closes_none() {
+    let mut graph = processes([1, 2, 3]);
+    wait(&mut graph, 1, all(&[2]));
+    deadlock(wait(&mut graph, 2, all(&[1])));
+    wait(&mut graph, 4, all(&[3]));
+    assert_eq!(wait(&mut graph, 3, all(&[1])), Verdict::Clear);
+    let story = graph.explain(4).unwrap();
+    assert_eq!(cycle(&story.why).len(), 2);
+    assert_eq!(graph.stuck(), [1, 2, 3, 4]);
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let mut graph = Graph::new();
+    graph.set_limit(9, Some(2)).unwrap();
+    let ask = |count| Request::permits(9, count).unwrap();
+    assert_eq!(graph.enqueue(1, turn(1), ask(3)), Err(GraphError::Impossible));
+    assert_eq!(graph.enqueue(1, turn(1), Request::shared(9)), Err(GraphError::NotALock));
+    assert_eq!(graph.enqueue(1, turn(1), Request::permits(8, 1).unwrap()), Err(GraphError::NotASemaphore));
+    graph.hold(2, claim(9, Demand::Permits(2))).unwrap();
+    graph.enqueue(1, turn(1), ask(2)).unwrap();
+    assert_eq!(graph.enqueue(1, turn(2), ask(1)), Err(GraphError::AlreadyWaiting));
+    assert_eq!(graph.set_limit(9, None), Err(GraphError::NotALock));
+    graph.set_limit(9, Some(1)).unwrap();
+    assert_eq!(graph.impossible(9), [1]);
+}
+
+#[test]
+fn nothing_is_kept_of_those_who_are_gone() {
+    let mut graph = processes(0..100);
+    for process in 0..99 {
+        wait(&mut graph, process, all(&[process + 1]));
+    }
+    (0..100).for_each(|process| graph.remove(process));
+    assert_eq!(graph.owners.names().count() + graph.resources.names().count(), 0);
+}
+
+#[test]
+fn who_holds_nothing_costs_no_search() {
+    let mut graph = processes(0..10);
+    for process in 0..9 {
+        wait(&mut graph, process, all(&[process + 1]));
+    }
+    graph.enqueue(77, turn(77), all(&[0])).unwrap();
+    assert_eq!(graph.examine_counting(77), (Verdict::Clear, 0));
+}
+
+#[test]
+fn a_hundred_thousand_waiters_on_one_resource_stay_linear() {
+    const CROWD: u32 = 100_000;
+    let mut graph = processes([0]);
+    let mut steps = 0;
+    for process in 1..=CROWD {
+        graph.hold(process, claim(process, Demand::Exclusive)).unwrap();
+        graph.enqueue(process, turn(u64::from(process)), all(&[0])).unwrap();
+        // Somebody waits for what it holds, so that every wait is searched.
+        graph.enqueue(CROWD + process, turn(u64::from(CROWD + process)), all(&[process])).unwrap();
+        let (verdict, work) = graph.examine_counting(process);
+        assert_eq!(verdict, Verdict::Clear);
+        steps += work + graph.grantable_counting(process).1;
+    }
+    assert!(steps <= 10 * u64::from(CROWD), "{steps}");
+    // The holder closes a deadlock with the last: everybody is stuck, and that is still linear.
+    graph.enqueue(0, turn(0), all(&[CROWD])).unwrap();
+    let (verdict, work) = graph.examine_counting(0);
+    assert_eq!(deadlock(verdict).stuck.len(), 2 * CROWD as usize + 1);
+    assert!(work <= 10 * u64::from(CROWD), "{work}");
+    assert!(graph.cancel(0));
+    // Free again: granted in turn, each with a constant amount of looking.
+    graph.release(0, 0, None);
+    let mut work = 0;
+    for process in 1..=1_000 {
+        let (set, steps) = graph.grantable_counting(process);
+        assert_eq!(graph.grantable_counting(process + 1).0, None);
+        graph.grant(process, &set.expect("its turn")).unwrap();
+        graph.release(process, 0, None);
+        work += steps;
+    }
+    assert!(work <= 10_000, "{work}");
+}
+
+#[test]
+fn a_chain_of_a_quarter_million_overflows_no_stack() {
+    // A frame of 16 bytes a link would not fit into a test's stack of two megabytes. (The batch does a million.)
+    const LENGTH: u32 = 250_000;
+    let mut graph = processes(0..LENGTH);
+    for process in 1..LENGTH {
+        graph.enqueue(process, turn(u64::from(process)), all(&[process - 1])).unwrap();
+    }
+    assert_eq!(graph.examine(LENGTH - 1), Verdict::Clear);
+    let found = deadlock(wait(&mut graph, 0, any(&[LENGTH - 1])));
+    assert_eq!(found.stuck.len(), LENGTH as usize);
+    assert_eq!(found.why.candidates().len(), LENGTH as usize);
+}

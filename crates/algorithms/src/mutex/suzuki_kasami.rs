@@ -1,0 +1,361 @@
+//! Suzuki and Kasami: one token; whoever needs it asks everybody, because anybody may have it.
+//!
+//! The token knows which request of each site was served last, so that its holder can tell from the requests
+//! that it has heard of who still waits; and it carries their queue along.
+//!
+//! **Rules** \[SK85\]: RN\[j\] is the largest number of a request heard from site j; LN\[j\], in the token,
+//! that of j's request served last.
+//! 1. To ask, without the token: add one to RN\[me\] and send that number to all.
+//! 2. On request n of j: RN\[j\] := max(RN\[j\], n); if the token is here, idle, and RN\[j\] = LN\[j\] + 1,
+//!    send it to j.
+//! 3. Enter when the token is here. On exit: LN\[me\] := RN\[me\]; append every j that is not in the token's
+//!    queue and has RN\[j\] = LN\[j\] + 1; send the token to the first of the queue, if any.
+//!
+//! **Trap**: without the max, a request that is overtaken by a later one deadlocks; an idle holder that does
+//! not answer at once halts the system; answering outdated requests moves the token to where nobody needs it.
+//! The queue is first in, first out: last in, first out starves. Grants do not follow the order of requests.
+//!
+//! **Where we depart**: the token carries the fence. A site takes the token only while it waits with the very
+//! request that the token was sent for, LN\[me\] + 1: a late copy of the token, fatal in the paper, is thus
+//! recognised. Newcomers are appended beginning behind the holder, so that no site is first by its id.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec;
+
+use conclave_kernel::{Card, Cost, Cx, Load, Measure, Needs, Never, NodeId, NodeSet, Protocol};
+use serde::{Deserialize, Serialize};
+
+use super::door::Place;
+use super::{Bill, Command, Door, Event, Fence, Group, Mutex};
+
+/// One site.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SuzukiKasami {
+    door: Door,
+    /// RN: the largest request number heard from each site; my own is that of my latest request.
+    heard: Box<[u64]>,
+    /// The token, if it is here. It moves from site to site in its box.
+    token: Option<Box<Token>>,
+}
+
+/// The one token.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Token {
+    /// LN: the number of each site's request that was served last.
+    served: Box<[u64]>,
+    /// Who gets it next; at most N-1.
+    queue: VecDeque<NodeId>,
+    /// The same as a set: whether a site is in the queue is asked N times an exit.
+    queued: NodeSet,
+    /// That of the latest grant.
+    fence: Fence,
+}
+
+/// What sites say to each other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Message {
+    /// I want the token, for the n-th time.
+    Request(u64),
+    /// Here it is.
+    Privilege(Box<Token>),
+}
+
+impl Protocol for SuzukiKasami {
+    type Message = Message;
+    type Timer = Never;
+    type Command = Command;
+    type Event = Event;
+
+    fn on_message(&mut self, from: NodeId, message: Message, cx: &mut Cx<'_, Self>) {
+        match message {
+            Message::Request(number) => {
+                let heard = &mut self.heard[from.index()];
+                *heard = number.max(*heard);
+                if self.door.place() == Place::Outside
+                    && let Some(token) = &mut self.token
+                {
+                    token.enqueue(from, &self.heard);
+                    self.pass(cx);
+                }
+            }
+            Message::Privilege(token) => {
+                let mine = self.heard[cx.me().index()];
+                if self.door.is_asking() && token.serves(cx.me()) == mine {
+                    self.token = Some(token);
+                } // otherwise a late copy, of an earlier request
+            }
+        }
+    }
+
+    fn on_command(&mut self, command: Command, cx: &mut Cx<'_, Self>) {
+        match command {
+            Command::Acquire => self.door.knock(cx),
+            Command::Release if self.door.leave(cx) => self.exit(cx),
+            Command::Release | Command::Witness(_) => {}
+        }
+    }
+
+    fn guards(&mut self, cx: &mut Cx<'_, Self>) {
+        if self.door.must_ask() && self.token.is_none() {
+            let mine = &mut self.heard[cx.me().index()];
+            *mine += 1;
+            cx.broadcast(Message::Request(*mine));
+        }
+        if self.door.is_asking()
+            && let Some(token) = &mut self.token
+        {
+            token.fence = token.fence.next();
+            self.door.enter(token.fence, cx);
+        }
+    }
+}
+
+impl SuzukiKasami {
+    fn exit(&mut self, cx: &mut Cx<'_, Self>) {
+        if let Some(token) = &mut self.token {
+            let me = cx.me();
+            token.served[me.index()] = self.heard[me.index()];
+            let (before, behind) = (0..me.0, me.0 + 1..self.heard.len() as u32);
+            for site in behind.chain(before).map(NodeId) {
+                token.enqueue(site, &self.heard);
+            }
+            self.pass(cx);
+        }
+    }
+
+    /// Sends the token to the first of its queue, if any.
+    fn pass(&mut self, cx: &mut Cx<'_, Self>) {
+        if let Some(mut token) = self.token.take_if(|token| !token.queue.is_empty())
+            && let Some(next) = token.queue.pop_front()
+        {
+            token.queued.remove(next);
+            cx.send(next, Message::Privilege(token));
+        }
+    }
+}
+
+impl Token {
+    /// The number of the request for which that site would get the token. A site beyond the group, as only a
+    /// damaged token could concern, has none.
+    fn serves(&self, site: NodeId) -> u64 {
+        self.served.get(site.index()).map_or(0, |served| served + 1)
+    }
+
+    /// Appends a site to the queue if its latest request is still to be served.
+    fn enqueue(&mut self, site: NodeId, heard: &[u64]) {
+        if heard[site.index()] == self.serves(site) && self.queued.insert(site) {
+            self.queue.push_back(site);
+        }
+    }
+}
+
+impl Mutex for SuzukiKasami {
+    const CARD: Card = Card {
+        room: "mutex",
+        name: "suzuki-kasami",
+        title: "Suzuki-Kasami",
+        summary: "one token with its own queue; ask everybody for it, keep it until asked",
+        papers: &["SK85"],
+        needs: Needs { no_duplication: false, ..Needs::RELIABLE },
+        promises: &["ME1", "ME1-causal", "ME2", "fences"],
+        costs: &[
+            Cost {
+                measure: Measure::MessagesPerEntry,
+                load: Load::Low,
+                formula: "N, or 0 if the token is here",
+                range: |size| (0.0, if size.nodes == 1 { 0.0 } else { size.n() }),
+            },
+            Cost {
+                measure: Measure::MessagesPerEntry,
+                load: Load::High,
+                formula: "N, or 0 if the token is here",
+                range: |size| (0.0, if size.nodes == 1 { 0.0 } else { size.n() }),
+            },
+            Cost {
+                measure: Measure::ClientDelay,
+                load: Load::Low,
+                formula: "2T, or 0 if the token is here",
+                range: |size| (0.0, if size.nodes == 1 { 0.0 } else { 2.0 }),
+            },
+            Cost {
+                measure: Measure::SyncDelay,
+                load: Load::High,
+                formula: "T (0 to re-enter)",
+                range: |size| (0.0, if size.nodes == 1 { 0.0 } else { 1.0 }),
+            },
+        ],
+        survives: "the crash of a site that neither has the token nor waits for it",
+        idle_traffic: false,
+        reads_clock: false,
+    };
+
+    fn new(me: NodeId, group: &Group) -> Self {
+        let table = || vec![0; group.nodes as usize].into_boxed_slice();
+        let token = || {
+            Box::new(Token {
+                served: table(),
+                queue: VecDeque::with_capacity(group.nodes as usize),
+                queued: NodeSet::new(),
+                fence: Fence::default(),
+            })
+        };
+        Self { door: Door::default(), heard: table(), token: (me == NodeId(0)).then(token) }
+    }
+
+    fn bill(message: &Message, from: NodeId, to: NodeId) -> Bill {
+        match message {
+            Message::Request(number) => Bill::enter("REQUEST", from, *number),
+            Message::Privilege(token) => Bill::enter("PRIVILEGE", to, token.serves(to)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use conclave_kernel::Prng;
+
+    use super::super::by_hand::ByHand;
+    use super::*;
+
+    fn group(nodes: u32) -> ByHand<SuzukiKasami> {
+        ByHand::new(nodes, |me| SuzukiKasami::new(me, &Group::new(nodes)))
+    }
+
+    fn queue(group: &ByHand<SuzukiKasami>, site: usize) -> Vec<u32> {
+        let token = group.nodes[site].token.as_ref().expect("the token is here");
+        assert_eq!(token.queued, token.queue.iter().copied().collect());
+        token.queue.iter().map(|site| site.0).collect()
+    }
+
+    #[test]
+    fn who_has_the_idle_token_enters_without_a_message() {
+        let mut group = group(3);
+        group.acquire(0);
+        group.release(0);
+        group.acquire(0);
+        assert_eq!((group.order(), group.sent), (&[0, 0][..], 0));
+    }
+
+    /// \[SK85\]: N-1 requests and the token.
+    #[test]
+    fn who_does_not_have_it_pays_n_messages_and_an_idle_holder_answers_at_once() {
+        let mut group = group(4);
+        group.acquire(3);
+        group.deliver(3, 0);
+        group.deliver(0, 3);
+        assert_eq!((group.inside(), group.sent), (&[3][..], 4));
+        assert!(group.nodes[0].token.is_none());
+    }
+
+    #[test]
+    fn requests_that_came_while_inside_are_served_in_the_order_of_the_queue() {
+        let mut group = group(4);
+        group.acquire(1);
+        group.settle();
+        for site in [0, 3, 2] {
+            group.acquire(site);
+        }
+        group.settle();
+        group.release(1); // appended at once, beginning behind site 1
+        group.settle();
+        assert_eq!((group.inside(), queue(&group, 2)), (&[2][..], [3, 0].to_vec()));
+        group.acquire(1); // asks again: behind those who wait
+        group.settle();
+        for _ in 0..3 {
+            group.release(group.inside()[0]);
+            group.settle();
+        }
+        assert_eq!(group.order(), [1, 2, 3, 0, 1]);
+    }
+
+    #[test]
+    fn an_outdated_request_does_not_move_the_token() {
+        let mut group = group(3);
+        group.acquire(1);
+        let late = group.take(1, 2);
+        group.settle();
+        group.release(1);
+        group.acquire(2);
+        group.settle();
+        group.release(2); // site 2 has the token, idle, and has not heard of site 1's request
+        let before = group.sent;
+        group.inject(1, 2, late);
+        assert!(group.nodes[2].token.is_some());
+        assert_eq!(group.sent, before);
+    }
+
+    /// The mutant `RN[j] := n` deadlocks here.
+    #[test]
+    fn a_request_that_was_overtaken_does_not_hide_the_later_one() {
+        let mut group = group(3);
+        group.acquire(1);
+        let overtaken = group.take(1, 2);
+        group.settle();
+        group.release(1);
+        group.acquire(2);
+        group.settle();
+        assert_eq!(group.inside(), [2]);
+        group.acquire(1); // request 2
+        group.settle();
+        group.inject(1, 2, overtaken); // request 1
+        group.release(2);
+        group.settle();
+        assert_eq!(group.inside(), [1]);
+    }
+
+    #[test]
+    fn a_late_copy_of_the_token_is_ignored() {
+        let mut group = group(3);
+        group.acquire(1);
+        group.deliver(1, 0);
+        let copy = group.peek(0, 1);
+        group.settle();
+        group.inject(0, 1, copy.clone()); // inside
+        group.release(1);
+        group.inject(0, 1, copy.clone()); // idle with the token
+        group.acquire(2);
+        group.settle();
+        group.inject(0, 1, copy.clone()); // idle without it
+        assert!(group.nodes[1].token.is_none());
+        group.acquire(1);
+        group.inject(0, 1, copy); // waiting, with another request
+        assert_eq!(group.inside(), [2]);
+    }
+
+    #[test]
+    fn the_token_is_billed_to_the_request_that_it_serves() {
+        let mut group = group(2);
+        for number in 1..4 {
+            group.acquire(1);
+            let request = group.peek(1, 0);
+            assert_eq!(SuzukiKasami::bill(&request, NodeId(1), NodeId(0)).request, Some((NodeId(1), number)));
+            group.deliver(1, 0);
+            let token = group.peek(0, 1);
+            assert_eq!(SuzukiKasami::bill(&token, NodeId(0), NodeId(1)).request, Some((NodeId(1), number)));
+            group.deliver(0, 1);
+            group.release(1);
+            group.acquire(0);
+            group.settle();
+            group.release(0);
+        }
+    }
+
+    #[test]
+    fn everybody_gets_in_whatever_the_order_of_messages() {
+        for seed in 0..300 {
+            let mut dice = Prng::new(seed);
+            let nodes = 1 + dice.below(5) as u32;
+            let mut group = group(nodes);
+            for _ in 0..3 {
+                (0..nodes).for_each(|site| group.acquire(site));
+                group.churn(&mut dice);
+            }
+            assert_eq!(group.fences(), (1..=3 * u64::from(nodes)).collect::<Vec<_>>(), "seed {seed}");
+            assert_eq!(group.nodes.iter().filter(|site| site.token.is_some()).count(), 1, "seed {seed}");
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Golden scenarios: the worked examples of papers and lectures, and the traps, stepped by hand.
+//!
+//! Each file below `scenarios/` is a script in the language of [`conclave_sim::script`]. Its head says which
+//! algorithm it is about, and what must come of it whatever the effects look like in detail:
+//!
+//! | setting | meaning |
+//! |---|---|
+//! | `algorithm ROOM/NAME` | the tenant |
+//! | `nodes N` | how many sites |
+//! | `quorums A+B B+C C+A` | whose permission each site asks for, for those that use quorums |
+//! | `grants A B ...` | who enters, in this order; `grants none` if nobody |
+//! | `breaks ME1` | two are inside at once: the script shows what goes wrong without an assumption |
+//!
+//! `CONCLAVE_REWRITE=1 cargo test -p conclave-algorithms --test scenarios` writes what happened into the files;
+//! `grants` and `breaks` are never rewritten.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use conclave_algorithms::mutex::{self, Command, Event, Group, Mutex, Visit};
+use conclave_kernel::{NodeId, NodeSet};
+use conclave_sim::script::{Played, Script, ScriptError, Stage, golden};
+use conclave_sim::{Desk, Director, Limits, Setup, World};
+
+#[test]
+fn every_scenario_comes_true() {
+    let complaints: Vec<_> = scenarios()
+        .iter()
+        .filter_map(|path| golden(path, play).err())
+        .map(|error| error.to_string())
+        .collect();
+    assert!(complaints.is_empty(), "{} scenarios failed\n{}", complaints.len(), complaints.join("\n\n"));
+}
+
+#[test]
+fn every_tenant_of_the_mutex_room_has_a_scenario() {
+    let told: BTreeSet<String> = scenarios()
+        .iter()
+        .map(|path| Script::parse("scenario", &fs::read_to_string(path).unwrap()).unwrap())
+        .filter_map(|script| script.setting("algorithm"))
+        .collect();
+    let untold: Vec<_> =
+        mutex::CARDS.iter().map(|card| card.path().to_string()).filter(|path| !told.contains(path)).collect();
+    assert_eq!(untold, [""; 0]);
+}
+
+#[test]
+fn a_scenario_whose_grants_come_in_another_order_fails() {
+    let text = "algorithm mutex/ricart-agrawala\nnodes 2\ngrants 0 1\n\nacquire 1\nsettle\n----\n";
+    let error = play(&Script::parse("test.txt", text).unwrap()).unwrap_err();
+    assert_eq!(error.to_string(), "test.txt:1: `grants 0 1` but the grants went to 1");
+}
+
+/// 1,000 on the account, two machines that deposit 10,000 each: both read, then both write.
+#[test]
+fn two_machines_lose_a_deposit_without_a_lock_and_none_with_any_tenants() {
+    for card in mutex::CARDS {
+        let balance = |locked| mutex::visit(card.name, Deposits { locked }).expect("it is in the list");
+        assert_eq!(balance(false), 11_000, "{}", card.path());
+        assert_eq!(balance(true), 21_000, "{}", card.path());
+    }
+}
+
+fn scenarios() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("the scenarios are in the repository") {
+            let path = entry.expect("a folder can be listed").path();
+            match path.extension() {
+                _ if path.is_dir() => folders.push(path),
+                Some(extension) if extension == "txt" => found.push(path),
+                _ => {}
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn play(script: &Script) -> Result<Played, ScriptError> {
+    script.allow(&["algorithm", "nodes", "quorums", "grants", "breaks"])?;
+    let algorithm = script.setting("algorithm").unwrap_or_default();
+    let tenant = algorithm.strip_prefix("mutex/").and_then(|name| mutex::visit(name, Play { script }));
+    let played = tenant.ok_or_else(|| script.error(format!("there is no algorithm `{algorithm}`")))??;
+    judge(script, &played)?;
+    Ok(played)
+}
+
+struct Play<'a> {
+    script: &'a Script,
+}
+
+impl Visit for Play<'_> {
+    type Out = Result<Played, ScriptError>;
+
+    fn visit<P: Mutex>(self) -> Self::Out {
+        let Self { script } = self;
+        let nodes = script.nodes()?;
+        let quorums = script.setting("quorums").map(|text| quorums(&text, nodes)).unwrap_or(Some(Vec::new()));
+        let quorums =
+            quorums.ok_or_else(|| script.error("expected `quorums A+B B+C ...`, one a site".into()))?;
+        if P::USES_QUORUMS == quorums.is_empty() {
+            return Err(script.error("quorums are for algorithms that use them, and for no others".into()));
+        }
+        let group = Group { quorums, ..Group::new(nodes) };
+        let mut stage = Stage::new(nodes, move |me| P::new(me, &group));
+        script.play(&mut stage, command)
+    }
+}
+
+fn quorums(text: &str, nodes: u32) -> Option<Vec<NodeSet>> {
+    let site = |text: &str| text.parse().ok().filter(|site| *site < nodes).map(NodeId);
+    let quorum = |text: &str| text.split('+').map(site).collect::<Option<NodeSet>>();
+    text.split_whitespace().map(quorum).collect::<Option<Vec<_>>>().filter(|all| all.len() == nodes as usize)
+}
+
+/// The room's commands: `acquire A`, `release A`, `witness A TIME`.
+fn command(verb: &str, arguments: &[&str]) -> Result<Command, String> {
+    match (verb, arguments) {
+        ("acquire", []) => Ok(Command::Acquire),
+        ("release", []) => Ok(Command::Release),
+        ("witness", [time]) => time.parse().map(Command::Witness).map_err(|_| format!("`{time}` is no time")),
+        _ => Err(format!("`{verb}` is no command; the room has: acquire A, release A, witness A TIME")),
+    }
+}
+
+/// Who entered, in which order, with which fences, and whether two were inside, as against what the head says.
+fn judge(script: &Script, played: &Played) -> Result<(), ScriptError> {
+    let (mut actor, mut inside, mut grants, mut overlap) = ("", Vec::new(), Vec::new(), false);
+    let mut fences: Vec<u64> = Vec::new();
+    for line in played.text.lines() {
+        if let Some((site, _)) = line.split_once(" <- ") {
+            actor = site.trim_start_matches('n');
+        } else if let Some(fence) = line.strip_prefix("  emit Granted { fence: Fence(") {
+            fences.extend(fence.strip_suffix(") }").and_then(|fence| fence.parse::<u64>().ok()));
+            overlap |= !inside.is_empty();
+            inside.push(actor);
+            grants.push(actor);
+        } else if line.starts_with("  emit Released") || line.ends_with(" crashed") {
+            let gone = line.strip_suffix(" crashed").map_or(actor, |site| site.trim_start_matches('n'));
+            inside.retain(|site| *site != gone);
+        }
+    }
+    let breaks = script.setting("breaks");
+    if fences.len() != grants.len() || (breaks.is_none() && !fences.is_sorted_by(|a, b| a < b)) {
+        return Err(script.error(format!("the fences do not grow: {fences:?}")));
+    }
+    let grants = if grants.is_empty() { "none".into() } else { grants.join(" ") };
+    let promised = script.setting("grants").unwrap_or_default();
+    if promised != grants {
+        return Err(script.error(format!("`grants {promised}` but the grants went to {grants}")));
+    }
+    match (breaks.as_deref(), overlap) {
+        (None, false) | (Some("ME1"), true) => Ok(()),
+        (None, true) => Err(script.error("two are inside at once".into())),
+        (Some(_), _) => Err(script.error("`breaks ME1`, but never are two inside".into())),
+    }
+}
+
+struct Deposits {
+    locked: bool,
+}
+
+impl Visit for Deposits {
+    type Out = u64;
+
+    fn visit<P: Mutex>(self) -> u64 {
+        let setup = Setup { nodes: 2, ..Setup::default() };
+        let quorums = if P::USES_QUORUMS { vec![NodeSet::full(2); 2] } else { Vec::new() };
+        let group = Group { quorums, ..Group::new(2) };
+        let bank = Bank { locked: self.locked, balance: 1_000, read: [0; 2], deposits: 0 };
+        let mut world = World::new(setup, bank, move |me| P::new(me, &group));
+        world.run(Limits::default());
+        world.director().balance
+    }
+}
+
+/// A machine reads the balance, counts the notes for a millisecond, and writes the sum.
+struct Bank {
+    locked: bool,
+    balance: u64,
+    read: [u64; 2],
+    deposits: u32,
+}
+
+impl Bank {
+    fn read<P: Mutex>(&mut self, machine: NodeId, desk: &mut Desk<'_, P, ()>) {
+        self.read[machine.index()] = self.balance;
+        desk.wake_in(Duration::from_millis(1), u64::from(machine.0));
+    }
+}
+
+impl<P: Mutex> Director<P> for Bank {
+    type Note = ();
+
+    fn on_begin(&mut self, desk: &mut Desk<'_, P, ()>) {
+        for machine in [NodeId(0), NodeId(1)] {
+            match self.locked {
+                true => desk.command(machine, Command::Acquire),
+                false => self.read(machine, desk),
+            }
+        }
+    }
+
+    fn on_event(&mut self, machine: NodeId, event: &Event, desk: &mut Desk<'_, P, ()>) {
+        if matches!(event, Event::Granted { .. }) {
+            self.read(machine, desk);
+        }
+    }
+
+    fn on_wake(&mut self, machine: u64, desk: &mut Desk<'_, P, ()>) {
+        self.balance = self.read[machine as usize] + 10_000;
+        self.deposits += 1;
+        if self.deposits == 2 {
+            desk.stop();
+        } else if self.locked {
+            desk.command(NodeId(machine as u32), Command::Release);
+        }
+    }
+
+    fn on_send(&mut self, _: NodeId, _: NodeId, _: &P::Message) {}
+    fn on_deliver(&mut self, _: NodeId, _: NodeId, (): &()) {}
+}
