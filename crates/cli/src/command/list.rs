@@ -1,0 +1,84 @@
+//! `conclave list`: the catalogue, from the cards.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use conclave_algorithms::catalog;
+use conclave_kernel::Card;
+use conclave_lab::suggest;
+
+use crate::output::{self, Done, Paint};
+
+/// The catalogue: every algorithm with its paper, assumptions, promises and costs.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  conclave list\n  conclave list mutex\n  conclave list mutex/maekawa --json"
+)]
+pub struct Args {
+    /// A room, or one algorithm as ROOM/ALGORITHM; everything if not given
+    #[arg(value_name = "ROOM")]
+    which: Option<String>,
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints the cards that were asked for.
+pub fn run(args: &Args) -> Done {
+    let cards = select(args.which.as_deref())?;
+    if args.json {
+        output::print_json(&cards)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let paint = Paint::stdout();
+    for card in cards {
+        output::print(&describe(card, paint));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn select(which: Option<&str>) -> Result<Vec<&'static Card>, String> {
+    let Some(which) = which else { return Ok(catalog::cards().collect()) };
+    let (room, name) = match which.split_once('/') {
+        Some((room, name)) => (room, Some(name)),
+        None => (which, None),
+    };
+    let in_room: Vec<_> = catalog::cards().filter(|card| card.room == room).collect();
+    if in_room.is_empty() {
+        return Err(suggest::unknown("room", room, catalog::rooms()));
+    }
+    let Some(name) = name else { return Ok(in_room) };
+    match in_room.iter().find(|card| card.name == name) {
+        Some(card) => Ok(vec![card]),
+        None => Err(suggest::unknown(
+            &format!("algorithm of room {room}"),
+            name,
+            in_room.iter().map(|card| card.name),
+        )),
+    }
+}
+
+fn describe(card: &Card, paint: Paint) -> String {
+    let mut text = format!("{}  {}\n", paint.bold(&card.path().to_string()), card.title);
+    _ = writeln!(text, "  {}", card.summary);
+    let mut line =
+        |name: &str, value: &str| _ = writeln!(text, "  {}  {value}", paint.dim(&format!("{name:<9}")));
+    line("source", &card.papers.join(", "));
+    line("needs", &card.needs.to_string());
+    line("promises", &card.promises.join(", "));
+    for cost in card.costs {
+        let name = format!("{:?}", cost.measure);
+        let words = name.chars().fold(String::new(), |mut words, letter| {
+            if letter.is_uppercase() && !words.is_empty() {
+                words.push(' ');
+            }
+            words.extend(letter.to_lowercase());
+            words
+        });
+        let load = if cost.load == conclave_kernel::Load::Low { "low load" } else { "high load" };
+        line("cost", &format!("{words}, {load}: {}", cost.formula));
+    }
+    line("survives", card.survives);
+    text.push('\n');
+    text
+}

@@ -1,0 +1,235 @@
+//! `conclave replay`: steps through a recorded run, or through the run of a seed.
+
+use std::fmt::Write as _;
+use std::io::{self, BufRead, BufReader, IsTerminal, Write as _};
+use std::path::Path;
+use std::process::ExitCode;
+
+use conclave_algorithms::catalog;
+use conclave_algorithms::mutex::{self, Mutex};
+use conclave_kernel::trace::Mark;
+use conclave_lab::log::{self, Log};
+use conclave_lab::rooms::mutex::{self as room, Scenario, Work};
+
+use super::sim;
+use super::world::{self, WorldArgs};
+use crate::output::{self, Done, Failure, Paint, VIOLATED};
+
+/// Step through a recorded run, or through the run of a seed.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// A trace file, or ROOM/ALGORITHM, or a seed and ROOM/ALGORITHM
+    #[arg(value_name = "FILE|SEED ROOM/ALGORITHM", required = true, num_args = 1..=2)]
+    what: Vec<String>,
+    /// How many sites [default: 5]
+    #[arg(long, value_name = "N", value_parser = world::nodes)]
+    nodes: Option<u32>,
+    /// Who asks when, as for `sim` [default: low]
+    #[arg(long, value_name = "LOAD")]
+    load: Option<Work>,
+    /// The seed of all dice [default: 1]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// The world of the run.
+    #[command(flatten)]
+    world: WorldArgs,
+    /// Begin at this step
+    #[arg(long, value_name = "STEP", default_value_t = 0)]
+    from: usize,
+    /// Run the trace's scenario again and say whether it comes to the same, line by line
+    #[arg(long)]
+    verify: bool,
+    /// Print the trace as JSON lines instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  conclave sim mutex/maekawa --nodes 3 --load high --trace run.jsonl
+  conclave replay run.jsonl
+  conclave replay run.jsonl --verify
+  conclave replay 7 mutex/maekawa --nodes 3 --load high
+
+On a terminal: Enter for the next step, a number to jump there, a for all the rest, q to quit.
+Exit codes: 0 done, 1 --verify found a difference, 2 bad usage.";
+
+/// Shows what was asked for.
+pub fn run(args: &Args) -> Done {
+    match target(args)? {
+        Target::File(path) if args.verify => verify(&path),
+        Target::File(path) => {
+            if args.json {
+                let text =
+                    std::fs::read_to_string(&path).map_err(|error| Failure::file(path.as_ref(), &error))?;
+                output::print(&text);
+                return Ok(ExitCode::SUCCESS);
+            }
+            let log =
+                log::read_log(&path, open(&path)?).map_err(|error| Failure::usage(error.to_string()))?;
+            show(&log, args.from)
+        }
+        Target::Run(scenario) => {
+            let lines = record(&scenario)?;
+            if args.json {
+                output::print(&String::from_utf8_lossy(&lines));
+                return Ok(ExitCode::SUCCESS);
+            }
+            let log = log::read_log("the run", lines.as_slice())
+                .map_err(|error| Failure::usage(error.to_string()))?;
+            show(&log, args.from)
+        }
+    }
+}
+
+enum Target {
+    File(String),
+    Run(Box<Scenario>),
+}
+
+fn target(args: &Args) -> Result<Target, Failure> {
+    let (mut file, mut algorithm, mut seed) = (None, None, args.seed);
+    for word in &args.what {
+        let names_room =
+            word.split_once('/').is_some_and(|(room, _)| catalog::rooms().any(|known| known == room));
+        if names_room {
+            algorithm = Some(sim::tenant(word)?);
+        } else if let Ok(number) = word.parse() {
+            seed = Some(number);
+        } else {
+            file = Some(word.clone());
+        }
+    }
+    match (file, algorithm) {
+        (Some(file), None) => Ok(Target::File(file)),
+        (None, Some(algorithm)) => {
+            let mut scenario = args.world.scenario(algorithm, args.nodes, args.load.as_ref())?;
+            scenario.setup.seed = seed.unwrap_or(scenario.setup.seed);
+            Ok(Target::Run(Box::new(scenario)))
+        }
+        (None, None) => {
+            Err(Failure::usage("a seed needs its algorithm: conclave replay SEED ROOM/ALGORITHM"))
+        }
+        (Some(file), Some(_)) => {
+            Err(Failure::usage(format!("'{file}' is no seed: give a file, or a seed and an algorithm")))
+        }
+    }
+}
+
+fn open(path: &str) -> Result<BufReader<std::fs::File>, Failure> {
+    let file = std::fs::File::open(path).map_err(|error| Failure::file(path.as_ref(), &error))?;
+    Ok(BufReader::new(file))
+}
+
+/// Runs a scenario and returns its trace as a file would hold it.
+fn record(scenario: &Scenario) -> Result<Vec<u8>, Failure> {
+    struct Record<'a>(&'a Scenario);
+    impl mutex::Visit for Record<'_> {
+        type Out = Result<Vec<u8>, Failure>;
+        fn visit<P: Mutex>(self) -> Self::Out {
+            let (_, trace) = room::run_tenant::<P>(self.0, true)?;
+            let mut lines = Vec::new();
+            if let Some(trace) = trace {
+                log::write_trace(&trace, &mut lines).map_err(|error| Failure::usage(error.to_string()))?;
+            }
+            Ok(lines)
+        }
+    }
+    mutex::visit(&scenario.algorithm, Record(scenario))
+        .ok_or_else(|| Failure::usage(scenario.unknown_algorithm()))?
+}
+
+/// Runs the scenario of a trace again and compares line by line.
+fn verify(path: &str) -> Done {
+    let text = std::fs::read_to_string(path).map_err(|error| Failure::file(Path::new(path), &error))?;
+    let log = log::read_log(path, text.as_bytes()).map_err(|error| Failure::usage(error.to_string()))?;
+    let scenario: Scenario = serde_json::from_str(&log.about.scenario)
+        .map_err(|error| Failure::usage(format!("{path}: its scenario cannot be read: {error}")))?;
+    let again = record(&scenario)?;
+    let again = String::from_utf8_lossy(&again);
+    let differs = text.lines().zip(again.lines()).position(|(then, now)| then != now);
+    let (then, now) = (text.lines().count(), again.lines().count());
+    match differs {
+        None if then == now => {
+            output::print(&format!("the run repeats exactly: {then} lines\n"));
+            Ok(ExitCode::SUCCESS)
+        }
+        at => {
+            let line = at.unwrap_or(then.min(now));
+            let shown = |text: &str| text.lines().nth(line).unwrap_or("(nothing)").to_owned();
+            output::print(&format!(
+                "line {} differs\n  then: {}\n  now:  {}\n",
+                line + 1,
+                shown(&text),
+                shown(&again)
+            ));
+            Ok(ExitCode::from(VIOLATED))
+        }
+    }
+}
+
+/// All steps at once, or one by one on a terminal.
+fn show(log: &Log, from: usize) -> Done {
+    let paint = Paint::stdout();
+    let interactive = io::stdin().is_terminal() && io::stdout().is_terminal();
+    let steps = log.events().len();
+    output::print(&format!("{}, {} sites, {steps} steps\n", paint.bold(&log.about.algorithm), log.sites()));
+    let mut marks = log.marks().iter().peekable();
+    let mut next = from;
+    let mut wait = interactive;
+    while next < steps {
+        let at = log.events()[next].at;
+        while let Some(mark) = marks.next_if(|mark| mark.at <= at) {
+            output::print(&describe_mark(mark, paint));
+        }
+        output::print(&describe(log, next, paint));
+        next += 1;
+        if wait && next < steps {
+            match ask(next)? {
+                Answer::Next => {}
+                Answer::Jump(step) => next = step.min(steps.saturating_sub(1)),
+                Answer::All => wait = false,
+                Answer::Quit => return Ok(ExitCode::SUCCESS),
+            }
+        }
+    }
+    marks.for_each(|mark| output::print(&describe_mark(mark, paint)));
+    Ok(ExitCode::SUCCESS)
+}
+
+enum Answer {
+    Next,
+    Jump(usize),
+    All,
+    Quit,
+}
+
+fn ask(next: usize) -> Result<Answer, Failure> {
+    let mut line = String::new();
+    _ = write!(io::stderr(), "[{next}] ").and_then(|()| io::stderr().flush());
+    let read = io::stdin().lock().read_line(&mut line).map_err(|error| Failure::usage(error.to_string()))?;
+    Ok(match line.trim() {
+        "q" => Answer::Quit,
+        _ if read == 0 => Answer::Quit,
+        "a" => Answer::All,
+        number => number.parse().map_or(Answer::Next, Answer::Jump),
+    })
+}
+
+fn describe(log: &Log, event: usize, paint: Paint) -> String {
+    let entry = &log.events()[event];
+    let head = format!("{event:>6}  {:>10}  {}", entry.at.to_string(), paint.bold(&log.name(entry.site)));
+    let mut text = format!("{head}  {}\n", log.describe(event));
+    for message in &log.messages()[log.sent(event)] {
+        _ = writeln!(text, "{:>22}-> {}  {}", "", log.name(message.to), log.words(message.text));
+    }
+    for told in log.emitted(event) {
+        _ = writeln!(text, "{:>22}=> {}", "", paint.good(&log.words(*told)));
+    }
+    text
+}
+
+fn describe_mark(mark: &Mark, paint: Paint) -> String {
+    format!("{:>18}  {}\n", mark.at.to_string(), paint.bad(&format!("{:?}", mark.what)))
+}

@@ -1,0 +1,140 @@
+//! The flags that describe a run, shared by `sim`, `compare` and `replay`.
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use conclave_algorithms::quorum::Quorum;
+use conclave_kernel::{Ratio, time};
+use conclave_lab::rooms::mutex::{Scenario, Work};
+use conclave_sim::{Delay, Fault, Link, Order};
+
+use crate::output::Failure;
+
+/// What the world of a run is like. Every flag overrides the configuration file.
+#[derive(clap::Args, Clone)]
+#[command(next_help_heading = "The world")]
+pub struct WorldArgs {
+    /// A scenario as TOML (or JSON, if the name ends in .json), such as a trace carries in its header
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// How long a message takes: constant:D, uniform:A..B, exponential:MEAN or lognormal:MEDIAN,SIGMA
+    /// [default: constant:1ms]
+    #[arg(long, value_name = "DELAY")]
+    pub delay: Option<Delay>,
+    /// One link that differs: FROM>TO=DELAY; may be given again
+    #[arg(long = "link", value_name = "LINK")]
+    pub links: Vec<Link>,
+    /// In which order messages arrive: fifo, any or causal [default: fifo]
+    #[arg(long, value_name = "ORDER")]
+    pub order: Option<Order>,
+    /// The chance that a message is lost
+    #[arg(long, value_name = "P", value_parser = probability)]
+    pub loss: Option<Ratio>,
+    /// The chance that a message arrives twice
+    #[arg(long, value_name = "P", value_parser = probability)]
+    pub duplicate: Option<Ratio>,
+    /// The chance that a message is damaged; the link's checksum turns that into a loss
+    #[arg(long, value_name = "P", value_parser = probability)]
+    pub corrupt: Option<Ratio>,
+    /// A site dies: NODE@TIME, back at NODE@TIME..TIME, with its memory lost ...,amnesia; may be given again
+    #[arg(long = "crash", value_name = "CRASH", value_parser = Fault::parse_crash)]
+    pub crashes: Vec<Fault>,
+    /// A site handles nothing for a while: NODE@TIME..TIME; may be given again
+    #[arg(long = "pause", value_name = "PAUSE", value_parser = Fault::parse_pause)]
+    pub pauses: Vec<Fault>,
+    /// Links between NODE+NODE... and the rest are cut: NODES@TIME..TIME; messages are held until the heal,
+    /// or lost with ...,drop; may be given again
+    #[arg(long = "partition", value_name = "CUT", value_parser = Fault::parse_partition)]
+    pub partitions: Vec<Fault>,
+    /// The most by which a local clock is ahead at the start
+    #[arg(long, value_name = "D", value_parser = duration)]
+    pub skew: Option<Duration>,
+    /// The most by which a local clock drifts, in parts per million
+    #[arg(long, value_name = "PPM")]
+    pub drift: Option<u32>,
+    /// Whose permission Maekawa asks for: plane, grid, majority or all [default: plane where one exists, else
+    /// grid]
+    #[arg(long, value_name = "QUORUM")]
+    pub quorum: Option<Quorum>,
+    /// How many requests in all, over all sites [default: 100]
+    #[arg(long, value_name = "N")]
+    pub entries: Option<u64>,
+    /// How long a site stays in the critical section [default: 1ms]
+    #[arg(long, value_name = "D", value_parser = duration)]
+    pub cs: Option<Duration>,
+}
+
+impl WorldArgs {
+    /// The scenario that the file and the flags describe.
+    pub fn scenario(
+        &self,
+        algorithm: &str,
+        nodes: Option<u32>,
+        load: Option<&Work>,
+    ) -> Result<Scenario, Failure> {
+        let mut scenario = self.read_config()?;
+        algorithm.clone_into(&mut scenario.algorithm);
+        let setup = &mut scenario.setup;
+        replace(&mut setup.nodes, nodes);
+        replace(&mut setup.delay, self.delay);
+        replace(&mut setup.order, self.order);
+        replace(&mut setup.loss, self.loss);
+        replace(&mut setup.duplicate, self.duplicate);
+        replace(&mut setup.corrupt, self.corrupt);
+        replace(&mut setup.clocks.skew, self.skew);
+        replace(&mut setup.clocks.drift_ppm, self.drift);
+        setup.links.extend_from_slice(&self.links);
+        for fault in self.crashes.iter().chain(&self.pauses).chain(&self.partitions) {
+            setup.faults.push(fault.clone());
+        }
+        replace(&mut scenario.load, load.cloned());
+        replace(&mut scenario.entries, self.entries);
+        replace(&mut scenario.cs, self.cs);
+        scenario.quorum = self.quorum.or(scenario.quorum);
+        scenario.validate()?;
+        Ok(scenario)
+    }
+
+    fn read_config(&self) -> Result<Scenario, Failure> {
+        let Some(path) = &self.config else { return Ok(Scenario::default()) };
+        let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
+        let is_json = path.extension().is_some_and(|extension| extension == "json");
+        let read = if is_json {
+            serde_json::from_str(&text).map_err(|error| error.to_string())
+        } else {
+            toml::from_str(&text).map_err(|error| error.message().to_owned())
+        };
+        read.map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
+    }
+}
+
+fn replace<T>(slot: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *slot = value;
+    }
+}
+
+/// Reads a group size.
+pub fn nodes(text: &str) -> Result<u32, String> {
+    let most = conclave_kernel::node::MOST_NODES;
+    let nodes = text.parse().ok().filter(|nodes| (1..=most).contains(nodes));
+    nodes.ok_or_else(|| format!("expected a number of nodes from 1 to {most}"))
+}
+
+/// Reads a half-open range of seeds.
+pub fn seeds(text: &str) -> Result<Range<u64>, String> {
+    const EXPECTED: &str = "expected a half-open range of seeds, such as 0..1000";
+    let (from, to) = text.split_once("..").ok_or(EXPECTED)?;
+    let range: Range<u64> = from.parse().map_err(|_| EXPECTED)?..to.parse().map_err(|_| EXPECTED)?;
+    if range.is_empty() { Err(EXPECTED.into()) } else { Ok(range) }
+}
+
+fn probability(text: &str) -> Result<Ratio, String> {
+    let ratio = text.parse().ok().and_then(Ratio::from_f64);
+    ratio.ok_or_else(|| "expected a probability from 0 to 1".into())
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    time::parse(text).map_err(Into::into)
+}

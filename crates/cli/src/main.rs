@@ -1,0 +1,84 @@
+//! `conclave`: the one binary. Everything meets here, and only here.
+
+mod command;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{Parser, Subcommand};
+
+use command::{compare, list, replay, sim};
+use output::Failure;
+
+/// Processes on different machines must agree: who holds the lock, who leads, what happened first.
+#[derive(Parser)]
+#[command(name = "conclave", version, about, max_term_width = 110, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  conclave list mutex                              what there is, what it needs and what it costs
+  conclave sim mutex/maekawa --nodes 7 --load high one run, measured and judged
+  conclave compare mutex --nodes 3,9,27            all algorithms on the same work
+  conclave sim mutex/lamport --order any --seeds 0..1000   find a run that breaks it
+
+Exit codes: 0 every promised property held, 1 one was violated, 2 bad usage.";
+
+#[derive(Subcommand)]
+enum Command {
+    /// The catalogue: every algorithm with its paper, assumptions, promises and costs
+    List(list::Args),
+    /// Run one algorithm in the simulator, measure it and judge it
+    Sim(sim::Args),
+    /// Run all algorithms of a room on the same work
+    Compare(compare::Args),
+    /// Step through a recorded run, or through the run of a seed
+    Replay(replay::Args),
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
+    let done = match cli.command {
+        Command::List(args) => list::run(&args),
+        Command::Sim(args) => sim::run(&args),
+        Command::Compare(args) => compare::run(&args),
+        Command::Replay(args) => replay::run(&args),
+    };
+    match done {
+        Ok(code) => code,
+        Err(Failure { message, code }) => {
+            eprintln!("conclave: {message}");
+            ExitCode::from(code)
+        }
+    }
+}
+
+/// Help and version as they are; an error in as few lines as it takes, without the usage block.
+fn refuse(error: &clap::Error) -> ExitCode {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            // A reader that went away is no error of ours.
+            _ = error.print();
+            ExitCode::SUCCESS
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            _ = error.print();
+            ExitCode::from(output::USAGE)
+        }
+        _ => {
+            let text = error.to_string();
+            let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+            let lines = lines.filter(|line| !line.is_empty() && !line.starts_with("For more information"));
+            let message = lines.collect::<Vec<_>>().join(" ");
+            eprintln!("conclave: {}", message.strip_prefix("error: ").unwrap_or(&message));
+            ExitCode::from(output::USAGE)
+        }
+    }
+}

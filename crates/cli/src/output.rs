@@ -1,0 +1,165 @@
+//! How results and errors reach people and scripts.
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write as _};
+use std::process::ExitCode;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+/// Bad usage.
+pub const USAGE: u8 = 2;
+/// A promised property was violated.
+pub const VIOLATED: u8 = 1;
+
+/// Why a command ended without its result.
+#[derive(Debug)]
+pub struct Failure {
+    /// One line that says what to do.
+    pub message: String,
+    /// The exit code.
+    pub code: u8,
+}
+
+impl Failure {
+    /// The caller asked for something that cannot be.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self { message: message.into(), code: USAGE }
+    }
+
+    /// A file could not be read or written.
+    pub fn file(path: &std::path::Path, error: &io::Error) -> Self {
+        Self::usage(format!("{}: {error}", path.display()))
+    }
+}
+
+impl From<String> for Failure {
+    fn from(message: String) -> Self {
+        Self::usage(message)
+    }
+}
+
+/// What a command comes to.
+pub type Done = Result<ExitCode, Failure>;
+
+/// Prints to standard output. A reader that went away (`| head`) ends the program quietly.
+pub fn print(text: &str) {
+    if io::stdout().write_all(text.as_bytes()).is_err() {
+        std::process::exit(0);
+    }
+}
+
+/// Prints a value as JSON.
+pub fn print_json(value: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(value).map_err(|error| Failure::usage(error.to_string()))?;
+    print(&text);
+    print("\n");
+    Ok(())
+}
+
+/// Writes a file whole: first beside it, then in its place, so that no half of it is ever seen.
+pub fn write_file(path: &std::path::Path, contents: &[u8]) -> Result<(), Failure> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".tmp");
+    let beside = std::path::PathBuf::from(beside);
+    std::fs::write(&beside, contents).map_err(|error| Failure::file(path, &error))?;
+    std::fs::rename(&beside, path).map_err(|error| Failure::file(path, &error))
+}
+
+/// Colours, on a terminal that wants them.
+#[derive(Clone, Copy)]
+pub struct Paint {
+    on: bool,
+}
+
+impl Paint {
+    /// For standard output.
+    pub fn stdout() -> Self {
+        Self { on: io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none() }
+    }
+
+    /// A heading.
+    pub fn bold(self, text: &str) -> String {
+        self.wrap("1", text)
+    }
+
+    /// Something of less importance.
+    pub fn dim(self, text: &str) -> String {
+        self.wrap("2", text)
+    }
+
+    /// Something good.
+    pub fn good(self, text: &str) -> String {
+        self.wrap("32", text)
+    }
+
+    /// Something bad.
+    pub fn bad(self, text: &str) -> String {
+        self.wrap("1;31", text)
+    }
+
+    fn wrap(self, code: &str, text: &str) -> String {
+        if self.on { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+/// A progress bar on standard error; silent where that is no terminal.
+pub fn progress(total: u64, what: &str) -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg} {bar:40} {pos}/{len} {per_sec} {eta}");
+    ProgressBar::new(total)
+        .with_message(what.to_owned())
+        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// A table with aligned columns; the first is aligned left, the others right.
+#[derive(Default)]
+pub struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with these headings.
+    pub fn new(headings: &[&str]) -> Self {
+        Self { rows: vec![headings.iter().map(ToString::to_string).collect()] }
+    }
+
+    /// Adds a row.
+    pub fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+
+    /// The table as text; the headings bold.
+    pub fn render(&self, paint: Paint) -> String {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |column: usize| {
+            self.rows
+                .iter()
+                .filter_map(|row| row.get(column))
+                .map(|cell| cell.chars().count())
+                .max()
+                .unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        let mut text = String::new();
+        for (index, row) in self.rows.iter().enumerate() {
+            let mut line = String::new();
+            for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+                let gap = if column == 0 { "" } else { "  " };
+                _ = match column {
+                    0 => write!(line, "{gap}{cell:<width$}"),
+                    _ => write!(line, "{gap}{cell:>width$}"),
+                };
+            }
+            let line = line.trim_end();
+            text.push_str(&if index == 0 { paint.bold(line) } else { line.to_owned() });
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// A number as people read it: whole if it is whole, else with at most two decimals.
+pub fn number(value: f64) -> String {
+    let text = format!("{value:.2}");
+    text.strip_suffix(".00").map_or(text.clone(), ToOwned::to_owned)
+}

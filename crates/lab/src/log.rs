@@ -1,1 +1,0 @@
-//! A recorded run without its types.

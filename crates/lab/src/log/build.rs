@@ -1,0 +1,298 @@
+//! How a log is put together, and what is refused.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use conclave_kernel::trace::{Mark, What};
+use conclave_kernel::{Effect, Input, NodeId, Protocol, Step, StepHead, Time, Trace};
+use serde::Serialize;
+
+use super::{About, Cause, Event, Fate, Log, MOST_KINDS, Message, Text, Timescale};
+
+/// The most messages of a log: a broadcast of one line is a message a site, so that a small hostile file
+/// could otherwise ask for all memory.
+const MOST_MESSAGES: usize = 1 << 25;
+
+impl Log {
+    /// The log of a recorded run. Refused only if the trace contradicts itself, which no world's does.
+    pub fn from_trace<P: Protocol>(trace: &Trace<P>) -> Result<Self, String> {
+        let header = &trace.header;
+        let about = About {
+            algorithm: header.algorithm.clone(),
+            seed: Some(header.seed),
+            scenario: header.scenario.clone(),
+            timescale: Timescale::World,
+        };
+        let mut build = Builder::new(about, header.nodes);
+        let mut scratch = Vec::new();
+        for Step { head, input, effects } in trace.steps() {
+            let cause = match &input {
+                Input::Start => Cause::Start,
+                Input::Recover => Cause::Recover,
+                Input::Message { .. } => Cause::Message,
+                Input::Timer(timer) => Cause::Timer(build.json(timer, &mut scratch)),
+                Input::Command(command) => Cause::Command(build.json(command, &mut scratch)),
+            };
+            let from = if let Input::Message { from, .. } = input { Some(from) } else { None };
+            build.step(head, cause, from)?;
+            for effect in &effects {
+                match effect {
+                    Effect::Send { to, message } => {
+                        let text = build.json(message, &mut scratch);
+                        build.send([*to], text)?;
+                    }
+                    Effect::SendTo { to, message } => {
+                        let text = build.json(message, &mut scratch);
+                        build.send(to.iter().filter(|to| *to != head.node), text)?;
+                    }
+                    Effect::Broadcast { message } => {
+                        let text = build.json(message, &mut scratch);
+                        build.broadcast(text)?;
+                    }
+                    Effect::Emit { event } => {
+                        let text = build.json(event, &mut scratch);
+                        build.emit(text);
+                    }
+                    Effect::Arm { .. } | Effect::Disarm { .. } => {}
+                }
+            }
+        }
+        for mark in trace.marks() {
+            build.mark(mark.clone())?;
+        }
+        build.finish()
+    }
+}
+
+/// A log in the making: one step after the other, each followed by what it sent and told.
+pub(crate) struct Builder {
+    log: Log,
+    /// Message ids to indices: ids that follow each other are one run, and a simulator's all do.
+    ids: BTreeMap<u64, Run>,
+    next_id: u64,
+    most_messages: usize,
+    /// Fates of messages, settled at the end.
+    fates: Vec<(Time, What)>,
+}
+
+struct Run {
+    index: u32,
+    len: u32,
+}
+
+impl Builder {
+    pub(crate) fn new(about: About, sites: u32) -> Self {
+        let log = Log { about, sites, ..Log::default() };
+        Self { log, ids: BTreeMap::new(), next_id: 0, most_messages: MOST_MESSAGES, fates: Vec::new() }
+    }
+
+    pub(crate) fn named(about: About, names: Vec<String>) -> Self {
+        let sites = u32::try_from(names.len()).expect("the reader bounds the number of hosts");
+        let mut build = Self::new(about, sites);
+        build.log.names = names;
+        build
+    }
+
+    /// The same with another bound on messages.
+    #[cfg(test)]
+    pub(crate) fn holding(self, most_messages: usize) -> Self {
+        Self { most_messages, ..self }
+    }
+
+    /// Keeps a text.
+    pub(crate) fn text(&mut self, text: &str) -> Text {
+        let start = self.log.texts.len();
+        let end = text.floor_char_boundary(u32::MAX as usize);
+        self.log.texts.push_str(&text[..end]);
+        Text { start, len: end as u32 }
+    }
+
+    /// Begins a step. `from` is who sent the message that it received, where the record says so.
+    pub(crate) fn step(&mut self, head: StepHead, cause: Cause, from: Option<NodeId>) -> Result<(), String> {
+        self.check_site(head.node)?;
+        if let Some(last) = self.log.events.last()
+            && head.at < last.at
+        {
+            return Err(format!("time runs backwards, from {} to {}", last.at, head.at));
+        }
+        match (cause, head.received) {
+            (Cause::Message, None) => {
+                return Err("a message is received, but `received` does not say which".into());
+            }
+            (Cause::Message | Cause::Foreign(_), _) | (_, None) => {}
+            (_, Some(id)) => return Err(format!("message {id} is received, but the input is not a message")),
+        }
+        let event = u32::try_from(self.log.events.len()).map_err(|_| "too many events")?;
+        if let Some(id) = head.received {
+            let index =
+                self.index(id).ok_or_else(|| format!("message {id} is received before it is sent"))?;
+            let message = &self.log.messages[index as usize];
+            if message.to != head.node || from.is_some_and(|from| from != message.from) {
+                let Message { from, to, .. } = message;
+                return Err(format!("message {id} was sent by {from} to {to}, and cannot be received here"));
+            }
+            self.receive(event, index);
+        }
+        self.log.events.push(Event {
+            at: head.at,
+            clock: head.clock,
+            stamp: head.stamp,
+            site: head.node,
+            cause,
+            received_end: self.log.received.len() as u32,
+            sent_end: self.log.messages.len() as u32,
+            emitted_end: self.log.emitted.len() as u32,
+        });
+        self.next_id = head.first_sent;
+        Ok(())
+    }
+
+    /// The step that was begun last received one more message, known by its index.
+    pub(crate) fn also_receives(&mut self, index: u32) {
+        let event = self.log.events.len() - 1;
+        self.receive(event as u32, index);
+        self.log.events[event].received_end = self.log.received.len() as u32;
+    }
+
+    /// The step that was begun last sent a message.
+    pub(crate) fn send(&mut self, to: impl IntoIterator<Item = NodeId>, text: Text) -> Result<(), String> {
+        let kind = self.kind_of(text);
+        let sent_by = self.log.events.len() - 1;
+        let from = self.log.events[sent_by].site;
+        for to in to {
+            self.check_site(to)?;
+            self.check_room(1)?;
+            self.remember_id()?;
+            self.log.messages.push(Message {
+                sent_by: sent_by as u32,
+                from,
+                to,
+                text,
+                kind,
+                duplicated: false,
+                fate: Fate::InFlight,
+            });
+        }
+        self.log.events[sent_by].sent_end = self.log.messages.len() as u32;
+        Ok(())
+    }
+
+    /// The step that was begun last sent a message to everybody else.
+    pub(crate) fn broadcast(&mut self, text: Text) -> Result<(), String> {
+        // Before it is expanded: one line may stand for millions of messages.
+        self.check_room(self.log.sites as usize - 1)?;
+        let from = self.log.events.last().map(|event| event.site);
+        self.send((0..self.log.sites).map(NodeId).filter(|to| Some(*to) != from), text)
+    }
+
+    /// The step that was begun last told the layer above something.
+    pub(crate) fn emit(&mut self, text: Text) {
+        self.log.emitted.push(text);
+        let event = self.log.events.last_mut().expect("a step was begun");
+        event.emitted_end = self.log.emitted.len() as u32;
+    }
+
+    /// The world did something.
+    pub(crate) fn mark(&mut self, mark: Mark) -> Result<(), String> {
+        match &mark.what {
+            What::Crash(node) | What::Recover(node) | What::Pause(node) | What::Resume(node) => {
+                self.check_site(*node)?;
+            }
+            What::Cut(group) | What::Heal(group) => {
+                group.iter().try_for_each(|node| self.check_site(*node))?;
+            }
+            What::Lose(_) | What::Duplicate(_) => {
+                self.fates.push((mark.at, mark.what));
+                return Ok(());
+            }
+        }
+        if self.log.marks.last().is_some_and(|last| mark.at < last.at) {
+            return Err(format!("time runs backwards, to {}", mark.at));
+        }
+        self.log.marks.push(mark);
+        Ok(())
+    }
+
+    /// Settles what became of the messages.
+    pub(crate) fn finish(mut self) -> Result<Log, String> {
+        for (at, what) in std::mem::take(&mut self.fates) {
+            let (What::Lose(id) | What::Duplicate(id)) = what else { continue };
+            let index =
+                self.index(id).ok_or_else(|| format!("a mark names message {id}, which nobody sent"))?;
+            let message = &mut self.log.messages[index as usize];
+            match what {
+                What::Lose(_) if message.fate == Fate::InFlight => message.fate = Fate::Lost(at),
+                What::Lose(_) => {}
+                _ => message.duplicated = true,
+            }
+        }
+        self.log.texts.shrink_to_fit();
+        Ok(self.log)
+    }
+
+    fn json<T: Serialize + Debug>(&mut self, value: &T, scratch: &mut Vec<u8>) -> Text {
+        scratch.clear();
+        let written = serde_json::to_writer(&mut *scratch, value).is_ok();
+        match std::str::from_utf8(scratch) {
+            Ok(json) if written => self.text(json),
+            // A map with keys that JSON cannot hold: better seen in Rust's notation than not at all.
+            _ => self.text(&format!("{value:?}")),
+        }
+    }
+
+    fn receive(&mut self, event: u32, index: u32) {
+        self.log.received.push(index);
+        let message = &mut self.log.messages[index as usize];
+        match message.fate {
+            Fate::Received(_) => message.duplicated = true,
+            Fate::InFlight | Fate::Lost(_) => message.fate = Fate::Received(event),
+        }
+    }
+
+    fn kind_of(&mut self, text: Text) -> u8 {
+        let kind = self.log.kind(text);
+        let known = self.log.kinds.iter().position(|known| known == kind);
+        let index = known.unwrap_or_else(|| self.log.kinds.len().min(MOST_KINDS - 1));
+        if index == self.log.kinds.len() {
+            let last = index == MOST_KINDS - 1;
+            let kind = if last { "other" } else { kind }.to_owned();
+            self.log.kinds.push(kind);
+        }
+        index as u8
+    }
+
+    fn remember_id(&mut self) -> Result<(), String> {
+        let (id, index) = (self.next_id, self.log.messages.len() as u32);
+        if self.index(id).is_some() {
+            return Err(format!("two messages have the id {id}"));
+        }
+        self.next_id = id.checked_add(1).ok_or("a message id is too large")?;
+        match self.ids.range_mut(..=id).next_back() {
+            Some((first, run)) if first + u64::from(run.len) == id && run.index + run.len == index => {
+                run.len += 1;
+            }
+            _ => _ = self.ids.insert(id, Run { index, len: 1 }),
+        }
+        Ok(())
+    }
+
+    fn index(&self, id: u64) -> Option<u32> {
+        let (first, run) = self.ids.range(..=id).next_back()?;
+        let offset = u32::try_from(id - first).ok()?;
+        (offset < run.len).then(|| run.index + offset)
+    }
+
+    fn check_room(&self, messages: usize) -> Result<(), String> {
+        if self.log.messages.len() + messages <= self.most_messages {
+            return Ok(());
+        }
+        Err(format!("more than {} messages", self.most_messages))
+    }
+
+    fn check_site(&self, site: NodeId) -> Result<(), String> {
+        if site.0 < self.log.sites {
+            return Ok(());
+        }
+        Err(format!("there is no site {}: the header says {} nodes", site.0, self.log.sites))
+    }
+}

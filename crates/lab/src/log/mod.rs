@@ -1,0 +1,274 @@
+//! A recorded run without its types: what pictures, exports and causality are made from.
+//!
+//! A [`Log`] is built from a typed trace in memory ([`Log::from_trace`]), from a trace file whose algorithm
+//! need not be known ([`read_log`]), or from the log of another program
+//! ([`shiviz::read`](crate::diagram::shiviz::read)). It holds sites, events and messages in flat tables; what a
+//! message or an event said stays one slice of a common text, as JSON, and is put into words only when
+//! somebody looks ([`Log::short`], [`Log::words`], [`Log::describe`]). A million events take about 150 MB.
+//!
+//! **Rules**: events are in an order that causality allows, and times never run backwards. A message is sent
+//! by one event, to one site, and received by none, one, or (if the network duplicated it) several.
+//!
+//! **Trap**: within one moment a trace file puts marks before steps, so a message may be reported lost on the
+//! line before the step that sends it. Fates are settled when everything has been read.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `mod` | [`Log`] and its tables |
+//! | `build` | how a log is put together, and what is refused |
+//! | `file` | trace files: JSON lines |
+//! | `causality` | [`Causality`]: Lamport and vector clocks, happened-before |
+//! | `words` | JSON as people read it |
+
+mod build;
+mod causality;
+mod file;
+#[cfg(test)]
+mod tests;
+mod words;
+
+use std::ops::Range;
+
+use conclave_kernel::trace::Mark;
+use conclave_kernel::{NodeId, Time};
+
+pub(crate) use build::Builder;
+pub use causality::{Causality, Relation};
+pub(crate) use file::Lines;
+pub use file::{Error, read_log, read_trace, write_trace};
+
+/// A recorded run: sites, events, messages, and what the world did to them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Log {
+    /// What was run.
+    pub about: About,
+    sites: u32,
+    /// The sites' names, if they are not `n0`, `n1`, ...
+    names: Vec<String>,
+    events: Vec<Event>,
+    /// The messages received, event by event.
+    received: Vec<u32>,
+    /// In the order of sending: those of one event lie together.
+    messages: Vec<Message>,
+    /// What the sites told the layer above, event by event.
+    emitted: Vec<Text>,
+    marks: Vec<Mark>,
+    kinds: Vec<String>,
+    texts: String,
+}
+
+/// What was run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct About {
+    /// `room/name` of the algorithm, or the name of a foreign log.
+    pub algorithm: String,
+    /// The seed, if there was one.
+    pub seed: Option<u64>,
+    /// Everything else that was set, as the world wrote it.
+    pub scenario: String,
+    /// What the times of the log are.
+    pub timescale: Timescale,
+}
+
+/// What the times of a log are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Timescale {
+    /// Nanoseconds of the world.
+    #[default]
+    World,
+    /// Lamport stamps: the log said nothing of time.
+    Logical,
+}
+
+/// One step of one site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// The world's time.
+    pub at: Time,
+    /// What the site's own clock said.
+    pub clock: Time,
+    /// The Lamport stamp that was recorded.
+    pub stamp: u64,
+    /// The site.
+    pub site: NodeId,
+    /// Why it stepped.
+    pub cause: Cause,
+    received_end: u32,
+    sent_end: u32,
+    emitted_end: u32,
+}
+
+/// Why a site stepped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// It booted.
+    Start,
+    /// It came back after a crash.
+    Recover,
+    /// A message came in: see [`Log::received`].
+    Message,
+    /// A deadline passed.
+    Timer(Text),
+    /// The layer above wanted something.
+    Command(Text),
+    /// Another program's event, in that program's words.
+    Foreign(Text),
+}
+
+/// A message from one site to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// The event that sent it.
+    pub sent_by: u32,
+    /// The sender.
+    pub from: NodeId,
+    /// The receiver.
+    pub to: NodeId,
+    /// What it said.
+    pub text: Text,
+    /// Its kind, an index into [`Log::kinds`].
+    pub kind: u8,
+    /// Whether the network made a copy of it.
+    pub duplicated: bool,
+    /// What became of it.
+    pub fate: Fate,
+}
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It was still on its way when the log ended.
+    InFlight,
+    /// It was first received by that event.
+    Received(u32),
+    /// It was lost, and that was known at that time.
+    Lost(Time),
+}
+
+/// A piece of the log's common text. Only the log that made it can read it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Text {
+    start: usize,
+    len: u32,
+}
+
+impl Log {
+    /// How many sites there are.
+    pub fn sites(&self) -> u32 {
+        self.sites
+    }
+
+    /// A site's name.
+    pub fn name(&self, site: NodeId) -> String {
+        self.names.get(site.index()).cloned().unwrap_or_else(|| site.to_string())
+    }
+
+    /// All events, in an order that causality allows.
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// All messages, in the order of sending.
+    pub fn messages(&self) -> &[Message] {
+        &self.messages
+    }
+
+    /// The messages that an event received: at most one in a trace, any number in a foreign log.
+    pub fn received(&self, event: usize) -> &[u32] {
+        let start = self.before(event).map_or(0, |event| event.received_end);
+        &self.received[start as usize..self.events[event].received_end as usize]
+    }
+
+    /// The messages that an event sent, as a range of [`Log::messages`].
+    pub fn sent(&self, event: usize) -> Range<usize> {
+        let start = self.before(event).map_or(0, |event| event.sent_end);
+        start as usize..self.events[event].sent_end as usize
+    }
+
+    /// What an event told the layer above.
+    pub fn emitted(&self, event: usize) -> &[Text] {
+        let start = self.before(event).map_or(0, |event| event.emitted_end);
+        &self.emitted[start as usize..self.events[event].emitted_end as usize]
+    }
+
+    /// Crashes, pauses, partitions and their ends, in order of time. What became of messages is in
+    /// [`Message::fate`].
+    pub fn marks(&self) -> &[Mark] {
+        &self.marks
+    }
+
+    /// The kinds of messages, in order of appearance; at most [`MOST_KINDS`].
+    pub fn kinds(&self) -> &[String] {
+        &self.kinds
+    }
+
+    /// The time of the last event or mark.
+    pub fn end(&self) -> Time {
+        let event = self.events.last().map_or(Time::ZERO, |event| event.at);
+        event.max(self.marks.last().map_or(Time::ZERO, |mark| mark.at))
+    }
+
+    /// When a message was sent.
+    pub fn sent_at(&self, message: &Message) -> Time {
+        self.events[message.sent_by as usize].at
+    }
+
+    /// A text as it was recorded: JSON, unless it is of a foreign program.
+    pub fn raw(&self, text: Text) -> &str {
+        &self.texts[text.start..text.start + text.len as usize]
+    }
+
+    /// The name of what a text says: its variant, without what it carries.
+    pub fn kind(&self, text: Text) -> &str {
+        words::kind(self.raw(text))
+    }
+
+    /// A text in a word or two, for the label of an arrow: `request(3,0)`.
+    pub fn short(&self, text: Text) -> String {
+        words::short(self.raw(text))
+    }
+
+    /// A text in words: `request time 3, site 0`.
+    pub fn words(&self, text: Text) -> String {
+        words::long(self.raw(text))
+    }
+
+    /// A whole step in words, without its site and time: `receives request time 3, site 0 from n0; sends ...`.
+    pub fn describe(&self, event: usize) -> String {
+        let mut parts = Vec::new();
+        match self.events[event].cause {
+            Cause::Start => parts.push("starts".to_owned()),
+            Cause::Recover => parts.push("recovers".to_owned()),
+            Cause::Message => {}
+            Cause::Timer(text) => parts.push(format!("timer {}", self.words(text))),
+            Cause::Command(text) => parts.push(format!("is asked to {}", self.words(text))),
+            Cause::Foreign(text) => return self.raw(text).to_owned(),
+        }
+        for message in self.received(event).iter().map(|index| &self.messages[*index as usize]) {
+            parts.push(format!("receives {} from {}", self.words(message.text), self.name(message.from)));
+        }
+        let sent = &self.messages[self.sent(event)];
+        for group in sent.chunk_by(|a, b| a.text == b.text) {
+            parts.push(format!("sends {} to {}", self.words(group[0].text), self.receivers(group)));
+        }
+        for text in self.emitted(event) {
+            parts.push(format!("reports {}", self.words(*text)));
+        }
+        parts.join("; ")
+    }
+
+    fn receivers(&self, group: &[Message]) -> String {
+        const NAMED: usize = 6;
+        if group.len() > NAMED {
+            return format!("{} sites", group.len());
+        }
+        group.iter().map(|message| self.name(message.to)).collect::<Vec<_>>().join(", ")
+    }
+
+    fn before(&self, event: usize) -> Option<&Event> {
+        event.checked_sub(1).map(|previous| &self.events[previous])
+    }
+}
+
+/// At most so many kinds of messages are told apart; the rest are one kind, `other`.
+pub const MOST_KINDS: usize = 64;

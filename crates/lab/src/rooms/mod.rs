@@ -1,0 +1,3 @@
+//! What each room is given to do, and what is measured of it.
+
+pub mod mutex;

@@ -1,0 +1,221 @@
+//! Messages, delays, bypass and fairness, counted as the run goes on.
+
+use conclave_algorithms::mutex::{Bill, Phase};
+use conclave_kernel::{NodeId, Time};
+
+/// All meters of one run.
+#[derive(Clone, Debug)]
+pub(super) struct Meter {
+    sites: Vec<Site>,
+    pub(super) kinds: Vec<(&'static str, u64)>,
+    pub(super) enter_messages: u64,
+    pub(super) exit_messages: u64,
+    pub(super) multicasts: u64,
+    pub(super) per_entry: Extremes,
+    /// Messages that serve nobody in particular, since the last entry.
+    shared_messages: u64,
+    shares_messages: bool,
+    asking: u64,
+    inside: u64,
+    entries: u64,
+    pub(super) contended: u64,
+    last_exit: Option<(Time, u64)>,
+    pub(super) client_delay: Sample,
+    pub(super) sync_delay_one: Sample,
+    pub(super) sync_delay_high: Sample,
+    pub(super) response_time: Sample,
+    pub(super) max_bypass: u64,
+}
+
+/// A count, a sum, and the extremes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sample {
+    pub(super) count: u64,
+    sum: u128,
+    pub(super) min: u64,
+    pub(super) max: u64,
+}
+
+/// The least and the most.
+pub(super) type Extremes = Sample;
+
+impl Sample {
+    const EMPTY: Self = Self { count: 0, sum: 0, min: u64::MAX, max: 0 };
+
+    fn take(&mut self, value: u64) {
+        self.count += 1;
+        self.sum += u128::from(value);
+        self.min = self.min.min(value);
+        self.max = self.max.max(value);
+    }
+
+    pub(super) fn mean(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.sum as f64 / self.count as f64)
+    }
+}
+
+/// How many of its latest requests a site keeps a tally of: a message may come late, on behalf of a request
+/// that is over.
+const TALLIES: usize = 4;
+
+#[derive(Clone, Debug, Default)]
+struct Site {
+    /// When it asked, until it leaves.
+    asked: Option<Time>,
+    inside: bool,
+    /// Nobody was inside or waiting when it asked.
+    alone: bool,
+    /// Entries by anybody before it asked.
+    entries_before: u64,
+    entries: u64,
+    tallies: [Tally; TALLIES],
+    billed_requests: u64,
+}
+
+/// Messages that served one request.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    request: u64,
+    messages: u64,
+}
+
+impl Meter {
+    pub(super) fn new(nodes: u32) -> Self {
+        Self {
+            sites: vec![Site::default(); nodes as usize],
+            kinds: Vec::new(),
+            enter_messages: 0,
+            exit_messages: 0,
+            multicasts: 0,
+            per_entry: Sample::EMPTY,
+            shared_messages: 0,
+            shares_messages: false,
+            asking: 0,
+            inside: 0,
+            entries: 0,
+            contended: 0,
+            last_exit: None,
+            client_delay: Sample::EMPTY,
+            sync_delay_one: Sample::EMPTY,
+            sync_delay_high: Sample::EMPTY,
+            response_time: Sample::EMPTY,
+            max_bypass: 0,
+        }
+    }
+
+    pub(super) fn asks(&mut self, node: NodeId, now: Time) {
+        let alone = self.asking + self.inside == 0;
+        self.contended += u64::from(!alone);
+        self.asking += 1;
+        let site = &mut self.sites[node.index()];
+        site.asked = Some(now);
+        site.alone = alone;
+        site.entries_before = self.entries;
+    }
+
+    pub(super) fn enters(&mut self, node: NodeId, now: Time) {
+        self.entries += 1;
+        let site = &mut self.sites[node.index()];
+        // Who came back from a crash may be granted what it asked for before: the meter no longer counts it.
+        self.asking = self.asking.saturating_sub(u64::from(site.asked.is_some()));
+        self.inside += u64::from(!site.inside);
+        site.inside = true;
+        site.entries += 1;
+        let Some(asked) = site.asked else { return };
+        // Whoever asked in the meantime makes the delay one of contention.
+        if site.alone && self.asking == 0 {
+            self.client_delay.take(now.0 - asked.0);
+        }
+        self.max_bypass = self.max_bypass.max(self.entries - 1 - site.entries_before);
+        if let Some((exit, waiting)) = self.last_exit.take() {
+            let delay = now.0 - exit.0;
+            match waiting {
+                0 => {}
+                1 => self.sync_delay_one.take(delay),
+                _ => self.sync_delay_high.take(delay),
+            }
+        }
+        if self.shares_messages {
+            self.per_entry.take(self.shared_messages);
+            self.shared_messages = 0;
+        }
+    }
+
+    pub(super) fn leaves(&mut self, node: NodeId, now: Time) {
+        let site = &mut self.sites[node.index()];
+        self.inside -= u64::from(std::mem::take(&mut site.inside));
+        self.last_exit = Some((now, self.asking));
+        if let Some(asked) = site.asked.take() {
+            self.response_time.take(now.0 - asked.0);
+        }
+    }
+
+    /// A dead site neither waits nor is inside; the delays around its death are nobody's.
+    pub(super) fn crashes(&mut self, node: NodeId) {
+        let site = &mut self.sites[node.index()];
+        let asked = site.asked.take().is_some();
+        match std::mem::take(&mut site.inside) {
+            true => self.inside -= 1,
+            false => self.asking = self.asking.saturating_sub(u64::from(asked)),
+        }
+        self.last_exit = None;
+    }
+
+    #[inline]
+    pub(super) fn multicast(&mut self) {
+        self.multicasts += 1;
+    }
+
+    #[inline]
+    pub(super) fn message(&mut self, bill: Bill) {
+        match self.kinds.iter_mut().find(|(kind, _)| std::ptr::eq(*kind, bill.kind) || *kind == bill.kind) {
+            Some((_, count)) => *count += 1,
+            None => self.kinds.push((bill.kind, 1)),
+        }
+        match bill.phase {
+            Phase::Enter => self.enter_messages += 1,
+            Phase::Exit => self.exit_messages += 1,
+        }
+        match bill.request {
+            Some((node, request)) => self.charge(node, request),
+            None => {
+                self.shares_messages = true;
+                self.shared_messages += 1;
+            }
+        }
+    }
+
+    #[inline]
+    fn charge(&mut self, node: NodeId, request: u64) {
+        let site = &mut self.sites[node.index()];
+        if let Some(tally) =
+            site.tallies.iter_mut().find(|tally| tally.messages > 0 && tally.request == request)
+        {
+            tally.messages += 1;
+            return;
+        }
+        site.billed_requests += 1;
+        let oldest = site.tallies.iter_mut().min_by_key(|tally| (tally.messages > 0, tally.request));
+        let oldest = oldest.expect("a site keeps at least one tally");
+        let finished = std::mem::replace(oldest, Tally { request, messages: 1 });
+        if finished.messages > 0 {
+            self.per_entry.take(finished.messages);
+        }
+    }
+
+    /// Closes the books: open tallies are counted, and entries that cost nothing.
+    pub(super) fn close(&mut self) {
+        for site in &mut self.sites {
+            for tally in std::mem::take(&mut site.tallies).iter().filter(|tally| tally.messages > 0) {
+                self.per_entry.take(tally.messages);
+            }
+            if !self.shares_messages && site.entries > site.billed_requests {
+                self.per_entry.take(0);
+            }
+        }
+    }
+
+    pub(super) fn entries_per_site(&self) -> impl Iterator<Item = u64> + '_ {
+        self.sites.iter().map(|site| site.entries)
+    }
+}

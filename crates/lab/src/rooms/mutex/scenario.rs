@@ -1,0 +1,274 @@
+//! Everything a run of the mutex room is a function of.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use conclave_algorithms::mutex::{self, Group, Mutex};
+use conclave_algorithms::quorum::Quorum;
+use conclave_kernel::{NodeId, Time, time};
+use conclave_sim::{Order, Profile, Setup, exact, swarm};
+use serde::{Deserialize, Serialize};
+
+use crate::suggest;
+
+/// Everything a run of the mutex room is a function of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Scenario {
+    /// The tenant's name.
+    pub algorithm: String,
+    /// Network, clocks, faults, seed.
+    pub setup: Setup,
+    /// Who asks when.
+    pub load: Work,
+    /// How many requests in all, over all sites.
+    pub entries: u64,
+    /// How long a site stays inside.
+    pub cs: Duration,
+    /// Whose permission a site asks for, where the algorithm uses quorums. `None`: a projective plane where
+    /// one exists, else a grid.
+    pub quorum: Option<Quorum>,
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        Self {
+            algorithm: "ricart-agrawala".into(),
+            setup: Setup::default(),
+            load: Work::Low,
+            entries: 100,
+            cs: Duration::from_millis(1),
+            quorum: None,
+        }
+    }
+}
+
+impl Scenario {
+    /// Says in a line what is wrong with it, if anything.
+    pub fn validate(&self) -> Result<(), String> {
+        self.setup.validate()?;
+        if let Work::Script(requests) = &self.load
+            && let Some((_, stranger)) = requests.iter().find(|(_, node)| node.0 >= self.setup.nodes)
+        {
+            return Err(format!(
+                "there is no node {}: the nodes are 0 to {}",
+                stranger.0,
+                self.setup.nodes - 1
+            ));
+        }
+        Ok(())
+    }
+
+    /// What the sites know of each other.
+    pub fn group<P: Mutex>(&self) -> Result<Group, String> {
+        let nodes = self.setup.nodes;
+        if !P::USES_QUORUMS {
+            return Ok(Group::new(nodes));
+        }
+        let quorum = self.quorum.unwrap_or_else(|| Quorum::default_for(nodes));
+        Ok(Group { nodes, quorums: quorum.quorums(nodes)? })
+    }
+
+    /// The same work in a world drawn from the seed: delays, order, pauses and holding partitions as wild as
+    /// the tenant's needs allow.
+    #[must_use]
+    pub fn swarmed(&self) -> Self {
+        let needs = mutex::CARDS.iter().find(|card| card.name == self.algorithm).map(|card| card.needs);
+        let an_entry = self.cs + self.setup.delay.mean().saturating_mul(4);
+        let length = an_entry.saturating_mul(u32::try_from(self.entries).unwrap_or(u32::MAX));
+        let profile = Profile::within(needs.unwrap_or_default(), length);
+        Self { setup: swarm(self.setup.seed, &self.setup, &profile), ..self.clone() }
+    }
+
+    /// The error for a name that no tenant has.
+    pub fn unknown_algorithm(&self) -> String {
+        let names = mutex::CARDS.iter().map(|card| card.name);
+        suggest::unknown("algorithm of room mutex", &self.algorithm, names)
+    }
+
+    /// The scenario as JSON, as a trace carries it.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("a scenario holds only strings, numbers and lists")
+    }
+
+    /// The same without the faults that nobody demanded and that a run which ended then did not live to see.
+    /// It gives the same run; but what a command line names is demanded.
+    #[must_use]
+    pub(super) fn until(&self, end: Time) -> Self {
+        let mut scenario = self.clone();
+        scenario.setup.faults.retain(|fault| fault.demanded || time::nanos(fault.at) <= end.0);
+        scenario
+    }
+
+    /// The command that repeats the run.
+    pub fn command_line(&self) -> String {
+        let default = Self::default();
+        let setup = &self.setup;
+        let mut line =
+            format!("conclave sim mutex/{} --nodes {} --seed {}", self.algorithm, setup.nodes, setup.seed);
+        let mut flag = |differs: bool, text: String| {
+            if differs {
+                line.push(' ');
+                line.push_str(&text);
+            }
+        };
+        flag(self.load != default.load, format!("--load {}", self.load));
+        flag(self.entries != default.entries, format!("--entries {}", self.entries));
+        flag(self.cs != default.cs, format!("--cs {}", exact(self.cs)));
+        flag(setup.delay != default.setup.delay, format!("--delay {}", setup.delay));
+        for link in &setup.links {
+            flag(true, format!("--link '{link}'"));
+        }
+        flag(setup.order != Order::Fifo, format!("--order {}", setup.order));
+        for (name, ratio) in
+            [("loss", setup.loss), ("duplicate", setup.duplicate), ("corrupt", setup.corrupt)]
+        {
+            flag(ratio.0 > 0, format!("--{name} {}", ratio.as_f64()));
+        }
+        flag(!setup.clocks.skew.is_zero(), format!("--skew {}", exact(setup.clocks.skew)));
+        flag(setup.clocks.drift_ppm > 0, format!("--drift {}", setup.clocks.drift_ppm));
+        for fault in &setup.faults {
+            flag(true, fault.to_string());
+        }
+        if let Some(quorum) = self.quorum {
+            flag(true, format!("--quorum {quorum}"));
+        }
+        line
+    }
+}
+
+/// Who asks when.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Work {
+    /// One request at a time, sites in turn, the next when nothing is under way.
+    #[default]
+    Low,
+    /// Every site asks again when it leaves.
+    High,
+    /// Two at a time: one enters, the other waits for it.
+    Pair,
+    /// At random moments, at random sites, so far apart on average.
+    Poisson {
+        /// The mean time between two requests.
+        mean: Duration,
+    },
+    /// Several at the same moment, at random sites, again and again.
+    Burst {
+        /// How many.
+        size: u32,
+        /// How long from one burst to the next.
+        every: Duration,
+    },
+    /// Who asks tells the next site, outside of the algorithm, which then asks too.
+    Relay,
+    /// At given moments, at given sites.
+    Script(Vec<(Duration, NodeId)>),
+}
+
+impl FromStr for Work {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        const EXPECTED: &str = "expected low, high, pair, relay, poisson:MEAN, burst:SIZE,EVERY or \
+                                script:NODE@TIME,NODE@TIME...";
+        let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
+        match (kind, rest) {
+            ("low", "") => Ok(Self::Low),
+            ("high", "") => Ok(Self::High),
+            ("pair", "") => Ok(Self::Pair),
+            ("relay", "") => Ok(Self::Relay),
+            ("poisson", mean) => Ok(Self::Poisson { mean: time::parse(mean)? }),
+            ("burst", rest) => {
+                let (size, every) = rest.split_once(',').ok_or(EXPECTED)?;
+                let size = size.parse().ok().filter(|size| *size > 0).ok_or(EXPECTED)?;
+                Ok(Self::Burst { size, every: time::parse(every)? })
+            }
+            ("script", rest) => {
+                let request = |request: &str| {
+                    let (node, at) = request.split_once('@').ok_or(EXPECTED)?;
+                    Ok((time::parse(at)?, NodeId(node.parse().map_err(|_| EXPECTED)?)))
+                };
+                rest.split(',').map(request).collect::<Result<_, String>>().map(Self::Script)
+            }
+            _ => Err(EXPECTED.into()),
+        }
+    }
+}
+
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Low => f.pad("low"),
+            Self::High => f.pad("high"),
+            Self::Pair => f.pad("pair"),
+            Self::Relay => f.pad("relay"),
+            Self::Poisson { mean } => write!(f, "poisson:{}", exact(*mean)),
+            Self::Burst { size, every } => write!(f, "burst:{size},{}", exact(*every)),
+            Self::Script(requests) => {
+                let requests: Vec<_> =
+                    requests.iter().map(|(at, node)| format!("{}@{}", node.0, exact(*at))).collect();
+                write!(f, "script:{}", requests.join(","))
+            }
+        }
+    }
+}
+
+impl TryFrom<String> for Work {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Work> for String {
+    fn from(work: Work) -> Self {
+        work.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_load_is_read_as_it_is_written() {
+        for text in [
+            "low",
+            "high",
+            "pair",
+            "relay",
+            "poisson:5ms",
+            "burst:3,20ms",
+            "script:0@0,1@2ms",
+            "poisson:1234567ns",
+        ] {
+            assert_eq!(text.parse::<Work>().unwrap().to_string(), text);
+        }
+        for bad in [
+            "",
+            "medium",
+            "low:3",
+            "burst:0,1ms",
+            "burst:3",
+            "poisson:",
+            "script:",
+            "script:0",
+            "script:x@1ms",
+        ] {
+            assert!(bad.parse::<Work>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_command_line_says_only_what_differs() {
+        let mut scenario = Scenario::default();
+        assert_eq!(scenario.command_line(), "conclave sim mutex/ricart-agrawala --nodes 5 --seed 1");
+        scenario.load = Work::High;
+        scenario.setup.order = Order::Any;
+        assert_eq!(
+            scenario.command_line(),
+            "conclave sim mutex/ricart-agrawala --nodes 5 --seed 1 --load high --order any"
+        );
+    }
+}

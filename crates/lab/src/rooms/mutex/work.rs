@@ -1,0 +1,239 @@
+//! Who asks when.
+
+use std::time::Duration;
+
+use conclave_algorithms::mutex::spec::{Judge, Note};
+use conclave_algorithms::mutex::{Command, Mutex};
+use conclave_kernel::{NodeId, Prng};
+use conclave_sim::Desk;
+
+use super::scenario::{Scenario, Work};
+
+const STREAM: u64 = 0x776f_726b;
+
+/// Gives the sites their work: issues exactly as many requests as were ordered, and releases after the time
+/// that the critical section takes.
+pub(super) struct Worker {
+    work: Work,
+    nodes: u32,
+    ordered: u64,
+    issued: u64,
+    served: u64,
+    /// Requests handed to a site and not yet served: a site that dies takes its own with it.
+    open: Vec<u64>,
+    /// Their sum.
+    all_open: u64,
+    section: Duration,
+    delay: Duration,
+    /// The algorithm sends messages even when nobody asks: the run is never quiet.
+    idle_traffic: bool,
+    dice: Prng,
+    /// Application messages under way, of the relay.
+    whispers: Vec<Whisper>,
+    /// The sites inside, also if they died there.
+    inside: Vec<bool>,
+}
+
+/// Somebody tells somebody that it has asked.
+#[derive(Clone, Copy, Debug)]
+enum Whisper {
+    Says { from: NodeId },
+    Hears { to: NodeId, clock: u64, note: Note },
+}
+
+/// The key of an alarm: the next request is due. Every other key is the number of a whisper.
+const NEXT: u64 = u64::MAX;
+
+impl Worker {
+    pub(super) fn new(scenario: &Scenario, idle_traffic: bool) -> Self {
+        Self {
+            work: scenario.load.clone(),
+            nodes: scenario.setup.nodes,
+            ordered: scenario.entries,
+            issued: 0,
+            served: 0,
+            open: vec![0; scenario.setup.nodes as usize],
+            all_open: 0,
+            section: scenario.cs,
+            delay: scenario.setup.delay.mean(),
+            idle_traffic,
+            dice: Prng::stream(scenario.setup.seed, STREAM, 0),
+            whispers: Vec::new(),
+            inside: vec![false; scenario.setup.nodes as usize],
+        }
+    }
+
+    pub(super) fn begin<P: Mutex>(&mut self, desk: &mut Desk<'_, P, Note>) {
+        match self.work.clone() {
+            Work::Low | Work::Relay => self.issue(NodeId(0), desk),
+            Work::High => (0..self.nodes).for_each(|node| self.issue(NodeId(node), desk)),
+            Work::Pair => self.issue_pair(desk),
+            Work::Poisson { .. } | Work::Burst { .. } => self.schedule(desk),
+            Work::Script(requests) => {
+                self.ordered = requests.len() as u64;
+                self.issued = self.ordered;
+                for (at, node) in requests {
+                    desk.command_in(at, node, Command::Acquire);
+                }
+            }
+        }
+    }
+
+    /// A request reached its site.
+    pub(super) fn asked(&mut self, node: NodeId) {
+        self.open[node.index()] += 1;
+        self.all_open += 1;
+    }
+
+    pub(super) fn granted<P: Mutex>(&mut self, node: NodeId, desk: &mut Desk<'_, P, Note>) {
+        self.inside[node.index()] = true;
+        desk.command_in(self.section, node, Command::Release);
+    }
+
+    pub(super) fn released<P: Mutex>(&mut self, node: NodeId, desk: &mut Desk<'_, P, Note>) {
+        self.inside[node.index()] = false;
+        // A site that died while it asked, and came back with its state, is served nevertheless.
+        if self.open[node.index()] > 0 {
+            self.open[node.index()] -= 1;
+            self.all_open -= 1;
+        }
+        self.served += 1;
+        match self.work {
+            Work::High => self.issue(node, desk),
+            Work::Low | Work::Pair if self.idle_traffic && self.served == self.issued => {
+                // Such an algorithm never falls quiet: the next request comes at a moment of no particular
+                // phase, within one round of the ring.
+                let round = self.delay.saturating_mul(self.nodes);
+                let after = Duration::from_nanos(self.dice.below(conclave_kernel::time::nanos(round) + 1));
+                self.wake_for_next(after, desk);
+            }
+            _ => {}
+        }
+        if self.idle_traffic && self.served == self.ordered {
+            desk.stop();
+        }
+    }
+
+    pub(super) fn quiet<P: Mutex>(&mut self, desk: &mut Desk<'_, P, Note>) {
+        if self.all_open > 0 {
+            return;
+        }
+        match self.work {
+            // The chain of a relay breaks off if the next site is still asking: begin another.
+            Work::Low | Work::Relay => self.issue_in_turn(desk),
+            Work::Pair => self.issue_pair(desk),
+            _ => {}
+        }
+    }
+
+    pub(super) fn wake<P: Mutex>(&mut self, key: u64, judge: &mut Judge, desk: &mut Desk<'_, P, Note>) {
+        if key != NEXT {
+            return self.whisper(key, judge, desk);
+        }
+        match self.work {
+            Work::Poisson { .. } => {
+                let node = NodeId(self.dice.below(u64::from(self.nodes)) as u32);
+                self.issue(node, desk);
+                self.schedule(desk);
+            }
+            Work::Burst { size, .. } => {
+                for _ in 0..size {
+                    let node = NodeId(self.dice.below(u64::from(self.nodes)) as u32);
+                    self.issue(node, desk);
+                }
+                self.schedule(desk);
+            }
+            Work::Pair => self.issue_pair(desk),
+            _ => self.issue_in_turn(desk),
+        }
+    }
+
+    /// A site that dies takes its requests with it.
+    pub(super) fn crashed(&mut self, node: NodeId) {
+        self.all_open -= std::mem::take(&mut self.open[node.index()]);
+    }
+
+    /// Whoever comes back inside (its state was stable) leaves; under high load it asks again.
+    pub(super) fn recovered<P: Mutex>(&mut self, node: NodeId, desk: &mut Desk<'_, P, Note>) {
+        if std::mem::take(&mut self.inside[node.index()]) {
+            desk.command(node, Command::Release);
+        }
+        if self.work == Work::High {
+            self.issue(node, desk);
+        }
+    }
+
+    /// Whose turn it is; the dead are passed over.
+    fn turn<P: Mutex>(&self, desk: &Desk<'_, P, Note>) -> Option<NodeId> {
+        let nodes = u64::from(self.nodes);
+        let mut in_turn = (0..nodes).map(|ahead| NodeId(((self.issued + ahead) % nodes) as u32));
+        in_turn.find(|node| desk.is_up(*node))
+    }
+
+    fn issue_in_turn<P: Mutex>(&mut self, desk: &mut Desk<'_, P, Note>) {
+        if let Some(node) = self.turn(desk) {
+            self.issue(node, desk);
+        }
+    }
+
+    fn issue<P: Mutex>(&mut self, node: NodeId, desk: &mut Desk<'_, P, Note>) {
+        if self.issued == self.ordered {
+            return;
+        }
+        self.issued += 1;
+        desk.command(node, Command::Acquire);
+        if self.work == Work::Relay {
+            self.whispers.push(Whisper::Says { from: node });
+            desk.wake_in(Duration::ZERO, self.whispers.len() as u64 - 1);
+        }
+    }
+
+    /// Two sites at the same moment: one of them then waits for the other.
+    fn issue_pair<P: Mutex>(&mut self, desk: &mut Desk<'_, P, Note>) {
+        let Some(first) = self.turn(desk) else { return };
+        self.issue(first, desk);
+        if self.nodes > 1 {
+            let other =
+                NodeId((first.0 + 1 + self.dice.below(u64::from(self.nodes - 1)) as u32) % self.nodes);
+            self.issue(other, desk);
+        }
+    }
+
+    fn schedule<P: Mutex>(&mut self, desk: &mut Desk<'_, P, Note>) {
+        if self.issued == self.ordered {
+            return;
+        }
+        let after = match self.work {
+            Work::Poisson { mean } => mean.mul_f64(-(1.0 - self.dice.unit()).ln()),
+            Work::Burst { every, .. } => every,
+            _ => return,
+        };
+        self.wake_for_next(after, desk);
+    }
+
+    fn wake_for_next<P: Mutex>(&mut self, after: Duration, desk: &mut Desk<'_, P, Note>) {
+        if self.issued < self.ordered {
+            desk.wake_in(after, NEXT);
+        }
+    }
+
+    /// The relay: a site that has asked tells the next one, outside of the algorithm; that one then asks too.
+    /// Its request happened after the first, and a fair algorithm must grant it after the first.
+    fn whisper<P: Mutex>(&mut self, key: u64, judge: &mut Judge, desk: &mut Desk<'_, P, Note>) {
+        match self.whispers[key as usize] {
+            Whisper::Says { from } => {
+                let to = NodeId((from.0 + 1) % self.nodes);
+                let (clock, note) = (desk.node(from).clock(), judge.sends(from));
+                self.whispers[key as usize] = Whisper::Hears { to, clock, note };
+                desk.wake_in(self.delay / 10, key);
+            }
+            Whisper::Hears { to, clock, note } => {
+                judge.receives(to, &note);
+                desk.command(to, Command::Witness(clock));
+                if judge.waiting().all(|site| site != to) {
+                    self.issue(to, desk);
+                }
+            }
+        }
+    }
+}
