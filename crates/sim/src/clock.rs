@@ -7,8 +7,10 @@ use serde::{Deserialize, Serialize};
 
 /// How wrong the clocks of a run may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Clocks {
     /// The most by which a clock is ahead at the start.
+    #[serde(with = "crate::text::duration")]
     pub skew: Duration,
     /// The most by which a clock runs too fast or too slow, in parts per million.
     pub drift_ppm: u32,

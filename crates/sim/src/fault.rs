@@ -7,14 +7,18 @@ use std::time::Duration;
 use conclave_kernel::{NodeId, NodeSet, time};
 use serde::{Deserialize, Serialize};
 
+use crate::text;
+
 /// One thing that goes wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
     /// What.
     pub kind: FaultKind,
     /// From when.
+    #[serde(with = "text::duration")]
     pub at: Duration,
     /// Until when; for ever if not given.
+    #[serde(default, with = "text::optional_duration")]
     pub until: Option<Duration>,
     /// Whether the run fails if it ends before the fault struck. Faults that somebody asked for are
     /// demanded; faults that a swarm drew may come too late.

@@ -16,6 +16,7 @@
 //! | `swarm` | [`swarm()`]: a [`Setup`] whose faults are drawn from a seed |
 //! | `shrink` | [`shrink()`]: the smallest run that still fails |
 //! | [`script`] | golden scenario scripts: sites stepped by hand |
+//! | [`text`] | how a scenario is written in a file |
 //! | `report` | [`Outcome`] and the [`Ledger`] of what went wrong |
 
 mod clock;
@@ -28,6 +29,7 @@ pub mod script;
 mod setup;
 mod shrink;
 mod swarm;
+pub mod text;
 mod world;
 
 pub use clock::Clocks;

@@ -316,7 +316,11 @@ mod tests {
         assert_eq!(fate("0@2ms..9ms", 0), Fate::Arrives { at: ms, copy: None });
         assert_eq!(fate("0@2ms..9ms", 3 * ms), Fate::Arrives { at: heal, copy: None });
         assert_eq!(fate("0@2ms..9ms,drop", 3 * ms), Fate::Cut);
-        assert_eq!(fate("0@2100us..2200us,drop", 2 * ms), Fate::Cut, "cut and healed while it was on its way");
+        assert_eq!(
+            fate("0@2100us..2200us,drop", 2 * ms),
+            Fate::Cut,
+            "cut and healed while it was on its way"
+        );
         assert_eq!(fate("0@2ms", 3 * ms), Fate::Held);
         assert_eq!(fate("0+1@2ms..9ms", 3 * ms), Fate::Arrives { at: 4 * ms, copy: None });
     }

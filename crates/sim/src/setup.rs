@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Clocks;
 use crate::fault::{Fault, FaultKind, exact};
+use crate::text;
 
 /// The world of a run: how many sites, what the network does, what goes wrong.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -25,10 +26,13 @@ pub struct Setup {
     /// In which order messages arrive.
     pub order: Order,
     /// The chance that a message is lost.
+    #[serde(with = "text::probability")]
     pub loss: Ratio,
     /// The chance that a message arrives twice.
+    #[serde(with = "text::probability")]
     pub duplicate: Ratio,
     /// The chance that a message is damaged. The link's checksum notices, so that it counts as lost.
+    #[serde(with = "text::probability")]
     pub corrupt: Ratio,
     /// How wrong the local clocks are.
     pub clocks: Clocks,
@@ -74,7 +78,8 @@ impl Setup {
     /// A site that is down cannot crash again.
     fn crashes_apart(&self) -> Result<(), String> {
         let crash = |fault: &&Fault| matches!(fault.kind, FaultKind::Crash { .. });
-        let mut crashes: Vec<_> = self.faults.iter().filter(crash).map(|fault| (fault.nodes(), fault)).collect();
+        let mut crashes: Vec<_> =
+            self.faults.iter().filter(crash).map(|fault| (fault.nodes(), fault)).collect();
         crashes.sort_by_key(|(nodes, fault)| (nodes.clone(), fault.at));
         let overlapping = crashes.windows(2).find(|pair| {
             let ((one, first), (other, second)) = (&pair[0], &pair[1]);

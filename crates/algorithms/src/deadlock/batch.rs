@@ -253,7 +253,7 @@ impl Analysis<'_> {
     /// values least (the lower index of equals). Aborting ends a process's wait; it then runs and finishes.
     ///
     /// Every victim is on a cycle when it is chosen. The set need not be the smallest: that is NP-hard for AND
-    /// (feedback vertex set [Karp72]). Linear, but for the part of each cycle that is walked again.
+    /// (feedback vertex set \[Karp72\]). Linear, but for the part of each cycle that is walked again.
     pub fn victims<C: Ord>(&self, mut cost: impl FnMut(NodeIndex) -> C) -> Vec<NodeIndex> {
         let mut rest = self.clone();
         let mut victims = Vec::new();

@@ -16,7 +16,7 @@
 //! with too many such alternatives is refused when it is built: evaluation is linear otherwise, and bounded always.
 //!
 //! **Shape.** The tree is one flat array in preorder; a gate knows where its subtree ends. A bottom-up pass is the
-//! array read backwards with a stack of results ([`Request::fold`]): no recursion, no boxes.
+//! array read backwards with a stack of results (`Request::fold`): no recursion, no boxes.
 
 mod convert;
 mod satisfy;

@@ -206,6 +206,11 @@ impl Bill {
         Self { kind, request: Some((site, number)), phase: Phase::Exit }
     }
 
+    /// Whether its sender sends it to get in itself.
+    pub fn is_own_wish(&self, sender: NodeId) -> bool {
+        self.phase == Phase::Enter && self.request.is_some_and(|(site, _)| site == sender)
+    }
+
     /// A message that serves whoever comes next.
     pub const fn shared(kind: &'static str) -> Self {
         Self { kind, request: None, phase: Phase::Enter }

@@ -1,0 +1,189 @@
+//! Names of locks, semaphores and elections: one namespace, shaped like paths.
+//!
+//! **Rules.** Segments joined by `/`; one leading `/` is dropped, so `/a/b` and `a/b` are one lock. Letters,
+//! digits, `_`, `.` and `-` need no quotes; everything else is written in double quotes, where `\"` and `\\`
+//! stand for the two characters that would otherwise end the name or escape. Control characters are refused
+//! everywhere: names are printed on terminals.
+//!
+//! **The trap.** A quoted name is not a second namespace: `"a/b"` and `a/b` are the same lock. So empty
+//! segments are refused in quotes too, or `"/a"` and `a` could not both be printed back.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// The name of a lock, semaphore or election. Cheap to clone, valid by construction.
+///
+/// ```
+/// use conclave_api::LockName;
+///
+/// let name: LockName = "/orders/eu".parse().unwrap();
+/// assert_eq!(name.as_str(), "orders/eu");
+/// assert_eq!(LockName::new("night shift").unwrap().to_string(), "\"night shift\"");
+/// ```
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LockName(Arc<str>);
+
+impl LockName {
+    /// The longest name, in bytes.
+    pub const MAX_BYTES: usize = 512;
+
+    /// Checks a name as it is, without quotes; a leading `/` is dropped.
+    ///
+    /// # Errors
+    /// [`NameError`] says what is wrong with it.
+    pub fn new(text: &str) -> Result<Self, NameError> {
+        let name = text.strip_prefix('/').unwrap_or(text);
+        if name.is_empty() {
+            return Err(NameError::Empty);
+        }
+        if name.len() > Self::MAX_BYTES {
+            return Err(NameError::TooLong);
+        }
+        if name.bytes().any(|byte| byte < b' ') || name.chars().any(char::is_control) {
+            return Err(NameError::Control);
+        }
+        if name.starts_with('/') || name.ends_with('/') || name.contains("//") {
+            return Err(NameError::EmptySegment);
+        }
+        Ok(Self(name.into()))
+    }
+
+    /// The name without quotes.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether the name can be written without quotes.
+    pub fn is_bare(&self) -> bool {
+        self.0.bytes().all(|byte| is_bare(byte) || byte == b'/')
+    }
+}
+
+/// Why a name is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameError {
+    /// Nothing there.
+    Empty,
+    /// Longer than [`LockName::MAX_BYTES`].
+    TooLong,
+    /// A control character.
+    Control,
+    /// `//`, or a `/` at the end.
+    EmptySegment,
+}
+
+/// Whether `byte` may stand in a name without quotes.
+pub(crate) fn is_bare(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-')
+}
+
+impl fmt::Display for NameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("a name must not be empty"),
+            Self::TooLong => write!(f, "a name has at most {} bytes", LockName::MAX_BYTES),
+            Self::Control => f.write_str("a name must not contain control characters"),
+            Self::EmptySegment => {
+                f.write_str("a name must not contain empty segments ('//' or a '/' at the end)")
+            }
+        }
+    }
+}
+
+impl std::error::Error for NameError {}
+
+/// Prints the form that an expression can contain: quoted where it must be.
+impl fmt::Display for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_bare() {
+            return f.write_str(&self.0);
+        }
+        f.write_str("\"")?;
+        for part in self.0.split_inclusive(['"', '\\']) {
+            let plain = part.strip_suffix(['"', '\\']).unwrap_or(part);
+            f.write_str(plain)?;
+            if plain.len() < part.len() {
+                write!(f, "\\{}", &part[plain.len()..])?;
+            }
+        }
+        f.write_str("\"")
+    }
+}
+
+impl fmt::Debug for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for LockName {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        Self::new(text)
+    }
+}
+
+impl Serialize for LockName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for LockName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = LockName;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a lock")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<LockName, E> {
+                LockName::new(text).map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_str(Visitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leading_slash_is_dropped_once() {
+        assert_eq!(LockName::new("/a/b").unwrap(), LockName::new("a/b").unwrap());
+        assert_eq!(LockName::new("//a"), Err(NameError::EmptySegment));
+    }
+
+    #[test]
+    fn what_is_no_name_is_refused() {
+        assert_eq!(LockName::new(""), Err(NameError::Empty));
+        assert_eq!(LockName::new("/"), Err(NameError::Empty));
+        assert_eq!(LockName::new("a//b"), Err(NameError::EmptySegment));
+        assert_eq!(LockName::new("a/"), Err(NameError::EmptySegment));
+        assert_eq!(LockName::new("a\nb"), Err(NameError::Control));
+        assert_eq!(LockName::new("a\u{85}b"), Err(NameError::Control));
+        assert_eq!(LockName::new(&"x".repeat(513)), Err(NameError::TooLong));
+        assert!(LockName::new(&"x".repeat(512)).is_ok());
+    }
+
+    #[test]
+    fn quotes_are_printed_where_needed_and_escape_what_they_must() {
+        assert_eq!(LockName::new("a.b-c_d/9").unwrap().to_string(), "a.b-c_d/9");
+        assert_eq!(LockName::new("a b").unwrap().to_string(), "\"a b\"");
+        assert_eq!(LockName::new(r#"a"b\c"#).unwrap().to_string(), r#""a\"b\\c""#);
+    }
+
+    #[test]
+    fn a_name_that_is_none_is_not_deserialised() {
+        let bytes = postcard::to_allocvec("a//b").unwrap();
+        assert!(postcard::from_bytes::<LockName>(&bytes).is_err());
+        let name = LockName::new("a/b").unwrap();
+        let bytes = postcard::to_allocvec(&name).unwrap();
+        assert_eq!(postcard::from_bytes::<LockName>(&bytes).unwrap(), name);
+    }
+}

@@ -1,0 +1,103 @@
+//! A run is a function of its scenario: the whole report and the digest of everything that happened, and the
+//! trace line by line.
+
+mod support;
+
+use conclave_algorithms::mutex::{self, Mutex};
+use conclave_kernel::Digest;
+use conclave_lab::log;
+use conclave_lab::rooms::mutex::{self as room, Report, Scenario, Work};
+use conclave_sim::Delay;
+use support::{MS, names, run, scenario};
+
+/// The report without the wall clock.
+fn json(mut report: Report) -> String {
+    assert!(report.events_per_s > 0.0);
+    report.events_per_s = 0.0;
+    serde_json::to_string(&report).expect("a report is data")
+}
+
+fn wild(algorithm: &str, seed: u64) -> Scenario {
+    let mut wild = Scenario { entries: 80, ..scenario(algorithm, 7, Work::High) };
+    wild.setup.delay = Delay::Exponential(MS);
+    wild.setup.seed = seed;
+    wild
+}
+
+#[test]
+fn equal_seeds_give_equal_runs_and_other_seeds_others() {
+    for algorithm in names() {
+        let (first, again, other) = (wild(algorithm, 1), wild(algorithm, 1), wild(algorithm, 2));
+        assert_eq!(json(run(&first)), json(run(&again)), "{algorithm}");
+        assert_ne!(run(&first).digest, run(&other).digest, "{algorithm}");
+        let swarmed = first.swarmed();
+        assert_eq!(swarmed, again.swarmed(), "{algorithm}");
+        assert_eq!(json(run(&swarmed)), json(run(&swarmed)), "{algorithm}, swarmed");
+        assert_ne!(run(&swarmed).digest, run(&other.swarmed()).digest, "{algorithm}, swarmed");
+    }
+}
+
+/// Digests of all seeds are different: nothing is left out of them that differs.
+#[test]
+fn a_hundred_seeds_have_a_hundred_digests() {
+    let mut digests: Vec<_> = (0..100).map(|seed| run(&wild("ricart-agrawala", seed)).digest).collect();
+    digests.sort_unstable();
+    digests.dedup();
+    assert_eq!(digests.len(), 100);
+}
+
+/// A trace as a file holds it, and the digest of its run.
+struct Recorded<'a>(&'a Scenario);
+
+impl mutex::Visit for Recorded<'_> {
+    type Out = (Vec<u8>, String);
+    fn visit<P: Mutex>(self) -> Self::Out {
+        let (report, trace) = room::run_tenant::<P>(self.0, true).expect("a valid scenario");
+        let mut lines = Vec::new();
+        log::write_trace(&trace.expect("it was recorded"), &mut lines).expect("memory takes it");
+        (lines, report.digest)
+    }
+}
+
+#[test]
+fn a_recorded_run_repeats_from_the_scenario_in_its_header() {
+    for algorithm in names() {
+        let scenario = wild(algorithm, 5).swarmed();
+        let (lines, digest) = mutex::visit(algorithm, Recorded(&scenario)).expect("it exists");
+        assert_eq!(digest, run(&scenario).digest, "{algorithm}: recording changes nothing");
+        let log = log::read_log("the run", lines.as_slice()).expect("what was written can be read");
+        let again: Scenario = serde_json::from_str(&log.about.scenario).expect("the header holds it");
+        assert_eq!(again, scenario, "{algorithm}");
+        let (repeated, _) = mutex::visit(algorithm, Recorded(&again)).expect("it exists");
+        assert!(repeated == lines, "{algorithm}: the trace differs when the run is repeated");
+    }
+}
+
+/// Loads and durations with odd nanoseconds lose no digit on their way through a header or a command line.
+#[test]
+fn no_digit_of_a_scenario_is_lost() {
+    let odd = std::time::Duration::from_nanos(1_234_567);
+    for load in [
+        Work::Poisson { mean: odd },
+        Work::Burst { size: 3, every: odd },
+        Work::Script(vec![(odd, conclave_kernel::NodeId(2))]),
+    ] {
+        let mut scenario = Scenario { cs: odd, load, ..scenario("central", 5, Work::Low) };
+        scenario.setup.clocks.skew = odd;
+        let again: Scenario = serde_json::from_str(&scenario.to_json()).expect("it was just written");
+        assert_eq!(again, scenario);
+        assert!(scenario.command_line().matches("1234567ns").count() == 3, "{}", scenario.command_line());
+    }
+}
+
+/// The traced half of the work is judged too: the digest is not a constant.
+#[test]
+fn a_digest_tells_two_things_apart_and_knows_their_order() {
+    let of = |words: &[u64]| {
+        let mut digest = Digest::new();
+        words.iter().for_each(|word| digest.word(*word));
+        digest.value()
+    };
+    assert_ne!(of(&[1, 2]), of(&[2, 1]));
+    assert_ne!(of(&[]), of(&[0]));
+}

@@ -1,0 +1,184 @@
+//! HTTP on the same port: is the node up, is it of use, what does it count, and what does it know, as JSON to read.
+//!
+//! | path | what |
+//! |---|---|
+//! | `/healthz` | 200 while the process works |
+//! | `/readyz` | 200 if a leader is confirmed by a majority within a second, else 503 |
+//! | `/metrics` | counters and gauges, Prometheus text |
+//! | `/v1/locks` `/v1/sessions` | pages: `?after=`, `?limit=` (at most 1,000) |
+//! | `/v1/why/NAME` | who holds it, who waits for it |
+//! | `/v1/cluster` | the nodes |
+//!
+//! Everything under `/v1` is linearizable; `?stale=true` takes what this node knows. Nothing here changes anything.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use conclave_api::{Code, Error, LockName, SessionId};
+use serde::{Deserialize, Serialize};
+
+use super::hub::Door;
+use super::{grpc, metrics};
+use crate::machine::Service;
+use crate::replica::{NodeId, Replica};
+use crate::state;
+
+/// How long a majority may take to confirm a read.
+const LIMIT: Duration = Duration::from_secs(5);
+/// How long a majority may take to confirm that the node is of use.
+const READY_LIMIT: Duration = Duration::from_secs(1);
+
+/// Everything that is spoken over HTTP, gRPC included.
+pub(crate) fn router(replica: Replica<Service>, door: Door) -> Router {
+    let grpc = grpc::routes(door.clone()).into_axum_router();
+    let plain = Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(render_metrics))
+        .route("/v1/locks", get(locks))
+        .route("/v1/sessions", get(sessions))
+        .route("/v1/why/{*name}", get(why))
+        .route("/v1/cluster", get(cluster))
+        .with_state(Arc::new(Node { replica, door }));
+    // What gRPC does not know it answers in its own way, which is no help to a browser.
+    plain
+        .merge(grpc.reset_fallback())
+        .fallback(|| async { (StatusCode::NOT_FOUND, "there is nothing here\n") })
+}
+
+struct Node {
+    replica: Replica<Service>,
+    door: Door,
+}
+
+#[derive(Deserialize)]
+struct Page {
+    after: Option<String>,
+    limit: Option<usize>,
+    #[serde(default)]
+    stale: bool,
+}
+
+#[derive(Serialize)]
+struct Cluster {
+    node: NodeId,
+    leader: Option<NodeId>,
+    term: u64,
+    applied: Option<u64>,
+    members: Vec<Member>,
+    version: &'static str,
+}
+
+#[derive(Serialize)]
+struct Member {
+    node: NodeId,
+    address: String,
+    voter: bool,
+}
+
+impl Node {
+    async fn read<R>(&self, stale: bool, read: impl FnOnce(&state::State) -> R) -> Result<R, Failure> {
+        if stale {
+            return Ok(self.replica.read_stale(|service| read(service.state())));
+        }
+        let answer = tokio::time::timeout(LIMIT, self.replica.read(|service| read(service.state()))).await;
+        match answer {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => Err(Failure(Error::new(Code::NoQuorum, error.to_string()))),
+            Err(_) => Err(Failure(Error::new(Code::NoQuorum, "no majority has answered in time"))),
+        }
+    }
+}
+
+impl Page {
+    fn limit(&self) -> usize {
+        self.limit.unwrap_or(100).min(1000)
+    }
+}
+
+async fn ready(State(node): State<Arc<Node>>) -> Response {
+    match tokio::time::timeout(READY_LIMIT, node.replica.read_index()).await {
+        Ok(Ok(_)) => "ready\n".into_response(),
+        _ => (StatusCode::SERVICE_UNAVAILABLE, "no leader that a majority confirms\n").into_response(),
+    }
+}
+
+async fn render_metrics(State(node): State<Arc<Node>>) -> Response {
+    let totals = node.replica.read_stale(|service| service.state().totals());
+    let text = metrics::render(&node.door.metrics, totals, &node.replica.status());
+    ([("content-type", "text/plain; version=0.0.4")], text).into_response()
+}
+
+async fn locks(State(node): State<Arc<Node>>, Query(page): Query<Page>) -> Result<Response, Failure> {
+    let after = page.after.as_deref().map(LockName::new).transpose()?;
+    let locks = node.read(page.stale, |state| state.locks(after.as_ref(), page.limit())).await?;
+    Ok(Json(locks).into_response())
+}
+
+async fn sessions(State(node): State<Arc<Node>>, Query(page): Query<Page>) -> Result<Response, Failure> {
+    let number = |text: &str| text.parse().map(SessionId);
+    let after = page.after.as_deref().map(number).transpose();
+    let after = after.map_err(|_| Error::new(Code::InvalidArgument, "`after` is the number of a session"))?;
+    let sessions = node.read(page.stale, |state| state.sessions(after, page.limit())).await?;
+    Ok(Json(sessions).into_response())
+}
+
+async fn why(
+    State(node): State<Arc<Node>>,
+    Path(name): Path<String>,
+    Query(page): Query<Page>,
+) -> Result<Response, Failure> {
+    let name = LockName::new(&name)?;
+    match node.read(page.stale, |state| state.why(&name)).await? {
+        Some(why) => Ok(Json(why).into_response()),
+        None => Ok((StatusCode::NOT_FOUND, format!("nothing is known of {name}\n")).into_response()),
+    }
+}
+
+async fn cluster(State(node): State<Arc<Node>>) -> Response {
+    let status = node.replica.status();
+    let votes = |node: &NodeId| status.membership.voters.iter().any(|voters| voters.contains(node));
+    let member = |(node, member): (&NodeId, &crate::replica::Member)| Member {
+        node: *node,
+        address: member.address.clone(),
+        voter: votes(node),
+    };
+    Json(Cluster {
+        node: status.node,
+        leader: status.leader,
+        term: status.term,
+        applied: status.applied.map(|id| id.index),
+        members: status.membership.nodes.iter().map(member).collect(),
+        version: env!("CARGO_PKG_VERSION"),
+    })
+    .into_response()
+}
+
+/// An error as an answer.
+struct Failure(Error);
+
+impl<E: Into<Error>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self(error.into())
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        #[derive(Serialize)]
+        struct Body<'a> {
+            error: &'a str,
+            message: &'a str,
+        }
+        let status = match self.0.code {
+            Code::NoQuorum => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::BAD_REQUEST,
+        };
+        (status, Json(Body { error: self.0.code.name(), message: &self.0.message })).into_response()
+    }
+}

@@ -1,0 +1,194 @@
+//! Connections and the sessions on them: what a client asks goes to where it belongs.
+
+use std::sync::Arc;
+
+use conclave_api::proto::v1::ServerMessage;
+use conclave_api::{Code, Error, RequestId, SessionId};
+
+use super::super::metrics;
+use super::super::outbox::Outbox;
+use super::super::wire::{self, Ask};
+use super::effects::Origin;
+use super::rounds::{Alive, Wanted};
+use super::{ConnectionId, Hub, Inbound, MAX_IN_FLIGHT, MAX_PARKED, overloaded, stopping};
+use crate::state::{Command, OpenSession, Request};
+
+/// One connection of a client.
+pub(super) struct Connection {
+    pub(super) outbox: Arc<Outbox>,
+    pub(super) session: Option<SessionId>,
+    /// Asks that wait for the session, if one is being opened or resumed.
+    parked: Option<Vec<Ask>>,
+    touched: bool,
+}
+
+impl Hub {
+    pub(super) fn on_inbound(&mut self, inbound: Inbound) {
+        match inbound {
+            Inbound::Attach { connection, outbox } => {
+                let known = Connection { outbox, session: None, parked: None, touched: false };
+                self.connections.insert(connection, known);
+                metrics::set(&self.metrics.connections, self.connections.len());
+            }
+            Inbound::Asks { connection, asks } => {
+                asks.into_iter().for_each(|ask| self.on_ask(connection, ask));
+            }
+            Inbound::Fail { connection, error } => self.close(connection, &error),
+            Inbound::Detach { connection } => self.detach(connection),
+            Inbound::Forwarded { sessions, answer } => {
+                let now = self.now();
+                let kept = sessions.iter().map(|session| self.keeper.on_keep_alive(now, *session)).collect();
+                let term = self.keeper.term();
+                self.wait(Wanted::Forwarded { sessions, kept, term, answer });
+            }
+            Inbound::Stop { .. } => {}
+        }
+    }
+
+    pub(super) fn on_ask(&mut self, connection: ConnectionId, ask: Ask) {
+        let Some(known) = self.connections.get_mut(&connection) else { return };
+        if let Some(parked) = &mut known.parked {
+            if parked.len() < MAX_PARKED {
+                return parked.push(ask);
+            }
+            let error =
+                Error::new(Code::Overloaded, format!("more than {MAX_PARKED} requests before a session"));
+            return self.close(connection, &error);
+        }
+        let session = known.session;
+        match (ask, session) {
+            (Ask::Request { id, lowest, op }, Some(session)) => {
+                self.request(connection, Request { session, id, lowest, op });
+            }
+            (Ask::KeepAlive { token }, Some(session)) => {
+                self.keep_alive(Alive { connection, session, token, term: None });
+            }
+            (Ask::Request { id: RequestId(id), .. }, None) => self.refuse(connection, id, &no_session()),
+            (Ask::KeepAlive { .. }, None) => self.close(connection, &no_session()),
+            (Ask::Open { .. } | Ask::Resume { .. }, Some(session)) => {
+                let text = format!("this connection has session {session} already");
+                self.close(connection, &Error::new(Code::InvalidArgument, text));
+            }
+            (Ask::Open { ttl_ms, lock_delay_ms, label }, None) => {
+                self.open(connection, ttl_ms, lock_delay_ms, label);
+            }
+            (Ask::Resume { session, secret }, None) => {
+                known.parked = Some(Vec::new());
+                self.wait(Wanted::Resume { connection, session, secret });
+            }
+            (Ask::Query { id, stale: true, what }, _) => self.answer_query(connection, id, &what),
+            (Ask::Query { id, stale: false, what }, _) => {
+                self.wait(Wanted::Query { connection, id, query: what });
+            }
+            (Ask::Watch { id, after, target }, _) => {
+                self.wait(Wanted::Watch { connection, id, after, target });
+            }
+            // Behind the watch it may end, which waits for a round.
+            (Ask::Unwatch { id }, _) => self.wait(Wanted::Unwatch { connection, id }),
+            (Ask::Nonsense { id, error }, _) => self.refuse(connection, id, &error),
+            (Ask::Garbage(error), _) => self.close(connection, &error),
+        }
+    }
+
+    pub(super) fn request(&mut self, connection: ConnectionId, request: Request) {
+        metrics::add(&self.metrics.requests_total, 1);
+        let Request { session, id, .. } = request;
+        if self.in_flight + self.commands.len() >= MAX_IN_FLIGHT {
+            return self.refuse(connection, id.0, &overloaded());
+        }
+        self.commands.push((Origin::Request { session, id }, Command::Request(request)));
+    }
+
+    pub(super) fn open(&mut self, connection: ConnectionId, ttl_ms: u64, lock_delay_ms: u64, label: String) {
+        if self.in_flight + self.commands.len() >= MAX_IN_FLIGHT {
+            return self.close(connection, &overloaded());
+        }
+        let Some(secret) = secret() else {
+            return self.close(connection, &Error::new(Code::Internal, "the system gives no random numbers"));
+        };
+        if let Some(known) = self.connections.get_mut(&connection) {
+            known.parked = Some(Vec::new());
+            self.opening.insert(secret, connection);
+            let open = OpenSession { secret, ttl_ms, lock_delay_ms, label };
+            self.commands.push((Origin::Open { secret }, Command::OpenSession(open)));
+        }
+    }
+
+    /// The session of a connection is known: what waited for it goes on.
+    pub(super) fn bind(&mut self, connection: ConnectionId, session: SessionId, hello: ServerMessage) {
+        let Some(known) = self.connections.get_mut(&connection) else { return };
+        known.session = Some(session);
+        let parked = known.parked.take().unwrap_or_default();
+        if let Some(before) = self.sessions.insert(session, connection).filter(|before| *before != connection)
+        {
+            let error = Error::new(Code::Disconnected, format!("session {session} was resumed elsewhere"));
+            if let Some(before) = self.connections.get_mut(&before) {
+                before.session = None;
+            }
+            self.close(before, &error);
+        }
+        metrics::set(&self.metrics.sessions_here, self.sessions.len());
+        self.push(connection, hello);
+        parked.into_iter().for_each(|ask| self.on_ask(connection, ask));
+    }
+
+    pub(super) fn detach(&mut self, connection: ConnectionId) {
+        let Some(known) = self.connections.remove(&connection) else { return };
+        if let Some(session) = known.session
+            && self.sessions.get(&session) == Some(&connection)
+        {
+            self.sessions.remove(&session);
+        }
+        self.watchers.end_session(watcher(connection));
+        metrics::set(&self.metrics.connections, self.connections.len());
+        metrics::set(&self.metrics.sessions_here, self.sessions.len());
+    }
+
+    pub(super) fn push(&mut self, connection: ConnectionId, message: ServerMessage) {
+        let Some(known) = self.connections.get_mut(&connection) else { return };
+        known.outbox.push(message);
+        if !known.touched {
+            known.touched = true;
+            self.touched.push(connection);
+        }
+    }
+
+    pub(super) fn refuse(&mut self, connection: ConnectionId, id: u64, error: &Error) {
+        metrics::add(&self.metrics.requests_refused_total, 1);
+        self.push(connection, wire::refusal(id, error));
+    }
+
+    pub(super) fn close(&mut self, connection: ConnectionId, error: &Error) {
+        if let Some(known) = self.connections.get(&connection) {
+            known.outbox.close(error);
+        }
+    }
+
+    pub(super) fn goodbye(&self) {
+        self.connections.values().for_each(|known| known.outbox.close(&stopping()));
+    }
+
+    pub(super) fn flush(&mut self) {
+        for connection in self.touched.drain(..) {
+            if let Some(known) = self.connections.get_mut(&connection) {
+                known.touched = false;
+                known.outbox.wake();
+            }
+        }
+    }
+}
+
+/// Watches belong to connections: their number is the watcher's.
+pub(super) fn watcher(connection: ConnectionId) -> SessionId {
+    SessionId(connection)
+}
+
+fn secret() -> Option<u128> {
+    let mut bytes = [0; 16];
+    let read = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty());
+    (read == Ok(16)).then(|| u128::from_be_bytes(bytes))
+}
+
+fn no_session() -> Error {
+    Error::new(Code::SessionEnded, "there is no session on this connection: open or resume one first")
+}

@@ -1,0 +1,195 @@
+//! Proposals to the replica, and what comes back from it.
+//!
+//! What was applied is told by its effects, in the order of the log, whoever proposed it and on whatever node. The result of a
+//! proposal matters only when it failed.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use conclave_api::proto::v1::{self, ServerMessage};
+use conclave_api::{Code, Error, RequestId, SessionId};
+
+use super::super::metrics;
+use super::super::wire;
+use super::{ConnectionId, Hub};
+use crate::machine::Stamped;
+use crate::replica::log::LogId;
+use crate::replica::{Delivery, ProposeError};
+use crate::state::watch::Notice;
+use crate::state::{Effect, TimerId};
+
+/// The proposals of one flush, and what became of each.
+pub(super) type Proposed = (Vec<Origin>, Vec<Result<LogId, ProposeError>>);
+
+/// Whose a proposal is.
+#[derive(Clone, Copy)]
+pub(super) enum Origin {
+    Request { session: SessionId, id: RequestId },
+    Open { secret: u128 },
+    Timer(TimerId),
+}
+
+impl Hub {
+    pub(super) fn propose(&mut self) {
+        if self.commands.is_empty() {
+            return;
+        }
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let wall_ms = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);
+        let (origins, commands): (Vec<_>, Vec<_>) =
+            self.commands.drain(..).map(|(origin, command)| (origin, Stamped { wall_ms, command })).unzip();
+        self.in_flight += origins.len();
+        let results = self.replica.propose_all(commands);
+        self.proposals.push(Box::pin(async move { (origins, results.await) }));
+        metrics::set(&self.metrics.in_flight, self.in_flight);
+    }
+
+    /// A flush of proposals was answered.
+    pub(super) fn on_proposals(&mut self, (origins, results): Proposed) {
+        for (origin, result) in origins.into_iter().zip(results) {
+            self.on_proposed(&origin, result);
+        }
+    }
+
+    /// What was applied is told by its effects; here only what was not.
+    fn on_proposed(&mut self, origin: &Origin, result: Result<LogId, ProposeError>) {
+        self.in_flight -= 1;
+        let Err(error) = result else {
+            if let Origin::Timer(timer) = *origin {
+                self.keeper.on_applied(timer);
+            }
+            return;
+        };
+        metrics::add(&self.metrics.proposals_failed_total, 1);
+        let error = propose_error(error);
+        match *origin {
+            Origin::Request { session, id } => {
+                if let Some(connection) = self.sessions.get(&session).copied() {
+                    self.push(connection, wire::refusal(id.0, &error));
+                }
+            }
+            Origin::Open { secret } => {
+                if let Some(connection) = self.opening.remove(&secret) {
+                    self.close(connection, &error);
+                }
+            }
+            Origin::Timer(timer) => self.keeper.on_refused(self.now(), timer),
+        }
+    }
+
+    pub(super) fn on_delivery(&mut self, delivery: Delivery<Effect>) {
+        match delivery {
+            Delivery::Applied { id, effects } => {
+                if id.term != self.applied_term {
+                    self.applied_term = id.term;
+                    self.check_role(self.now());
+                }
+                let mut ended = Vec::new();
+                for effect in effects {
+                    if let Effect::SessionEnded { session, .. } = effect {
+                        ended.push(session);
+                    }
+                    self.on_effect(effect);
+                }
+                // Only now: the reply to a close comes behind the end.
+                ended.into_iter().for_each(|session| self.forget(session));
+            }
+            Delivery::Restored { id } => self.on_restored(id),
+        }
+    }
+
+    pub(super) fn on_effect(&mut self, effect: Effect) {
+        match effect {
+            Effect::Reply { session, request, answer } => {
+                if let Some(connection) = self.sessions.get(&session).copied() {
+                    metrics::add(&self.metrics.replies_total, 1);
+                    self.push(connection, wire::answer(request.0, wire::result(answer)));
+                }
+            }
+            Effect::SessionOpened { session, secret } => {
+                if let Some(connection) = self.opening.remove(&secret) {
+                    let opened = self.opened(session, secret);
+                    self.bind(connection, session, opened);
+                }
+            }
+            Effect::SessionRefused { secret, error } => {
+                if let Some(connection) = self.opening.remove(&secret) {
+                    self.close(connection, &error);
+                }
+            }
+            Effect::Broken { session, grant, name, reason } => {
+                if let Some(connection) = self.sessions.get(&session).copied() {
+                    let broken = v1::Broken { grant: grant.0, name: name.as_str().into(), reason };
+                    self.push(connection, broken.into());
+                }
+            }
+            Effect::SessionEnded { session, cause } => {
+                if let Some(connection) = self.sessions.get(&session).copied() {
+                    self.push(connection, wire::ended(session, cause));
+                }
+            }
+            Effect::StartTimer { .. } | Effect::StopTimer { .. } => {
+                let now = self.now();
+                self.keeper.on_effect(now, &effect);
+            }
+            Effect::Changed(change) => {
+                let notices = self.watchers.on_change(&change);
+                self.tell_watchers(notices);
+            }
+        }
+    }
+
+    pub(super) fn opened(&self, session: SessionId, secret: u128) -> ServerMessage {
+        let ttl_ms =
+            self.replica.read_stale(|service| service.state().session(session)).map_or(0, |info| info.ttl_ms);
+        v1::Opened {
+            session: session.0,
+            secret: secret.to_be_bytes().to_vec(),
+            ttl_ms,
+            drift_ppm: self.timing.drift_ppm,
+            nodes: self.nodes(),
+        }
+        .into()
+    }
+
+    pub(super) fn nodes(&self) -> Vec<String> {
+        let members = self.replica.status().membership.nodes;
+        members.into_values().map(|member| member.address).collect()
+    }
+
+    pub(super) fn forget(&mut self, session: SessionId) {
+        if let Some(connection) = self.sessions.remove(&session)
+            && let Some(known) = self.connections.get_mut(&connection)
+        {
+            known.session = None;
+        }
+        metrics::set(&self.metrics.sessions_here, self.sessions.len());
+    }
+
+    pub(super) fn tell_watchers(&mut self, notices: Vec<Notice>) {
+        for Notice { session: SessionId(connection), watch, event } in notices {
+            self.push(connection, wire::event(watch, event));
+        }
+    }
+
+    /// A snapshot has jumped over entries whose replies nobody will ever send from here: clients resume, and ask again.
+    pub(super) fn on_restored(&mut self, id: LogId) {
+        self.applied_term = id.term;
+        self.check_role(self.now());
+        let notices = self.replica.read_stale(|service| self.watchers.on_snapshot(service.state()));
+        self.tell_watchers(notices);
+        let error = Error::new(Code::Disconnected, "this node has just caught up: resume, here or elsewhere");
+        let bound: Vec<ConnectionId> = self.sessions.values().chain(self.opening.values()).copied().collect();
+        bound.into_iter().for_each(|connection| self.close(connection, &error));
+        self.opening.clear();
+    }
+}
+
+fn propose_error(error: ProposeError) -> Error {
+    let code = match error {
+        ProposeError::Retry => Code::NoQuorum,
+        ProposeError::Unknown => Code::NoAnswer,
+        ProposeError::Stopped => Code::ShuttingDown,
+        ProposeError::TooLarge => Code::TooLarge,
+    };
+    Error::new(code, error.to_string())
+}

@@ -1,0 +1,224 @@
+//! The hub: where connections, sessions and the replicated state meet on one node.
+//!
+//! ```text
+//!   connections ---- asks, a batch a read ----> hub ---- commands ----> replica
+//!       ^                                        |  <--- effects, in the order of the log
+//!       +--------- outbox, one wake a flush -----+
+//! ```
+//!
+//! **Intuition.** One task owns all tables, so there is no lock to hold and no order to get wrong: whatever is told to a
+//! session is told in the order of the log. It never waits for anybody: asks come in batches, proposals go out in
+//! batches, answers are put into outboxes, and each connection is woken once however many answers it gets.
+//!
+//! **Rules.**
+//! - Keep-alives, linearizable reads, watches and resumed sessions wait for a *round*: a quorum confirms the leader. A round
+//!   serves only what came before it began; what comes meanwhile is in the next one.
+//! - What a client sends behind an open or a resume waits for it: nobody needs a round trip just to begin.
+//! - A session is on one connection; resumed elsewhere, it leaves the other with a goodbye.
+//!
+//! **The trap.** A round may be confirmed by *another* leader, when this node was deposed meanwhile: then the lease that it
+//! extended here is worth nothing. So a keep-alive is answered only if the round was of the term in which it was counted.
+//!
+//! **Bounds.** [`MAX_IN_FLIGHT`] proposals and [`MAX_WAITING`] that wait for a round: beyond them `overloaded`, which is
+//! definite. [`MAX_PARKED`] asks behind an open: beyond them the connection ends. The queue towards the hub is bounded;
+//! when it is full, connections are not read.
+
+mod connections;
+mod door;
+mod effects;
+mod rounds;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
+
+use conclave_api::{Code, Error, SessionId};
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::mpsc;
+
+use super::Peers;
+use super::metrics::{self, Metrics};
+use crate::lease::{LeaseKeeper, Now, Timing};
+use crate::machine::Service;
+use crate::replica::{Deliveries, Replica};
+use crate::state::Command;
+use crate::state::watch::Watchers;
+use connections::Connection;
+pub(crate) use door::{ConnectionId, Door, Inbound, Link};
+use effects::{Origin, Proposed};
+use rounds::{Forwarded, Round, Waiting, confirmed};
+
+/// Proposals that may be on their way.
+pub const MAX_IN_FLIGHT: usize = 16 * 1024;
+/// Keep-alives and reads that may wait for a round.
+pub const MAX_WAITING: usize = 64 * 1024;
+/// Asks that may wait for a session to be opened or resumed.
+pub const MAX_PARKED: usize = 1024;
+/// Batches of asks that may wait for the hub.
+const INBOUND: usize = 1024;
+/// How many handfuls and batches are handled before answers are flushed.
+const AT_ONCE: usize = 128;
+
+/// See the module.
+pub(crate) struct Hub {
+    replica: Replica<Service>,
+    peers: Arc<Peers>,
+    timing: Timing,
+    metrics: Arc<Metrics>,
+    inbound: mpsc::Receiver<Inbound>,
+    deliveries: Deliveries<Service>,
+    began: Instant,
+    connections: HashMap<ConnectionId, Connection>,
+    sessions: HashMap<SessionId, ConnectionId>,
+    /// Who waits for a session to be opened, by its secret.
+    opening: HashMap<u128, ConnectionId>,
+    /// Connections with something new in the outbox.
+    touched: Vec<ConnectionId>,
+    watchers: Watchers,
+    keeper: LeaseKeeper,
+    /// The term of the last entry applied.
+    applied_term: u64,
+    /// Commands for the next flush.
+    commands: Vec<(Origin, Command)>,
+    in_flight: usize,
+    proposals: FuturesUnordered<BoxFuture<'static, Proposed>>,
+    /// What waits for the next round.
+    waiting: Vec<Waiting>,
+    round: Option<Round>,
+    /// No round before this.
+    next_round: Now,
+    next_beat: Now,
+    /// Keep-alives on their way to the leader.
+    forwards: FuturesUnordered<BoxFuture<'static, Forwarded>>,
+}
+
+impl Hub {
+    /// A hub and its door.
+    pub(crate) fn new(
+        replica: Replica<Service>,
+        deliveries: Deliveries<Service>,
+        peers: Arc<Peers>,
+        timing: Timing,
+    ) -> (Self, Door) {
+        let (sender, inbound) = mpsc::channel(INBOUND);
+        let metrics = Arc::new(Metrics::default());
+        let door = Door { metrics: metrics.clone(), sender, next: Arc::new(AtomicU64::new(1)) };
+        let hub = Self {
+            replica,
+            peers,
+            timing,
+            metrics,
+            inbound,
+            deliveries,
+            began: Instant::now(),
+            connections: HashMap::new(),
+            sessions: HashMap::new(),
+            opening: HashMap::new(),
+            touched: Vec::new(),
+            watchers: Watchers::new(),
+            keeper: LeaseKeeper::new(timing),
+            applied_term: 0,
+            commands: Vec::new(),
+            in_flight: 0,
+            proposals: FuturesUnordered::new(),
+            waiting: Vec::new(),
+            round: None,
+            next_round: Duration::ZERO,
+            next_beat: Duration::ZERO,
+            forwards: FuturesUnordered::new(),
+        };
+        (hub, door)
+    }
+
+    /// Works until it is stopped, or the replica or all doors are gone.
+    pub(crate) async fn run(mut self) {
+        let (mut arrived, mut delivered) = (Vec::with_capacity(AT_ONCE), Vec::with_capacity(AT_ONCE));
+        loop {
+            let wake = self.began + self.next_wake();
+            tokio::select! {
+                biased;
+                count = self.deliveries.recv_many(&mut delivered, AT_ONCE) => {
+                    if count == 0 {
+                        break;
+                    }
+                    delivered.drain(..).flatten().for_each(|delivery| self.on_delivery(delivery));
+                }
+                count = self.inbound.recv_many(&mut arrived, AT_ONCE) => {
+                    if count == 0 {
+                        break;
+                    }
+                    for inbound in arrived.drain(..) {
+                        if let Inbound::Stop { done } = inbound {
+                            self.goodbye();
+                            // Whoever asked and did not wait does not want to know.
+                            let _ = done.send(());
+                            return;
+                        }
+                        self.on_inbound(inbound);
+                    }
+                }
+                Some(proposed) = self.proposals.next(), if !self.proposals.is_empty() => {
+                    self.on_proposals(proposed);
+                }
+                result = confirmed(&mut self.round), if self.round.is_some() => self.on_round(result),
+                Some((alive, kept)) = self.forwards.next(), if !self.forwards.is_empty() => {
+                    self.on_forwarded(alive, kept);
+                }
+                () = tokio::time::sleep_until(wake.into()) => self.on_time(),
+            }
+            self.propose();
+            self.begin_round();
+            self.flush();
+        }
+        self.goodbye();
+    }
+
+    fn now(&self) -> Now {
+        self.began.elapsed()
+    }
+
+    fn next_wake(&self) -> Now {
+        let round = (!self.waiting.is_empty() && self.round.is_none()).then_some(self.next_round);
+        [self.keeper.next_tick(), round].into_iter().flatten().fold(self.next_beat, Now::min)
+    }
+
+    fn on_time(&mut self) {
+        let now = self.now();
+        if now >= self.next_beat {
+            self.check_role(now);
+            self.next_beat = now + self.timing.heartbeat;
+        }
+        for command in self.keeper.on_tick(now) {
+            if let Command::Expire { timer, .. } = &command {
+                metrics::add(&self.metrics.expiries_total, 1);
+                self.commands.push((Origin::Timer(*timer), command));
+            }
+        }
+    }
+
+    /// Leases are kept by the leader, from the first entry of its own term on.
+    fn check_role(&mut self, now: Now) {
+        let status = self.replica.status();
+        let leads = status.leads().then_some(status.term);
+        if self.keeper.term() == leads {
+            return;
+        }
+        match leads {
+            Some(term) if term == self.applied_term => {
+                let timers = self.replica.read_stale(|service| service.state().timers());
+                self.keeper.on_leading(now, term, timers);
+            }
+            _ => self.keeper.on_following(),
+        }
+    }
+}
+
+fn overloaded() -> Error {
+    Error::new(Code::Overloaded, "too much is on its way already: try again, with fewer requests in flight")
+}
+
+fn stopping() -> Error {
+    Error::new(Code::ShuttingDown, "this node stops: resume elsewhere, or here when it is back")
+}

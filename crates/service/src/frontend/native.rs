@@ -1,0 +1,125 @@
+//! The native frontend: length-prefixed protobuf frames on a TCP connection (see [`conclave_api::proto::frame`]).
+//!
+//! **Rules.** One task a connection. It takes as many frames from one read as there are, hands them to the hub as one batch,
+//! and sends everything that waits in one write. While a write does not go through, nothing is read: who does not
+//! take answers cannot ask more.
+//!
+//! **Bounds.** A frame of at most 1 MiB; at most [`READ_BYTES`] are read before the hub gets them, unless a frame is larger.
+//! What cannot be read is answered by a goodbye that says why; then the connection is closed, after the client had a
+//! moment to read it.
+
+use std::future::poll_fn;
+use std::io;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use conclave_api::proto::frame::{self, CLIENT_MAGIC, FrameError, MAX_FRAME_BYTES, PREFACE_BYTES, VERSION};
+use conclave_api::proto::v1::{ClientFrame, ServerFrame};
+use conclave_api::{Code, Error};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::hub::{Door, Link};
+use super::wire::Ask;
+
+/// What is read at once.
+const READ_BYTES: usize = 64 * 1024;
+/// A buffer that grew beyond this for a large frame is given back.
+const KEEP_BYTES: usize = 256 * 1024;
+/// How long a client has to read the last word.
+const LAST_WORD: Duration = Duration::from_secs(2);
+
+/// Serves one connection until it ends; its preface has been read, and `version` was the last byte of it.
+pub(crate) async fn serve(mut stream: TcpStream, version: u8, door: Door) -> io::Result<()> {
+    let Ok(link) = door.attach().await else { return Ok(()) };
+    stream.write_all(&frame::preface(CLIENT_MAGIC)).await?;
+    if version != VERSION {
+        let text = format!("version {version} of the protocol: this server speaks {VERSION}");
+        link.fail(Error::new(Code::Unsupported, text)).await;
+    }
+    let mut input = BytesMut::with_capacity(READ_BYTES);
+    let mut output = BytesMut::with_capacity(READ_BYTES);
+    let mut readable = version == VERSION;
+    loop {
+        tokio::select! {
+            biased;
+            frames = poll_fn(|cx| link.outbox.poll_take(cx)) => match frames {
+                Some(frames) => write(&mut stream, &frames, &mut output).await?,
+                None => return close(stream).await,
+            },
+            read = read_some(&mut stream, &mut input), if readable => {
+                if read? == 0 {
+                    return Ok(());
+                }
+                readable = take_frames(&link, &mut input).await;
+            }
+        }
+    }
+}
+
+async fn read_some(stream: &mut TcpStream, input: &mut BytesMut) -> io::Result<usize> {
+    if input.capacity() - input.len() < READ_BYTES / 4 {
+        input.reserve(READ_BYTES);
+    }
+    stream.read_buf(input).await
+}
+
+/// Hands every whole frame to the hub; `false` if the rest cannot be read.
+async fn take_frames(link: &Link, input: &mut BytesMut) -> bool {
+    let mut asks: Vec<Ask> = Vec::new();
+    let error = loop {
+        match frame::decode::<ClientFrame>(input) {
+            Ok(Some(frame)) => asks.extend(frame.messages.into_iter().map(Ask::from)),
+            Ok(None) => break None,
+            Err(error) => break Some(error),
+        }
+    };
+    if input.is_empty() && input.capacity() > KEEP_BYTES {
+        *input = BytesMut::with_capacity(READ_BYTES);
+    }
+    let taken = link.send(asks).await.is_ok();
+    if let Some(error) = error {
+        link.fail(unreadable(&error)).await;
+        return false;
+    }
+    taken
+}
+
+fn unreadable(error: &FrameError) -> Error {
+    let code = match error {
+        FrameError::TooLong { .. } => Code::TooLarge,
+        FrameError::Garbled(_) => Code::Unsupported,
+    };
+    Error::new(code, error.to_string())
+}
+
+async fn write(stream: &mut TcpStream, frames: &[ServerFrame], output: &mut BytesMut) -> io::Result<()> {
+    for frame in frames {
+        // No answer of ours is as large as a frame may be: files and pages are bounded far below.
+        frame::encode(frame, output).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    }
+    stream.write_all(output).await?;
+    output.clear();
+    if output.capacity() > KEEP_BYTES.min(MAX_FRAME_BYTES) {
+        *output = BytesMut::with_capacity(READ_BYTES);
+    }
+    Ok(())
+}
+
+/// Closes so that the last word arrives: were unread bytes left behind, the system would cut the connection off and the
+/// client might never see what was sent.
+async fn close(mut stream: TcpStream) -> io::Result<()> {
+    stream.shutdown().await?;
+    let mut rest = [0; 4096];
+    let drain = async { while stream.read(&mut rest).await.is_ok_and(|bytes| bytes > 0) {} };
+    // Whoever goes on sending is cut off.
+    drop(tokio::time::timeout(LAST_WORD, drain).await);
+    Ok(())
+}
+
+/// Reads a preface that is known to begin like one of ours.
+pub(crate) async fn read_preface(stream: &mut TcpStream) -> io::Result<[u8; PREFACE_BYTES]> {
+    let mut preface = [0; PREFACE_BYTES];
+    stream.read_exact(&mut preface).await?;
+    Ok(preface)
+}

@@ -1,0 +1,88 @@
+//! Answers queries from the state: what the native frontends tell programs.
+
+use conclave_api::proto::v1;
+use conclave_api::{Code, Error};
+
+use super::wire::{self, Query};
+use crate::replica::{NodeId, Status};
+use crate::state::{FilePath, State};
+
+/// The most names, sessions or children in one answer.
+const PAGE: usize = 1000;
+
+/// The answer to a query about the state; `status` is for the one about the nodes.
+pub(super) fn answer(state: &State, query: &Query, status: impl FnOnce() -> Status) -> v1::answer::Result {
+    use v1::answer::Result as Wire;
+    let index = state.applied();
+    match query {
+        Query::File(path) => match state.file(path) {
+            Some((data, stat)) => {
+                Wire::File(v1::File { data: data.to_vec(), stat: Some(wire::stat(&stat)), index })
+            }
+            None => no_such_file(path),
+        },
+        Query::Children { path, after } => match (state.list(path), state.file(path)) {
+            (Some(names), Some((_, stat))) => {
+                let names =
+                    names.filter(|name| after.is_empty() || *name > after.as_str()).map(str::to_owned);
+                let (names, more) = page(names);
+                Wire::Children(v1::Children { names, stat: Some(wire::stat(&stat)), more, index })
+            }
+            _ => no_such_file(path),
+        },
+        Query::Locks { prefix, after } => {
+            let mut locks = Vec::new();
+            let mut after = after.clone();
+            // Names are not indexed by prefix: pages are read until one is full or there are no more.
+            let more = loop {
+                let infos = state.locks(after.as_ref(), PAGE);
+                let Some(last) = infos.last().map(|info| info.name.clone()) else { break false };
+                let wanted = infos.iter().filter(|info| info.name.as_str().starts_with(prefix.as_str()));
+                locks.extend(wanted.map(wire::lock));
+                if locks.len() > PAGE {
+                    locks.truncate(PAGE);
+                    break true;
+                }
+                after = Some(last);
+            };
+            Wire::Locks(v1::Locks { locks, more, index })
+        }
+        Query::Why(name) => Wire::Report(wire::report(name, state.why(name), index)),
+        Query::Sessions { after } => {
+            let (sessions, more) = page(state.sessions(*after, PAGE + 1).iter().map(wire::session));
+            Wire::Sessions(v1::Sessions { sessions, more, index })
+        }
+        Query::Cluster => Wire::Cluster(cluster(&status())),
+    }
+}
+
+/// The nodes.
+pub(super) fn cluster(status: &Status) -> v1::Cluster {
+    let votes = |node: &NodeId| status.membership.voters.iter().any(|voters| voters.contains(node));
+    let member = |(node, member): (&NodeId, &crate::replica::Member)| v1::Member {
+        node: *node,
+        address: member.address.clone(),
+        voter: votes(node),
+    };
+    v1::Cluster {
+        node: status.node,
+        leader: status.leader,
+        term: status.term,
+        applied: status.applied.map_or(0, |id| id.index),
+        members: status.membership.nodes.iter().map(member).collect(),
+        version: env!("CARGO_PKG_VERSION").into(),
+    }
+}
+
+fn page<T>(items: impl Iterator<Item = T>) -> (Vec<T>, bool) {
+    let mut items: Vec<T> = items.take(PAGE + 1).collect();
+    let more = items.len() > PAGE;
+    items.truncate(PAGE);
+    (items, more)
+}
+
+fn no_such_file(path: &FilePath) -> v1::answer::Result {
+    v1::answer::Result::Error(
+        (&Error::new(Code::NoSuchFile, format!("there is no {}", path.as_str()))).into(),
+    )
+}

@@ -1,0 +1,359 @@
+//! From messages to what the service understands, and back.
+//!
+//! Inwards everything is checked by the constructors of the words themselves; what does not pass is answered with its
+//! number and the reason, and harms nobody else on the connection. Outwards nothing can fail.
+
+use conclave_api::proto::{secret_from_wire, v1};
+use conclave_api::{Code, Error, Expr, Fence, LockName, RequestId, SessionId, Version};
+
+use crate::state::query::{LockInfo, SessionInfo, WaiterInfo, WhyInfo};
+use crate::state::tree::{FileChange, FileDone, FileOp, MAX_OPERATIONS, Stat};
+use crate::state::watch::{Change, Event, LockChange, WatchTarget, What};
+use crate::state::{Acquire, Answer, EndCause, FilePath, Granted, Holder, Op, Queued};
+
+/// The lease of a session that does not say.
+const DEFAULT_TTL_MS: u64 = 10_000;
+/// The lock-delay of a session that does not say.
+const DEFAULT_LOCK_DELAY_MS: u64 = 1_000;
+
+/// What a client wants.
+#[derive(Debug)]
+pub(crate) enum Ask {
+    Request {
+        id: RequestId,
+        lowest: RequestId,
+        op: Op,
+    },
+    KeepAlive {
+        token: u64,
+    },
+    Open {
+        ttl_ms: u64,
+        lock_delay_ms: u64,
+        label: String,
+    },
+    Resume {
+        session: SessionId,
+        secret: u128,
+    },
+    Query {
+        id: u64,
+        stale: bool,
+        what: Query,
+    },
+    Watch {
+        id: u64,
+        after: Option<u64>,
+        target: WatchTarget,
+    },
+    Unwatch {
+        id: u64,
+    },
+    /// It makes no sense; answered under its number.
+    Nonsense {
+        id: u64,
+        error: Error,
+    },
+    /// It makes no sense and has no number: the connection ends.
+    Garbage(Error),
+}
+
+/// What a client reads.
+#[derive(Debug)]
+pub(crate) enum Query {
+    File(FilePath),
+    Children { path: FilePath, after: String },
+    Locks { prefix: String, after: Option<LockName> },
+    Why(LockName),
+    Sessions { after: Option<SessionId> },
+    Cluster,
+}
+
+impl From<v1::ClientMessage> for Ask {
+    fn from(message: v1::ClientMessage) -> Self {
+        use v1::client_message::Message;
+        let Some(message) = message.message else {
+            return Self::Garbage(unsupported("a message without content, or of a later version"));
+        };
+        match message {
+            Message::Request(request) => {
+                let (id, lowest) = (RequestId(request.id), RequestId(request.lowest));
+                numbered(request.id, op(request.op).map(|op| Self::Request { id, lowest, op }))
+            }
+            Message::KeepAlive(v1::KeepAlive { token }) => Self::KeepAlive { token },
+            Message::Open(open) => Self::Open {
+                ttl_ms: if open.ttl_ms == 0 { DEFAULT_TTL_MS } else { open.ttl_ms },
+                lock_delay_ms: open.lock_delay_ms.unwrap_or(DEFAULT_LOCK_DELAY_MS),
+                label: open.label,
+            },
+            Message::Resume(resume) => match secret_from_wire(&resume.secret) {
+                Ok(secret) => Self::Resume { session: SessionId(resume.session), secret },
+                Err(error) => Self::Garbage(error),
+            },
+            Message::Query(v1::Query { id, stale, what }) => {
+                numbered(id, query(what).map(|what| Self::Query { id, stale, what }))
+            }
+            Message::Watch(v1::Watch { id, after, target: wanted }) => {
+                numbered(id, target(wanted).map(|target| Self::Watch { id, after, target }))
+            }
+            Message::Unwatch(v1::Unwatch { id }) => Self::Unwatch { id },
+        }
+    }
+}
+
+fn numbered(id: u64, ask: Result<Ask, Error>) -> Ask {
+    match ask {
+        Ok(_) if id == 0 => {
+            Ask::Nonsense { id, error: Error::new(Code::InvalidArgument, "requests are numbered from 1") }
+        }
+        Ok(ask) => ask,
+        Err(error) => Ask::Nonsense { id, error },
+    }
+}
+
+fn op(op: Option<v1::request::Op>) -> Result<Op, Error> {
+    use v1::request::Op as Wire;
+    Ok(match op.ok_or_else(|| unsupported("a request without content, or of a later version"))? {
+        Wire::Acquire(acquire) => Op::Acquire(self::acquire(acquire)?),
+        Wire::Release(v1::Release { grant }) => Op::Release { grant: RequestId(grant) },
+        Wire::Cancel(v1::Cancel { request }) => Op::Cancel { request: RequestId(request) },
+        Wire::Downgrade(v1::Downgrade { grant }) => Op::Downgrade { grant: RequestId(grant) },
+        Wire::Proclaim(v1::Proclaim { grant, value }) => Op::Proclaim { grant: RequestId(grant), value },
+        Wire::Limit(v1::Limit { name, permits }) => Op::Limit { name: LockName::new(&name)?, permits },
+        Wire::Break(v1::Break { name, reason }) => Op::Break { name: LockName::new(&name)?, reason },
+        Wire::EndSession(v1::EndSession { session }) => Op::EndSession { session: SessionId(session) },
+        Wire::Close(v1::Close {}) => Op::Close,
+        Wire::SetTtl(v1::SetTtl { ttl_ms }) => Op::SetTtl { ttl_ms },
+        Wire::Files(v1::Files { ops }) if ops.len() > MAX_OPERATIONS => {
+            let message = format!("{} operations at once: at most {MAX_OPERATIONS}", ops.len());
+            return Err(Error::new(Code::TooLarge, message));
+        }
+        Wire::Files(v1::Files { ops }) => Op::Files(ops.into_iter().map(file_op).collect::<Result<_, _>>()?),
+    })
+}
+
+fn acquire(acquire: v1::Acquire) -> Result<Acquire, Error> {
+    Ok(Acquire {
+        expr: acquire.expr.parse::<Expr>()?,
+        owner: acquire.checked_owner()?,
+        wait: acquire.wait(),
+        priority: acquire.checked_priority(),
+        policy: acquire.checked_policy()?,
+        value: acquire.value,
+    })
+}
+
+fn file_op(op: v1::FileOp) -> Result<FileOp, Error> {
+    use v1::file_op::{Check, Create, Delete, Op as Wire, Write};
+    let path = |path: String| FilePath::new(&path);
+    let version = |expected: Option<u64>| expected.map(Version);
+    Ok(match op.op.ok_or_else(|| unsupported("a change without content, or of a later version"))? {
+        Wire::Create(Create { path: at, data, ephemeral, sequential }) => {
+            FileOp::Create { path: path(at)?, data, ephemeral, sequential }
+        }
+        Wire::Write(Write { path: at, data, expected }) => {
+            FileOp::Write { path: path(at)?, data, expected: version(expected) }
+        }
+        Wire::Delete(Delete { path: at, expected }) => {
+            FileOp::Delete { path: path(at)?, expected: version(expected) }
+        }
+        Wire::Check(Check { path: at, expected }) => {
+            FileOp::Check { path: path(at)?, expected: Version(expected) }
+        }
+    })
+}
+
+fn query(what: Option<v1::query::What>) -> Result<Query, Error> {
+    use v1::query::What as Wire;
+    Ok(match what.ok_or_else(|| unsupported("a query without content, or of a later version"))? {
+        Wire::File(v1::ReadFile { path }) => Query::File(FilePath::new(&path)?),
+        Wire::Children(v1::ReadChildren { path, after }) => {
+            Query::Children { path: FilePath::new(&path)?, after }
+        }
+        Wire::Locks(v1::ReadLocks { prefix, after }) => {
+            let after = if after.is_empty() { None } else { Some(LockName::new(&after)?) };
+            Query::Locks { prefix, after }
+        }
+        Wire::Why(v1::Why { name }) => Query::Why(LockName::new(&name)?),
+        Wire::Sessions(v1::ReadSessions { after }) => Query::Sessions { after: Some(SessionId(after)) },
+        Wire::Cluster(v1::ReadCluster {}) => Query::Cluster,
+    })
+}
+
+fn target(target: Option<v1::watch::Target>) -> Result<WatchTarget, Error> {
+    use v1::watch::Target as Wire;
+    Ok(match target.ok_or_else(|| unsupported("a watch without content, or of a later version"))? {
+        Wire::File(path) => WatchTarget::File(FilePath::new(&path)?),
+        Wire::Children(path) => WatchTarget::Directory(FilePath::new(&path)?),
+        Wire::Lock(name) => WatchTarget::Lock(LockName::new(&name)?),
+    })
+}
+
+fn unsupported(what: &str) -> Error {
+    Error::new(Code::Unsupported, what)
+}
+
+/// An answer under its number.
+pub(crate) fn answer(id: u64, result: v1::answer::Result) -> v1::ServerMessage {
+    v1::Answer { id, result: Some(result) }.into()
+}
+
+/// A refusal under its number.
+pub(crate) fn refusal(id: u64, error: &Error) -> v1::ServerMessage {
+    answer(id, v1::answer::Result::Error(error.into()))
+}
+
+/// What the state answers to a request.
+pub(crate) fn result(answer: Answer) -> v1::answer::Result {
+    use v1::answer::Result as Wire;
+    match answer {
+        Answer::Done => Wire::Done(v1::Done {}),
+        Answer::Queued(Queued { ahead, holders }) => {
+            Wire::Queued(v1::Queued { ahead, holders: holders.iter().map(holder).collect() })
+        }
+        Answer::Granted(granted) => Wire::Granted(self::granted(&granted)),
+        Answer::Cancelled { released } => Wire::Cancelled(v1::Cancelled { released }),
+        Answer::Files(done) => Wire::Files(v1::FilesDone { done: done.iter().map(file_done).collect() }),
+        Answer::Refused(error) => Wire::Error((&error).into()),
+    }
+}
+
+fn granted(granted: &Granted) -> v1::Granted {
+    use conclave_api::Claim;
+    let name = |granted: &crate::state::GrantedName| v1::GrantedName {
+        name: granted.name.as_str().into(),
+        fence: granted.fence.0,
+        claim: (granted.claim != Claim::Exclusive).then(|| granted.claim.into()),
+    };
+    v1::Granted { names: granted.names.iter().map(name).collect() }
+}
+
+fn file_done(done: &FileDone) -> v1::FileDone {
+    use v1::file_done::Done as Wire;
+    let done = match done {
+        FileDone::Created(path) => Wire::Created(path.as_str().into()),
+        FileDone::Written(version) => Wire::Written(version.0),
+        FileDone::Deleted => Wire::Deleted(v1::Done {}),
+        FileDone::Checked => Wire::Checked(v1::Done {}),
+    };
+    v1::FileDone { done: Some(done) }
+}
+
+fn holder(holder: &Holder) -> v1::Holder {
+    v1::Holder {
+        name: holder.name.as_str().into(),
+        session: holder.session.0,
+        owner: holder.owner.clone(),
+        fence: holder.fence.0,
+        since_ms: holder.since_ms,
+        claim: None,
+    }
+}
+
+pub(crate) fn stat(stat: &Stat) -> v1::Stat {
+    v1::Stat {
+        version: stat.version.0,
+        children_version: stat.children_version,
+        created: stat.created,
+        modified: stat.modified,
+        children_modified: stat.children_modified,
+        ephemeral: stat.ephemeral.map(|session| session.0),
+        bytes: stat.bytes,
+        children: stat.children,
+    }
+}
+
+pub(crate) fn lock(info: &LockInfo) -> v1::LockSummary {
+    v1::LockSummary {
+        name: info.name.as_str().into(),
+        limit: info.limit,
+        holders: info.holders_total,
+        waiters: info.waiting,
+        first: info.holders.iter().take(4).map(holder).collect(),
+    }
+}
+
+pub(crate) fn report(name: &LockName, why: Option<WhyInfo>, index: u64) -> v1::Report {
+    let Some(WhyInfo { lock, queue, deadlocks, breaks }) = why else {
+        return v1::Report { name: name.as_str().into(), index, ..Default::default() };
+    };
+    v1::Report {
+        name: name.as_str().into(),
+        limit: lock.limit,
+        holders: lock.holders.iter().map(holder).collect(),
+        holders_total: lock.holders_total,
+        waiters: queue.iter().map(waiter).collect(),
+        waiters_total: lock.waiting,
+        value: lock.value,
+        permits_held: lock.permits_held,
+        deadlocks: deadlocks.iter().map(|found| (&found.deadlock).into()).collect(),
+        breakings: breaks
+            .into_iter()
+            .map(|broken| v1::Breaking { at_ms: broken.wall_ms, reason: broken.reason })
+            .collect(),
+        index,
+    }
+}
+
+fn waiter(waiter: &WaiterInfo) -> v1::Waiter {
+    let name = |(name, claim): &(LockName, conclave_api::Claim)| format!("{name}{claim}");
+    v1::Waiter {
+        session: waiter.session.0,
+        owner: waiter.owner.clone(),
+        request: waiter.request.0,
+        names: waiter.names.iter().map(name).collect(),
+        priority: waiter.priority.0,
+        since_ms: waiter.since_ms,
+        waits_for: waiter.waits_for.clone(),
+        stuck: waiter.stuck,
+    }
+}
+
+pub(crate) fn session(info: &SessionInfo) -> v1::SessionSummary {
+    v1::SessionSummary {
+        session: info.session.0,
+        label: info.label.clone(),
+        ttl_ms: info.ttl_ms,
+        grants: info.held,
+        waits: info.waiting,
+        since_ms: info.since_ms,
+    }
+}
+
+pub(crate) fn ended(session: SessionId, cause: EndCause) -> v1::ServerMessage {
+    let cause = match cause {
+        EndCause::Closed => v1::EndCause::Closed,
+        EndCause::Expired => v1::EndCause::Expired,
+        EndCause::Ended => v1::EndCause::Ended,
+    };
+    v1::SessionEnded { session: session.0, cause: cause.into() }.into()
+}
+
+/// What a watch tells.
+pub(crate) fn event(id: u64, event: Event) -> v1::ServerMessage {
+    use v1::event::Change as Wire;
+    let Change { index, what } = match event {
+        Event::Changed(change) => change,
+        Event::Resync { index } => return v1::Resync { id, index }.into(),
+    };
+    let (name, change) = match what {
+        What::File { path, change } => (
+            path.as_str().to_owned(),
+            match change {
+                FileChange::Created => Wire::Created(v1::Done {}),
+                FileChange::Written(version) => Wire::Written(version.0),
+                FileChange::Deleted => Wire::Deleted(v1::Done {}),
+            },
+        ),
+        What::Lock { name, change } => (
+            name.as_str().to_owned(),
+            match change {
+                LockChange::Taken(Fence(fence)) => Wire::Taken(fence),
+                LockChange::Released => Wire::Released(v1::Done {}),
+                LockChange::Proclaimed => Wire::Proclaimed(v1::Done {}),
+                LockChange::Limited(permits) => Wire::Limited(permits),
+            },
+        ),
+    };
+    v1::Event { id, index, name, change: Some(change) }.into()
+}

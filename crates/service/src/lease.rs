@@ -1,0 +1,383 @@
+//! The lease keeper: the leader's watch over everything that ends by itself.
+//!
+//! **Intuition.** The replicated state compares no clocks; somebody must. The leader does, from its monotonic clock, and
+//! says so in entries: this lease, this wait, this lock-delay is over. Here is that somebody, without a clock, a thread or a
+//! network of its own: times come in with every call, proposals go out.
+//!
+//! **Rules** (SERVICE 5).
+//! - A lease is proposed to end no earlier than TTL * (1 + rho) after the last keep-alive was received; the client gives up
+//!   TTL * (1 - rho) after it sent it. So the client always knows first.
+//! - A new leader starts all timers in full once it has applied an entry of its own term, and not before. A leader that no
+//!   longer leads forgets them all.
+//! - A tick that comes late by more than a heartbeat starts all leases anew: while this process was stopped, keep-alives
+//!   may have gathered unread.
+//!
+//! **The trap.** Between the proposal that ends a lease and its entry there is a gap, and a keep-alive may fall into it. A
+//! quorum round says that the leader still leads, not that the session still lives: were it answered, the client
+//! would believe in a lock that the entry on its way gives to another. So from the proposal on the lease is *ending* and
+//! is no longer extended, whatever arrives.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use conclave_api::SessionId;
+
+use crate::state::{Command, Effect, TimerId};
+
+/// The monotonic time of this process, from a beginning of its own.
+pub type Now = Duration;
+
+/// How the keeper counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// The drift assumed between any two clocks, in millionths.
+    pub drift_ppm: u32,
+    /// A tick that is later than this starts all leases anew.
+    pub heartbeat: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self { drift_ppm: 10_000, heartbeat: Duration::from_millis(150) }
+    }
+}
+
+/// What a keep-alive came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// The lease is extended. The answer may be sent once leadership was confirmed.
+    Extended,
+    /// The end of the lease was proposed: there is no answer, the session is told of its end.
+    Ending,
+    /// There is no such lease: the session has ended, or never was.
+    Unknown,
+    /// This node does not lead, or not yet.
+    NotLeading,
+}
+
+/// Turns time into proposals. See the module.
+#[derive(Clone, Debug)]
+pub struct LeaseKeeper {
+    timing: Timing,
+    /// The term in which this node leads and has applied an entry.
+    term: Option<u64>,
+    timers: BTreeMap<TimerId, Timer>,
+    /// The timers that run, by their end.
+    due: BTreeSet<(Now, TimerId)>,
+    /// The lease of each session: keep-alives name no generation.
+    leases: BTreeMap<SessionId, TimerId>,
+    /// When the next tick should come.
+    next_tick: Option<Now>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Timer {
+    length: Duration,
+    /// When its end is to be proposed, for the first time or again; `None` while a proposal is on its way.
+    due: Option<Now>,
+    /// Its end was proposed.
+    ending: bool,
+}
+
+impl LeaseKeeper {
+    /// Of a node that does not lead.
+    pub fn new(timing: Timing) -> Self {
+        Self {
+            timing,
+            term: None,
+            timers: BTreeMap::new(),
+            due: BTreeSet::new(),
+            leases: BTreeMap::new(),
+            next_tick: None,
+        }
+    }
+
+    /// The term in which this node keeps leases.
+    pub fn term(&self) -> Option<u64> {
+        self.term
+    }
+
+    /// This node leads, and has applied an entry of its own term. `timers` are all of [`crate::state::State::timers`].
+    pub fn on_leading(&mut self, now: Now, term: u64, timers: impl IntoIterator<Item = (TimerId, u64)>) {
+        self.on_following();
+        self.term = Some(term);
+        for (timer, after_ms) in timers {
+            self.start(now, timer, after_ms);
+        }
+        self.plan(now);
+    }
+
+    /// This node does not lead, or leads in another term that it has not yet applied an entry of.
+    pub fn on_following(&mut self) {
+        self.term = None;
+        self.timers.clear();
+        self.due.clear();
+        self.leases.clear();
+        self.next_tick = None;
+    }
+
+    /// An entry was applied.
+    pub fn on_effect(&mut self, now: Now, effect: &Effect) {
+        if self.term.is_none() {
+            return;
+        }
+        match effect {
+            Effect::StartTimer { timer, after_ms } => self.start(now, *timer, *after_ms),
+            Effect::StopTimer { timer } => self.stop(timer),
+            _ => return,
+        }
+        self.plan_sooner(now);
+    }
+
+    /// A keep-alive has arrived at `now`. It extends the lease at once, which is always safe; it is answered only after a
+    /// quorum round that began after `now`.
+    pub fn on_keep_alive(&mut self, now: Now, session: SessionId) -> Kept {
+        if self.term.is_none() {
+            return Kept::NotLeading;
+        }
+        let Some(lease) = self.leases.get(&session).copied() else { return Kept::Unknown };
+        if self.timers.get(&lease).is_none_or(|timer| timer.ending) {
+            return Kept::Ending;
+        }
+        self.restart(now, lease);
+        Kept::Extended
+    }
+
+    /// An end could not be proposed, or nobody knows: it is proposed again after a heartbeat. A lease stays ending, for the
+    /// first proposal may have been taken after all; each ends the session once.
+    pub fn on_refused(&mut self, now: Now, timer: TimerId) {
+        let due = now + self.timing.heartbeat;
+        if let Some(known) = self.timers.get_mut(&timer).filter(|known| known.ending && known.due.is_none()) {
+            known.due = Some(due);
+            self.due.insert((due, timer));
+            self.plan_sooner(now);
+        }
+    }
+
+    /// An end was applied. A timer that the state has not stopped by an effect is forgotten here.
+    pub fn on_applied(&mut self, timer: TimerId) {
+        if self.timers.get(&timer).is_some_and(|known| known.ending) {
+            self.stop(&timer);
+        }
+    }
+
+    /// When [`LeaseKeeper::on_tick`] is to be called next, at the latest.
+    pub fn next_tick(&self) -> Option<Now> {
+        self.next_tick
+    }
+
+    /// Gives what is over, as commands to propose in the term of [`LeaseKeeper::term`].
+    pub fn on_tick(&mut self, now: Now) -> Vec<Command> {
+        let Some(term) = self.term else { return Vec::new() };
+        if self.next_tick.is_some_and(|planned| now > planned + self.timing.heartbeat) {
+            self.restart_leases(now);
+        }
+        let mut over = Vec::new();
+        while let Some(&(due, timer)) = self.due.first().filter(|(due, _)| *due <= now) {
+            self.due.remove(&(due, timer));
+            if let Some(known) = self.timers.get_mut(&timer) {
+                known.due = None;
+                known.ending = true;
+                over.push(Command::Expire { timer, term });
+            }
+        }
+        self.plan(now);
+        over
+    }
+
+    fn start(&mut self, now: Now, timer: TimerId, after_ms: u64) {
+        self.stop(&timer);
+        let after = Duration::from_millis(after_ms);
+        let length = match timer {
+            TimerId::Lease { session, .. } => {
+                self.leases.insert(session, timer);
+                // In this order nothing overflows, whatever lease a state of another version may hold.
+                after.saturating_add(after / 1_000_000 * self.timing.drift_ppm.min(1_000_000)).max(after)
+            }
+            TimerId::Wait { .. } | TimerId::LockDelay { .. } => after,
+        };
+        let due = now.saturating_add(length);
+        self.timers.insert(timer, Timer { length, due: Some(due), ending: false });
+        self.due.insert((due, timer));
+    }
+
+    fn stop(&mut self, timer: &TimerId) {
+        if let Some(Timer { due: Some(due), .. }) = self.timers.remove(timer) {
+            self.due.remove(&(due, *timer));
+        }
+        if let TimerId::Lease { session, .. } = timer
+            && self.leases.get(session) == Some(timer)
+        {
+            self.leases.remove(session);
+        }
+    }
+
+    fn restart(&mut self, now: Now, timer: TimerId) {
+        let Some(known) = self.timers.get_mut(&timer).filter(|known| !known.ending) else { return };
+        let Some(due) = known.due else { return };
+        let later = now.saturating_add(known.length).max(due);
+        known.due = Some(later);
+        self.due.remove(&(due, timer));
+        self.due.insert((later, timer));
+    }
+
+    fn restart_leases(&mut self, now: Now) {
+        for lease in self.leases.values().copied().collect::<Vec<_>>() {
+            self.restart(now, lease);
+        }
+    }
+
+    /// The next tick is at the next end, and at most a heartbeat away while anything is counted: how late a tick is
+    /// says something only if ticks are frequent.
+    fn plan(&mut self, now: Now) {
+        let first = self.due.first().map(|(due, _)| *due);
+        self.next_tick = first.map(|due| due.min(now + self.timing.heartbeat).max(now));
+    }
+
+    /// As [`LeaseKeeper::plan`], but a tick that was planned stays: else whatever happens first after a pause would hide it.
+    fn plan_sooner(&mut self, now: Now) {
+        let planned = self.next_tick;
+        self.plan(now);
+        self.next_tick = match (planned, self.next_tick) {
+            (Some(planned), Some(next)) => Some(planned.min(next)),
+            (_, next) => next,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TTL_MS: u64 = 10_000;
+    const S: SessionId = SessionId(7);
+    const LEASE: TimerId = TimerId::Lease { session: S, generation: 1 };
+    const DELAY: TimerId = TimerId::LockDelay { session: S, generation: 9 };
+
+    fn ms(ms: u64) -> Now {
+        Duration::from_millis(ms)
+    }
+
+    fn leader() -> LeaseKeeper {
+        let mut keeper = LeaseKeeper::new(Timing::default());
+        keeper.on_leading(ms(0), 3, [(LEASE, TTL_MS)]);
+        keeper
+    }
+
+    /// Ticks whenever the keeper asks for it, up to `until`; gives what it proposed, and when.
+    fn run(keeper: &mut LeaseKeeper, until: Now) -> Vec<(Now, TimerId)> {
+        let mut proposed = Vec::new();
+        while let Some(now) = keeper.next_tick().filter(|now| *now <= until) {
+            for command in keeper.on_tick(now) {
+                let Command::Expire { timer, term } = command else { panic!("not an expiry: {command:?}") };
+                assert_eq!(Some(term), keeper.term());
+                proposed.push((now, timer));
+            }
+        }
+        proposed
+    }
+
+    #[test]
+    fn a_lease_ends_no_earlier_than_its_length_and_the_drift() {
+        assert_eq!(run(&mut leader(), ms(60_000)), [(ms(10_100), LEASE)]);
+    }
+
+    #[test]
+    fn a_keep_alive_counts_from_its_receipt() {
+        let mut keeper = leader();
+        assert!(run(&mut keeper, ms(9_000)).is_empty());
+        assert_eq!(keeper.on_keep_alive(ms(9_000), S), Kept::Extended);
+        assert_eq!(run(&mut keeper, ms(60_000)), [(ms(19_100), LEASE)]);
+    }
+
+    #[test]
+    fn a_keep_alive_behind_the_proposal_of_the_end_is_not_answered() {
+        let mut keeper = leader();
+        assert_eq!(run(&mut keeper, ms(10_100)).len(), 1);
+        assert_eq!(keeper.on_keep_alive(ms(10_101), S), Kept::Ending);
+        keeper.on_refused(ms(10_150), LEASE);
+        assert_eq!(keeper.on_keep_alive(ms(10_151), S), Kept::Ending);
+        assert_eq!(run(&mut keeper, ms(60_000)), [(ms(10_300), LEASE)]);
+        keeper.on_effect(ms(10_301), &Effect::StopTimer { timer: LEASE });
+        assert_eq!(keeper.on_keep_alive(ms(10_302), S), Kept::Unknown);
+        assert_eq!(keeper.next_tick(), None);
+    }
+
+    #[test]
+    fn who_does_not_lead_proposes_nothing() {
+        let mut keeper = leader();
+        keeper.on_following();
+        assert_eq!(keeper.on_keep_alive(ms(1), S), Kept::NotLeading);
+        keeper.on_effect(ms(1), &Effect::StartTimer { timer: LEASE, after_ms: 1 });
+        assert_eq!(keeper.next_tick(), None);
+        assert!(keeper.on_tick(ms(60_000)).is_empty());
+    }
+
+    #[test]
+    fn a_new_leader_starts_everything_in_full() {
+        let mut keeper = leader();
+        assert!(run(&mut keeper, ms(9_999)).is_empty());
+        keeper.on_leading(ms(10_000), 4, [(LEASE, TTL_MS), (DELAY, 1_000)]);
+        assert_eq!(run(&mut keeper, ms(60_000)), [(ms(11_000), DELAY), (ms(20_100), LEASE)]);
+    }
+
+    #[test]
+    fn a_late_tick_starts_leases_anew_but_not_lock_delays() {
+        let mut keeper = leader();
+        keeper.on_effect(ms(0), &Effect::StartTimer { timer: DELAY, after_ms: 1_000 });
+        let late = keeper.next_tick().expect("something is counted") + ms(20_000);
+        // An effect that is handled first must not hide the pause.
+        keeper
+            .on_effect(late, &Effect::StopTimer { timer: TimerId::LockDelay { session: S, generation: 1 } });
+        assert_eq!(keeper.on_tick(late), [Command::Expire { timer: DELAY, term: 3 }]);
+        assert_eq!(run(&mut keeper, ms(60_000)), [(late + ms(10_100), LEASE)]);
+    }
+
+    #[test]
+    fn a_lock_delay_that_was_applied_is_forgotten() {
+        let mut keeper = LeaseKeeper::new(Timing::default());
+        keeper.on_leading(ms(0), 3, [(DELAY, 1_000)]);
+        assert_eq!(run(&mut keeper, ms(2_000)), [(ms(1_000), DELAY)]);
+        keeper.on_applied(DELAY);
+        keeper.on_refused(ms(2_000), DELAY);
+        assert_eq!(keeper.next_tick(), None);
+    }
+
+    #[test]
+    fn a_changed_lease_counts_by_its_new_length() {
+        let mut keeper = leader();
+        let longer = TimerId::Lease { session: S, generation: 2 };
+        keeper.on_effect(ms(500), &Effect::StopTimer { timer: LEASE });
+        keeper.on_effect(ms(500), &Effect::StartTimer { timer: longer, after_ms: 20_000 });
+        assert_eq!(keeper.on_keep_alive(ms(1_000), S), Kept::Extended);
+        assert_eq!(run(&mut keeper, ms(60_000)), [(ms(21_200), longer)]);
+    }
+
+    proptest! {
+        /// A client whose clock runs up to 1 % slow (the worst case) sends keep-alives at random, each delayed at random; the
+        /// leader's process pauses at random. It must have given up before the end of its lease is proposed.
+        #[test]
+        fn the_client_always_knows_first(steps in prop::collection::vec((1_u64..6_000, 0_u64..3_000, 0_u64..8_000), 1..40),
+                                         slow_ppm in 0_u64..9_900) {
+            let mut keeper = leader();
+            let mut now = ms(0);
+            let mut sent_at = ms(0); // the session was opened then, at the latest
+            for (gap, delay, pause) in steps {
+                let sent = now + ms(gap);
+                let received = sent + ms(delay);
+                let ended = run(&mut keeper, received);
+                let lease = Duration::from_micros(TTL_MS * 990 * 1_000_000 / (1_000_000 - slow_ppm));
+                if let Some((at, _)) = ended.first() {
+                    prop_assert!(*at > sent_at + lease, "proposed {at:?}, client believes until {:?}", sent_at + lease);
+                    return Ok(());
+                }
+                let resumed = received + ms(pause); // nothing ticks meanwhile
+                prop_assert_eq!(keeper.on_keep_alive(resumed, S), Kept::Extended);
+                sent_at = sent;
+                now = resumed;
+            }
+        }
+    }
+}

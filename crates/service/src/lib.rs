@@ -1,0 +1,10 @@
+//! The replicated lock service: a pure state machine, replicated by a log, behind frontends.
+
+pub mod config;
+pub mod frontend;
+pub mod lease;
+pub mod machine;
+pub mod peers;
+pub mod replica;
+pub mod server;
+pub mod state;

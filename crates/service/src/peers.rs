@@ -1,0 +1,353 @@
+//! Between nodes: one TCP connection to each, many questions on it at once.
+//!
+//! ```text
+//! preface   C1 'c' 'o' 'n' 'p' 'e' 'r' VERSION             the caller first, then the other
+//! question  LENGTH (4, big-endian)  NUMBER (8)  KIND (1)  BODY      answered by a frame of the same number and kind
+//! ```
+//!
+//! Kinds: 0 is consensus ([`Replica::answer`] makes the answer), 1 are keep-alives of clients of a node that does not lead.
+//! The bodies are postcard.
+//!
+//! **Rules.** A connection is made when it is needed. When it breaks, every question on it fails and the next makes a new
+//! one; nothing is sent twice from here, since only the caller knows whether that is right.
+//!
+//! **Bounds.** [`MAX_BYTES`] a frame, [`MAX_CALLS`] questions under way on a connection: who asks more waits.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::{Buf, BufMut, BytesMut};
+use conclave_api::SessionId;
+use conclave_api::proto::frame::{self, PEER_MAGIC, VERSION};
+use futures_util::future::BoxFuture;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+use crate::frontend::hub::Door;
+use crate::lease::Kept;
+use crate::machine::Service;
+use crate::replica::{Member, NodeId, Replica, Transport};
+
+/// The longest frame.
+pub const MAX_BYTES: usize = 64 * 1024 * 1024;
+/// Questions under way on one connection.
+pub const MAX_CALLS: usize = 1024;
+
+const CONNECT_LIMIT: Duration = Duration::from_secs(2);
+const KEEP_ALIVE_LIMIT: Duration = Duration::from_secs(5);
+const HEADER: usize = 9;
+
+const CONSENSUS: u8 = 0;
+const KEEP_ALIVE: u8 = 1;
+
+/// The connections to other nodes.
+#[derive(Debug, Default)]
+pub struct Peers {
+    /// By address. A closed sender is a broken connection.
+    links: Mutex<HashMap<String, mpsc::Sender<Call>>>,
+}
+
+#[derive(Debug)]
+struct Call {
+    kind: u8,
+    body: Vec<u8>,
+    answer: oneshot::Sender<Vec<u8>>,
+}
+
+impl Peers {
+    /// No connections yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Passes keep-alives on to the leader; what each came to.
+    pub(crate) async fn keep_alive(
+        &self,
+        to: NodeId,
+        member: &Member,
+        sessions: &[SessionId],
+    ) -> io::Result<Vec<Kept>> {
+        let body = postcard::to_stdvec(&(to, sessions)).map_err(invalid)?;
+        let answer =
+            tokio::time::timeout(KEEP_ALIVE_LIMIT, self.ask(&member.address, KEEP_ALIVE, body)).await??;
+        Ok(answer.into_iter().map(kept_from_byte).collect())
+    }
+
+    fn ask(
+        &self,
+        address: &str,
+        kind: u8,
+        body: Vec<u8>,
+    ) -> impl Future<Output = io::Result<Vec<u8>>> + use<> {
+        let link = self.link(address);
+        async move {
+            let (answer, answered) = oneshot::channel();
+            let broken = || io::Error::from(io::ErrorKind::NotConnected);
+            link.send(Call { kind, body, answer }).await.map_err(|_| broken())?;
+            answered.await.map_err(|_| broken())
+        }
+    }
+
+    fn link(&self, address: &str) -> mpsc::Sender<Call> {
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(link) = links.get(address).filter(|link| !link.is_closed()) {
+            return link.clone();
+        }
+        let (link, calls) = mpsc::channel(MAX_CALLS);
+        tokio::spawn(call(address.to_owned(), calls));
+        links.insert(address.to_owned(), link.clone());
+        link
+    }
+}
+
+impl Transport for Peers {
+    fn call(&self, _: NodeId, member: &Member, request: Vec<u8>) -> BoxFuture<'static, io::Result<Vec<u8>>> {
+        Box::pin(self.ask(&member.address, CONSENSUS, request))
+    }
+}
+
+/// Makes a connection and carries questions until it breaks; dropping them tells whoever asked.
+async fn call(address: String, mut calls: mpsc::Receiver<Call>) {
+    let connected = tokio::time::timeout(CONNECT_LIMIT, connect(&address)).await;
+    let Ok(Ok((reader, mut writer))) = connected else { return };
+    let pending: Arc<Mutex<HashMap<u64, oneshot::Sender<Vec<u8>>>>> = Arc::default();
+    let mut reading = tokio::spawn(read_answers(reader, pending.clone()));
+    let (mut number, mut batch, mut output) = (0_u64, Vec::new(), BytesMut::new());
+    loop {
+        tokio::select! {
+            count = calls.recv_many(&mut batch, 64) => if count == 0 { break },
+            _ = &mut reading => return,
+        }
+        for Call { kind, body, answer } in batch.drain(..) {
+            number += 1;
+            let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
+            // Whoever stopped waiting is not answered; its number is free again.
+            pending.retain(|_, answer| !answer.is_closed());
+            if body.len() <= MAX_BYTES - HEADER && pending.len() < MAX_CALLS {
+                pending.insert(number, answer);
+                put_frame(&mut output, number, kind, &body);
+            }
+        }
+        if writer.write_all(&output).await.is_err() {
+            break;
+        }
+        output.clear();
+    }
+    reading.abort();
+}
+
+async fn connect(address: &str) -> io::Result<(OwnedReadHalf, OwnedWriteHalf)> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    stream.write_all(&frame::preface(PEER_MAGIC)).await?;
+    let mut preface = [0; frame::PREFACE_BYTES];
+    stream.read_exact(&mut preface).await?;
+    if preface != frame::preface(PEER_MAGIC) {
+        return Err(invalid("another protocol, or another version"));
+    }
+    Ok(stream.into_split())
+}
+
+async fn read_answers(
+    mut reader: OwnedReadHalf,
+    pending: Arc<Mutex<HashMap<u64, oneshot::Sender<Vec<u8>>>>>,
+) {
+    let mut input = BytesMut::new();
+    while let Ok(Some((number, _, body))) = read_frame(&mut reader, &mut input).await {
+        let answer = pending.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+        if let Some(answer) = answer {
+            // Whoever stopped waiting does not want to know.
+            drop(answer.send(body));
+        }
+    }
+    pending.lock().unwrap_or_else(PoisonError::into_inner).clear();
+}
+
+/// Answers another node's questions until the connection ends; its preface has been read.
+pub(crate) async fn serve(
+    mut stream: TcpStream,
+    version: u8,
+    replica: Replica<Service>,
+    door: Door,
+) -> io::Result<()> {
+    stream.write_all(&frame::preface(PEER_MAGIC)).await?;
+    if version != VERSION {
+        return stream.shutdown().await;
+    }
+    let (mut reader, mut writer) = stream.into_split();
+    let (answers, mut answered) = mpsc::channel::<(u64, u8, Vec<u8>)>(MAX_CALLS);
+    let writing = tokio::spawn(async move {
+        let (mut batch, mut output) = (Vec::new(), BytesMut::new());
+        while answered.recv_many(&mut batch, 64).await > 0 {
+            for (number, kind, body) in batch.drain(..) {
+                put_frame(&mut output, number, kind, &body);
+            }
+            if writer.write_all(&output).await.is_err() {
+                return;
+            }
+            output.clear();
+        }
+    });
+    let room = Arc::new(Semaphore::new(MAX_CALLS));
+    let mut input = BytesMut::new();
+    while let Some((number, kind, body)) = read_frame(&mut reader, &mut input).await? {
+        let Ok(permit) = room.clone().acquire_owned().await else { break };
+        let (replica, door, answers) = (replica.clone(), door.clone(), answers.clone());
+        tokio::spawn(async move {
+            if let Some(answer) = answer(&replica, &door, kind, &body).await {
+                // A connection that has ended needs no answers.
+                drop(answers.send((number, kind, answer)).await);
+            }
+            drop(permit);
+        });
+    }
+    writing.abort();
+    Ok(())
+}
+
+/// The answer to one question; none to what is not understood, which then waits in vain.
+async fn answer(replica: &Replica<Service>, door: &Door, kind: u8, body: &[u8]) -> Option<Vec<u8>> {
+    match kind {
+        CONSENSUS => Some(replica.answer(body).await),
+        KEEP_ALIVE => {
+            let (to, sessions): (NodeId, Vec<SessionId>) = postcard::from_bytes(body).ok()?;
+            if to != replica.status().node {
+                return None;
+            }
+            Some(door.forwarded(sessions).await.into_iter().map(kept_to_byte).collect())
+        }
+        _ => None,
+    }
+}
+
+async fn read_frame(
+    reader: &mut OwnedReadHalf,
+    input: &mut BytesMut,
+) -> io::Result<Option<(u64, u8, Vec<u8>)>> {
+    loop {
+        if let Some(header) = input.first_chunk::<4>() {
+            let bytes = u32::from_be_bytes(*header) as usize;
+            if !(HEADER..=MAX_BYTES).contains(&bytes) {
+                return Err(invalid(format!("a frame of {bytes} bytes")));
+            }
+            if input.len() >= 4 + bytes {
+                input.advance(4);
+                let mut frame = input.split_to(bytes);
+                return Ok(Some((frame.get_u64(), frame.get_u8(), frame.to_vec())));
+            }
+            // In steps: a stranger's length alone must not cost its memory.
+            input.reserve((4 + bytes - input.len()).min(1024 * 1024));
+        }
+        if reader.read_buf(input).await? == 0 {
+            return Ok(None);
+        }
+    }
+}
+
+fn put_frame(out: &mut BytesMut, number: u64, kind: u8, body: &[u8]) {
+    let bytes = u32::try_from(HEADER + body.len()).unwrap_or(u32::MAX);
+    out.reserve(4 + HEADER + body.len());
+    out.put_u32(bytes);
+    out.put_u64(number);
+    out.put_u8(kind);
+    out.put_slice(body);
+}
+
+fn kept_to_byte(kept: Kept) -> u8 {
+    match kept {
+        Kept::NotLeading => 0,
+        Kept::Extended => 1,
+        Kept::Ending => 2,
+        Kept::Unknown => 3,
+    }
+}
+
+fn kept_from_byte(byte: u8) -> Kept {
+    match byte {
+        1 => Kept::Extended,
+        2 => Kept::Ending,
+        3 => Kept::Unknown,
+        _ => Kept::NotLeading,
+    }
+}
+
+fn invalid(what: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// Takes one connection and answers `answers` questions on it with their own bodies turned round, last one first.
+    async fn answer_backwards(listener: &TcpListener, answers: usize) {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut preface = [0; frame::PREFACE_BYTES];
+        stream.read_exact(&mut preface).await.unwrap();
+        assert_eq!(preface, frame::preface(PEER_MAGIC));
+        stream.write_all(&preface).await.unwrap();
+        let (mut reader, mut writer) = stream.into_split();
+        let (mut input, mut output, mut questions) = (BytesMut::new(), BytesMut::new(), Vec::new());
+        while questions.len() < answers {
+            questions.push(read_frame(&mut reader, &mut input).await.unwrap().unwrap());
+        }
+        for (number, kind, mut body) in questions.into_iter().rev() {
+            body.reverse();
+            put_frame(&mut output, number, kind, &body);
+        }
+        writer.write_all(&output).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn answers_find_their_questions_in_any_order() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let peers = Peers::new();
+        let ask = |body: &[u8]| peers.ask(&address, CONSENSUS, body.to_vec());
+        let (one, two, ()) = tokio::join!(ask(b"abc"), ask(b"xyz"), answer_backwards(&listener, 2));
+        assert_eq!((one.unwrap(), two.unwrap()), (b"cba".to_vec(), b"zyx".to_vec()));
+    }
+
+    #[tokio::test]
+    async fn a_broken_connection_fails_its_questions_and_the_next_makes_a_new_one() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let peers = Peers::new();
+        let (lost, ()) =
+            tokio::join!(peers.ask(&address, CONSENSUS, vec![1]), answer_backwards(&listener, 0));
+        assert_eq!(lost.unwrap_err().kind(), io::ErrorKind::NotConnected);
+        let again = async {
+            loop {
+                // Until the broken connection is noticed, questions on it fail too.
+                if let Ok(answer) = peers.ask(&address, CONSENSUS, vec![1, 2]).await {
+                    return answer;
+                }
+            }
+        };
+        let (answer, ()) = tokio::join!(again, answer_backwards(&listener, 1));
+        assert_eq!(answer, [2, 1]);
+    }
+
+    #[tokio::test]
+    async fn a_length_out_of_range_is_refused() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (client, accepted) =
+            tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
+        let (mut reader, _) = accepted.unwrap().0.into_split();
+        client.unwrap().write_all(&u32::MAX.to_be_bytes()).await.unwrap();
+        assert!(read_frame(&mut reader, &mut BytesMut::new()).await.is_err());
+    }
+
+    #[test]
+    fn what_a_keep_alive_came_to_survives_the_wire() {
+        for kept in [Kept::NotLeading, Kept::Extended, Kept::Ending, Kept::Unknown] {
+            assert_eq!(kept_from_byte(kept_to_byte(kept)), kept);
+        }
+    }
+}

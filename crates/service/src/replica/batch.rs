@@ -1,0 +1,249 @@
+//! The doors of a replica: proposals and reads, each gathered into batches.
+//!
+//! Whoever comes while a batch is on its way is in the next one; a batch takes all who wait, up to a bound.
+//! - Proposals go to the leader: into openraft if that is this node, else in one message to the node that leads.
+//!   Several batches may be on their way at once; the log makes one sync of what has gathered.
+//! - Reads share a round in which the leader confirms that it leads (ReadIndex). A round serves only those who came
+//!   before it began, or a leader that was deposed in between could answer with what is no longer true.
+//!
+//! Bounds: at most [`PROPOSALS`] proposals and as many reads are under way; who comes then with one waits for room, who
+//! comes with many is told to come again.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{Stream, StreamExt};
+use openraft::async_runtime::watch::WatchReceiver;
+use openraft::errors::{ClientWriteError, ForwardToLeader, LinearizableReadError, RaftError};
+use openraft::raft::WriteResponse;
+use openraft::{Raft, ReadPolicy};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+
+use super::log::LogId;
+use super::machine::{Machine, StateMachine};
+use super::network::{Network, Reply, Request};
+use super::types::{Member, NodeId, Proposal, Types, log_id};
+use super::{ProposeError, ReadError};
+
+/// Proposals that may be under way.
+const PROPOSALS: usize = 16 * 1024;
+/// Proposals in one batch.
+const BATCH: usize = 1024;
+/// How long an answer of the leader may take.
+const FORWARD_LIMIT: Duration = Duration::from_secs(5);
+
+pub(super) type RaftOf<M> = Raft<Types<M>, StateMachine<M>>;
+
+/// Where proposals and reads are handed in.
+pub(super) struct Doors<M: Machine> {
+    room: Arc<Semaphore>,
+    proposals: mpsc::Sender<Waiting<M>>,
+    reads: mpsc::Sender<oneshot::Sender<Result<LogId, ReadError>>>,
+}
+
+/// Proposals that were handed in together, and are answered together.
+struct Waiting<M: Machine> {
+    proposals: Vec<Proposal<M>>,
+    answer: oneshot::Sender<Results>,
+    room: OwnedSemaphorePermit,
+}
+
+/// One for each proposal, in their order.
+type Results = Vec<Result<LogId, ProposeError>>;
+
+impl<M: Machine> Doors<M> {
+    /// Opens the doors; the tasks behind them end when the doors are dropped.
+    pub(super) fn open(raft: &RaftOf<M>, network: &Network) -> Self {
+        let (proposals, proposed) = mpsc::channel(PROPOSALS);
+        let (reads, asked) = mpsc::channel(PROPOSALS);
+        let way = Way { raft: raft.clone(), network: network.clone() };
+        tokio::spawn(gather_proposals(way.clone(), proposed));
+        tokio::spawn(gather_reads(way, asked));
+        Self { room: Arc::new(Semaphore::new(PROPOSALS)), proposals, reads }
+    }
+
+    pub(super) async fn propose(&self, proposal: Proposal<M>) -> Result<LogId, ProposeError> {
+        let room = self.room.clone().acquire_owned().await.map_err(|_| ProposeError::Stopped)?;
+        let results = self.hand_in(vec![proposal], room).await;
+        results.into_iter().next().unwrap_or(Err(ProposeError::Unknown))
+    }
+
+    /// Hands proposals in now, in their order and before whatever is handed in later; the future is of their results.
+    pub(super) fn propose_all(
+        &self,
+        proposals: Vec<Proposal<M>>,
+    ) -> impl Future<Output = Results> + Send + use<M> {
+        let count = proposals.len();
+        let room =
+            u32::try_from(count).ok().and_then(|count| self.room.clone().try_acquire_many_owned(count).ok());
+        let handed_in = room.map(|room| self.hand_in(proposals, room));
+        async move {
+            match handed_in {
+                Some(handed_in) => handed_in.await,
+                None => vec![Err(ProposeError::Retry); count],
+            }
+        }
+    }
+
+    fn hand_in(
+        &self,
+        proposals: Vec<Proposal<M>>,
+        room: OwnedSemaphorePermit,
+    ) -> impl Future<Output = Results> + Send + use<M> {
+        let count = proposals.len();
+        let (answer, answered) = oneshot::channel();
+        // There is room in the channel for as many as have a permit.
+        let handed_in = self.proposals.try_send(Waiting { proposals, answer, room }).is_ok();
+        async move {
+            let missing = if handed_in { ProposeError::Unknown } else { ProposeError::Stopped };
+            answered.await.unwrap_or_else(|_| vec![Err(missing); count])
+        }
+    }
+
+    pub(super) async fn read_index(&self) -> Result<LogId, ReadError> {
+        let (answer, answered) = oneshot::channel();
+        self.reads.send(answer).await.map_err(|_| ReadError::Stopped)?;
+        answered.await.unwrap_or(Err(ReadError::Stopped))
+    }
+}
+
+/// The way to the leader, wherever it is.
+struct Way<M: Machine> {
+    raft: RaftOf<M>,
+    network: Network,
+}
+
+impl<M: Machine> Clone for Way<M> {
+    fn clone(&self) -> Self {
+        Self { raft: self.raft.clone(), network: self.network.clone() }
+    }
+}
+
+impl<M: Machine> Way<M> {
+    /// The leader, if it is another node.
+    fn leader_elsewhere(&self) -> Option<(NodeId, Member)> {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let leader = metrics.current_leader.filter(|leader| *leader != metrics.id)?;
+        metrics.membership_config.get_node(&leader).map(|member| (leader, member.clone()))
+    }
+
+    async fn ask_leader(&self, to: NodeId, member: &Member, request: Request) -> io::Result<Reply> {
+        self.network.call(to, member, &request, FORWARD_LIMIT).await
+    }
+}
+
+async fn gather_proposals<M: Machine>(way: Way<M>, mut proposed: mpsc::Receiver<Waiting<M>>) {
+    let mut batch = Vec::with_capacity(BATCH);
+    while proposed.recv_many(&mut batch, BATCH).await > 0 {
+        let (proposals, waiting): (Vec<_>, Vec<_>) = batch
+            .drain(..)
+            .map(|handed_in| (handed_in.proposals, (handed_in.answer, handed_in.room)))
+            .unzip();
+        let counts: Vec<_> = proposals.iter().map(Vec::len).collect();
+        let proposals: Vec<_> = proposals.into_iter().flatten().collect();
+        let waiting: Vec<_> = counts.into_iter().zip(waiting).collect();
+        if let Some((leader, member)) = way.leader_elsewhere() {
+            let way = way.clone();
+            tokio::spawn(async move { answer(waiting, forward(way, leader, member, proposals).await) });
+            continue;
+        }
+        let count = proposals.len();
+        match way.raft.client_write_many(proposals).await {
+            Ok(results) => {
+                tokio::spawn(async move { answer(waiting, results_of(results, count).await) });
+            }
+            Err(_) => answer(waiting, vec![Err(ProposeError::Stopped); count]),
+        }
+    }
+}
+
+/// Gives everybody the results of what they handed in.
+fn answer(waiting: Vec<(usize, (oneshot::Sender<Results>, OwnedSemaphorePermit))>, results: Results) {
+    let mut results = results.into_iter();
+    for (count, (answer, _room)) in waiting {
+        // Whoever stopped waiting does not want to know.
+        let _ = answer.send(results.by_ref().take(count).collect());
+    }
+}
+
+/// Takes proposals to the leader. If no answer comes, nobody knows what became of them.
+async fn forward<M: Machine>(
+    way: Way<M>,
+    leader: NodeId,
+    member: Member,
+    proposals: Vec<Proposal<M>>,
+) -> Results {
+    let count = proposals.len();
+    let request = Request::Propose(proposals.iter().map(|proposal| proposal.data().to_vec()).collect());
+    let mut results = match way.ask_leader(leader, &member, request).await {
+        Ok(Reply::Propose(results)) => results,
+        _ => Vec::new(),
+    };
+    results.resize(count, Err(ProposeError::Unknown));
+    results
+}
+
+/// Proposes what another node forwarded, if this node leads.
+pub(super) async fn propose_here<M: Machine>(raft: &RaftOf<M>, proposals: Vec<Proposal<M>>) -> Results {
+    let count = proposals.len();
+    match raft.client_write_many(proposals).await {
+        Ok(results) => results_of(results, count).await,
+        Err(_) => vec![Err(ProposeError::Stopped); count],
+    }
+}
+
+/// What became of proposals that the core has taken, in their order.
+async fn results_of<M: Machine, E>(
+    results: impl Stream<Item = Result<Result<WriteResponse<Types<M>>, ClientWriteError<Types<M>>>, E>>,
+    count: usize,
+) -> Results {
+    let result = |result: Result<Result<WriteResponse<Types<M>>, _>, E>| match result {
+        Ok(Ok(written)) => Ok(log_id(&written.log_id)),
+        Ok(Err(error)) => Err(refusal(&error)),
+        // The core ended after it had taken the proposal.
+        Err(_) => Err(ProposeError::Unknown),
+    };
+    let mut results: Vec<_> = results.map(result).collect().await;
+    results.resize(count, Err(ProposeError::Unknown));
+    results
+}
+
+async fn gather_reads<M: Machine>(
+    way: Way<M>,
+    mut asked: mpsc::Receiver<oneshot::Sender<Result<LogId, ReadError>>>,
+) {
+    let mut waiting = Vec::new();
+    while asked.recv_many(&mut waiting, PROPOSALS).await > 0 {
+        let result = match way.leader_elsewhere() {
+            None => read_index_here(&way.raft).await,
+            Some((leader, member)) => match way.ask_leader(leader, &member, Request::ReadIndex).await {
+                Ok(Reply::ReadIndex(result)) => result,
+                _ => Err(ReadError::Retry),
+            },
+        };
+        for answer in waiting.drain(..) {
+            let _ = answer.send(result);
+        }
+    }
+}
+
+/// Confirms by a round of a quorum, begun now, that this node leads; never from a lease.
+pub(super) async fn read_index_here<M: Machine>(raft: &RaftOf<M>) -> Result<LogId, ReadError> {
+    match raft.get_read_linearizer(ReadPolicy::ReadIndex).await {
+        Ok(linearizer) => Ok(log_id(linearizer.read_log_id().log_id())),
+        Err(RaftError::APIError(
+            LinearizableReadError::ForwardToLeader(_) | LinearizableReadError::QuorumNotEnough(_),
+        )) => Err(ReadError::Retry),
+        Err(RaftError::Fatal(_)) => Err(ReadError::Stopped),
+    }
+}
+
+fn refusal<M: Machine>(error: &ClientWriteError<Types<M>>) -> ProposeError {
+    match error {
+        // With or without a leader to name: this node looks again and finds it, so "retry here" serves both.
+        ClientWriteError::ForwardToLeader(ForwardToLeader { .. }) => ProposeError::Retry,
+        _ => ProposeError::Unknown,
+    }
+}

@@ -1,0 +1,418 @@
+//! Whole replicas: one node alone, three over wires that can be cut, disks that forget.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use proptest::prelude::*;
+
+use super::disk::{RealDisk, SimDisk};
+use super::network::{Reply, Request};
+use super::testing::{Cluster, Notebook, TempFolder, member, quick, write};
+use super::*;
+
+/// A hang fails the test instead of holding everybody up; nothing else depends on the time.
+fn run(test: impl Future<Output = ()>) {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
+    runtime.block_on(async { tokio::time::timeout(Duration::from_secs(120), test).await.expect("it hangs") });
+}
+
+/// A transport for a node that has no peers.
+struct Nobody;
+
+impl Transport for Nobody {
+    fn call(&self, _: NodeId, _: &Member, _: Vec<u8>) -> BoxFuture<'static, io::Result<Vec<u8>>> {
+        Box::pin(async { Err(io::ErrorKind::ConnectionRefused.into()) })
+    }
+}
+
+const ALONE: Identity = Identity { cluster: 9, node: 1 };
+
+async fn alone(disk: Arc<dyn Disk>) -> Result<(Replica<Notebook>, Deliveries<Notebook>), OpenError> {
+    let opened = Replica::open(disk, ALONE, Arc::new(Nobody), Notebook::default(), quick()).await?;
+    opened.0.bootstrap(BTreeMap::from([(1, member(1))])).await.unwrap();
+    Ok(opened)
+}
+
+async fn alone_on(disk: &SimDisk) -> Replica<Notebook> {
+    let (replica, deliveries) = alone(Arc::new(disk.handle())).await.unwrap();
+    drop(deliveries);
+    replica
+}
+
+#[test]
+fn one_node_writes_restarts_and_has_it_all() {
+    run(async {
+        let folder = TempFolder::new();
+        for life in 0..3 {
+            let disk = Arc::new(RealDisk::open(folder.path()).unwrap());
+            let (replica, deliveries) = alone(disk).await.unwrap();
+            drop(deliveries);
+            for number in life * 100..(life + 1) * 100 {
+                write(&replica, number).await;
+            }
+            let seen = replica.read(|notebook| notebook.seen.clone()).await.unwrap();
+            assert_eq!(seen, (0..(life + 1) * 100).collect::<Vec<_>>());
+            replica.shutdown().await;
+        }
+    });
+}
+
+#[test]
+fn what_one_node_acknowledged_survives_power_cuts() {
+    run(async {
+        for seed in 0..20 {
+            let disk = SimDisk::new(seed);
+            let mut acknowledged = Vec::new();
+            for life in 0..3 {
+                let replica = alone_on(&disk).await;
+                let seen = replica.read(|notebook| notebook.seen.clone()).await;
+                let seen = match seen {
+                    Ok(seen) => seen,
+                    Err(ReadError::Retry) => {
+                        replica.wait_for(Status::leads).await.unwrap();
+                        replica.read(|notebook| notebook.seen.clone()).await.unwrap()
+                    }
+                    Err(ReadError::Stopped) => panic!("seed {seed}: stopped"),
+                };
+                for number in &acknowledged {
+                    assert!(seen.contains(number), "seed {seed}: {number} was acknowledged and is gone");
+                }
+                disk.lose_power_after(10 + seed * 3);
+                let mut number = life * 1000;
+                while replica.propose(vec![number]).await.is_ok() {
+                    acknowledged.push(number);
+                    number += 1;
+                }
+                assert!(!replica.failed().await.is_empty());
+                disk.crash();
+                replica.shutdown().await;
+            }
+            assert!(!acknowledged.is_empty());
+        }
+    });
+}
+
+#[test]
+fn effects_are_heard_in_order_before_the_proposer_is_answered() {
+    run(async {
+        let (replica, mut deliveries) = alone(Arc::new(SimDisk::new(1).handle())).await.unwrap();
+        for number in 0..50 {
+            let id = write(&replica, number).await;
+            let mut heard = Vec::new();
+            while heard.is_empty() {
+                // Already there: nothing here waits.
+                heard = deliveries.try_recv().unwrap();
+                heard.retain(
+                    |delivery| !matches!(delivery, Delivery::Applied { effects, .. } if effects.is_empty()),
+                );
+            }
+            let effects = vec![(number, usize::try_from(number).unwrap() + 1)];
+            assert_eq!(heard, vec![Delivery::Applied { id, effects }]);
+        }
+        replica.shutdown().await;
+    });
+}
+
+#[test]
+fn a_disk_that_fails_stops_the_node_and_it_says_so() {
+    run(async {
+        let disk = SimDisk::new(1);
+        let replica = alone_on(&disk).await;
+        write(&replica, 1).await;
+        disk.fail_syncs_after(0);
+        let refused = replica.propose(vec![2]).await.unwrap_err();
+        assert!(matches!(refused, ProposeError::Unknown | ProposeError::Stopped), "{refused}");
+        let why = replica.failed().await;
+        assert!(why.contains("stopped"), "{why}");
+        replica.wait_for(|status| !status.running).await;
+        assert_eq!(replica.propose(vec![3]).await, Err(ProposeError::Stopped));
+        assert_eq!(replica.read(|_| ()).await, Err(ReadError::Stopped));
+    });
+}
+
+#[test]
+fn a_command_too_large_is_refused_and_nothing_is_lost() {
+    run(async {
+        let replica = alone_on(&SimDisk::new(1)).await;
+        replica.wait_for(Status::leads).await.unwrap();
+        let most = quick().log.entry_bytes_max();
+        assert_eq!(replica.propose(vec![1; most + 1]).await, Err(ProposeError::TooLarge));
+        replica.propose(vec![2; most - 8]).await.unwrap();
+        assert_eq!(replica.read(|notebook| notebook.seen.clone()).await, Ok(vec![2]));
+    });
+}
+
+#[test]
+fn three_nodes_agree_go_on_without_their_leader_and_take_it_back() {
+    run(async {
+        let mut cluster = Cluster::of(3, quick()).await;
+        let mut last = LogId::default();
+        for number in 0..100 {
+            last = write(&cluster.nodes[&(number % 3 + 1)].replica, number).await;
+        }
+        assert_eq!(cluster.agreed(last.index).await.seen, (0..100).collect::<Vec<_>>());
+        let leader = cluster.leader(&[1, 2, 3]).await;
+        let disk = cluster.kill(leader).await;
+        let others: Vec<NodeId> = cluster.nodes.keys().copied().collect();
+        let next = cluster.leader(&others).await;
+        for number in 100..150 {
+            last = write(&cluster.nodes[&next].replica, number).await;
+        }
+        assert!(last.term > 1);
+        cluster.start(leader, disk).await;
+        assert_eq!(cluster.agreed(last.index).await.seen, (0..150).collect::<Vec<_>>());
+        // Every node that lived through it heard every effect, once, in order.
+        for node in others {
+            let heard = cluster.nodes[&node].heard.clone();
+            let heard = heard.lock().unwrap();
+            let effects = heard.iter().flat_map(|delivery| match delivery {
+                Delivery::Applied { effects, .. } => effects.clone(),
+                Delivery::Restored { .. } => panic!("no snapshot was due"),
+            });
+            let numbers: Vec<u64> = effects.map(|(number, _)| number).collect();
+            assert_eq!(numbers[..], (0..150).collect::<Vec<_>>()[..numbers.len()]);
+        }
+    });
+}
+
+#[test]
+fn a_power_cut_of_all_nodes_loses_nothing_acknowledged() {
+    run(async {
+        let mut cluster = Cluster::of(3, quick()).await;
+        let mut last = LogId::default();
+        for round in 0..3 {
+            for number in round * 20..(round + 1) * 20 {
+                last = write(&cluster.nodes[&1].replica, number).await;
+            }
+            let mut disks = Vec::new();
+            for node in 1..=3 {
+                disks.push((node, cluster.kill(node).await));
+            }
+            for (node, disk) in disks {
+                cluster.start(node, disk).await;
+            }
+            let seen = cluster.agreed(last.index).await.seen;
+            assert_eq!(seen, (0..(round + 1) * 20).collect::<Vec<_>>());
+        }
+    });
+}
+
+#[test]
+fn a_node_far_behind_gets_a_snapshot_and_its_frontends_hear_of_it() {
+    run(async {
+        let mut options = quick();
+        options.snapshot_every = 50;
+        options.keep = 5;
+        let mut cluster = Cluster::of(3, options).await;
+        write(&cluster.nodes[&1].replica, 0).await;
+        let disk = cluster.kill(3).await;
+        let leader = cluster.leader(&[1, 2]).await;
+        let leader = cluster.nodes[&leader].replica.clone();
+        let mut last = LogId::default();
+        for number in 1..400 {
+            last = write(&leader, number).await;
+        }
+        leader.wait_for(|status| status.purged.is_some_and(|id| id.index > 300)).await.unwrap();
+        cluster.start(3, disk).await;
+        assert_eq!(cluster.agreed(last.index).await.seen, (0..400).collect::<Vec<_>>());
+        {
+            let heard = cluster.nodes[&3].heard.clone();
+            let restored =
+                |delivery: &Delivery<_>| matches!(delivery, Delivery::Restored { id } if id.index > 300);
+            // The state is there when the delivery is on its way, perhaps not yet here.
+            while !heard.lock().unwrap().iter().any(restored) {
+                tokio::task::yield_now().await;
+            }
+        }
+        // And it stands on that snapshot after a power cut.
+        let disk = cluster.kill(3).await;
+        cluster.start(3, disk).await;
+        last = write(&cluster.nodes[&3].replica, 400).await;
+        assert_eq!(cluster.agreed(last.index).await.seen, (0..=400).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn a_leader_that_lost_its_office_does_not_answer_with_what_was() {
+    run(async {
+        let cluster = Cluster::of(3, quick()).await;
+        let old = cluster.leader(&[1, 2, 3]).await;
+        write(&cluster.nodes[&old].replica, 1).await;
+        cluster.wires.cut_off(old, true);
+        let others: Vec<NodeId> = cluster.nodes.keys().copied().filter(|node| *node != old).collect();
+        let new = cluster.leader(&others).await;
+        write(&cluster.nodes[&new].replica, 2).await;
+        // It may well still believe that it leads.
+        let deposed = &cluster.nodes[&old].replica;
+        assert_eq!(deposed.read(|notebook| notebook.seen.clone()).await, Err(ReadError::Retry));
+        assert_eq!(deposed.read_stale(|notebook| notebook.seen.clone()), vec![1]);
+        cluster.wires.cut_off(old, false);
+        deposed.wait_for(|status| status.leader.is_some_and(|leader| leader != old)).await.unwrap();
+        loop {
+            match deposed.read(|notebook| notebook.seen.clone()).await {
+                Ok(seen) => break assert_eq!(seen, vec![1, 2]),
+                Err(error) => assert_eq!(error, ReadError::Retry),
+            }
+        }
+    });
+}
+
+#[test]
+fn a_proposal_of_a_leader_cut_off_is_never_reported_as_applied() {
+    run(async {
+        let cluster = Cluster::of(3, quick()).await;
+        let old = cluster.leader(&[1, 2, 3]).await;
+        cluster.wires.cut_off(old, true);
+        let proposer = cluster.nodes[&old].replica.clone();
+        let proposed = tokio::spawn(async move { proposer.propose(vec![77]).await });
+        let others: Vec<NodeId> = cluster.nodes.keys().copied().filter(|node| *node != old).collect();
+        let new = cluster.leader(&others).await;
+        let last = write(&cluster.nodes[&new].replica, 2).await;
+        cluster.wires.cut_off(old, false);
+        assert!(proposed.await.unwrap().is_err());
+        assert_eq!(cluster.agreed(last.index).await.seen, vec![2]);
+    });
+}
+
+#[test]
+fn a_node_cut_off_asks_in_vain_and_raises_no_term() {
+    run(async {
+        let cluster = Cluster::of(3, quick()).await;
+        let leader = cluster.leader(&[1, 2, 3]).await;
+        let term = cluster.nodes[&leader].replica.status().term;
+        let apart = cluster.nodes.keys().copied().find(|node| *node != leader).unwrap();
+        cluster.wires.cut_off(apart, true);
+        let before = cluster.wires.in_vain.borrow().get(&apart).copied().unwrap_or(0);
+        let mut in_vain = cluster.wires.in_vain.subscribe();
+        // Two peers, asked in three elections at least.
+        in_vain.wait_for(|calls| calls.get(&apart).is_some_and(|calls| *calls >= before + 6)).await.unwrap();
+        assert_eq!(cluster.nodes[&apart].replica.status().term, term, "it voted for itself without asking");
+        cluster.wires.cut_off(apart, false);
+        let last = write(&cluster.nodes[&apart].replica, 5).await;
+        assert_eq!(last.term, term, "its return disturbed the leader");
+    });
+}
+
+#[test]
+fn the_leader_hands_over_when_asked() {
+    run(async {
+        let cluster = Cluster::of(3, quick()).await;
+        let old = cluster.leader(&[1, 2, 3]).await;
+        let new = cluster.nodes.keys().copied().find(|node| *node != old).unwrap();
+        cluster.nodes[&old].replica.transfer(new).await.unwrap();
+        cluster.nodes[&new].replica.wait_for(Status::leads).await.unwrap();
+        write(&cluster.nodes[&old].replica, 1).await;
+    });
+}
+
+#[test]
+fn a_node_removed_takes_no_part_any_more() {
+    run(async {
+        let mut cluster = Cluster::of(3, quick()).await;
+        let leader = cluster.leader(&[1, 2, 3]).await;
+        let gone = cluster.nodes.keys().copied().find(|node| *node != leader).unwrap();
+        let stay: BTreeSet<NodeId> = cluster.nodes.keys().copied().filter(|node| *node != gone).collect();
+        let replica = cluster.nodes[&leader].replica.clone();
+        replica.set_voters(stay.clone()).await.unwrap();
+        assert_eq!(replica.status().membership.voters, vec![stay.clone()]);
+        assert!(!replica.status().membership.nodes.contains_key(&gone));
+        cluster.kill(gone).await;
+        write(&replica, 1).await;
+        let follower = stay.into_iter().find(|node| *node != leader).unwrap();
+        let refused = cluster.nodes[&follower].replica.add_learner(9, member(9)).await;
+        assert_eq!(refused, Err(MembershipError::NotLeader(Some(leader))));
+    });
+}
+
+#[test]
+fn a_data_folder_that_lost_its_log_or_its_snapshot_is_refused() {
+    run(async {
+        let disk = SimDisk::new(1);
+        let replica = alone_on(&disk).await;
+        for number in 0..20 {
+            write(&replica, number).await;
+        }
+        replica.snapshot().await.unwrap();
+        replica.wait_for(|status| status.snapshot.is_some()).await.unwrap();
+        replica.shutdown().await;
+        let without_log = disk.copy(2);
+        for name in without_log.handle().list().unwrap().iter().filter(|name| name.ends_with(".log")) {
+            without_log.handle().remove(name).unwrap();
+        }
+        let refused = alone(Arc::new(without_log.handle())).await.err().unwrap();
+        assert!(refused.to_string().contains("forgot its votes"), "{refused}");
+
+        let mut options = quick();
+        options.snapshot_every = 30;
+        options.keep = 0;
+        let opened =
+            Replica::open(Arc::new(disk.handle()), ALONE, Arc::new(Nobody), Notebook::default(), options);
+        let (replica, deliveries) = opened.await.unwrap();
+        drop(deliveries);
+        replica.wait_for(Status::leads).await.unwrap();
+        for number in 20..200 {
+            write(&replica, number).await;
+        }
+        replica.wait_for(|status| status.purged.is_some()).await.unwrap();
+        // The purge is in the log when something behind it is.
+        write(&replica, 200).await;
+        replica.shutdown().await;
+        disk.handle().remove("snapshot").unwrap();
+        let refused = alone(Arc::new(disk.handle())).await.err().unwrap();
+        assert!(refused.to_string().contains("no snapshot covers"), "{refused}");
+    });
+}
+
+#[test]
+fn a_message_for_another_node_or_cluster_is_refused() {
+    run(async {
+        let replica = alone_on(&SimDisk::new(1)).await;
+        let ours = |identity: Identity, version: u8| {
+            let body = Request::ReadIndex;
+            let mut bytes = network::seal_request(identity.cluster, identity.node, &body).unwrap();
+            bytes[0] = version;
+            bytes
+        };
+        for (bytes, why) in [
+            (ours(Identity { cluster: 8, node: 1 }, 1), "another cluster"),
+            (ours(Identity { cluster: 9, node: 2 }, 1), "for node 2"),
+            (ours(ALONE, 2), "message format 2"),
+            (Vec::new(), "empty"),
+        ] {
+            match postcard::from_bytes(&replica.answer(&bytes).await).unwrap() {
+                Reply::Refused(reason) => assert!(reason.contains(why), "{reason}"),
+                _ => panic!("answered what should be refused: {why}"),
+            }
+        }
+        replica.wait_for(Status::leads).await.unwrap();
+        let answer = replica.answer(&ours(ALONE, 1)).await;
+        assert!(matches!(postcard::from_bytes(&answer).unwrap(), Reply::ReadIndex(Ok(_))));
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
+
+    /// Whatever a peer sends, there is an answer and the node lives.
+    #[test]
+    fn no_bytes_from_a_peer_stop_a_node(messages in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 64)) {
+        run(async {
+            let replica = alone_on(&SimDisk::new(1)).await;
+            replica.wait_for(Status::leads).await.unwrap();
+            for body in messages {
+                // Bare, and where a body is expected.
+                replica.answer(&body).await;
+                let mut enveloped = network::seal_request(9, 1, &Request::ReadIndex).unwrap();
+                enveloped.pop();
+                enveloped.extend(body);
+                replica.answer(&enveloped).await;
+            }
+            assert!(replica.status().running);
+            write(&replica, 1).await;
+        });
+    }
+}

@@ -1,0 +1,174 @@
+//! A folder of the operating system, locked against a second process.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use super::{Disk, File};
+
+const LOCK_NAME: &str = "lock";
+
+/// A data folder. The lock is held as long as the value lives and ends with the process, however it ends.
+#[derive(Debug)]
+pub struct RealDisk {
+    folder: PathBuf,
+    // Open only to make directory changes durable.
+    directory: fs::File,
+    // Open only to hold the lock.
+    _lock: fs::File,
+}
+
+impl RealDisk {
+    /// Opens the folder, making it if it is missing; refuses if another process has it open.
+    pub fn open(folder: impl Into<PathBuf>) -> io::Result<Self> {
+        let folder = folder.into();
+        fs::create_dir_all(&folder).map_err(|e| named(&e, "cannot make the data folder", &folder))?;
+        let lock_path = folder.join(LOCK_NAME);
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&lock_path)
+            .map_err(|e| named(&e, "cannot open", &lock_path))?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::ResourceBusy,
+                    format!("the data folder {} is in use by another process", folder.display()),
+                ));
+            }
+            Err(e) => return Err(named(&e.into(), "cannot lock", &lock_path)),
+        }
+        let directory = fs::File::open(&folder)?;
+        Ok(Self { folder, directory, _lock: lock })
+    }
+
+    /// The folder's path.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    fn file(&self, name: &str, options: &OpenOptions) -> io::Result<Arc<dyn File>> {
+        let path = self.folder.join(name);
+        let file = options.open(&path).map_err(|e| named(&e, "cannot open", &path))?;
+        Ok(Arc::new(RealFile { file }))
+    }
+}
+
+impl Disk for RealDisk {
+    fn list(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.folder)? {
+            let entry = entry?;
+            if !entry.file_type()?.is_file() {
+                continue;
+            }
+            // A name that is not UTF-8 is none of ours.
+            if let Ok(name) = entry.file_name().into_string() {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        self.file(name, OpenOptions::new().create(true).truncate(true).read(true).write(true))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        self.file(name, OpenOptions::new().read(true).write(true))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.folder.join(from), self.folder.join(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.folder.join(name))
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        self.directory.sync_all()
+    }
+
+    fn salt(&self) -> io::Result<u64> {
+        let mut bytes = [0; 8];
+        // Eight bytes are never returned in part.
+        getrandom(&mut bytes, GetRandomFlags::empty())?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+}
+
+#[derive(Debug)]
+struct RealFile {
+    file: fs::File,
+}
+
+impl File for RealFile {
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read_exact_at(buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_all_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+}
+
+fn named(error: &io::Error, what: &str, path: &Path) -> io::Error {
+    io::Error::new(error.kind(), format!("{what} {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replica::testing::TempFolder;
+
+    #[test]
+    fn a_second_opener_is_refused_until_the_first_is_gone() {
+        let folder = TempFolder::new();
+        let first = RealDisk::open(folder.path()).unwrap();
+        let refused = RealDisk::open(folder.path()).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ResourceBusy);
+        assert!(refused.to_string().contains("in use by another process"), "{refused}");
+        drop(first);
+        RealDisk::open(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn bytes_written_are_read_back_after_a_rename() {
+        let folder = TempFolder::new();
+        let disk = RealDisk::open(folder.path()).unwrap();
+        let file = disk.create("draft").unwrap();
+        file.write_at(b"conclave", 3).unwrap();
+        file.sync().unwrap();
+        disk.rename("draft", "final").unwrap();
+        disk.sync_names().unwrap();
+        let file = disk.open("final").unwrap();
+        let mut bytes = [0xff; 11];
+        file.read_at(&mut bytes, 0).unwrap();
+        assert_eq!(&bytes, b"\0\0\0conclave");
+        assert_eq!(file.size().unwrap(), 11);
+        assert_eq!(file.read_at(&mut [0; 2], 10).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn two_salts_differ() {
+        let folder = TempFolder::new();
+        let disk = RealDisk::open(folder.path()).unwrap();
+        assert_ne!(disk.salt().unwrap(), disk.salt().unwrap());
+    }
+}

@@ -1,0 +1,114 @@
+//! Which node of which cluster a data folder belongs to.
+//!
+//! A node that comes up with another node's folder would vote twice; one with a folder of another cluster would bring
+//! foreign entries. So the folder carries both numbers, and nobody else may open it.
+//!
+//! ```text
+//! 0          8         12       16                32        40
+//! | CONCNODE | version | crc32  | cluster         | node    |
+//! ```
+
+use std::io;
+
+use super::OpenError;
+use super::disk::Disk;
+
+const NAME: &str = "identity";
+const DRAFT: &str = "identity.draft";
+const MAGIC: [u8; 8] = *b"CONCNODE";
+const VERSION: u32 = 1;
+const SIZE: usize = 40;
+
+/// A node of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The cluster, made up when it was founded.
+    pub cluster: u128,
+    /// The node's number in it.
+    pub node: u64,
+}
+
+impl Identity {
+    /// The first node of a new cluster.
+    pub fn found(disk: &dyn Disk) -> io::Result<Self> {
+        let cluster = u128::from(disk.salt()?) << 64 | u128::from(disk.salt()?);
+        Ok(Self { cluster, node: 1 })
+    }
+
+    /// Whom the folder belongs to; nobody if it is new.
+    pub fn load(disk: &dyn Disk) -> io::Result<Option<Self>> {
+        let file = match disk.open(NAME) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mut bytes = [0; SIZE];
+        file.read_at(&mut bytes, 0)?;
+        let cluster = u128::from_le_bytes(bytes[16..32].try_into().map_err(io::Error::other)?);
+        let node = u64::from_le_bytes(bytes[32..].try_into().map_err(io::Error::other)?);
+        let identity = Self { cluster, node };
+        if bytes != identity.bytes() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the file that names the node is damaged",
+            ));
+        }
+        Ok(Some(identity))
+    }
+
+    /// Makes the folder this node's, or finds that it is.
+    pub(super) fn claim(self, disk: &dyn Disk) -> Result<(), OpenError> {
+        match Self::load(disk)? {
+            Some(owner) if owner == self => Ok(()),
+            Some(owner) if owner.cluster != self.cluster => {
+                Err(OpenError::Invalid("the data folder belongs to a node of another cluster".to_owned()))
+            }
+            Some(owner) => Err(OpenError::Invalid(format!(
+                "the data folder belongs to node {}, not to node {}",
+                owner.node, self.node
+            ))),
+            None => {
+                let file = disk.create(DRAFT)?;
+                file.write_at(&self.bytes(), 0)?;
+                file.sync()?;
+                disk.rename(DRAFT, NAME)?;
+                disk.sync_names()?;
+                Ok(())
+            }
+        }
+    }
+
+    fn bytes(self) -> [u8; SIZE] {
+        let mut bytes = [0; SIZE];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[16..32].copy_from_slice(&self.cluster.to_le_bytes());
+        bytes[32..].copy_from_slice(&self.node.to_le_bytes());
+        let crc = crc32fast::hash(&bytes[16..]);
+        bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replica::disk::SimDisk;
+
+    #[test]
+    fn a_folder_is_claimed_once_and_refuses_others() {
+        let disk = SimDisk::new(1);
+        let me = Identity::found(&disk.handle()).unwrap();
+        assert_eq!(Identity::load(&disk.handle()).unwrap(), None);
+        me.claim(&disk.handle()).unwrap();
+        disk.crash();
+        assert_eq!(Identity::load(&disk.handle()).unwrap(), Some(me));
+        me.claim(&disk.handle()).unwrap();
+        let other_node = Identity { node: 2, ..me }.claim(&disk.handle()).unwrap_err();
+        assert!(other_node.to_string().contains("belongs to node 1"), "{other_node}");
+        let other_cluster = Identity { cluster: 5, ..me }.claim(&disk.handle()).unwrap_err();
+        assert!(other_cluster.to_string().contains("another cluster"), "{other_cluster}");
+        disk.flip(NAME, 35, 0);
+        assert!(Identity::load(&disk.handle()).is_err());
+    }
+}

@@ -1,0 +1,205 @@
+//! What the records on disk amount to: vote, bounds, and the place of every entry.
+//!
+//! One value serves recovery, which feeds it the records it believes, and the writer, which feeds it the
+//! records it has synced. So the index never knows more than the disk does, and what a restart finds is what
+//! it knew.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+
+use super::record::{self, Record};
+use super::segment::Segment;
+use super::{Entry, LogId, Vote};
+
+/// Where an entry lies.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) segment: u64,
+    /// Of the record's header.
+    pub(super) offset: u32,
+    pub(super) size: u32,
+}
+
+/// A segment and the largest index of an entry in it, which decides when it may go.
+#[derive(Clone)]
+pub(super) struct Held {
+    pub(super) segment: Segment,
+    newest: Option<u64>,
+}
+
+#[derive(Default)]
+pub(super) struct Index {
+    pub(super) vote: Option<Vote>,
+    pub(super) purged: Option<LogId>,
+    pub(super) committed: Option<LogId>,
+    /// The last two memberships: of two, the older is committed and the younger may still be truncated.
+    pub(super) memberships: Vec<(LogId, Arc<[u8]>)>,
+    /// The last entry, or the purge point if there is none.
+    pub(super) last: Option<LogId>,
+    /// The index that the next entry must have; unknown only while the oldest segment is being read.
+    pub(super) next: Option<u64>,
+    places: VecDeque<(u64, Place)>,
+    pub(super) segments: BTreeMap<u64, Held>,
+}
+
+impl Index {
+    /// Of a log that begins with entry `next`, if that is known.
+    pub(super) fn new(next: Option<u64>) -> Self {
+        Self { next, ..Self::default() }
+    }
+
+    /// Takes note of one record; the error says why it cannot follow what came before.
+    pub(super) fn apply(&mut self, record: &Record<'_>, place: Place) -> Result<(), String> {
+        match *record {
+            Record::Vote(vote) => self.vote = Some(vote),
+            Record::Committed(id) => self.committed = self.committed.max(Some(id)),
+            Record::Standing { id, data } => self.remember(id, data),
+            Record::Purge(id) => self.purge(id),
+            Record::Truncate(from) => {
+                if self.purged.is_some_and(|purged| from <= purged.index) {
+                    return Err(format!("truncates from {from}, which is purged"));
+                }
+                self.truncate(from);
+            }
+            Record::Entry { id, membership, data } => {
+                if self.next.is_some_and(|next| next != id.index) {
+                    let next = self.next.unwrap_or_default();
+                    return Err(format!("holds entry {} where entry {next} must follow", id.index));
+                }
+                self.places.push_back((id.term, place));
+                self.next = Some(id.index + 1);
+                self.last = Some(id);
+                let held = self.segments.get_mut(&place.segment);
+                let held = held.ok_or_else(|| format!("names segment {}, which is gone", place.segment))?;
+                held.newest = held.newest.max(Some(id.index));
+                if membership {
+                    self.remember(id, data);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The state that a new segment begins with.
+    pub(super) fn standing(&self) -> Vec<Record<'_>> {
+        let memberships = self.memberships.iter();
+        let memberships = memberships.map(|(id, data)| Record::Standing { id: *id, data });
+        let vote = self.vote.map(Record::Vote);
+        let purged = self.purged.map(Record::Purge);
+        let committed = self.committed.map(Record::Committed);
+        vote.into_iter().chain(purged).chain(committed).chain(memberships).collect()
+    }
+
+    /// The index of the first entry that is held.
+    pub(super) fn first(&self) -> Option<u64> {
+        self.next.map(|next| next - self.places.len() as u64).filter(|_| !self.places.is_empty())
+    }
+
+    /// Adds an empty segment.
+    pub(super) fn hold(&mut self, segment: Segment) {
+        self.segments.insert(segment.number, Held { segment, newest: None });
+    }
+
+    /// Forgets the segments before `current` whose entries are all purged, and says which.
+    pub(super) fn release(&mut self, current: u64) -> Vec<u64> {
+        let purged = self.purged.map(|id| id.index);
+        let mut gone = Vec::new();
+        while let Some(oldest) = self.segments.first_entry() {
+            if *oldest.key() == current || oldest.get().newest > purged {
+                break;
+            }
+            gone.push(oldest.remove_entry().0);
+        }
+        gone
+    }
+
+    /// What must be read for the entries from `from` up to, not including, `to`; at most `bytes` of records,
+    /// but at least one entry.
+    pub(super) fn plan(&self, from: u64, to: u64, bytes: usize) -> Vec<(u64, Place, Segment)> {
+        let Some(first) = self.first() else { return Vec::new() };
+        let mut total = 0;
+        let mut plan = Vec::new();
+        for index in from.max(first)..to.min(self.next.unwrap_or(first)) {
+            let at = usize::try_from(index - first).expect("fewer entries than addresses");
+            let (_, place) = self.places[at];
+            total += place.size as usize;
+            if total > bytes && !plan.is_empty() {
+                break;
+            }
+            let held = self.segments.get(&place.segment).expect("a segment is held as long as its entries");
+            plan.push((index, place, held.segment.clone()));
+        }
+        plan
+    }
+
+    fn purge(&mut self, id: LogId) {
+        if self.purged.is_some_and(|purged| purged.index >= id.index) {
+            return;
+        }
+        self.purged = Some(id);
+        // While the next index is unknown it stays so: the oldest segment's head names the purge point of the
+        // time when it began, and the entries right behind that point may lie in segments deleted since.
+        if self.next.is_some_and(|next| next <= id.index + 1) {
+            self.places.clear();
+            self.next = Some(id.index + 1);
+        }
+        if self.places.is_empty() {
+            self.last = Some(id);
+        }
+        while self.first().is_some_and(|first| first <= id.index) {
+            self.places.pop_front();
+        }
+    }
+
+    fn truncate(&mut self, from: u64) {
+        if self.next.is_some_and(|next| next <= from) {
+            return;
+        }
+        let first = self.first().unwrap_or(from);
+        self.places.truncate(usize::try_from(from.saturating_sub(first)).unwrap_or(usize::MAX));
+        self.next = Some(from);
+        self.memberships.retain(|(id, _)| id.index < from);
+        let last = self.places.back().map(|(term, _)| LogId { term: *term, index: from - 1 });
+        self.last = last.or(self.purged);
+    }
+
+    fn remember(&mut self, id: LogId, data: &[u8]) {
+        if self.memberships.iter().any(|(known, _)| *known >= id) {
+            return; // repeated at the head of a later segment
+        }
+        self.memberships.push((id, data.into()));
+        let surplus = self.memberships.len().saturating_sub(2);
+        self.memberships.drain(..surplus);
+    }
+}
+
+/// Reads what [`Index::plan`] found; neighbours in a segment are read at once.
+pub(super) fn fetch(plan: &[(u64, Place, Segment)]) -> io::Result<Vec<Entry>> {
+    let mut entries = Vec::with_capacity(plan.len());
+    for run in plan.chunk_by(|(_, a, _), (_, b, _)| a.segment == b.segment && a.offset < b.offset) {
+        let (Some((_, first, segment)), Some((_, last, _))) = (run.first(), run.last()) else { continue };
+        let base = first.offset as usize;
+        let mut bytes = vec![0; last.offset as usize + last.size as usize - base];
+        segment.file.read_at(&mut bytes, u64::from(first.offset))?;
+        for (index, place, _) in run {
+            let start = place.offset as usize - base;
+            let read = record::read_placed(&bytes, start, u64::from(place.offset), segment.seed);
+            match read.map(|read| read.record) {
+                Some(Record::Entry { id, membership, data }) if id.index == *index => {
+                    entries.push(Entry { id, membership, data: data.into() });
+                }
+                _ => {
+                    return Err(io::Error::new(
+                        io::ErrorKind::InvalidData,
+                        format!(
+                            "entry {index} is damaged: segment {}, offset {}",
+                            place.segment, place.offset
+                        ),
+                    ));
+                }
+            }
+        }
+    }
+    Ok(entries)
+}

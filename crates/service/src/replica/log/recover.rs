@@ -1,0 +1,225 @@
+//! Recovery: which records can be believed after a crash, and when it is better not to start.
+//!
+//! Batch `n+1` is written only after batch `n` is synced. So when a crash tears something, it tears the last
+//! batch, and nobody was ever told that this batch is durable: it is cut off whole. But a bad record with
+//! anything of a later batch behind it was durable once: that is corruption, and a node that forgot what it
+//! had promised (a vote, an entry that made a majority) must not start.
+//!
+//! The rules, in the order in which they are tried where the reading of records ends:
+//! 1. nothing but zeros to the end of the segment, and no batch begun: the segment ends here;
+//! 2. the oldest segment is not number 1 and has no whole batch: older segments were deleted, which happens
+//!    only after a batch of a later one was synced, so this is corruption;
+//! 3. a valid record of a later batch follows, or a later segment is not empty: corruption;
+//! 4. otherwise a torn tail: zeroed from the end of the last whole batch on.
+//!
+//! The trap: what a killed *process* had written and not synced is still in the page cache. Recovery would
+//! believe it, the node would act on it, and a power cut would then take it away. Hence one sync at the end.
+
+use std::io;
+
+use super::index::{Index, Place};
+use super::record::{self, ALIGN, Read};
+use super::segment::{self, Segment};
+use super::{LogId, OpenError, Torn};
+use crate::replica::disk::Disk;
+
+/// The log as found, ready to be written on.
+pub(super) struct Recovered {
+    pub(super) index: Index,
+    pub(super) current: Segment,
+    /// Where the next batch goes.
+    pub(super) offset: u64,
+    /// Its number.
+    pub(super) batch: u64,
+    /// Segments already prepared, in order.
+    pub(super) spares: Vec<Segment>,
+    pub(super) torn: Option<Torn>,
+}
+
+/// Reads all segments, cuts a torn tail, and refuses what is corrupt.
+pub(super) fn recover(disk: &dyn Disk, first_segment_bytes: u64) -> Result<Recovered, OpenError> {
+    segment::remove_draft(disk)?;
+    let mut numbers: Vec<u64> = disk.list()?.iter().filter_map(|name| segment::number(name)).collect();
+    numbers.sort_unstable();
+    if numbers.is_empty() {
+        segment::prepare(disk, 1, first_segment_bytes)?;
+        numbers.push(1);
+    }
+    if let Some(gap) = numbers.windows(2).find(|pair| pair[0] + 1 != pair[1]) {
+        return Err(corrupt(gap[0] + 1, 0, "the segment is missing, but a later one is there"));
+    }
+    let mut reader = Reader {
+        index: Index::new((numbers[0] == 1).then_some(0)),
+        expected: (numbers[0] == 1).then_some(1),
+        end: None,
+        torn: None,
+    };
+    let mut segments = Vec::new();
+    for &number in &numbers {
+        segments.push(reader.read_segment(disk, number)?);
+    }
+    reader.finish(&segments)
+}
+
+struct Reader {
+    index: Index,
+    /// The number of the next batch; unknown until the oldest segment's first record.
+    expected: Option<u64>,
+    /// Segment and offset behind the last whole batch.
+    end: Option<(u64, usize)>,
+    torn: Option<Tail>,
+}
+
+/// Where a torn batch begins, and the batch that is torn.
+struct Tail {
+    segment: u64,
+    offset: usize,
+    bytes: usize,
+    batch: Option<u64>,
+}
+
+impl Reader {
+    fn read_segment(&mut self, disk: &dyn Disk, number: u64) -> Result<Segment, OpenError> {
+        let opened = segment::open(disk, number);
+        let (segment, bytes) = opened.map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData => corrupt(number, 0, &error.to_string()),
+            _ => OpenError::Io(error),
+        })?;
+        let written = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
+        if let Some(tail) = &self.torn {
+            if written > segment::HEADER {
+                let what = format!("a bad record, but segment {number} was written after it");
+                return Err(corrupt(tail.segment, tail.offset, &what));
+            }
+            return Ok(segment);
+        }
+        self.index.hold(segment.clone());
+        let at = self.read_batches(&segment, &bytes)?;
+        if self.end.is_none() && number != 1 {
+            let what = "no whole batch, but older segments were deleted when there was one";
+            return Err(corrupt(number, at, what));
+        }
+        let whole = match self.end {
+            Some((of, end)) if of == number => end,
+            _ => segment::HEADER,
+        };
+        if written > whole {
+            self.judge(&segment, &bytes, at, written, whole)?;
+        }
+        Ok(segment)
+    }
+
+    /// Takes note of all whole batches from the segment's start; returns where reading ended.
+    fn read_batches(&mut self, segment: &Segment, bytes: &[u8]) -> Result<usize, OpenError> {
+        let mut at = segment::HEADER;
+        let mut begun: Vec<(usize, Read<'_>)> = Vec::new();
+        while let Some(read) = record::read(bytes, at, segment.seed) {
+            if self.expected.is_some_and(|expected| expected != read.batch) {
+                break;
+            }
+            self.expected = Some(read.batch);
+            begun.push((at, read));
+            at = read.next;
+            if read.last {
+                for (offset, read) in begun.drain(..) {
+                    let place = Place {
+                        segment: segment.number,
+                        offset: u32::try_from(offset).expect("segments are shorter than 4 GiB"),
+                        size: u32::try_from(read.next - offset).expect("records are shorter than 4 GiB"),
+                    };
+                    let applied = self.index.apply(&read.record, place);
+                    applied.map_err(|what| corrupt(segment.number, offset, &format!("the record {what}")))?;
+                }
+                self.expected = Some(read.batch + 1);
+                self.end = Some((segment.number, at));
+            }
+        }
+        Ok(at)
+    }
+
+    /// Torn tail or corruption? `at` is the first record not believed, `whole` the end of the last batch.
+    fn judge(
+        &mut self,
+        segment: &Segment,
+        bytes: &[u8],
+        at: usize,
+        written: usize,
+        whole: usize,
+    ) -> Result<(), OpenError> {
+        let number = segment.number;
+        let batch = self.expected;
+        let mut look = at.next_multiple_of(ALIGN);
+        while look < written {
+            let plausible = record::claimed_batch(bytes, look).is_some_and(|claimed| {
+                batch.is_none_or(|batch| claimed >= batch && claimed - batch < 1 << 32)
+            });
+            match plausible.then(|| record::read(bytes, look, segment.seed)).flatten() {
+                Some(read) if batch.is_none_or(|batch| read.batch > batch) => {
+                    let what = format!(
+                        "a bad record, but batch {} at offset {look} was written after it was synced",
+                        read.batch
+                    );
+                    return Err(corrupt(number, at, &what));
+                }
+                Some(read) => look = read.next,
+                None => look += ALIGN,
+            }
+        }
+        self.torn = Some(Tail { segment: number, offset: whole, bytes: written - whole, batch });
+        Ok(())
+    }
+
+    fn finish(mut self, segments: &[Segment]) -> Result<Recovered, OpenError> {
+        let (number, offset) = self.end.unwrap_or((segments[0].number, segment::HEADER));
+        let at = segments.iter().position(|segment| segment.number == number).expect("it was read");
+        self.check_bounds(number, offset)?;
+        let torn = self.torn.take().map(|tail| cut(segments, &tail)).transpose()?;
+        let current = segments[at].clone();
+        current.file.sync()?;
+        for spare in &segments[at + 1..] {
+            self.index.segments.remove(&spare.number);
+        }
+        let spares = segments[at + 1..].to_vec();
+        let batch = self.expected.unwrap_or(1);
+        Ok(Recovered { index: self.index, current, offset: offset as u64, batch, spares, torn })
+    }
+
+    /// The entries held must begin right behind the purge point, or a segment with entries is missing.
+    fn check_bounds(&mut self, segment: u64, offset: usize) -> Result<(), OpenError> {
+        let wanted = self.index.purged.map_or(0, |id: LogId| id.index + 1);
+        match self.index.first() {
+            Some(first) if first != wanted => {
+                let what = format!("the log begins with entry {first}, but {wanted} must be its first");
+                Err(corrupt(segment, offset, &what))
+            }
+            None if self.index.next.is_some_and(|next| next != wanted) => {
+                let next = self.index.next.unwrap_or_default();
+                let what = format!("the log ends before entry {next}, but holds nothing from {wanted} on");
+                Err(corrupt(segment, offset, &what))
+            }
+            _ => {
+                self.index.next = Some(self.index.next.unwrap_or(wanted));
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Zeroes a torn batch: left where it is, its remains could one day end exactly where a new record ends.
+fn cut(segments: &[Segment], tail: &Tail) -> Result<Torn, OpenError> {
+    let segment = segments.iter().find(|segment| segment.number == tail.segment).expect("it was read");
+    segment.file.write_at(&vec![0; tail.bytes], tail.offset as u64)?;
+    segment.file.sync()?;
+    let torn = Torn {
+        file: segment::name(tail.segment),
+        offset: tail.offset as u64,
+        bytes: tail.bytes as u64,
+        batch: tail.batch.unwrap_or(1),
+    };
+    tracing::warn!(%torn, "cut a torn tail off the log; nothing in it was ever acknowledged");
+    Ok(torn)
+}
+
+fn corrupt(segment: u64, offset: usize, what: &str) -> OpenError {
+    OpenError::Corrupt { file: segment::name(segment), offset: offset as u64, what: what.to_owned() }
+}

@@ -1,0 +1,505 @@
+//! The replica: the log, the state machine and the snapshots of one node, and consensus between nodes.
+//!
+//! ```text
+//!   propose(command)                              read(|machine| ...)
+//!        | batch                                       | batch: one ReadIndex round
+//!        v                                             v
+//!      openraft ---- store ---> log (one fdatasync a batch)
+//!        |   \______ network __ Transport ___ the other replicas' answer(request)
+//!        v
+//!      machine.apply(entry) ---> effects, in order ---> frontends of this node
+//! ```
+//!
+//! Consensus is openraft's; nothing of its types is seen outside this folder, so that its version can move. What is
+//! ours: the log on disk (`log`), what is written there and sent to peers (`types`, `network`), the snapshots
+//! (`snapshot`), the batches (`batch`).
+//!
+//! A node stops for good when its disk fails ([`Replica::failed`]): the process should then end and be started anew.
+
+mod answer;
+mod batch;
+pub mod disk;
+mod identity;
+pub mod log;
+mod machine;
+mod network;
+mod snapshot;
+mod store;
+mod types;
+
+#[cfg(test)]
+mod cluster_tests;
+#[cfg(test)]
+mod testing;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use openraft::async_runtime::watch::WatchReceiver;
+use openraft::errors::{ClientWriteError, InitializeError, RaftError};
+use openraft::{ChangeMembers, Config, Raft, SnapshotPolicy};
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+
+use answer::Incoming;
+use batch::{Doors, RaftOf, read_index_here};
+use disk::Disk;
+pub use identity::Identity;
+use log::{Log, LogId};
+pub use machine::{Delivery, Machine};
+use machine::{Shared, StateMachine};
+use network::Network;
+pub use network::Transport;
+use snapshot::Snapshots;
+use store::Store;
+pub use types::{Member, Membership, NodeId};
+use types::{Proposal, Types, log_id, own_membership};
+
+/// Times and sizes. The defaults are those of production.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Sizes of the log.
+    pub log: log::Options,
+    /// How often the leader says that it lives.
+    pub heartbeat: Duration,
+    /// A node that heard nothing for a time between these two asks for votes.
+    pub election: (Duration, Duration),
+    /// A snapshot is taken after so many entries.
+    pub snapshot_every: u64,
+    /// So many entries that a snapshot covers are kept, for followers that are only a little behind.
+    pub keep: u64,
+    /// Handfuls of deliveries that may wait for the frontends; the machine waits when there are more.
+    pub deliveries: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            log: log::Options::default(),
+            heartbeat: Duration::from_millis(150),
+            election: (Duration::from_millis(800), Duration::from_millis(1400)),
+            snapshot_every: 100_000,
+            keep: 10_000,
+            deliveries: 64,
+        }
+    }
+}
+
+impl Options {
+    fn config(&self) -> Result<Config, OpenError> {
+        let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        let config = Config {
+            cluster_name: "conclave".to_owned(),
+            heartbeat_interval: ms(self.heartbeat),
+            election_timeout_min: ms(self.election.0),
+            election_timeout_max: ms(self.election.1),
+            install_snapshot_timeout: 20_000,
+            max_payload_entries: 1024,
+            replication_lag_threshold: self.snapshot_every.saturating_add(self.keep).saturating_mul(2),
+            snapshot_policy: SnapshotPolicy::LogsSinceLast(self.snapshot_every),
+            max_in_snapshot_log_to_keep: self.keep,
+            enable_pre_vote: Some(true),
+            backoff: "50ms 100ms 200ms ...1s".to_owned(),
+            ..Config::default()
+        };
+        config.validate().map_err(|error| OpenError::Invalid(error.to_string()))
+    }
+}
+
+/// Why a replica cannot be opened.
+#[derive(Debug)]
+pub enum OpenError {
+    /// The log cannot be opened.
+    Log(log::OpenError),
+    /// The data folder cannot be read or written, or its snapshot is damaged.
+    Io(io::Error),
+    /// The parts of the data folder, or what is asked, do not belong together.
+    Invalid(String),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Log(error) => error.fmt(f),
+            Self::Io(error) => write!(f, "cannot open the data folder: {error}"),
+            Self::Invalid(what) => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+impl From<log::OpenError> for OpenError {
+    fn from(error: log::OpenError) -> Self {
+        Self::Log(error)
+    }
+}
+
+impl From<io::Error> for OpenError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// Why a command was not applied, as far as one knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ProposeError {
+    /// Definite: it is not in the log. There is no leader, or it has just changed; try again, here.
+    Retry,
+    /// Indefinite: it may have been applied, or may still be. Safe to retry only with the same request id.
+    Unknown,
+    /// Definite: the node has stopped and did not take it.
+    Stopped,
+    /// Definite: it is larger than an entry may be.
+    TooLarge,
+}
+
+impl fmt::Display for ProposeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Retry => "not proposed: no leader, or a new one; try again",
+            Self::Unknown => "the outcome is unknown: the leader changed or did not answer",
+            Self::Stopped => "not proposed: the node has stopped",
+            Self::TooLarge => "not proposed: larger than an entry may be",
+        })
+    }
+}
+
+impl std::error::Error for ProposeError {}
+
+/// Why a read was not confirmed. A read changes nothing, so it may always be tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ReadError {
+    /// No leader confirmed by a quorum; try again, here.
+    Retry,
+    /// The node has stopped.
+    Stopped,
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Retry => "no leader that a quorum confirms; try again",
+            Self::Stopped => "the node has stopped",
+        })
+    }
+}
+
+impl std::error::Error for ReadError {}
+
+/// Why the membership did not change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MembershipError {
+    /// This node does not lead; `Some` names the node that does.
+    NotLeader(Option<NodeId>),
+    /// Another change is under way, or this one makes no sense.
+    Refused(String),
+    /// The node has stopped, or lost the leadership on the way.
+    Unknown(String),
+}
+
+impl fmt::Display for MembershipError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotLeader(Some(node)) => write!(f, "not changed: node {node} leads"),
+            Self::NotLeader(None) => f.write_str("not changed: there is no leader"),
+            Self::Refused(why) => write!(f, "not changed: {why}"),
+            Self::Unknown(why) => write!(f, "the outcome is unknown: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for MembershipError {}
+
+/// How a replica stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// This node.
+    pub node: NodeId,
+    /// The current term.
+    pub term: u64,
+    /// Who leads, as far as this node knows.
+    pub leader: Option<NodeId>,
+    /// The index of the last entry in the log.
+    pub last: Option<u64>,
+    /// The last entry applied here.
+    pub applied: Option<LogId>,
+    /// The last entry that a snapshot covers.
+    pub snapshot: Option<LogId>,
+    /// The last entry purged from the log.
+    pub purged: Option<LogId>,
+    /// Who belongs to the cluster.
+    pub membership: Membership,
+    /// Whether the replica still works.
+    pub running: bool,
+}
+
+impl Status {
+    /// Whether this node believes that it leads.
+    pub fn leads(&self) -> bool {
+        self.leader == Some(self.node)
+    }
+}
+
+/// One node of the cluster. Copies are handles of the same node.
+pub struct Replica<M: Machine> {
+    inner: Arc<Inner<M>>,
+}
+
+impl<M: Machine> Clone for Replica<M> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone() }
+    }
+}
+
+struct Inner<M: Machine> {
+    identity: Identity,
+    raft: RaftOf<M>,
+    shared: Arc<Shared<M>>,
+    log: Arc<Log>,
+    doors: Doors<M>,
+    entry_bytes_max: usize,
+    /// The snapshot that a leader is sending.
+    incoming: Mutex<Option<Incoming>>,
+}
+
+/// What the frontends listen to. Whoever listens must not wait, between two deliveries, for a proposal or a read of this
+/// node: they wait for the machine, and the machine waits for the listener when the queue is full.
+pub type Deliveries<M> = mpsc::Receiver<Vec<Delivery<<M as Machine>::Effect>>>;
+
+impl<M: Machine> Replica<M> {
+    /// Opens the data folder, which must be new or that of the same node, and starts. `machine` is the state before any
+    /// command. Whoever opens a replica must listen to the deliveries, or drop the receiver.
+    pub async fn open(
+        disk: Arc<dyn Disk>,
+        identity: Identity,
+        transport: Arc<dyn Transport>,
+        machine: M,
+        options: Options,
+    ) -> Result<(Self, Deliveries<M>), OpenError> {
+        let config = Arc::new(options.config()?);
+        let sizes = options.log;
+        let opened = tokio::task::spawn_blocking(move || open_folder(disk, identity, sizes));
+        let (log, state, snapshots) = opened.await.map_err(io::Error::other)??;
+        let (log, snapshots) = (Arc::new(log), Arc::new(snapshots));
+        let (deliveries, delivered) = mpsc::channel(options.deliveries.max(1));
+        let shared = Arc::new(Shared::new(machine));
+        let live = Arc::new(AtomicBool::new(false));
+        let state_machine =
+            StateMachine { shared: shared.clone(), snapshots, deliveries, live: live.clone() };
+        let network = Network { cluster: identity.cluster, transport };
+        let store = Store::new(log.clone(), &state);
+        let raft = Raft::build(identity.node, config, network.clone(), store, state_machine).await;
+        let raft = raft.map_err(|error| OpenError::Invalid(error.to_string()))?;
+        live.store(true, Ordering::Release);
+        raft.run();
+        let doors = Doors::open(&raft, &network);
+        let entry_bytes_max = sizes.entry_bytes_max();
+        let incoming = Mutex::new(None);
+        let inner = Inner { identity, raft, shared, log, doors, entry_bytes_max, incoming };
+        Ok((Self { inner: Arc::new(inner) }, delivered))
+    }
+
+    /// Makes a cluster of these members, if this node belongs to none yet; with the first node of a cluster alone, or
+    /// with the same members on each of several new nodes.
+    pub async fn bootstrap(&self, members: BTreeMap<NodeId, Member>) -> Result<(), MembershipError> {
+        match self.inner.raft.initialize(members).await {
+            Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => Ok(()),
+            Err(RaftError::APIError(error)) => Err(MembershipError::Refused(error.to_string())),
+            Err(RaftError::Fatal(error)) => Err(MembershipError::Unknown(error.to_string())),
+        }
+    }
+
+    /// Proposes a command, here or through the node that leads; returns when it was applied on the node that leads (and so
+    /// its effects were handed to that node's frontends). Waits for room if very many are under way.
+    pub async fn propose(&self, command: M::Command) -> Result<LogId, ProposeError> {
+        let proposal = Proposal::new(command).map_err(|_| ProposeError::TooLarge)?;
+        if proposal.data().len() > self.inner.entry_bytes_max {
+            return Err(ProposeError::TooLarge);
+        }
+        self.inner.doors.propose(proposal).await
+    }
+
+    /// Proposes commands in their order and before whatever is proposed later: they are handed in by the call, not when the
+    /// future is first polled. The future is of their results, one each; `Retry` for all if too many are under way.
+    pub fn propose_all(
+        &self,
+        commands: Vec<M::Command>,
+    ) -> impl Future<Output = Vec<Result<LogId, ProposeError>>> + Send + use<M> {
+        let count = commands.len();
+        let fits = |proposal: &Proposal<M>| proposal.data().len() <= self.inner.entry_bytes_max;
+        let proposals: Option<Vec<_>> =
+            commands.into_iter().map(|command| Proposal::new(command).ok().filter(fits)).collect();
+        let handed_in = proposals.map(|proposals| self.inner.doors.propose_all(proposals));
+        async move {
+            match handed_in {
+                Some(handed_in) => handed_in.await,
+                None => vec![Err(ProposeError::TooLarge); count],
+            }
+        }
+    }
+
+    /// Confirms, by a round of a quorum that begins after this call, which entry a linearizable read must have seen, and
+    /// the leader's term.
+    pub async fn read_index(&self) -> Result<LogId, ReadError> {
+        self.inner.doors.read_index().await
+    }
+
+    /// A linearizable read, on any node: sees everything that was acknowledged before it began.
+    pub async fn read<R>(&self, read: impl FnOnce(&M) -> R) -> Result<R, ReadError> {
+        let id = self.read_index().await?;
+        self.inner.shared.applied_to(id.index).await;
+        Ok(self.inner.shared.read(read))
+    }
+
+    /// A read of what this node has applied, which may be old.
+    pub fn read_stale<R>(&self, read: impl FnOnce(&M) -> R) -> R {
+        self.inner.shared.read(read)
+    }
+
+    /// Waits until this node has applied the entry of this index.
+    pub async fn applied(&self, index: u64) {
+        self.inner.shared.applied_to(index).await;
+    }
+
+    /// Adds a node that follows but does not vote yet, and waits until it has nearly caught up. Only on the leader.
+    pub async fn add_learner(&self, node: NodeId, member: Member) -> Result<(), MembershipError> {
+        self.settled().await?;
+        let change = self.inner.raft.add_learner(node, member, true).await;
+        change.map(drop).map_err(membership_error)
+    }
+
+    /// Makes exactly these nodes the voters; who was one and is not named leaves the cluster. Only on the leader.
+    pub async fn set_voters(&self, voters: BTreeSet<NodeId>) -> Result<(), MembershipError> {
+        self.settled().await?;
+        let change = self.inner.raft.change_membership(ChangeMembers::ReplaceAllVoters(voters), false).await;
+        change.map(drop).map_err(membership_error)
+    }
+
+    /// Asks another voter to lead. Only on the leader; returns when asked, not when done.
+    pub async fn transfer(&self, to: NodeId) -> Result<(), MembershipError> {
+        let asked = self.inner.raft.trigger().transfer_leader(to).await;
+        asked.map_err(|error| MembershipError::Unknown(error.to_string()))
+    }
+
+    /// Takes a snapshot now, in the background.
+    pub async fn snapshot(&self) -> Result<(), ReadError> {
+        self.inner.raft.trigger().snapshot().await.map_err(|_| ReadError::Stopped)
+    }
+
+    /// How this node stands.
+    pub fn status(&self) -> Status {
+        status_of(&self.inner.raft.metrics().borrow_watched())
+    }
+
+    /// Waits until the status is as asked; `None` if the node stops before it is.
+    pub async fn wait_for(&self, mut wanted: impl FnMut(&Status) -> bool) -> Option<Status> {
+        let mut metrics = self.inner.raft.metrics();
+        loop {
+            let status = status_of(&metrics.borrow_watched());
+            if wanted(&status) {
+                return Some(status);
+            }
+            if !status.running || metrics.changed().await.is_err() {
+                return None;
+            }
+        }
+    }
+
+    /// Returns only when the node has stopped by itself, and says why: its disk failed, most likely.
+    pub async fn failed(&self) -> String {
+        let mut failure = self.inner.log.failure();
+        let by_log = async {
+            match failure.wait_for(Option::is_some).await {
+                Ok(why) => why.as_deref().unwrap_or_default().to_owned(),
+                // The writer ended because it was told to; consensus, which told it, says the rest.
+                Err(_) => std::future::pending().await,
+            }
+        };
+        let by_raft = async {
+            self.wait_for(|status| !status.running).await;
+            "consensus has stopped".to_owned()
+        };
+        tokio::select! {
+            why = by_log => why,
+            why = by_raft => why,
+        }
+    }
+
+    /// Stops: nothing more is proposed or answered, what is queued is written. The data folder is free afterwards.
+    pub async fn shutdown(&self) {
+        // An error says only that the core had panicked, which its own message has told.
+        drop(self.inner.raft.shutdown().await);
+        let log = self.inner.log.clone();
+        drop(tokio::task::spawn_blocking(move || log.close()).await);
+    }
+
+    /// Waits until this leader has applied an entry of its own term: before, it does not know whether an earlier change of
+    /// the membership is complete, and openraft refuses another.
+    async fn settled(&self) -> Result<(), MembershipError> {
+        match read_index_here(&self.inner.raft).await {
+            Ok(id) => {
+                self.inner.shared.applied_to(id.index).await;
+                Ok(())
+            }
+            Err(ReadError::Retry) => Err(MembershipError::NotLeader(self.status().leader)),
+            Err(ReadError::Stopped) => Err(MembershipError::Unknown("the node has stopped".to_owned())),
+        }
+    }
+}
+
+/// Everything of the data folder; blocks.
+fn open_folder(
+    disk: Arc<dyn Disk>,
+    identity: Identity,
+    sizes: log::Options,
+) -> Result<(Log, log::State, Snapshots), OpenError> {
+    identity.claim(&*disk)?;
+    let snapshots = Snapshots::open(disk.clone())?;
+    let (log, state) = Log::open(disk, sizes)?;
+    let covered = snapshots.covered();
+    if covered.is_some() && state.vote.is_none() {
+        return Err(OpenError::Invalid(
+            "the data folder has a snapshot but no log: a node that forgot its votes must not start"
+                .to_owned(),
+        ));
+    }
+    if state.purged.map(|id| id.index) > covered.map(|id| id.index) {
+        return Err(OpenError::Invalid(format!(
+            "the log begins behind entry {}, but no snapshot covers what came before",
+            state.purged.unwrap_or_default().index
+        )));
+    }
+    Ok((log, state, snapshots))
+}
+
+fn status_of<M: Machine>(metrics: &openraft::RaftMetrics<Types<M>>) -> Status {
+    Status {
+        node: metrics.id,
+        term: metrics.current_term,
+        leader: metrics.current_leader,
+        last: metrics.last_log_index,
+        applied: metrics.last_applied.as_ref().map(log_id),
+        snapshot: metrics.snapshot.as_ref().map(log_id),
+        purged: metrics.purged.as_ref().map(log_id),
+        membership: own_membership(metrics.membership_config.membership()),
+        running: metrics.running_state.is_ok(),
+    }
+}
+
+fn membership_error<M: Machine>(error: RaftError<Types<M>, ClientWriteError<Types<M>>>) -> MembershipError {
+    match error {
+        RaftError::APIError(ClientWriteError::ForwardToLeader(forward)) => {
+            MembershipError::NotLeader(forward.leader_id)
+        }
+        RaftError::APIError(ClientWriteError::ChangeMembershipError(error)) => {
+            MembershipError::Refused(error.to_string())
+        }
+        RaftError::APIError(error) => MembershipError::Unknown(error.to_string()),
+        RaftError::Fatal(error) => MembershipError::Unknown(error.to_string()),
+    }
+}

@@ -1,0 +1,346 @@
+//! Between nodes: what replicas say to each other, over whatever carries bytes.
+//!
+//! A [`Transport`] takes a request to a node and brings back its answer; it need not understand either. All messages
+//! are types of ours in postcard, in an envelope that names the format version, the cluster and the
+//! addressee: a node of another cluster, or one that moved to an address where another node lives now, is
+//! refused instead of believed.
+//!
+//! The trap: openraft's default `pre_vote` grants without asking, so that a node cut off from all others would
+//! count itself a quorum and disturb the leader when it comes back. Here it asks.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Unreachable};
+use openraft::network::RPCOption;
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderRequest,
+    TransferLeaderResponse, VoteRequest, VoteResponse,
+};
+use openraft::{OptionalSend, RaftNetworkFactory, RaftNetworkV2};
+use serde::{Deserialize, Serialize};
+
+use super::log::{Entry, LogId, Vote};
+use super::machine::Machine;
+use super::snapshot::{Description, SnapshotBytes};
+use super::types::{Member, NodeId, RaftVote, Types, encode, invalid, log_id, log_vote, raft_id, raft_vote};
+use super::{Identity, ProposeError, ReadError};
+
+/// Carries requests to other nodes.
+pub trait Transport: Send + Sync + 'static {
+    /// Takes `request` to a node, whose [`super::Replica::answer`] makes the reply. An error means that no reply came;
+    /// the request may have been carried out all the same. Whoever calls sets a time limit.
+    fn call(&self, to: NodeId, member: &Member, request: Vec<u8>) -> BoxFuture<'static, io::Result<Vec<u8>>>;
+}
+
+/// Snapshots travel in pieces of this size.
+const PIECE_BYTES: usize = 1024 * 1024;
+/// A node refuses to gather a snapshot larger than this.
+pub(super) const SNAPSHOT_BYTES_MAX: u64 = 1 << 30;
+const VERSION: u8 = 1;
+
+#[derive(Serialize, Deserialize)]
+struct Envelope<B> {
+    version: u8,
+    cluster: u128,
+    to: NodeId,
+    body: B,
+}
+
+/// What one replica asks of another.
+#[derive(Serialize, Deserialize)]
+pub(super) enum Request {
+    Append {
+        vote: Vote,
+        previous: Option<LogId>,
+        committed: Option<LogId>,
+        entries: Vec<WireEntry>,
+    },
+    Vote(Ballot),
+    PreVote(Ballot),
+    /// One piece of a snapshot; the answer to the last comes when it is installed.
+    Snapshot(Piece),
+    Transfer {
+        from: Vote,
+        to: NodeId,
+        last: Option<LogId>,
+    },
+    /// Commands for the leader, each as its entry's data.
+    Propose(Vec<Vec<u8>>),
+    /// The leader confirms that it leads and says how far one must have applied to read.
+    ReadIndex,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct WireEntry {
+    id: LogId,
+    membership: bool,
+    data: Vec<u8>,
+}
+
+/// A piece of a snapshot.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Piece {
+    pub(super) vote: Vote,
+    pub(super) description: Description,
+    pub(super) offset: u64,
+    pub(super) total: u64,
+    pub(super) bytes: Vec<u8>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct Ballot {
+    pub(super) vote: Vote,
+    pub(super) last: Option<LogId>,
+    pub(super) transfer: bool,
+}
+
+/// The answers, each to the request of the same name.
+#[derive(Serialize, Deserialize)]
+pub(super) enum Reply {
+    Append(AppendReply),
+    Vote {
+        vote: Vote,
+        granted: bool,
+        last: Option<LogId>,
+    },
+    Snapshot {
+        vote: Option<Vote>,
+    },
+    Transfer {
+        accepted: bool,
+    },
+    Propose(Vec<Result<LogId, ProposeError>>),
+    ReadIndex(Result<LogId, ReadError>),
+    /// The request was not understood, is not for this node, or this node has stopped.
+    Refused(String),
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) enum AppendReply {
+    Success,
+    Partial(Option<LogId>),
+    Conflict,
+    HigherVote(Vote),
+}
+
+impl From<Entry> for WireEntry {
+    fn from(entry: Entry) -> Self {
+        Self { id: entry.id, membership: entry.membership, data: entry.data.to_vec() }
+    }
+}
+
+impl From<WireEntry> for Entry {
+    fn from(entry: WireEntry) -> Self {
+        Self { id: entry.id, membership: entry.membership, data: entry.data.into() }
+    }
+}
+
+/// Opens a request that came to `me`.
+pub(super) fn open_request(me: Identity, bytes: &[u8]) -> Result<Request, String> {
+    // The version is the first byte, so that it can be read whatever follows.
+    match bytes.first() {
+        Some(&VERSION) => {}
+        Some(other) => return Err(format!("message format {other}, this node speaks {VERSION}")),
+        None => return Err("an empty message".to_owned()),
+    }
+    let envelope: Envelope<Request> =
+        postcard::from_bytes(bytes).map_err(|error| format!("not understood: {error}"))?;
+    if envelope.cluster != me.cluster {
+        return Err("a message of another cluster".to_owned());
+    }
+    if envelope.to != me.node {
+        return Err(format!("a message for node {}, this is node {}", envelope.to, me.node));
+    }
+    Ok(envelope.body)
+}
+
+pub(super) fn seal_request(cluster: u128, to: NodeId, body: &Request) -> io::Result<Vec<u8>> {
+    postcard::to_stdvec(&Envelope { version: VERSION, cluster, to, body }).map_err(invalid)
+}
+
+pub(super) fn seal_reply(reply: &Reply) -> Vec<u8> {
+    // Writing to memory does not fail; if it did, the asker would not understand an empty answer.
+    postcard::to_stdvec(reply).unwrap_or_default()
+}
+
+/// Sends requests to the nodes of one cluster.
+#[derive(Clone)]
+pub(super) struct Network {
+    pub(super) cluster: u128,
+    pub(super) transport: Arc<dyn Transport>,
+}
+
+impl Network {
+    pub(super) async fn call(
+        &self,
+        to: NodeId,
+        member: &Member,
+        body: &Request,
+        limit: Duration,
+    ) -> io::Result<Reply> {
+        let bytes = seal_request(self.cluster, to, body)?;
+        let answer = tokio::time::timeout(limit, self.transport.call(to, member, bytes)).await;
+        let answer = answer.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        match postcard::from_bytes(&answer).map_err(invalid)? {
+            Reply::Refused(why) => Err(io::Error::other(format!("node {to} refuses: {why}"))),
+            reply => Ok(reply),
+        }
+    }
+}
+
+impl<M: Machine> RaftNetworkFactory<Types<M>> for Network {
+    type Network = Peer;
+
+    async fn new_client(&mut self, target: NodeId, member: &Member) -> Peer {
+        Peer { network: self.clone(), target, member: member.clone() }
+    }
+}
+
+/// One other node, as openraft sees it.
+pub(super) struct Peer {
+    network: Network,
+    target: NodeId,
+    member: Member,
+}
+
+impl Peer {
+    async fn call<M: Machine>(&self, request: Request, limit: Duration) -> Result<Reply, RPCError<Types<M>>> {
+        let reply = self.network.call(self.target, &self.member, &request, limit).await;
+        // Unreachable makes openraft wait before it tries again, as it should whatever the reason was.
+        reply.map_err(|error| RPCError::Unreachable(Unreachable::new(&error)))
+    }
+
+    async fn ballot<M: Machine>(
+        &self,
+        request: Request,
+        limit: Duration,
+    ) -> Result<VoteResponse<Types<M>>, RPCError<Types<M>>> {
+        match self.call(request, limit).await? {
+            Reply::Vote { vote, granted, last } => {
+                Ok(VoteResponse::new(raft_vote(vote), last.map(raft_id), granted))
+            }
+            _ => Err(unexpected()),
+        }
+    }
+}
+
+impl<M: Machine> RaftNetworkV2<Types<M>> for Peer {
+    type SnapshotData = SnapshotBytes;
+
+    async fn append_entries(
+        &mut self,
+        rpc: AppendEntriesRequest<Types<M>>,
+        option: RPCOption,
+    ) -> Result<AppendEntriesResponse<Types<M>>, RPCError<Types<M>>> {
+        let entries = rpc.entries.iter().map(|entry| encode(entry).map(WireEntry::from));
+        let entries = entries.collect::<io::Result<_>>();
+        let entries = entries.map_err(|error| RPCError::Network(NetworkError::new(&error)))?;
+        let previous = rpc.prev_log_id.as_ref().map(log_id);
+        let request = Request::Append {
+            vote: log_vote(&rpc.vote),
+            previous,
+            committed: rpc.leader_commit.as_ref().map(log_id),
+            entries,
+        };
+        match self.call(request, option.soft_ttl()).await? {
+            Reply::Append(AppendReply::Success) => Ok(AppendEntriesResponse::Success),
+            Reply::Append(AppendReply::Partial(last)) => {
+                Ok(AppendEntriesResponse::PartialSuccess(last.map(raft_id)))
+            }
+            // There is nothing before the first entry that could conflict; openraft would panic.
+            Reply::Append(AppendReply::Conflict) if previous.is_some() => Ok(AppendEntriesResponse::Conflict),
+            Reply::Append(AppendReply::HigherVote(vote)) => {
+                Ok(AppendEntriesResponse::HigherVote(raft_vote(vote)))
+            }
+            _ => Err(unexpected()),
+        }
+    }
+
+    async fn vote(
+        &mut self,
+        rpc: VoteRequest<Types<M>>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<Types<M>>, RPCError<Types<M>>> {
+        self.ballot(Request::Vote(ballot(&rpc)), option.soft_ttl()).await
+    }
+
+    async fn pre_vote(
+        &mut self,
+        rpc: VoteRequest<Types<M>>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<Types<M>>, RPCError<Types<M>>> {
+        self.ballot(Request::PreVote(ballot(&rpc)), option.soft_ttl()).await
+    }
+
+    async fn full_snapshot(
+        &mut self,
+        vote: RaftVote,
+        snapshot: openraft::alias::SnapshotOf<Types<M>, SnapshotBytes>,
+        cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
+        option: RPCOption,
+    ) -> Result<SnapshotResponse<Types<M>>, StreamingError<Types<M>>> {
+        let description = Description::of(&snapshot.meta);
+        let total = snapshot.snapshot.len() as u64;
+        let mut cancel = std::pin::pin!(cancel);
+        let mut offset = 0;
+        loop {
+            let end = (offset + PIECE_BYTES).min(snapshot.snapshot.len());
+            let request = Request::Snapshot(Piece {
+                vote: log_vote(&vote),
+                description: description.clone(),
+                offset: offset as u64,
+                total,
+                bytes: snapshot.snapshot[offset..end].to_vec(),
+            });
+            let call = self.network.call(self.target, &self.member, &request, option.soft_ttl());
+            let reply = tokio::select! {
+                closed = &mut cancel => return Err(StreamingError::Closed(closed)),
+                reply = call => reply.map_err(|error| StreamingError::Unreachable(Unreachable::new(&error)))?,
+            };
+            match reply {
+                Reply::Snapshot { vote: Some(vote) } => return Ok(SnapshotResponse::new(raft_vote(vote))),
+                Reply::Snapshot { vote: None } if end < snapshot.snapshot.len() => offset = end,
+                _ => {
+                    let error = invalid("an answer to another question");
+                    return Err(StreamingError::Network(NetworkError::new(&error)));
+                }
+            }
+        }
+    }
+
+    async fn transfer_leader(
+        &mut self,
+        request: TransferLeaderRequest<Types<M>>,
+        option: RPCOption,
+    ) -> Result<TransferLeaderResponse<Types<M>>, RPCError<Types<M>>> {
+        let request = Request::Transfer {
+            from: log_vote(request.from_leader()),
+            to: *request.to_node_id(),
+            last: request.last_log_id().map(log_id),
+        };
+        match self.call(request, option.soft_ttl()).await? {
+            Reply::Transfer { accepted: true } => Ok(Ok(())),
+            Reply::Transfer { accepted: false } => {
+                let error = io::Error::other(format!("node {} is not ready to lead", self.target));
+                Err(RPCError::Unreachable(Unreachable::new(&error)))
+            }
+            _ => Err(unexpected()),
+        }
+    }
+}
+
+fn ballot<M: Machine>(rpc: &VoteRequest<Types<M>>) -> Ballot {
+    Ballot {
+        vote: log_vote(&rpc.vote),
+        last: rpc.last_log_id.as_ref().map(log_id),
+        transfer: rpc.leadership_transfer,
+    }
+}
+
+fn unexpected<M: Machine>() -> RPCError<Types<M>> {
+    RPCError::Network(NetworkError::new(&invalid("an answer to another question")))
+}

@@ -1,0 +1,209 @@
+//! Snapshots on disk: one file, replaced as a whole.
+//!
+//! The file is drawn in `docs/log-format.md`. It is written beside the old one, synced, renamed over it, and the
+//! folder is synced; only then does the log forget the entries that it covers. So at every moment there is one
+//! whole snapshot, or none and a whole log.
+//!
+//! The trap: a snapshot that is being built may be overtaken by one that the leader sends. The older must not
+//! replace the newer, or the entries between them would be missing after a restart.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+use super::disk::Disk;
+use super::log::LogId;
+use super::types::{
+    Membership, SnapshotMeta, StoredMembership, invalid, log_id, own_membership, raft_id, raft_membership,
+};
+
+/// A state as bytes; copied by reference.
+pub(super) type SnapshotBytes = Arc<[u8]>;
+
+/// What a snapshot covers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Description {
+    pub(super) last: Option<LogId>,
+    pub(super) membership_id: Option<LogId>,
+    pub(super) membership: Membership,
+}
+
+impl Description {
+    pub(super) fn of(meta: &SnapshotMeta) -> Self {
+        Self {
+            last: meta.last_log_id.as_ref().map(log_id),
+            membership_id: meta.last_membership.log_id().as_ref().map(log_id),
+            membership: own_membership(meta.last_membership.membership()),
+        }
+    }
+
+    pub(super) fn meta(&self) -> io::Result<SnapshotMeta> {
+        let membership = match self.membership_id {
+            Some(id) => StoredMembership::new(Some(raft_id(id)), raft_membership(self.membership.clone())?),
+            None => StoredMembership::default(),
+        };
+        Ok(SnapshotMeta { last_log_id: self.last.map(raft_id), last_membership: membership })
+    }
+}
+
+const NAME: &str = "snapshot";
+const DRAFT: &str = "snapshot.draft";
+const MAGIC: [u8; 8] = *b"CONCSNAP";
+const VERSION: u32 = 1;
+const HEADER: usize = 24;
+
+/// The one snapshot of a data folder.
+pub(super) struct Snapshots {
+    disk: Arc<dyn Disk>,
+    /// The last entry that the file covers; held while it is being replaced.
+    covered: Mutex<Option<LogId>>,
+}
+
+impl Snapshots {
+    /// Finds the snapshot of the folder, if there is one; a damaged one is an error.
+    pub(super) fn open(disk: Arc<dyn Disk>) -> io::Result<Self> {
+        match disk.remove(DRAFT) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let snapshots = Self { disk, covered: Mutex::new(None) };
+        let covered = snapshots.load()?.and_then(|(description, _)| description.last);
+        *snapshots.covered.lock().unwrap_or_else(PoisonError::into_inner) = covered;
+        Ok(snapshots)
+    }
+
+    /// The last entry that the snapshot on disk covers.
+    pub(super) fn covered(&self) -> Option<LogId> {
+        *self.covered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes this the snapshot, durably, unless the one on disk covers as much.
+    pub(super) fn save(&self, description: &Description, bytes: &[u8]) -> io::Result<()> {
+        let mut covered = self.covered.lock().unwrap_or_else(PoisonError::into_inner);
+        if covered.is_some() && *covered >= description.last {
+            return Ok(());
+        }
+        let file = self.disk.create(DRAFT)?;
+        let described = postcard::to_stdvec(description).map_err(invalid)?;
+        let mut head = Vec::with_capacity(HEADER + described.len());
+        head.extend(MAGIC);
+        head.extend(VERSION.to_le_bytes());
+        head.extend([0; 4]);
+        head.extend((described.len() as u64).to_le_bytes());
+        head.extend(described);
+        let mut crc = crc32fast::Hasher::new();
+        crc.update(&head[16..]);
+        crc.update(bytes);
+        head[12..16].copy_from_slice(&crc.finalize().to_le_bytes());
+        file.write_at(&head, 0)?;
+        file.write_at(bytes, head.len() as u64)?;
+        file.sync()?;
+        self.disk.rename(DRAFT, NAME)?;
+        self.disk.sync_names()?;
+        *covered = description.last;
+        Ok(())
+    }
+
+    /// Reads the snapshot.
+    pub(super) fn load(&self) -> io::Result<Option<(Description, SnapshotBytes)>> {
+        let file = match self.disk.open(NAME) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mut bytes = vec![0; usize::try_from(file.size()?).map_err(io::Error::other)?];
+        file.read_at(&mut bytes, 0)?;
+        let damaged = || invalid("the snapshot is damaged: its checksum does not match");
+        let head = bytes.get(..HEADER).ok_or_else(damaged)?;
+        let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        if head[..8] != MAGIC {
+            return Err(invalid("the snapshot does not begin like one"));
+        }
+        if number(8) != VERSION {
+            return Err(invalid(format!(
+                "the snapshot has format version {}; this reads {VERSION}",
+                number(8)
+            )));
+        }
+        if crc32fast::hash(&bytes[16..]) != number(12) {
+            return Err(damaged());
+        }
+        let length = usize::try_from(number(16)).map_err(io::Error::other)?;
+        let body = HEADER.checked_add(length).filter(|body| *body <= bytes.len()).ok_or_else(damaged)?;
+        let description = postcard::from_bytes(&bytes[HEADER..body]).map_err(invalid)?;
+        Ok(Some((description, bytes[body..].into())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::*;
+    use crate::replica::disk::SimDisk;
+    use crate::replica::types::Member;
+
+    fn description(index: u64) -> Description {
+        Description {
+            last: Some(LogId { term: 2, index }),
+            membership_id: Some(LogId { term: 1, index: 0 }),
+            membership: Membership {
+                voters: vec![BTreeSet::from([1])],
+                nodes: BTreeMap::from([(1, Member { address: "here".to_owned() })]),
+            },
+        }
+    }
+
+    fn open(disk: &SimDisk) -> Snapshots {
+        Snapshots::open(Arc::new(disk.handle())).unwrap()
+    }
+
+    #[test]
+    fn a_snapshot_is_found_again_and_an_older_one_does_not_replace_it() {
+        let disk = SimDisk::new(1);
+        let snapshots = open(&disk);
+        assert!(snapshots.load().unwrap().is_none());
+        snapshots.save(&description(10), b"ten").unwrap();
+        snapshots.save(&description(7), b"seven").unwrap();
+        disk.crash();
+        let snapshots = open(&disk);
+        assert_eq!(snapshots.covered(), Some(LogId { term: 2, index: 10 }));
+        let (found, bytes) = snapshots.load().unwrap().unwrap();
+        assert_eq!((found.clone(), &*bytes), (description(10), &b"ten"[..]));
+        assert_eq!(Description::of(&found.meta().unwrap()), found);
+    }
+
+    #[test]
+    fn a_crash_while_saving_leaves_the_old_snapshot_or_the_new() {
+        let (mut old, mut new) = (0, 0);
+        for seed in 0..100 {
+            for operations in 0..7 {
+                let disk = SimDisk::new(seed);
+                open(&disk).save(&description(1), &[1; 2000]).unwrap();
+                let snapshots = open(&disk);
+                disk.lose_power_after(operations);
+                let saved = snapshots.save(&description(2), &[2; 2000]);
+                disk.crash();
+                let (found, bytes) = open(&disk).load().unwrap().expect("one of the two is there");
+                let index = found.last.unwrap().index;
+                assert!(bytes.iter().all(|byte| u64::from(*byte) == index) && bytes.len() == 2000);
+                assert!(saved.is_err() || index == 2, "seed {seed}: an acknowledged snapshot was lost");
+                (old, new) = if index == 1 { (old + 1, new) } else { (old, new + 1) };
+            }
+        }
+        assert!(old > 0 && new > 0);
+    }
+
+    #[test]
+    fn any_flipped_bit_is_noticed() {
+        let disk = SimDisk::new(1);
+        open(&disk).save(&description(1), b"state").unwrap();
+        for byte in 0..disk.content(NAME).unwrap().len() {
+            disk.flip(NAME, byte, 2);
+            assert!(Snapshots::open(Arc::new(disk.handle())).is_err(), "byte {byte}");
+            disk.flip(NAME, byte, 2);
+        }
+        assert!(open(&disk).load().unwrap().is_some());
+    }
+}

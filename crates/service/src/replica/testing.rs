@@ -1,0 +1,252 @@
+//! What several tests need: folders that vanish, a machine simple enough to be right, nodes in one process.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use tokio::sync::watch;
+
+use super::disk::SimDisk;
+use super::log::{self, LogId};
+use super::{
+    Deliveries, Delivery, Identity, Machine, Member, NodeId, Options, ProposeError, Replica, Status,
+    Transport,
+};
+
+/// A folder that is gone when the test is over.
+pub(crate) struct TempFolder(PathBuf);
+
+impl TempFolder {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let name = format!("conclave-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).expect("the temporary folder can be made");
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for TempFolder {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
+/// Remembers in which order it first saw which numbers; a number seen again changes nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Notebook {
+    pub(crate) seen: Vec<u64>,
+}
+
+impl Machine for Notebook {
+    type Command = Vec<u64>;
+    /// The number, and how many were seen with it.
+    type Effect = (u64, usize);
+
+    fn apply(&mut self, _id: LogId, numbers: &Vec<u64>) -> Vec<(u64, usize)> {
+        let mut effects = Vec::new();
+        for number in numbers {
+            if !self.seen.contains(number) {
+                self.seen.push(*number);
+                effects.push((*number, self.seen.len()));
+            }
+        }
+        effects
+    }
+
+    fn snapshot(&self) -> Vec<u8> {
+        self.seen.iter().flat_map(|number| number.to_le_bytes()).collect()
+    }
+
+    fn restore(bytes: &[u8]) -> Result<Self, String> {
+        let numbers = bytes.chunks(8).map(|chunk| chunk.try_into().map(u64::from_le_bytes));
+        let seen = numbers.collect::<Result<_, _>>().map_err(|_| "not a notebook".to_owned())?;
+        Ok(Self { seen })
+    }
+}
+
+/// Nodes in one process, over wires that can be cut.
+pub(crate) struct Cluster {
+    pub(crate) nodes: BTreeMap<NodeId, Node>,
+    pub(crate) wires: Arc<Wires>,
+    options: Options,
+}
+
+pub(crate) struct Node {
+    pub(crate) disk: SimDisk,
+    pub(crate) replica: Replica<Notebook>,
+    pub(crate) heard: Heard,
+}
+
+/// What a node's frontends were told so far.
+pub(crate) type Heard = Arc<Mutex<Vec<Delivery<(u64, usize)>>>>;
+
+/// Times short enough that an election takes no second, sizes small enough that segments change.
+pub(crate) fn quick() -> Options {
+    Options {
+        log: log::Options { segment_bytes: 16 * 1024, batch_bytes: 4096, queue: 64 },
+        heartbeat: Duration::from_millis(50),
+        election: (Duration::from_millis(250), Duration::from_millis(500)),
+        ..Options::default()
+    }
+}
+
+impl Cluster {
+    /// `count` nodes, all voters, with a leader.
+    pub(crate) async fn of(count: u64, options: Options) -> Self {
+        let wires = Arc::new(Wires::default());
+        let mut cluster = Self { nodes: BTreeMap::new(), wires, options };
+        for node in 1..=count {
+            cluster.start(node, SimDisk::new(node)).await;
+        }
+        let first = cluster.nodes[&1].replica.clone();
+        first.bootstrap(BTreeMap::from([(1, member(1))])).await.unwrap();
+        first.wait_for(Status::leads).await.unwrap();
+        for node in 2..=count {
+            first.add_learner(node, member(node)).await.unwrap();
+        }
+        first.set_voters((1..=count).collect::<BTreeSet<_>>()).await.unwrap();
+        cluster
+    }
+
+    /// Starts a node on what its disk holds.
+    pub(crate) async fn start(&mut self, node: NodeId, disk: SimDisk) {
+        let identity = Identity { cluster: 7, node };
+        let wire = Arc::new(Wire { from: node, wires: self.wires.clone() });
+        let handle = Arc::new(disk.handle());
+        let opened = Replica::open(handle, identity, wire, Notebook::default(), self.options.clone()).await;
+        let (replica, deliveries) = opened.unwrap();
+        let heard = listen(deliveries);
+        self.wires.plug(node, Some(replica.clone()));
+        self.nodes.insert(node, Node { disk, replica, heard });
+    }
+
+    /// The node's machine loses power. Returns its disk.
+    pub(crate) async fn kill(&mut self, node: NodeId) -> SimDisk {
+        let dead = self.nodes.remove(&node).unwrap();
+        self.wires.plug(node, None);
+        dead.disk.crash();
+        dead.replica.shutdown().await;
+        dead.disk
+    }
+
+    /// Waits until some node that is not cut off leads, and returns it.
+    pub(crate) async fn leader(&self, among: &[NodeId]) -> NodeId {
+        let waits = among.iter().map(|node| {
+            let replica = self.nodes[node].replica.clone();
+            Box::pin(async move { replica.wait_for(Status::leads).await.unwrap().node })
+        });
+        futures_util::future::select_all(waits).await.0
+    }
+
+    /// Waits until all nodes have applied this entry, and returns what they then hold, if it is the same.
+    pub(crate) async fn agreed(&self, index: u64) -> Notebook {
+        let mut states = Vec::new();
+        for node in self.nodes.values() {
+            node.replica.applied(index).await;
+            states.push(node.replica.read_stale(Notebook::clone));
+        }
+        assert!(states.windows(2).all(|pair| pair[0] == pair[1]), "the nodes disagree: {states:?}");
+        states.swap_remove(0)
+    }
+}
+
+/// Proposes until it is known to be applied: a number may be proposed twice.
+pub(crate) async fn write(replica: &Replica<Notebook>, number: u64) -> LogId {
+    loop {
+        let before = replica.status();
+        match replica.propose(vec![number]).await {
+            Ok(id) => return id,
+            Err(ProposeError::Retry | ProposeError::Unknown) => {
+                replica.wait_for(|status| *status != before).await.expect("the node runs");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+pub(crate) fn member(node: NodeId) -> Member {
+    Member { address: format!("node-{node}") }
+}
+
+fn listen(mut deliveries: Deliveries<Notebook>) -> Heard {
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let to = heard.clone();
+    tokio::spawn(async move {
+        while let Some(handful) = deliveries.recv().await {
+            to.lock().unwrap().extend(handful);
+        }
+    });
+    heard
+}
+
+/// All wires between the nodes.
+#[derive(Default)]
+pub(crate) struct Wires {
+    state: Mutex<WireState>,
+    /// How many calls each node made in vain.
+    pub(crate) in_vain: watch::Sender<BTreeMap<NodeId, u64>>,
+}
+
+#[derive(Default)]
+struct WireState {
+    replicas: BTreeMap<NodeId, Replica<Notebook>>,
+    cut_off: BTreeSet<NodeId>,
+}
+
+impl Wires {
+    /// Cuts a node off from all others, or connects it again.
+    pub(crate) fn cut_off(&self, node: NodeId, cut: bool) {
+        let mut state = self.state.lock().unwrap();
+        if cut {
+            state.cut_off.insert(node)
+        } else {
+            state.cut_off.remove(&node)
+        };
+    }
+
+    fn plug(&self, node: NodeId, replica: Option<Replica<Notebook>>) {
+        let mut state = self.state.lock().unwrap();
+        match replica {
+            Some(replica) => state.replicas.insert(node, replica),
+            None => state.replicas.remove(&node),
+        };
+    }
+
+    fn between(&self, from: NodeId, to: NodeId) -> io::Result<Replica<Notebook>> {
+        let state = self.state.lock().unwrap();
+        let cut = state.cut_off.contains(&from) || state.cut_off.contains(&to);
+        let replica = state.replicas.get(&to).filter(|_| !cut).cloned();
+        if replica.is_none() {
+            self.in_vain.send_modify(|calls| *calls.entry(from).or_default() += 1);
+        }
+        replica.ok_or_else(|| io::ErrorKind::ConnectionRefused.into())
+    }
+}
+
+/// One node's end of the wires.
+struct Wire {
+    from: NodeId,
+    wires: Arc<Wires>,
+}
+
+impl Transport for Wire {
+    fn call(&self, to: NodeId, member: &Member, request: Vec<u8>) -> BoxFuture<'static, io::Result<Vec<u8>>> {
+        assert_eq!(*member, super::testing::member(to), "the address of another node");
+        let (from, wires) = (self.from, self.wires.clone());
+        Box::pin(async move {
+            let answer = wires.between(from, to)?.answer(&request).await;
+            // A wire may be cut while the answer is on its way.
+            wires.between(from, to)?;
+            Ok(answer)
+        })
+    }
+}

@@ -1,0 +1,226 @@
+//! What our words are in openraft's language, and what an entry says as bytes.
+//!
+//! Everything that is written to disk or sent to a peer is a type of ours: openraft's may change with every
+//! release, what lies on a disk may not. The conversions are all here.
+//!
+//! The data of an entry begins with one byte: 0 a blank entry (a leader's first), 1 a command, 2 a membership;
+//! then the command or membership in postcard.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use openraft::vote::leader_id_std;
+use openraft::{EntryPayload, RaftTypeConfig};
+use serde::{Deserialize, Serialize};
+
+use super::log;
+use super::machine::Machine;
+
+/// A node of the cluster, by its number.
+pub type NodeId = u64;
+
+/// What the cluster knows about one of its nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Where peers and clients reach it.
+    pub address: String,
+}
+
+/// Who belongs to the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Membership {
+    /// The voters: one set, or two while a change is under way (then both must agree).
+    pub voters: Vec<BTreeSet<NodeId>>,
+    /// All nodes; those that are no voters are learners.
+    pub nodes: BTreeMap<NodeId, Member>,
+}
+
+/// A command on its way through the log, with the bytes it has on disk and on the wire.
+pub(super) struct Proposal<M: Machine>(Arc<(M::Command, Arc<[u8]>)>);
+
+impl<M: Machine> Proposal<M> {
+    pub(super) fn new(command: M::Command) -> Result<Self, postcard::Error> {
+        let data = postcard::to_extend(&command, vec![COMMAND])?;
+        Ok(Self(Arc::new((command, data.into()))))
+    }
+
+    /// A command as another node forwards it.
+    pub(super) fn parse(data: Arc<[u8]>) -> io::Result<Self> {
+        match data.split_first() {
+            Some((&COMMAND, bytes)) => {
+                let command = postcard::from_bytes(bytes).map_err(invalid)?;
+                Ok(Self(Arc::new((command, data))))
+            }
+            _ => Err(invalid("what was forwarded is no command")),
+        }
+    }
+
+    pub(super) fn command(&self) -> &M::Command {
+        &self.0.0
+    }
+
+    pub(super) fn data(&self) -> &Arc<[u8]> {
+        &self.0.1
+    }
+}
+
+impl<M: Machine> Clone for Proposal<M> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<M: Machine> fmt::Debug for Proposal<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a command of {} bytes", self.data().len())
+    }
+}
+
+impl<M: Machine> fmt::Display for Proposal<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// The choices that openraft asks for. One leader a term, as in the paper.
+pub(super) struct Types<M>(PhantomData<fn() -> M>);
+
+// Derived, these would ask the machine for the same traits.
+impl<M> Clone for Types<M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M> Copy for Types<M> {}
+
+impl<M> Default for Types<M> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<M> fmt::Debug for Types<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Types")
+    }
+}
+
+impl<M> PartialEq for Types<M> {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl<M> Eq for Types<M> {}
+
+impl<M> PartialOrd for Types<M> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<M> Ord for Types<M> {
+    fn cmp(&self, _: &Self) -> Ordering {
+        Ordering::Equal
+    }
+}
+
+impl<M: Machine> RaftTypeConfig for Types<M> {
+    type D = Proposal<M>;
+    type R = ();
+    type NodeId = NodeId;
+    type Node = Member;
+    type Term = u64;
+    type LeaderId = leader_id_std::LeaderId<u64, NodeId>;
+    type Vote = openraft::Vote<Self::LeaderId>;
+    type Payload = EntryPayload<Proposal<M>, NodeId, Member>;
+    type Entry = openraft::Entry<CommittedLeaderId, Self::Payload>;
+    type AsyncRuntime = openraft::TokioRuntime;
+    type Responder<T>
+        = openraft::impls::ProgressResponder<Self, T>
+    where
+        T: openraft::OptionalSend + 'static;
+    type Batch<T>
+        = openraft::impls::InlineBatch<T>
+    where
+        T: openraft::OptionalSend + 'static;
+    type ErrorSource = openraft::impls::BoxedErrorSource;
+}
+
+pub(super) type CommittedLeaderId = leader_id_std::CommittedLeaderId<u64>;
+pub(super) type RaftLogId = openraft::LogId<CommittedLeaderId>;
+pub(super) type RaftVote = openraft::Vote<leader_id_std::LeaderId<u64, NodeId>>;
+pub(super) type RaftEntry<M> = openraft::alias::EntryOf<Types<M>>;
+pub(super) type RaftMembership = openraft::Membership<NodeId, Member>;
+pub(super) type StoredMembership = openraft::StoredMembership<CommittedLeaderId, NodeId, Member>;
+pub(super) type SnapshotMeta = openraft::SnapshotMeta<CommittedLeaderId, NodeId, Member>;
+
+pub(super) fn raft_id(id: log::LogId) -> RaftLogId {
+    RaftLogId::new(id.term.into(), id.index)
+}
+
+pub(super) fn log_id(id: &RaftLogId) -> log::LogId {
+    log::LogId { term: id.committed_leader_id().term, index: id.index() }
+}
+
+pub(super) fn raft_vote(vote: log::Vote) -> RaftVote {
+    match vote.committed {
+        true => RaftVote::new_committed(vote.term, vote.node),
+        false => RaftVote::new(vote.term, vote.node),
+    }
+}
+
+pub(super) fn log_vote(vote: &RaftVote) -> log::Vote {
+    log::Vote { term: vote.leader_id.term, node: vote.leader_id.voted_for, committed: vote.committed }
+}
+
+pub(super) fn raft_membership(membership: Membership) -> io::Result<RaftMembership> {
+    RaftMembership::new(membership.voters, membership.nodes).map_err(|error| invalid(error.to_string()))
+}
+
+pub(super) fn own_membership(membership: &RaftMembership) -> Membership {
+    Membership {
+        voters: membership.get_joint_config().clone(),
+        nodes: membership.nodes().map(|(id, member)| (*id, member.clone())).collect(),
+    }
+}
+
+const BLANK: u8 = 0;
+const COMMAND: u8 = 1;
+const MEMBERSHIP: u8 = 2;
+
+/// An entry as the log keeps it and as peers send it.
+pub(super) fn encode<M: Machine>(entry: &RaftEntry<M>) -> io::Result<log::Entry> {
+    let id = log_id(&entry.log_id);
+    Ok(match &entry.payload {
+        EntryPayload::Blank => log::Entry { id, membership: false, data: [BLANK].into() },
+        EntryPayload::Normal(proposal) => log::Entry { id, membership: false, data: proposal.data().clone() },
+        EntryPayload::Membership(membership) => {
+            let data = postcard::to_extend(&own_membership(membership), vec![MEMBERSHIP]).map_err(invalid)?;
+            log::Entry { id, membership: true, data: data.into() }
+        }
+    })
+}
+
+/// The entry that bytes from the log or from a peer stand for.
+pub(super) fn decode<M: Machine>(entry: &log::Entry) -> io::Result<RaftEntry<M>> {
+    let payload = match entry.data.split_first() {
+        Some((&BLANK, [])) => EntryPayload::Blank,
+        Some((&COMMAND, _)) => EntryPayload::Normal(Proposal::parse(entry.data.clone())?),
+        Some((&MEMBERSHIP, bytes)) => {
+            EntryPayload::Membership(raft_membership(postcard::from_bytes(bytes).map_err(invalid)?)?)
+        }
+        _ => return Err(invalid(format!("entry {} is of no known kind", entry.id.index))),
+    };
+    Ok(openraft::Entry { log_id: raft_id(entry.id), payload })
+}
+
+pub(super) fn invalid(what: impl Into<Box<dyn Error + Send + Sync>>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}

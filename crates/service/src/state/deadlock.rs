@@ -1,0 +1,267 @@
+//! Overtaking and deadlock: the two questions about who waits for whom.
+//!
+//! **Intuition.** A waiter waits for *holders* (hard edges) and for the *claims* of waiters before it (soft
+//! edges). A cycle with a soft edge needs no victim: whoever stands behind the claim may overtake, because
+//! the claimant cannot proceed before it has finished anyway. Only a cycle of hard edges is a deadlock.
+//!
+//! *W cannot proceed until R's owner has finished* means two things: W is left over by the reduction (claims
+//! and all) in which R never finishes; and W waits in the end for something that R's owner holds. The first
+//! alone would let R pass anybody who is stuck for other reasons, such as a deadlock that was left standing.
+//!
+//! **Rules** (SERVICE 3 and 4). Both questions are decided by the reduction of [`WaitGraph`]. An owner for
+//! whose holds nobody waits closes nothing: no search. The policy of the request that closes a deadlock names
+//! the victim; its waiting request is refused, its holds stay; repeated until no deadlock is left.
+//!
+//! **How.** No second copy of holds and queues is kept in step with the tables of [`super::lock`]: the part
+//! of the graph that can matter, what is reachable from the request in question over blocked owners, is built
+//! when the question is asked. Building it costs what searching it costs, and it is asked only of owners who
+//! hold and wait and are waited for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Included, Unbounded};
+
+use conclave_algorithms::deadlock::{Claim, Turn, Verdict, WaitGraph, Why};
+use conclave_api::{Deadlock, Error, VictimPolicy, WaitsFor};
+
+use super::grant::{Entry, Outcome, Work};
+use super::lock::{Claims, LockId, Locks, OwnerId, Rank, Ticket, Waiter};
+
+/// The edges of a deadlock that are told; a knot may have thousands.
+const MAX_EDGES_TOLD: usize = 32;
+
+/// Which edges are followed.
+#[derive(Clone, Copy, PartialEq)]
+enum Edges {
+    Hard,
+    HardAndSoft,
+}
+
+impl Locks {
+    /// The first waiter in order that may overtake now, with what it takes.
+    pub(super) fn overtaker(&mut self) -> Option<(Ticket, Vec<Claim<LockId>>)> {
+        let candidates: Vec<Rank> = self.soft_blocked.iter().copied().collect();
+        for rank in candidates {
+            let is_candidate = self.waiters.get(&rank.ticket).is_some_and(|waiter| {
+                !self.owner(waiter.owner).holds.is_empty() && self.fits_ignoring_claims(waiter)
+            });
+            if !is_candidate {
+                self.soft_blocked.remove(&rank);
+            } else if let Some(choice) = self.overtaking_choice(rank.ticket) {
+                return Some((rank.ticket, choice));
+            }
+        }
+        None
+    }
+
+    /// What a waiter may take if the claims of those who cannot proceed before its owner has finished do not
+    /// bind it.
+    pub(super) fn overtaking_choice(&self, ticket: Ticket) -> Option<Vec<Claim<LockId>>> {
+        let waiter = self.waiter(ticket);
+        if !self.is_waited_for(waiter.owner) {
+            return None;
+        }
+        let reached = self.reach(waiter, Edges::HardAndSoft);
+        let before = waiter.claims.iter().flat_map(|claim| {
+            let lock = self.lock(claim.resource);
+            lock.queue.range(..waiter.rank).map(|(rank, _)| rank).chain(&lock.upgraders)
+        });
+        let before: BTreeSet<OwnerId> = before.map(|rank| self.waiter(rank.ticket).owner).collect();
+        let dependent = self.dependents(waiter.owner, &reached.owners);
+        if dependent.is_disjoint(&before) {
+            return None;
+        }
+        let graph = self.graph(&reached);
+        let is_held_up = |owner: &&OwnerId| !graph.can_proceed_without(**owner, &[waiter.owner]);
+        let free: BTreeSet<OwnerId> = before.intersection(&dependent).filter(is_held_up).copied().collect();
+        self.choice(waiter, Claims::BindExcept(&free))
+    }
+
+    /// Refuses victims until the waiter closes no deadlock any more.
+    pub(super) fn end_deadlocks(&mut self, entry: Entry, ticket: Ticket, work: &mut Work) {
+        while let Some(waiter) = self.waiters.get(&ticket) {
+            if !self.is_waited_for(waiter.owner) {
+                return;
+            }
+            let graph = self.graph(&self.reach(waiter, Edges::Hard));
+            let Verdict::Deadlock(found) = graph.examine(waiter.owner) else { return };
+            let victim = self.victim(waiter, &found.why.candidates());
+            let deadlock = Deadlock {
+                cycle: self.tell(&found.why),
+                victim: victim.map(|victim| self.owner_name(self.waiter(victim).owner)),
+            };
+            work.outcomes.push(Outcome::Deadlock(deadlock.clone()));
+            let Some(victim) = victim else { return };
+            self.refuse(victim, Error::deadlock(deadlock), work);
+            self.settle(entry, work);
+        }
+    }
+
+    /// Everybody who will wait for ever.
+    pub(super) fn stuck_owners(&self) -> Vec<OwnerId> {
+        let mut all = Reach::default();
+        for waiter in self.waiters.values() {
+            all.owners.insert(waiter.owner);
+            all.names.extend(waiter.claims.iter().map(|claim| (claim.resource, None)));
+        }
+        self.graph(&all).stuck()
+    }
+
+    fn victim(&self, closer: &Waiter, candidates: &[OwnerId]) -> Option<Ticket> {
+        let waiting = candidates.iter().filter_map(|owner| self.owner(*owner).waiting);
+        let waiting = waiting.map(|rank| self.waiter(rank.ticket));
+        // Of equal ones the youngest owner, the one with the largest id.
+        let victim = match closer.policy {
+            VictimPolicy::None => None,
+            VictimPolicy::Requester => Some(closer),
+            VictimPolicy::Youngest => waiting.max_by_key(|waiter| waiter.owner),
+            VictimPolicy::LowestPriority => waiting.max_by_key(|waiter| (waiter.rank.class(), waiter.owner)),
+            VictimPolicy::FewestLocks => {
+                let locks = |waiter: &Waiter| self.owner(waiter.owner).holds.len();
+                waiting.max_by_key(|waiter| (std::cmp::Reverse(locks(waiter)), waiter.owner))
+            }
+        };
+        victim.map(|waiter| waiter.rank.ticket)
+    }
+
+    /// Who waits for whom, in words.
+    fn tell(&self, why: &Why<LockId, OwnerId>) -> Vec<WaitsFor> {
+        let edge = |waiter: OwnerId, lock: LockId, holder: OwnerId| WaitsFor {
+            waiter: self.owner_name(waiter),
+            name: self.lock(lock).name.clone(),
+            holder: self.owner_name(holder),
+        };
+        if let Why::Cycle(links) = why {
+            let links = links.iter().take(MAX_EDGES_TOLD);
+            return links.map(|link| edge(link.waiter, link.resource, link.holder)).collect();
+        }
+        let members = why.candidates();
+        let waits = members.iter().filter_map(|owner| self.owner(*owner).waiting);
+        let claims = waits.flat_map(|rank| {
+            let waiter = self.waiter(rank.ticket);
+            waiter.claims.iter().map(move |claim| (waiter.owner, claim))
+        });
+        let edges = claims.flat_map(|(owner, claim)| {
+            let holders = self.lock(claim.resource).blocked_holders.iter();
+            let holders = holders.filter(|holder| members.binary_search(holder).is_ok());
+            let others = holders.filter(move |holder| **holder != owner || claim.demand.is_permits());
+            others.map(move |holder| (owner, claim.resource, *holder))
+        });
+        edges.take(MAX_EDGES_TOLD).map(|(waiter, lock, holder)| edge(waiter, lock, holder)).collect()
+    }
+
+    /// Everybody whom `start` waits for, directly or not, and itself.
+    fn reach(&self, start: &Waiter, edges: Edges) -> Reach {
+        let mut reach = Reach { owners: BTreeSet::from([start.owner]), names: BTreeMap::new() };
+        let mut open = vec![start];
+        while let Some(waiter) = open.pop() {
+            for claim in &waiter.claims {
+                let lock = self.lock(claim.resource);
+                let is_new = !reach.names.contains_key(&claim.resource);
+                let down_to = reach.names.entry(claim.resource).or_insert(None);
+                let mut next: Vec<OwnerId> = Vec::new();
+                if is_new {
+                    next.extend(&lock.blocked_holders);
+                }
+                if edges == Edges::HardAndSoft && down_to.is_none_or(|rank| rank < waiter.rank) {
+                    let from = down_to.map_or(Unbounded, Included);
+                    let unseen = lock.queue.range((from, Excluded(waiter.rank))).map(|(rank, _)| rank);
+                    next.extend(unseen.chain(&lock.upgraders).map(|rank| self.waiter(rank.ticket).owner));
+                    *down_to = Some(waiter.rank);
+                }
+                for owner in next {
+                    if reach.owners.insert(owner)
+                        && let Some(rank) = self.owner(owner).waiting
+                    {
+                        open.push(self.waiter(rank.ticket));
+                    }
+                }
+            }
+        }
+        reach
+    }
+
+    /// Those within `among` who wait, directly or not, for something that `owner` holds.
+    fn dependents(&self, owner: OwnerId, among: &BTreeSet<OwnerId>) -> BTreeSet<OwnerId> {
+        let mut found = BTreeSet::new();
+        let mut open = Vec::new();
+        // How far up its queue each name was followed, as in `reach`; holders are followed by the whole
+        // queue.
+        let mut held: BTreeSet<LockId> = BTreeSet::new();
+        let mut claimed: BTreeMap<LockId, Rank> = BTreeMap::new();
+        let mut next: Vec<Rank> = Vec::new();
+        let mut current = owner;
+        loop {
+            for id in &self.owner(current).holds {
+                if held.insert(*id) {
+                    next.extend(self.lock(*id).queue.keys());
+                }
+            }
+            if current != owner
+                && let Some(rank) = self.owner(current).waiting
+            {
+                for claim in &self.waiter(rank.ticket).claims {
+                    self.waiting_behind(claim.resource, rank, &mut claimed, &mut next);
+                }
+            }
+            for rank in next.drain(..) {
+                let waiting = self.waiter(rank.ticket).owner;
+                if among.contains(&waiting) && found.insert(waiting) {
+                    open.push(waiting);
+                }
+            }
+            match open.pop() {
+                Some(waiting) => current = waiting,
+                None => return found,
+            }
+        }
+    }
+
+    /// Those of a queue whom the claim of `rank` keeps waiting.
+    fn waiting_behind(
+        &self,
+        id: LockId,
+        rank: Rank,
+        claimed: &mut BTreeMap<LockId, Rank>,
+        next: &mut Vec<Rank>,
+    ) {
+        let lock = self.lock(id);
+        if lock.upgraders.contains(&rank) {
+            next.extend(lock.queue.keys().filter(|other| !lock.upgraders.contains(other) || **other > rank));
+        } else if claimed.get(&id).is_none_or(|from| rank < *from) {
+            let to = claimed.insert(id, rank).map_or(Unbounded, Included);
+            let behind = lock.queue.range((Excluded(rank), to)).map(|(other, _)| other);
+            next.extend(behind.filter(|other| !lock.upgraders.contains(other)));
+        }
+    }
+
+    /// The wait-for graph of those owners: what they wait for, and what they hold of the names that matter.
+    fn graph(&self, part: &Reach) -> WaitGraph<LockId, OwnerId> {
+        const CONSISTENT: &str = "the tables keep what the graph checks";
+        let mut graph = WaitGraph::new();
+        for id in part.names.keys() {
+            if let Some(limit) = self.lock(*id).limit {
+                graph.set_limit(*id, Some(limit)).expect(CONSISTENT);
+            }
+        }
+        for owner in &part.owners {
+            for id in self.owner(*owner).holds.iter().filter(|id| part.names.contains_key(id)) {
+                let demand = self.lock(*id).holds[owner].demand();
+                graph.hold(*owner, Claim { resource: *id, demand }).expect(CONSISTENT);
+            }
+        }
+        for rank in part.owners.iter().filter_map(|owner| self.owner(*owner).waiting) {
+            let waiter = self.waiter(rank.ticket);
+            let turn = Turn { class: rank.class(), entry: rank.ticket.0 };
+            graph.enqueue(waiter.owner, turn, waiter.wants.clone()).expect(CONSISTENT);
+        }
+        graph
+    }
+}
+
+/// A part of the wait-for graph: owners, and the names they ask for with how far down their queues were
+/// followed.
+#[derive(Default)]
+struct Reach {
+    owners: BTreeSet<OwnerId>,
+    names: BTreeMap<LockId, Option<Rank>>,
+}

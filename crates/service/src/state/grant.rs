@@ -1,0 +1,581 @@
+//! Who is granted next: acquire, release, cancel, and the walk that follows each.
+//!
+//! **Intuition.** Whatever changes a name makes an *agenda*: the first waiter of each changed name. The walk
+//! takes the agenda in the one total order of waiters, grants whoever fits, and moves each name on to its
+//! next waiter, until that name is *closed*: taken by a holder, or claimed by somebody who was left waiting.
+//! So a hot lock with a hundred thousand waiters costs two looks a release, and nobody is looked at whom the
+//! change cannot help.
+//!
+//! **Rules** (SERVICE 3). Waiters are examined by priority, then entry index. A granted waiter drops its
+//! claims on the alternatives it did not take, so its names join the agenda too. Only when the walk is over,
+//! overtaking is considered (see [`super::deadlock`]), one waiter at a time, each followed by a walk of its
+//! own.
+//!
+//! **The trap.** Behind the claim that closes a name there may be somebody who holds what the claimant needs:
+//! the walk must not *examine* those, but it must *remember* them ([`Locks::soft_blocked`]), or nobody ever
+//! lets them overtake.
+
+use std::collections::BTreeSet;
+
+use conclave_algorithms::deadlock::{Claim, Demand, Request, RequestError};
+use conclave_api::expr::{Leaf, Node};
+use conclave_api::{Claim as Asked, Code, Error, Expr, Fence, LockName, OwnerLabel};
+use conclave_api::{Deadlock, Priority, RequestId, SessionId, VictimPolicy, Wait};
+
+use super::lock::{Claims, Grant, Hold, Item, LockId, Locks, Owner, OwnerId, Rank, Ticket, Waiter};
+
+/// What the entry being applied is: its place in the log, and its wall time for display.
+#[derive(Clone, Copy)]
+pub(super) struct Entry {
+    pub(super) index: u64,
+    pub(super) now_ms: u64,
+}
+
+/// An acquire, with its owner looked up.
+pub(super) struct Ask {
+    pub(super) session: SessionId,
+    pub(super) request: RequestId,
+    pub(super) owner: AskOwner,
+    pub(super) expr: Expr,
+    pub(super) priority: Priority,
+    pub(super) wait: Wait,
+    pub(super) policy: VictimPolicy,
+    pub(super) value: Option<Vec<u8>>,
+}
+
+/// Whom a request belongs to.
+pub(super) enum AskOwner {
+    /// Itself.
+    New,
+    /// The owner of that label in the session, if there is one yet.
+    Label(OwnerLabel),
+    /// Somebody who holds or waits.
+    Known(OwnerId),
+}
+
+/// What came of an acquire within its entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Settled {
+    /// It is granted.
+    Granted,
+    /// It waits.
+    Waiting,
+    /// It was refused to end the deadlock it closed; the refusal is among the outcomes.
+    Victim,
+}
+
+/// What an entry did to requests other than its own, and to names.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Outcome {
+    Granted(Ticket),
+    Refused { ticket: Ticket, session: SessionId, request: RequestId, error: Error },
+    Taken { name: LockName, fence: Fence },
+    Released { name: LockName },
+    Deadlock(Deadlock),
+}
+
+/// What one entry still has to do, and what it has done.
+#[derive(Default)]
+pub(super) struct Work {
+    /// Whom to examine next; with a name, its later waiters follow.
+    agenda: BTreeSet<(Rank, Option<LockId>)>,
+    /// Somebody was left waiting by claims, or has a new edge: overtaking may be possible.
+    unsettled: bool,
+    /// Names that may have fallen out of use.
+    touched: Vec<LockId>,
+    pub(super) outcomes: Vec<Outcome>,
+}
+
+/// Why a name has nothing for the rest of its queue.
+#[derive(PartialEq)]
+enum Closed {
+    Taken,
+    Claimed,
+}
+
+impl Locks {
+    /// Grants, queues or refuses an acquire.
+    pub(super) fn acquire(&mut self, entry: Entry, ask: Ask, work: &mut Work) -> Result<Settled, Error> {
+        let wants = self.lower(&ask.expr, work)?;
+        self.check_possible(&wants)?;
+        let single_lock = wants.as_single().is_some_and(|claim| claim.demand == Demand::Exclusive);
+        if ask.value.is_some() && !single_lock {
+            let message = "only a single exclusive name can be campaigned for";
+            return Err(Error::new(Code::InvalidArgument, message));
+        }
+        let ticket = Ticket(entry.index);
+        let (owner, busy) = self.resolve_owner(ask.owner, ask.session, ticket);
+        let rank = Rank::new(ask.priority, ticket);
+        let claims = if let Some(claim) = wants.as_single() { vec![*claim] } else { wants.envelope() };
+        let waiter = Waiter {
+            session: ask.session,
+            request: ask.request,
+            owner,
+            rank,
+            wants,
+            claims,
+            policy: ask.policy,
+            value: ask.value,
+            since_ms: entry.now_ms,
+        };
+        if let Some(choice) = self.choice(&waiter, Claims::Bind) {
+            self.grant(entry, waiter, &choice, work);
+            self.settle(entry, work);
+            if let Some(waiting) = busy {
+                self.end_deadlocks(entry, waiting.ticket, work);
+            }
+            return Ok(Settled::Granted);
+        }
+        if let Some(waiting) = busy {
+            let request = self.waiter(waiting.ticket).request;
+            let message = format!("this owner waits already, for request {request}: one at a time");
+            return Err(Error::new(Code::OwnerBusy, message));
+        }
+        self.enqueue(waiter);
+        if ask.wait == Wait::Try {
+            return self.try_to_overtake(entry, ticket, work);
+        }
+        work.unsettled |= self.can_close_a_cycle(ticket);
+        self.settle(entry, work);
+        self.end_deadlocks(entry, ticket, work);
+        if self.waiters.contains_key(&ticket) {
+            Ok(Settled::Waiting)
+        } else if self.grants.contains_key(&ticket) {
+            // Its own notice would say the same again.
+            work.outcomes.retain(|outcome| *outcome != Outcome::Granted(ticket));
+            Ok(Settled::Granted)
+        } else {
+            Ok(Settled::Victim)
+        }
+    }
+
+    /// Gives back everything a grant holds.
+    pub(super) fn release(&mut self, ticket: Ticket, work: &mut Work) {
+        let Some(grant) = self.grants.remove(&ticket) else { return };
+        self.around_waiting(grant.owner, work, |locks, work| {
+            for item in &grant.items {
+                locks.release_item(grant.owner, item, work);
+            }
+        });
+        self.forget_owner_if_idle(grant.owner);
+    }
+
+    /// Takes one name away from a grant, which keeps the others; whether it had it.
+    pub(super) fn release_name(&mut self, ticket: Ticket, id: LockId, work: &mut Work) -> bool {
+        let Some(grant) = self.grants.get_mut(&ticket) else { return false };
+        let (owner, items) = (grant.owner, std::mem::take(&mut grant.items));
+        let (broken, kept): (Vec<Item>, Vec<Item>) = items.into_iter().partition(|item| item.lock == id);
+        grant.items = kept;
+        if grant.items.is_empty() {
+            self.grants.remove(&ticket);
+        }
+        self.around_waiting(owner, work, |locks, work| {
+            for item in &broken {
+                locks.release_item(owner, item, work);
+            }
+        });
+        self.forget_owner_if_idle(owner);
+        !broken.is_empty()
+    }
+
+    /// Turns what a grant holds exclusively into shared holds. Fences stay.
+    pub(super) fn downgrade(&mut self, ticket: Ticket, work: &mut Work) {
+        let Some(mut grant) = self.grants.remove(&ticket) else { return };
+        let owner = grant.owner;
+        self.around_waiting(owner, work, |locks, work| {
+            for item in grant.items.iter_mut().filter(|item| item.demand == Demand::Exclusive) {
+                item.demand = Demand::Shared;
+                let hold = locks.lock_mut(item.lock).holds.get_mut(&owner).expect("a grant's items are held");
+                hold.exclusive -= 1;
+                hold.shared += 1;
+                if hold.exclusive == 0 {
+                    locks.examine_all(item.lock, work);
+                }
+            }
+        });
+        self.grants.insert(ticket, grant);
+    }
+
+    /// Ends a wait without a grant.
+    pub(super) fn refuse(&mut self, ticket: Ticket, error: Error, work: &mut Work) {
+        let waiter = self.dequeue(ticket, work);
+        self.forget_owner_if_idle(waiter.owner);
+        let Waiter { session, request, .. } = waiter;
+        work.outcomes.push(Outcome::Refused { ticket, session, request, error });
+    }
+
+    /// Makes or changes a semaphore; a limit of 0 makes an unused one a plain name again.
+    pub(super) fn set_limit(
+        &mut self,
+        entry: Entry,
+        name: &LockName,
+        permits: u32,
+        work: &mut Work,
+    ) -> Result<(), Error> {
+        let Some(id) = self.intern(name) else { return Err(too_many_names()) };
+        work.touched.push(id);
+        let lock = self.lock_mut(id);
+        let is_used = !lock.holds.is_empty() || !lock.queue.is_empty();
+        if lock.limit.is_none() && is_used {
+            let message = format!("{name} is in use as a lock: it cannot become a semaphore");
+            return Err(Error::new(Code::WrongKind, message));
+        }
+        if permits == 0 {
+            if is_used {
+                let message =
+                    format!("{name} is in use: a semaphore can be given up only when nobody uses it");
+                return Err(Error::new(Code::InvalidArgument, message));
+            }
+            lock.limit = None;
+            return Ok(());
+        }
+        let lowered = lock.limit.is_some_and(|old| permits < old);
+        lock.limit = Some(permits);
+        if lowered {
+            self.refuse_impossible(id, work);
+            // What was free is not any more: waits for it have become waits for holders.
+            work.unsettled = true;
+        }
+        self.examine_all(id, work);
+        self.settle(entry, work);
+        if lowered {
+            let waiting: Vec<Rank> = self.lock(id).holding.iter().copied().collect();
+            for rank in waiting {
+                self.end_deadlocks(entry, rank.ticket, work);
+            }
+        }
+        Ok(())
+    }
+
+    /// Walks the agenda, then lets overtake whoever may, until nothing more can be granted.
+    pub(super) fn settle(&mut self, entry: Entry, work: &mut Work) {
+        loop {
+            while let Some((rank, walk)) = work.agenda.pop_first() {
+                self.examine(entry, rank, walk, work);
+            }
+            if !work.unsettled {
+                return;
+            }
+            match self.overtaker() {
+                Some((ticket, choice)) => self.grant_waiter(entry, ticket, &choice, work),
+                None => work.unsettled = false,
+            }
+        }
+    }
+
+    /// Forgets the names that fell out of use; the entry is over.
+    pub(super) fn finish(&mut self, work: &mut Work) {
+        for id in work.touched.drain(..) {
+            self.forget_if_idle(id);
+        }
+    }
+
+    /// One step of the walk.
+    fn examine(&mut self, entry: Entry, rank: Rank, walk: Option<LockId>, work: &mut Work) {
+        // Somebody may have left since; the walk goes on from its place.
+        if let Some(waiter) = self.waiters.get(&rank.ticket) {
+            match walk.and_then(|id| self.closed(id, rank).map(|closed| (id, closed))) {
+                Some((_, Closed::Taken)) => return,
+                Some((id, Closed::Claimed)) => return self.remember_soft_blocked(id, rank, work),
+                None => {}
+            }
+            if let Some(choice) = self.choice(waiter, Claims::Bind) {
+                self.grant_waiter(entry, rank.ticket, &choice, work);
+            } else {
+                work.unsettled = true;
+                if !self.owner(waiter.owner).holds.is_empty() && self.fits_ignoring_claims(waiter) {
+                    self.soft_blocked.insert(rank);
+                }
+            }
+        }
+        if let Some(id) = walk
+            && let Some(next) = self.lock(id).next_after(rank)
+        {
+            work.agenda.insert((next, Some(id)));
+        }
+    }
+
+    /// Whether the name has nothing for `rank` and those after it.
+    fn closed(&self, id: LockId, rank: Rank) -> Option<Closed> {
+        let lock = self.lock(id);
+        if lock.is_taken() {
+            return Some(Closed::Taken);
+        }
+        let claimed = if lock.limit.is_some() {
+            let mut left = lock.free_permits();
+            lock.queue.range(..rank).any(|(_, demand)| {
+                left = left.saturating_sub(if let Demand::Permits(count) = demand {
+                    (*count).into()
+                } else {
+                    0
+                });
+                left == 0
+            })
+        } else {
+            !lock.upgraders.contains(&rank)
+                && (!lock.upgraders.is_empty() || lock.exclusive.first().is_some_and(|first| *first < rank))
+        };
+        claimed.then_some(Closed::Claimed)
+    }
+
+    fn remember_soft_blocked(&mut self, id: LockId, from: Rank, work: &mut Work) {
+        work.unsettled = true;
+        let behind: Vec<Rank> = self.lock(id).holding.range(from..).copied().collect();
+        for rank in behind {
+            if self.fits_ignoring_claims(self.waiter(rank.ticket)) {
+                self.soft_blocked.insert(rank);
+            }
+        }
+    }
+
+    /// A try: now, or by overtaking, or not at all.
+    fn try_to_overtake(&mut self, entry: Entry, ticket: Ticket, work: &mut Work) -> Result<Settled, Error> {
+        let choice = if self.can_close_a_cycle(ticket) { self.overtaking_choice(ticket) } else { None };
+        let waiter = self.dequeue(ticket, work);
+        match choice {
+            Some(choice) => {
+                self.grant(entry, waiter, &choice, work);
+                self.settle(entry, work);
+                Ok(Settled::Granted)
+            }
+            None => {
+                // It was never there for anybody else: nothing of what leaving it put on the agenda has
+                // changed.
+                work.agenda.clear();
+                self.forget_owner_if_idle(waiter.owner);
+                Err(Error::new(Code::WouldWait, format!("not free now: {}", self.obstacle(&waiter))))
+            }
+        }
+    }
+
+    /// Whether edges lead *to* the waiter: somebody waits for what its owner holds, or behind its claims.
+    fn can_close_a_cycle(&self, ticket: Ticket) -> bool {
+        let waiter = self.waiter(ticket);
+        self.is_waited_for(waiter.owner)
+            || waiter.claims.iter().any(|claim| self.lock(claim.resource).next_after(waiter.rank).is_some())
+    }
+
+    fn grant_waiter(&mut self, entry: Entry, ticket: Ticket, choice: &[Claim<LockId>], work: &mut Work) {
+        let waiter = self.dequeue(ticket, work);
+        self.grant(entry, waiter, choice, work);
+        work.outcomes.push(Outcome::Granted(ticket));
+    }
+
+    /// Makes a grant of what was chosen. The waiter is in no queue.
+    fn grant(&mut self, entry: Entry, waiter: Waiter, choice: &[Claim<LockId>], work: &mut Work) {
+        let Waiter { session, request, owner, rank, value, .. } = waiter;
+        let fence = Fence(self.fence_base.saturating_add(entry.index));
+        let mut items = Vec::with_capacity(choice.len());
+        self.around_waiting(owner, work, |locks, work| {
+            for claim in choice {
+                let fence = locks.add_hold(owner, *claim, fence, entry.now_ms);
+                items.push(Item { lock: claim.resource, demand: claim.demand, fence });
+                let lock = locks.lock_mut(claim.resource);
+                if value.is_some() {
+                    lock.value.clone_from(&value);
+                }
+                work.outcomes.push(Outcome::Taken { name: lock.name.clone(), fence });
+            }
+        });
+        self.grants.insert(rank.ticket, Grant { session, request, owner, items });
+    }
+
+    fn release_item(&mut self, owner: OwnerId, item: &Item, work: &mut Work) {
+        self.remove_hold(owner, item.lock, item.demand);
+        work.touched.push(item.lock);
+        let lock = self.lock(item.lock);
+        work.outcomes.push(Outcome::Released { name: lock.name.clone() });
+        let own = lock.holds.get(&owner).copied().unwrap_or(Hold::default());
+        match item.demand {
+            Demand::Permits(_) => self.examine_all(item.lock, work),
+            Demand::Exclusive if own.exclusive == 0 => self.examine_all(item.lock, work),
+            // Others who share it already are not helped; those who want it alone are, once it is free.
+            Demand::Shared if lock.holds.is_empty() => self.examine_all(item.lock, work),
+            Demand::Shared if lock.holds.len() == 1 => {
+                work.agenda.extend(lock.upgraders.iter().map(|rank| (*rank, None)));
+            }
+            Demand::Exclusive | Demand::Shared => {}
+        }
+    }
+
+    /// Puts the first waiter of a name on the agenda, and those who wait to upgrade.
+    fn examine_all(&self, id: LockId, work: &mut Work) {
+        let lock = self.lock(id);
+        if let Some((first, _)) = lock.queue.first_key_value() {
+            work.agenda.insert((*first, Some(id)));
+        }
+        work.agenda.extend(lock.upgraders.iter().map(|rank| (*rank, None)));
+    }
+
+    fn enqueue(&mut self, waiter: Waiter) {
+        let (ticket, rank, owner) = (waiter.rank.ticket, waiter.rank, waiter.owner);
+        let soft = !self.owner(owner).holds.is_empty() && self.fits_ignoring_claims(&waiter);
+        self.waiters.insert(ticket, waiter);
+        self.owners.get_mut(&owner).expect("resolved before").waiting = Some(rank);
+        self.index(ticket);
+        if soft {
+            self.soft_blocked.insert(rank);
+        }
+    }
+
+    /// Takes a waiter out; whoever its claims kept waiting is put on the agenda.
+    fn dequeue(&mut self, ticket: Ticket, work: &mut Work) -> Waiter {
+        let rank = self.waiter(ticket).rank;
+        let upgraded: Vec<LockId> = self
+            .waiter(ticket)
+            .claims
+            .iter()
+            .map(|claim| claim.resource)
+            .filter(|id| self.is_upgrader(*id, rank))
+            .collect();
+        self.unindex(ticket);
+        let waiter = self.waiters.remove(&ticket).expect("it waits");
+        self.owners.get_mut(&waiter.owner).expect("a waiter has an owner").waiting = None;
+        for claim in &waiter.claims {
+            let id = claim.resource;
+            work.touched.push(id);
+            let lock = self.lock(id);
+            if upgraded.contains(&id) {
+                self.examine_all(id, work);
+            } else if claim.demand == Demand::Shared {
+                // A shared claim kept back only those who want the name alone; of them, only the first in
+                // line.
+                if let Some((first, Demand::Exclusive)) = lock.queue.first_key_value() {
+                    work.agenda.insert((*first, None));
+                }
+            } else if let Some(next) = lock.next_after(rank) {
+                work.agenda.insert((next, Some(id)));
+            }
+        }
+        waiter
+    }
+
+    fn is_upgrader(&self, id: LockId, rank: Rank) -> bool {
+        self.lock(id).upgraders.contains(&rank)
+    }
+
+    /// Runs a change of an owner's holds with the owner's waiting request taken out of the indexes, which
+    /// depend on them, and has that request examined afterwards.
+    fn around_waiting(&mut self, owner: OwnerId, work: &mut Work, change: impl FnOnce(&mut Self, &mut Work)) {
+        let Some(rank) = self.owners.get(&owner).and_then(|owner| owner.waiting) else {
+            return change(self, work);
+        };
+        let names: Vec<LockId> = self.waiter(rank.ticket).claims.iter().map(|claim| claim.resource).collect();
+        let upgraded: Vec<LockId> = names.iter().copied().filter(|id| self.is_upgrader(*id, rank)).collect();
+        self.unindex(rank.ticket);
+        change(self, work);
+        self.index(rank.ticket);
+        for id in upgraded {
+            if !self.is_upgrader(id, rank) {
+                self.examine_all(id, work);
+            }
+        }
+        work.agenda.insert((rank, None));
+        work.unsettled = true;
+    }
+
+    /// The owner of a request, made if need be, and what it waits for already.
+    fn resolve_owner(
+        &mut self,
+        owner: AskOwner,
+        session: SessionId,
+        ticket: Ticket,
+    ) -> (OwnerId, Option<Rank>) {
+        let (id, label) = match owner {
+            AskOwner::Known(id) => (id, None),
+            AskOwner::New => (OwnerId(ticket.0), None),
+            AskOwner::Label(label) => match self.labels.get(&(session, label.clone())) {
+                Some(id) => (*id, None),
+                None => {
+                    self.labels.insert((session, label.clone()), OwnerId(ticket.0));
+                    (OwnerId(ticket.0), Some(label))
+                }
+            },
+        };
+        let fresh = || Owner { session, label, holds: BTreeSet::new(), waiting: None };
+        (id, self.owners.entry(id).or_insert_with(fresh).waiting)
+    }
+
+    /// From syntax to request: looks the names up and decides what each is.
+    fn lower(&mut self, expr: &Expr, work: &mut Work) -> Result<Request<LockId>, Error> {
+        self.lower_node(expr.node(), work)
+    }
+
+    fn lower_node(&mut self, node: &Node, work: &mut Work) -> Result<Request<LockId>, Error> {
+        let mut members = |nodes: &[Node]| -> Result<Vec<_>, Error> {
+            nodes.iter().map(|node| self.lower_node(node, work)).collect()
+        };
+        let request = match node {
+            Node::Name(leaf) => Request::one(self.lower_leaf(leaf, work)?),
+            Node::All(nodes) => Request::all(members(nodes)?),
+            Node::Any(nodes) => Request::any(members(nodes)?),
+            Node::AtLeast(count, nodes) => Request::at_least(*count, members(nodes)?),
+        };
+        request.map_err(|error| match error {
+            RequestError::Entangled { alternatives } => {
+                let message = format!(
+                    "one semaphore is named in {alternatives} alternatives: too many to decide among"
+                );
+                Error::new(Code::InvalidExpression, message)
+            }
+            other => Error::new(Code::InvalidExpression, format!("not a request: {other}")),
+        })
+    }
+
+    fn lower_leaf(&mut self, leaf: &Leaf, work: &mut Work) -> Result<Claim<LockId>, Error> {
+        let name = &leaf.name;
+        let id = self.intern(name).ok_or_else(too_many_names)?;
+        work.touched.push(id);
+        let demand = match (leaf.claim, self.lock(id).limit) {
+            (Asked::Exclusive, None) => Demand::Exclusive,
+            (Asked::Shared, None) => Demand::Shared,
+            (Asked::Exclusive, Some(_)) => Demand::Permits(1),
+            (Asked::Permits(count), Some(_)) => Demand::Permits(count),
+            (Asked::Permits(_), None) => {
+                let message =
+                    format!("{name} has no limit, so it has no permits (conclave limit {name} N sets one)");
+                return Err(Error::new(Code::NotASemaphore, message));
+            }
+            (Asked::Shared, Some(_)) => {
+                let message = format!("{name} is a semaphore: its permits cannot be shared");
+                return Err(Error::new(Code::WrongKind, message));
+            }
+        };
+        Ok(Claim { resource: id, demand })
+    }
+
+    fn is_possible(&self, wants: &Request<LockId>) -> bool {
+        wants.is_satisfied(|id, demand| match (demand, self.lock(*id).limit) {
+            (Demand::Permits(count), Some(limit)) => count <= limit,
+            (Demand::Permits(_), None) => false,
+            (Demand::Exclusive | Demand::Shared, _) => true,
+        })
+    }
+
+    fn check_possible(&self, wants: &Request<LockId>) -> Result<(), Error> {
+        if self.is_possible(wants) {
+            return Ok(());
+        }
+        let limits: Vec<String> = wants
+            .envelope()
+            .iter()
+            .map(|claim| self.lock(claim.resource))
+            .filter_map(|lock| lock.limit.map(|limit| format!("{} has {limit}", lock.name)))
+            .collect();
+        let message = format!("can never be satisfied: more permits than there are ({})", limits.join(", "));
+        Err(Error::new(Code::Impossible, message))
+    }
+
+    fn refuse_impossible(&mut self, id: LockId, work: &mut Work) {
+        let waiting: Vec<Ticket> = self.lock(id).queue.keys().map(|rank| rank.ticket).collect();
+        for ticket in waiting {
+            if let Err(error) = self.check_possible(&self.waiter(ticket).wants) {
+                self.refuse(ticket, error, work);
+            }
+        }
+    }
+}
+
+fn too_many_names() -> Error {
+    Error::new(Code::LimitReached, format!("more than {} names in use", Locks::MAX_NAMES))
+}

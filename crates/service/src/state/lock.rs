@@ -1,0 +1,506 @@
+//! Locks, semaphores, owners and waiters: the tables, and the one question asked of them: does this fit now?
+//!
+//! **Intuition.** A lock knows who holds it and who waits for it, in order. Whether a waiter may take a name
+//! depends on two things: on the *holds* of other owners, and on the *claims* of waiters before it.
+//!
+//! **Rules** (SERVICE 2 and 3). Exclusive and shared holds are re-entrant and counted, permits never are. A
+//! waiter claims every name of its expression, in its modes and counts, against those after it. An *upgrader*
+//! (holds shared, asks exclusive) goes before all waiters of that name: their claims do not bind it there,
+//! and its claim binds them all.
+//!
+//! **The trap.** An owner's holds can change while it waits (another of its grants is released), and with
+//! them whether it upgrades: [`Locks::index`] and [`Locks::unindex`] are called around every such change.
+//!
+//! Every index below can be recomputed from holds, owners and waiters; [`Locks::audit`] does, in tests and
+//! whenever a snapshot is read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Unbounded};
+
+use conclave_algorithms::deadlock::{Claim, Demand, Request};
+use conclave_api::{Fence, LockName, OwnerLabel, Priority, RequestId, SessionId, VictimPolicy};
+use serde::{Deserialize, Serialize};
+
+/// A name in use, as an index into the table; reused when the name falls out of use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub(super) struct LockId(u32);
+
+/// An acquire, from its entry to its release: the log index of that entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Ticket(pub u64);
+
+/// An owner: the ticket of the first request it made since it last had nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub(super) struct OwnerId(pub(super) u64);
+
+/// The place of a waiter in the one total order: the higher priority first, then the earlier entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(super) struct Rank {
+    class: i64,
+    pub(super) ticket: Ticket,
+}
+
+impl Rank {
+    pub(super) fn new(priority: Priority, ticket: Ticket) -> Self {
+        Self { class: -i64::from(priority.0), ticket }
+    }
+
+    pub(super) fn priority(self) -> Priority {
+        Priority((-self.class) as i32)
+    }
+
+    /// The priority turned round: the smaller goes first.
+    pub(super) fn class(self) -> i64 {
+        self.class
+    }
+}
+
+/// One name: who holds it, and who waits for it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Lock {
+    pub(super) name: LockName,
+    /// The permits there are, if the name is a semaphore.
+    pub(super) limit: Option<u32>,
+    pub(super) holds: BTreeMap<OwnerId, Hold>,
+    /// The sum of the permits held.
+    pub(super) permits_held: u64,
+    /// Everybody who waits, with what each claims here at most.
+    pub(super) queue: BTreeMap<Rank, Demand>,
+    /// Those of the queue who claim it exclusively.
+    pub(super) exclusive: BTreeSet<Rank>,
+    /// Those of the queue who hold it shared and ask for it exclusively.
+    pub(super) upgraders: BTreeSet<Rank>,
+    /// Those of the queue whose owner holds something: only they can overtake.
+    pub(super) holding: BTreeSet<Rank>,
+    /// Holders who wait for something: the edges of the wait-for graph that lead on.
+    pub(super) blocked_holders: BTreeSet<OwnerId>,
+    /// What the holder proclaims, if the name is used as an election.
+    pub(super) value: Option<Vec<u8>>,
+}
+
+/// What one owner holds of one name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Hold {
+    /// Grants that hold it exclusively.
+    pub(super) exclusive: u32,
+    /// Grants that hold it shared.
+    pub(super) shared: u32,
+    /// Permits, over all grants.
+    pub(super) permits: u64,
+    pub(super) fence: Fence,
+    /// The wall time of the entry in which it came to be held; for display.
+    pub(super) since_ms: u64,
+}
+
+impl Hold {
+    /// All of it as one demand.
+    pub(super) fn demand(&self) -> Demand {
+        if self.exclusive > 0 {
+            Demand::Exclusive
+        } else if self.shared > 0 {
+            Demand::Shared
+        } else {
+            Demand::Permits(u32::try_from(self.permits).unwrap_or(u32::MAX))
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.exclusive == 0 && self.shared == 0 && self.permits == 0
+    }
+}
+
+/// Who requests belong to: the unit of re-entrancy and of deadlock detection.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Owner {
+    pub(super) session: SessionId,
+    pub(super) label: Option<OwnerLabel>,
+    pub(super) holds: BTreeSet<LockId>,
+    /// The request that waits: at most one.
+    pub(super) waiting: Option<Rank>,
+}
+
+/// An acquire that waits.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Waiter {
+    pub(super) session: SessionId,
+    pub(super) request: RequestId,
+    pub(super) owner: OwnerId,
+    pub(super) rank: Rank,
+    pub(super) wants: Request<LockId>,
+    /// The most it can take of each name: what it claims.
+    pub(super) claims: Vec<Claim<LockId>>,
+    pub(super) policy: VictimPolicy,
+    /// What it proclaims when elected.
+    pub(super) value: Option<Vec<u8>>,
+    pub(super) since_ms: u64,
+}
+
+/// An acquire that was granted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Grant {
+    pub(super) session: SessionId,
+    pub(super) request: RequestId,
+    pub(super) owner: OwnerId,
+    pub(super) items: Vec<Item>,
+}
+
+/// One name of a grant.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Item {
+    pub(super) lock: LockId,
+    pub(super) demand: Demand,
+    pub(super) fence: Fence,
+}
+
+/// Whose claims count when it is asked whether something fits.
+#[derive(Clone, Copy)]
+pub(super) enum Claims<'a> {
+    /// Those of all waiters before.
+    Bind,
+    /// Those of all waiters before, but of these owners.
+    BindExcept(&'a BTreeSet<OwnerId>),
+    /// None: the holders alone.
+    Ignore,
+}
+
+/// All names, owners, waiters and grants.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Locks {
+    names: BTreeMap<LockName, LockId>,
+    slots: Vec<Option<Lock>>,
+    vacant: Vec<LockId>,
+    pub(super) labels: BTreeMap<(SessionId, OwnerLabel), OwnerId>,
+    pub(super) owners: BTreeMap<OwnerId, Owner>,
+    pub(super) waiters: BTreeMap<Ticket, Waiter>,
+    pub(super) grants: BTreeMap<Ticket, Grant>,
+    /// Waiters who hold something and, when last looked at, were kept waiting by claims alone. A superset:
+    /// checked before use.
+    pub(super) soft_blocked: BTreeSet<Rank>,
+    /// Raised by a restore, so that fences grow across it.
+    pub(super) fence_base: u64,
+}
+
+impl Locks {
+    /// The most names in use at a time; beyond it new names are refused.
+    pub(super) const MAX_NAMES: usize = 1 << 22;
+
+    pub(super) fn find(&self, name: &LockName) -> Option<LockId> {
+        self.names.get(name).copied()
+    }
+
+    /// The lock of that name, made if there is none; `None` if there are too many.
+    pub(super) fn intern(&mut self, name: &LockName) -> Option<LockId> {
+        if let Some(id) = self.find(name) {
+            return Some(id);
+        }
+        if self.names.len() >= Self::MAX_NAMES {
+            return None;
+        }
+        let id = self.vacant.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            LockId(self.slots.len() as u32 - 1)
+        });
+        self.slots[id.0 as usize] = Some(Lock::new(name.clone()));
+        self.names.insert(name.clone(), id);
+        Some(id)
+    }
+
+    /// Forgets the name if nobody holds it, waits for it or limits it.
+    pub(super) fn forget_if_idle(&mut self, id: LockId) {
+        let slot = &mut self.slots[id.0 as usize];
+        if slot.as_ref().is_some_and(Lock::is_idle) {
+            let lock = slot.take().expect("it was there a line ago");
+            self.names.remove(&lock.name);
+            self.vacant.push(id);
+        }
+    }
+
+    pub(super) fn lock(&self, id: LockId) -> &Lock {
+        self.slots[id.0 as usize].as_ref().expect("an id lives as long as somebody holds, waits or limits")
+    }
+
+    pub(super) fn lock_mut(&mut self, id: LockId) -> &mut Lock {
+        self.slots[id.0 as usize].as_mut().expect("an id lives as long as somebody holds, waits or limits")
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Every name in use, in order.
+    pub(super) fn all(&self) -> impl Iterator<Item = (LockId, &Lock)> {
+        self.names.values().map(|id| (*id, self.lock(*id)))
+    }
+
+    pub(super) fn names_after(&self, after: Option<&LockName>) -> impl Iterator<Item = (LockId, &Lock)> {
+        let range = (after.map_or(Unbounded, Excluded), Unbounded);
+        self.names.range::<LockName, _>(range).map(|(_, id)| (*id, self.lock(*id)))
+    }
+
+    pub(super) fn waiter(&self, ticket: Ticket) -> &Waiter {
+        self.waiters.get(&ticket).expect("a queue names only those who wait")
+    }
+
+    pub(super) fn owner(&self, id: OwnerId) -> &Owner {
+        self.owners.get(&id).expect("an owner lives as long as it holds or waits")
+    }
+
+    /// Whether a waiter may take `demand` of `id` now.
+    pub(super) fn fits(
+        &self,
+        id: LockId,
+        demand: Demand,
+        rank: Rank,
+        owner: OwnerId,
+        claims: Claims<'_>,
+    ) -> bool {
+        let lock = self.lock(id);
+        let own = lock.holds.get(&owner);
+        let binds = |other: &Rank| {
+            let claimant = self.waiter(other.ticket).owner;
+            match claims {
+                Claims::Bind => claimant != owner,
+                Claims::BindExcept(free) => claimant != owner && !free.contains(&claimant),
+                Claims::Ignore => false,
+            }
+        };
+        match demand {
+            Demand::Shared => {
+                own.is_some_and(|hold| hold.exclusive > 0 || hold.shared > 0)
+                    || !lock.is_exclusive()
+                        && !lock.exclusive.range(..rank).any(binds)
+                        && !lock.upgraders.iter().any(binds)
+            }
+            Demand::Exclusive if own.is_some_and(|hold| hold.exclusive > 0) => true,
+            Demand::Exclusive if own.is_some() => {
+                lock.holds.len() == 1 && !lock.upgraders.range(..rank).any(binds)
+            }
+            Demand::Exclusive => {
+                lock.holds.is_empty()
+                    && !lock.queue.range(..rank).any(|(other, _)| binds(other))
+                    && !lock.upgraders.iter().any(binds)
+            }
+            Demand::Permits(count) => {
+                let mut left = lock.free_permits();
+                let mut before = lock.queue.range(..rank).filter(|(other, _)| binds(other));
+                if matches!(claims, Claims::Ignore) {
+                    return left >= u64::from(count);
+                }
+                // Ends as soon as it is decided: at most as many steps as there are free permits.
+                loop {
+                    if left < u64::from(count) {
+                        return false;
+                    }
+                    match before.next() {
+                        Some((_, Demand::Permits(claimed))) => {
+                            left = left.saturating_sub(u64::from(*claimed));
+                        }
+                        Some(_) => {}
+                        None => return true,
+                    }
+                }
+            }
+        }
+    }
+
+    /// What the waiter would take now.
+    pub(super) fn choice(&self, waiter: &Waiter, claims: Claims<'_>) -> Option<Vec<Claim<LockId>>> {
+        let fits = |id: &LockId, demand| self.fits(*id, demand, waiter.rank, waiter.owner, claims);
+        match waiter.wants.as_single() {
+            Some(claim) => fits(&claim.resource, claim.demand).then(|| vec![*claim]),
+            None => waiter.wants.satisfy(fits),
+        }
+    }
+
+    /// Whether the holders alone leave room for the waiter.
+    pub(super) fn fits_ignoring_claims(&self, waiter: &Waiter) -> bool {
+        waiter
+            .wants
+            .is_satisfied(|id, demand| self.fits(*id, demand, waiter.rank, waiter.owner, Claims::Ignore))
+    }
+
+    /// Enters a waiter into the queues and indexes of its names.
+    pub(super) fn index(&mut self, ticket: Ticket) {
+        let waiter = self.waiters.get(&ticket).expect("indexed while it waits");
+        let owner = self.owners.get(&waiter.owner).expect("a waiter has an owner");
+        let (rank, owner_id, holds) = (waiter.rank, waiter.owner, !owner.holds.is_empty());
+        let slots = &mut self.slots;
+        for claim in &waiter.claims {
+            let lock = slots[claim.resource.0 as usize].as_mut().expect("a waiter keeps its names in use");
+            lock.queue.insert(rank, claim.demand);
+            if claim.demand == Demand::Exclusive {
+                lock.exclusive.insert(rank);
+                if lock.holds.get(&owner_id).is_some_and(|hold| hold.exclusive == 0) {
+                    lock.upgraders.insert(rank);
+                }
+            }
+            if holds {
+                lock.holding.insert(rank);
+            }
+        }
+        for id in &owner.holds {
+            let lock = slots[id.0 as usize].as_mut().expect("a hold keeps its name in use");
+            lock.blocked_holders.insert(owner_id);
+        }
+    }
+
+    /// Takes a waiter out of the queues and indexes of its names.
+    pub(super) fn unindex(&mut self, ticket: Ticket) {
+        let waiter = self.waiters.get(&ticket).expect("indexed while it waits");
+        let (rank, owner_id) = (waiter.rank, waiter.owner);
+        let slots = &mut self.slots;
+        for claim in &waiter.claims {
+            let lock = slots[claim.resource.0 as usize].as_mut().expect("a waiter keeps its names in use");
+            lock.queue.remove(&rank);
+            lock.exclusive.remove(&rank);
+            lock.upgraders.remove(&rank);
+            lock.holding.remove(&rank);
+        }
+        for id in &self.owners.get(&owner_id).expect("a waiter has an owner").holds {
+            let lock = slots[id.0 as usize].as_mut().expect("a hold keeps its name in use");
+            lock.blocked_holders.remove(&owner_id);
+        }
+        self.soft_blocked.remove(&rank);
+    }
+
+    /// Adds to what an owner holds; gives the fence of that hold.
+    pub(super) fn add_hold(
+        &mut self,
+        owner: OwnerId,
+        claim: Claim<LockId>,
+        fence: Fence,
+        now_ms: u64,
+    ) -> Fence {
+        let lock = self.slots[claim.resource.0 as usize].as_mut().expect("a granted name is in use");
+        let hold = lock.holds.entry(owner).or_insert(Hold { fence, since_ms: now_ms, ..Hold::default() });
+        match claim.demand {
+            Demand::Shared => hold.shared += 1,
+            Demand::Exclusive => {
+                hold.exclusive += 1;
+                if hold.exclusive == 1 {
+                    hold.fence = fence;
+                }
+            }
+            Demand::Permits(count) => {
+                hold.permits += u64::from(count);
+                hold.fence = fence;
+                lock.permits_held += u64::from(count);
+            }
+        }
+        let fence = hold.fence;
+        self.owners.get_mut(&owner).expect("a granted owner exists").holds.insert(claim.resource);
+        fence
+    }
+
+    /// Takes from what an owner holds.
+    pub(super) fn remove_hold(&mut self, owner: OwnerId, id: LockId, demand: Demand) {
+        let lock = self.slots[id.0 as usize].as_mut().expect("a hold keeps its name in use");
+        let hold = lock.holds.get_mut(&owner).expect("a grant's items are held");
+        match demand {
+            Demand::Shared => hold.shared -= 1,
+            Demand::Exclusive => hold.exclusive -= 1,
+            Demand::Permits(count) => {
+                hold.permits -= u64::from(count);
+                lock.permits_held -= u64::from(count);
+            }
+        }
+        if hold.is_empty() {
+            lock.holds.remove(&owner);
+            if lock.holds.is_empty() {
+                lock.value = None;
+            }
+            self.owners.get_mut(&owner).expect("a holder exists").holds.remove(&id);
+        }
+    }
+
+    /// Forgets an owner that neither holds nor waits.
+    pub(super) fn forget_owner_if_idle(&mut self, id: OwnerId) {
+        let Some(owner) = self.owners.get(&id) else { return };
+        if owner.holds.is_empty() && owner.waiting.is_none() {
+            let owner = self.owners.remove(&id).expect("it was there a line ago");
+            if let Some(label) = owner.label {
+                self.labels.remove(&(owner.session, label));
+            }
+        }
+    }
+
+    pub(super) fn contains(&self, id: LockId) -> bool {
+        self.slots.get(id.0 as usize).is_some_and(Option::is_some)
+    }
+
+    /// Empties everything that [`Locks::index`] fills.
+    pub(super) fn clear_indexes(&mut self) {
+        for lock in self.slots.iter_mut().flatten() {
+            lock.queue.clear();
+            lock.exclusive.clear();
+            lock.upgraders.clear();
+            lock.holding.clear();
+            lock.blocked_holders.clear();
+        }
+    }
+
+    /// Checks that names and slots name each other.
+    pub(super) fn audit_table(&self) -> Result<(), &'static str> {
+        let is_named = |(name, id): (&LockName, &LockId)| self.contains(*id) && self.lock(*id).name == *name;
+        let used = self.slots.iter().flatten().count();
+        let is_vacant = |id: &LockId| self.slots.get(id.0 as usize).is_some_and(Option::is_none);
+        let vacant: BTreeSet<&LockId> = self.vacant.iter().collect();
+        if self.names.iter().all(is_named)
+            && self.names.len() == used
+            && self.vacant.iter().all(is_vacant)
+            && vacant.len() == self.vacant.len()
+            && vacant.len() + used == self.slots.len()
+            && !self.slots.iter().flatten().any(Lock::is_idle)
+        {
+            Ok(())
+        } else {
+            Err("names and slots do not agree")
+        }
+    }
+
+    /// Whether somebody waits for something that the owner holds: only then can the owner close a cycle.
+    pub(super) fn is_waited_for(&self, id: OwnerId) -> bool {
+        self.owner(id).holds.iter().any(|lock| !self.lock(*lock).queue.is_empty())
+    }
+}
+
+impl Lock {
+    fn new(name: LockName) -> Self {
+        Self {
+            name,
+            limit: None,
+            holds: BTreeMap::new(),
+            permits_held: 0,
+            queue: BTreeMap::new(),
+            exclusive: BTreeSet::new(),
+            upgraders: BTreeSet::new(),
+            holding: BTreeSet::new(),
+            blocked_holders: BTreeSet::new(),
+            value: None,
+        }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.holds.is_empty() && self.queue.is_empty() && self.limit.is_none()
+    }
+
+    /// Whether somebody holds it exclusively: then nobody else holds it.
+    pub(super) fn is_exclusive(&self) -> bool {
+        self.holds.first_key_value().is_some_and(|(_, hold)| hold.exclusive > 0)
+    }
+
+    /// Permits not held; none if the limit was lowered below what is held.
+    pub(super) fn free_permits(&self) -> u64 {
+        u64::from(self.limit.unwrap_or(0)).saturating_sub(self.permits_held)
+    }
+
+    /// Whether the holders leave nothing for anybody who waits.
+    pub(super) fn is_taken(&self) -> bool {
+        if self.limit.is_some() { self.free_permits() == 0 } else { self.is_exclusive() }
+    }
+
+    /// The waiter that comes after `rank`.
+    pub(super) fn next_after(&self, rank: Rank) -> Option<Rank> {
+        self.queue.range((Excluded(rank), Unbounded)).next().map(|(next, _)| *next)
+    }
+}

@@ -1,0 +1,534 @@
+//! The replicated state: sessions, locks, files, as one pure function of the log.
+//!
+//! **Intuition.** Every node feeds the same entries to [`State::apply`] and comes to the same state, byte for
+//! byte, and to the same effects. So everything that must be agreed (who holds, who is next, who is the
+//! victim, what a retry is answered) is decided here, and nothing here can ask the world anything.
+//!
+//! **Rules.** No clock is read or compared: that a lease, a wait or a lock-delay is over is an entry,
+//! proposed by the leader and naming the generation it ends (SERVICE 5). No unordered map is iterated. No
+//! input makes it panic: what makes no sense is answered by an error. Every table has a bound, told where it
+//! is defined.
+//!
+//! **The map.** [`command`]: what goes in and comes out. [`session`]: leases and remembered answers. `lock`:
+//! the tables and what fits. `grant`: who is next. `deadlock`: overtaking and victims. [`tree`] and [`path`]:
+//! files. [`watch`]: what changed. [`query`]: what people ask. [`snapshot`]: all of it as bytes.
+//!
+//! **Departure.** Watches are not replicated; only the history of changes is (see [`watch`]).
+
+pub mod command;
+mod deadlock;
+mod grant;
+mod lock;
+pub mod path;
+pub mod query;
+pub mod session;
+pub mod snapshot;
+#[cfg(test)]
+mod tests;
+pub mod tree;
+pub mod watch;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use conclave_algorithms::deadlock::Demand;
+use conclave_api::{Code, Deadlock, Error, LockName, Owner, RequestId, SessionId, Wait};
+use serde::{Deserialize, Serialize};
+
+use self::grant::{Ask, AskOwner, Entry, Outcome, Settled, Work};
+use self::lock::Locks;
+use self::session::{Admission, MAX_LIVE, MAX_SESSIONS, Session};
+use self::tree::{FileChange, FileOp, Tree, TreeChange};
+use self::watch::{Change, History, LockChange, What};
+
+pub use self::command::{
+    Acquire, Answer, At, Command, Effect, EndCause, Granted, GrantedName, Holder, Op, OpenSession, Queued,
+    Request, TimerId,
+};
+pub use self::lock::Ticket;
+pub use self::path::FilePath;
+
+/// The largest value of an election.
+pub const MAX_VALUE_BYTES: usize = 64 * 1024;
+/// The longest reason of a break.
+pub const MAX_REASON_BYTES: usize = 1024;
+/// How many deadlocks and breaks are remembered for `why`.
+pub const INCIDENTS: usize = 64;
+
+/// Everything the service knows.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    applied: u64,
+    sessions: BTreeMap<SessionId, Session>,
+    locks: Locks,
+    /// Waits that end by themselves.
+    waits: BTreeMap<Ticket, WaitLimit>,
+    /// What ended sessions still keep from others.
+    delays: BTreeMap<SessionId, Delay>,
+    tree: Tree,
+    history: History,
+    incidents: Incidents,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct WaitLimit {
+    session: SessionId,
+    request: RequestId,
+    after_ms: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Delay {
+    generation: u64,
+    after_ms: u64,
+    grants: BTreeSet<Ticket>,
+}
+
+/// What `why` tells of the past.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Incidents {
+    deadlocks: VecDeque<(u64, u64, Deadlock)>,
+    deadlocks_total: u64,
+    breaks: VecDeque<(u64, u64, LockName, String)>,
+}
+
+/// One entry being applied.
+struct Step<'a> {
+    at: At,
+    work: Work,
+    effects: &'a mut Vec<Effect>,
+}
+
+impl Step<'_> {
+    fn entry(&self) -> Entry {
+        Entry { index: self.at.index, now_ms: self.at.wall_ms }
+    }
+
+    fn reply(&mut self, session: SessionId, request: RequestId, answer: Answer) {
+        self.effects.push(Effect::Reply { session, request, answer });
+    }
+}
+
+impl State {
+    /// Nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The index of the last entry applied.
+    pub fn applied(&self) -> u64 {
+        self.applied
+    }
+
+    /// Applies one entry. An entry that was applied already has no effect.
+    pub fn apply(&mut self, at: At, command: Command) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        self.apply_into(at, command, &mut effects);
+        effects
+    }
+
+    /// As [`State::apply`], into a buffer that can be used again.
+    pub fn apply_into(&mut self, at: At, command: Command, effects: &mut Vec<Effect>) {
+        if at.index <= self.applied {
+            return;
+        }
+        self.applied = at.index;
+        let mut step = Step { at, work: Work::default(), effects };
+        match command {
+            Command::OpenSession(open) => self.open_session(&mut step, open),
+            Command::Request(request) => self.request(&mut step, request),
+            Command::Expire { timer, term } => self.expire(&mut step, timer, term),
+            Command::RaiseFence { base } => self.locks.fence_base = self.locks.fence_base.max(base),
+        }
+        self.finish(&mut step);
+    }
+
+    fn open_session(&mut self, step: &mut Step<'_>, open: OpenSession) {
+        let secret = open.secret;
+        let room = if self.sessions.len() < MAX_SESSIONS {
+            Ok(())
+        } else {
+            Err(Error::new(Code::LimitReached, format!("there are {MAX_SESSIONS} sessions already")))
+        };
+        if let Err(error) = room.and_then(|()| session::check(&open)) {
+            step.effects.push(Effect::SessionRefused { secret, error });
+            return;
+        }
+        let session = SessionId(step.at.index);
+        let after_ms = open.ttl_ms;
+        self.sessions.insert(session, Session::new(open, step.at.wall_ms));
+        step.effects.push(Effect::SessionOpened { session, secret });
+        step.effects.push(Effect::StartTimer { timer: TimerId::Lease { session, generation: 1 }, after_ms });
+    }
+
+    fn request(&mut self, step: &mut Step<'_>, request: Request) {
+        let Request { session: id, id: request, lowest, op } = request;
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return step.reply(id, request, Answer::Refused(session_ended(id)));
+        };
+        match session.admit(request, lowest) {
+            Admission::Answered(answer) => return step.reply(id, request, answer),
+            Admission::Waiting(ticket) => {
+                return step.reply(id, request, Answer::Queued(self.locks.queued(ticket)));
+            }
+            Admission::New => {}
+        }
+        if let Some(ticket) = session.live.get(&request) {
+            // The answer was acknowledged and forgotten, but the grant stands: say it again.
+            return step.reply(id, request, Answer::Granted(self.locks.granted(*ticket)));
+        }
+        let answer = match op {
+            Op::Acquire(acquire) => return self.acquire(step, id, request, acquire),
+            Op::Release { grant } => self.release(step, id, grant),
+            Op::Cancel { request } => self.cancel(step, id, request),
+            Op::Downgrade { grant } => self.downgrade(step, id, grant),
+            Op::Proclaim { grant, value } => self.proclaim(step, id, grant, value),
+            Op::Limit { name, permits } => self.limit(step, &name, permits),
+            Op::Break { name, reason } => self.break_name(step, &name, reason),
+            Op::SetTtl { ttl_ms } => self.set_ttl(step, id, ttl_ms),
+            Op::Files(operations) => self.files(step, id, operations),
+            Op::Close => {
+                self.end_session(step, id, EndCause::Closed);
+                Ok(Answer::Done)
+            }
+            Op::EndSession { session } => {
+                if self.end_session(step, session, EndCause::Ended) {
+                    Ok(Answer::Done)
+                } else {
+                    Err(session_ended(session))
+                }
+            }
+        };
+        self.answer(step, id, request, answer.unwrap_or_else(Answer::Refused));
+    }
+
+    /// Remembers a final answer, and gives it.
+    fn answer(&mut self, step: &mut Step<'_>, session: SessionId, request: RequestId, answer: Answer) {
+        if let Some(session) = self.sessions.get_mut(&session) {
+            session.remember(request, answer.clone());
+        }
+        step.reply(session, request, answer);
+    }
+
+    fn acquire(&mut self, step: &mut Step<'_>, id: SessionId, request: RequestId, acquire: Acquire) {
+        let ticket = Ticket(step.at.index);
+        let wait = acquire.wait;
+        let ask = self.check_acquire(id, request, acquire);
+        let settled = ask.and_then(|ask| self.locks.acquire(step.entry(), ask, &mut step.work));
+        let session = self.sessions.get_mut(&id).expect("looked up by the caller");
+        match settled {
+            Ok(Settled::Granted) => {
+                session.live.insert(request, ticket);
+                let granted = Answer::Granted(self.locks.granted(ticket));
+                self.answer(step, id, request, granted);
+            }
+            Ok(Settled::Waiting) => {
+                session.live.insert(request, ticket);
+                session.waiting.insert(request, ticket);
+                step.reply(id, request, Answer::Queued(self.locks.queued(ticket)));
+                if let Wait::AtMost(after_ms) = wait {
+                    self.waits.insert(ticket, WaitLimit { session: id, request, after_ms });
+                    let timer = TimerId::Wait { session: id, request, ticket };
+                    step.effects.push(Effect::StartTimer { timer, after_ms });
+                }
+            }
+            Ok(Settled::Victim) => {} // its refusal is among the outcomes
+            Err(error) => self.answer(step, id, request, Answer::Refused(error)),
+        }
+    }
+
+    fn check_acquire(&self, id: SessionId, request: RequestId, acquire: Acquire) -> Result<Ask, Error> {
+        let session = self.sessions.get(&id).ok_or_else(|| session_ended(id))?;
+        if session.live.len() >= MAX_LIVE {
+            let message = format!("a session has at most {MAX_LIVE} acquires at a time");
+            return Err(Error::new(Code::LimitReached, message));
+        }
+        check_value(acquire.value.as_deref().unwrap_or_default())?;
+        let Acquire { expr, owner, wait, priority, policy, value } = acquire;
+        let owner = match owner {
+            Owner::Request => AskOwner::New,
+            Owner::Label(label) => AskOwner::Label(label),
+            Owner::OfGrant(grant) => {
+                let held = session.live.get(&grant).and_then(|ticket| self.locks.grants.get(ticket));
+                AskOwner::Known(held.ok_or_else(|| not_held(grant))?.owner)
+            }
+        };
+        Ok(Ask { session: id, request, owner, expr, priority, wait, policy, value })
+    }
+
+    /// The ticket of a grant that a session holds.
+    fn held(&self, session: SessionId, grant: RequestId) -> Result<Ticket, Error> {
+        let ticket = self.sessions.get(&session).and_then(|session| session.live.get(&grant));
+        let held = ticket.filter(|ticket| self.locks.grants.contains_key(ticket));
+        held.copied().ok_or_else(|| not_held(grant))
+    }
+
+    fn release(&mut self, step: &mut Step<'_>, id: SessionId, grant: RequestId) -> Result<Answer, Error> {
+        let ticket = self.held(id, grant)?;
+        self.forget_live(id, grant);
+        self.locks.release(ticket, &mut step.work);
+        Ok(Answer::Done)
+    }
+
+    fn cancel(&mut self, step: &mut Step<'_>, id: SessionId, target: RequestId) -> Result<Answer, Error> {
+        let session = self.sessions.get_mut(&id).ok_or_else(|| session_ended(id))?;
+        let cancelled = || Error::new(Code::Cancelled, "cancelled");
+        match session.live.get(&target).copied() {
+            Some(ticket) if self.locks.waiters.contains_key(&ticket) => {
+                self.locks.refuse(ticket, cancelled(), &mut step.work);
+                Ok(Answer::Cancelled { released: false })
+            }
+            Some(ticket) => {
+                session.live.remove(&target);
+                session.remember(target, Answer::Refused(cancelled()));
+                self.locks.release(ticket, &mut step.work);
+                Ok(Answer::Cancelled { released: true })
+            }
+            None => {
+                // The acquire may still be on its way, by another connection: it must find itself cancelled.
+                if !session.has_seen(target) {
+                    session.remember(target, Answer::Refused(cancelled()));
+                }
+                Ok(Answer::Cancelled { released: false })
+            }
+        }
+    }
+
+    fn downgrade(&mut self, step: &mut Step<'_>, id: SessionId, grant: RequestId) -> Result<Answer, Error> {
+        let ticket = self.held(id, grant)?;
+        self.locks.downgrade(ticket, &mut step.work);
+        Ok(Answer::Granted(self.locks.granted(ticket)))
+    }
+
+    fn proclaim(
+        &mut self,
+        step: &mut Step<'_>,
+        id: SessionId,
+        grant: RequestId,
+        value: Vec<u8>,
+    ) -> Result<Answer, Error> {
+        check_value(&value)?;
+        let ticket = self.held(id, grant)?;
+        let [item] = self.locks.grants[&ticket].items[..] else { return Err(not_an_election(grant)) };
+        let lock = self.locks.lock_mut(item.lock);
+        if item.demand != Demand::Exclusive || lock.value.is_none() {
+            return Err(not_an_election(grant));
+        }
+        lock.value = Some(value);
+        let name = lock.name.clone();
+        self.changed(step, name, LockChange::Proclaimed);
+        Ok(Answer::Done)
+    }
+
+    fn limit(&mut self, step: &mut Step<'_>, name: &LockName, permits: u32) -> Result<Answer, Error> {
+        self.locks.set_limit(step.entry(), name, permits, &mut step.work)?;
+        self.changed(step, name.clone(), LockChange::Limited(permits));
+        Ok(Answer::Done)
+    }
+
+    fn break_name(&mut self, step: &mut Step<'_>, name: &LockName, reason: String) -> Result<Answer, Error> {
+        if reason.len() > MAX_REASON_BYTES || reason.chars().any(char::is_control) {
+            let message = format!("a reason has at most {MAX_REASON_BYTES} bytes and no control characters");
+            return Err(Error::new(Code::InvalidArgument, message));
+        }
+        let free = || Error::new(Code::NotHeld, format!("nobody holds {name}"));
+        let lock =
+            self.locks.find(name).filter(|id| !self.locks.lock(*id).holds.is_empty()).ok_or_else(free)?;
+        let sessions: BTreeSet<SessionId> =
+            self.locks.lock(lock).holds.keys().map(|owner| self.locks.owner(*owner).session).collect();
+        for id in sessions {
+            let live = self.sessions.get(&id).map(|session| session.live.values().copied().collect());
+            let delayed = || self.delays.get(&id).map(|delay| delay.grants.iter().copied().collect());
+            let tickets: Vec<Ticket> = live.or_else(delayed).unwrap_or_default();
+            for ticket in tickets {
+                let Some(request) = self.locks.grants.get(&ticket).map(|grant| grant.request) else {
+                    continue;
+                };
+                if !self.locks.release_name(ticket, lock, &mut step.work) {
+                    continue;
+                }
+                let is_gone = !self.locks.grants.contains_key(&ticket);
+                if is_gone {
+                    self.forget_live(id, request);
+                    self.delays.entry(id).and_modify(|delay| _ = delay.grants.remove(&ticket));
+                }
+                if self.sessions.contains_key(&id) {
+                    let (name, reason) = (name.clone(), reason.clone());
+                    step.effects.push(Effect::Broken { session: id, grant: request, name, reason });
+                }
+            }
+        }
+        let incident = (step.at.index, step.at.wall_ms, name.clone(), reason);
+        push_bounded(&mut self.incidents.breaks, incident);
+        Ok(Answer::Done)
+    }
+
+    fn set_ttl(&mut self, step: &mut Step<'_>, id: SessionId, ttl_ms: u64) -> Result<Answer, Error> {
+        session::check_ttl(ttl_ms)?;
+        let session = self.sessions.get_mut(&id).ok_or_else(|| session_ended(id))?;
+        let lease = |generation| TimerId::Lease { session: id, generation };
+        step.effects.push(Effect::StopTimer { timer: lease(session.generation) });
+        session.generation += 1;
+        session.open.ttl_ms = ttl_ms;
+        step.effects.push(Effect::StartTimer { timer: lease(session.generation), after_ms: ttl_ms });
+        Ok(Answer::Done)
+    }
+
+    fn files(
+        &mut self,
+        step: &mut Step<'_>,
+        id: SessionId,
+        operations: Vec<FileOp>,
+    ) -> Result<Answer, Error> {
+        let (done, changes) = self.tree.apply(step.at.index, id, operations)?;
+        for TreeChange { path, change, ephemeral } in &changes {
+            let Some(owner) = ephemeral.and_then(|owner| self.sessions.get_mut(&owner)) else { continue };
+            match change {
+                FileChange::Created => _ = owner.ephemerals.insert(path.clone()),
+                FileChange::Deleted => _ = owner.ephemerals.remove(path),
+                FileChange::Written(_) => {}
+            }
+        }
+        self.files_changed(step, changes);
+        Ok(Answer::Files(done))
+    }
+
+    fn expire(&mut self, step: &mut Step<'_>, timer: TimerId, term: u64) {
+        match timer {
+            TimerId::Lease { session, generation } => {
+                let is_due = self.sessions.get(&session).is_some_and(|known| known.generation == generation);
+                if is_due && term == step.at.term {
+                    self.end_session(step, session, EndCause::Expired);
+                }
+            }
+            TimerId::Wait { session, request, ticket } => {
+                let is_due = |limit: &WaitLimit| limit.session == session && limit.request == request;
+                if let Some(limit) = self.waits.get(&ticket).filter(|limit| is_due(limit)) {
+                    let message = format!("not granted within {} ms", limit.after_ms);
+                    self.locks.refuse(ticket, Error::new(Code::TimedOut, message), &mut step.work);
+                }
+            }
+            TimerId::LockDelay { session, generation } => {
+                if self.delays.get(&session).is_some_and(|delay| delay.generation == generation) {
+                    let delay = self.delays.remove(&session).expect("it was there a line ago");
+                    for ticket in delay.grants {
+                        self.locks.release(ticket, &mut step.work);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends a session: its waits are refused, its names released or, after an unclean end, kept back for a
+    /// while.
+    fn end_session(&mut self, step: &mut Step<'_>, id: SessionId, cause: EndCause) -> bool {
+        let Some(session) = self.sessions.remove(&id) else { return false };
+        let timer = TimerId::Lease { session: id, generation: session.generation };
+        step.effects.push(Effect::StopTimer { timer });
+        let is_waiting = |ticket: &Ticket| self.locks.waiters.contains_key(ticket);
+        let (waiting, grants): (BTreeSet<Ticket>, BTreeSet<Ticket>) =
+            session.live.values().partition(|t| is_waiting(t));
+        for ticket in waiting {
+            self.locks.refuse(ticket, session_ended(id), &mut step.work);
+        }
+        let after_ms = session.open.lock_delay_ms;
+        if cause != EndCause::Closed && after_ms > 0 && !grants.is_empty() {
+            let generation = step.at.index;
+            self.delays.insert(id, Delay { generation, after_ms, grants });
+            let timer = TimerId::LockDelay { session: id, generation };
+            step.effects.push(Effect::StartTimer { timer, after_ms });
+        } else {
+            for ticket in grants {
+                self.locks.release(ticket, &mut step.work);
+            }
+        }
+        let changes = self.tree.end_session(step.at.index, session.ephemerals);
+        self.files_changed(step, changes);
+        step.effects.push(Effect::SessionEnded { session: id, cause });
+        true
+    }
+
+    fn forget_live(&mut self, session: SessionId, request: RequestId) {
+        if let Some(session) = self.sessions.get_mut(&session) {
+            session.live.remove(&request);
+        }
+    }
+
+    /// Grants what became free, and tells everybody what the entry did to them.
+    fn finish(&mut self, step: &mut Step<'_>) {
+        self.locks.settle(step.entry(), &mut step.work);
+        self.locks.finish(&mut step.work);
+        for outcome in std::mem::take(&mut step.work.outcomes) {
+            match outcome {
+                Outcome::Granted(ticket) => {
+                    let grant = &self.locks.grants[&ticket];
+                    let (session, request) = (grant.session, grant.request);
+                    self.stop_wait(step, ticket);
+                    let granted = Answer::Granted(self.locks.granted(ticket));
+                    self.answer(step, session, request, granted);
+                }
+                Outcome::Refused { ticket, session, request, error } => {
+                    self.stop_wait(step, ticket);
+                    self.forget_live(session, request);
+                    if self.sessions.contains_key(&session) {
+                        self.answer(step, session, request, Answer::Refused(error));
+                    }
+                }
+                Outcome::Taken { name, fence } => self.changed(step, name, LockChange::Taken(fence)),
+                Outcome::Released { name } => self.changed(step, name, LockChange::Released),
+                Outcome::Deadlock(deadlock) => {
+                    self.incidents.deadlocks_total += 1;
+                    let incident = (step.at.index, step.at.wall_ms, deadlock);
+                    push_bounded(&mut self.incidents.deadlocks, incident);
+                }
+            }
+        }
+    }
+
+    fn stop_wait(&mut self, step: &mut Step<'_>, ticket: Ticket) {
+        if let Some(WaitLimit { session, request, .. }) = self.waits.remove(&ticket) {
+            step.effects.push(Effect::StopTimer { timer: TimerId::Wait { session, request, ticket } });
+        }
+    }
+
+    fn changed(&mut self, step: &mut Step<'_>, name: LockName, change: LockChange) {
+        self.record(step, What::Lock { name, change });
+    }
+
+    fn files_changed(&mut self, step: &mut Step<'_>, changes: Vec<TreeChange>) {
+        for TreeChange { path, change, .. } in changes {
+            self.record(step, What::File { path, change });
+        }
+    }
+
+    fn record(&mut self, step: &mut Step<'_>, what: What) {
+        let change = Change { index: step.at.index, what };
+        self.history.push(change.clone());
+        step.effects.push(Effect::Changed(change));
+    }
+}
+
+fn push_bounded<T>(queue: &mut VecDeque<T>, item: T) {
+    if queue.len() >= INCIDENTS {
+        queue.pop_front();
+    }
+    queue.push_back(item);
+}
+
+fn check_value(value: &[u8]) -> Result<(), Error> {
+    if value.len() <= MAX_VALUE_BYTES {
+        return Ok(());
+    }
+    Err(Error::new(Code::TooLarge, format!("a value has at most {MAX_VALUE_BYTES} bytes")))
+}
+
+fn session_ended(session: SessionId) -> Error {
+    Error::new(Code::SessionEnded, format!("session {session} has ended, or never was"))
+}
+
+fn not_held(grant: RequestId) -> Error {
+    Error::new(Code::NotHeld, format!("nothing is held by request {grant}"))
+}
+
+fn not_an_election(grant: RequestId) -> Error {
+    Error::new(Code::InvalidArgument, format!("request {grant} was no campaign: it has nothing to proclaim"))
+}

@@ -1,0 +1,127 @@
+//! Paths of files: absolute, canonical, bounded.
+//!
+//! `/` is the root; segments are not empty, not `.` or `..`, and free of control characters. One file has one
+//! path: what is not canonical is refused, never repaired, so that two spellings cannot mean one file.
+
+use std::fmt;
+use std::sync::Arc;
+
+use conclave_api::{Code, Error};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// The path of a file. Cheap to clone, valid by construction.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FilePath(Arc<str>);
+
+impl FilePath {
+    /// The longest path, in bytes.
+    pub const MAX_BYTES: usize = 1024;
+    /// The deepest path, in segments.
+    pub const MAX_DEPTH: usize = 32;
+
+    /// Checks a path.
+    ///
+    /// # Errors
+    /// [`Code::InvalidName`], with what is wrong.
+    pub fn new(text: &str) -> Result<Self, Error> {
+        let refuse = |why: &str| Err(Error::new(Code::InvalidName, format!("{text:?} is no path: {why}")));
+        if text.len() > Self::MAX_BYTES {
+            return Err(Error::new(
+                Code::InvalidName,
+                format!("a path has at most {} bytes", Self::MAX_BYTES),
+            ));
+        }
+        let Some(rest) = text.strip_prefix('/') else { return refuse("it must begin with '/'") };
+        if rest.is_empty() {
+            return Ok(Self::root());
+        }
+        if rest.chars().any(char::is_control) {
+            return refuse("it contains control characters");
+        }
+        if rest.split('/').count() > Self::MAX_DEPTH {
+            return refuse("it is too deep");
+        }
+        match rest.split('/').find(|segment| matches!(*segment, "" | "." | "..")) {
+            Some("") => refuse("a segment is empty"),
+            Some(_) => refuse("'.' and '..' are no segments"),
+            None => Ok(Self(text.into())),
+        }
+    }
+
+    /// `/`.
+    pub fn root() -> Self {
+        Self("/".into())
+    }
+
+    /// The path as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The directory and the last segment; `None` for the root.
+    pub fn split(&self) -> Option<(Self, &str)> {
+        let (parent, name) = self.0.rsplit_once('/')?;
+        let parent = if parent.is_empty() { Self::root() } else { Self(parent.into()) };
+        (!name.is_empty()).then_some((parent, name))
+    }
+
+    /// Whether `self` is the directory that `child` lies in.
+    pub fn is_parent_of(&self, child: &Self) -> bool {
+        let parent = child.0.rsplit_once('/').filter(|(_, name)| !name.is_empty()).map(|(parent, _)| parent);
+        parent.is_some_and(|parent| parent == self.0.trim_end_matches('/'))
+    }
+}
+
+impl fmt::Display for FilePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for FilePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Serialize for FilePath {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for FilePath {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::new(&text).map_err(|error| de::Error::custom(error.message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_canonical_paths_are_paths() {
+        for good in ["/", "/a", "/a/b.c-d_e", "/ä b"] {
+            assert_eq!(FilePath::new(good).unwrap().as_str(), good);
+        }
+        let deep = "/a".repeat(33);
+        for bad in ["", "a", "//", "/a/", "/a//b", "/./a", "/a/..", "/a\nb", &deep, &"/x".repeat(600)] {
+            assert_eq!(FilePath::new(bad).unwrap_err().code, Code::InvalidName, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_path_knows_its_directory() {
+        let path = |text| FilePath::new(text).unwrap();
+        assert_eq!(path("/a/b").split(), Some((path("/a"), "b")));
+        assert_eq!(path("/a").split(), Some((path("/"), "a")));
+        assert_eq!(path("/").split(), None);
+        assert!(path("/").is_parent_of(&path("/a")));
+        assert!(path("/a").is_parent_of(&path("/a/b")));
+        assert!(!path("/").is_parent_of(&path("/a/b")));
+        assert!(!path("/").is_parent_of(&path("/")));
+        assert!(!path("/a").is_parent_of(&path("/ab")));
+    }
+}

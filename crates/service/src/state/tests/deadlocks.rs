@@ -1,0 +1,259 @@
+//! SERVICE 3 (overtaking) and 4.
+
+use super::*;
+
+/// p holds a and waits for b; q holds b.
+fn half_a_cycle(w: &mut World) -> (Client, Client, RequestId) {
+    let (p, q) = (w.client(), w.client());
+    w.hold(p, by("p", "a"));
+    w.hold(q, by("q", "b"));
+    let waits = w.wait(p, by("p", "b"));
+    (p, q, waits)
+}
+
+#[test]
+fn a_cycle_of_two_is_refused_to_the_requester_and_the_refusal_names_it() {
+    let mut w = World::new();
+    let (p, q, waits) = half_a_cycle(&mut w);
+    let error = w.refused(q, by("q", "a"));
+    assert_eq!(error.code, Code::Deadlock);
+    let (p_name, q_name) = (format!("p of session {}", p.0), format!("q of session {}", q.0));
+    let expected = format!("{q_name} waits for a, held by {p_name}; {p_name} waits for b, held by {q_name}");
+    assert_eq!(error.deadlock.as_ref().unwrap().to_string(), expected);
+    assert_eq!(error.deadlock.unwrap().victim, Some(q_name));
+    assert_eq!(w.waiting(), 1);
+    // Its holds stay; releasing them ends the wait of the other.
+    let (held, _) = w.state.grants(q.0)[0];
+    w.release(q, held);
+    assert_eq!(w.granted(p, waits).unwrap(), "b");
+}
+
+#[test]
+fn the_policy_of_the_request_that_closes_decides() {
+    for (chosen, victim_is_closer) in [
+        (VictimPolicy::Requester, true),
+        (VictimPolicy::Youngest, true), // q came after p
+        (VictimPolicy::LowestPriority, false),
+        (VictimPolicy::FewestLocks, false),
+    ] {
+        let mut w = World::new();
+        let (p, q, waits) = half_a_cycle(&mut w);
+        w.hold(q, by("q", "more"));
+        let (closes, _) = w.ask(q, urgent(policy(by("q", "a"), chosen), 7));
+        let refused = if victim_is_closer { w.refusal(q, closes) } else { w.refusal(p, waits) };
+        assert_eq!(refused, Some(Code::Deadlock), "{chosen:?}");
+        assert_eq!(w.waiting(), 1, "{chosen:?}");
+        let info = &w.state.deadlocks()[0];
+        assert_eq!(info.index, w.index);
+        assert_eq!(w.state.totals().deadlocks, 1);
+    }
+}
+
+#[test]
+fn the_youngest_is_the_owner_that_came_last_not_the_last_request() {
+    let mut w = World::new();
+    let (p, q) = (w.client(), w.client());
+    w.hold(p, by("old", "a"));
+    w.hold(q, by("young", "b"));
+    let young = w.wait(q, by("young", "a"));
+    let (old, _) = w.ask(p, policy(by("old", "b"), VictimPolicy::Youngest));
+    assert_eq!(w.refusal(q, young), Some(Code::Deadlock));
+    assert_eq!(w.refusal(p, old), None);
+}
+
+#[test]
+fn a_deadlock_left_standing_is_shown_and_can_be_ended_by_a_release() {
+    let mut w = World::new();
+    let (p, q, waits) = half_a_cycle(&mut w);
+    w.wait(q, policy(by("q", "a"), VictimPolicy::None));
+    assert_eq!(w.state.stuck(), 2);
+    let why = w.state.why(&name("a")).unwrap();
+    assert!(why.queue[0].stuck);
+    assert_eq!(why.deadlocks[0].deadlock.victim, None);
+    // Whoever merely waits for it closes nothing.
+    w.hold(p, by("r", "c"));
+    w.wait(q, acquire("c"));
+    w.wait(p, by("r", "a"));
+    let (held, _) = w.state.grants(q.0)[0];
+    w.release(q, held);
+    assert_eq!(w.granted(p, waits).unwrap(), "b");
+    assert_eq!(w.state.stuck(), 0);
+}
+
+#[test]
+fn victims_are_refused_until_no_deadlock_is_left() {
+    let mut w = World::new();
+    let c = w.client();
+    w.hold(c, by("r", "r1 & r2"));
+    for (owner, own) in [("p", "x"), ("q", "y")] {
+        w.hold(c, by(owner, own));
+    }
+    let (p, q) = (w.wait(c, by("p", "r1")), w.wait(c, by("q", "r2")));
+    let (r, _) = w.ask(c, policy(by("r", "x & y"), VictimPolicy::FewestLocks));
+    assert_eq!(w.refusal(c, p), Some(Code::Deadlock));
+    assert_eq!(w.refusal(c, q), Some(Code::Deadlock));
+    assert!(matches!(w.answer(c, r), Some(Answer::Queued(_))));
+}
+
+#[test]
+fn an_alternative_that_can_be_had_is_no_deadlock() {
+    let mut w = World::new();
+    let (p, q, _) = half_a_cycle(&mut w);
+    let free = w.hold(p, acquire("c"));
+    let either = w.wait(q, by("q", "a | c"));
+    w.release(p, free);
+    assert_eq!(w.granted(q, either).unwrap(), "c");
+}
+
+#[test]
+fn a_knot_of_alternatives_is_a_deadlock() {
+    let mut w = World::new();
+    let c = w.client();
+    for (owner, own) in [("p", "a"), ("q", "b"), ("r", "c")] {
+        w.hold(c, by(owner, own));
+    }
+    w.wait(c, by("p", "b | c"));
+    w.wait(c, by("q", "a | c"));
+    let error = w.refused(c, by("r", "a | b"));
+    assert_eq!(error.code, Code::Deadlock);
+    assert!(error.deadlock.unwrap().cycle.len() >= 3);
+}
+
+#[test]
+fn a_semaphore_is_a_weighted_p_out_of_q() {
+    let mut w = World::new();
+    let c = w.client();
+    w.limit(c, "pool", 4);
+    w.hold(c, by("p", "a & pool*2"));
+    w.hold(c, by("q", "b & pool"));
+    let third = w.hold(c, by("r", "pool"));
+    // p can finish once r does (two free make three... not enough), so q's permit is needed too.
+    w.wait(c, by("q", "a"));
+    // One of r, none of q, none of its own: 1 < 2. A deadlock.
+    assert_eq!(w.refused(c, by("p", "pool*2")).code, Code::Deadlock);
+    // One permit comes from r, who can finish: none.
+    let one = w.wait(c, by("p", "pool"));
+    w.release(c, third);
+    assert_eq!(w.granted(c, one).unwrap(), "pool*1");
+}
+
+#[test]
+fn lowering_a_limit_can_close_a_deadlock_and_then_somebody_is_refused() {
+    let mut w = World::new();
+    let c = w.client();
+    w.limit(c, "pool", 3);
+    w.hold(c, by("p", "pool"));
+    w.hold(c, by("q", "x"));
+    w.hold(c, by("r", "y"));
+    let p = w.wait(c, by("p", "x"));
+    let q = w.wait(c, by("q", "pool & y"));
+    w.limit(c, "pool", 1);
+    assert_eq!(w.refusal(c, q), Some(Code::Deadlock));
+    assert_eq!(w.refusal(c, p), None);
+}
+
+#[test]
+fn who_holds_nothing_closes_nothing() {
+    let mut w = World::new();
+    let (_, q, _) = half_a_cycle(&mut w);
+    w.wait(q, acquire("a & b"));
+    w.wait(q, acquire("a | b"));
+}
+
+#[test]
+fn two_paths_to_one_holder_are_no_cycle() {
+    let mut w = World::new();
+    let c = w.client();
+    w.hold(c, by("top", "d"));
+    w.hold(c, by("left", "b"));
+    w.hold(c, by("right", "r"));
+    w.wait(c, by("left", "d"));
+    w.wait(c, by("right", "d"));
+    w.hold(c, by("bottom", "z"));
+    w.wait(c, acquire("z"));
+    w.wait(c, by("bottom", "b & r"));
+}
+
+#[test]
+fn a_cycle_through_a_soft_edge_is_broken_by_overtaking() {
+    // W waits for x and claims y; the holder of x asks for y: it may pass, since W needs it to finish anyway.
+    let mut w = World::new();
+    let c = w.client();
+    let x = w.hold(c, by("r", "x"));
+    let wide = w.wait(c, acquire("x & y"));
+    let y = w.hold(c, by("r", "y"));
+    w.release(c, y);
+    assert_eq!(w.granted(c, wide), None);
+    w.release(c, x);
+    assert_eq!(w.granted(c, wide).unwrap(), "x y");
+}
+
+#[test]
+fn a_try_may_overtake() {
+    let mut w = World::new();
+    let c = w.client();
+    w.hold(c, by("r", "x"));
+    w.wait(c, acquire("x & y"));
+    w.hold(c, try_now(by("r", "y")));
+    assert_eq!(w.refused(c, try_now(acquire("y"))).code, Code::WouldWait);
+}
+
+#[test]
+fn who_is_not_needed_does_not_overtake() {
+    let mut w = World::new();
+    let c = w.client();
+    w.hold(c, acquire("x"));
+    w.hold(c, by("r", "unrelated"));
+    w.wait(c, acquire("x & y"));
+    w.wait(c, by("r", "y"));
+    w.wait(c, acquire("unrelated"));
+    assert_eq!(w.waiting(), 3);
+}
+
+#[test]
+fn a_soft_cycle_closed_by_somebody_elses_wait_is_broken_too() {
+    // X holds x and stands behind W's claim on p; W needs h of R; R now waits for x: X must overtake W.
+    let mut w = World::new();
+    let c = w.client();
+    w.hold(c, by("X", "x"));
+    let h = w.hold(c, by("R", "h"));
+    let claimant = w.wait(c, acquire("p & h"));
+    let behind = w.wait(c, by("X", "p"));
+    let r = w.wait(c, by("R", "x"));
+    assert_eq!(w.granted(c, behind).unwrap(), "p");
+    let (x, _) = w.state.grants(c.0)[0];
+    w.release(c, x);
+    assert_eq!(w.granted(c, r).unwrap(), "x");
+    w.release(c, h);
+    w.release(c, behind);
+    assert_eq!(w.granted(c, claimant).unwrap(), "h p");
+}
+
+#[test]
+fn a_cycle_through_two_soft_edges_is_broken() {
+    let mut w = World::new();
+    let c = w.client();
+    w.hold(c, by("R", "h"));
+    w.hold(c, by("S", "g"));
+    w.wait(c, acquire("p & g"));
+    w.wait(c, acquire("q & h"));
+    let r = w.wait(c, by("R", "p"));
+    let (s, answer) = w.ask(c, by("S", "q"));
+    // One of them overtakes; then nobody is stuck.
+    assert!(w.granted(c, r).is_some() || matches!(answer, Answer::Granted(_)), "{s}");
+    assert_eq!(w.state.stuck(), 0);
+    assert!(w.state.deadlocks().is_empty());
+}
+
+#[test]
+fn a_soft_cycle_that_an_alternative_hides_is_broken() {
+    // W wants m | h: m is of somebody who runs, but V claims it first and needs z of X, as h is of X. So W
+    // depends on X whatever happens to m, and X does not wait behind W's claim on p.
+    let mut w = World::new();
+    let c = w.client();
+    w.hold(c, acquire("m"));
+    w.hold(c, by("X", "h & z"));
+    w.wait(c, acquire("m & z"));
+    w.wait(c, acquire("p & (m | h)"));
+    w.hold(c, by("X", "p"));
+}

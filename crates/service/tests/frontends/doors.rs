@@ -1,0 +1,265 @@
+//! Bad input at every door: a clear error, nothing lost, no panic. And the doors for people and their tools.
+
+use bytes::{BufMut, BytesMut};
+use conclave_api::proto::frame::{self, CLIENT_MAGIC, PEER_MAGIC};
+use conclave_api::proto::v1;
+use conclave_api::proto::v1::answer::Result as Answer;
+use conclave_api::proto::v1::conclave_client::ConclaveClient;
+use conclave_api::proto::v1::server_message::Message;
+use conclave_service::server::{Server, StartError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::support::{Folder, Native, error, fence, http_get, start};
+
+/// Bytes that look random and are the same in every run (splitmix64).
+struct Noise(u64);
+
+impl Noise {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn bytes(&mut self, most: u64) -> Vec<u8> {
+        (0..self.next() % most).map(|_| self.next().to_le_bytes()[0]).collect()
+    }
+}
+
+/// A server on which somebody holds a lock: whatever strangers do, the holder keeps it.
+struct Scene {
+    _folder: Folder,
+    server: Server,
+    holder: Native,
+    held: u64,
+    fence: u64,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let folder = Folder::new();
+        let server = start(&folder).await;
+        let (mut holder, _) = Native::with_session(&server).await;
+        let held = holder.acquire("x").await;
+        let fence = fence(&holder.answer(held).await);
+        Self { _folder: folder, server, holder, held, fence }
+    }
+
+    async fn assert_unharmed(mut self) {
+        let why = v1::query::What::Why(v1::Why { name: "x".into() });
+        let Answer::Report(report) = self.holder.query(false, why).await else { panic!("no report") };
+        assert_eq!(report.holders[0].fence, self.fence);
+        let released = self.holder.release(self.held).await;
+        assert!(matches!(self.holder.answer(released).await, Answer::Done(_)));
+        self.server.shutdown().await;
+    }
+}
+
+async fn raw(server: &Server, bytes: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(server.address()).await.unwrap();
+    stream.write_all(bytes).await.unwrap();
+    stream
+}
+
+/// Reads to the end, which must come; a reset counts.
+async fn ends(mut stream: TcpStream) {
+    drop(stream.shutdown().await);
+    let mut rest = Vec::new();
+    drop(stream.read_to_end(&mut rest).await);
+}
+
+#[tokio::test]
+async fn random_bytes_at_every_door_harm_nobody() {
+    let scene = Scene::new().await;
+    let mut noise = Noise(1);
+    for round in 0..60 {
+        let mut input = match round % 4 {
+            0 => Vec::new(),
+            1 => frame::preface(CLIENT_MAGIC).to_vec(),
+            2 => frame::preface(PEER_MAGIC).to_vec(),
+            _ => b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+        };
+        input.extend(noise.bytes(2000));
+        ends(raw(&scene.server, &input).await).await;
+    }
+    scene.assert_unharmed().await;
+}
+
+#[tokio::test]
+async fn random_messages_in_whole_frames_harm_nobody() {
+    let scene = Scene::new().await;
+    let mut noise = Noise(2);
+    for _ in 0..60 {
+        let garbage = noise.bytes(300);
+        let mut input = BytesMut::from(&frame::preface(CLIENT_MAGIC)[..]);
+        input.put_u32(u32::try_from(garbage.len()).unwrap());
+        input.extend_from_slice(&garbage);
+        ends(raw(&scene.server, &input).await).await;
+    }
+    scene.assert_unharmed().await;
+}
+
+#[tokio::test]
+async fn a_frame_that_is_too_long_is_answered_and_the_connection_closed() {
+    let scene = Scene::new().await;
+    let mut client = Native::connect(&scene.server).await;
+    client.stream.write_all(&u32::MAX.to_be_bytes()).await.unwrap();
+    let goodbye = client.expect_goodbye().await;
+    assert_eq!((goodbye.name.as_str(), goodbye.definite), ("too-large", true));
+    scene.assert_unharmed().await;
+}
+
+#[tokio::test]
+async fn another_version_is_told_which_one_is_spoken() {
+    let scene = Scene::new().await;
+    let mut preface = frame::preface(CLIENT_MAGIC);
+    preface[7] = 9;
+    let mut client = Native::on(raw(&scene.server, &preface).await);
+    client.read_preface().await;
+    let goodbye = client.expect_goodbye().await;
+    assert_eq!(goodbye.name, "unsupported");
+    assert!(goodbye.message.contains("version 9"), "{}", goodbye.message);
+    scene.assert_unharmed().await;
+}
+
+#[tokio::test]
+async fn a_preface_that_is_none_of_ours_is_closed() {
+    let scene = Scene::new().await;
+    let mut stream = raw(&scene.server, b"\xC1nonsense").await;
+    let mut rest = Vec::new();
+    drop(stream.read_to_end(&mut rest).await);
+    assert!(rest.is_empty());
+    scene.assert_unharmed().await;
+}
+
+#[tokio::test]
+async fn unknown_sessions_and_wrong_secrets_are_refused() {
+    let scene = Scene::new().await;
+    let (_, opened) = Native::with_session(&scene.server).await;
+    for (session, secret, name) in [
+        (999_999, vec![0; 16], "session-ended"),
+        (opened.session, vec![0; 16], "wrong-secret"),
+        (opened.session, vec![1, 2], "wrong-secret"),
+    ] {
+        let mut client = Native::connect(&scene.server).await;
+        client.send([v1::Resume { session, secret, lowest: 1 }]).await;
+        assert_eq!(client.expect_goodbye().await.name, name);
+    }
+    scene.assert_unharmed().await;
+}
+
+#[tokio::test]
+async fn nonsense_is_answered_under_its_number_and_the_connection_goes_on() {
+    let scene = Scene::new().await;
+    let (mut client, _) = Native::with_session(&scene.server).await;
+    let deep = format!("{}a{}", "(".repeat(2000), ")".repeat(2000));
+    let acquires =
+        [("a &", "invalid-expression"), (deep.as_str(), "invalid-expression"), ("pool*3", "not-a-semaphore")];
+    for (expr, name) in acquires {
+        let id = client.acquire(expr).await;
+        assert_eq!(error(client.answer(id).await).name, name, "{expr}");
+    }
+    let policy = v1::Acquire { policy: 77, ..v1::Acquire::of("a") };
+    let id = client.request(v1::request::Op::Acquire(policy)).await;
+    assert_eq!(error(client.answer(id).await).name, "unsupported");
+    client.send([v1::Request { id: 50, lowest: 1, op: None }]).await;
+    assert_eq!(error(client.answer(50).await).name, "unsupported");
+    client.send([v1::Request { id: 0, lowest: 0, op: Some(v1::request::Op::Close(v1::Close {})) }]).await;
+    assert_eq!(error(client.answer(0).await).name, "invalid-argument");
+    let path = v1::query::What::File(v1::ReadFile { path: "../etc".into() });
+    assert_eq!(error(client.query(false, path).await).name, "invalid-name");
+    let id = client.acquire("fine").await;
+    fence(&client.answer(id).await);
+    scene.assert_unharmed().await;
+}
+
+#[tokio::test]
+async fn requests_without_a_session_are_refused_and_a_second_open_ends_the_connection() {
+    let scene = Scene::new().await;
+    let mut client = Native::connect(&scene.server).await;
+    let id = client.acquire("y").await;
+    assert_eq!(error(client.answer(id).await).name, "session-ended");
+    client.send([v1::Open::default()]).await;
+    client.expect_opened().await;
+    client.send([v1::Open::default()]).await;
+    assert_eq!(client.expect_goodbye().await.name, "invalid-argument");
+    scene.assert_unharmed().await;
+}
+
+#[tokio::test]
+async fn a_lease_out_of_range_is_refused() {
+    let scene = Scene::new().await;
+    let mut client = Native::connect(&scene.server).await;
+    client.send([v1::Open { ttl_ms: 1, ..Default::default() }]).await;
+    assert_eq!(client.expect_goodbye().await.name, "invalid-argument");
+    scene.assert_unharmed().await;
+}
+
+#[tokio::test]
+async fn the_same_messages_travel_over_grpc() {
+    let scene = Scene::new().await;
+    let channel =
+        tonic::transport::Endpoint::from_shared(format!("http://{}", scene.server.address())).unwrap();
+    let mut client = ConclaveClient::new(channel.connect().await.unwrap());
+    let (sender, receiver) = tokio::sync::mpsc::channel(8);
+    let acquire = v1::Request { id: 1, lowest: 1, op: Some(v1::request::Op::Acquire(v1::Acquire::of("x"))) };
+    let messages = vec![v1::Open::default().into(), acquire.into()];
+    sender.send(v1::ClientFrame { messages }).await.unwrap();
+    let outbound = futures_util::stream::unfold(receiver, |mut receiver| async move {
+        receiver.recv().await.map(|frame| (frame, receiver))
+    });
+    let mut answers = client.session(outbound).await.unwrap().into_inner();
+    let mut received = Vec::new();
+    while received.len() < 2 {
+        received.extend(answers.message().await.unwrap().unwrap().messages);
+    }
+    assert!(matches!(received[0].message, Some(Message::Opened(_))));
+    let Some(Message::Answer(answer)) = &received[1].message else { panic!("no answer: {received:?}") };
+    assert!(matches!(answer.result, Some(Answer::Queued(_))));
+    drop(sender);
+    let last = answers.message().await.unwrap().unwrap();
+    assert!(matches!(last.messages[0].message, Some(Message::Goodbye(_))));
+    assert!(answers.message().await.unwrap().is_none());
+    scene.assert_unharmed().await;
+}
+
+#[tokio::test]
+async fn health_metrics_and_status_are_served() {
+    let scene = Scene::new().await;
+    assert_eq!(http_get(&scene.server, "/healthz").await, (200, "ok\n".to_owned()));
+    assert_eq!(http_get(&scene.server, "/readyz").await.0, 200);
+    let (status, text) = http_get(&scene.server, "/metrics").await;
+    assert_eq!(status, 200);
+    assert!(text.contains("\nconclave_grants 1\n"), "{text}");
+    assert!(text.contains("\nconclave_leads 1\n"), "{text}");
+    let (status, text) = http_get(&scene.server, "/v1/why/x").await;
+    let why: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((status, why["lock"]["holders"][0]["fence"].as_u64()), (200, Some(scene.fence)));
+    let (_, text) = http_get(&scene.server, "/v1/locks?limit=5&stale=true").await;
+    let locks: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(locks[0]["name"], "x");
+    let (_, text) = http_get(&scene.server, "/v1/sessions").await;
+    let sessions: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(sessions[0]["held"], 1);
+    let (_, text) = http_get(&scene.server, "/v1/cluster").await;
+    let cluster: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(cluster["leader"], cluster["node"]);
+    assert_eq!(http_get(&scene.server, "/v1/why/never-seen").await.0, 404);
+    assert_eq!(http_get(&scene.server, "/v1/why/%0a").await.0, 400);
+    assert_eq!(http_get(&scene.server, "/v1/sessions?after=x").await.0, 400);
+    assert_eq!(http_get(&scene.server, "/nothing").await.0, 404);
+    scene.assert_unharmed().await;
+}
+
+#[tokio::test]
+async fn a_folder_serves_one_process_and_an_open_port_must_be_asked_for() {
+    let folder = Folder::new();
+    let server = start(&folder).await;
+    assert!(matches!(Server::start(folder.config()).await, Err(StartError::Data(_))));
+    let mut open = folder.config();
+    open.listen = "0.0.0.0:0".parse().unwrap();
+    assert!(matches!(Server::start(open).await, Err(StartError::Config(_))));
+    server.shutdown().await;
+}

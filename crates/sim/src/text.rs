@@ -1,0 +1,74 @@
+//! How a scenario is written in a file: durations with a unit, probabilities as fractions, as on the command line.
+
+use std::time::Duration;
+
+use conclave_kernel::{Ratio, time};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::fault::exact;
+
+/// `#[serde(with = "...")]` for a [`Duration`]: `"1500us"`.
+pub mod duration {
+    use super::{Deserialize, Deserializer, Duration, Serializer, exact, parse};
+
+    /// Writes it with no digit lost.
+    pub fn serialize<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&exact(*duration))
+    }
+
+    /// Reads it.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        parse(&serde_text(from)?)
+    }
+
+    fn serde_text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+        // A bare number is answered with what is expected, not with what a string is.
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Text {
+            Words(String),
+            Whole(i64),
+            Fraction(f64),
+        }
+        Text::deserialize(from).map(|text| match text {
+            Text::Words(words) => words,
+            Text::Whole(number) => number.to_string(),
+            Text::Fraction(number) => number.to_string(),
+        })
+    }
+}
+
+/// The same for one that may be missing.
+pub mod optional_duration {
+    use super::{Deserialize, Deserializer, Duration, Serialize, Serializer, exact, parse};
+
+    /// Writes it with no digit lost.
+    pub fn serialize<S: Serializer>(duration: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+        duration.map(exact).serialize(to)
+    }
+
+    /// Reads it.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+        Option::<String>::deserialize(from)?.map(|text| parse(&text)).transpose()
+    }
+}
+
+/// `#[serde(with = "...")]` for a [`Ratio`]: `0.01`.
+pub mod probability {
+    use super::{Deserialize, Deserializer, Ratio, Serializer};
+
+    /// Writes it as a fraction.
+    pub fn serialize<S: Serializer>(ratio: &Ratio, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_f64(ratio.as_f64())
+    }
+
+    /// Reads it.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Ratio, D::Error> {
+        let ratio = Ratio::from_f64(f64::deserialize(from)?);
+        ratio.ok_or_else(|| serde::de::Error::custom("expected a probability from 0 to 1"))
+    }
+}
+
+fn parse<E: serde::de::Error>(text: &str) -> Result<Duration, E> {
+    time::parse(text).map_err(E::custom)
+}
