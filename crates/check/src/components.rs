@@ -1,0 +1,137 @@
+//! Strongly connected components of the state graph, or of a part of it: Tarjan's algorithm, with a stack of its
+//! own, because graphs are deeper than threads' stacks.
+
+use crate::graph::Graph;
+
+/// The components.
+pub(crate) struct Components {
+    /// The component of each state; [`OUTSIDE`] if it does not belong to the part. Numbered so that edges lead to
+    /// smaller numbers, or stay.
+    pub(crate) of: Vec<u32>,
+    /// The states of each, in their own order.
+    pub(crate) members: Vec<Vec<u32>>,
+}
+
+/// A state that does not belong to the part.
+pub(crate) const OUTSIDE: u32 = u32::MAX;
+const UNSEEN: u32 = u32::MAX;
+
+/// The components of the part whose states are `inside`, with the edges between them.
+pub(crate) fn components(graph: &Graph, inside: impl Fn(u32) -> bool) -> Components {
+    let mut search = Tarjan {
+        order: vec![UNSEEN; graph.len()],
+        low: vec![0; graph.len()],
+        next: 0,
+        stack: Vec::new(),
+        found: Components { of: vec![OUTSIDE; graph.len()], members: Vec::new() },
+    };
+    let mut calls = Vec::new();
+    for root in (0..graph.len() as u32).filter(|state| inside(*state)) {
+        if search.order[root as usize] == UNSEEN {
+            search.enter(root);
+            calls.push((root, graph.edges(root)));
+        }
+        while let Some((state, edges)) = calls.last_mut() {
+            let state = *state;
+            match edges.next().map(|edge| graph.arcs[edge].to) {
+                Some(to) if !inside(to) => {}
+                Some(to) if search.order[to as usize] == UNSEEN => {
+                    search.enter(to);
+                    calls.push((to, graph.edges(to)));
+                }
+                Some(to) if search.found.of[to as usize] == OUTSIDE => {
+                    search.lower(state, search.order[to as usize]);
+                }
+                Some(_) => {}
+                None => {
+                    calls.pop();
+                    search.leave(state);
+                    if let Some((caller, _)) = calls.last() {
+                        search.lower(*caller, search.low[state as usize]);
+                    }
+                }
+            }
+        }
+    }
+    search.found
+}
+
+struct Tarjan {
+    order: Vec<u32>,
+    low: Vec<u32>,
+    next: u32,
+    stack: Vec<u32>,
+    found: Components,
+}
+
+impl Tarjan {
+    fn enter(&mut self, state: u32) {
+        self.order[state as usize] = self.next;
+        self.low[state as usize] = self.next;
+        self.next += 1;
+        self.stack.push(state);
+    }
+
+    fn lower(&mut self, state: u32, to: u32) {
+        let low = &mut self.low[state as usize];
+        *low = to.min(*low);
+    }
+
+    /// All edges of a state are done: it may be the first of its component.
+    fn leave(&mut self, state: u32) {
+        if self.low[state as usize] != self.order[state as usize] {
+            return;
+        }
+        let number = self.found.members.len() as u32;
+        let start = self.stack.iter().rposition(|member| *member == state).expect("it is on the stack");
+        let mut members = self.stack.split_off(start);
+        members.sort_unstable();
+        for member in &members {
+            self.found.of[*member as usize] = number;
+        }
+        self.found.members.push(members);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Which states reach which, by trying.
+    fn reach(graph: &Graph, inside: &[bool]) -> Vec<Vec<bool>> {
+        let nodes = graph.len();
+        (0..nodes)
+            .map(|from| {
+                let mut reached = vec![false; nodes];
+                let mut open = if inside[from] { vec![from as u32] } else { Vec::new() };
+                while let Some(state) = open.pop() {
+                    if !std::mem::replace(&mut reached[state as usize], true) {
+                        let ends = graph.edges(state).map(|edge| graph.arcs[edge].to);
+                        open.extend(ends.filter(|to| inside[*to as usize]));
+                    }
+                }
+                reached
+            })
+            .collect()
+    }
+
+    proptest! {
+        #[test]
+        fn two_states_share_a_component_if_each_reaches_the_other(
+            ends in proptest::collection::vec((0u32..12, 0u32..12), 0..40),
+            inside in proptest::collection::vec(proptest::bool::weighted(0.8), 12),
+        ) {
+            let graph = Graph::of_edges(12, &ends);
+            let reach = reach(&graph, &inside);
+            let found = components(&graph, |state| inside[state as usize]);
+            for (a, b) in (0..144).map(|pair| (pair / 12, pair % 12)) {
+                let together = found.of[a] == found.of[b] && found.of[a] != OUTSIDE;
+                prop_assert_eq!(together, reach[a][b] && reach[b][a]);
+                if reach[a][b] {
+                    prop_assert!(found.of[a] >= found.of[b], "edges lead to smaller numbers");
+                }
+            }
+        }
+    }
+}

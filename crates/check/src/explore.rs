@@ -1,0 +1,141 @@
+//! What breadth-first and depth-first search have in common: bounds, findings, and the way back.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use crate::model::{Breach, Model};
+use crate::options::{Bounds, Progress};
+use crate::report::Verdict;
+use crate::stepper::{Kind, Outlook, Stepper};
+
+/// Whoever wants to know how far it is; may end it.
+pub(crate) type Watcher<'w> = &'w mut dyn FnMut(&Progress) -> ControlFlow<()>;
+
+/// What a search came to.
+#[derive(Debug, Default)]
+pub(crate) struct Explored {
+    pub(crate) states: u64,
+    pub(crate) edges: u64,
+    pub(crate) depth: u32,
+    pub(crate) bytes: usize,
+    pub(crate) failure: Option<Failure>,
+    /// The bound at which it stopped, if it did.
+    pub(crate) bound: Option<&'static str>,
+}
+
+/// Something is broken, and this is how.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) verdict: Verdict,
+    pub(crate) breach: Breach,
+    pub(crate) path: Vec<Waypoint>,
+    /// After how many waypoints, the first aside, the rest repeats.
+    pub(crate) repeats_after: Option<usize>,
+}
+
+/// A state on the way, and how it is reached from the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Waypoint {
+    pub(crate) fingerprint: u64,
+    /// By which fair action; any, if not given.
+    pub(crate) fair: Option<(Kind, u32, u32)>,
+    /// By a step that breaks something.
+    pub(crate) breaks: bool,
+}
+
+impl Waypoint {
+    pub(crate) fn plain(fingerprint: u64) -> Self {
+        Self { fingerprint, fair: None, breaks: false }
+    }
+
+    pub(crate) fn breaking(fingerprint: u64) -> Self {
+        Self { fingerprint, fair: None, breaks: true }
+    }
+}
+
+/// Shared by the threads of a search: how much there is, and whether to stop.
+pub(crate) struct Meter {
+    bounds: Bounds,
+    began: Instant,
+    pub(crate) states: AtomicU64,
+    stop: AtomicBool,
+    /// 0 while no bound was met.
+    bound: AtomicU64,
+}
+
+const BOUNDS: [&str; 4] = ["states", "time", "depth", "stopped"];
+
+impl Meter {
+    pub(crate) fn new(bounds: Bounds, began: Instant) -> Self {
+        let (states, bound) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { bounds, began, states, stop: AtomicBool::new(false), bound }
+    }
+
+    /// Whether to go on. To be asked now and then.
+    pub(crate) fn goes_on(&self) -> bool {
+        if self.states.load(Ordering::Relaxed) >= self.bounds.states {
+            self.stop_at(0);
+        } else if self.bounds.time < self.began.elapsed() {
+            self.stop_at(1);
+        }
+        !self.is_stopped()
+    }
+
+    /// Whether states so far from the beginning are still expanded.
+    pub(crate) fn is_within(&self, depth: u32) -> bool {
+        if depth >= self.bounds.depth {
+            self.bound.store(3, Ordering::Relaxed);
+        }
+        depth < self.bounds.depth
+    }
+
+    /// Tells the watcher, who may stop it.
+    pub(crate) fn report(&self, watcher: Watcher<'_>, depth: u32, waiting: u64) {
+        let states = self.states.load(Ordering::Relaxed);
+        let progress = Progress { states, depth, waiting, elapsed: self.began.elapsed() };
+        if watcher(&progress).is_break() {
+            self.stop_at(3);
+        }
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn bound(&self) -> Option<&'static str> {
+        let bound = self.bound.load(Ordering::Relaxed) as usize;
+        BOUNDS.get(bound.checked_sub(1)?).copied()
+    }
+
+    fn stop_at(&self, bound: u64) {
+        self.bound.store(bound + 1, Ordering::Relaxed);
+        self.stop();
+    }
+}
+
+/// What is wrong with a state as such, now that all its edges are known.
+pub(crate) fn judge_state<M: Model>(
+    stepper: &mut Stepper<'_, '_, M>,
+    state: &[u32],
+    outlook: Outlook,
+) -> Option<(Verdict, Breach)> {
+    if !outlook.moves
+        && let Some(breach) = stepper.at_rest(state)
+    {
+        return Some((Verdict::Violated, breach));
+    }
+    let pending = stepper.pending(state);
+    if outlook.required || pending == 0 {
+        return None;
+    }
+    let waiting: Vec<_> =
+        (0..u64::BITS).filter(|bit| pending >> bit & 1 == 1).map(|bit| format!("n{bit}")).collect();
+    let verb = if waiting.len() == 1 { "waits" } else { "wait" };
+    let why = format!("{} {verb}, and nothing has to happen any more", waiting.join(", "));
+    Some((Verdict::Stuck, Breach { property: stepper.registry.model.liveness().name, why }))
+}

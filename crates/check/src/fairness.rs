@@ -1,0 +1,152 @@
+//! Who waits for ever although everybody does what he must?
+//!
+//! An infinite run is *weakly fair* if whatever stays possible from some moment on is done again and again. A
+//! request starves if a fair run exists in which it waits from some moment on: since there are finitely many
+//! states, if a cycle exists in which it waits throughout and which is fair.
+//!
+//! **Rules**: for each obligation, take the states in which it is open and *only* the edges between them; find
+//! the strongly connected components; a component is fair if each fair action is impossible in some of its
+//! states or taken on some of its edges. For weak fairness the largest components are enough: what is possible
+//! throughout the whole and never taken in it is so in each part.
+//!
+//! **Traps**, each of them met in other checkers: to report a cycle without asking whether it is fair; to ask it
+//! of the component of the whole graph, which leads out of the waiting and back; to count a step that changes
+//! nothing as progress (here such a step is no edge at all); to print as a cycle what is not a path.
+//!
+//! A timer that is armed again before it fires was put off, not neglected: such an edge counts as taking it.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+use crate::components::{Components, components};
+use crate::explore::Waypoint;
+use crate::graph::Graph;
+
+/// Somebody waits for ever.
+pub(crate) struct Lasso {
+    /// The obligation.
+    pub(crate) bit: u32,
+    /// From the beginning into the cycle and once round it.
+    pub(crate) path: Vec<Waypoint>,
+    /// After how many steps the cycle begins.
+    pub(crate) repeats_after: usize,
+}
+
+/// A fair cycle in which some obligation stays open, if there is one.
+pub(crate) fn starvation(graph: &Graph) -> Option<Lasso> {
+    let open = graph.pending.iter().fold(0, |all, pending| all | pending);
+    let mut put_off: HashMap<usize, Vec<u32>> = HashMap::new();
+    for (edge, action) in &graph.put_off {
+        put_off.entry(*edge).or_default().push(*action);
+    }
+    (0..u64::BITS).filter(|bit| open >> bit & 1 == 1).find_map(|bit| {
+        let Components { of, mut members } =
+            components(graph, |state| graph.pending[state as usize] >> bit & 1 == 1);
+        // Without steps that change nothing, a state alone lies on no cycle.
+        members.retain(|states| states.len() > 1);
+        members.sort_unstable_by_key(|states| states[0]);
+        members.iter().find_map(|states| {
+            let part = Part { graph, component: &of, states, put_off: &put_off };
+            part.is_fair().then(|| part.lasso(bit))
+        })
+    })
+}
+
+/// One component.
+struct Part<'g> {
+    graph: &'g Graph,
+    component: &'g [u32],
+    states: &'g [u32],
+    put_off: &'g HashMap<usize, Vec<u32>>,
+}
+
+impl Part<'_> {
+    fn is_fair(&self) -> bool {
+        let mut possible: HashMap<u32, usize> = HashMap::new();
+        for state in self.states {
+            for action in self.possible(*state) {
+                *possible.entry(action).or_default() += 1;
+            }
+        }
+        let taken: BTreeSet<u32> = self.inner_edges().flat_map(|edge| self.taken(edge)).collect();
+        possible.into_iter().all(|(action, times)| times < self.states.len() || taken.contains(&action))
+    }
+
+    /// The fair actions that are possible in a state, wherever they lead.
+    fn possible(&self, state: u32) -> BTreeSet<u32> {
+        self.graph.edges(state).filter_map(|edge| self.graph.arcs[edge].fair()).collect()
+    }
+
+    /// The fair actions that an edge takes or puts off.
+    fn taken(&self, edge: usize) -> impl Iterator<Item = u32> + '_ {
+        let put_off = self.put_off.get(&edge).into_iter().flatten().copied();
+        self.graph.arcs[edge].fair().into_iter().chain(put_off)
+    }
+
+    fn inner_edges(&self) -> impl Iterator<Item = usize> + '_ {
+        self.states.iter().flat_map(|state| self.edges_within(*state))
+    }
+
+    fn edges_within(&self, state: u32) -> impl Iterator<Item = usize> + '_ {
+        let component = self.component[state as usize];
+        self.graph
+            .edges(state)
+            .filter(move |edge| self.component[self.graph.arcs[*edge].to as usize] == component)
+    }
+
+    /// The way into the component and a fair cycle in it.
+    fn lasso(&self, bit: u32) -> Lasso {
+        // States are numbered in the order of their distance.
+        let entry = self.states[0];
+        let mut cycle: Vec<(u32, usize)> = Vec::new();
+        let mut here = entry;
+        let actions: BTreeSet<u32> = self.states.iter().flat_map(|state| self.possible(*state)).collect();
+        for action in actions {
+            let owed = self.possible(here).contains(&action)
+                && cycle.iter().all(|(from, edge)| {
+                    self.possible(*from).contains(&action) && self.taken(*edge).all(|taken| taken != action)
+                });
+            if owed {
+                here = self.go(here, &mut cycle, |edge, to| {
+                    self.taken(edge).any(|taken| taken == action) || !self.possible(to).contains(&action)
+                });
+            }
+        }
+        if here != entry || cycle.is_empty() {
+            self.go(here, &mut cycle, |_, to| to == entry);
+        }
+        let mut path = self.graph.path(entry);
+        let repeats_after = path.len() - 1;
+        path.extend(cycle.iter().map(|(_, edge)| {
+            let arc = self.graph.arcs[*edge];
+            let fair = arc.fair().map(|action| self.graph.actions[action as usize]);
+            Waypoint { fair, ..Waypoint::plain(self.graph.fingerprints[arc.to as usize]) }
+        }));
+        Lasso { bit, path, repeats_after }
+    }
+
+    /// Walks within the component to the nearest edge that will do; where it leads.
+    fn go(&self, from: u32, walked: &mut Vec<(u32, usize)>, wanted: impl Fn(usize, u32) -> bool) -> u32 {
+        let mut reached: HashMap<u32, (u32, usize)> = HashMap::new();
+        let mut queue = VecDeque::from([from]);
+        while let Some(state) = queue.pop_front() {
+            for edge in self.edges_within(state) {
+                let to = self.graph.arcs[edge].to;
+                if wanted(edge, to) {
+                    let mut way = vec![(state, edge)];
+                    let mut back = state;
+                    while back != from {
+                        way.push(reached[&back]);
+                        back = reached[&back].0;
+                    }
+                    walked.extend(way.into_iter().rev());
+                    return to;
+                }
+                if to != from && !reached.contains_key(&to) {
+                    reached.insert(to, (state, edge));
+                    queue.push_back(to);
+                }
+            }
+        }
+        unreachable!("a component is strongly connected, and it was found to have such an edge")
+    }
+}

@@ -1,0 +1,140 @@
+//! Everything that occurs in states, kept once and named by a number; shared by the threads.
+
+use conclave_kernel::{Effect, Input, NodeId, Protocol};
+
+use crate::inbox::Inbox;
+use crate::intern::Interner;
+use crate::local::Local;
+use crate::model::{Model, Monitor};
+use crate::options::{Faults, Options, Order, Timing};
+
+/// The algorithm of a model, and what belongs to it.
+pub(crate) type ProtocolOf<M> = <M as Model>::Protocol;
+pub(crate) type NoteOf<M> = <<M as Model>::Monitor as Monitor<ProtocolOf<M>>>::Note;
+
+/// Whether notes ride on the messages of a model.
+pub(crate) const fn notes<M: Model>() -> bool {
+    <M::Monitor as Monitor<ProtocolOf<M>>>::NOTES
+}
+
+/// The interners, and the rules of the exploration.
+pub(crate) struct Registry<'m, M: Model> {
+    pub(crate) model: &'m M,
+    pub(crate) nodes: u32,
+    pub(crate) order: Order,
+    pub(crate) timing: Timing,
+    pub(crate) faults: Faults,
+    /// The renamings that are divided out; none unless asked for.
+    pub(crate) symmetries: Vec<Vec<NodeId>>,
+    pub(crate) locals: Interner<Local<ProtocolOf<M>>>,
+    pub(crate) inputs: Interner<Input<ProtocolOf<M>>>,
+    pub(crate) notes: Interner<NoteOf<M>>,
+    pub(crate) packets: Interner<Packet>,
+    pub(crate) inboxes: Interner<Inbox>,
+    pub(crate) observations: Interner<Observation<ProtocolOf<M>>>,
+    pub(crate) monitors: Interner<M::Monitor>,
+}
+
+/// A message with its ends and what rides on it. `input` is what its receiver is handed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Packet {
+    pub(crate) from: u16,
+    pub(crate) to: u16,
+    pub(crate) input: u32,
+    pub(crate) note: u32,
+}
+
+/// What a monitor sees of a step. Number 0 is a step that shows nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Observation<P: Protocol> {
+    pub(crate) node: NodeId,
+    pub(crate) cause: Cause<P>,
+    pub(crate) effects: Vec<Seen<P>>,
+}
+
+/// Why a site stepped, as far as the monitor is told.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Cause<P: Protocol> {
+    /// It is not told.
+    Silent,
+    Message(NodeId),
+    Command(P::Command),
+    Crash,
+    Recover,
+}
+
+/// An effect that the monitor sees.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Seen<P: Protocol> {
+    Event(P::Event),
+    /// The number of the input that the receiver will be handed.
+    Send(NodeId, u32),
+}
+
+/// The empty inbox and the unit note, too, have the number 0.
+pub(crate) const NOTHING: u32 = 0;
+
+impl<'m, M: Model> Registry<'m, M> {
+    pub(crate) fn new(model: &'m M, options: &Options) -> Self {
+        let registry = Self {
+            model,
+            nodes: model.nodes(),
+            order: options.order,
+            timing: options.timing,
+            faults: options.faults,
+            symmetries: if options.symmetry { model.symmetries() } else { Vec::new() },
+            locals: Interner::new(),
+            inputs: Interner::new(),
+            notes: Interner::new(),
+            packets: Interner::new(),
+            inboxes: Interner::new(),
+            observations: Interner::new(),
+            monitors: Interner::new(),
+        };
+        let nothing = Observation { node: NodeId(0), cause: Cause::Silent, effects: Vec::new() };
+        registry.observations.intern(nothing);
+        registry.inboxes.intern(Inbox::default());
+        registry.notes.intern(NoteOf::<M>::default());
+        registry
+    }
+
+    /// A message's kind, if the input is one.
+    pub(crate) fn kind(&self, input: u32) -> Option<&'static str> {
+        match self.inputs.get(input) {
+            Input::Message { message, .. } => Some(self.model.kind(&message)),
+            _ => None,
+        }
+    }
+
+    /// Roughly what the interners take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.locals.bytes()
+            + self.inputs.bytes()
+            + self.notes.bytes()
+            + self.packets.bytes()
+            + self.inboxes.bytes()
+            + self.observations.bytes()
+            + self.monitors.bytes()
+    }
+}
+
+/// The messages of a step in the order sent, each with its receiver.
+pub(crate) fn sends<P: Protocol>(
+    me: NodeId,
+    nodes: u32,
+    effect: &Effect<P>,
+) -> impl Iterator<Item = (NodeId, &P::Message)> {
+    let (one, message) = match effect {
+        Effect::Send { to, message } => (Some(*to), Some(message)),
+        Effect::SendTo { message, .. } | Effect::Broadcast { message } => (None, Some(message)),
+        _ => (None, None),
+    };
+    let receives = move |node: NodeId| match effect {
+        Effect::Send { .. } => Some(node) == one,
+        Effect::SendTo { to, .. } => node != me && to.contains(node),
+        _ => node != me,
+    };
+    message.into_iter().flat_map(move |message| {
+        (0..nodes).map(NodeId).filter(move |node| receives(*node)).map(move |node| (node, message))
+    })
+}
