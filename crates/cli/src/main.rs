@@ -5,10 +5,11 @@ mod output;
 
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::error::{ContextKind, ErrorKind};
+use clap::{CommandFactory, Parser, Subcommand};
+use conclave_lab::suggest;
 
-use command::{compare, list, replay, sim};
+use command::{check, compare, list, replay, service, sim};
 use output::Failure;
 
 /// Processes on different machines must agree: who holds the lock, who leads, what happened first.
@@ -21,10 +22,11 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  conclave list mutex                              what there is, what it needs and what it costs
-  conclave sim mutex/maekawa --nodes 7 --load high one run, measured and judged
-  conclave compare mutex --nodes 3,9,27            all algorithms on the same work
-  conclave sim mutex/lamport --order any --seeds 0..1000   find a run that breaks it
+  conclave list mutex                                what there is, what it needs and what it costs
+  conclave sim mutex/maekawa --nodes 7 --load high   one run, measured and judged
+  conclave compare mutex --nodes 3,9,27              all algorithms on the same work
+  conclave sim mutex/lamport --order any --delay exponential:1ms --load high --seeds 0..1000
+                                                     find a run that breaks it
 
 Exit codes: 0 every promised property held, 1 one was violated, 2 bad usage.";
 
@@ -34,10 +36,14 @@ enum Command {
     List(list::Args),
     /// Run one algorithm in the simulator, measure it and judge it
     Sim(sim::Args),
+    /// Explore every execution of an algorithm: all orders of messages, all falls of its dice
+    Check(check::Args),
     /// Run all algorithms of a room on the same work
     Compare(compare::Args),
     /// Step through a recorded run, or through the run of a seed
     Replay(replay::Args),
+    #[command(flatten)]
+    Service(service::Command),
 }
 
 fn main() -> ExitCode {
@@ -48,8 +54,10 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::List(args) => list::run(&args),
         Command::Sim(args) => sim::run(&args),
+        Command::Check(args) => check::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Service(command) => service::run(&command),
     };
     match done {
         Ok(code) => code,
@@ -70,6 +78,14 @@ fn refuse(error: &clap::Error) -> ExitCode {
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             _ = error.print();
+            ExitCode::from(output::USAGE)
+        }
+        ErrorKind::InvalidSubcommand => {
+            let given =
+                error.get(ContextKind::InvalidSubcommand).map(ToString::to_string).unwrap_or_default();
+            let names = Cli::command();
+            let names = names.get_subcommands().map(clap::Command::get_name);
+            eprintln!("conclave: {}", suggest::unknown("command", &given, names));
             ExitCode::from(output::USAGE)
         }
         _ => {

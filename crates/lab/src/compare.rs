@@ -1,5 +1,7 @@
 //! All tenants of a room on the same work.
 
+use std::time::Duration;
+
 use conclave_algorithms::mutex;
 use conclave_kernel::{Card, Load, Measure};
 use serde::Serialize;
@@ -16,7 +18,7 @@ pub struct Row {
     pub nodes: u32,
     /// One request at a time.
     pub low: Report,
-    /// Two at a time.
+    /// Two at a time, with a stay inside that is long enough for the second to be known everywhere.
     pub pair: Report,
     /// Every site always has one pending.
     pub high: Report,
@@ -45,6 +47,9 @@ pub fn row(card: &'static Card, base: &Scenario, nodes: u32) -> Result<Row, Stri
         let mut scenario = base.clone();
         card.name.clone_into(&mut scenario.algorithm);
         scenario.setup.nodes = nodes;
+        if load == Work::Pair {
+            scenario.cs = long_section(base, nodes);
+        }
         scenario.load = load;
         scenario.entries = entries;
         run(&scenario)
@@ -59,6 +64,12 @@ pub fn row(card: &'static Card, base: &Scenario, nodes: u32) -> Result<Row, Stri
         high: with(Work::High, entries)?,
         card,
     })
+}
+
+/// A stay inside so long that the request of who waits has got to wherever it goes before the exit: the delay
+/// from exit to entry is then the algorithm's, not what was left of the request's way.
+fn long_section(base: &Scenario, nodes: u32) -> Duration {
+    base.cs.max(base.setup.delay.mean().saturating_mul(2 * nodes))
 }
 
 /// How the cost of an entry grows with the group: measured points, and the card's formula as a dashed line.

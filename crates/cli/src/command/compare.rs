@@ -45,8 +45,9 @@ Examples:
   conclave compare mutex --nodes 3,9,27,81 --svg costs.svg
   conclave compare mutex --only maekawa,raymond --delay exponential:1ms
 
-Every algorithm runs three times at each size: one request at a time (low), two at a time (pair), every site always
-asking (high). T is the mean one-way delay. Exit codes: 0 every promised property held, 1 one was violated, 2 bad usage.";
+Every algorithm runs three times at each size: one request at a time (low), two at a time (pair: the critical
+section lasts at least 2NT, so that the second request has arrived when the first leaves), every site always asking
+(high). T is the mean one-way delay. Exit codes: 0 every promised property held, 1 one was violated, 2 bad usage.";
 
 /// Runs what was asked for.
 pub fn run(args: &Args) -> Done {

@@ -1,8 +1,10 @@
 //! One file a command.
 
+pub mod check;
 pub mod compare;
 pub mod list;
 pub mod replay;
 pub mod report;
+pub mod service;
 pub mod sim;
 pub mod world;

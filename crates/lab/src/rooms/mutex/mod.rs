@@ -2,11 +2,13 @@
 //!
 //! | file | what it holds |
 //! |---|---|
+//! | `check` | [`Entries`]: the room in the checker |
 //! | `scenario` | [`Scenario`]: everything a run is a function of, and the command line that repeats it |
 //! | `work` | who asks when: low load, high load, pairs, Poisson, bursts, relays, scripts |
 //! | `meter` | messages, delays, bypass, fairness |
 //! | `report` | [`Report`]: the figures and the verdicts of one run |
 
+mod check;
 mod meter;
 mod report;
 mod scenario;
@@ -20,6 +22,7 @@ use conclave_kernel::trace::FORMAT;
 use conclave_kernel::{Effect, Header, NodeId, Size, Time, Trace, Violation};
 use conclave_sim::{Candidate, Desk, Director, Limits, World};
 
+pub use check::Entries;
 pub use report::{Delays, Report};
 pub use scenario::{Scenario, Work};
 
@@ -120,6 +123,9 @@ struct Room {
     worker: Worker,
     violations: Vec<Violation>,
     sites: Vec<Site>,
+    /// A site that left and has more requests waiting asks again within the same step, but only after what
+    /// it says in leaving: whoever hears that knows nothing of the new request. Noted here until it asks.
+    asks_again: Option<(NodeId, Time)>,
 }
 
 /// The room's own view of a site: requests of one site are served one at a time.
@@ -149,10 +155,12 @@ impl Room {
             worker: Worker::new(scenario, card.idle_traffic),
             violations: Vec::new(),
             sites: vec![Site::default(); nodes as usize],
+            asks_again: None,
         }
     }
 
-    fn findings(self) -> Findings {
+    fn findings(mut self) -> Findings {
+        self.settle();
         let unserved = self.judge.waiting().collect();
         Findings { judge: self.judge, meter: self.meter, violations: self.violations, unserved }
     }
@@ -181,6 +189,22 @@ impl Room {
         site.busy = false;
         if site.waiting > 0 {
             site.waiting -= 1;
+            site.busy = true;
+            self.asks_again = Some((node, now));
+        }
+    }
+
+    /// Whoever was about to ask again has done so: its step is over, or it speaks of its new request.
+    #[inline]
+    fn settle(&mut self) {
+        if self.asks_again.is_some() {
+            self.ask_again();
+        }
+    }
+
+    #[cold]
+    fn ask_again(&mut self) {
+        if let Some((node, now)) = self.asks_again.take() {
             self.asks(node, now);
         }
     }
@@ -195,19 +219,28 @@ impl<P: Mutex> Director<P> for Room {
 
     #[inline]
     fn on_command(&mut self, node: NodeId, command: &Command, now: Time) {
-        if *command != Command::Acquire {
-            return;
-        }
-        self.worker.asked(node);
-        if self.sites[node.index()].busy {
-            self.sites[node.index()].waiting += 1;
-        } else {
-            self.asks(node, now);
+        self.settle();
+        match command {
+            Command::Acquire => {
+                self.worker.asked(node);
+                if self.sites[node.index()].busy {
+                    self.sites[node.index()].waiting += 1;
+                } else {
+                    self.asks(node, now);
+                }
+            }
+            Command::Witness(_) => {
+                if let Some(note) = self.worker.heard(node) {
+                    self.judge.receives(node, &note);
+                }
+            }
+            Command::Release => {}
         }
     }
 
     #[inline]
     fn on_event(&mut self, node: NodeId, event: &Event, desk: &mut Desk<'_, P, Note>) {
+        self.settle();
         match event {
             Event::Granted { fence } => {
                 self.granted(node, *fence, desk.now());
@@ -231,25 +264,33 @@ impl<P: Mutex> Director<P> for Room {
     #[inline]
     fn on_send(&mut self, from: NodeId, to: NodeId, message: &P::Message) -> Note {
         if from != to {
-            self.meter.message(P::bill(message, from, to));
+            let bill = P::bill(message, from, to);
+            if self.asks_again.is_some() && bill.is_own_wish(from) {
+                self.settle();
+            }
+            self.meter.message(bill);
         }
         self.judge.sends(from)
     }
 
     #[inline]
     fn on_deliver(&mut self, _from: NodeId, to: NodeId, note: &Note) {
+        self.settle();
         self.judge.receives(to, note);
     }
 
     fn on_wake(&mut self, key: u64, desk: &mut Desk<'_, P, Note>) {
+        self.settle();
         self.worker.wake(key, &mut self.judge, desk);
     }
 
     fn on_quiet(&mut self, desk: &mut Desk<'_, P, Note>) {
+        self.settle();
         self.worker.quiet(desk);
     }
 
     fn on_crash(&mut self, node: NodeId, _desk: &mut Desk<'_, P, Note>) {
+        self.settle();
         self.judge.crashes(node);
         self.meter.crashes(node);
         self.sites[node.index()] = Site::default();

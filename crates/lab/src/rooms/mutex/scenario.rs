@@ -25,6 +25,7 @@ pub struct Scenario {
     /// How many requests in all, over all sites.
     pub entries: u64,
     /// How long a site stays inside.
+    #[serde(with = "conclave_sim::text::duration")]
     pub cs: Duration,
     /// Whose permission a site asks for, where the algorithm uses quorums. `None`: a projective plane where
     /// one exists, else a grid.

@@ -1,5 +1,6 @@
 //! Who asks when.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use conclave_algorithms::mutex::spec::{Judge, Note};
@@ -30,6 +31,8 @@ pub(super) struct Worker {
     dice: Prng,
     /// Application messages under way, of the relay.
     whispers: Vec<Whisper>,
+    /// Those that arrived at a site which has not handled them yet, as a paused one.
+    unheard: VecDeque<(NodeId, Note)>,
     /// The sites inside, also if they died there.
     inside: Vec<bool>,
 }
@@ -59,6 +62,7 @@ impl Worker {
             idle_traffic,
             dice: Prng::stream(scenario.setup.seed, STREAM, 0),
             whispers: Vec::new(),
+            unheard: VecDeque::new(),
             inside: vec![false; scenario.setup.nodes as usize],
         }
     }
@@ -85,6 +89,12 @@ impl Worker {
         self.all_open += 1;
     }
 
+    /// A site takes note of an application message: from now on, not before, it knows what rode on it.
+    pub(super) fn heard(&mut self, node: NodeId) -> Option<Note> {
+        let first = self.unheard.iter().position(|(to, _)| *to == node)?;
+        self.unheard.remove(first).map(|(_, note)| note)
+    }
+
     pub(super) fn granted<P: Mutex>(&mut self, node: NodeId, desk: &mut Desk<'_, P, Note>) {
         self.inside[node.index()] = true;
         desk.command_in(self.section, node, Command::Release);
@@ -100,7 +110,7 @@ impl Worker {
         self.served += 1;
         match self.work {
             Work::High => self.issue(node, desk),
-            Work::Low | Work::Pair if self.idle_traffic && self.served == self.issued => {
+            Work::Low | Work::Pair | Work::Relay if self.idle_traffic && self.served == self.issued => {
                 // Such an algorithm never falls quiet: the next request comes at a moment of no particular
                 // phase, within one round of the ring.
                 let round = self.delay.saturating_mul(self.nodes);
@@ -151,6 +161,7 @@ impl Worker {
     /// A site that dies takes its requests with it.
     pub(super) fn crashed(&mut self, node: NodeId) {
         self.all_open -= std::mem::take(&mut self.open[node.index()]);
+        self.unheard.retain(|(to, _)| *to != node);
     }
 
     /// Whoever comes back inside (its state was stable) leaves; under high load it asks again.
@@ -227,8 +238,9 @@ impl Worker {
                 self.whispers[key as usize] = Whisper::Hears { to, clock, note };
                 desk.wake_in(self.delay / 10, key);
             }
+            Whisper::Hears { to, .. } if !desk.is_up(to) => {}
             Whisper::Hears { to, clock, note } => {
-                judge.receives(to, &note);
+                self.unheard.push_back((to, note));
                 desk.command(to, Command::Witness(clock));
                 if judge.waiting().all(|site| site != to) {
                     self.issue(to, desk);

@@ -1,0 +1,316 @@
+//! `conclave check`: every execution, not a sample.
+
+use std::fmt::Write as _;
+use std::io::IsTerminal;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use conclave_algorithms::mutex::{self, Mutex};
+use conclave_algorithms::quorum::Quorum;
+use conclave_check::{Bounds, Costs, Faults, Options, Order, Recovery, Report, Search, Timing, Verdict};
+use conclave_kernel::{Trace, time};
+use conclave_lab::diagram::{spacetime, span};
+use conclave_lab::log::{self, Log};
+use conclave_lab::rooms::mutex::{Entries, Scenario};
+use indicatif::ProgressBar;
+use serde::Serialize;
+
+use super::{sim, world};
+use crate::output::{self, Done, Failure, Paint, VIOLATED, number};
+
+/// Explore every execution of an algorithm: all orders of messages, all falls of its dice.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Which algorithm, as ROOM/ALGORITHM; `conclave list` shows them
+    #[arg(value_name = "ROOM/ALGORITHM")]
+    algorithm: String,
+    /// How many sites
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = world::nodes)]
+    nodes: u32,
+    /// How often each site may ask (of each site: `sim` counts all together)
+    #[arg(long, value_name = "K", default_value_t = 1)]
+    entries: u8,
+    /// In which order messages arrive: fifo or any
+    #[arg(long, value_name = "ORDER", default_value = "fifo", value_parser = order)]
+    order: Order,
+    /// Whose permission Maekawa asks for: plane, grid, majority or all
+    #[arg(long, value_name = "QUORUM")]
+    quorum: Option<Quorum>,
+    /// At most so many messages are lost
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    loss: u8,
+    /// At most so many messages arrive twice
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    duplicate: u8,
+    /// At most so many sites crash
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    crash: u8,
+    /// Crashed sites come back: stable (they know everything) or amnesia (they know nothing)
+    #[arg(long, value_name = "WITH", value_parser = recovery)]
+    recovery: Option<Recovery>,
+    /// Time passes in ticks of 1ms, and every message is delivered within so many
+    #[arg(long, value_name = "TICKS")]
+    sync: Option<u16>,
+    /// Search depth-first: less memory, longer counterexamples
+    #[arg(long)]
+    depth_first: bool,
+    /// How many threads explore [default: all cores]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Stop at about so many states
+    #[arg(long, value_name = "N", default_value_t = Bounds::default().states)]
+    most_states: u64,
+    /// Stop after so long
+    #[arg(long, value_name = "D", value_parser = duration)]
+    within: Option<Duration>,
+    /// Also find the fewest and the most messages over all executions
+    #[arg(long)]
+    cost: bool,
+    /// Draw the counterexample as a space-time diagram
+    #[arg(long, value_name = "FILE", help_heading = "What to write")]
+    svg: Option<PathBuf>,
+    /// Write the counterexample as JSON lines, for `conclave replay`
+    #[arg(long, value_name = "FILE", help_heading = "What to write")]
+    trace: Option<PathBuf>,
+    /// Print JSON instead of text
+    #[arg(long, help_heading = "What to write")]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  conclave check mutex/ricart-agrawala --nodes 3 --entries 2 --order any
+  conclave check mutex/lamport --order any --svg violation.svg
+  conclave check mutex/maekawa --quorum all --cost
+
+--entries counts for each site. Time: by default a message takes any time and a timer may fire at any moment.
+Exit codes: 0 holds, 1 violated or stuck, 2 bad usage, 3 stopped at a bound.";
+
+/// The exploration stopped at a bound.
+const BOUNDED: u8 = 3;
+
+/// Explores what was asked for.
+pub fn run(args: &Args) -> Done {
+    let name = sim::tenant(&args.algorithm)?;
+    let done = mutex::visit(name, Check { args, name });
+    done.unwrap_or_else(|| Err(Failure::usage(format!("unknown algorithm '{name}'"))))
+}
+
+struct Check<'a> {
+    args: &'a Args,
+    name: &'a str,
+}
+
+impl mutex::Visit for Check<'_> {
+    type Out = Done;
+
+    fn visit<P: Mutex>(self) -> Done {
+        let args = self.args;
+        if P::CARD.reads_clock {
+            return Err(Failure::usage(format!(
+                "{} reads its clock: it has no finite state space",
+                P::CARD.path()
+            )));
+        }
+        let mut scenario =
+            Scenario { algorithm: self.name.into(), quorum: args.quorum, ..Scenario::default() };
+        scenario.setup.nodes = args.nodes;
+        let model = Entries::<P>::new(scenario.group::<P>()?, args.entries);
+        let options = options(args);
+        let bar = progress();
+        let report = conclave_check::check_watched(&model, &options, &mut |progress| {
+            bar.set_message(format!(
+                "{} states, depth {}, {} waiting",
+                progress.states, progress.depth, progress.waiting
+            ));
+            ControlFlow::Continue(())
+        });
+        bar.finish_and_clear();
+        let report = report.map_err(|error| Failure::usage(error.to_string()))?;
+        let costs = if args.cost && report.verdict == Verdict::Holds {
+            Some(conclave_check::costs(&model, &options).map_err(|error| Failure::usage(error.to_string()))?)
+        } else {
+            None
+        };
+        if let Some(counterexample) = &report.counterexample {
+            write_counterexample(args, &counterexample.trace)?;
+        }
+        show(args, &report, costs.as_ref())?;
+        Ok(match report.verdict {
+            Verdict::Holds => ExitCode::SUCCESS,
+            Verdict::Violated | Verdict::Stuck => ExitCode::from(VIOLATED),
+            Verdict::Bounded => ExitCode::from(BOUNDED),
+        })
+    }
+}
+
+fn options(args: &Args) -> Options {
+    let default = Options::default();
+    Options {
+        order: args.order,
+        timing: args
+            .sync
+            .map_or(Timing::Async, |delay| Timing::Sync { delay, tick: Duration::from_millis(1) }),
+        faults: Faults {
+            loss: args.loss,
+            duplication: args.duplicate,
+            crash: args.crash,
+            recovery: args.recovery,
+        },
+        search: if args.depth_first { Search::Depth } else { Search::Breadth },
+        threads: args.threads.unwrap_or(default.threads),
+        bounds: Bounds {
+            states: args.most_states,
+            time: args.within.unwrap_or(Duration::MAX),
+            ..default.bounds
+        },
+        ..default
+    }
+}
+
+fn progress() -> ProgressBar {
+    if std::io::stderr().is_terminal() { ProgressBar::new_spinner() } else { ProgressBar::hidden() }
+}
+
+fn write_counterexample<P: Mutex>(args: &Args, trace: &Trace<P>) -> Result<(), Failure> {
+    if let Some(path) = &args.trace {
+        let mut lines = Vec::new();
+        log::write_trace(trace, &mut lines).map_err(|error| Failure::file(path, &error))?;
+        output::write_file(path, &lines)?;
+    }
+    if let Some(path) = &args.svg {
+        let log = Log::from_trace(trace)?;
+        let options = spacetime::Options { spans: span::mutex(&log), ..Default::default() };
+        output::write_file(path, spacetime::draw(&log, &options).as_bytes())?;
+    }
+    Ok(())
+}
+
+/// The JSON object.
+#[derive(Serialize)]
+struct Json<'a> {
+    algorithm: &'a str,
+    nodes: u32,
+    entries: u8,
+    order: Order,
+    states: u64,
+    edges: u64,
+    depth: u32,
+    seconds: f64,
+    bytes: u64,
+    collision_probability: f64,
+    verdict: Verdict,
+    property: Option<&'static str>,
+    why: Option<&'a str>,
+    /// The steps, in words; null if there is none.
+    counterexample: Option<Vec<String>>,
+    sometimes: &'a [conclave_check::Sometimes],
+    cycles: conclave_check::Cycles,
+    cost: Option<&'a Costs>,
+}
+
+fn show<P: Mutex>(args: &Args, report: &Report<P>, costs: Option<&Costs>) -> Result<(), Failure> {
+    let steps = match &report.counterexample {
+        Some(counterexample) => Some(in_words(&Log::from_trace(&counterexample.trace)?)),
+        None => None,
+    };
+    if args.json {
+        return output::print_json(&Json {
+            algorithm: P::CARD.name,
+            nodes: args.nodes,
+            entries: args.entries,
+            order: args.order,
+            states: report.states,
+            edges: report.edges,
+            depth: report.depth,
+            seconds: report.seconds,
+            bytes: report.bytes,
+            collision_probability: report.collision_probability,
+            verdict: report.verdict,
+            property: report.property,
+            why: report.why.as_deref(),
+            counterexample: steps,
+            sometimes: &report.sometimes,
+            cycles: report.cycles,
+            cost: costs,
+        });
+    }
+    output::print(&describe(args, report, costs, steps.as_deref()));
+    Ok(())
+}
+
+fn describe<P: Mutex>(
+    args: &Args,
+    report: &Report<P>,
+    costs: Option<&Costs>,
+    steps: Option<&[String]>,
+) -> String {
+    let paint = Paint::stdout();
+    let verdict = match report.verdict {
+        Verdict::Holds => paint.good("holds"),
+        Verdict::Bounded => paint.bold("bounded"),
+        _ => paint.bad(&report.verdict.to_string()),
+    };
+    let title = paint.bold(&P::CARD.path().to_string());
+    let mut text = format!("{title}  N = {}, {} entries a site: {verdict}\n\n", args.nodes, args.entries);
+    let mut line = |name: &str, value: String| _ = writeln!(text, "  {name:<22}{value}");
+    line(
+        "states",
+        format!("{} ({} a second)", report.states, number((report.states as f64 / report.seconds).round())),
+    );
+    line("depth", report.depth.to_string());
+    line("seconds", format!("{:.2}", report.seconds));
+    line("bytes a state", number(report.bytes as f64 / report.states.max(1) as f64));
+    line("collision chance", format!("{:.1e}", report.collision_probability));
+    for (seen, name) in [(true, "seen"), (false, "never seen")] {
+        let names: Vec<_> = report.sometimes.iter().filter(|it| it.seen == seen).map(|it| it.name).collect();
+        if !names.is_empty() {
+            line(name, names.join("; "));
+        }
+    }
+    if let Some(why) = &report.why {
+        line(report.property.unwrap_or("stopped"), why.clone());
+    }
+    if let Some(costs) = costs {
+        let extent = |extent: &conclave_check::Extent| match extent.max {
+            Some(max) => format!("{} to {max}", extent.min),
+            None => format!("{} or more, without bound", extent.min),
+        };
+        line("messages in all", extent(&costs.total));
+        for (kind, of_kind) in &costs.kinds {
+            line(&format!("  {kind}"), extent(of_kind));
+        }
+    }
+    for (number, step) in steps.unwrap_or_default().iter().enumerate() {
+        _ = writeln!(text, "  {number:>4}  {step}");
+    }
+    text
+}
+
+fn in_words(log: &Log) -> Vec<String> {
+    let step = |event: usize| format!("{}  {}", log.name(log.events()[event].site), log.describe(event));
+    (0..log.events().len()).map(step).collect()
+}
+
+fn order(text: &str) -> Result<Order, String> {
+    match text {
+        "fifo" => Ok(Order::Fifo),
+        "any" => Ok(Order::Any),
+        _ => Err("expected fifo or any".into()),
+    }
+}
+
+fn recovery(text: &str) -> Result<Recovery, String> {
+    match text {
+        "stable" => Ok(Recovery::Stable),
+        "amnesia" => Ok(Recovery::Amnesia),
+        _ => Err("expected stable or amnesia".into()),
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    time::parse(text).map_err(Into::into)
+}

@@ -1,0 +1,183 @@
+//! `conclave bench`: how fast, how fair, and whether exclusion held meanwhile.
+//!
+//! **Rules** (SERVICE 10). A client is a session on its own connection with at most `--in-flight` requests outstanding;
+//! `--connections` lets clients share. In the contended workload a client sends its release and its next acquire in one write.
+//!
+//! **Exclusion is checked while it is measured**: every grant is entered in a table of this process before anything else is
+//! done with it, and taken out before its release is sent. Two at a time that exclude each other, or a fence that is not larger than
+//! that of the grant it conflicts with, is a violation. What several bench processes do to each other is not seen.
+
+mod judge;
+mod work;
+
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use conclave_client::Client;
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use tokio::task::LocalSet;
+
+use self::judge::Judge;
+use self::work::{Tally, Worker};
+use super::{ServerArgs, block_on, failure};
+use crate::output::{self, Done, Failure, Paint, VIOLATED};
+
+/// Measure a server: pairs of acquire and release, and the time to acquire.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// How many clients
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub clients: u32,
+    /// How many requests each has outstanding, at most
+    #[arg(long, value_name = "M", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub in_flight: u32,
+    /// How many connections they share [default: one a client]
+    #[arg(long, value_name = "C", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub connections: Option<u32>,
+    /// What they do
+    #[arg(long, value_name = "WORKLOAD", default_value = "own")]
+    pub workload: Workload,
+    /// How long
+    #[arg(long, value_name = "S", default_value_t = 5.0, value_parser = seconds)]
+    pub seconds: f64,
+    /// Print JSON instead of text
+    #[arg(long)]
+    pub json: bool,
+    /// Where the servers are.
+    #[command(flatten)]
+    pub server: ServerArgs,
+}
+
+/// What the clients do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Workload {
+    /// Each its own names: nobody waits
+    Own,
+    /// All of them one name
+    Contended,
+    /// All of them one name, fifteen times of sixteen shared
+    Shared,
+    /// `a & (b | c)` of eight names
+    Expression,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  conclave bench --clients 64
+  conclave bench --clients 16 --workload contended --seconds 10 --json
+  conclave bench --clients 1 --connections 1 --in-flight 64
+
+Fairness is the most pairs of a client over the fewest: 1 is best.
+Exit codes: 0 exclusion held, 1 it was violated, 2 bad usage, 69 no server.";
+
+/// What was measured.
+#[derive(Serialize)]
+struct Figures {
+    workload: Workload,
+    clients: u32,
+    in_flight: u32,
+    connections: u32,
+    seconds: f64,
+    pairs: u64,
+    pairs_per_s: f64,
+    acquire_p50_us: f64,
+    acquire_p99_us: f64,
+    acquire_p999_us: f64,
+    violations: u64,
+    /// Absent if a client did not get a single pair.
+    fairness: Option<f64>,
+}
+
+/// Measures.
+pub fn run(args: &Args) -> Done {
+    let figures = block_on(LocalSet::new().run_until(measure(args)))?;
+    if args.json {
+        output::print_json(&figures)?;
+    } else {
+        output::print(&describe(&figures, Paint::stdout()));
+    }
+    Ok(if figures.violations == 0 { ExitCode::SUCCESS } else { ExitCode::from(VIOLATED) })
+}
+
+async fn measure(args: &Args) -> Result<Figures, Failure> {
+    let connections = args.connections.unwrap_or(args.clients).min(args.clients);
+    let mut clients = Vec::new();
+    for _ in 0..connections {
+        let client = args.server.connect_with(Client::options()).await?;
+        // Opens the session, so that this is not measured.
+        let opening = client.lock("bench/opening:shared").await.map_err(failure)?;
+        opening.release().await.map_err(failure)?;
+        clients.push(client);
+    }
+    let judge = Rc::new(Judge::default());
+    let began = Instant::now();
+    let until = began + Duration::from_secs_f64(args.seconds);
+    let mut workers = Vec::new();
+    for number in 0..args.clients {
+        let client = clients[number as usize % clients.len()].clone();
+        for slot in 0..args.in_flight {
+            let worker = Worker { client: client.clone(), number, slot, judge: judge.clone(), until };
+            workers.push((number, tokio::task::spawn_local(worker.run(args.workload))));
+        }
+    }
+    let mut latencies: Histogram<u64> = histogram();
+    let mut pairs = vec![0_u64; args.clients as usize];
+    for (number, worker) in workers {
+        let tally: Tally =
+            worker.await.map_err(|error| Failure::usage(error.to_string()))?.map_err(failure)?;
+        pairs[number as usize] += tally.pairs;
+        latencies.add(&tally.latencies).map_err(|error| Failure::usage(error.to_string()))?;
+    }
+    let total: u64 = pairs.iter().sum();
+    let (most, fewest) = (pairs.iter().max().copied().unwrap_or(0), pairs.iter().min().copied().unwrap_or(0));
+    for client in &clients {
+        // Measured is measured; a session that is not closed ends by itself.
+        drop(client.close().await);
+    }
+    let quantile = |q: f64| latencies.value_at_quantile(q) as f64 / 1_000.0;
+    Ok(Figures {
+        workload: args.workload,
+        clients: args.clients,
+        in_flight: args.in_flight,
+        connections,
+        seconds: args.seconds,
+        pairs: total,
+        pairs_per_s: (total as f64 / args.seconds).round(),
+        acquire_p50_us: quantile(0.5),
+        acquire_p99_us: quantile(0.99),
+        acquire_p999_us: quantile(0.999),
+        violations: judge.violations(),
+        fairness: (fewest > 0).then(|| most as f64 / fewest as f64),
+    })
+}
+
+/// Nanoseconds, up to a minute, to three digits.
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("the bounds are in order and the digits few")
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "expected a number of seconds")?;
+    if seconds > 0.0 && seconds <= 86_400.0 { Ok(seconds) } else { Err("expected up to a day".into()) }
+}
+
+fn describe(figures: &Figures, paint: Paint) -> String {
+    let violations = match figures.violations {
+        0 => paint.good("exclusion held"),
+        count => paint.bad(&format!("{count} violations of exclusion")),
+    };
+    let fairness =
+        figures.fairness.map_or("somebody starved".to_owned(), |fairness| format!("{fairness:.3}"));
+    format!(
+        "{} pairs/s\nacquire: p50 {} us, p99 {} us, p99.9 {} us\nfairness: {fairness}\n{violations}\n",
+        paint.bold(&output::number(figures.pairs_per_s)),
+        output::number(figures.acquire_p50_us),
+        output::number(figures.acquire_p99_us),
+        output::number(figures.acquire_p999_us),
+    )
+}

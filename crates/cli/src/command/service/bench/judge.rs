@@ -1,0 +1,107 @@
+//! Who holds what, as this process knows it; and what must not be.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+
+use conclave_api::Claim;
+use conclave_client::Guard;
+
+/// Enters grants and takes them out again; counts what contradicts exclusion or the order of fences.
+#[derive(Default)]
+pub struct Judge {
+    names: RefCell<HashMap<String, Holders>>,
+    violations: Cell<u64>,
+}
+
+#[derive(Default)]
+struct Holders {
+    exclusive: u32,
+    shared: u32,
+    /// The largest fence held exclusively so far.
+    last_exclusive: u64,
+    /// The largest fence of all.
+    last: u64,
+}
+
+impl Judge {
+    /// A grant has arrived.
+    pub fn enter(&self, guard: &Guard) {
+        for held in guard.held() {
+            self.enter_one(&held.name, held.claim, held.fence.0);
+        }
+    }
+
+    /// A release is about to be sent.
+    pub fn leave(&self, guard: &Guard) {
+        let mut names = self.names.borrow_mut();
+        for held in guard.held() {
+            if let Some(holders) = names.get_mut(&held.name) {
+                match held.claim {
+                    Claim::Exclusive => holders.exclusive -= 1,
+                    Claim::Shared => holders.shared -= 1,
+                    Claim::Permits(_) => {}
+                }
+            }
+        }
+    }
+
+    /// How often something was that must not be.
+    pub fn violations(&self) -> u64 {
+        self.violations.get()
+    }
+
+    fn enter_one(&self, name: &str, claim: Claim, fence: u64) {
+        let mut names = self.names.borrow_mut();
+        if !names.contains_key(name) {
+            names.insert(name.to_owned(), Holders::default());
+        }
+        let Some(holders) = names.get_mut(name) else { return };
+        let allowed = match claim {
+            Claim::Exclusive => {
+                let alone = holders.exclusive == 0 && holders.shared == 0;
+                let in_order = fence > holders.last;
+                holders.exclusive += 1;
+                holders.last_exclusive = holders.last_exclusive.max(fence);
+                alone && in_order
+            }
+            Claim::Shared => {
+                holders.shared += 1;
+                holders.exclusive == 0 && fence > holders.last_exclusive
+            }
+            Claim::Permits(_) => true,
+        };
+        holders.last = holders.last.max(fence);
+        if !allowed {
+            self.violations.set(self.violations.get() + 1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn violations(grants: &[(Claim, u64)]) -> u64 {
+        let judge = Judge::default();
+        grants.iter().for_each(|(claim, fence)| judge.enter_one("x", *claim, *fence));
+        judge.violations()
+    }
+
+    #[test]
+    fn two_at_a_time_are_seen() {
+        assert_eq!(violations(&[(Claim::Exclusive, 1)]), 0);
+        assert_eq!(violations(&[(Claim::Exclusive, 1), (Claim::Exclusive, 2)]), 1);
+        assert_eq!(violations(&[(Claim::Shared, 1), (Claim::Shared, 1)]), 0);
+        assert_eq!(violations(&[(Claim::Shared, 1), (Claim::Exclusive, 2)]), 1);
+        assert_eq!(violations(&[(Claim::Exclusive, 1), (Claim::Shared, 2)]), 1);
+    }
+
+    #[test]
+    fn a_fence_that_does_not_grow_is_seen() {
+        let judge = Judge::default();
+        judge.enter_one("x", Claim::Exclusive, 5);
+        judge.names.borrow_mut().get_mut("x").expect("entered").exclusive = 0;
+        judge.enter_one("x", Claim::Exclusive, 5);
+        assert_eq!(judge.violations(), 1);
+    }
+}

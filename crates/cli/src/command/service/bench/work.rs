@@ -1,0 +1,75 @@
+//! What one client does, over and over.
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use conclave_client::{Client, Guard, Result};
+use hdrhistogram::Histogram;
+
+use super::judge::Judge;
+use super::{Workload, histogram};
+
+/// One request outstanding at a time, for one client.
+pub struct Worker {
+    pub client: Client,
+    pub number: u32,
+    pub slot: u32,
+    pub judge: Rc<Judge>,
+    pub until: Instant,
+}
+
+/// What came of it.
+pub struct Tally {
+    pub pairs: u64,
+    pub latencies: Histogram<u64>,
+}
+
+impl Worker {
+    /// Acquires and releases until the time is over.
+    pub async fn run(self, workload: Workload) -> Result<Tally> {
+        let mut tally = Tally { pairs: 0, latencies: histogram() };
+        let mut turn = u64::from(self.number) + u64::from(self.slot) * 7;
+        let mut next = self.acquire(workload, turn, &mut tally).await?;
+        while let Some(guard) = next {
+            self.judge.leave(&guard);
+            turn += 1;
+            next = if workload == Workload::Contended {
+                // In one write: the name is never idle for a round trip.
+                let (released, acquired) =
+                    tokio::join!(biased; guard.release(), self.acquire(workload, turn, &mut tally));
+                released?;
+                acquired?
+            } else {
+                guard.release().await?;
+                self.acquire(workload, turn, &mut tally).await?
+            };
+            tally.pairs += 1;
+        }
+        Ok(tally)
+    }
+
+    /// `None` when the time is over.
+    async fn acquire(&self, workload: Workload, turn: u64, tally: &mut Tally) -> Result<Option<Guard>> {
+        let asked = Instant::now();
+        if asked >= self.until {
+            return Ok(None);
+        }
+        let guard = self.client.lock(&self.expr(workload, turn)).await?;
+        self.judge.enter(&guard);
+        tally.latencies.saturating_record(u64::try_from(asked.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        Ok(Some(guard))
+    }
+
+    fn expr(&self, workload: Workload, turn: u64) -> String {
+        match workload {
+            Workload::Own => format!("bench/own/{}/{}", self.number, self.slot),
+            Workload::Contended => "bench/contended".to_owned(),
+            Workload::Shared if turn.is_multiple_of(16) => "bench/shared".to_owned(),
+            Workload::Shared => "bench/shared:shared".to_owned(),
+            Workload::Expression => {
+                let name = |step: u64| format!("bench/expression/{}", (turn * 3 + step) % 8);
+                format!("{} & ({} | {})", name(0), name(1), name(2))
+            }
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! `conclave locks`, `limit` and `break`: the names in use, and what an operator does to them.
+
+use std::process::ExitCode;
+
+use conclave_client::wire::LockSummary;
+use serde_json::json;
+
+use super::ServerArgs;
+use crate::output::{self, Done, Paint, Table};
+
+/// The names in use.
+#[derive(clap::Args)]
+pub struct ListArgs {
+    /// Only names that begin so
+    #[arg(value_name = "PREFIX", default_value = "")]
+    pub prefix: String,
+    /// Print JSON instead of text
+    #[arg(long)]
+    pub json: bool,
+    /// Where the servers are.
+    #[command(flatten)]
+    pub server: ServerArgs,
+}
+
+/// Make a semaphore, or change how many permits it has.
+#[derive(clap::Args)]
+#[command(after_help = LIMIT_EXAMPLES)]
+pub struct LimitArgs {
+    /// The semaphore
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Its permits; 0 makes an unused one a plain name again
+    #[arg(value_name = "N")]
+    pub permits: u32,
+    /// Print JSON instead of text
+    #[arg(long)]
+    pub json: bool,
+    /// Where the servers are.
+    #[command(flatten)]
+    pub server: ServerArgs,
+}
+
+const LIMIT_EXAMPLES: &str = "\
+Examples:
+  conclave limit licences 5
+  conclave run 'licences*2' -- ./simulate";
+
+/// Take a name away from everybody who holds it.
+#[derive(clap::Args)]
+pub struct BreakArgs {
+    /// The name
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Why: the holders are told, and `why` shows it
+    #[arg(long, value_name = "TEXT")]
+    pub reason: String,
+    /// Print JSON instead of text
+    #[arg(long)]
+    pub json: bool,
+    /// Where the servers are.
+    #[command(flatten)]
+    pub server: ServerArgs,
+}
+
+/// Lists.
+pub fn list(args: &ListArgs) -> Done {
+    let locks = args.server.with(async |client| client.locks(&args.prefix).await)?;
+    if args.json {
+        let lock = |lock: &LockSummary| {
+            json!({
+                "name": lock.name, "limit": lock.limit, "holders": lock.holders, "waiters": lock.waiters,
+                "first": lock.first.iter().map(|holder| json!({ "owner": holder.owner, "fence": holder.fence }))
+                    .collect::<Vec<_>>(),
+            })
+        };
+        output::print_json(&locks.iter().map(lock).collect::<Vec<_>>())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new(&["name", "permits", "held", "waiting", "fence", "holder"]);
+    for lock in &locks {
+        let first = lock.first.first();
+        table.row(vec![
+            lock.name.clone(),
+            lock.limit.map(|limit| limit.to_string()).unwrap_or_default(),
+            lock.holders.to_string(),
+            lock.waiters.to_string(),
+            first.map(|holder| holder.fence.to_string()).unwrap_or_default(),
+            first.map(|holder| holder.owner.clone()).unwrap_or_default(),
+        ]);
+    }
+    output::print(&table.render(Paint::stdout()));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Sets a limit.
+pub fn limit(args: &LimitArgs) -> Done {
+    args.server.with(async |client| client.limit(&args.name, args.permits).await)?;
+    if args.json {
+        output::print_json(&json!({ "name": args.name, "permits": args.permits }))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Breaks a lock.
+pub fn break_lock(args: &BreakArgs) -> Done {
+    args.server.with(async |client| client.break_lock(&args.name, &args.reason).await)?;
+    if args.json {
+        output::print_json(&json!({ "name": args.name, "reason": args.reason }))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,121 @@
+//! `conclave serve`: one node of the service, with nothing to configure.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use conclave_client::DEFAULT_SERVER;
+use conclave_service::config::Config;
+use conclave_service::server::{Server, StartError};
+use serde::Deserialize;
+
+use super::signals::Signals;
+use crate::output::{self, Done, Failure, Paint};
+
+/// Run a node of the lock service.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Where the log is kept [default: $XDG_STATE_HOME/conclave or ~/.local/state/conclave]
+    #[arg(long, value_name = "FOLDER")]
+    pub data: Option<PathBuf>,
+    /// Where clients and peers are listened to; port 0 takes a free one [default: 127.0.0.1:7411]
+    #[arg(long, value_name = "ADDR")]
+    pub listen: Option<SocketAddr>,
+    /// Where others reach this node, if that is another address
+    #[arg(long, value_name = "ADDR")]
+    pub advertise: Option<String>,
+    /// Read these settings from a TOML file; flags win
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Listen beyond this machine, although nothing is encrypted and nobody is asked who they are
+    #[arg(long)]
+    pub insecure: bool,
+    /// Say where it serves as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  conclave serve
+  conclave serve --data /var/lib/conclave --listen 127.0.0.1:7500
+  conclave serve --config /etc/conclave.toml
+
+A configuration file has the names of the flags: data = \"/var/lib/conclave\", listen = \"127.0.0.1:7411\",
+advertise = \"HOST:PORT\", insecure = false.
+Exit codes: 0 stopped by a signal, 1 the disk failed or the folder is in use, 2 bad usage.";
+
+/// Serves until a signal says stop.
+pub fn run(args: &Args) -> Done {
+    let config = config(args)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::usage(format!("no runtime: {error}")))?;
+    runtime.block_on(async {
+        let mut signals = Signals::new().map_err(|error| Failure::usage(error.to_string()))?;
+        let data = config.data.clone();
+        let server = Server::start(config).await.map_err(|error| refusal(&error))?;
+        greet(args, &server, &data)?;
+        tokio::select! {
+            _ = signals.next() => {
+                server.shutdown().await;
+                Ok(ExitCode::SUCCESS)
+            }
+            why = server.failed() => Err(Failure { message: why, code: 1 }),
+        }
+    })
+}
+
+/// What a file may say.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Settings {
+    data: Option<PathBuf>,
+    listen: Option<SocketAddr>,
+    advertise: Option<String>,
+    #[serde(default)]
+    insecure: bool,
+}
+
+fn config(args: &Args) -> Result<Config, Failure> {
+    let settings = match &args.config {
+        None => Settings::default(),
+        Some(path) => {
+            let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
+            let refused = |error: toml::de::Error| format!("{}: {}", path.display(), error.message());
+            toml::from_str(&text).map_err(refused)?
+        }
+    };
+    let default = Config::default();
+    let config = Config {
+        data: args.data.clone().or(settings.data).unwrap_or(default.data),
+        listen: args.listen.or(settings.listen).unwrap_or(default.listen),
+        advertise: args.advertise.clone().or(settings.advertise),
+        insecure: args.insecure || settings.insecure,
+        ..default
+    };
+    config.check().map_err(|message| message.replace("say `insecure`", "say --insecure"))?;
+    Ok(config)
+}
+
+fn refusal(error: &StartError) -> Failure {
+    let code = if matches!(error, StartError::Config(_)) { output::USAGE } else { 1 };
+    Failure { message: error.to_string(), code }
+}
+
+fn greet(args: &Args, server: &Server, data: &std::path::Path) -> Result<(), Failure> {
+    let address = server.address().to_string();
+    if args.json {
+        return output::print_json(&serde_json::json!({ "address": address, "data": data }));
+    }
+    let paint = Paint::stdout();
+    let flag = if address == DEFAULT_SERVER { String::new() } else { format!(" --server {address}") };
+    output::print(&format!(
+        "serving on {}, data in {}\n{}\n  conclave run{flag} build -- make\n  conclave why{flag} build\n  \
+         conclave put{flag} /greeting hello\n  conclave get{flag} /greeting\n",
+        paint.bold(&address),
+        data.display(),
+        paint.dim("try, in another terminal:"),
+    ));
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! `conclave sessions`: who is there, and ending one.
+
+use std::process::ExitCode;
+
+use conclave_client::SessionId;
+use conclave_client::wire::SessionSummary;
+use serde_json::json;
+
+use super::{ServerArgs, ago};
+use crate::output::{self, Done, Paint, Table};
+
+/// The sessions, or the end of one.
+#[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Option<Action>,
+    #[command(flatten)]
+    list: ListArgs,
+}
+
+#[derive(clap::Subcommand)]
+enum Action {
+    /// End a session as if its lease had run out
+    End(EndArgs),
+}
+
+#[derive(clap::Args)]
+struct ListArgs {
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(clap::Args)]
+struct EndArgs {
+    /// Its number
+    #[arg(value_name = "ID")]
+    session: u64,
+    #[command(flatten)]
+    list: ListArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  conclave sessions
+  conclave sessions end 42";
+
+/// Lists them, or ends one.
+pub fn run(args: &Args) -> Done {
+    match &args.action {
+        None => list(&args.list),
+        Some(Action::End(end)) => {
+            let session = SessionId(end.session);
+            end.list.server.with(async |client| client.end_session(session).await)?;
+            if end.list.json {
+                output::print_json(&json!({ "ended": end.session }))?;
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn list(args: &ListArgs) -> Done {
+    let sessions = args.server.with(async |client| client.sessions().await)?;
+    if args.json {
+        let session = |session: &SessionSummary| {
+            json!({
+                "session": session.session, "label": session.label, "ttl_ms": session.ttl_ms,
+                "grants": session.grants, "waits": session.waits, "since_ms": session.since_ms,
+            })
+        };
+        output::print_json(&sessions.iter().map(session).collect::<Vec<_>>())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new(&["session", "holds", "waits", "lease", "since", "label"]);
+    for session in &sessions {
+        table.row(vec![
+            session.session.to_string(),
+            session.grants.to_string(),
+            session.waits.to_string(),
+            format!("{} s", output::number(session.ttl_ms as f64 / 1_000.0)),
+            ago(session.since_ms),
+            session.label.clone(),
+        ]);
+    }
+    output::print(&table.render(Paint::stdout()));
+    Ok(ExitCode::SUCCESS)
+}

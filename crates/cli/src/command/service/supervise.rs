@@ -1,0 +1,255 @@
+//! Runs a command under a lock: passes signals on, and stops all of it before the lock can be somebody else's.
+//!
+//! **Rules** (SERVICE 5 and 10). The command has a process group of its own. 3 s before the deadline of the lease the group
+//! gets TERM, 1 s before it KILL; with a short lease three and one tenth of it. A lock that is taken away by an
+//! operator leaves the time between the two; one that is past its deadline leaves none.
+//!
+//! **The trap.** None of this helps if this process is stopped itself (SIGSTOP, a suspended machine): then nobody watches, and
+//! the command goes on. Only the store that compares fences refuses it: give it `$CONCLAVE_FENCE`. If this process is
+//! killed, the command dies with it: the kernel sees to that.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use conclave_client::{Guard, LockName, Loss, Standing};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getppid, kill_process_group, waitid};
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::signals::Signals;
+use super::{LOST, terminal};
+use crate::output::Failure;
+
+/// What to do when the lock is in danger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OnLost {
+    /// TERM, then KILL.
+    Term,
+    /// KILL at once.
+    Kill,
+    /// Say so, and go on.
+    Warn,
+    /// Run this by the shell in place of TERM, then KILL.
+    Command(String),
+}
+
+/// Reads it from a flag.
+pub fn on_lost(text: &str) -> Result<OnLost, String> {
+    Ok(match text {
+        "term" => OnLost::Term,
+        "kill" => OnLost::Kill,
+        "warn" => OnLost::Warn,
+        "" => return Err("expected term, kill, warn or a command".into()),
+        command => OnLost::Command(command.to_owned()),
+    })
+}
+
+/// How long before the deadline the command is told to stop, and made to.
+#[derive(Clone, Copy)]
+pub struct Margins {
+    term: Duration,
+    kill: Duration,
+}
+
+impl Margins {
+    /// For a lease of this length.
+    pub fn of(ttl: Duration) -> Self {
+        Self { term: Duration::from_secs(3).min(ttl * 3 / 10), kill: Duration::from_secs(1).min(ttl / 10) }
+    }
+}
+
+/// Runs `command` while `guard` is held; gives its exit code, or [`LOST`] if it had to be stopped.
+pub async fn supervise(
+    guard: &Guard,
+    command: &[OsString],
+    on_lost: &OnLost,
+    margins: Margins,
+    signals: &mut Signals,
+) -> Result<u8, Failure> {
+    let mut stops = signal(SignalKind::child()).map_err(|error| cannot(command, &error))?;
+    let mut child = spawn(guard, command).map_err(|error| cannot(command, &error))?;
+    let Some(group) = child.id().and_then(|id| Pid::from_raw(id.cast_signed())) else {
+        return Err(cannot(command, &io::Error::other("it has no process id")));
+    };
+    let _terminal = terminal::hand_over(group);
+    let mut danger = Danger { guard, on_lost, margins, group, told: None, killed: false };
+    loop {
+        danger.look();
+        let standing = guard.standing();
+        tokio::select! {
+            biased;
+            status = child.wait() => {
+                let status = status.map_err(|error| cannot(command, &error))?;
+                return Ok(danger.verdict(status));
+            }
+            signal = signals.next() => send(group, signal),
+            _ = stops.recv() => go_on_if_stopped(group),
+            _ = guard.changed(standing), if standing != Standing::Lost => {}
+            () = tokio::time::sleep(danger.next_look()) => {}
+        }
+    }
+}
+
+/// Watches the deadline for the command.
+struct Danger<'a> {
+    guard: &'a Guard,
+    on_lost: &'a OnLost,
+    margins: Margins,
+    group: Pid,
+    /// When the command was told to stop.
+    told: Option<Instant>,
+    killed: bool,
+}
+
+impl Danger<'_> {
+    fn look(&mut self) {
+        let left = self.guard.remaining();
+        if self.told.is_none() && left <= self.margins.term {
+            self.told = Some(Instant::now());
+            self.tell(left);
+        }
+        if self.told.is_some() && !self.killed && *self.on_lost != OnLost::Warn && self.grace().is_zero() {
+            self.killed = true;
+            send(self.group, Signal::KILL);
+        }
+    }
+
+    fn tell(&self, left: Duration) {
+        let why = match self.guard.loss() {
+            Some(loss) => format!("the lock is lost: {loss}"),
+            None => format!("the lock will be lost in {:.1} s: no server confirms it", left.as_secs_f64()),
+        };
+        let action = match self.on_lost {
+            OnLost::Warn => "the command goes on",
+            _ => "stopping the command",
+        };
+        eprintln!("conclave: {why}; {action}");
+        match self.on_lost {
+            OnLost::Term => send(self.group, Signal::TERM),
+            OnLost::Kill | OnLost::Warn => {}
+            OnLost::Command(text) => {
+                let group = self.group.as_raw_nonzero().to_string();
+                let started = Command::new("sh").arg("-c").arg(text).env("CONCLAVE_GROUP", group).spawn();
+                if let Err(error) = started {
+                    eprintln!("conclave: sh -c {text:?}: {error}; sending TERM instead");
+                    send(self.group, Signal::TERM);
+                }
+            }
+        }
+    }
+
+    /// How long the command still has, after it was told.
+    fn grace(&self) -> Duration {
+        if *self.on_lost == OnLost::Kill {
+            return Duration::ZERO;
+        }
+        match self.guard.loss() {
+            None => self.guard.remaining().saturating_sub(self.margins.kill),
+            Some(Loss::Broken { .. }) => {
+                let given = self.margins.term - self.margins.kill;
+                given.saturating_sub(self.told.map(|told| told.elapsed()).unwrap_or_default())
+            }
+            Some(Loss::Deadline | Loss::Session(_)) => Duration::ZERO,
+        }
+    }
+
+    fn next_look(&self) -> Duration {
+        const LONG: Duration = Duration::from_secs(3_600);
+        match self.told {
+            None => self.guard.remaining().saturating_sub(self.margins.term),
+            Some(_) if self.killed || *self.on_lost == OnLost::Warn => LONG,
+            Some(_) => self.grace(),
+        }
+    }
+
+    fn verdict(&self, status: ExitStatus) -> u8 {
+        match self.told {
+            Some(_) if *self.on_lost != OnLost::Warn => LOST,
+            _ => exit_code(status),
+        }
+    }
+}
+
+/// As the shell says it: the code, or 128 and the signal.
+fn exit_code(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
+}
+
+/// A group that is gone needs no signal.
+fn send(group: Pid, signal: Signal) {
+    _ = kill_process_group(group, signal);
+}
+
+/// A command that is suspended (Ctrl-Z) would keep the lock without doing anything, and the terminal: it goes on.
+fn go_on_if_stopped(child: Pid) {
+    let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+    if let Ok(Some(status)) = waitid(WaitId::Pid(child), options)
+        && status.stopped()
+    {
+        eprintln!("conclave: a command that holds a lock is not suspended");
+        send(child, Signal::CONT);
+    }
+}
+
+fn spawn(guard: &Guard, command: &[OsString]) -> io::Result<Child> {
+    let (program, args) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut command = Command::new(program);
+    command.args(args).process_group(0);
+    command.env("CONCLAVE_LOCKS", names(guard)).env("CONCLAVE_FENCE", guard.fence().to_string());
+    die_with_parent(&mut command);
+    command.spawn()
+}
+
+fn names(guard: &Guard) -> String {
+    // Quoted where a name has spaces, so that the list can be read back.
+    let show = |name| LockName::new(name).map_or_else(|_| name.to_owned(), |name| name.to_string());
+    guard.locks().map(show).collect::<Vec<_>>().join(" ")
+}
+
+/// If this process is killed, so is the command: it must not go on without the lock.
+#[allow(unsafe_code, reason = "a child can only ask for it between fork and exec")]
+fn die_with_parent(command: &mut Command) {
+    #[cfg(target_os = "linux")]
+    {
+        let parent = rustix::process::getpid();
+        // SAFETY: between fork and exec only two system calls are made; nothing is allocated and no lock is taken.
+        unsafe {
+            command.pre_exec(move || {
+                rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+                // The parent may have died before the signal was asked for.
+                if getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
+            });
+        }
+    }
+}
+
+/// As the shell says it: 127 if there is no such command, 126 if it cannot be run.
+fn cannot(command: &[OsString], error: &io::Error) -> Failure {
+    let name = command.first().map(|name| name.to_string_lossy()).unwrap_or_default();
+    let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
+    Failure { message: format!("{name}: {error}"), code }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_lease_has_short_margins() {
+        let margins = Margins::of(Duration::from_secs(10));
+        assert_eq!((margins.term, margins.kill), (Duration::from_secs(3), Duration::from_secs(1)));
+        let margins = Margins::of(Duration::from_secs(1));
+        assert_eq!((margins.term, margins.kill), (Duration::from_millis(300), Duration::from_millis(100)));
+    }
+
+    #[test]
+    fn what_is_no_word_of_ours_is_a_command() {
+        assert_eq!(on_lost("warn"), Ok(OnLost::Warn));
+        assert_eq!(on_lost("logger lost"), Ok(OnLost::Command("logger lost".into())));
+        assert!(on_lost("").is_err());
+    }
+}

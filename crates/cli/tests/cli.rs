@@ -1,0 +1,437 @@
+//! The binary as a user meets it: help with examples, results for people and for scripts, exit codes, and one
+//! clear line for every mistake.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn conclave(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_conclave")).args(arguments).output().expect("the binary runs")
+}
+
+fn line(command: &str) -> Output {
+    conclave(&command.split_whitespace().collect::<Vec<_>>())
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("output is UTF-8")
+}
+
+/// Runs a command that must end with that code, and returns what it printed.
+#[track_caller]
+fn prints(command: &str, code: i32) -> String {
+    let output = line(command);
+    assert_eq!(output.status.code(), Some(code), "{command}: {}", text(&output.stderr));
+    assert_eq!(text(&output.stderr), "", "{command}");
+    text(&output.stdout)
+}
+
+#[track_caller]
+fn json(command: &str, code: i32) -> Value {
+    serde_json::from_str(&prints(command, code)).expect("--json prints JSON")
+}
+
+/// A command that must be refused with code 2 and one line, which says each of `wanted`.
+#[track_caller]
+fn refused(command: &str, wanted: &[&str]) {
+    let output = line(command);
+    let complaint = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{command}: {complaint}");
+    assert_eq!(text(&output.stdout), "", "{command} printed a result");
+    assert_eq!(complaint.lines().count(), 1, "{command} is refused in one line: {complaint}");
+    assert!(complaint.starts_with("conclave: "), "{complaint}");
+    for words in wanted {
+        assert!(complaint.contains(words), "{command}: '{words}' is not in: {complaint}");
+    }
+}
+
+/// A folder of this test's own, empty.
+fn folder(test: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
+    _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("a folder for the test");
+    folder
+}
+
+fn shown(path: &Path) -> &str {
+    path.to_str().expect("the folder of the tests has a plain name")
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+#[test]
+fn every_command_has_help_with_examples() {
+    for command in ["", "list", "sim", "compare", "replay"] {
+        let help = prints(&format!("{command} --help"), 0);
+        assert!(help.contains("Examples:\n  conclave "), "{command}: {help}");
+    }
+    assert!(prints("--version", 0).starts_with("conclave "));
+    assert_eq!(conclave(&[]).status.code(), Some(2), "no command is bad usage");
+}
+
+/// The examples of the help are commands that work, and files that they write appear.
+#[test]
+fn the_examples_of_the_help_work() {
+    let folder = folder("examples");
+    for command in ["", "list", "sim", "compare", "replay"] {
+        let help = prints(&format!("{command} --help"), 0);
+        let examples = help.lines().filter_map(|line| line.trim().strip_prefix("conclave "));
+        for example in examples {
+            // The general help explains each example behind two or more blanks; 1,000 seeds are for release.
+            let example = example.split("  ").next().expect("a line").replace("0..1000", "0..20");
+            let output = Command::new(env!("CARGO_BIN_EXE_conclave"))
+                .args(example.split_whitespace())
+                .current_dir(&folder)
+                .output()
+                .expect("the binary runs");
+            let expected = if example.contains("--order any") { 1 } else { 0 };
+            assert_eq!(output.status.code(), Some(expected), "{example}: {}", text(&output.stderr));
+        }
+    }
+    for file in ["run.svg", "costs.svg", "run.jsonl"] {
+        assert!(folder.join(file).exists(), "{file}");
+    }
+}
+
+#[test]
+fn list_shows_every_card() {
+    let all = prints("list", 0);
+    let names = [
+        "central",
+        "token-ring",
+        "fair-ring",
+        "lamport",
+        "lamport-omission",
+        "ricart-agrawala",
+        "roucairol-carvalho",
+        "maekawa",
+        "suzuki-kasami",
+        "raymond",
+        "naimi-trehel",
+    ];
+    for name in names {
+        assert!(all.contains(&format!("mutex/{name}  ")), "{name}");
+    }
+    for line in ["source", "needs", "promises", "cost", "survives"] {
+        assert_eq!(prints("list mutex/maekawa", 0).contains(line), all.contains(line));
+    }
+    let cards = json("list mutex --json", 0);
+    let listed: Vec<_> = cards.as_array().expect("an array").iter().map(|card| &card["name"]).collect();
+    assert_eq!(listed, names);
+    assert_eq!(json("list mutex/lamport --json", 0)[0]["needs"]["fifo"], true);
+}
+
+const FIELDS: [&str; 19] = [
+    "algorithm",
+    "nodes",
+    "load",
+    "seed",
+    "entries",
+    "messages",
+    "messages_per_entry",
+    "messages_per_entry_min",
+    "messages_per_entry_max",
+    "client_delay_ns",
+    "sync_delay_ns",
+    "response_time_ns",
+    "throughput_per_s",
+    "order_inversions",
+    "max_bypass",
+    "fairness",
+    "events_per_s",
+    "digest",
+    "properties",
+];
+
+#[test]
+fn one_run_is_one_object_with_every_field() {
+    let run = json("sim mutex/ricart-agrawala --nodes 7 --json", 0);
+    for field in FIELDS {
+        assert!(run.get(field).is_some(), "{field}");
+    }
+    assert_eq!(
+        (&run["algorithm"], &run["nodes"], &run["load"]),
+        (&"ricart-agrawala".into(), &7.into(), &"low".into())
+    );
+    assert_eq!((&run["seed"], &run["entries"], &run["messages"]), (&1.into(), &100.into(), &1200.into()));
+    assert_eq!(run["messages_per_entry"], 12.0);
+    assert_eq!((&run["messages_per_entry_min"], &run["messages_per_entry_max"]), (&12.into(), &12.into()));
+    assert_eq!(run["client_delay_ns"], 2e6);
+    assert!(run["events_per_s"].as_f64() > Some(0.0));
+    assert_eq!(run["digest"].as_str().map(str::len), Some(16));
+    for property in ["ME1", "ME2", "ME3"] {
+        assert_eq!(run["properties"][property], "holds");
+    }
+    let central = json("sim mutex/central --json", 0);
+    assert_eq!(central["properties"]["ME3"], "not_promised");
+}
+
+#[test]
+fn defaults_are_those_of_the_book() {
+    let run = json("sim mutex/lamport --json", 0);
+    assert_eq!(
+        (&run["nodes"], &run["seed"], &run["entries"], &run["load"]),
+        (&5.into(), &1.into(), &100.into(), &"low".into())
+    );
+    assert_eq!(run["response_time_ns"], 3e6, "2T to get in at constant:1ms, and 1ms inside");
+}
+
+#[test]
+fn several_runs_are_an_array_in_the_order_of_seeds() {
+    let runs = json("sim mutex/maekawa --nodes 7 --load high --swarm --seeds 3..8 --json", 0);
+    let seeds: Vec<_> = runs.as_array().expect("an array").iter().map(|run| run["seed"].as_u64()).collect();
+    assert_eq!(seeds, (3..8).map(Some).collect::<Vec<_>>(), "half-open");
+    let summary = prints("sim mutex/maekawa --nodes 7 --load high --swarm --seeds 3..8", 0);
+    assert!(summary.contains("5 runs") && summary.contains("every promised property held"), "{summary}");
+}
+
+#[test]
+fn a_run_for_people_shows_metrics_beside_formulas_and_a_verdict_on_each_property() {
+    let shown = prints("sim mutex/maekawa --nodes 13", 0);
+    for words in ["N = 13, K = 4", "3(K-1) = 9", "client delay", "sync delay", "ME1", "not promised", "holds"]
+    {
+        assert!(shown.contains(words), "{words}: {shown}");
+    }
+}
+
+/// A violated promise: exit code 1, seed, a command to paste that fails likewise, and a smaller run.
+#[test]
+fn a_violation_ends_with_1_and_a_command_that_repeats_it() {
+    let shown =
+        prints("sim mutex/lamport --nodes 3 --order any --delay uniform:1us..5ms --load relay --seed 0", 1);
+    assert!(shown.contains("violated"), "{shown}");
+    for label in ["repeat it:", "smallest found:"] {
+        let line = shown.lines().find_map(|line| line.strip_prefix(label)).expect(label);
+        let again = prints(line.trim().strip_prefix("conclave ").expect("a command"), 1);
+        assert!(again.contains("violated"), "{label} {again}");
+    }
+    let run = json(
+        "sim mutex/lamport --nodes 3 --order any --delay uniform:1us..5ms --load relay --seed 0 --json",
+        1,
+    );
+    assert!(run["properties"].as_object().expect("an object").values().any(|verdict| verdict == "violated"));
+}
+
+/// The command in a report of a drawn world gives the very same run.
+#[test]
+fn the_command_of_a_swarmed_run_repeats_it_to_the_digest() {
+    for algorithm in ["token-ring", "lamport", "maekawa"] {
+        for seed in 0..6 {
+            let run = json(&format!("sim mutex/{algorithm} --swarm --seed {seed} --load high --json"), 0);
+            let command = run["command"].as_str().expect("a command").replace('\'', "");
+            let again = json(&format!("{} --json", command.strip_prefix("conclave ").expect("ours")), 0);
+            assert_eq!(again["digest"], run["digest"], "{command}");
+        }
+    }
+}
+
+#[test]
+fn compare_measures_all_algorithms_on_the_same_work() {
+    let folder = folder("compare");
+    let plot = folder.join("costs.svg");
+    let tables = prints(&format!("compare mutex --nodes 3,9 --svg {}", shown(&plot)), 0);
+    assert!(tables.contains("mutex, N = 3, T = 1ms") && tables.contains("mutex, N = 9, T = 1ms"));
+    assert!(
+        tables.lines().filter(|line| line.starts_with("suzuki-kasami")).count() >= 2,
+        "a row at each size"
+    );
+    assert!(read(&plot).starts_with("<svg") || read(&plot).starts_with("<?xml"));
+    let rows = json("compare mutex --nodes 3,9 --only raymond,central --json", 0);
+    let rows = rows.as_array().expect("an array");
+    assert_eq!(rows.len(), 4);
+    for row in rows {
+        for load in ["low", "pair", "high"] {
+            FIELDS.iter().for_each(|field| assert!(row[load].get(field).is_some(), "{field}"));
+        }
+    }
+}
+
+#[test]
+fn files_are_written_where_they_were_asked_for() {
+    let folder = folder("files");
+    let [trace, svg, shiviz, mermaid] = ["t.jsonl", "t.svg", "t.log", "t.mmd"].map(|name| folder.join(name));
+    prints(
+        &format!(
+            "sim mutex/maekawa --nodes 3 --entries 6 --load high --trace {} --svg {} --shiviz {} --mermaid {}",
+            shown(&trace),
+            shown(&svg),
+            shown(&shiviz),
+            shown(&mermaid)
+        ),
+        0,
+    );
+    let lines = read(&trace);
+    assert!(lines.lines().count() > 20);
+    for line in lines.lines() {
+        serde_json::from_str::<Value>(line).expect("every line of a trace is JSON");
+    }
+    let header: Value = serde_json::from_str(lines.lines().next().expect("a header")).expect("JSON");
+    assert_eq!((&header["algorithm"], &header["nodes"]), (&"mutex/maekawa".into(), &3.into()));
+    assert!(read(&svg).contains("</svg>"));
+    assert!(read(&mermaid).starts_with("sequenceDiagram"));
+    assert!(read(&shiviz).contains("{\""), "ShiViz lines carry vector clocks");
+    let left = std::fs::read_dir(&folder).expect("the folder").count();
+    assert_eq!(left, 4, "nothing else is left behind");
+}
+
+#[test]
+fn a_recorded_run_is_replayed_and_verified() {
+    let folder = folder("replay");
+    let trace = folder.join("run.jsonl");
+    let name = shown(&trace);
+    prints(&format!("sim mutex/naimi-trehel --swarm --seed 4 --load poisson:1234567ns --trace {name}"), 0);
+    assert!(prints(&format!("replay {name} --verify"), 0).contains("the run repeats exactly"));
+    assert!(prints(&format!("replay {name}"), 0).contains("mutex/naimi-trehel, 5 sites"));
+    assert_eq!(prints(&format!("replay {name} --json"), 0), read(&trace));
+
+    let tampered = read(&trace).replacen("\"stamp\":2", "\"stamp\":3", 1);
+    std::fs::write(&trace, tampered).expect("the file is ours");
+    assert!(prints(&format!("replay {name} --verify"), 1).contains("differs"));
+
+    let of_a_seed = prints("replay 7 mutex/maekawa --nodes 3 --load high --entries 3", 0);
+    assert!(of_a_seed.contains("mutex/maekawa, 3 sites"));
+    assert_eq!(of_a_seed, prints("replay mutex/maekawa --seed 7 --nodes 3 --load high --entries 3", 0));
+}
+
+#[test]
+fn a_scenario_is_read_from_toml_and_json_and_flags_override_it() {
+    let folder = folder("config");
+    let (toml, json_file) = (folder.join("run.toml"), folder.join("run.json"));
+    std::fs::write(
+        &toml,
+        "load = \"high\"\nentries = 40\ncs = \"2ms\"\n[setup]\nnodes = 4\ndelay = \"uniform:1ms..3ms\"\nloss = 0.0\n",
+    )
+    .expect("the file is ours");
+    std::fs::write(
+        &json_file,
+        r#"{"load": "high", "entries": 40, "cs": "2ms", "setup": {"nodes": 4, "delay": "uniform:1ms..3ms"}}"#,
+    )
+    .expect("the file is ours");
+    let flags = json(
+        "sim mutex/central --load high --entries 40 --cs 2ms --nodes 4 --delay uniform:1ms..3ms --json",
+        0,
+    );
+    for file in [&toml, &json_file] {
+        let run = json(&format!("sim mutex/central --config {} --json", shown(file)), 0);
+        assert_eq!(run["digest"], flags["digest"], "{}", file.display());
+    }
+    let overridden = json(&format!("sim mutex/central --config {} --nodes 6 --json", shown(&toml)), 0);
+    assert_eq!((&overridden["nodes"], &overridden["entries"]), (&6.into(), &40.into()));
+
+    let wrong = folder.join("wrong.toml");
+    for (mistake, says) in [
+        ("entires = 4", "entires"),
+        ("load = \"medium\"", "expected low, high"),
+        ("[setup]\nnodes = 0", "at least 1 node"),
+        ("[setup]\nloss = 1.5", "probability from 0 to 1"),
+        ("cs = 5", "duration with a unit"),
+        ("load = ", ""),
+    ] {
+        std::fs::write(&wrong, mistake).expect("the file is ours");
+        refused(&format!("sim mutex/central --config {}", shown(&wrong)), &[says]);
+    }
+}
+
+#[test]
+fn a_fault_that_never_struck_fails_the_run() {
+    let shown = prints("sim mutex/token-ring --entries 5 --crash 1@10s", 1);
+    assert!(shown.contains("--crash 1@10s never struck"), "{shown}");
+}
+
+#[test]
+fn faults_of_every_kind_can_be_asked_for() {
+    let run = json(
+        "sim mutex/central --nodes 5 --load high --partition 0+1@10ms..50ms --pause 2@20ms..30ms --skew 1ms --drift 50 \
+         --link 0>1=constant:5ms --json",
+        0,
+    );
+    assert_eq!((&run["ledger"]["partitions"], &run["ledger"]["pauses"]), (&1.into(), &1.into()));
+    let crashed = json("sim mutex/token-ring --load high --crash 1@10ms..20ms,amnesia --json", 1);
+    assert_eq!((&crashed["ledger"]["crashes"], &crashed["ledger"]["recoveries"]), (&1.into(), &1.into()));
+    assert_eq!(crashed["properties"]["ME2"], "violated");
+}
+
+#[test]
+fn every_mistake_gets_one_line_that_says_what_is_allowed() {
+    refused("sim mutex/maekwa", &["did you mean maekawa?", "naimi-trehel"]);
+    refused("sim mutx/maekawa", &["unknown room 'mutx'", "did you mean mutex?"]);
+    refused("sim maekawa", &["did you mean mutex/maekawa?"]);
+    refused("sim mutex/zzzz", &["unknown algorithm", "central"]);
+    refused("list mutx", &["did you mean mutex?"]);
+    refused("list mutex/lamprot", &["did you mean lamport?"]);
+    refused("compare mutx", &["did you mean mutex?"]);
+    refused("compare mutex --only maekwa", &["did you mean maekawa?"]);
+    refused("smi mutex/maekawa", &["unknown command 'smi'", "did you mean sim?", "compare"]);
+    refused("sim mutex/central --nodse 3", &["--nodes"]);
+    refused("sim mutex/central --nodes 0", &["a number of nodes from 1 to"]);
+    refused("sim mutex/central --nodes -1", &["1"]);
+    refused("sim mutex/central --nodes many", &["a number of nodes from 1 to"]);
+    refused("compare mutex --nodes 3,0", &["a number of nodes from 1 to"]);
+    refused("sim mutex/central --loss 1.5", &["a probability from 0 to 1"]);
+    refused("sim mutex/central --duplicate 2", &["a probability from 0 to 1"]);
+    refused("sim mutex/central --corrupt nan", &["a probability from 0 to 1"]);
+    refused("sim mutex/central --loss=-0.1", &["a probability from 0 to 1"]);
+    refused("sim mutex/central --delay 1ms", &["constant:D", "lognormal"]);
+    refused("sim mutex/central --delay constant:5", &["a unit"]);
+    refused("sim mutex/central --delay uniform:3ms..1ms", &["empty"]);
+    refused("sim mutex/central --order random", &["fifo, any or causal"]);
+    refused("sim mutex/central --crash 2", &["NODE@TIME"]);
+    refused("sim mutex/central --crash 9@1ms", &["the nodes are 0 to 4"]);
+    refused("sim mutex/central --crash 2@5ms..1ms", &["ends before it begins"]);
+    refused("sim mutex/central --partition 0+x@1ms", &["NODES@TIME"]);
+    refused("sim mutex/central --partition 0+7@1ms..2ms", &["the nodes are 0 to 4"]);
+    refused("sim mutex/central --pause 1@1ms", &["NODE@TIME..TIME"]);
+    refused("sim mutex/central --seeds 5", &["0..1000"]);
+    refused("sim mutex/central --seeds 7..3", &["half-open"]);
+    refused("sim mutex/central --seed 1 --seeds 0..3", &["--seed"]);
+    refused("sim mutex/central --load medium", &["low, high"]);
+    refused("sim mutex/central --load script:7@1ms", &["the nodes are 0 to 4"]);
+    refused("sim mutex/central --cs 1", &["a unit"]);
+    refused("sim mutex/central --entries many", &["--entries"]);
+    refused("sim mutex/maekawa --quorum plane --nodes 8", &["8", "7"]);
+    refused("sim mutex/maekawa --quorum wheel", &["plane, grid, majority or all"]);
+    refused("compare mutex --only maekawa --quorum plane --nodes 8", &["8", "7"]);
+    refused("sim mutex/central --config no/such/file.toml", &["no/such/file.toml"]);
+    refused("sim mutex/central --trace no/such/folder/t.jsonl", &["no/such/folder/t.jsonl"]);
+    refused("compare mutex --nodes 3 --svg no/such/folder/t.svg", &["no/such/folder/t.svg"]);
+    refused("replay no-such-file.jsonl", &["no-such-file.jsonl"]);
+    refused("replay 7", &["a seed needs its algorithm"]);
+    refused("replay", &["FILE"]);
+}
+
+#[test]
+fn a_file_that_is_no_trace_is_refused_with_its_name() {
+    let folder = folder("no-trace");
+    let file = folder.join("notes.jsonl");
+    for contents in [
+        "",
+        "not json\n",
+        "{}\n",
+        "{\"format\":99,\"code\":\"9\",\"algorithm\":\"mutex/x\",\"nodes\":1,\"seed\":1,\"scenario\":\"\"}\n",
+    ] {
+        std::fs::write(&file, contents).expect("the file is ours");
+        refused(&format!("replay {}", shown(&file)), &["notes.jsonl"]);
+        refused(&format!("replay {} --verify", shown(&file)), &["notes.jsonl"]);
+    }
+}
+
+/// `conclave ... | head -1`: the reader goes away, and that is no error.
+#[test]
+fn a_reader_that_goes_away_ends_the_program_quietly() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_conclave"))
+        .args(["replay", "1", "mutex/lamport", "--nodes", "20", "--load", "high", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let mut pipe = child.stdout.take().expect("piped");
+    pipe.read_exact(&mut [0; 16]).expect("it prints something");
+    drop(pipe);
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(text(&output.stderr), "");
+    assert_eq!(output.status.code(), Some(0));
+}

@@ -1,0 +1,73 @@
+//! A server that refuses to end a deadlock: what `run` makes of it.
+//!
+//! One `run` asks once and holds nothing while it waits, so it cannot be a victim of a real deadlock today; the answer is a
+//! server's to give all the same.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Command;
+use std::thread;
+
+use bytes::BytesMut;
+use conclave_api::proto::v1::client_message::Message;
+use conclave_api::proto::{frame, v1};
+use conclave_api::{Deadlock, Error, LockName, WaitsFor};
+
+#[test]
+fn the_victim_of_a_deadlock_is_told_who_waits_for_whom() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let server = thread::spawn(move || refuse_all(listener.accept().unwrap().0));
+    let output = Command::new(env!("CARGO_BIN_EXE_conclave"))
+        .args(["run", "--server", &address, "a", "--", "true"])
+        .output()
+        .unwrap();
+    server.join().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(77), "{errors}");
+    assert!(errors.contains("p waits for a, held by q"), "{errors}");
+}
+
+/// Opens sessions, and calls every acquire a deadlock, until the client goes.
+fn refuse_all(mut stream: TcpStream) {
+    let (mut input, mut output) = (BytesMut::new(), BytesMut::new());
+    output.extend_from_slice(&frame::preface(frame::CLIENT_MAGIC));
+    let mut preface = [0; frame::PREFACE_BYTES];
+    stream.read_exact(&mut preface).unwrap();
+    loop {
+        while let Some(frame) = frame::decode::<v1::ClientFrame>(&mut input).unwrap() {
+            let messages =
+                frame.messages.into_iter().filter_map(|message| answer(message.message?)).collect();
+            frame::encode(&v1::ServerFrame { messages }, &mut output).unwrap();
+        }
+        stream.write_all(&output).unwrap();
+        output.clear();
+        let mut read = [0; 4096];
+        match stream.read(&mut read).unwrap() {
+            0 => return,
+            count => input.extend_from_slice(&read[..count]),
+        }
+    }
+}
+
+fn answer(message: Message) -> Option<v1::ServerMessage> {
+    match message {
+        Message::Open(_) => {
+            let opened = v1::Opened { session: 1, secret: vec![0; 16], ttl_ms: 10_000, ..Default::default() };
+            Some(opened.into())
+        }
+        Message::Request(request) => {
+            let result = match request.op? {
+                v1::request::Op::Acquire(_) => v1::answer::Result::Error((&deadlock()).into()),
+                _ => v1::answer::Result::Done(v1::Done {}),
+            };
+            Some(v1::Answer { id: request.id, result: Some(result) }.into())
+        }
+        _ => None,
+    }
+}
+
+fn deadlock() -> Error {
+    let edge = WaitsFor { waiter: "p".into(), name: LockName::new("a").unwrap(), holder: "q".into() };
+    Error::deadlock(Deadlock { cycle: vec![edge], victim: Some("p".into()) })
+}

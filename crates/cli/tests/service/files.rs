@@ -1,0 +1,70 @@
+//! `conclave get`, `put`, `ls`, `rm` and `watch`.
+
+use crate::support::Server;
+
+#[test]
+fn files_are_written_read_listed_and_removed() {
+    let server = Server::start();
+    server.text(&["put", "/config", "blue"]);
+    assert_eq!(server.text(&["get", "/config"]), "blue");
+    assert_eq!(server.json(&["put", "/config", "green", "--expect", "1", "--json"])["version"], 2);
+    assert_eq!(server.code(&["put", "/config", "red", "--expect", "1"]), 1);
+    assert_eq!(server.code(&["put", "/config", "red", "--create"]), 1);
+    assert_eq!(server.json(&["get", "/config", "--json"])["data"], "green");
+    assert_eq!(server.code(&["put", "/jobs/a/b", "x"]), 1, "no such directory");
+    server.text(&["put", "-p", "/jobs/a/b", "x"]);
+    assert_eq!(server.text(&["put", "/jobs/job-", "x", "--sequential"]), "/jobs/job-0000000000\n");
+    assert_eq!(server.text(&["ls"]), "config\njobs\n");
+    assert_eq!(server.json(&["ls", "/jobs", "--json"]), serde_json::json!(["a", "job-0000000000"]));
+    assert_eq!(server.code(&["rm", "/jobs"]), 1, "not empty");
+    assert_eq!(server.json(&["rm", "-r", "/jobs", "--json"])["removed"], 4);
+    assert_eq!(server.code(&["get", "/jobs"]), 1);
+}
+
+#[test]
+fn what_is_read_from_standard_input_comes_back_byte_by_byte() {
+    use std::io::Write;
+    use std::process::Stdio;
+
+    let server = Server::start();
+    let mut put = server.command(&["put", "/bytes"]).stdin(Stdio::piped()).spawn().unwrap();
+    put.stdin.take().unwrap().write_all(&[0, 255, 10, 13]).unwrap();
+    assert!(put.wait().unwrap().success());
+    assert_eq!(server.output(&["get", "/bytes"]).stdout, [0, 255, 10, 13]);
+}
+
+#[test]
+fn a_watch_tells_every_change_in_order() {
+    let server = Server::start();
+    let mut file = server.spawn(&["watch", "/config", "-n", "3"]);
+    assert!(file.line().ends_with("/config watching\n"));
+    let mut lock = server.spawn(&["watch", "db", "-n", "2", "--json"]);
+    assert!(lock.line().contains("watching"));
+    server.text(&["put", "/config", "blue"]);
+    server.text(&["put", "/config", "green"]);
+    server.text(&["rm", "/config"]);
+    server.text(&["run", "db", "--", "true"]);
+    let (code, lines, _) = file.end();
+    let changes: Vec<&str> = lines.lines().map(|line| line.split_once(' ').unwrap().1).collect();
+    assert_eq!(changes, ["/config created", "/config written 2", "/config deleted"]);
+    let (_, lines, _) = lock.end();
+    let changes: Vec<String> = lines
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["change"].to_string())
+        .collect();
+    assert_eq!((code, changes), (0, vec!["\"taken\"".to_owned(), "\"released\"".to_owned()]));
+}
+
+#[test]
+fn a_watch_goes_on_when_the_server_was_away() {
+    let mut server = Server::start();
+    let mut watch = server.spawn(&["watch", "/config", "-n", "2"]);
+    assert!(watch.line().ends_with("watching\n"));
+    server.text(&["put", "/config", "blue"]);
+    assert!(watch.line().ends_with("created\n"));
+    server.kill();
+    server.start_again();
+    server.text(&["put", "/config", "green"]);
+    let last = watch.line();
+    assert!(last.ends_with("written 2\n") || last.ends_with("resync\n"), "{last}");
+}

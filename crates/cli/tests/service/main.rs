@@ -1,0 +1,9 @@
+//! The command line against a real server: processes, signals, exit codes.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod deadlock;
+mod files;
+mod run;
+mod support;
+mod views;

@@ -1,0 +1,171 @@
+//! `conclave run` and `elect`.
+
+use rustix::process::Signal;
+
+use crate::support::Server;
+
+#[test]
+fn the_exit_code_is_the_commands_or_ours() {
+    let server = Server::start();
+    let run = |expr: &str, command: &[&str]| server.code(&[&["run", expr, "--"], command].concat());
+    assert_eq!(run("x", &["true"]), 0);
+    assert_eq!(run("x", &["sh", "-c", "exit 7"]), 7);
+    assert_eq!(run("x", &["sh", "-c", "kill -9 $$"]), 137);
+    assert_eq!(run("x", &["/no/such/command"]), 127);
+    assert_eq!(run("x", &["/"]), 126);
+    assert_eq!(run("x & (", &["true"]), 2);
+    assert_eq!(run("pool*3", &["true"]), 2, "no semaphore");
+    assert_eq!(server.code(&["run", "--server", "127.0.0.1:1", "x", "--", "true"]), 69);
+    assert_eq!(server.code(&["run", "--try", "--wait", "1s", "x", "--", "true"]), 2);
+}
+
+#[test]
+fn the_command_sees_what_it_holds_and_by_which_fence() {
+    let server = Server::start();
+    let show = ["--", "sh", "-c", "echo \"$CONCLAVE_LOCKS:$CONCLAVE_FENCE\""];
+    let first = server.text(&[&["run", "src & dst & x | never"], &show[..]].concat());
+    let (names, fence) = first.trim().split_once(':').unwrap();
+    assert_eq!(names, "dst src x");
+    let second = server.text(&[&["run", "src"], &show[..]].concat());
+    let (_, later) = second.trim().split_once(':').unwrap();
+    assert!(later.parse::<u64>().unwrap() > fence.parse::<u64>().unwrap());
+}
+
+#[test]
+fn who_comes_second_waits_tries_in_vain_or_gives_up() {
+    let server = Server::start();
+    let holder = server.hold(&["x"]);
+    assert_eq!(server.code(&["run", "--try", "x", "--", "true"]), 75);
+    assert_eq!(server.code(&["run", "--wait", "10ms", "x", "--", "true"]), 75);
+    let second = server.spawn(&["run", "x", "--", "echo", "mine"]);
+    let why = server.until_waiting("x", 1);
+    assert!(why["holders"][0]["owner"].as_str().unwrap().contains("sh of session"), "{why}");
+    assert!(why["waiters"][0]["owner"].as_str().unwrap().contains("echo of session"), "{why}");
+    assert_eq!(holder.finish(), 0);
+    assert_eq!(second.end(), (0, "mine\n".to_owned(), String::new()));
+}
+
+#[test]
+fn shared_holders_do_not_wait_for_each_other() {
+    let server = Server::start();
+    let reader = server.hold(&["--shared", "x"]);
+    assert_eq!(server.code(&["run", "--try", "--shared", "x", "--", "true"]), 0);
+    assert_eq!(server.code(&["run", "--try", "x", "--", "true"]), 75);
+    assert_eq!(reader.finish(), 0);
+}
+
+#[test]
+fn a_wait_that_is_interrupted_leaves_the_queue() {
+    let server = Server::start();
+    let holder = server.hold(&["x"]);
+    let waiting = server.spawn(&["run", "x", "--", "true"]);
+    server.until_waiting("x", 1);
+    waiting.signal(Signal::INT);
+    assert_eq!(waiting.end().0, 130);
+    assert_eq!(server.json(&["why", "x", "--json"])["waiters_total"], 0);
+    assert_eq!(holder.finish(), 0);
+}
+
+#[test]
+fn signals_are_passed_on_to_the_command() {
+    let server = Server::start();
+    let mut running = server.spawn(&[
+        "run",
+        "x",
+        "--",
+        "sh",
+        "-c",
+        "trap 'exit 5' TERM; echo ready; while :; do read x; done",
+    ]);
+    assert_eq!(running.line(), "ready\n");
+    running.signal(Signal::TERM);
+    assert_eq!(running.end().0, 5);
+}
+
+#[test]
+fn the_command_dies_with_a_run_that_is_killed() {
+    let server = Server::start();
+    let mut running = server.spawn(&["run", "x", "--", "sh", "-c", "echo held; exec sleep 1000"]);
+    assert_eq!(running.line(), "held\n");
+    running.child.kill().unwrap();
+    // Both have the pipe: only when the command is gone too does it end.
+    assert_eq!(running.line(), "");
+    running.child.wait().unwrap();
+}
+
+#[test]
+fn a_lock_survives_the_server() {
+    let mut server = Server::start();
+    server.text(&["put", "/config", "blue"]);
+    let holder = server.hold(&["x"]);
+    let before = server.json(&["why", "x", "--json"]);
+    server.kill();
+    server.start_again();
+    let after = server.json(&["why", "x", "--json"]);
+    assert_eq!(before["holders"], after["holders"]);
+    assert_eq!(server.text(&["get", "/config"]), "blue");
+    assert_eq!(server.code(&["run", "--try", "x", "--", "true"]), 75);
+    assert_eq!(holder.finish(), 0);
+    assert_eq!(server.code(&["run", "--try", "x", "--", "true"]), 0, "given back");
+}
+
+#[test]
+fn a_broken_lock_stops_the_command() {
+    let server = Server::start();
+    let mut running = server.spawn(&["run", "x", "--", "sh", "-c", "echo held; exec sleep 1000"]);
+    assert_eq!(running.line(), "held\n");
+    server.text(&["break", "x", "--reason", "stuck since noon"]);
+    let (code, _, errors) = running.end();
+    assert_eq!(code, 76);
+    assert!(errors.contains("stuck since noon"), "{errors}");
+    assert!(server.text(&["why", "x"]).contains("stuck since noon"));
+    assert_eq!(server.code(&["break", "x", "--reason", "again"]), 1, "nobody holds it");
+}
+
+#[test]
+fn a_lock_that_no_server_confirms_stops_the_command_before_the_deadline() {
+    let server = Server::start();
+    let mut running =
+        server.spawn(&["run", "--ttl", "1s", "x", "--", "sh", "-c", "echo held; exec sleep 1000"]);
+    assert_eq!(running.line(), "held\n");
+    server.signal(Signal::STOP);
+    let (code, _, errors) = running.end();
+    assert_eq!(code, 76);
+    assert!(errors.contains("will be lost in"), "not too late: {errors}");
+}
+
+#[test]
+fn a_command_that_does_not_stop_is_killed_and_one_that_may_go_on_goes_on() {
+    let server = Server::start();
+    let deaf = "trap '' TERM; echo held; while :; do read x; done";
+    let mut running = server.spawn(&["run", "--ttl", "1s", "x", "--", "sh", "-c", deaf]);
+    assert_eq!(running.line(), "held\n");
+    server.text(&["break", "x", "--reason", "why not"]);
+    assert_eq!(running.end().0, 76);
+    let warned = server.hold(&["--on-lost", "warn", "x"]);
+    server.text(&["break", "x", "--reason", "why not"]);
+    assert_eq!(warned.finish(), 0);
+}
+
+#[test]
+fn a_session_that_an_operator_ends_is_lost() {
+    let server = Server::start();
+    let mut running = server.spawn(&["run", "x", "--", "sh", "-c", "echo held; exec sleep 1000"]);
+    assert_eq!(running.line(), "held\n");
+    let session = server.json(&["why", "x", "--json"])["holders"][0]["session"].to_string();
+    server.text(&["sessions", "end", &session]);
+    assert_eq!(running.end().0, 76);
+    assert_eq!(server.code(&["sessions", "end", &session]), 1);
+}
+
+#[test]
+fn who_is_elected_proclaims_and_the_next_takes_over() {
+    let server = Server::start();
+    let mut first = server.spawn(&["elect", "scheduler", "--value", "one"]);
+    assert!(first.line().starts_with("leading scheduler"));
+    let second = server.spawn(&["elect", "scheduler", "--value", "two", "--", "echo", "mine"]);
+    assert_eq!(server.until_waiting("scheduler", 1)["value"], "one");
+    first.signal(Signal::TERM);
+    assert_eq!(first.end().0, 0);
+    assert_eq!(second.end().1, "mine\n");
+}

@@ -1,0 +1,154 @@
+//! A server process of its own for every test, and commands against it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// A server and its folder; both are gone when the test is over.
+pub struct Server {
+    child: Child,
+    pub address: String,
+    pub data: PathBuf,
+}
+
+impl Server {
+    pub fn start() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let data = std::env::temp_dir().join(format!("conclave-cli-{}-{number}", std::process::id()));
+        let (child, address) = serve(&data, "127.0.0.1:0");
+        Self { child, address, data }
+    }
+
+    /// Without a goodbye.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// On the same folder and address.
+    pub fn start_again(&mut self) {
+        let (child, address) = serve(&self.data, &self.address);
+        assert_eq!(address, self.address);
+        self.child = child;
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        send(&self.child, signal);
+    }
+
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_conclave"));
+        command.args(args).env("CONCLAVE_SERVER", &self.address).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a command to its end.
+    pub fn output(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    /// The exit code of a command.
+    pub fn code(&self, args: &[&str]) -> i32 {
+        self.output(args).status.code().unwrap()
+    }
+
+    /// What a command prints that succeeds.
+    pub fn text(&self, args: &[&str]) -> String {
+        let output = self.output(args);
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    pub fn json(&self, args: &[&str]) -> Value {
+        serde_json::from_str(&self.text(args)).unwrap()
+    }
+
+    /// Starts a command and waits for the first line it prints.
+    pub fn spawn(&self, args: &[&str]) -> Running {
+        let mut command = self.command(args);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Running { stdin: child.stdin.take(), lines, child }
+    }
+
+    /// Holds a lock until [`Running::finish`].
+    pub fn hold(&self, args: &[&str]) -> Running {
+        let command = ["--", "sh", "-c", "echo held $CONCLAVE_FENCE; read line"];
+        let mut running = self.spawn(&[&["run"], args, &command].concat());
+        let first = running.line();
+        assert!(first.starts_with("held "), "{first:?}");
+        running
+    }
+
+    /// Returns when this many wait for a name.
+    pub fn until_waiting(&self, name: &str, count: u64) -> Value {
+        loop {
+            let why = self.json(&["why", name, "--json"]);
+            if why["waiters_total"] == count {
+                return why;
+            }
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Also if a test has failed: nothing is left behind.
+        drop(self.child.kill());
+        drop(self.child.wait());
+        drop(std::fs::remove_dir_all(&self.data));
+    }
+}
+
+/// A command that runs.
+pub struct Running {
+    pub child: Child,
+    stdin: Option<ChildStdin>,
+    pub lines: BufReader<ChildStdout>,
+}
+
+impl Running {
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        line
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        send(&self.child, signal);
+    }
+
+    /// Lets it read a line, and gives its exit code.
+    pub fn finish(mut self) -> i32 {
+        self.stdin.take().unwrap().write_all(b"\n").unwrap();
+        self.end().0
+    }
+
+    /// Waits for its end: the exit code, what else it printed, and its errors.
+    pub fn end(mut self) -> (i32, String, String) {
+        let (mut rest, mut errors) = (String::new(), String::new());
+        self.lines.read_to_string(&mut rest).unwrap();
+        self.child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+        (self.child.wait().unwrap().code().unwrap(), rest, errors)
+    }
+}
+
+fn send(child: &Child, signal: Signal) {
+    kill_process(Pid::from_raw(child.id().cast_signed()).unwrap(), signal).unwrap();
+}
+
+fn serve(data: &std::path::Path, listen: &str) -> (Child, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_conclave"));
+    command.args(["serve", "--listen", listen, "--data"]).arg(data);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address = line.strip_prefix("serving on ").and_then(|rest| rest.split(',').next());
+    (child, address.unwrap_or_else(|| panic!("no server: {line:?}")).to_owned())
+}

@@ -1,0 +1,381 @@
+//! The client's side of the conversation, without a socket: what was asked, what is held, what is to be sent.
+//!
+//! **Rules** (SERVICE 7).
+//! - Requests are numbered upwards and stay in the table until their final answer. After a lost connection the session is
+//!   resumed and everything in the table is sent again under its number: it takes effect once, a wait keeps its place.
+//! - A session is opened by the first request that needs one, in the same write; who only reads has none.
+//! - A server that has no majority, too much to do, or stops, has not taken the request: it is sent again after
+//!   [`RETRY_AFTER`], until the client's patience is over.
+//!
+//! **The trap.** If the connection breaks while a session is being opened, nobody knows its number: it cannot be resumed, and
+//! what was sent behind the opening may have been done. An acquire is then asked again in a new session, for the old
+//! one ends by itself; anything else is reported as `disconnected`, which is not definite. Never sent twice.
+//!
+//! **Bounds.** At most [`MAX_UNANSWERED`] requests and queries without an answer: then `too-many-unanswered`.
+
+mod answers;
+mod sending;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use conclave_api::proto::frame::MAX_FRAME_BYTES;
+use conclave_api::proto::v1;
+use conclave_api::{Code, Error};
+use tokio::sync::{oneshot, watch};
+
+use crate::guard::Loss;
+use crate::lease::{Lease, Life, Now, Standing};
+use crate::watch::Queue;
+
+/// Requests and queries that may be without an answer.
+pub(crate) const MAX_UNANSWERED: usize = 1024;
+/// A request that the server has not taken is sent again after this.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
+
+/// Where a final answer will be.
+pub(crate) type AnswerToCome = oneshot::Receiver<Result<v1::answer::Result, Error>>;
+
+/// What a final answer is handed to.
+pub(crate) enum Reply {
+    Once(oneshot::Sender<Result<v1::answer::Result, Error>>),
+    Acquire {
+        done: oneshot::Sender<Result<v1::Granted, Error>>,
+        queued: Option<oneshot::Sender<v1::Queued>>,
+    },
+    /// Nobody waits for it.
+    Forget,
+}
+
+/// How a session is opened.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Opening {
+    pub(crate) ttl_ms: u64,
+    pub(crate) lock_delay_ms: Option<u64>,
+    pub(crate) label: String,
+}
+
+/// See the module.
+pub(crate) struct Core {
+    opening: Opening,
+    patience: Duration,
+    connected: bool,
+    session: Session,
+    next_id: u64,
+    pending: BTreeMap<u64, Pending>,
+    /// Those of them that are not even queued: the first is the lowest number the server must remember.
+    unanswered: BTreeSet<u64>,
+    held: HashMap<u64, Held>,
+    /// Grants that came when the lease was past its deadline: handed out when it is confirmed again.
+    late: Vec<(u64, v1::Granted)>,
+    watches: BTreeMap<u64, Watched>,
+    out: VecDeque<Out>,
+    /// What was sent behind an opening that is not answered.
+    behind: usize,
+    retry_at: Option<Now>,
+    standing: Standing,
+    /// Counts changes of how things held stand.
+    changes: watch::Sender<u64>,
+    nodes: Vec<String>,
+    closing: bool,
+}
+
+enum Session {
+    None,
+    /// Sent then; the answer will tell its number.
+    Opening(Now),
+    Open {
+        id: u64,
+        secret: Vec<u8>,
+        lease: Lease,
+        /// The server has confirmed it on this connection.
+        attached: bool,
+    },
+}
+
+struct Pending {
+    what: What,
+    reply: Reply,
+    since: Now,
+    sent: bool,
+    /// Sent, and possibly done, without an answer that tells.
+    uncertain: bool,
+    retry: bool,
+}
+
+enum What {
+    Request(v1::request::Op),
+    Query(v1::query::What),
+}
+
+struct Held {
+    life: Life,
+    loss: Option<Loss>,
+}
+
+struct Watched {
+    target: v1::watch::Target,
+    after: Option<u64>,
+    begun: Option<oneshot::Sender<Result<u64, Error>>>,
+    queue: Arc<Queue>,
+    retry: bool,
+}
+
+enum Out {
+    Message(v1::ClientMessage),
+    Pending(u64),
+    Watch(u64),
+}
+
+impl Core {
+    pub(crate) fn new(opening: Opening, patience: Duration) -> Self {
+        Self {
+            opening,
+            patience,
+            connected: false,
+            session: Session::None,
+            next_id: 1,
+            pending: BTreeMap::new(),
+            unanswered: BTreeSet::new(),
+            held: HashMap::new(),
+            late: Vec::new(),
+            watches: BTreeMap::new(),
+            out: VecDeque::new(),
+            behind: 0,
+            retry_at: None,
+            standing: Standing::Valid,
+            changes: watch::Sender::new(0),
+            nodes: Vec::new(),
+            closing: false,
+        }
+    }
+
+    /// Asks for a change.
+    pub(crate) fn request(&mut self, now: Now, op: v1::request::Op, reply: Reply) -> Result<u64, Error> {
+        self.submit(now, What::Request(op), reply)
+    }
+
+    /// Reads.
+    pub(crate) fn query(&mut self, now: Now, what: v1::query::What, reply: Reply) -> Result<u64, Error> {
+        self.submit(now, What::Query(what), reply)
+    }
+
+    /// Gives up an acquire that nobody waits for any more.
+    pub(crate) fn abandon(&mut self, now: Now, id: u64) {
+        self.late.retain(|(late, _)| *late != id);
+        if let Some(pending) = self.pending.get_mut(&id) {
+            pending.reply = Reply::Forget;
+            if pending.sent {
+                self.request_quietly(now, v1::request::Op::Cancel(v1::Cancel { request: id }));
+            } else {
+                self.forget(id);
+            }
+        } else if self.held.remove(&id).is_some() {
+            self.request_quietly(now, v1::request::Op::Release(v1::Release { grant: id }));
+        }
+    }
+
+    /// As [`Core::abandon`], with an answer: only when it has come is the acquire known not to hold anything. `None` if that is
+    /// known already.
+    pub(crate) fn cancel(&mut self, now: Now, id: u64) -> Result<Option<AnswerToCome>, Error> {
+        self.late.retain(|(late, _)| *late != id);
+        match self.pending.get_mut(&id) {
+            Some(pending) if !pending.sent => {
+                self.forget(id);
+                return Ok(None);
+            }
+            Some(pending) => pending.reply = Reply::Forget,
+            None if self.held.remove(&id).is_none() => return Ok(None),
+            None => {}
+        }
+        let (sender, receiver) = oneshot::channel();
+        self.request(now, v1::request::Op::Cancel(v1::Cancel { request: id }), Reply::Once(sender))?;
+        Ok(Some(receiver))
+    }
+
+    /// The guard is gone. An error if it was lost before.
+    pub(crate) fn let_go(&mut self, id: u64) -> Result<(), Loss> {
+        match self.held.remove(&id) {
+            Some(Held { loss: None, .. }) => Ok(()),
+            Some(Held { loss: Some(loss), .. }) => Err(loss),
+            None => Err(Loss::Deadline),
+        }
+    }
+
+    /// How a grant stands, and if it is lost, why.
+    pub(crate) fn standing(&self, now: Now, id: u64) -> (Standing, Option<Loss>) {
+        match (self.held.get(&id), &self.session) {
+            (Some(Held { loss: Some(loss), .. }), _) => (Standing::Lost, Some(loss.clone())),
+            (Some(Held { life, .. }), Session::Open { lease, .. }) => match lease.standing_of(*life, now) {
+                Standing::Lost => (Standing::Lost, Some(Loss::Deadline)),
+                standing => (standing, None),
+            },
+            _ => (Standing::Lost, Some(Loss::Deadline)),
+        }
+    }
+
+    /// Until when what is held is to be believed.
+    pub(crate) fn deadline(&self) -> Option<Now> {
+        match &self.session {
+            Session::Open { lease, .. } => Some(lease.deadline()),
+            _ => None,
+        }
+    }
+
+    /// How long nothing changes by itself in how things held stand.
+    pub(crate) fn changes_in(&self, now: Now) -> Duration {
+        match &self.session {
+            Session::Open { lease, .. } => lease.changes_in(now),
+            _ => Duration::MAX,
+        }
+    }
+
+    /// The number of the session, once it is known.
+    pub(crate) fn session(&self) -> Option<u64> {
+        match &self.session {
+            Session::Open { id, .. } => Some(*id),
+            _ => None,
+        }
+    }
+
+    /// Told whenever something held may stand differently.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// The nodes that the server has told of.
+    pub(crate) fn nodes(&self) -> &[String] {
+        &self.nodes
+    }
+
+    /// Watches something; the queue gets what happens to it.
+    pub(crate) fn watch(
+        &mut self,
+        target: v1::watch::Target,
+        after: Option<u64>,
+        queue: Arc<Queue>,
+    ) -> (u64, oneshot::Receiver<Result<u64, Error>>) {
+        let (begun, begins) = oneshot::channel();
+        let id = self.number();
+        self.watches.insert(id, Watched { target, after, begun: Some(begun), queue, retry: false });
+        if self.connected {
+            self.out.push_back(Out::Watch(id));
+        }
+        (id, begins)
+    }
+
+    /// Ends a watch.
+    pub(crate) fn unwatch(&mut self, id: u64) {
+        if self.watches.remove(&id).is_some() && self.connected {
+            self.out.push_back(Out::Message(v1::Unwatch { id }.into()));
+        }
+    }
+
+    /// Nobody answers: everything asked fails, the session is given up and ends by itself.
+    pub(crate) fn give_up(&mut self, error: &Error) {
+        self.end(&Loss::Session(error.message.clone()), error);
+        self.fail_all(error);
+    }
+
+    /// The last handle is gone: what is to be said is said, then the session is closed.
+    pub(crate) fn close(&mut self, now: Now) {
+        self.closing = true;
+        if !matches!(self.session, Session::None) {
+            self.request_quietly(now, v1::request::Op::Close(v1::Close {}));
+        }
+    }
+
+    /// Whether nobody is there any more.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing
+    }
+
+    /// Whether nobody is there any more, and everything was said.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closing && self.out.is_empty()
+    }
+
+    fn submit(&mut self, now: Now, what: What, reply: Reply) -> Result<u64, Error> {
+        if self.unanswered.len() >= MAX_UNANSWERED && !matches!(reply, Reply::Forget) {
+            let text = format!("{MAX_UNANSWERED} requests are without an answer");
+            return Err(Error::new(Code::TooManyUnanswered, text));
+        }
+        let id = self.number();
+        let pending = Pending { what, reply, since: now, sent: false, uncertain: false, retry: false };
+        if sending::encoded_len(id, &pending.what) > MAX_FRAME_BYTES {
+            return Err(Error::new(Code::TooLarge, format!("a request has at most {MAX_FRAME_BYTES} bytes")));
+        }
+        let is_request = matches!(pending.what, What::Request(_));
+        self.pending.insert(id, pending);
+        self.unanswered.insert(id);
+        if self.connected {
+            if is_request {
+                self.open_if_needed(now);
+            }
+            self.out.push_back(Out::Pending(id));
+        }
+        Ok(id)
+    }
+
+    fn request_quietly(&mut self, now: Now, op: v1::request::Op) {
+        // A release or a cancel fits every frame, and is not counted.
+        drop(self.request(now, op, Reply::Forget));
+    }
+
+    fn number(&mut self) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        id
+    }
+
+    fn forget(&mut self, id: u64) -> Option<Pending> {
+        self.unanswered.remove(&id);
+        self.pending.remove(&id)
+    }
+
+    /// The session is over: nothing of it is held, nothing of it waits.
+    fn end(&mut self, loss: &Loss, error: &Error) {
+        if matches!(self.session, Session::None) {
+            return;
+        }
+        self.session = Session::None;
+        self.behind = 0;
+        self.late.clear();
+        for held in self.held.values_mut().filter(|held| held.loss.is_none()) {
+            held.loss = Some(loss.clone());
+        }
+        let requests = self.pending.iter().filter(|(_, pending)| matches!(pending.what, What::Request(_)));
+        let ids: Vec<u64> = requests.map(|(id, _)| *id).collect();
+        for id in ids {
+            self.fail(id, error.clone());
+        }
+        self.changed();
+    }
+
+    fn fail_all(&mut self, error: &Error) {
+        let ids: Vec<u64> = self.pending.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.fail(id, error.clone()));
+        for (_, watched) in std::mem::take(&mut self.watches) {
+            match watched.begun {
+                Some(begun) => drop(begun.send(Err(error.clone()))),
+                None => watched.queue.end(error.clone()),
+            }
+        }
+    }
+
+    /// Whoever waits for it may be gone: then it is of no interest.
+    fn fail(&mut self, id: u64, error: Error) {
+        match self.forget(id).map(|pending| pending.reply) {
+            Some(Reply::Once(reply)) => drop(reply.send(Err(error))),
+            Some(Reply::Acquire { done, .. }) => drop(done.send(Err(error))),
+            Some(Reply::Forget) | None => {}
+        }
+    }
+
+    fn changed(&mut self) {
+        self.changes.send_modify(|count| *count += 1);
+    }
+}

@@ -1,0 +1,204 @@
+//! What comes in.
+
+use std::time::Duration;
+
+use conclave_api::proto::v1;
+use conclave_api::proto::v1::server_message::Message;
+use conclave_api::{Code, Error};
+
+use super::{Core, Held, RETRY_AFTER, Reply, Session};
+use crate::guard::Loss;
+use crate::lease::{Lease, Now, Standing};
+use crate::watch::Notice;
+
+impl Core {
+    /// A message has arrived.
+    pub(crate) fn on_message(&mut self, now: Now, message: v1::ServerMessage) {
+        match message.message {
+            Some(Message::Answer(v1::Answer { id, result: Some(result) })) => self.on_answer(now, id, result),
+            Some(Message::KeptAlive(v1::KeptAlive { token })) => self.on_kept_alive(now, token),
+            Some(Message::Opened(opened)) => self.on_opened(now, opened),
+            Some(Message::Resumed(resumed)) => self.on_resumed(now, resumed),
+            Some(Message::Event(event)) => {
+                if let Some(watched) = self.watches.get_mut(&event.id) {
+                    watched.after = Some(event.index);
+                    watched.queue.push(Notice::Changed(event));
+                }
+            }
+            Some(Message::Resync(v1::Resync { id, index })) => {
+                if let Some(watched) = self.watches.get_mut(&id) {
+                    watched.after = Some(index);
+                    watched.queue.push(Notice::Resync { index });
+                }
+            }
+            Some(Message::Broken(broken)) => self.on_broken(broken),
+            Some(Message::SessionEnded(ended)) => self.on_ended(&ended),
+            Some(Message::Goodbye(goodbye)) => self.on_goodbye(goodbye.error.as_ref()),
+            // Of a later version: not for us.
+            Some(Message::Answer(_)) | None => {}
+        }
+    }
+
+    fn on_answer(&mut self, now: Now, id: u64, result: v1::answer::Result) {
+        use v1::answer::Result as Answer;
+        if self.watches.contains_key(&id) {
+            return self.on_watching(now, id, result);
+        }
+        let Some(pending) = self.pending.get_mut(&id) else { return };
+        match result {
+            Answer::Queued(place) => {
+                self.unanswered.remove(&id);
+                if let Reply::Acquire { queued, .. } = &mut pending.reply
+                    && let Some(queued) = queued.take()
+                {
+                    // Whoever looks at the place may have stopped looking.
+                    drop(queued.send(place));
+                }
+            }
+            Answer::Granted(granted) if matches!(pending.reply, Reply::Acquire { .. }) => {
+                if self.is_lost(now) {
+                    self.late.push((id, granted));
+                } else {
+                    self.hand_out(now, id, granted);
+                }
+            }
+            Answer::Error(error) => {
+                let error = Error::from(&error);
+                if is_passing(error.code) {
+                    pending.retry = true;
+                    pending.uncertain |= !error.code.is_definite();
+                    self.retry_at.get_or_insert(now + RETRY_AFTER);
+                } else {
+                    self.fail(id, error);
+                }
+            }
+            result => {
+                if let Some(Reply::Once(reply)) = self.forget(id).map(|pending| pending.reply) {
+                    // Whoever asked may have stopped waiting.
+                    drop(reply.send(Ok(result)));
+                }
+            }
+        }
+    }
+
+    fn on_watching(&mut self, now: Now, id: u64, result: v1::answer::Result) {
+        let Some(watched) = self.watches.get_mut(&id) else { return };
+        match result {
+            v1::answer::Result::Watching(v1::Watching { index }) => {
+                if watched.after.is_none() {
+                    watched.after = Some(index);
+                }
+                if let Some(begun) = watched.begun.take() {
+                    // Whoever asked may have stopped waiting; the watch is then ended by its drop.
+                    drop(begun.send(Ok(index)));
+                }
+            }
+            v1::answer::Result::Error(error) => {
+                let error = Error::from(&error);
+                if is_passing(error.code) {
+                    watched.retry = true;
+                    self.retry_at.get_or_insert(now + RETRY_AFTER);
+                    return;
+                }
+                let Some(watched) = self.watches.remove(&id) else { return };
+                match watched.begun {
+                    Some(begun) => drop(begun.send(Err(error))),
+                    None => watched.queue.end(error),
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The acquire has what it wanted, and the lease is good.
+    fn hand_out(&mut self, now: Now, id: u64, granted: v1::Granted) {
+        let Some(Reply::Acquire { done, .. }) = self.forget(id).map(|pending| pending.reply) else { return };
+        let Session::Open { lease, .. } = &self.session else { return };
+        self.held.insert(id, Held { life: lease.life(), loss: None });
+        if done.send(Ok(granted)).is_err() {
+            self.abandon(now, id);
+        }
+    }
+
+    fn on_kept_alive(&mut self, now: Now, token: u64) {
+        let Session::Open { lease, .. } = &mut self.session else { return };
+        let before = lease.life();
+        if !lease.on_kept_alive(now, token) {
+            return;
+        }
+        let renewed = lease.life() != before;
+        if renewed {
+            self.lose(now);
+        }
+        if renewed || self.standing != Standing::Valid {
+            self.standing = Standing::Valid;
+            self.changed();
+        }
+        if !self.is_lost(now) {
+            for (id, granted) in std::mem::take(&mut self.late) {
+                self.hand_out(now, id, granted);
+            }
+        }
+    }
+
+    fn on_opened(&mut self, now: Now, opened: v1::Opened) {
+        let Session::Opening(sent) = self.session else { return };
+        let lease = Lease::new(sent, Duration::from_millis(opened.ttl_ms), opened.drift_ppm);
+        self.standing = lease.standing(now);
+        self.nodes = opened.nodes;
+        self.behind = 0;
+        self.session = Session::Open { id: opened.session, secret: opened.secret, lease, attached: true };
+    }
+
+    fn on_resumed(&mut self, now: Now, resumed: v1::Resumed) {
+        let Session::Open { attached, .. } = &mut self.session else { return };
+        *attached = true;
+        self.nodes = resumed.nodes;
+        self.ask_again(now);
+    }
+
+    fn on_broken(&mut self, broken: v1::Broken) {
+        if let Some(held) = self.held.get_mut(&broken.grant) {
+            held.loss.get_or_insert(Loss::Broken { name: broken.name, reason: broken.reason });
+            self.changed();
+        }
+    }
+
+    fn on_ended(&mut self, ended: &v1::SessionEnded) {
+        if self.session() != Some(ended.session) {
+            return;
+        }
+        let why = match ended.cause() {
+            v1::EndCause::Closed => "it was closed",
+            v1::EndCause::Expired => "its lease ran out",
+            v1::EndCause::Ended => "an operator ended it",
+            v1::EndCause::Unspecified => "the server did not say why",
+        };
+        let text = format!("session {} has ended: {why}", ended.session);
+        self.end(&Loss::Session(text.clone()), &Error::new(Code::SessionEnded, text));
+    }
+
+    /// The connection ends. What passes is asked again on the next one; what does not is told to everybody.
+    fn on_goodbye(&mut self, error: Option<&v1::Error>) {
+        let Some(error) = error.map(Error::from) else { return };
+        if is_passing(error.code) || error.code == Code::Disconnected {
+            return;
+        }
+        self.end(&Loss::Session(error.message.clone()), &error);
+        if error.code != Code::SessionEnded {
+            self.fail_all(&error);
+        }
+    }
+
+    fn is_lost(&self, now: Now) -> bool {
+        match &self.session {
+            Session::Open { lease, .. } => lease.standing(now) == Standing::Lost,
+            _ => true,
+        }
+    }
+}
+
+/// Whether the same request may succeed a little later, on this server or another.
+fn is_passing(code: Code) -> bool {
+    matches!(code, Code::NotLeader | Code::NoQuorum | Code::Overloaded | Code::ShuttingDown | Code::NoAnswer)
+}

@@ -1,0 +1,246 @@
+//! What goes out: the order of things on a connection, and what a clock makes due.
+
+use bytes::BytesMut;
+use conclave_api::proto::{frame, v1};
+use conclave_api::{Code, Error};
+
+use super::{Core, Held, Out, Pending, Session, What};
+use crate::guard::Loss;
+use crate::lease::{Now, Standing};
+
+/// A frame is closed when it has this many bytes: far below the bound, enough to share a system call.
+const FRAME_BYTES: usize = 64 * 1024;
+/// What may be sent behind an opening that is not answered; the server keeps a bounded number of these.
+const MAX_BEHIND: usize = 256;
+
+impl Core {
+    /// A connection stands: everything is asked again on it.
+    pub(crate) fn on_connected(&mut self, now: Now) {
+        self.connected = true;
+        self.out.clear();
+        let lowest = self.lowest();
+        if let Session::Open { id, secret, lease, attached } = &mut self.session {
+            *attached = false;
+            let resume = v1::Resume { session: *id, secret: secret.clone(), lowest };
+            let alive = v1::KeepAlive { token: lease.on_reconnected(now) };
+            self.out.extend([Out::Message(resume.into()), Out::Message(alive.into())]);
+            return;
+        }
+        self.ask_again(now);
+    }
+
+    /// The connection is gone.
+    pub(crate) fn on_disconnected(&mut self) {
+        self.connected = false;
+        self.out.clear();
+        self.behind = 0;
+        let opening = matches!(self.session, Session::Opening(_));
+        if opening {
+            self.session = Session::None;
+        }
+        let mut orphans = Vec::new();
+        for (id, pending) in &mut self.pending {
+            pending.retry = false;
+            match &pending.what {
+                What::Request(v1::request::Op::Acquire(_)) => pending.uncertain |= pending.sent && !opening,
+                What::Request(_) if pending.sent && opening => orphans.push(*id),
+                What::Request(_) => pending.uncertain |= pending.sent,
+                What::Query(_) => {}
+            }
+            if opening {
+                pending.sent = false;
+            }
+        }
+        for id in orphans {
+            let text = "the connection broke before the session was known: what was asked may have been done";
+            self.fail(id, Error::new(Code::Disconnected, text));
+        }
+    }
+
+    /// Everything in the table, in the order of the numbers.
+    pub(super) fn ask_again(&mut self, now: Now) {
+        if self.pending.values().any(|pending| matches!(pending.what, What::Request(_))) {
+            self.open_if_needed(now);
+        }
+        self.out.extend(self.pending.keys().map(|id| Out::Pending(*id)));
+        self.out.extend(self.watches.keys().map(|id| Out::Watch(*id)));
+    }
+
+    pub(super) fn open_if_needed(&mut self, now: Now) {
+        if matches!(self.session, Session::None) {
+            self.session = Session::Opening(now);
+            let open = v1::Open {
+                ttl_ms: self.opening.ttl_ms,
+                lock_delay_ms: self.opening.lock_delay_ms,
+                label: self.opening.label.clone(),
+            };
+            self.out.push_back(Out::Message(open.into()));
+        }
+    }
+
+    /// What the clock makes due.
+    pub(crate) fn on_tick(&mut self, now: Now) {
+        if let Session::Open { lease, .. } = &mut self.session {
+            let standing = lease.standing(now);
+            if self.connected
+                && let Some(token) = lease.poll(now)
+            {
+                self.out.push_back(Out::Message(v1::KeepAlive { token }.into()));
+            }
+            if standing != self.standing {
+                self.standing = standing;
+                if standing == Standing::Lost {
+                    self.lose(now);
+                }
+                self.changed();
+            }
+        }
+        if self.retry_at.is_some_and(|at| at <= now) {
+            self.retry_at = None;
+            self.retry(now);
+        }
+    }
+
+    /// When [`Core::on_tick`] is to be called next.
+    pub(crate) fn next_tick(&self, now: Now) -> Option<Now> {
+        let lease = match &self.session {
+            Session::Open { lease, .. } => Some(lease.next_change(now)),
+            _ => None,
+        };
+        lease.into_iter().chain(self.retry_at).min()
+    }
+
+    /// Everything held is lost, finally; if the session should still be alive, it is given back.
+    pub(super) fn lose(&mut self, now: Now) {
+        let lost = self.held.iter_mut().filter(|(_, held)| held.loss.is_none());
+        let ids: Vec<u64> = lost
+            .map(|(id, held): (_, &mut Held)| {
+                held.loss = Some(Loss::Deadline);
+                *id
+            })
+            .collect();
+        for grant in ids {
+            self.request_quietly(now, v1::request::Op::Release(v1::Release { grant }));
+        }
+    }
+
+    fn retry(&mut self, now: Now) {
+        let retried = self.pending.iter_mut().filter(|(_, pending)| pending.retry);
+        let mut over = Vec::new();
+        let mut again = Vec::new();
+        for (id, pending) in retried {
+            pending.retry = false;
+            let late = now > pending.since + self.patience;
+            if late { over.push((*id, pending.uncertain)) } else { again.push(Out::Pending(*id)) }
+        }
+        for (id, watched) in self.watches.iter_mut().filter(|(_, watched)| watched.retry) {
+            watched.retry = false;
+            again.push(Out::Watch(*id));
+        }
+        self.out.extend(again);
+        for (id, uncertain) in over {
+            let is_acquire =
+                matches!(&self.pending[&id].what, What::Request(v1::request::Op::Acquire(_))) && uncertain;
+            let code = if uncertain { Code::NoAnswer } else { Code::NoQuorum };
+            self.fail(
+                id,
+                Error::new(code, "no server has taken the request: there is no majority, or too much to do"),
+            );
+            if is_acquire {
+                self.request_quietly(now, v1::request::Op::Cancel(v1::Cancel { request: id }));
+            }
+        }
+    }
+
+    /// Appends frames of everything that may be sent now.
+    pub(crate) fn drain(&mut self, out: &mut BytesMut) {
+        let mut frame = v1::ClientFrame::default();
+        let mut bytes = 0;
+        while self.may_send() {
+            let Some(next) = self.out.pop_front() else { break };
+            let Some(message) = self.message(next) else { continue };
+            let length = prost_len(&message);
+            if bytes > 0 && bytes + length > FRAME_BYTES {
+                put(&mut frame, out);
+                bytes = 0;
+            }
+            bytes += length;
+            frame.messages.push(message);
+        }
+        if !frame.messages.is_empty() {
+            put(&mut frame, out);
+        }
+    }
+
+    fn may_send(&self) -> bool {
+        match &self.session {
+            Session::None | Session::Open { attached: true, .. } => true,
+            Session::Opening(_) => self.behind < MAX_BEHIND,
+            Session::Open { attached: false, .. } => {
+                let resuming = |out: &Out| match out {
+                    Out::Message(message) => matches!(
+                        message.message,
+                        Some(
+                            v1::client_message::Message::Resume(_)
+                                | v1::client_message::Message::KeepAlive(_)
+                        )
+                    ),
+                    Out::Pending(_) | Out::Watch(_) => false,
+                };
+                self.out.front().is_some_and(resuming)
+            }
+        }
+    }
+
+    fn message(&mut self, out: Out) -> Option<v1::ClientMessage> {
+        let lowest = self.lowest();
+        if matches!(self.session, Session::Opening(_)) {
+            self.behind += 1;
+        }
+        match out {
+            Out::Message(message) => Some(message),
+            Out::Watch(id) => {
+                let watched = self.watches.get(&id)?;
+                Some(v1::Watch { id, after: watched.after, target: Some(watched.target.clone()) }.into())
+            }
+            Out::Pending(id) => {
+                let pending: &mut Pending = self.pending.get_mut(&id)?;
+                pending.sent = true;
+                Some(match &pending.what {
+                    What::Request(op) => v1::Request { id, lowest, op: Some(op.clone()) }.into(),
+                    What::Query(what) => v1::Query { id, stale: false, what: Some(what.clone()) }.into(),
+                })
+            }
+        }
+    }
+
+    fn lowest(&self) -> u64 {
+        self.unanswered.first().copied().unwrap_or(self.next_id)
+    }
+}
+
+/// How long a frame with nothing else would be.
+pub(super) fn encoded_len(id: u64, what: &What) -> usize {
+    let content = match what {
+        What::Request(v1::request::Op::Files(files)) => prost_len(files),
+        What::Request(v1::request::Op::Acquire(acquire)) => prost_len(acquire),
+        What::Request(v1::request::Op::Proclaim(proclaim)) => prost_len(proclaim),
+        What::Request(v1::request::Op::Break(broken)) => prost_len(broken),
+        // Names and paths: the server refuses long ones, but they must get there.
+        What::Request(v1::request::Op::Limit(limit)) => prost_len(limit),
+        What::Request(_) => 0,
+        What::Query(what) => prost_len(&v1::Query { id, stale: false, what: Some(what.clone()) }),
+    };
+    // Numbers, tags and lengths around it.
+    content + 128
+}
+
+fn prost_len(message: &impl prost::Message) -> usize {
+    message.encoded_len()
+}
+
+fn put(frame: &mut v1::ClientFrame, out: &mut BytesMut) {
+    frame::encode(frame, out)
+        .expect("a message beyond the bound is not taken in, and frames are closed before it");
+    frame.messages.clear();
+}

@@ -1,0 +1,254 @@
+//! The conversation, by hand: messages in, frames out.
+
+use bytes::BytesMut;
+use conclave_api::proto::v1::client_message::Message as Sent;
+use conclave_api::proto::{frame, v1};
+
+use super::*;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn ms(ms: u64) -> Now {
+    Duration::from_millis(ms)
+}
+
+fn connected() -> Core {
+    let mut core = Core::new(Opening::default(), PATIENCE);
+    core.on_connected(ms(0));
+    core
+}
+
+/// What would be written now.
+fn sent(core: &mut Core) -> Vec<Sent> {
+    let mut out = BytesMut::new();
+    core.drain(&mut out);
+    let mut messages = Vec::new();
+    while let Some(frame) = frame::decode::<v1::ClientFrame>(&mut out).unwrap() {
+        messages.extend(frame.messages.into_iter().map(|message| message.message.unwrap()));
+    }
+    messages
+}
+
+fn requests(sent: &[Sent]) -> Vec<u64> {
+    let id = |message: &Sent| match message {
+        Sent::Request(request) => Some(request.id),
+        _ => None,
+    };
+    sent.iter().filter_map(id).collect()
+}
+
+type Granted = oneshot::Receiver<Result<v1::Granted, Error>>;
+
+fn acquire(core: &mut Core, now: Now, name: &str) -> (u64, Granted) {
+    let (done, granted) = oneshot::channel();
+    let op = v1::request::Op::Acquire(v1::Acquire::of(name));
+    (core.request(now, op, Reply::Acquire { done, queued: None }).unwrap(), granted)
+}
+
+fn change(core: &mut Core, now: Now) -> (u64, AnswerToCome) {
+    let (sender, receiver) = oneshot::channel();
+    let op = v1::request::Op::Limit(v1::Limit { name: "pool".into(), permits: 1 });
+    (core.request(now, op, Reply::Once(sender)).unwrap(), receiver)
+}
+
+fn open(core: &mut Core, now: Now) {
+    let opened =
+        v1::Opened { session: 7, secret: vec![1; 16], ttl_ms: 10_000, drift_ppm: 10_000, nodes: vec![] };
+    core.on_message(now, opened.into());
+}
+
+fn answer(core: &mut Core, now: Now, id: u64, result: v1::answer::Result) {
+    core.on_message(now, v1::Answer { id, result: Some(result) }.into());
+}
+
+fn granted() -> v1::answer::Result {
+    v1::answer::Result::Granted(v1::Granted::default())
+}
+
+fn refused(code: Code) -> v1::answer::Result {
+    v1::answer::Result::Error((&Error::new(code, "refused")).into())
+}
+
+#[test]
+fn the_first_request_opens_the_session_in_the_same_write() {
+    let mut core = connected();
+    assert!(sent(&mut core).is_empty(), "who asks nothing has no session");
+    let (id, _granted) = acquire(&mut core, ms(5), "x");
+    let sent = sent(&mut core);
+    assert!(matches!(sent[0], Sent::Open(_)));
+    assert_eq!(requests(&sent), [id]);
+}
+
+#[test]
+fn a_resumed_session_asks_again_what_is_unanswered_and_nothing_before() {
+    let mut core = connected();
+    let (waiting, mut grant) = acquire(&mut core, ms(0), "x");
+    let (done, mut answered) = change(&mut core, ms(0));
+    sent(&mut core);
+    open(&mut core, ms(1));
+    answer(&mut core, ms(2), waiting, v1::answer::Result::Queued(v1::Queued::default()));
+    core.on_disconnected();
+    let (new, _answer) = change(&mut core, ms(3));
+    core.on_connected(ms(4));
+    let first = sent(&mut core);
+    assert!(matches!(first[..], [Sent::Resume(_), Sent::KeepAlive(_)]), "{first:?}");
+    core.on_message(ms(5), v1::Resumed { session: 7, ttl_ms: 10_000, ..Default::default() }.into());
+    let again = sent(&mut core);
+    assert_eq!(requests(&again), [waiting, done, new]);
+    let Sent::Request(request) = &again[2] else { panic!("not a request") };
+    assert_eq!(request.lowest, done, "a queued acquire does not pin the answers");
+    answer(&mut core, ms(6), done, v1::answer::Result::Done(v1::Done {}));
+    answer(&mut core, ms(6), waiting, granted());
+    assert!(answered.try_recv().unwrap().is_ok() && grant.try_recv().unwrap().is_ok());
+}
+
+#[test]
+fn what_was_sent_behind_a_lost_opening_is_not_sent_twice_but_a_lock_is() {
+    let mut core = connected();
+    let (lock, _grant) = acquire(&mut core, ms(0), "x");
+    let (_, mut lost) = change(&mut core, ms(0));
+    sent(&mut core);
+    core.on_disconnected();
+    assert_eq!(lost.try_recv().unwrap().unwrap_err().code, Code::Disconnected);
+    core.on_connected(ms(9));
+    assert_eq!(requests(&sent(&mut core)), [lock]);
+}
+
+#[test]
+fn a_grant_that_nobody_waits_for_is_given_back() {
+    let mut core = connected();
+    let (id, grant) = acquire(&mut core, ms(0), "x");
+    sent(&mut core);
+    open(&mut core, ms(1));
+    drop(grant);
+    answer(&mut core, ms(2), id, granted());
+    let Some(Sent::Request(v1::Request { op: Some(v1::request::Op::Release(release)), .. })) =
+        sent(&mut core).pop()
+    else {
+        panic!("not released")
+    };
+    assert_eq!(release.grant, id);
+}
+
+#[test]
+fn an_abandoned_wait_is_cancelled_and_its_grant_is_not_handed_out() {
+    let mut core = connected();
+    let (id, _grant) = acquire(&mut core, ms(0), "x");
+    sent(&mut core);
+    open(&mut core, ms(1));
+    core.abandon(ms(2), id);
+    let cancel = sent(&mut core).pop();
+    assert!(matches!(cancel, Some(Sent::Request(v1::Request { op: Some(v1::request::Op::Cancel(_)), .. }))));
+    answer(&mut core, ms(3), id, granted());
+    assert!(core.held.is_empty(), "the cancel releases it in its own entry");
+}
+
+#[test]
+fn past_the_deadline_everything_held_is_lost_for_good_and_given_back() {
+    let mut core = connected();
+    let (id, _grant) = acquire(&mut core, ms(0), "x");
+    sent(&mut core);
+    open(&mut core, ms(1));
+    answer(&mut core, ms(2), id, granted());
+    assert_eq!(core.standing(ms(4_999), id), (Standing::Valid, None));
+    core.on_tick(ms(6_000));
+    let Some(Sent::KeepAlive(v1::KeepAlive { token })) = sent(&mut core).pop() else {
+        panic!("not kept alive")
+    };
+    assert_eq!(core.standing(ms(9_900), id), (Standing::Lost, Some(Loss::Deadline)));
+    core.on_message(ms(9_950), v1::KeptAlive { token }.into());
+    assert_eq!(core.standing(ms(9_950), id), (Standing::Lost, Some(Loss::Deadline)));
+    let released = sent(&mut core).pop();
+    assert!(matches!(
+        released,
+        Some(Sent::Request(v1::Request { op: Some(v1::request::Op::Release(_)), .. }))
+    ));
+}
+
+#[test]
+fn a_grant_past_the_deadline_waits_until_the_lease_is_confirmed() {
+    let mut core = connected();
+    let (id, mut grant) = acquire(&mut core, ms(0), "x");
+    sent(&mut core);
+    open(&mut core, ms(1));
+    core.on_tick(ms(9_950));
+    let Some(Sent::KeepAlive(v1::KeepAlive { token })) = sent(&mut core).pop() else {
+        panic!("not kept alive")
+    };
+    answer(&mut core, ms(9_960), id, granted());
+    assert!(grant.try_recv().is_err(), "not yet");
+    core.on_message(ms(9_970), v1::KeptAlive { token }.into());
+    assert!(grant.try_recv().unwrap().is_ok());
+    assert_eq!(core.standing(ms(9_970), id), (Standing::Valid, None));
+}
+
+#[test]
+fn what_was_not_taken_is_asked_again_until_patience_is_over() {
+    let mut core = connected();
+    let (id, mut answered) = change(&mut core, ms(0));
+    sent(&mut core);
+    open(&mut core, ms(1));
+    answer(&mut core, ms(2), id, refused(Code::NoQuorum));
+    assert!(requests(&sent(&mut core)).is_empty());
+    assert_eq!(core.next_tick(ms(2)), Some(ms(102)));
+    core.on_tick(ms(102));
+    assert_eq!(requests(&sent(&mut core)), [id]);
+    answer(&mut core, ms(11_000), id, refused(Code::NoQuorum));
+    core.on_tick(ms(11_100));
+    assert_eq!(answered.try_recv().unwrap().unwrap_err().code, Code::NoQuorum);
+}
+
+#[test]
+fn what_may_have_been_done_is_not_called_refused() {
+    let mut core = connected();
+    let (id, mut answered) = change(&mut core, ms(0));
+    sent(&mut core);
+    open(&mut core, ms(1));
+    answer(&mut core, ms(2), id, refused(Code::NoAnswer));
+    core.on_tick(ms(102));
+    answer(&mut core, ms(11_000), id, refused(Code::NoQuorum));
+    core.on_tick(ms(11_100));
+    assert_eq!(answered.try_recv().unwrap().unwrap_err().code, Code::NoAnswer);
+}
+
+#[test]
+fn the_end_of_the_session_ends_everything_in_it_and_the_next_request_opens_another() {
+    let mut core = connected();
+    let (held, _grant) = acquire(&mut core, ms(0), "x");
+    let (_, mut waiting) = acquire(&mut core, ms(0), "y");
+    sent(&mut core);
+    open(&mut core, ms(1));
+    answer(&mut core, ms(2), held, granted());
+    core.on_message(ms(3), v1::SessionEnded { session: 7, cause: v1::EndCause::Ended.into() }.into());
+    assert!(matches!(core.standing(ms(3), held), (Standing::Lost, Some(Loss::Session(_)))));
+    assert_eq!(waiting.try_recv().unwrap().unwrap_err().code, Code::SessionEnded);
+    let (_, _granted) = acquire(&mut core, ms(4), "x");
+    assert!(matches!(sent(&mut core)[0], Sent::Open(_)));
+}
+
+#[test]
+fn a_broken_lock_is_lost_with_its_reason() {
+    let mut core = connected();
+    let (id, _grant) = acquire(&mut core, ms(0), "x");
+    sent(&mut core);
+    open(&mut core, ms(1));
+    answer(&mut core, ms(2), id, granted());
+    core.on_message(ms(3), v1::Broken { grant: id, name: "x".into(), reason: "stuck".into() }.into());
+    let loss = Loss::Broken { name: "x".into(), reason: "stuck".into() };
+    assert_eq!(core.standing(ms(3), id), (Standing::Lost, Some(loss.clone())));
+    assert_eq!(core.let_go(id), Err(loss));
+}
+
+#[test]
+fn there_is_a_bound_on_what_is_unanswered() {
+    let mut core = connected();
+    let mut answers: Vec<_> = (0..MAX_UNANSWERED).map(|_| change(&mut core, ms(0))).collect();
+    let (sender, _receiver) = oneshot::channel();
+    let op = v1::request::Op::Close(v1::Close {});
+    assert_eq!(core.request(ms(0), op, Reply::Once(sender)).unwrap_err().code, Code::TooManyUnanswered);
+    let behind = sent(&mut core).len();
+    assert!(behind < MAX_UNANSWERED, "the server keeps a bounded number behind an opening");
+    open(&mut core, ms(1));
+    assert_eq!(behind + sent(&mut core).len(), MAX_UNANSWERED + 1);
+    assert!(answers.iter_mut().all(|(_, answer)| answer.try_recv().is_err()));
+}

@@ -1,0 +1,277 @@
+//! The lease as its client sees it: until when may I believe that I hold what I hold?
+//!
+//! **Intuition.** The server promises to keep a session for a time after it *received* a keep-alive. The client does not know
+//! when that was, but it knows when it *sent* it, which was before. So it counts from there, a little shorter than was
+//! promised because clocks drift, and stops believing before the server may stop keeping.
+//!
+//! **Rules** (SERVICE 5).
+//! - deadline = time before sending + TTL * (1 - rho), of the latest keep-alive that was answered. A grant never moves it.
+//! - A keep-alive is due TTL/3 after the sending of the last one answered, and again every TTL/6 until one is.
+//! - *Jeopardy*: TTL/2 has passed since the sending of the last one answered. *Lost*: the deadline has passed.
+//! - Lost is final for what was held: it belongs to a *life* of the lease. An answer that comes after the deadline begins a
+//!   new life, in which nothing of the old one is believed.
+//!
+//! **The trap.** A process that was stopped may wake up past its deadline and first read an answer that was sent before it.
+//! Were the deadline simply moved, a guard that another thread has just seen lost would be valid again. So every
+//! input looks at the clock first.
+//!
+//! No clock, timer or socket of its own: times come in with every call, keep-alives go out as tokens.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Monotonic time, from a beginning of its own.
+pub type Now = Duration;
+
+/// How far what is held under the lease can be relied upon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// The session is being kept alive.
+    Valid,
+    /// A keep-alive is overdue, the deadline not reached: finish, or get ready to stop.
+    Jeopardy,
+    /// The deadline has passed: somebody else may hold it by now.
+    Lost,
+}
+
+/// One stretch of time in which the lease was never lost. What was granted in one life is never believed in another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Life(u64);
+
+/// The lease of one session. See the module.
+#[derive(Clone, Debug)]
+pub struct Lease {
+    ttl: Duration,
+    drift_ppm: u32,
+    /// When the last message that was answered was sent.
+    confirmed: Now,
+    /// Keep-alives without an answer, by token, with the time before they were sent.
+    asked: VecDeque<(u64, Now)>,
+    next_token: u64,
+    life: Life,
+}
+
+/// Keep-alives that may be without an answer; older ones are forgotten, for a newer one says more.
+const MAX_ASKED: usize = 16;
+
+impl Lease {
+    /// Of a session whose opening was sent at `sent`, before the server began to count.
+    pub fn new(sent: Now, ttl: Duration, drift_ppm: u32) -> Self {
+        Self { ttl, drift_ppm, confirmed: sent, asked: VecDeque::new(), next_token: 1, life: Life(0) }
+    }
+
+    /// What is held is to be believed until then, exclusively.
+    pub fn deadline(&self) -> Now {
+        // Rounded in the client's disfavour.
+        let drift = self.ttl.as_nanos().saturating_mul(u128::from(self.drift_ppm)).div_ceil(1_000_000);
+        let drift = Duration::from_nanos(u64::try_from(drift).unwrap_or(u64::MAX));
+        self.confirmed + self.ttl.saturating_sub(drift)
+    }
+
+    /// How it stands.
+    pub fn standing(&self, now: Now) -> Standing {
+        if now >= self.deadline() {
+            Standing::Lost
+        } else if now >= self.jeopardy_at() {
+            Standing::Jeopardy
+        } else {
+            Standing::Valid
+        }
+    }
+
+    /// How something stands that was granted in `life`.
+    pub fn standing_of(&self, life: Life, now: Now) -> Standing {
+        if life == self.life { self.standing(now) } else { Standing::Lost }
+    }
+
+    /// The present life.
+    pub fn life(&self) -> Life {
+        self.life
+    }
+
+    /// Gives the token of a keep-alive that is to be sent now, if one is due.
+    pub fn poll(&mut self, now: Now) -> Option<u64> {
+        (now >= self.due_at()).then(|| self.ask(now))
+    }
+
+    /// A keep-alive was answered. `false` if it was not asked on this connection, or says nothing new.
+    pub fn on_kept_alive(&mut self, now: Now, token: u64) -> bool {
+        let Some(&(_, sent)) = self.asked.iter().find(|(asked, _)| *asked == token) else { return false };
+        self.asked.retain(|(asked, _)| *asked > token);
+        if sent < self.confirmed {
+            return false;
+        }
+        self.bury(now);
+        self.confirmed = sent;
+        true
+    }
+
+    /// The connection is another: what was asked on the old one will not be answered. A keep-alive is due at once.
+    pub fn on_reconnected(&mut self, now: Now) -> u64 {
+        self.asked.clear();
+        self.ask(now)
+    }
+
+    /// When something changes by itself next: a keep-alive falls due, jeopardy begins, the deadline passes.
+    pub fn next_change(&self, now: Now) -> Now {
+        let later = [self.jeopardy_at(), self.deadline()].into_iter().filter(|at| *at > now);
+        later.fold(self.due_at(), Ord::min)
+    }
+
+    /// How long it stands as it does now, if nothing arrives.
+    pub fn changes_in(&self, now: Now) -> Duration {
+        let later = [self.jeopardy_at(), self.deadline()].into_iter().filter(|at| *at > now).min();
+        later.map_or(Duration::MAX, |at| at - now)
+    }
+
+    /// If the deadline has passed, this life is over.
+    fn bury(&mut self, now: Now) {
+        if now >= self.deadline() {
+            self.life.0 += 1;
+        }
+    }
+
+    fn ask(&mut self, now: Now) -> u64 {
+        let token = self.next_token;
+        self.next_token += 1;
+        self.asked.push_back((token, now));
+        if self.asked.len() > MAX_ASKED {
+            self.asked.pop_front();
+        }
+        token
+    }
+
+    fn due_at(&self) -> Now {
+        match self.asked.back() {
+            Some((_, sent)) => *sent + self.ttl / 6,
+            None => self.confirmed + self.ttl / 3,
+        }
+    }
+
+    fn jeopardy_at(&self) -> Now {
+        self.confirmed + self.ttl / 2
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(10);
+
+    fn ms(ms: u64) -> Now {
+        Duration::from_millis(ms)
+    }
+
+    fn lease() -> Lease {
+        Lease::new(ms(0), TTL, 10_000)
+    }
+
+    #[test]
+    fn the_deadline_counts_from_before_the_sending_and_less_the_drift() {
+        let mut lease = lease();
+        assert_eq!(lease.deadline(), ms(9_900));
+        let token = lease.poll(ms(3_400)).expect("due after a third");
+        assert!(lease.on_kept_alive(ms(3_900), token));
+        assert_eq!(lease.deadline(), ms(13_300), "not from the answer");
+    }
+
+    #[test]
+    fn keep_alives_are_due_at_a_third_and_then_at_every_sixth() {
+        let mut lease = lease();
+        assert_eq!(lease.poll(ms(3_333)), None);
+        assert_eq!(lease.next_change(ms(0)), TTL / 3);
+        assert!(lease.poll(ms(3_334)).is_some());
+        assert_eq!(lease.poll(ms(5_000)), None);
+        assert!(lease.poll(ms(5_001)).is_some());
+    }
+
+    #[test]
+    fn it_is_valid_then_in_jeopardy_then_lost() {
+        let lease = lease();
+        assert_eq!(lease.changes_in(ms(1_000)), ms(4_000));
+        assert_eq!(lease.changes_in(ms(5_000)), ms(4_900));
+        assert_eq!(lease.changes_in(ms(9_900)), Duration::MAX, "lost is final");
+        assert_eq!(lease.standing(ms(4_999)), Standing::Valid);
+        assert_eq!(lease.standing(ms(5_000)), Standing::Jeopardy);
+        assert_eq!(lease.standing(ms(9_899)), Standing::Jeopardy);
+        assert_eq!(lease.standing(ms(9_900)), Standing::Lost);
+    }
+
+    #[test]
+    fn an_answer_in_jeopardy_makes_it_valid_again() {
+        let mut lease = lease();
+        let (life, token) = (lease.life(), lease.poll(ms(6_000)).expect("overdue"));
+        assert!(lease.on_kept_alive(ms(9_899), token));
+        assert_eq!(lease.standing_of(life, ms(9_899)), Standing::Valid);
+    }
+
+    #[test]
+    fn what_was_lost_stays_lost_when_the_session_proves_alive() {
+        let mut lease = lease();
+        let (old, token) = (lease.life(), lease.poll(ms(6_000)).expect("overdue"));
+        // Sent in time, answered in time, read too late: the process was stopped.
+        assert!(lease.on_kept_alive(ms(9_900), token));
+        assert_eq!(lease.standing_of(old, ms(9_900)), Standing::Lost);
+        assert_eq!(lease.standing_of(lease.life(), ms(9_900)), Standing::Valid);
+    }
+
+    #[test]
+    fn answers_of_the_old_connection_and_of_older_keep_alives_say_nothing() {
+        let mut lease = lease();
+        let first = lease.poll(ms(3_400)).expect("due");
+        let second = lease.poll(ms(5_400)).expect("due again");
+        assert!(lease.on_kept_alive(ms(5_500), second));
+        assert!(!lease.on_kept_alive(ms(5_600), first));
+        assert_eq!(lease.deadline(), ms(15_300));
+        let lost = lease.poll(ms(9_000)).expect("due");
+        let fresh = lease.on_reconnected(ms(9_100));
+        assert!(!lease.on_kept_alive(ms(9_200), lost));
+        assert!(lease.on_kept_alive(ms(9_200), fresh));
+        assert_eq!(lease.deadline(), ms(19_000));
+    }
+
+    #[test]
+    fn a_lease_without_answers_keeps_few_questions() {
+        let mut lease = lease();
+        for tick in 0..1_000 {
+            lease.poll(ms(2_000) * tick);
+        }
+        assert_eq!(lease.asked.len(), MAX_ASKED);
+    }
+
+    proptest! {
+        /// Against a naive twin that knows all: at no time is the lease believed longer than `ttl * (1 - rho)` after the
+        /// sending of an answered keep-alive, and no life that was once seen lost is ever believed again.
+        #[test]
+        fn belief_ends_in_time_and_lost_is_final(steps in prop::collection::vec((0_u64..4_000, 0_u8..4), 1..60)) {
+            let mut lease = lease();
+            let (mut now, mut confirmed) = (ms(0), ms(0));
+            let mut asked: Vec<(u64, Now)> = Vec::new();
+            let mut lost: Vec<Life> = Vec::new();
+            for (gap, kind) in steps {
+                now += ms(gap);
+                if lease.standing(now) == Standing::Lost {
+                    lost.push(lease.life());
+                }
+                match kind {
+                    0 => asked.extend(lease.poll(now).map(|token| (token, now))),
+                    1 => if let Some((token, sent)) = asked.pop() && lease.on_kept_alive(now, token) {
+                        confirmed = sent;
+                    },
+                    2 => {
+                        asked.clear();
+                        asked.push((lease.on_reconnected(now), now));
+                    }
+                    _ => prop_assert!(lease.next_change(now) > now || lease.due_at() <= now),
+                }
+                prop_assert_eq!(lease.standing(now) == Standing::Lost, now >= confirmed + ms(9_900));
+                for life in &lost {
+                    prop_assert_eq!(lease.standing_of(*life, now), Standing::Lost);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Watches: what happens to a file, its children or a lock, in order.
+//!
+//! **Bounds.** At most [`QUEUE`] events wait for a reader. When there are more, all of them are replaced by one
+//! [`Notice::Resync`]: the reader then knows that it has missed something, and from which index it misses nothing.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use conclave_api::proto::v1;
+use conclave_api::{Code, Error};
+use tokio::sync::Notify;
+
+use crate::Result;
+use crate::client::{Client, Handle};
+
+/// Events that may wait for their reader.
+pub(crate) const QUEUE: usize = 1024;
+
+/// Something about what is watched.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Notice {
+    /// It changed.
+    Changed(v1::Event),
+    /// Events were lost: read again; everything after this index is told.
+    Resync {
+        /// That index.
+        index: u64,
+    },
+}
+
+/// A watch. It goes on after a lost connection, without a gap or with a [`Notice::Resync`]. Dropped, it ends.
+pub struct Watch {
+    handle: Arc<Handle>,
+    id: u64,
+    index: u64,
+    queue: Arc<Queue>,
+}
+
+impl Watch {
+    pub(crate) async fn begin(
+        client: &Client,
+        target: v1::watch::Target,
+        after: Option<u64>,
+    ) -> Result<Self> {
+        let queue = Arc::new(Queue::default());
+        let (id, begun) = client.handle.shared.ask(|core, _| core.watch(target, after, queue.clone()));
+        // From here on its drop ends it, also if this future is dropped.
+        let mut watch = Self { handle: client.handle.clone(), id, index: 0, queue };
+        let gone = || Err(Error::new(Code::Disconnected, "the client's task was stopped"));
+        watch.index = begun.await.unwrap_or_else(|_| gone())?;
+        Ok(watch)
+    }
+
+    /// The state it begins with: everything after this index is told.
+    pub fn index(&self) -> u64 {
+        self.index
+    }
+
+    /// The next notice.
+    ///
+    /// # Errors
+    /// The watch has ended: no server can be reached.
+    pub async fn next(&mut self) -> Result<Notice> {
+        loop {
+            let told = self.queue.told.notified();
+            if let Some(next) = self.queue.pop() {
+                return next;
+            }
+            told.await;
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.handle.shared.ask(|core, _| core.unwatch(self.id));
+    }
+}
+
+/// What waits for the reader of a watch.
+#[derive(Default)]
+pub(crate) struct Queue {
+    waiting: Mutex<Waiting>,
+    told: Notify,
+}
+
+#[derive(Default)]
+struct Waiting {
+    notices: VecDeque<Notice>,
+    ended: Option<Error>,
+}
+
+impl Queue {
+    pub(crate) fn push(&self, notice: Notice) {
+        let mut waiting = self.lock();
+        if waiting.notices.len() >= QUEUE {
+            waiting.notices.clear();
+            let (Notice::Changed(v1::Event { index, .. }) | Notice::Resync { index }) = notice;
+            waiting.notices.push_back(Notice::Resync { index });
+        } else {
+            waiting.notices.push_back(notice);
+        }
+        drop(waiting);
+        self.told.notify_one();
+    }
+
+    pub(crate) fn end(&self, error: Error) {
+        self.lock().ended = Some(error);
+        self.told.notify_one();
+    }
+
+    fn pop(&self) -> Option<Result<Notice>> {
+        let mut waiting = self.lock();
+        let next = waiting.notices.pop_front().map(Ok);
+        next.or_else(|| waiting.ended.clone().map(Err))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_that_is_too_slow_is_told_from_where_it_misses_nothing() {
+        let queue = Queue::default();
+        let event = |index| Notice::Changed(v1::Event { index, ..Default::default() });
+        for index in 1..=QUEUE as u64 + 2 {
+            queue.push(event(index));
+        }
+        let index = QUEUE as u64 + 1;
+        assert_eq!(queue.pop(), Some(Ok(Notice::Resync { index })));
+        assert_eq!(queue.pop(), Some(Ok(event(index + 1))));
+        assert_eq!(queue.pop(), None);
+        queue.end(Error::new(Code::Disconnected, "gone"));
+        assert!(queue.pop().is_some_and(|end| end.is_err()));
+    }
+}

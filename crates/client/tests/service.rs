@@ -1,0 +1,275 @@
+//! The client against a server in this process.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use conclave_client::{
+    Client, Code, Create, FileOp, Loss, Notice, SessionId, Standing, Version, VictimPolicy, wire,
+};
+use conclave_service::config::Config;
+use conclave_service::server::Server;
+
+/// A server on a folder that is gone when the test is over.
+struct Service {
+    folder: PathBuf,
+    address: SocketAddr,
+    server: Option<Server>,
+}
+
+impl Service {
+    async fn start() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("conclave-client-{}-{number}", std::process::id()));
+        let mut service = Self { folder, address: "127.0.0.1:0".parse().unwrap(), server: None };
+        service.start_again().await;
+        service
+    }
+
+    async fn stop(&mut self) {
+        self.server.take().unwrap().shutdown().await;
+    }
+
+    async fn start_again(&mut self) {
+        let config = Config { data: self.folder.clone(), listen: self.address, ..Config::default() };
+        let server = Server::start(config).await.unwrap();
+        self.address = server.address();
+        self.server = Some(server);
+    }
+
+    async fn client(&self) -> Client {
+        Client::options().ttl(Duration::from_secs(60)).connect(&self.address.to_string()).await.unwrap()
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.folder));
+    }
+}
+
+#[tokio::test]
+async fn a_lock_is_waited_for_and_its_fence_grows() {
+    let service = Service::start().await;
+    let (first, second) = (service.client().await, service.client().await);
+    let guard = first.lock("src & dst").await.unwrap();
+    assert_eq!(guard.locks().collect::<Vec<_>>(), ["dst", "src"]);
+    assert_eq!(guard.standing(), Standing::Valid);
+    assert!(guard.remaining() > Duration::from_secs(50));
+    assert!(second.try_lock("src").await.unwrap().is_none());
+    assert!(second.lock_within("src", Duration::from_millis(5)).await.unwrap().is_none());
+    let mut waiting = second.request("dst").start().unwrap();
+    let place = waiting.queued().await.expect("it is held");
+    assert_eq!(place.holders[0].session, first.session().unwrap().0);
+    let before = guard.fence();
+    guard.release().await.unwrap();
+    let next = waiting.granted().await.unwrap();
+    assert!(next.fence() > before);
+    assert_eq!(next.fence_of("/dst"), Some(next.fence()));
+    assert_eq!(next.fence_of("src"), None);
+}
+
+#[tokio::test]
+async fn a_dropped_guard_and_a_dropped_wait_are_given_back() {
+    let service = Service::start().await;
+    let (first, second) = (service.client().await, service.client().await);
+    let guard = first.lock("x").await.unwrap();
+    let mut given_up = second.request("x").start().unwrap();
+    given_up.queued().await.expect("it is held");
+    drop(given_up);
+    drop(guard);
+    first.lock("x").await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_cancelled_wait_holds_nothing_when_it_is_answered() {
+    let service = Service::start().await;
+    let (first, second) = (service.client().await, service.client().await);
+    let guard = first.lock("x").await.unwrap();
+    let mut waiting = second.request("x").start().unwrap();
+    waiting.queued().await.expect("it is held");
+    waiting.cancel().await.unwrap();
+    guard.release().await.unwrap();
+    // Also when the grant overtakes the cancel.
+    let granted = second.request("x").start().unwrap();
+    granted.cancel().await.unwrap();
+    assert!(first.try_lock("x").await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn locks_of_a_client_exclude_each_other_and_those_of_an_owner_do_not() {
+    let service = Service::start().await;
+    let client = service.client().await;
+    let _one = client.lock("x").await.unwrap();
+    assert!(client.try_lock("x").await.unwrap().is_none());
+    let owner = client.owner("job").unwrap();
+    let _held = owner.lock("y").await.unwrap();
+    assert!(owner.try_lock("y & z").await.unwrap().is_some());
+    let mut waiting = owner.request("x").start().unwrap();
+    waiting.queued().await.expect("it is held");
+    assert_eq!(owner.lock("x").await.unwrap_err().code, Code::OwnerBusy);
+}
+
+#[tokio::test]
+async fn the_request_that_closes_a_deadlock_is_refused_and_told_why() {
+    let service = Service::start().await;
+    let (first, second) = (service.client().await, service.client().await);
+    let (p, q) = (first.owner("p").unwrap(), second.owner("q").unwrap());
+    let _a = p.lock("a").await.unwrap();
+    let b = q.lock("b").await.unwrap();
+    let mut waiting = p.request("b").start().unwrap();
+    waiting.queued().await.expect("it is held");
+    let error = q.lock("a").await.unwrap_err();
+    assert_eq!(error.code, Code::Deadlock);
+    assert_eq!(error.deadlock.unwrap().cycle.len(), 2);
+    let other = q.request("a").on_deadlock(VictimPolicy::Youngest).start().unwrap().granted().await;
+    assert!(other.is_err(), "its own owner came last");
+    b.release().await.unwrap();
+    drop(waiting.granted().await.unwrap());
+}
+
+#[tokio::test]
+async fn a_shared_guard_is_upgraded_and_downgraded() {
+    let service = Service::start().await;
+    let client = service.client().await;
+    let reader = client.request("x").shared().start().unwrap().granted().await.unwrap();
+    let mut writer = reader.request("x").start().unwrap().granted().await.unwrap();
+    assert!(writer.fence() > reader.fence());
+    assert!(client.try_lock("x:shared").await.unwrap().is_none());
+    writer.downgrade().await.unwrap();
+    assert!(client.try_lock("x:shared").await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_session_survives_a_server_that_was_away() {
+    let mut service = Service::start().await;
+    let (first, second) = (service.client().await, service.client().await);
+    let guard = first.lock("x").await.unwrap();
+    let session = first.session();
+    let mut waiting = second.request("x").start().unwrap();
+    waiting.queued().await.expect("it is held");
+    service.stop().await;
+    service.start_again().await;
+    assert_eq!(guard.standing(), Standing::Valid);
+    guard.release().await.unwrap();
+    drop(waiting.granted().await.unwrap());
+    assert_eq!(first.session(), session);
+}
+
+#[tokio::test]
+async fn what_is_asked_while_no_server_is_there_is_done_once_when_one_is() {
+    let mut service = Service::start().await;
+    let client = service.client().await;
+    client.files().create("/jobs", "", Create::default()).await.unwrap();
+    service.stop().await;
+    let files = client.files();
+    let how = Create { sequential: true, ..Create::default() };
+    let (made, ()) = tokio::join!(files.create("/jobs/job-", "", how), service.start_again());
+    made.unwrap();
+    assert_eq!(client.files().list("/jobs").await.unwrap().names.len(), 1);
+}
+
+#[tokio::test]
+async fn an_ended_session_loses_its_guards_and_the_client_goes_on_with_another() {
+    let service = Service::start().await;
+    let (client, operator) = (service.client().await, service.client().await);
+    let guard = client.lock("x").await.unwrap();
+    let session = client.session().unwrap();
+    operator.end_session(session).await.unwrap();
+    assert!(matches!(guard.lost().await, Loss::Session(_)));
+    assert_eq!(guard.release().await.unwrap_err().code, Code::NotHeld);
+    let next = client.lock("y").await.unwrap();
+    assert_ne!(client.session(), Some(session));
+    assert_eq!(next.standing(), Standing::Valid);
+    assert_eq!(operator.end_session(SessionId(session.0)).await.unwrap_err().code, Code::SessionEnded);
+}
+
+#[tokio::test]
+async fn a_broken_lock_is_lost_with_its_reason() {
+    let service = Service::start().await;
+    let (client, operator) = (service.client().await, service.client().await);
+    let guard = client.lock("x").await.unwrap();
+    operator.break_lock("x", "stuck").await.unwrap();
+    assert_eq!(guard.lost().await, Loss::Broken { name: "x".into(), reason: "stuck".into() });
+    assert_eq!(client.why("x").await.unwrap().breakings[0].reason, "stuck");
+}
+
+#[tokio::test]
+async fn a_guard_is_lost_by_itself_when_no_server_answers() {
+    let mut service = Service::start().await;
+    let options = Client::options().ttl(Duration::from_millis(300));
+    let client = options.connect(&service.address.to_string()).await.unwrap();
+    let guard = client.lock("x").await.unwrap();
+    let believing = async {
+        assert_eq!(guard.changed(Standing::Valid).await, Standing::Jeopardy);
+        guard.lost().await
+    };
+    let ((), loss) = tokio::join!(service.stop(), believing);
+    assert_eq!(loss, Loss::Deadline);
+    assert_eq!(guard.standing(), Standing::Lost);
+    assert_eq!(guard.remaining(), Duration::ZERO);
+}
+
+#[tokio::test]
+async fn semaphores_and_elections() {
+    let service = Service::start().await;
+    let client = service.client().await;
+    let pool = client.semaphore("pool", 3).await.unwrap();
+    let two = pool.acquire(2).await.unwrap();
+    assert!(pool.try_acquire(2).await.unwrap().is_none());
+    assert_eq!(pool.acquire(4).await.unwrap_err().code, Code::Impossible);
+    two.release().await.unwrap();
+
+    assert_eq!(client.leader("chief").await.unwrap(), None);
+    let leadership = client.elect("chief", "one").await.unwrap();
+    leadership.proclaim("two").await.unwrap();
+    let leader = client.leader("chief").await.unwrap().expect("elected");
+    assert_eq!((leader.value, leader.fence), (b"two".to_vec(), leadership.fence()));
+    leadership.resign().await.unwrap();
+    assert_eq!(client.leader("chief").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn files_change_together_and_a_watch_from_a_read_misses_nothing() {
+    let mut service = Service::start().await;
+    let client = service.client().await;
+    let files = client.files();
+    assert_eq!(files.put("/a", "1").await.unwrap(), Version(1));
+    let read = files.read("/a").await.unwrap();
+    assert_eq!(files.write("/a", "2", Some(Version(1))).await.unwrap(), Version(2));
+    let both = vec![FileOp::Check("/a".into(), Version(1)), FileOp::Delete("/a".into(), None)];
+    assert_eq!(files.multi(both).await.unwrap_err().code, Code::VersionMismatch);
+
+    let mut watch = files.watch("/a", Some(read.index)).await.unwrap();
+    let Notice::Changed(event) = watch.next().await.unwrap() else { panic!("a gap") };
+    assert_eq!(event.change, Some(wire::event::Change::Written(2)));
+    service.stop().await;
+    service.start_again().await;
+    files.delete("/a", Some(Version(2))).await.unwrap();
+    match watch.next().await.unwrap() {
+        Notice::Changed(event) => assert!(matches!(event.change, Some(wire::event::Change::Deleted(_)))),
+        Notice::Resync { .. } => assert_eq!(files.read("/a").await.unwrap_err().code, Code::NoSuchFile),
+    }
+}
+
+#[tokio::test]
+async fn a_closed_session_leaves_nothing_behind() {
+    let service = Service::start().await;
+    let (client, other) = (service.client().await, service.client().await);
+    let guard = client.lock("x").await.unwrap();
+    client.close().await.unwrap();
+    assert_eq!(guard.standing(), Standing::Lost);
+    assert!(other.try_lock("x").await.unwrap().is_some(), "no lock-delay after a clean end");
+    drop(guard);
+    assert_eq!(other.sessions().await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn nobody_there_is_said_at_once() {
+    let error = Client::connect("127.0.0.1:1").await.err().expect("nobody listens there");
+    assert_eq!((error.code, error.code.is_definite()), (Code::Unreachable, true));
+}
