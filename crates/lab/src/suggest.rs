@@ -13,20 +13,25 @@ pub fn unknown<'a>(what: &str, given: &str, allowed: impl Iterator<Item = &'a st
     format!("unknown {what} '{given}'{hint} (there are: {})", allowed.join(", "))
 }
 
-/// How many letters must be added, removed or changed to get from one to the other.
+/// How many letters must be added, removed, changed or swapped with their neighbour to get from one to the other.
 fn distance(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
     // Names on a command line are short; what is not cannot be near one.
-    for (i, a) in from.chars().take(64).enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, b) in to.iter().enumerate() {
-            let changed = diagonal + usize::from(a != *b);
-            diagonal = row[j + 1];
-            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
+    let from: Vec<char> = from.chars().take(64).collect();
+    let to: Vec<char> = to.chars().collect();
+    let mut rows: Vec<Vec<usize>> = vec![(0..=to.len()).collect()];
+    for i in 1..=from.len() {
+        let mut row = vec![i];
+        for j in 1..=to.len() {
+            let changed = rows[i - 1][j - 1] + usize::from(from[i - 1] != to[j - 1]);
+            let mut best = changed.min(row[j - 1] + 1).min(rows[i - 1][j] + 1);
+            if i > 1 && j > 1 && from[i - 1] == to[j - 2] && from[i - 2] == to[j - 1] {
+                best = best.min(rows[i - 2][j - 2] + 1);
+            }
+            row.push(best);
         }
+        rows.push(row);
     }
-    row[to.len()]
+    rows[from.len()][to.len()]
 }
 
 #[cfg(test)]
@@ -38,6 +43,8 @@ mod tests {
         let names = || ["maekawa", "lamport", "central"].into_iter();
         assert!(unknown("algorithm", "maekwa", names()).contains("did you mean maekawa?"));
         assert!(unknown("algorithm", "lamprot", names()).contains("did you mean lamport?"));
+        let commands = || ["rm", "sim", "serve"].into_iter();
+        assert!(unknown("command", "smi", commands()).contains("did you mean sim?"), "a swap is one mistake");
         assert!(!unknown("algorithm", "zzzz", names()).contains("did you mean"));
     }
 }
