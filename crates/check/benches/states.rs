@@ -3,7 +3,7 @@
 //! Arguments choose rows by a part of their name; `threads=1` and `depth` change how they are explored.
 
 #[path = "../tests/support/mod.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, reason = "the checker's other tests use the rest of it")]
 mod support;
 
 use conclave_algorithms::mutex::{Lamport, Maekawa, Mutex, RicartAgrawala, SuzukiKasami};

@@ -1,6 +1,6 @@
 //! The checker against a naive twin: states cloned as they are, kept in a set, no numbers and no fingerprints.
 
-#[allow(dead_code)]
+#[allow(dead_code, reason = "the checker's other tests use the rest of it")]
 mod support;
 
 use std::collections::{HashSet, VecDeque};
