@@ -224,10 +224,10 @@ impl Client {
         }
     }
 
-    /// The nodes, as the one asked sees them.
+    /// The nodes, as the one that this client is connected to sees them; answered without a majority too.
     ///
     /// # Errors
-    /// No majority answers.
+    /// The connection is lost, and no node is found.
     pub async fn cluster(&self) -> Result<v1::Cluster> {
         match self.ask(v1::query::What::Cluster(v1::ReadCluster {})).await? {
             v1::answer::Result::Cluster(cluster) => Ok(cluster),

@@ -205,8 +205,8 @@ impl Hub {
 
     pub(super) fn answer_query(&mut self, connection: ConnectionId, id: u64, query: &Query) {
         metrics::add(&self.metrics.queries_total, 1);
-        let status = || self.replica.status();
-        let result = self.replica.read_stale(|service| query::answer(service.state(), query, status));
+        let nodes = || query::cluster(&self.replica);
+        let result = self.replica.read_stale(|service| query::answer(service.state(), query, nodes));
         self.push(connection, wire::answer(id, result));
     }
 
