@@ -312,10 +312,10 @@ impl Options {
     pub async fn connect(self, servers: &str) -> Result<Client> {
         let seeds: Vec<String> =
             servers.split(',').map(str::trim).filter(|node| !node.is_empty()).map(Into::into).collect();
-        let stream = link::connect(&seeds).await?;
+        let connected = link::connect(&seeds).await?;
         let shared = Arc::new(Shared::new(Core::new(self.opening, self.patience)));
         let driver = Driver { shared: shared.clone(), seeds, patience: self.patience };
-        tokio::spawn(driver.run(stream));
+        tokio::spawn(driver.run(connected));
         Ok(Client { handle: Arc::new(Handle { shared }) })
     }
 }

@@ -140,11 +140,11 @@ impl<M: Machine> Way<M> {
         drop(tokio::time::timeout(LEADER_LIMIT, led).await);
     }
 
-    /// Asks the leader. Once another one is known the answer is not waited for: it may never come.
+    /// Asks the leader. Once it is not known to lead any more its answer is not waited for: it may never come.
     async fn ask_leader(&self, to: NodeId, member: &Member, request: Request) -> io::Result<Reply> {
         let mut metrics = self.raft.metrics();
         let deposed = async {
-            while metrics.borrow_watched().current_leader.is_none_or(|leader| leader == to) {
+            while metrics.borrow_watched().current_leader == Some(to) {
                 if metrics.changed().await.is_err() {
                     break;
                 }

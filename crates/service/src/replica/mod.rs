@@ -298,17 +298,22 @@ impl<M: Machine> Replica<M> {
         let live = Arc::new(AtomicBool::new(false));
         let state_machine =
             StateMachine { shared: shared.clone(), snapshots, deliveries, live: live.clone() };
-        let network = Network { cluster: identity.cluster, transport };
+        let network = Network::new(identity.cluster, transport);
         let store = Store::new(log.clone(), &state);
+        let last = state.last.map(|id| id.index);
         let raft = Raft::build(identity.node, config, network.clone(), store, state_machine).await;
         let raft = raft.map_err(|error| OpenError::Invalid(error.to_string()))?;
         live.store(true, Ordering::Release);
         raft.run();
+        tokio::spawn(network.clone().keep_addresses(raft.server_metrics()));
         let doors = Doors::open(&raft, &network);
         let entry_bytes_max = sizes.entry_bytes_max();
         let incoming = Mutex::new(None);
         let inner = Inner { identity, raft, shared, log, doors, entry_bytes_max, incoming };
-        Ok((Self { inner: Arc::new(inner) }, delivered))
+        let replica = Self { inner: Arc::new(inner) };
+        // From now on the status is that of the log, not that of a node that has not looked yet.
+        replica.wait_for(|status| status.last >= last).await;
+        Ok((replica, delivered))
     }
 
     /// Makes a cluster of these members, if this node belongs to none yet; with the first node of a cluster alone, or
