@@ -92,11 +92,15 @@ impl Default for Options {
 impl Options {
     fn config(&self) -> Result<Config, OpenError> {
         let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        // openraft waits for the leader's lease, which it makes as long as the longest timeout, and for the timeout on top of
+        // it. Said as we mean it, from the last sign of life to the election: half of the longest time is the lease.
+        let lease = (ms(self.election.1) / 2).max(ms(self.heartbeat) + 2);
+        let shortest = ms(self.election.0).saturating_sub(lease).max(ms(self.heartbeat) + 1);
         let config = Config {
             cluster_name: "conclave".to_owned(),
             heartbeat_interval: ms(self.heartbeat),
-            election_timeout_min: ms(self.election.0),
-            election_timeout_max: ms(self.election.1),
+            election_timeout_min: shortest,
+            election_timeout_max: lease,
             install_snapshot_timeout: 20_000,
             max_payload_entries: 1024,
             replication_lag_threshold: self.snapshot_every.saturating_add(self.keep).saturating_mul(2),

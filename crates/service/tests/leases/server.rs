@@ -169,11 +169,12 @@ impl Server {
             return self.keeper.on_following();
         }
         let old = self.mutant == Some(Mutant::KeepsOldLeases);
-        let passed =
-            |timer| self.heard.get(timer).filter(|_| old).map_or(Duration::ZERO, |began| now - *began);
-        let left = |timer, after_ms: u64| after_ms.saturating_sub(passed(&timer).as_millis() as u64);
-        let timers: Vec<_> =
-            self.state.timers().into_iter().map(|(timer, after_ms)| (timer, left(timer, after_ms))).collect();
+        let passed = |timer: &TimerId| match self.heard.get(timer) {
+            Some(began) if old => u64::try_from((now - *began).as_millis()).expect("a short run"),
+            _ => 0,
+        };
+        let left = |(timer, after_ms): (TimerId, u64)| (timer, after_ms.saturating_sub(passed(&timer)));
+        let timers: Vec<_> = self.state.timers().into_iter().map(left).collect();
         self.keeper.on_leading(now, self.term, timers);
     }
 
