@@ -85,7 +85,7 @@ pub fn run(seed: u64, mutant: Option<Mutant>) -> Verdict {
         number @ 1..=SERVERS => Site::Server(Opaque(Box::new(Server::new(clocks[number as usize], mutant)))),
         number => {
             let server = servers[(number - 1 - SERVERS) as usize];
-            Site::Client(Opaque(Holder::new(clocks[number as usize], server, mutant)))
+            Site::Client(Opaque(Box::new(Holder::new(clocks[number as usize], server, mutant))))
         }
     })
     .without_guard_checks();

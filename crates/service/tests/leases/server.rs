@@ -90,10 +90,10 @@ impl Server {
                 Kept::Nothing => {}
             },
             Message::Entry { index, term, leader, proposal } => self.apply(index, term, leader, proposal, cx),
-            Message::Confirmed { number, term, index } => {
-                if self.round.as_ref().is_some_and(|(asked, _)| *asked == number) {
-                    self.confirmed = Some((term, index));
-                }
+            Message::Confirmed { number, term, index }
+                if self.round.as_ref().is_some_and(|(asked, _)| *asked == number) =>
+            {
+                self.confirmed = Some((term, index));
             }
             _ => {}
         }

@@ -69,7 +69,7 @@ pub enum Proposal {
 }
 
 /// Everything that travels.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Message {
     // From a client to a server, and back.
     Open {
@@ -216,7 +216,7 @@ impl<'de, T> Deserialize<'de> for Opaque<T> {
 pub enum Site {
     Order(Opaque<Box<Order>>),
     Server(Opaque<Box<Server>>),
-    Client(Opaque<Holder>),
+    Client(Opaque<Box<Holder>>),
 }
 
 impl Site {
