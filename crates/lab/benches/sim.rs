@@ -24,9 +24,13 @@ fn scenario(nodes: u32, load: Work, entries: u64) -> Scenario {
 fn bench<P: Mutex>(c: &mut Criterion, name: &str, mut scenario: Scenario, record: bool) {
     P::CARD.name.clone_into(&mut scenario.algorithm);
     let (report, _) = run_tenant::<P>(&scenario, false).expect("a valid scenario");
-    assert!(report.passed() && report.entries == scenario.entries, "{name}: {:?}", report.violations);
+    assert!(
+        report.facts.passed() && report.entries == scenario.entries,
+        "{name}: {:?}",
+        report.facts.violations
+    );
     let mut group = c.benchmark_group("events");
-    group.throughput(Throughput::Elements(report.events));
+    group.throughput(Throughput::Elements(report.facts.events));
     group.bench_function(name, |b| {
         b.iter(|| black_box(run_tenant::<P>(black_box(&scenario), record).expect("a valid scenario")));
     });
