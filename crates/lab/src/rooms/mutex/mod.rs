@@ -224,7 +224,7 @@ impl<P: Mutex> Director<P> for Room {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn on_send(&mut self, from: NodeId, to: NodeId, message: &P::Message) -> Note {
         if from != to {
             let bill = P::bill(message, from, to);
@@ -236,7 +236,7 @@ impl<P: Mutex> Director<P> for Room {
         self.judge.sends(from)
     }
 
-    #[inline]
+    #[inline(always)]
     fn on_deliver(&mut self, _from: NodeId, to: NodeId, note: &Note) {
         self.settle();
         self.judge.receives(to, note);
