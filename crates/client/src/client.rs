@@ -224,10 +224,10 @@ impl Client {
         }
     }
 
-    /// The nodes, as the one asked sees them.
+    /// The nodes, as the one that this client is connected to sees them; answered without a majority too.
     ///
     /// # Errors
-    /// No majority answers.
+    /// The connection is lost, and no node is found.
     pub async fn cluster(&self) -> Result<v1::Cluster> {
         match self.ask(v1::query::What::Cluster(v1::ReadCluster {})).await? {
             v1::answer::Result::Cluster(cluster) => Ok(cluster),
@@ -312,10 +312,10 @@ impl Options {
     pub async fn connect(self, servers: &str) -> Result<Client> {
         let seeds: Vec<String> =
             servers.split(',').map(str::trim).filter(|node| !node.is_empty()).map(Into::into).collect();
-        let stream = link::connect(&seeds).await?;
+        let connected = link::connect(&seeds).await?;
         let shared = Arc::new(Shared::new(Core::new(self.opening, self.patience)));
         let driver = Driver { shared: shared.clone(), seeds, patience: self.patience };
-        tokio::spawn(driver.run(stream));
+        tokio::spawn(driver.run(connected));
         Ok(Client { handle: Arc::new(Handle { shared }) })
     }
 }

@@ -61,12 +61,12 @@ impl Shared {
     }
 }
 
-/// Connects to the first node that answers.
-pub(crate) async fn connect(nodes: &[String]) -> Result<TcpStream, Error> {
+/// Connects to the first node that answers, and says which.
+pub(crate) async fn connect(nodes: &[String]) -> Result<(TcpStream, String), Error> {
     let mut failures = Vec::new();
     for node in nodes {
         match tokio::time::timeout(CONNECT_WITHIN, connect_one(node)).await {
-            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Ok(stream)) => return Ok((stream, node.clone())),
             Ok(Err(error)) => failures.push(format!("{node}: {error}")),
             Err(_) => failures.push(format!("{node}: no answer")),
         }
@@ -93,14 +93,14 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) async fn run(self, mut stream: TcpStream) {
+    pub(crate) async fn run(self, (mut stream, mut node): (TcpStream, String)) {
         loop {
             self.shared.with(Core::on_connected);
             // Why it broke is of no interest: it is made anew, and what was asked is asked again.
             drop(serve(stream, &self.shared).await);
             self.shared.with(|core, _| core.on_disconnected());
-            match self.reconnect().await {
-                Some(connected) => stream = connected,
+            match self.reconnect(&node).await {
+                Some(connected) => (stream, node) = connected,
                 None => break,
             }
         }
@@ -108,15 +108,17 @@ impl Driver {
         self.shared.with(|core, _| core.give_up(&gone));
     }
 
-    /// Tries all nodes until one answers; `None` if nobody needs a connection any more.
-    async fn reconnect(&self) -> Option<TcpStream> {
+    /// Tries all nodes until one answers, `last` the last of them: it may be alive and of no use. `None` if nobody needs a
+    /// connection any more.
+    async fn reconnect(&self, last: &str) -> Option<(TcpStream, String)> {
         let mut pause = PAUSE.0;
         let began = clock::now();
         while !self.shared.with(|core, _| core.is_closing()) {
             let mut nodes = self.shared.with(|core, _| core.nodes().to_vec());
             nodes.extend(self.seeds.iter().filter(|seed| !nodes.contains(seed)).cloned().collect::<Vec<_>>());
+            nodes.sort_by_key(|node| node == last);
             match connect(&nodes).await {
-                Ok(stream) => return Some(stream),
+                Ok(connected) => return Some(connected),
                 Err(error) => self.shared.with(|core, now| {
                     core.on_tick(now);
                     let until = core.deadline().unwrap_or(began + self.patience);

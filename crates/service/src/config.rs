@@ -5,7 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::joining;
 use crate::lease::Timing;
+use crate::replica::{Options, log};
 
 /// The port of the service.
 pub const DEFAULT_PORT: u16 = 7411;
@@ -19,6 +21,9 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Where others reach this node, if that is not `listen`.
     pub advertise: Option<String>,
+    /// Where members of a cluster are that this node is to join. Empty, a new data folder founds a cluster; a data folder that
+    /// belongs to a cluster stays in it, and these are a hint where others may be.
+    pub join: Vec<String>,
     /// Listen beyond this machine although nothing is encrypted and nobody is asked who they are.
     pub insecure: bool,
     /// The most connections at a time; more are closed at once.
@@ -29,6 +34,12 @@ pub struct Config {
     pub heartbeat: Duration,
     /// A node that heard nothing from the leader for a time between these two asks for votes.
     pub election: (Duration, Duration),
+    /// A snapshot is taken after so many entries.
+    pub snapshot_every: u64,
+    /// So many entries that a snapshot covers are kept, for followers that are only a little behind.
+    pub keep: u64,
+    /// Sizes of the log.
+    pub log: log::Options,
 }
 
 impl Default for Config {
@@ -37,11 +48,15 @@ impl Default for Config {
             data: default_data(),
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), DEFAULT_PORT),
             advertise: None,
+            join: Vec::new(),
             insecure: false,
             connections_max: 10_000,
             drift_ppm: 10_000,
             heartbeat: Duration::from_millis(150),
             election: (Duration::from_millis(800), Duration::from_millis(1400)),
+            snapshot_every: 100_000,
+            keep: 10_000,
+            log: log::Options::default(),
         }
     }
 }
@@ -58,6 +73,14 @@ impl Config {
                 self.listen
             ));
         }
+        if let Some(none) =
+            self.join.iter().chain(&self.advertise).find(|address| !joining::is_address(address))
+        {
+            return Err(format!("`{none}` is no HOST:PORT"));
+        }
+        if self.advertise.is_none() && self.listen.ip().is_unspecified() {
+            return Err(format!("nobody can be told to find this node at {}: say `advertise`", self.listen));
+        }
         if self.drift_ppm >= 500_000 {
             return Err(format!("a drift of {} millionths leaves nothing of a lease", self.drift_ppm));
         }
@@ -73,6 +96,17 @@ impl Config {
             return Err("a node without connections is of no use".to_owned());
         }
         Ok(())
+    }
+
+    pub(crate) fn replica(&self) -> Options {
+        Options {
+            log: self.log,
+            heartbeat: self.heartbeat,
+            election: self.election,
+            snapshot_every: self.snapshot_every,
+            keep: self.keep,
+            ..Options::default()
+        }
     }
 
     pub(crate) fn timing(&self) -> Timing {
@@ -103,7 +137,19 @@ mod tests {
     fn listening_beyond_loopback_must_be_said_twice() {
         let open = Config { listen: "0.0.0.0:7411".parse().unwrap(), ..Config::default() };
         assert!(open.check().unwrap_err().contains("insecure"));
-        assert_eq!(Config { insecure: true, ..open }.check(), Ok(()));
+        let insecure = Config { insecure: true, ..open };
+        assert!(insecure.check().unwrap_err().contains("advertise"), "0.0.0.0 is nowhere");
+        assert_eq!(Config { advertise: Some("db-1:7411".into()), ..insecure }.check(), Ok(()));
+    }
+
+    #[test]
+    fn what_cannot_be_connected_to_is_no_address() {
+        for address in ["somewhere", "host:0", ":1", "a b:1"] {
+            let join = Config { join: vec![address.into()], ..Config::default() };
+            assert!(join.check().unwrap_err().contains(address));
+            let advertise = Config { advertise: Some(address.into()), ..Config::default() };
+            assert!(advertise.check().is_err());
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 pub mod config;
 pub mod frontend;
+pub mod joining;
 pub mod lease;
 pub mod machine;
 pub mod peers;

@@ -5,8 +5,10 @@
 //! question  LENGTH (4, big-endian)  NUMBER (8)  KIND (1)  BODY      answered by a frame of the same number and kind
 //! ```
 //!
-//! Kinds: 0 is consensus ([`Replica::answer`] makes the answer), 1 are keep-alives of clients of a node that does not lead.
-//! The bodies are postcard.
+//! Kinds: 0 is consensus ([`Replica::answer`] makes the answer), 1 are keep-alives of clients of a node that does not lead,
+//! 2 is about belonging to the cluster (`joining`). The bodies are postcard, and name the cluster they are meant for. A
+//! question that is refused is answered by kind 255 with the reason as text; under number 0 that is the last word on
+//! the connection.
 //!
 //! **Rules.** A connection is made when it is needed. When it breaks, every question on it fails and the next makes a new
 //! one; nothing is sent twice from here, since only the caller knows whether that is right.
@@ -28,9 +30,11 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::frontend::hub::Door;
+use crate::joining::Desk;
 use crate::lease::Kept;
-use crate::machine::Service;
-use crate::replica::{Member, NodeId, Replica, Transport};
+#[cfg(doc)]
+use crate::replica::Replica;
+use crate::replica::{Member, NodeId, Transport};
 
 /// The longest frame.
 pub const MAX_BYTES: usize = 64 * 1024 * 1024;
@@ -43,10 +47,33 @@ const HEADER: usize = 9;
 
 const CONSENSUS: u8 = 0;
 const KEEP_ALIVE: u8 = 1;
+pub(crate) const JOINING: u8 = 2;
+const REFUSED: u8 = 255;
+
+/// How long a stranger has to take the last word.
+const LAST_WORD: Duration = Duration::from_secs(1);
+
+/// Makes connections to other nodes: [`Tcp`], or something that a test can cut.
+pub trait Dial: Send + Sync + 'static {
+    /// Connects to `address`. Whoever calls sets a time limit.
+    fn dial(&self, address: &str) -> BoxFuture<'static, io::Result<TcpStream>>;
+}
+
+/// The network of the operating system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tcp;
+
+impl Dial for Tcp {
+    fn dial(&self, address: &str) -> BoxFuture<'static, io::Result<TcpStream>> {
+        let address = address.to_owned();
+        Box::pin(async move { TcpStream::connect(address).await })
+    }
+}
 
 /// The connections to other nodes.
-#[derive(Debug, Default)]
 pub struct Peers {
+    cluster: u128,
+    dial: Arc<dyn Dial>,
     /// By address. A closed sender is a broken connection.
     links: Mutex<HashMap<String, mpsc::Sender<Call>>>,
 }
@@ -55,13 +82,18 @@ pub struct Peers {
 struct Call {
     kind: u8,
     body: Vec<u8>,
-    answer: oneshot::Sender<Vec<u8>>,
+    answer: Reply,
 }
 
+/// Where an answer goes, or why there is none.
+type Reply = oneshot::Sender<io::Result<Vec<u8>>>;
+/// The questions on one connection that are not answered.
+type Pending = Arc<Mutex<HashMap<u64, Reply>>>;
+
 impl Peers {
-    /// No connections yet.
-    pub fn new() -> Self {
-        Self::default()
+    /// No connections yet, to nodes of this cluster.
+    pub fn new(cluster: u128, dial: Arc<dyn Dial>) -> Self {
+        Self { cluster, dial, links: Mutex::default() }
     }
 
     /// Passes keep-alives on to the leader; what each came to.
@@ -71,7 +103,7 @@ impl Peers {
         member: &Member,
         sessions: &[SessionId],
     ) -> io::Result<Vec<Kept>> {
-        let body = postcard::to_stdvec(&(to, sessions)).map_err(invalid)?;
+        let body = postcard::to_stdvec(&(self.cluster, to, sessions)).map_err(invalid)?;
         let answer =
             tokio::time::timeout(KEEP_ALIVE_LIMIT, self.ask(&member.address, KEEP_ALIVE, body)).await??;
         Ok(answer.into_iter().map(kept_from_byte).collect())
@@ -88,7 +120,7 @@ impl Peers {
             let (answer, answered) = oneshot::channel();
             let broken = || io::Error::from(io::ErrorKind::NotConnected);
             link.send(Call { kind, body, answer }).await.map_err(|_| broken())?;
-            answered.await.map_err(|_| broken())
+            answered.await.map_err(|_| broken())?
         }
     }
 
@@ -98,7 +130,7 @@ impl Peers {
             return link.clone();
         }
         let (link, calls) = mpsc::channel(MAX_CALLS);
-        tokio::spawn(call(address.to_owned(), calls));
+        tokio::spawn(call(self.dial.clone(), address.to_owned(), calls));
         links.insert(address.to_owned(), link.clone());
         link
     }
@@ -111,10 +143,10 @@ impl Transport for Peers {
 }
 
 /// Makes a connection and carries questions until it breaks; dropping them tells whoever asked.
-async fn call(address: String, mut calls: mpsc::Receiver<Call>) {
-    let connected = tokio::time::timeout(CONNECT_LIMIT, connect(&address)).await;
+async fn call(dial: Arc<dyn Dial>, address: String, mut calls: mpsc::Receiver<Call>) {
+    let connected = tokio::time::timeout(CONNECT_LIMIT, connect(&*dial, &address)).await;
     let Ok(Ok((reader, mut writer))) = connected else { return };
-    let pending: Arc<Mutex<HashMap<u64, oneshot::Sender<Vec<u8>>>>> = Arc::default();
+    let pending = Pending::default();
     let mut reading = tokio::spawn(read_answers(reader, pending.clone()));
     let (mut number, mut batch, mut output) = (0_u64, Vec::new(), BytesMut::new());
     loop {
@@ -140,42 +172,63 @@ async fn call(address: String, mut calls: mpsc::Receiver<Call>) {
     reading.abort();
 }
 
-async fn connect(address: &str) -> io::Result<(OwnedReadHalf, OwnedWriteHalf)> {
-    let mut stream = TcpStream::connect(address).await?;
+/// Asks one question of somebody who may be of any cluster, on a connection of its own.
+pub(crate) async fn ask_once(dial: &dyn Dial, address: &str, kind: u8, body: &[u8]) -> io::Result<Vec<u8>> {
+    let connected = tokio::time::timeout(CONNECT_LIMIT, connect(dial, address)).await;
+    let (mut reader, mut writer) = connected.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    let mut output = BytesMut::new();
+    put_frame(&mut output, 1, kind, body);
+    writer.write_all(&output).await?;
+    match read_frame(&mut reader, &mut BytesMut::new()).await? {
+        Some((_, REFUSED, why)) => Err(refused(&why)),
+        Some((1, answered, body)) if answered == kind => Ok(body),
+        Some(_) => Err(invalid("an answer to another question")),
+        None => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+async fn connect(dial: &dyn Dial, address: &str) -> io::Result<(OwnedReadHalf, OwnedWriteHalf)> {
+    let mut stream = dial.dial(address).await?;
     stream.set_nodelay(true)?;
     stream.write_all(&frame::preface(PEER_MAGIC)).await?;
     let mut preface = [0; frame::PREFACE_BYTES];
     stream.read_exact(&mut preface).await?;
-    if preface != frame::preface(PEER_MAGIC) {
-        return Err(invalid("another protocol, or another version"));
+    match preface {
+        [magic @ .., VERSION] if magic == PEER_MAGIC => Ok(stream.into_split()),
+        [magic @ .., version] if magic == PEER_MAGIC => {
+            Err(invalid(format!("it speaks version {version} between nodes, this node {VERSION}")))
+        }
+        _ => Err(invalid("there is something else than a node of ours")),
     }
-    Ok(stream.into_split())
 }
 
-async fn read_answers(
-    mut reader: OwnedReadHalf,
-    pending: Arc<Mutex<HashMap<u64, oneshot::Sender<Vec<u8>>>>>,
-) {
+async fn read_answers(mut reader: OwnedReadHalf, pending: Pending) {
     let mut input = BytesMut::new();
-    while let Ok(Some((number, _, body))) = read_frame(&mut reader, &mut input).await {
-        let answer = pending.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
-        if let Some(answer) = answer {
-            // Whoever stopped waiting does not want to know.
-            drop(answer.send(body));
+    while let Ok(Some((number, kind, body))) = read_frame(&mut reader, &mut input).await {
+        let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
+        let answer = if kind == REFUSED { Err(refused(&body)) } else { Ok(body) };
+        // Whoever stopped waiting does not want to know.
+        match (pending.remove(&number), answer) {
+            (Some(reply), answer) => drop(reply.send(answer)),
+            (None, Err(why)) if number == 0 => {
+                pending
+                    .drain()
+                    .for_each(|(_, reply)| drop(reply.send(Err(io::Error::other(why.to_string())))));
+            }
+            (None, _) => {}
         }
     }
     pending.lock().unwrap_or_else(PoisonError::into_inner).clear();
 }
 
 /// Answers another node's questions until the connection ends; its preface has been read.
-pub(crate) async fn serve(
-    mut stream: TcpStream,
-    version: u8,
-    replica: Replica<Service>,
-    door: Door,
-) -> io::Result<()> {
+pub(crate) async fn serve(mut stream: TcpStream, version: u8, desk: Arc<Desk>, door: Door) -> io::Result<()> {
     stream.write_all(&frame::preface(PEER_MAGIC)).await?;
     if version != VERSION {
+        let mut output = BytesMut::new();
+        let why = format!("version {version} is not spoken here, {VERSION} is");
+        put_frame(&mut output, 0, REFUSED, why.as_bytes());
+        stream.write_all(&output).await?;
         return stream.shutdown().await;
     }
     let (mut reader, mut writer) = stream.into_split();
@@ -194,33 +247,57 @@ pub(crate) async fn serve(
     });
     let room = Arc::new(Semaphore::new(MAX_CALLS));
     let mut input = BytesMut::new();
-    while let Some((number, kind, body)) = read_frame(&mut reader, &mut input).await? {
-        let Ok(permit) = room.clone().acquire_owned().await else { break };
-        let (replica, door, answers) = (replica.clone(), door.clone(), answers.clone());
-        tokio::spawn(async move {
-            if let Some(answer) = answer(&replica, &door, kind, &body).await {
-                // A connection that has ended needs no answers.
-                drop(answers.send((number, kind, answer)).await);
+    let ended = loop {
+        let (number, kind, body) = match read_frame(&mut reader, &mut input).await {
+            Ok(Some(question)) => question,
+            Ok(None) => break Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                // The stream cannot be read any further: the last word.
+                drop(answers.send((0, REFUSED, error.to_string().into_bytes())).await);
+                drop(answers);
+                drop(tokio::time::timeout(LAST_WORD, writing).await);
+                return Err(error);
             }
+            Err(error) => break Err(error),
+        };
+        let Ok(permit) = room.clone().acquire_owned().await else { break Ok(()) };
+        let (desk, door, answers) = (desk.clone(), door.clone(), answers.clone());
+        tokio::spawn(async move {
+            let (kind, body) = match answer(&desk, &door, kind, &body).await {
+                Ok(body) => (kind, body),
+                Err(why) => (REFUSED, why.into_bytes()),
+            };
+            // A connection that has ended needs no answers.
+            drop(answers.send((number, kind, body)).await);
             drop(permit);
         });
-    }
+    };
     writing.abort();
-    Ok(())
+    ended
 }
 
-/// The answer to one question; none to what is not understood, which then waits in vain.
-async fn answer(replica: &Replica<Service>, door: &Door, kind: u8, body: &[u8]) -> Option<Vec<u8>> {
+/// The answer to one question, or why there is none.
+async fn answer(desk: &Desk, door: &Door, kind: u8, body: &[u8]) -> Result<Vec<u8>, String> {
+    let not_understood = |error: postcard::Error| format!("not understood: {error}");
     match kind {
-        CONSENSUS => Some(replica.answer(body).await),
+        CONSENSUS => Ok(desk.replica.answer(body).await),
         KEEP_ALIVE => {
-            let (to, sessions): (NodeId, Vec<SessionId>) = postcard::from_bytes(body).ok()?;
-            if to != replica.status().node {
-                return None;
+            let (cluster, to, sessions): (u128, NodeId, Vec<SessionId>) =
+                postcard::from_bytes(body).map_err(not_understood)?;
+            let me = desk.replica.identity();
+            if cluster != me.cluster {
+                return Err("a message of another cluster".to_owned());
             }
-            Some(door.forwarded(sessions).await.into_iter().map(kept_to_byte).collect())
+            if to != me.node {
+                return Err(format!("a message for node {to}, this is node {}", me.node));
+            }
+            Ok(door.forwarded(sessions).await.into_iter().map(kept_to_byte).collect())
         }
-        _ => None,
+        JOINING => {
+            let ask = postcard::from_bytes(body).map_err(not_understood)?;
+            postcard::to_stdvec(&desk.answer(ask).await).map_err(|error| error.to_string())
+        }
+        _ => Err(format!("nothing of kind {kind} is asked here")),
     }
 }
 
@@ -275,6 +352,10 @@ fn kept_from_byte(byte: u8) -> Kept {
     }
 }
 
+fn refused(why: &[u8]) -> io::Error {
+    io::Error::other(format!("refused: {}", String::from_utf8_lossy(why)))
+}
+
 fn invalid(what: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
@@ -308,7 +389,7 @@ mod tests {
     async fn answers_find_their_questions_in_any_order() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let peers = Peers::new();
+        let peers = Peers::new(7, Arc::new(Tcp));
         let ask = |body: &[u8]| peers.ask(&address, CONSENSUS, body.to_vec());
         let (one, two, ()) = tokio::join!(ask(b"abc"), ask(b"xyz"), answer_backwards(&listener, 2));
         assert_eq!((one.unwrap(), two.unwrap()), (b"cba".to_vec(), b"zyx".to_vec()));
@@ -318,7 +399,7 @@ mod tests {
     async fn a_broken_connection_fails_its_questions_and_the_next_makes_a_new_one() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let peers = Peers::new();
+        let peers = Peers::new(7, Arc::new(Tcp));
         let (lost, ()) =
             tokio::join!(peers.ask(&address, CONSENSUS, vec![1]), answer_backwards(&listener, 0));
         assert_eq!(lost.unwrap_err().kind(), io::ErrorKind::NotConnected);

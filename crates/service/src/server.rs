@@ -3,8 +3,8 @@
 //! The first bytes of a connection say what it is: our native frames, another node, or else HTTP (1.1 or 2, and gRPC with
 //! it). A connection that says nothing is closed after [`FIRST_BYTES`].
 //!
-//! **Starting.** The data folder is opened, a new one becomes the first node of a new cluster, and the port is listened
-//! to only when the node can serve. **Stopping.** Nothing more is accepted, every client is told goodbye, what is being
+//! **Starting.** The data folder is opened; a new one becomes the first node of a new cluster, or joins one (`joining`). The
+//! port is taken before, so that others can be told where this node is, and is served when there is something to serve. **Stopping.** Nothing more is accepted, every client is told goodbye, what is being
 //! written is written, and the data folder is free again.
 
 use std::collections::BTreeMap;
@@ -26,10 +26,11 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::config::Config;
 use crate::frontend::hub::{Door, Hub};
 use crate::frontend::{http, metrics, native};
+use crate::joining::{self, Desk};
 use crate::machine::Service;
-use crate::peers::{self, Peers};
-use crate::replica::disk::RealDisk;
-use crate::replica::{Identity, Member, OpenError, Options, Replica, Status};
+use crate::peers::{self, Dial, Peers, Tcp};
+use crate::replica::disk::{Disk, RealDisk};
+use crate::replica::{Identity, Member, OpenError, Replica, Status};
 
 /// How long a connection may take to say what it is.
 pub const FIRST_BYTES: Duration = Duration::from_secs(10);
@@ -38,6 +39,8 @@ const LAST_WORD: Duration = Duration::from_secs(3);
 
 /// How long a node that is alone may take to lead.
 const LEAD_LIMIT: Duration = Duration::from_secs(30);
+/// The number of the node that founds a cluster.
+const FOUNDER: u64 = 1;
 
 /// A node that serves. Dropped, it goes on in the background until the process ends; see [`Server::shutdown`].
 pub struct Server {
@@ -47,6 +50,15 @@ pub struct Server {
     stop: watch::Sender<bool>,
     accepting: JoinHandle<()>,
     hub: JoinHandle<()>,
+    presenting: JoinHandle<()>,
+}
+
+/// What a node stands on: the system's, or what a test can damage.
+pub struct Surroundings {
+    /// The data folder.
+    pub disk: Arc<dyn Disk>,
+    /// The way to other nodes.
+    pub dial: Arc<dyn Dial>,
 }
 
 /// Why a server did not start.
@@ -58,7 +70,7 @@ pub enum StartError {
     Data(OpenError),
     /// The port cannot be listened to.
     Listen(SocketAddr, io::Error),
-    /// The node belongs to a cluster, or could not found one.
+    /// The node belongs to another cluster, or could neither found nor join one.
     Cluster(String),
 }
 
@@ -81,28 +93,66 @@ impl From<OpenError> for StartError {
 }
 
 impl Server {
-    /// Starts a node: opens its data folder, or founds a cluster of one in a new one, and serves.
+    /// Starts a node on the data folder and the network that the configuration names.
     ///
     /// # Errors
     /// [`StartError`] says why it did not.
     pub async fn start(config: Config) -> Result<Self, StartError> {
         config.check().map_err(StartError::Config)?;
+        let folder = config.data.clone();
+        let disk = blocking(move || RealDisk::open(folder)).await?;
+        Self::start_in(config, Surroundings { disk: Arc::new(disk), dial: Arc::new(Tcp) }).await
+    }
+
+    /// Starts a node: goes on in its data folder, or in a new one founds a cluster or joins one, and serves.
+    ///
+    /// # Errors
+    /// [`StartError`] says why it did not.
+    pub async fn start_in(config: Config, surroundings: Surroundings) -> Result<Self, StartError> {
+        config.check().map_err(StartError::Config)?;
+        let Surroundings { disk, dial } = surroundings;
         let listener = TcpListener::bind(config.listen).await;
         let listener = listener.map_err(|error| StartError::Listen(config.listen, error))?;
         let address = listener.local_addr().map_err(|error| StartError::Listen(config.listen, error))?;
-        let peers = Arc::new(Peers::new());
-        let (replica, hub, door) = open(&config, address, peers).await?;
+        let advertised = config.advertise.clone().unwrap_or_else(|| address.to_string());
+        let identity = identify(&config, &disk, &*dial, &advertised).await?;
+        let peers = Arc::new(Peers::new(identity.cluster, dial.clone()));
+        let (replica, deliveries) =
+            Replica::open(disk.clone(), identity, peers.clone(), Service::new(), config.replica()).await?;
+        begin(&replica, &disk, &advertised).await?;
+        let (hub, door) = Hub::new(replica.clone(), deliveries, peers, config.timing());
         let hub = tokio::spawn(hub.run());
         let (stop, stopped) = watch::channel(false);
+        let desk = Arc::new(Desk::new(replica.clone()));
         let acceptor = Acceptor {
             room: Arc::new(Semaphore::new(config.connections_max)),
             router: http::router(replica.clone(), door.clone()),
-            replica: replica.clone(),
+            desk: desk.clone(),
             door: door.clone(),
             stopped,
         };
         let accepting = tokio::spawn(acceptor.run(listener));
-        Ok(Self { address, replica, door, stop, accepting, hub })
+        let settled = move || {
+            // Should it fail, the folder is merely still called fresh.
+            drop(tokio::task::spawn_blocking(move || unmark_fresh(&*disk)));
+        };
+        let presenting = tokio::spawn(joining::present(desk, dial, config.join, advertised, settled));
+        Ok(Self { address, replica, door, stop, accepting, hub, presenting })
+    }
+
+    /// Which node of which cluster this is.
+    pub fn identity(&self) -> Identity {
+        self.replica.identity()
+    }
+
+    /// How the node stands among the others.
+    pub fn status(&self) -> Status {
+        self.replica.status()
+    }
+
+    /// Waits until the status is as asked; `None` if the node stops before it is.
+    pub async fn wait_for(&self, wanted: impl FnMut(&Status) -> bool) -> Option<Status> {
+        self.replica.wait_for(wanted).await
     }
 
     /// Where it listens: the port that was chosen, if the configuration left that open.
@@ -118,36 +168,69 @@ impl Server {
 
     /// Stops: clients are told goodbye, the data folder is free afterwards.
     pub async fn shutdown(self) {
+        self.presenting.abort();
         self.stop.send_replace(true);
         self.door.stop().await;
         drop(tokio::time::timeout(LAST_WORD, self.accepting).await);
         drop(self.hub.await);
         self.replica.shutdown().await;
     }
+
+    /// Stops without a word to anybody, as if the process was killed: what a test of recovery wants. The data folder is free
+    /// afterwards.
+    pub async fn kill(self) {
+        for task in [self.presenting, self.accepting, self.hub] {
+            task.abort();
+            // An error says that it was aborted, which is what is wanted.
+            drop(task.await);
+        }
+        self.replica.shutdown().await;
+    }
 }
 
-/// Everything behind the port.
-async fn open(
+/// Who this node is: what the folder says, else the first node of a new cluster, else what a member says.
+async fn identify(
     config: &Config,
-    address: SocketAddr,
-    peers: Arc<Peers>,
-) -> Result<(Replica<Service>, Hub, Door), StartError> {
-    let folder = config.data.clone();
-    let opened = tokio::task::spawn_blocking(move || {
-        let disk = RealDisk::open(folder)?;
-        let known = Identity::load(&disk)?;
-        let identity = known.map_or_else(|| Identity::found(&disk), Ok)?;
-        Ok::<_, io::Error>((disk, identity))
-    });
-    let opened = opened.await.map_err(io::Error::other).and_then(|opened| opened);
-    let (disk, identity) = opened.map_err(OpenError::Io)?;
-    let options = Options { heartbeat: config.heartbeat, election: config.election, ..Options::default() };
-    let (replica, deliveries) =
-        Replica::open(Arc::new(disk), identity, peers.clone(), Service::new(), options).await?;
-    let member = Member { address: config.advertise.clone().unwrap_or_else(|| address.to_string()) };
-    let founded = replica.bootstrap(BTreeMap::from([(identity.node, member)])).await;
-    founded.map_err(|error| StartError::Cluster(error.to_string()))?;
-    if replica.status().membership.nodes.len() <= 1 {
+    disk: &Arc<dyn Disk>,
+    dial: &dyn Dial,
+    advertised: &str,
+) -> Result<Identity, StartError> {
+    let folder = disk.clone();
+    if let Some(identity) = blocking(move || Identity::load(&*folder)).await? {
+        joining::check_hints(dial, &config.join, identity).await.map_err(StartError::Cluster)?;
+        return Ok(identity);
+    }
+    let folder = disk.clone();
+    if config.join.is_empty() {
+        return blocking(move || {
+            Identity::mark_fresh(&*folder)?;
+            Identity::found(&*folder)
+        })
+        .await;
+    }
+    if config.join.iter().any(|member| member == advertised) {
+        return Err(StartError::Config(format!("{advertised} is this node: it cannot join itself")));
+    }
+    blocking(move || Identity::mark_fresh(&*folder)).await?;
+    joining::admit(dial, &config.join, advertised).await.map_err(StartError::Cluster)
+}
+
+/// The log of a founder begins here, with a cluster of one; that of a newcomer begins with what the leader sends.
+async fn begin(replica: &Replica<Service>, disk: &Arc<dyn Disk>, advertised: &str) -> Result<(), StartError> {
+    let Identity { node, .. } = replica.identity();
+    let folder = disk.clone();
+    let fresh = blocking(move || Identity::is_fresh(&*folder)).await?;
+    let status = replica.status();
+    if !fresh && status.last.is_none() && status.snapshot.is_none() {
+        let text = "the data folder names a node but has no log: a node that forgot its votes must not start";
+        return Err(StartError::Data(OpenError::Invalid(text.to_owned())));
+    }
+    if fresh && node == FOUNDER {
+        let founder = BTreeMap::from([(node, Member { address: advertised.to_owned() })]);
+        let founded = replica.bootstrap(founder).await;
+        founded.map_err(|error| StartError::Cluster(error.to_string()))?;
+    }
+    if replica.status().membership.nodes.keys().eq([&node]) {
         // Alone there is nobody to wait for but oneself: whoever connects from now on is served at once.
         let leads = tokio::time::timeout(LEAD_LIMIT, replica.wait_for(Status::leads)).await;
         if !matches!(leads, Ok(Some(_))) {
@@ -156,15 +239,26 @@ async fn open(
             ));
         }
     }
-    let (hub, door) = Hub::new(replica.clone(), deliveries, peers, config.timing());
-    Ok((replica, hub, door))
+    Ok(())
+}
+
+fn unmark_fresh(disk: &dyn Disk) -> io::Result<()> {
+    if Identity::is_fresh(disk)? { Identity::unmark_fresh(disk) } else { Ok(()) }
+}
+
+/// Does something with the data folder where waiting for a disk holds nobody up.
+async fn blocking<T: Send + 'static>(
+    act: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T, StartError> {
+    let done = tokio::task::spawn_blocking(act).await.map_err(io::Error::other).flatten();
+    done.map_err(|error| StartError::Data(OpenError::Io(error)))
 }
 
 /// Takes connections in.
 struct Acceptor {
     room: Arc<Semaphore>,
     router: Router,
-    replica: Replica<Service>,
+    desk: Arc<Desk>,
     door: Door,
     stopped: watch::Receiver<bool>,
 }
@@ -193,11 +287,11 @@ impl Acceptor {
             metrics::add(&self.door.metrics.connections_refused_total, 1);
             return;
         };
-        let (router, replica, door) = (self.router.clone(), self.replica.clone(), self.door.clone());
+        let (router, desk, door) = (self.router.clone(), self.desk.clone(), self.door.clone());
         let stopped = self.stopped.clone();
         connections.spawn(async move {
             // How a stranger's connection ended is of interest to nobody but the stranger.
-            drop(serve(stream, router, replica, door, stopped, permit).await);
+            drop(serve(stream, router, desk, door, stopped, permit).await);
         });
     }
 }
@@ -205,7 +299,7 @@ impl Acceptor {
 async fn serve(
     mut stream: TcpStream,
     router: Router,
-    replica: Replica<Service>,
+    desk: Arc<Desk>,
     door: Door,
     mut stopped: watch::Receiver<bool>,
     _room: OwnedSemaphorePermit,
@@ -227,7 +321,7 @@ async fn serve(
     match magic {
         CLIENT_MAGIC => native::serve(stream, version, door).await,
         PEER_MAGIC => tokio::select! {
-            ended = peers::serve(stream, version, replica, door) => ended,
+            ended = peers::serve(stream, version, desk, door) => ended,
             () = until(&mut stopped) => Ok(()),
         },
         _ => Ok(()),

@@ -17,10 +17,19 @@ pub struct Server {
 
 impl Server {
     pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// A node of the cluster that another one belongs to.
+    pub fn start_joining(member: &Self) -> Self {
+        Self::start_with(&["--join", &member.address])
+    }
+
+    fn start_with(flags: &[&str]) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let data = std::env::temp_dir().join(format!("conclave-cli-{}-{number}", std::process::id()));
-        let (child, address) = serve(&data, "127.0.0.1:0");
+        let (child, address) = serve(&data, "127.0.0.1:0", flags);
         Self { child, address, data }
     }
 
@@ -32,9 +41,16 @@ impl Server {
 
     /// On the same folder and address.
     pub fn start_again(&mut self) {
-        let (child, address) = serve(&self.data, &self.address);
+        let (child, address) = serve(&self.data, &self.address, &[]);
         assert_eq!(address, self.address);
         self.child = child;
+    }
+
+    /// On the same folder, at another address, with a hint where others are.
+    pub fn move_elsewhere(&mut self, hint: &str) {
+        let (child, address) = serve(&self.data, "127.0.0.1:0", &["--join", hint]);
+        assert_ne!(address, self.address);
+        (self.child, self.address) = (child, address);
     }
 
     pub fn signal(&self, signal: Signal) {
@@ -143,9 +159,9 @@ fn send(child: &Child, signal: Signal) {
     kill_process(Pid::from_raw(child.id().cast_signed()).unwrap(), signal).unwrap();
 }
 
-fn serve(data: &std::path::Path, listen: &str) -> (Child, String) {
+fn serve(data: &std::path::Path, listen: &str, flags: &[&str]) -> (Child, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_conclave"));
-    command.args(["serve", "--listen", listen, "--data"]).arg(data);
+    command.args(["serve", "--listen", listen, "--data"]).arg(data).args(flags);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();

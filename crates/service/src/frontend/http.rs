@@ -7,9 +7,9 @@
 //! | `/metrics` | counters and gauges, Prometheus text |
 //! | `/v1/locks` `/v1/sessions` | pages: `?after=`, `?limit=` (at most 1,000) |
 //! | `/v1/why/NAME` | who holds it, who waits for it |
-//! | `/v1/cluster` | the nodes |
+//! | `/v1/cluster` | the nodes, as this one sees them, majority or not |
 //!
-//! Everything under `/v1` is linearizable; `?stale=true` takes what this node knows. Nothing here changes anything.
+//! All else under `/v1` is linearizable; `?stale=true` takes what this node knows. Nothing here changes anything.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,6 +72,9 @@ struct Cluster {
     applied: Option<u64>,
     members: Vec<Member>,
     version: &'static str,
+    cluster: String,
+    last: Option<u64>,
+    snapshot: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -79,6 +82,7 @@ struct Member {
     node: NodeId,
     address: String,
     voter: bool,
+    matched: Option<u64>,
 }
 
 impl Node {
@@ -147,6 +151,7 @@ async fn cluster(State(node): State<Arc<Node>>) -> Response {
         node: *node,
         address: member.address.clone(),
         voter: votes(node),
+        matched: status.matched.get(node).copied().flatten(),
     };
     Json(Cluster {
         node: status.node,
@@ -155,6 +160,9 @@ async fn cluster(State(node): State<Arc<Node>>) -> Response {
         applied: status.applied.map(|id| id.index),
         members: status.membership.nodes.iter().map(member).collect(),
         version: env!("CARGO_PKG_VERSION"),
+        cluster: format!("{:032x}", node.replica.identity().cluster),
+        last: status.last,
+        snapshot: status.snapshot.map(|id| id.index),
     })
     .into_response()
 }

@@ -4,14 +4,19 @@ use conclave_api::proto::v1;
 use conclave_api::{Code, Error};
 
 use super::wire::{self, Query};
-use crate::replica::{NodeId, Status};
+use crate::machine::Service;
+use crate::replica::{NodeId, Replica};
 use crate::state::{FilePath, State};
 
 /// The most names, sessions or children in one answer.
 const PAGE: usize = 1000;
 
-/// The answer to a query about the state; `status` is for the one about the nodes.
-pub(super) fn answer(state: &State, query: &Query, status: impl FnOnce() -> Status) -> v1::answer::Result {
+/// The answer to a query about the state; `nodes` is for the one about the nodes.
+pub(super) fn answer(
+    state: &State,
+    query: &Query,
+    nodes: impl FnOnce() -> v1::Cluster,
+) -> v1::answer::Result {
     use v1::answer::Result as Wire;
     let index = state.applied();
     match query {
@@ -52,17 +57,19 @@ pub(super) fn answer(state: &State, query: &Query, status: impl FnOnce() -> Stat
             let (sessions, more) = page(state.sessions(*after, PAGE + 1).iter().map(wire::session));
             Wire::Sessions(v1::Sessions { sessions, more, index })
         }
-        Query::Cluster => Wire::Cluster(cluster(&status())),
+        Query::Cluster => Wire::Cluster(nodes()),
     }
 }
 
 /// The nodes.
-pub(super) fn cluster(status: &Status) -> v1::Cluster {
+pub(super) fn cluster(replica: &Replica<Service>) -> v1::Cluster {
+    let status = replica.status();
     let votes = |node: &NodeId| status.membership.voters.iter().any(|voters| voters.contains(node));
     let member = |(node, member): (&NodeId, &crate::replica::Member)| v1::Member {
         node: *node,
         address: member.address.clone(),
         voter: votes(node),
+        matched: status.matched.get(node).copied().flatten(),
     };
     v1::Cluster {
         node: status.node,
@@ -71,6 +78,9 @@ pub(super) fn cluster(status: &Status) -> v1::Cluster {
         applied: status.applied.map_or(0, |id| id.index),
         members: status.membership.nodes.iter().map(member).collect(),
         version: env!("CARGO_PKG_VERSION").into(),
+        cluster: format!("{:032x}", replica.identity().cluster),
+        last: status.last.unwrap_or(0),
+        snapshot: status.snapshot.map_or(0, |id| id.index),
     }
 }
 

@@ -32,6 +32,8 @@ const PROPOSALS: usize = 16 * 1024;
 const BATCH: usize = 1024;
 /// How long an answer of the leader may take.
 const FORWARD_LIMIT: Duration = Duration::from_secs(5);
+/// How long proposals wait for a leader to be known: longer than an election takes.
+const LEADER_LIMIT: Duration = Duration::from_secs(3);
 
 pub(super) type RaftOf<M> = Raft<Types<M>, StateMachine<M>>;
 
@@ -129,14 +131,36 @@ impl<M: Machine> Way<M> {
         metrics.membership_config.get_node(&leader).map(|member| (leader, member.clone()))
     }
 
+    /// Waits until a leader is known, here or elsewhere, but not for ever: then whoever proposes is told.
+    async fn until_led(&self) {
+        let mut metrics = self.raft.metrics();
+        let led = async {
+            while metrics.borrow_watched().current_leader.is_none() && metrics.changed().await.is_ok() {}
+        };
+        drop(tokio::time::timeout(LEADER_LIMIT, led).await);
+    }
+
+    /// Asks the leader. Once it is not known to lead any more its answer is not waited for: it may never come.
     async fn ask_leader(&self, to: NodeId, member: &Member, request: Request) -> io::Result<Reply> {
-        self.network.call(to, member, &request, FORWARD_LIMIT).await
+        let mut metrics = self.raft.metrics();
+        let deposed = async {
+            while metrics.borrow_watched().current_leader == Some(to) {
+                if metrics.changed().await.is_err() {
+                    break;
+                }
+            }
+        };
+        tokio::select! {
+            reply = self.network.call(to, member, &request, FORWARD_LIMIT) => reply,
+            () = deposed => Err(io::ErrorKind::ConnectionAborted.into()),
+        }
     }
 }
 
 async fn gather_proposals<M: Machine>(way: Way<M>, mut proposed: mpsc::Receiver<Waiting<M>>) {
     let mut batch = Vec::with_capacity(BATCH);
     while proposed.recv_many(&mut batch, BATCH).await > 0 {
+        way.until_led().await;
         let (proposals, waiting): (Vec<_>, Vec<_>) = batch
             .drain(..)
             .map(|handed_in| (handed_in.proposals, (handed_in.answer, handed_in.room)))

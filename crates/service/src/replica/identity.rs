@@ -3,6 +3,10 @@
 //! A node that comes up with another node's folder would vote twice; one with a folder of another cluster would bring
 //! foreign entries. So the folder carries both numbers, and nobody else may open it.
 //!
+//! The trap: a folder with an identity and without a log is either one whose first start was cut short, where the log is yet
+//! to begin, or one whose log was lost, where to begin anew would forget votes and found the cluster a second time. A
+//! file `fresh`, written before the identity and removed when the log has begun, tells the two apart.
+//!
 //! ```text
 //! 0          8         12       16                32        40
 //! | CONCNODE | version | crc32  | cluster         | node    |
@@ -15,6 +19,8 @@ use super::disk::Disk;
 
 const NAME: &str = "identity";
 const DRAFT: &str = "identity.draft";
+/// There from before the identity until the log is known to have begun.
+const FRESH: &str = "fresh";
 const MAGIC: [u8; 8] = *b"CONCNODE";
 const VERSION: u32 = 1;
 const SIZE: usize = 40;
@@ -54,6 +60,23 @@ impl Identity {
             ));
         }
         Ok(Some(identity))
+    }
+
+    /// Says, before a folder is claimed for the first time, that it is new.
+    pub(crate) fn mark_fresh(disk: &dyn Disk) -> io::Result<()> {
+        disk.create(FRESH)?.sync()?;
+        disk.sync_names()
+    }
+
+    /// Whether the log may not have begun.
+    pub(crate) fn is_fresh(disk: &dyn Disk) -> io::Result<bool> {
+        Ok(disk.list()?.iter().any(|name| name == FRESH))
+    }
+
+    /// The log has begun.
+    pub(crate) fn unmark_fresh(disk: &dyn Disk) -> io::Result<()> {
+        disk.remove(FRESH)?;
+        disk.sync_names()
     }
 
     /// Makes the folder this node's, or finds that it is.

@@ -92,11 +92,15 @@ impl Default for Options {
 impl Options {
     fn config(&self) -> Result<Config, OpenError> {
         let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        // openraft waits for the leader's lease, which it makes as long as the longest timeout, and for the timeout on top of
+        // it. Said as we mean it, from the last sign of life to the election: half of the longest time is the lease.
+        let lease = (ms(self.election.1) / 2).max(ms(self.heartbeat) + 2);
+        let shortest = ms(self.election.0).saturating_sub(lease).max(ms(self.heartbeat) + 1);
         let config = Config {
             cluster_name: "conclave".to_owned(),
             heartbeat_interval: ms(self.heartbeat),
-            election_timeout_min: ms(self.election.0),
-            election_timeout_max: ms(self.election.1),
+            election_timeout_min: shortest,
+            election_timeout_max: lease,
             install_snapshot_timeout: 20_000,
             max_payload_entries: 1024,
             replication_lag_threshold: self.snapshot_every.saturating_add(self.keep).saturating_mul(2),
@@ -234,6 +238,8 @@ pub struct Status {
     pub purged: Option<LogId>,
     /// Who belongs to the cluster.
     pub membership: Membership,
+    /// How far each node's log is known to agree with this one: only if this node leads.
+    pub matched: BTreeMap<NodeId, Option<u64>>,
     /// Whether the replica still works.
     pub running: bool,
 }
@@ -242,6 +248,11 @@ impl Status {
     /// Whether this node believes that it leads.
     pub fn leads(&self) -> bool {
         self.leader == Some(self.node)
+    }
+
+    /// Whether a node votes, and no change of the voters is under way.
+    pub fn votes(&self, node: NodeId) -> bool {
+        matches!(&self.membership.voters[..], [voters] if voters.contains(&node))
     }
 }
 
@@ -291,17 +302,22 @@ impl<M: Machine> Replica<M> {
         let live = Arc::new(AtomicBool::new(false));
         let state_machine =
             StateMachine { shared: shared.clone(), snapshots, deliveries, live: live.clone() };
-        let network = Network { cluster: identity.cluster, transport };
+        let network = Network::new(identity.cluster, transport);
         let store = Store::new(log.clone(), &state);
+        let last = state.last.map(|id| id.index);
         let raft = Raft::build(identity.node, config, network.clone(), store, state_machine).await;
         let raft = raft.map_err(|error| OpenError::Invalid(error.to_string()))?;
         live.store(true, Ordering::Release);
         raft.run();
+        tokio::spawn(network.clone().keep_addresses(raft.server_metrics()));
         let doors = Doors::open(&raft, &network);
         let entry_bytes_max = sizes.entry_bytes_max();
         let incoming = Mutex::new(None);
         let inner = Inner { identity, raft, shared, log, doors, entry_bytes_max, incoming };
-        Ok((Self { inner: Arc::new(inner) }, delivered))
+        let replica = Self { inner: Arc::new(inner) };
+        // From now on the status is that of the log, not that of a node that has not looked yet.
+        replica.wait_for(|status| status.last >= last).await;
+        Ok((replica, delivered))
     }
 
     /// Makes a cluster of these members, if this node belongs to none yet; with the first node of a cluster alone, or
@@ -373,17 +389,47 @@ impl<M: Machine> Replica<M> {
         change.map(drop).map_err(membership_error)
     }
 
+    /// Adds a node that follows but does not vote yet, instead of others that never voted; returns when that is agreed upon,
+    /// before the node has heard of it. Only on the leader.
+    pub async fn admit(
+        &self,
+        node: NodeId,
+        member: Member,
+        instead_of: BTreeSet<NodeId>,
+    ) -> Result<(), MembershipError> {
+        let add = ChangeMembers::AddNodes(BTreeMap::from([(node, member)]));
+        let change = match instead_of.is_empty() {
+            true => add,
+            false => ChangeMembers::Batch(vec![ChangeMembers::RemoveNodes(instead_of), add]),
+        };
+        self.change(change).await
+    }
+
+    /// Makes a node that follows a voter. Only on the leader.
+    pub async fn promote(&self, node: NodeId) -> Result<(), MembershipError> {
+        self.change(ChangeMembers::AddVoterIds(BTreeSet::from([node]))).await
+    }
+
+    /// A node of the cluster is somewhere else now. It must be the node itself that says so: a number with two nodes behind
+    /// it would vote twice. Only on the leader.
+    pub async fn relocate(&self, node: NodeId, member: Member) -> Result<(), MembershipError> {
+        self.change(ChangeMembers::SetNodes(BTreeMap::from([(node, member)]))).await
+    }
+
     /// Makes exactly these nodes the voters; who was one and is not named leaves the cluster. Only on the leader.
     pub async fn set_voters(&self, voters: BTreeSet<NodeId>) -> Result<(), MembershipError> {
-        self.settled().await?;
-        let change = self.inner.raft.change_membership(ChangeMembers::ReplaceAllVoters(voters), false).await;
-        change.map(drop).map_err(membership_error)
+        self.change(ChangeMembers::ReplaceAllVoters(voters)).await
     }
 
     /// Asks another voter to lead. Only on the leader; returns when asked, not when done.
     pub async fn transfer(&self, to: NodeId) -> Result<(), MembershipError> {
         let asked = self.inner.raft.trigger().transfer_leader(to).await;
         asked.map_err(|error| MembershipError::Unknown(error.to_string()))
+    }
+
+    /// Which node of which cluster this is.
+    pub fn identity(&self) -> Identity {
+        self.inner.identity
     }
 
     /// Takes a snapshot now, in the background.
@@ -438,6 +484,12 @@ impl<M: Machine> Replica<M> {
         drop(tokio::task::spawn_blocking(move || log.close()).await);
     }
 
+    async fn change(&self, change: ChangeMembers<NodeId, Member>) -> Result<(), MembershipError> {
+        self.settled().await?;
+        let change = self.inner.raft.change_membership(change, false).await;
+        change.map(drop).map_err(membership_error)
+    }
+
     /// Waits until this leader has applied an entry of its own term: before, it does not know whether an earlier change of
     /// the membership is complete, and openraft refuses another.
     async fn settled(&self) -> Result<(), MembershipError> {
@@ -487,6 +539,12 @@ fn status_of<M: Machine>(metrics: &openraft::RaftMetrics<Types<M>>) -> Status {
         snapshot: metrics.snapshot.as_ref().map(log_id),
         purged: metrics.purged.as_ref().map(log_id),
         membership: own_membership(metrics.membership_config.membership()),
+        matched: metrics
+            .replication
+            .iter()
+            .flatten()
+            .map(|(node, id)| (*node, id.as_ref().map(|id| log_id(id).index)))
+            .collect(),
         running: metrics.running_state.is_ok(),
     }
 }

@@ -8,12 +8,14 @@
 //! The trap: openraft's default `pre_vote` grants without asking, so that a node cut off from all others would
 //! count itself a quorum and disturb the leader when it comes back. Here it asks.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::RPCOption;
 use openraft::raft::{
@@ -170,11 +172,41 @@ pub(super) fn seal_reply(reply: &Reply) -> Vec<u8> {
 /// Sends requests to the nodes of one cluster.
 #[derive(Clone)]
 pub(super) struct Network {
-    pub(super) cluster: u128,
-    pub(super) transport: Arc<dyn Transport>,
+    cluster: u128,
+    transport: Arc<dyn Transport>,
+    /// Where nodes are now: openraft does not tell a stream to a node that the node has moved.
+    addresses: Arc<Mutex<BTreeMap<NodeId, Member>>>,
 }
 
 impl Network {
+    pub(super) fn new(cluster: u128, transport: Arc<dyn Transport>) -> Self {
+        Self { cluster, transport, addresses: Arc::default() }
+    }
+
+    /// Follows the membership until the node stops.
+    pub(super) async fn keep_addresses<M: Machine>(
+        self,
+        mut metrics: openraft::alias::WatchReceiverOf<
+            Types<M>,
+            openraft::metrics::RaftServerMetrics<Types<M>>,
+        >,
+    ) {
+        loop {
+            let membership = metrics.borrow_watched().membership_config.clone();
+            let nodes = membership.nodes().map(|(node, member)| (*node, member.clone())).collect();
+            *self.addresses.lock().unwrap_or_else(PoisonError::into_inner) = nodes;
+            if metrics.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Where a node is, or was when `known`.
+    fn member(&self, node: NodeId, known: &Member) -> Member {
+        let addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        addresses.get(&node).unwrap_or(known).clone()
+    }
+
     pub(super) async fn call(
         &self,
         to: NodeId,
@@ -183,7 +215,8 @@ impl Network {
         limit: Duration,
     ) -> io::Result<Reply> {
         let bytes = seal_request(self.cluster, to, body)?;
-        let answer = tokio::time::timeout(limit, self.transport.call(to, member, bytes)).await;
+        let member = self.member(to, member);
+        let answer = tokio::time::timeout(limit, self.transport.call(to, &member, bytes)).await;
         let answer = answer.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         match postcard::from_bytes(&answer).map_err(invalid)? {
             Reply::Refused(why) => Err(io::Error::other(format!("node {to} refuses: {why}"))),

@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use crate::support::{Folder, Native, error, fence, http_get, start};
 
 /// Bytes that look random and are the same in every run (splitmix64).
-struct Noise(u64);
+pub struct Noise(pub u64);
 
 impl Noise {
     fn next(&mut self) -> u64 {
@@ -23,22 +23,22 @@ impl Noise {
         mixed ^ (mixed >> 31)
     }
 
-    fn bytes(&mut self, most: u64) -> Vec<u8> {
+    pub fn bytes(&mut self, most: u64) -> Vec<u8> {
         (0..self.next() % most).map(|_| self.next().to_le_bytes()[0]).collect()
     }
 }
 
 /// A server on which somebody holds a lock: whatever strangers do, the holder keeps it.
-struct Scene {
+pub struct Scene {
     _folder: Folder,
-    server: Server,
+    pub server: Server,
     holder: Native,
     held: u64,
     fence: u64,
 }
 
 impl Scene {
-    async fn new() -> Self {
+    pub async fn new() -> Self {
         let folder = Folder::new();
         let server = start(&folder).await;
         let (mut holder, _) = Native::with_session(&server).await;
@@ -47,7 +47,7 @@ impl Scene {
         Self { _folder: folder, server, holder, held, fence }
     }
 
-    async fn assert_unharmed(mut self) {
+    pub async fn assert_unharmed(mut self) {
         let why = v1::query::What::Why(v1::Why { name: "x".into() });
         let Answer::Report(report) = self.holder.query(false, why).await else { panic!("no report") };
         assert_eq!(report.holders[0].fence, self.fence);
@@ -57,7 +57,7 @@ impl Scene {
     }
 }
 
-async fn raw(server: &Server, bytes: &[u8]) -> TcpStream {
+pub async fn raw(server: &Server, bytes: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(server.address()).await.unwrap();
     stream.write_all(bytes).await.unwrap();
     stream

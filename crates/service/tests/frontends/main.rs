@@ -7,4 +7,5 @@
 
 mod doors;
 mod native;
+mod peers;
 mod support;

@@ -1,6 +1,7 @@
 //! The commands of the lock service: where its server is, and what its errors mean to a shell.
 
 mod bench;
+mod cluster;
 mod completions;
 mod elect;
 mod files;
@@ -50,6 +51,9 @@ pub enum Command {
     Limit(locks::LimitArgs),
     /// Take a name away from everybody who holds it
     Break(locks::BreakArgs),
+    /// The nodes of the service
+    #[command(subcommand)]
+    Cluster(cluster::Command),
     /// Measure a server: pairs of acquire and release, and the time to acquire
     Bench(bench::Args),
     /// Print completions for a shell
@@ -72,6 +76,7 @@ pub fn run(command: &Command) -> Done {
         Command::Watch(args) => watch::run(args),
         Command::Limit(args) => locks::limit(args),
         Command::Break(args) => locks::break_lock(args),
+        Command::Cluster(command) => cluster::run(command),
         Command::Bench(args) => bench::run(args),
         Command::Completions(args) => completions::run(args),
     }

@@ -1,4 +1,4 @@
-//! `conclave serve`: one node of the service, with nothing to configure.
+//! `conclave serve`: one node of the service, with nothing to configure; `--join` makes it one of several.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -25,6 +25,10 @@ pub struct Args {
     /// Where others reach this node, if that is another address
     #[arg(long, value_name = "ADDR")]
     pub advertise: Option<String>,
+    /// Join the cluster of which a member is there; any will do. A node that belongs to one stays in it, and then this is
+    /// only a hint where others may be
+    #[arg(long, value_name = "ADDR[,ADDR]", value_delimiter = ',')]
+    pub join: Vec<String>,
     /// Read these settings from a TOML file; flags win
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -42,9 +46,17 @@ Examples:
   conclave serve --data /var/lib/conclave --listen 127.0.0.1:7500
   conclave serve --config /etc/conclave.toml
 
+Three nodes on one machine, each with a folder of its own; on several machines, each with an address that the others reach:
+  conclave serve --data n1
+  conclave serve --data n2 --listen 127.0.0.1:7412 --join 127.0.0.1:7411
+  conclave serve --data n3 --listen 127.0.0.1:7413 --join 127.0.0.1:7411
+  conclave cluster status
+
+A node that joins learns first and votes when it has caught up. Started again with its folder it needs no --join.
+
 A configuration file has the names of the flags: data = \"/var/lib/conclave\", listen = \"127.0.0.1:7411\",
-advertise = \"HOST:PORT\", insecure = false.
-Exit codes: 0 stopped by a signal, 1 the disk failed or the folder is in use, 2 bad usage.";
+advertise = \"HOST:PORT\", join = [\"HOST:PORT\"], insecure = false.
+Exit codes: 0 stopped by a signal, 1 the disk failed, the folder is in use, or no cluster takes the node, 2 bad usage.";
 
 /// Serves until a signal says stop.
 pub fn run(args: &Args) -> Done {
@@ -74,6 +86,8 @@ struct Settings {
     listen: Option<SocketAddr>,
     advertise: Option<String>,
     #[serde(default)]
+    join: Vec<String>,
+    #[serde(default)]
     insecure: bool,
 }
 
@@ -91,10 +105,14 @@ fn config(args: &Args) -> Result<Config, Failure> {
         data: args.data.clone().or(settings.data).unwrap_or(default.data),
         listen: args.listen.or(settings.listen).unwrap_or(default.listen),
         advertise: args.advertise.clone().or(settings.advertise),
+        join: if args.join.is_empty() { settings.join } else { args.join.clone() },
         insecure: args.insecure || settings.insecure,
         ..default
     };
-    config.check().map_err(|message| message.replace("say `insecure`", "say --insecure"))?;
+    let flags = |message: String| {
+        message.replace("say `insecure`", "say --insecure").replace("say `advertise`", "say --advertise")
+    };
+    config.check().map_err(flags)?;
     Ok(config)
 }
 
@@ -106,16 +124,32 @@ fn refusal(error: &StartError) -> Failure {
 fn greet(args: &Args, server: &Server, data: &std::path::Path) -> Result<(), Failure> {
     let address = server.address().to_string();
     if args.json {
-        return output::print_json(&serde_json::json!({ "address": address, "data": data }));
+        let identity = server.identity();
+        return output::print_json(&serde_json::json!({
+            "address": address, "data": data, "node": identity.node, "cluster": format!("{:032x}", identity.cluster),
+        }));
     }
     let paint = Paint::stdout();
     let flag = if address == DEFAULT_SERVER { String::new() } else { format!(" --server {address}") };
     output::print(&format!(
-        "serving on {}, data in {}\n{}\n  conclave run{flag} build -- make\n  conclave why{flag} build\n  \
+        "serving on {}, data in {}{}\n{}\n  conclave run{flag} build -- make\n  conclave why{flag} build\n  \
          conclave put{flag} /greeting hello\n  conclave get{flag} /greeting\n",
         paint.bold(&address),
         data.display(),
+        among(server),
         paint.dim("try, in another terminal:"),
     ));
     Ok(())
+}
+
+/// Which node it is, where there are others.
+fn among(server: &Server) -> String {
+    let node = server.identity().node;
+    let status = server.status();
+    let others = status.membership.nodes.keys().filter(|other| **other != node).count();
+    match (others, node) {
+        (0, 1) => String::new(),
+        (0, _) => format!(", node {node} (joining)"),
+        (others, _) => format!(", node {node} of {}", others + 1),
+    }
 }

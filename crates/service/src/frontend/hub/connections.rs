@@ -7,7 +7,7 @@ use conclave_api::{Code, Error, RequestId, SessionId};
 
 use super::super::metrics;
 use super::super::outbox::Outbox;
-use super::super::wire::{self, Ask};
+use super::super::wire::{self, Ask, Query};
 use super::effects::Origin;
 use super::rounds::{Alive, Wanted};
 use super::{ConnectionId, Hub, Inbound, MAX_IN_FLIGHT, MAX_PARKED, overloaded, stopping};
@@ -76,7 +76,13 @@ impl Hub {
                 known.parked = Some(Vec::new());
                 self.wait(Wanted::Resume { connection, session, secret });
             }
-            (Ask::Query { id, stale: true, what }, _) => self.answer_query(connection, id, &what),
+            // How the nodes stand is asked above all when no majority answers.
+            (
+                Ask::Query { id, stale: true, what } | Ask::Query { id, what: what @ Query::Cluster, .. },
+                _,
+            ) => {
+                self.answer_query(connection, id, &what);
+            }
             (Ask::Query { id, stale: false, what }, _) => {
                 self.wait(Wanted::Query { connection, id, query: what });
             }

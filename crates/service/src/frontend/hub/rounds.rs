@@ -21,6 +21,8 @@ use crate::state::{EndCause, State};
 
 /// What waits for a round longer than this is refused.
 const ROUND_LIMIT: Duration = Duration::from_secs(5);
+/// A client whose keep-alive waits for so many heartbeats is sent to another node: longer than an election takes.
+const ALIVE_BEATS: u32 = 16;
 
 /// Something that waits for a round.
 pub(super) struct Waiting {
@@ -135,11 +137,22 @@ impl Hub {
             Err(ReadError::Retry) => {
                 let now = self.now();
                 self.next_round = now + self.timing.heartbeat;
+                let limit = |what: &Wanted| match what {
+                    Wanted::KeepAlive(_) => self.timing.heartbeat * ALIVE_BEATS,
+                    _ => ROUND_LIMIT,
+                };
                 let (again, late): (Vec<_>, Vec<_>) =
-                    serves.into_iter().partition(|waiting| waiting.since + ROUND_LIMIT > now);
+                    serves.into_iter().partition(|waiting| waiting.since + limit(&waiting.what) > now);
                 self.waiting.splice(0..0, again);
-                let error = Error::new(Code::NoQuorum, "no leader that a majority confirms");
-                late.into_iter().for_each(|waiting| self.refuse_waiting(waiting, &error));
+                let error =
+                    Error::new(Code::NoQuorum, "no leader that a majority confirms: resume elsewhere");
+                for waiting in late {
+                    // The lease runs: this node may be cut off from a majority that another one belongs to.
+                    if let Wanted::KeepAlive(alive) = &waiting.what {
+                        self.close(alive.connection, &error);
+                    }
+                    self.refuse_waiting(waiting, &error);
+                }
             }
             Err(ReadError::Stopped) => {
                 serves.into_iter().for_each(|waiting| self.refuse_waiting(waiting, &stopping()));
@@ -205,8 +218,8 @@ impl Hub {
 
     pub(super) fn answer_query(&mut self, connection: ConnectionId, id: u64, query: &Query) {
         metrics::add(&self.metrics.queries_total, 1);
-        let status = || self.replica.status();
-        let result = self.replica.read_stale(|service| query::answer(service.state(), query, status));
+        let nodes = || query::cluster(&self.replica);
+        let result = self.replica.read_stale(|service| query::answer(service.state(), query, nodes));
         self.push(connection, wire::answer(id, result));
     }
 

@@ -1,0 +1,237 @@
+//! `conclave cluster status`: the nodes, each asked for itself.
+//!
+//! One node says who belongs to the cluster; then every one of them is asked how it stands, at the same time and for a
+//! bounded time. So it tells the most when it is needed most: with nodes down, or without a majority.
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use conclave_client::wire::{Cluster, Member};
+use conclave_client::{Client, Code, Error};
+use serde::Serialize;
+
+use super::{ServerArgs, block_on};
+use crate::output::{self, Done, Failure, Paint, Table};
+
+/// The nodes of the service.
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Who belongs to the cluster, who leads, and how far behind each node is
+    Status(StatusArgs),
+}
+
+/// How the nodes stand.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct StatusArgs {
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+    /// How long a node may take to answer
+    #[arg(long, value_name = "DURATION", value_parser = super::duration, default_value = "1s")]
+    within: Duration,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  conclave cluster status
+  conclave cluster status --server 10.0.0.1:7411,10.0.0.2:7411 --json
+
+log and applied are the last entries that a node has and has applied; behind is what its log lacks of the leader's.
+Exit codes: 0 a leader and a majority answer, 1 the service cannot work, 69 no node answers.";
+
+/// What a node says of itself, or that it says nothing.
+#[derive(Serialize)]
+struct Node {
+    node: u64,
+    address: String,
+    role: &'static str,
+    up: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+    term: Option<u64>,
+    last: Option<u64>,
+    applied: Option<u64>,
+    snapshot: Option<u64>,
+    behind: Option<u64>,
+    version: Option<String>,
+}
+
+/// All of it.
+#[derive(Serialize)]
+struct Status {
+    cluster: String,
+    leader: Option<u64>,
+    term: u64,
+    voters: usize,
+    voters_up: usize,
+    healthy: bool,
+    nodes: Vec<Node>,
+}
+
+/// Does what was asked.
+pub fn run(command: &Command) -> Done {
+    let Command::Status(args) = command;
+    let status = block_on(async { status(args).await })?;
+    if args.json {
+        output::print_json(&status)?;
+    } else {
+        output::print(&render(&status));
+    }
+    Ok(if status.healthy { ExitCode::SUCCESS } else { ExitCode::from(super::REFUSED) })
+}
+
+async fn status(args: &StatusArgs) -> Result<Status, Failure> {
+    let client = args.server.connect().await?;
+    let seen = tokio::time::timeout(args.within, client.cluster()).await;
+    let seen = seen.unwrap_or_else(|_| Err(Error::new(Code::NoAnswer, "the node does not answer")));
+    let seen = seen.map_err(super::failure)?;
+    let asking: Vec<_> = seen
+        .members
+        .iter()
+        .map(|member| tokio::spawn(tokio::time::timeout(args.within, ask(member.address.clone()))))
+        .collect();
+    let mut answers = Vec::new();
+    for (member, asked) in seen.members.iter().zip(asking) {
+        let answer = match asked.await {
+            Ok(Ok(Ok(answer))) if (&answer.cluster, answer.node) == (&seen.cluster, member.node) => {
+                Ok(answer)
+            }
+            Ok(Ok(Ok(answer))) => Err(format!("node {} of cluster {} is there", answer.node, answer.cluster)),
+            Ok(Ok(Err(error))) => Err(error.message),
+            Ok(Err(_)) | Err(_) => Err(format!("no answer within {:?}", args.within)),
+        };
+        answers.push(answer);
+    }
+    Ok(judge(&seen, &answers))
+}
+
+async fn ask(address: String) -> conclave_client::Result<Cluster> {
+    Client::connect(&address).await?.cluster().await
+}
+
+/// Puts together what the nodes say. Who leads is said by the latest term that anybody knows of.
+fn judge(seen: &Cluster, answers: &[Result<Cluster, String>]) -> Status {
+    let latest =
+        answers.iter().flatten().chain([seen]).max_by_key(|answer| (answer.term, answer.leader.is_some()));
+    let (term, leader) = latest.map_or((0, None), |latest| (latest.term, latest.leader));
+    let leads = |member: &&Member| Some(member.node) == leader;
+    let position = seen.members.iter().position(|member| leads(&member));
+    let head = position.and_then(|position| answers[position].as_ref().ok()).map(|leader| leader.last);
+    let nodes = seen.members.iter().zip(answers).map(|(member, answer)| {
+        let known = answer.as_ref().ok();
+        Node {
+            node: member.node,
+            address: member.address.clone(),
+            role: match member.voter {
+                true if leads(&member) => "leader",
+                true => "voter",
+                false => "learner",
+            },
+            up: known.is_some(),
+            why: answer.as_ref().err().cloned(),
+            term: known.map(|known| known.term),
+            last: known.map(|known| known.last),
+            applied: known.map(|known| known.applied),
+            snapshot: known.map(|known| known.snapshot).filter(|index| *index > 0),
+            behind: head.zip(known).map(|(head, known)| head.saturating_sub(known.last)),
+            version: known.map(|known| known.version.clone()),
+        }
+    });
+    let nodes: Vec<Node> = nodes.collect();
+    let voters: BTreeSet<u64> =
+        seen.members.iter().filter(|member| member.voter).map(|member| member.node).collect();
+    let voters_up = nodes.iter().filter(|node| node.up && voters.contains(&node.node)).count();
+    let healthy = head.is_some() && voters_up * 2 > voters.len();
+    Status { cluster: seen.cluster.clone(), leader, term, voters: voters.len(), voters_up, healthy, nodes }
+}
+
+fn render(status: &Status) -> String {
+    let paint = Paint::stdout();
+    let mut table = Table::new(&["node", "role", "state", "log", "applied", "behind", "term", "address"]);
+    let number = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |value| value.to_string());
+    for node in &status.nodes {
+        table.row(vec![
+            node.node.to_string(),
+            node.role.to_owned(),
+            if node.up { "up" } else { "down" }.to_owned(),
+            number(node.last),
+            number(node.applied),
+            number(node.behind),
+            number(node.term),
+            node.address.clone(),
+        ]);
+    }
+    let leader = match status.leader {
+        Some(leader) => format!("node {leader} leads in term {}", status.term),
+        None => format!("nobody leads, the term is {}", status.term),
+    };
+    let summary = format!(
+        "cluster {}: {leader}; {} of {} voters answer",
+        status.cluster, status.voters_up, status.voters
+    );
+    let mut text = format!("{}\n{}", paint.bold(&summary), table.render(paint));
+    for (node, why) in status.nodes.iter().filter_map(|node| node.why.as_ref().map(|why| (node, why))) {
+        text.push_str(&format!("node {} at {}: {why}\n", node.node, node.address));
+    }
+    if !status.healthy {
+        text.push_str("the service cannot work: it needs a leader and a majority of the voters\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn says(node: u64, leader: Option<u64>, term: u64, last: u64) -> Cluster {
+        let member = |node| Member { node, address: format!("n{node}:1"), voter: node != 4, matched: None };
+        let members = (1..=4).map(member).collect();
+        Cluster {
+            node,
+            leader,
+            term,
+            last,
+            applied: last,
+            members,
+            cluster: "c".into(),
+            ..Cluster::default()
+        }
+    }
+
+    #[test]
+    fn the_latest_term_says_who_leads_and_lag_is_against_its_log() {
+        let answers = [
+            Err("refused".to_owned()),
+            Ok(says(2, Some(2), 7, 100)),
+            Ok(says(3, Some(1), 6, 90)),
+            Ok(says(4, None, 7, 40)),
+        ];
+        let status = judge(&says(3, Some(1), 6, 90), &answers);
+        assert_eq!((status.leader, status.term, status.voters, status.voters_up), (Some(2), 7, 3, 2));
+        assert!(status.healthy);
+        let roles: Vec<_> = status.nodes.iter().map(|node| node.role).collect();
+        assert_eq!(roles, ["voter", "leader", "voter", "learner"]);
+        let behind: Vec<_> = status.nodes.iter().map(|node| node.behind).collect();
+        assert_eq!(behind, [None, Some(0), Some(10), Some(60)]);
+    }
+
+    #[test]
+    fn without_a_majority_or_its_leader_the_service_is_not_healthy() {
+        let down = || Err("refused".to_owned());
+        let minority = judge(
+            &says(1, Some(1), 5, 9),
+            &[Ok(says(1, Some(1), 5, 9)), down(), down(), Ok(says(4, Some(1), 5, 9))],
+        );
+        assert!(!minority.healthy, "a learner is no voter");
+        let leaderless = judge(
+            &says(2, Some(1), 5, 9),
+            &[down(), Ok(says(2, Some(1), 5, 9)), Ok(says(3, Some(1), 5, 9)), down()],
+        );
+        assert!(!leaderless.healthy, "the one said to lead does not answer");
+        assert!(render(&leaderless).contains("cannot work"));
+    }
+}

@@ -1,0 +1,185 @@
+//! Several nodes, each a process of its own: joining, `kill -9` of the leader under load, coming back.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use conclave_client::{Client, Standing};
+use serde_json::Value;
+use tokio::sync::watch;
+
+use crate::support::Server;
+
+/// Three nodes, the later ones asking whoever is there.
+fn three() -> Vec<Server> {
+    let first = Server::start();
+    let second = Server::start_joining(&first);
+    let third = Server::start_joining(&second);
+    let nodes = vec![first, second, third];
+    until(&nodes[0], |status| status["voters"] == 3 && status["healthy"] == true);
+    nodes
+}
+
+/// Asks a node until the cluster stands so.
+fn until(server: &Server, wanted: impl Fn(&Value) -> bool) -> Value {
+    loop {
+        // Without a leader the command says so by its exit code, and still prints.
+        let output = server.output(&["cluster", "status", "--json", "--within", "5s"]);
+        if let Ok(status) = serde_json::from_slice(&output.stdout)
+            && wanted(&status)
+        {
+            return status;
+        }
+    }
+}
+
+/// What the clients of a test share.
+struct Load {
+    servers: String,
+    stop: AtomicBool,
+    /// The fences of the name that everybody wants, in the order in which it was held.
+    fences: Mutex<Vec<u64>>,
+    done: watch::Sender<u64>,
+}
+
+/// What one client can say at the end.
+struct Account {
+    writes: u64,
+    kept_session: bool,
+    kept_lock: bool,
+}
+
+/// Takes the one name again and again, and under it counts in a file of its own; holds another name all the time.
+async fn work(load: Arc<Load>, number: usize) -> Account {
+    let client = Client::options().ttl(Duration::from_secs(60)).connect(&load.servers).await.unwrap();
+    let mine = client.lock(&format!("mine/{number}")).await.unwrap();
+    let session = client.session();
+    let path = format!("/count-{number}");
+    let mut writes = 0;
+    while !load.stop.load(Ordering::Relaxed) {
+        let guard = client.lock("hot").await.unwrap();
+        load.fences.lock().unwrap().push(guard.fence().0);
+        client.files().put(&path, (writes + 1_u64).to_string()).await.unwrap();
+        writes += 1;
+        guard.release().await.unwrap();
+        load.done.send_modify(|done| *done += 1);
+    }
+    let account = Account {
+        writes,
+        kept_session: client.session() == session,
+        kept_lock: mine.standing() != Standing::Lost,
+    };
+    mine.release().await.unwrap();
+    account
+}
+
+#[test]
+fn three_nodes_lose_their_leader_under_load_and_nothing_else() {
+    let mut nodes = three();
+    let servers: Vec<&str> = nodes.iter().map(|node| node.address.as_str()).collect();
+    let load = Arc::new(Load {
+        servers: servers.join(","),
+        stop: AtomicBool::new(false),
+        fences: Mutex::default(),
+        done: watch::Sender::new(0),
+    });
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let clients: Vec<_> = (0..4).map(|number| runtime.spawn(work(load.clone(), number))).collect();
+    let mut done = load.done.subscribe();
+    let mut progress = |more: u64| {
+        let target = *done.borrow() + more;
+        runtime.block_on(async { done.wait_for(|done| *done >= target).await.map(drop).unwrap() });
+    };
+    progress(100);
+
+    let status = until(&nodes[0], |status| status["healthy"] == true);
+    let leader = status["nodes"].as_array().unwrap().iter().find(|node| node["role"] == "leader").unwrap();
+    let leader = nodes.iter().position(|node| leader["address"] == node.address.as_str()).unwrap();
+    nodes[leader].kill();
+    let killed = Instant::now();
+    progress(1);
+    println!("failover: the next lock was granted, used and released {:?} after the kill", killed.elapsed());
+    progress(100);
+
+    nodes[leader].start_again();
+    let other = &nodes[(leader + 1) % 3];
+    until(other, |status| status["voters_up"] == 3 && status["healthy"] == true);
+    progress(50);
+    load.stop.store(true, Ordering::Relaxed);
+    let accounts: Vec<Account> =
+        clients.into_iter().map(|client| runtime.block_on(client).unwrap()).collect();
+
+    for (number, account) in accounts.iter().enumerate() {
+        assert!(account.kept_session && account.kept_lock, "client {number} lost its session");
+        for node in &nodes {
+            let read = node.text(&["get", &format!("/count-{number}")]);
+            assert_eq!(read, account.writes.to_string(), "client {number}, by {}", node.address);
+        }
+    }
+    let fences = load.fences.lock().unwrap();
+    assert!(fences.is_sorted_by(|before, after| before < after), "{fences:?}");
+    let caught_up = |status: &Value| {
+        status["nodes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|node| node["behind"] == 0 && node["role"] != "learner")
+    };
+    until(&nodes[leader], caught_up);
+    let text = nodes[leader].text(&["cluster", "status"]);
+    assert!(text.contains("3 of 3 voters answer"), "{text}");
+}
+
+#[test]
+fn a_cluster_without_a_majority_says_so_and_keeps_what_it_was_asked_until_there_is_one() {
+    let mut nodes = three();
+    nodes[1].kill();
+    nodes[2].kill();
+    let status = until(&nodes[0], |status| status["voters_up"] == 1);
+    assert_eq!(status["healthy"], false);
+    assert_eq!(nodes[0].code(&["cluster", "status"]), 1);
+    let asked = nodes[0].spawn(&["put", "/greeting", "hello"]);
+    nodes[1].start_again();
+    let (code, _, errors) = asked.end();
+    assert_eq!(code, 0, "{errors}");
+    assert_eq!(nodes[1].text(&["get", "/greeting"]), "hello");
+}
+
+#[test]
+fn a_node_comes_back_at_another_address_and_is_found_there() {
+    let mut nodes = three();
+    nodes[2].kill();
+    let serve = |node: &Server, flags: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_conclave"));
+        command.args(["serve", "--data"]).arg(&node.data).args(flags).output().unwrap()
+    };
+    let stranger = Server::start();
+    let refused = serve(&nodes[2], &["--listen", "127.0.0.1:0", "--join", &stranger.address]);
+    assert_eq!(refused.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&refused.stderr);
+    assert!(text.contains("refuses") && text.contains("of cluster"), "{text}");
+
+    // A new folder is a new node, which cannot be where another one is.
+    let own_address = nodes[1].address.clone();
+    let folder = std::env::temp_dir().join(format!("conclave-cli-none-{}", std::process::id()));
+    let taken = Command::new(env!("CARGO_BIN_EXE_conclave"))
+        .args(["serve", "--listen", "127.0.0.1:0", "--advertise", &own_address, "--join", &nodes[0].address])
+        .arg("--data")
+        .arg(&folder)
+        .output()
+        .unwrap();
+    drop(std::fs::remove_dir_all(&folder));
+    assert_eq!(taken.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&taken.stderr).contains("its own data folder"), "{taken:?}");
+
+    let hint = nodes[0].address.clone();
+    nodes[2].move_elsewhere(&hint);
+    let address = nodes[2].address.clone();
+    until(&nodes[0], |status| {
+        let third = status["nodes"].as_array().and_then(|nodes| nodes.iter().find(|node| node["node"] == 3));
+        third.is_some_and(|third| third["address"] == address.as_str() && third["up"] == true)
+    });
+    nodes[2].text(&["put", "/from-the-third", "yes"]);
+    assert_eq!(nodes[1].text(&["get", "/from-the-third"]), "yes");
+}

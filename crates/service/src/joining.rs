@@ -1,0 +1,321 @@
+//! How a node comes into a cluster, and stays findable in it.
+//!
+//! ```text
+//!   newcomer                        any member          leader
+//!      | admit me, I am at A ----------> | elsewhere: L
+//!      | admit me, I am at A ---------------------------> |  agreed: node 4 at A learns
+//!      | <---------------------- cluster C, you are node 4 |
+//!      | (keeps both, opens its log, listens; the leader sends it everything)
+//!      | I am node 4 of C at A --------------------------> |  has it caught up? agreed: it votes
+//!      | <--------------------------------------- settled |
+//! ```
+//!
+//! **Rules** (SERVICE 9). The first node of a cluster founds it; every other asks a member. A node that knows who it is never
+//! asks for another number, whatever `--join` says: the addresses are then only a hint where others may be. Changes of the
+//! membership are made one at a time, by the leader.
+//!
+//! **The trap.** A number must never have two nodes behind it, for they would vote twice. So an admission that nobody heard
+//! the answer of is not repeated with the same number: who asks again from the same address gets a new one, and the learner
+//! of that address, which never voted, is dropped. And since numbers are given upwards from the largest, no number comes
+//! back: the largest leaves the membership only together with the arrival of a larger one.
+//!
+//! **Bounds.** [`MAX_NODES`] nodes in a cluster, then refused. A newcomer gives up after [`JOIN_LIMIT`]; a node that was
+//! admitted never does, it asks again at growing intervals until it votes.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::machine::Service;
+use crate::peers::{self, Dial};
+use crate::replica::{Identity, Member, MembershipError, NodeId, Replica, Status};
+
+/// Nodes in one cluster, those that only learn included.
+pub const MAX_NODES: usize = 16;
+/// How long a newcomer looks for somebody who admits it.
+pub const JOIN_LIMIT: Duration = Duration::from_secs(30);
+
+/// The longest address.
+const ADDRESS_BYTES_MAX: usize = 255;
+/// A learner that lacks at most so many entries has caught up.
+const CAUGHT_UP: u64 = 1_000;
+/// How long the leader waits for a learner to catch up before it says "later".
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a member may take to answer: it may wait for another change, and for the learner.
+const ANSWER_LIMIT: Duration = Duration::from_secs(15);
+/// How long a hint may take to answer when nothing depends on it.
+const HINT_LIMIT: Duration = Duration::from_secs(2);
+/// The pauses between two questions.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+
+/// What a node asks of a member.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Ask {
+    /// I am of this cluster; are you?
+    Hello { cluster: u128 },
+    /// I am new, and will be found there.
+    Admit { address: String },
+    /// I am this node, am found there, and want to vote if I do not.
+    Present { cluster: u128, node: NodeId, address: String },
+}
+
+/// What a member answers.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Answer {
+    /// To [`Ask::Admit`]: who you are from now on.
+    Admitted { cluster: u128, node: NodeId },
+    /// It is as you say.
+    Settled,
+    /// Another node leads: ask there, if it is known where.
+    Elsewhere { leader: Option<String> },
+    /// Not now; ask again.
+    Later(String),
+    /// Never.
+    Refused(String),
+}
+
+/// The member's side.
+pub(crate) struct Desk {
+    pub(crate) replica: Replica<Service>,
+    /// One change at a time: the next number is chosen when the last one is agreed upon.
+    busy: Mutex<()>,
+}
+
+impl Desk {
+    pub(crate) fn new(replica: Replica<Service>) -> Self {
+        Self { replica, busy: Mutex::new(()) }
+    }
+
+    pub(crate) async fn answer(&self, ask: Ask) -> Answer {
+        let ours = self.replica.identity().cluster;
+        match ask {
+            Ask::Hello { cluster } | Ask::Present { cluster, .. } if cluster != ours => {
+                Answer::Refused(format!("this is a node of cluster {ours:032x}, not of {cluster:032x}"))
+            }
+            Ask::Hello { .. } => Answer::Settled,
+            Ask::Admit { address } | Ask::Present { address, .. } if !is_address(&address) => {
+                Answer::Refused(format!("`{}` is no HOST:PORT to be found at", address.escape_debug()))
+            }
+            Ask::Admit { address } => self.admit(address).await.unwrap_or_else(|answer| answer),
+            Ask::Present { node, address, .. } => {
+                self.settle(node, address).await.unwrap_or_else(|answer| answer)
+            }
+        }
+    }
+
+    async fn admit(&self, address: String) -> Result<Answer, Answer> {
+        let _busy = self.busy.lock().await;
+        let status = self.lead()?;
+        let at_address = |member: &Member| member.address == address;
+        let same: BTreeSet<NodeId> = status
+            .membership
+            .nodes
+            .iter()
+            .filter(|(_, member)| at_address(member))
+            .map(|(node, _)| *node)
+            .collect();
+        let voter = |node: &&NodeId| status.membership.voters.iter().any(|voters| voters.contains(node));
+        if let Some(voter) = same.iter().find(voter) {
+            let text = format!("node {voter} is at {address}: start it with its own data folder");
+            return Err(Answer::Refused(text));
+        }
+        if status.membership.nodes.len() - same.len() >= MAX_NODES {
+            return Err(Answer::Refused(format!("the cluster has {MAX_NODES} nodes, which is the most")));
+        }
+        let largest = status.membership.nodes.keys().next_back().copied().unwrap_or(status.node);
+        let node = largest + 1;
+        self.replica.admit(node, Member { address }, same).await.map_err(|error| self.unchanged(error))?;
+        tracing::info!(node, "a node was admitted");
+        Ok(Answer::Admitted { cluster: self.replica.identity().cluster, node })
+    }
+
+    async fn settle(&self, node: NodeId, address: String) -> Result<Answer, Answer> {
+        let status = self.lead()?;
+        let Some(known) = status.membership.nodes.get(&node) else {
+            return Err(Answer::Refused(format!("node {node} does not belong to this cluster (any more)")));
+        };
+        if known.address != address {
+            let _busy = self.busy.lock().await;
+            let taken = |(other, member): (&NodeId, &Member)| *other != node && member.address == address;
+            if self.lead()?.membership.nodes.iter().any(taken) {
+                return Err(Answer::Refused(format!("another node is at {address}")));
+            }
+            self.replica.relocate(node, Member { address }).await.map_err(|error| self.unchanged(error))?;
+        }
+        if self.replica.status().votes(node) {
+            return Ok(Answer::Settled);
+        }
+        let caught_up = |status: &Status| {
+            let matched = status.matched.get(&node).copied().flatten();
+            !status.leads() || matched.is_some_and(|matched| matched + CAUGHT_UP >= status.last.unwrap_or(0))
+        };
+        if timeout(PATIENCE, self.replica.wait_for(caught_up)).await.is_err() {
+            return Err(Answer::Later(format!("node {node} has not caught up yet")));
+        }
+        let _busy = self.busy.lock().await;
+        self.replica.promote(node).await.map_err(|error| self.unchanged(error))?;
+        tracing::info!(node, "a node votes from now on");
+        Ok(Answer::Settled)
+    }
+
+    /// How things stand, if this node leads.
+    fn lead(&self) -> Result<Status, Answer> {
+        let status = self.replica.status();
+        if status.leads() { Ok(status) } else { Err(elsewhere(&status, status.leader)) }
+    }
+
+    fn unchanged(&self, error: MembershipError) -> Answer {
+        match error {
+            MembershipError::NotLeader(leader) => elsewhere(&self.replica.status(), leader),
+            MembershipError::Refused(why) | MembershipError::Unknown(why) => Answer::Later(why),
+        }
+    }
+}
+
+fn elsewhere(status: &Status, leader: Option<NodeId>) -> Answer {
+    let address = |leader| status.membership.nodes.get(&leader).map(|member| member.address.clone());
+    Answer::Elsewhere { leader: leader.filter(|leader| *leader != status.node).and_then(address) }
+}
+
+/// A host and a port that can be connected to; whether somebody is there is another question.
+pub(crate) fn is_address(address: &str) -> bool {
+    let Some((host, port)) = address.rsplit_once(':') else { return false };
+    let plain = |c: char| c.is_ascii_graphic();
+    !host.is_empty()
+        && address.len() <= ADDRESS_BYTES_MAX
+        && address.chars().all(plain)
+        && port.parse::<u16>().is_ok_and(|port| port != 0)
+}
+
+/// A newcomer's way in: asks whoever may know until somebody admits it, or refuses, or it is too late.
+pub(crate) async fn admit(dial: &dyn Dial, hints: &[String], address: &str) -> Result<Identity, String> {
+    let began = Instant::now();
+    let mut pause = PAUSE.0;
+    let mut why = "nobody was asked".to_owned();
+    let mut next: VecDeque<String> = hints.iter().cloned().collect();
+    while began.elapsed() < JOIN_LIMIT {
+        let Some(member) = next.pop_front() else {
+            sleep(pause).await;
+            pause = (pause * 2).min(PAUSE.1);
+            next = hints.iter().cloned().collect();
+            continue;
+        };
+        match ask(dial, &member, &Ask::Admit { address: address.to_owned() }, ANSWER_LIMIT).await {
+            Ok(Answer::Admitted { cluster, node }) => return Ok(Identity { cluster, node }),
+            Ok(Answer::Elsewhere { leader: Some(leader) }) => {
+                why = format!("{member} says that {leader} leads");
+                // Two members that believe the other leads must not be asked for ever without a pause.
+                if next.len() < hints.len() {
+                    next.push_front(leader);
+                }
+            }
+            Ok(Answer::Elsewhere { leader: None }) => why = format!("{member} knows of no leader"),
+            Ok(Answer::Later(reason)) => why = format!("{member} says: {reason}"),
+            Ok(Answer::Refused(reason)) => return Err(format!("{member} refuses: {reason}")),
+            Ok(Answer::Settled) => why = format!("{member} gave an answer to another question"),
+            Err(error) => why = format!("{member}: {error}"),
+        }
+    }
+    Err(format!("nobody has admitted this node in {} s; {why}", JOIN_LIMIT.as_secs()))
+}
+
+/// Looks whether the hints are of the cluster that the data folder belongs to. Who does not answer proves nothing.
+///
+/// # Errors
+/// One of them is of another cluster.
+pub(crate) async fn check_hints(dial: &dyn Dial, hints: &[String], identity: Identity) -> Result<(), String> {
+    let hello = Ask::Hello { cluster: identity.cluster };
+    let asked = hints.iter().map(async |hint| (hint, ask(dial, hint, &hello, HINT_LIMIT).await));
+    for (hint, answer) in futures_util::future::join_all(asked).await {
+        if let Ok(Answer::Refused(why)) = answer {
+            return Err(format!("{hint} refuses: {why}; the data folder belongs to node {}", identity.node));
+        }
+    }
+    Ok(())
+}
+
+/// Tells the leader where this node is and that it wants to vote, until both are so. Then the log has begun for good, and
+/// `settled` is called.
+pub(crate) async fn present(
+    desk: Arc<Desk>,
+    dial: Arc<dyn Dial>,
+    hints: Vec<String>,
+    address: String,
+    settled: impl FnOnce() + Send + 'static,
+) {
+    let Identity { cluster, node } = desk.replica.identity();
+    let mut pause = PAUSE.0;
+    loop {
+        let status = desk.replica.status();
+        if !status.running {
+            return;
+        }
+        let known = status.membership.nodes.get(&node);
+        if status.votes(node) && known.is_some_and(|known| known.address == address) {
+            return settled();
+        }
+        let me = || Ask::Present { cluster, node, address: address.clone() };
+        let answer = if status.leads() {
+            Ok(desk.answer(me()).await)
+        } else {
+            let leader = status.leader.and_then(|leader| status.membership.nodes.get(&leader));
+            let leader = leader.map(|member| member.address.clone());
+            ask_around(&*dial, leader.into_iter().chain(hints.iter().cloned()), me).await
+        };
+        match answer {
+            Ok(Answer::Settled) => pause = PAUSE.0,
+            Ok(Answer::Refused(why)) => tracing::warn!(%why, "the cluster refuses this node"),
+            Ok(answer) => tracing::debug!(?answer, "not settled yet"),
+            Err(error) => tracing::debug!(%error, "nobody to settle with"),
+        }
+        // The answer may be ahead of the log here.
+        sleep(pause).await;
+        pause = (pause * 2).min(PAUSE.1);
+    }
+}
+
+/// Asks the first who answers, and follows one pointer to the leader.
+async fn ask_around(
+    dial: &dyn Dial,
+    members: impl Iterator<Item = String>,
+    question: impl Fn() -> Ask,
+) -> std::io::Result<Answer> {
+    let mut last = Err(std::io::ErrorKind::NotConnected.into());
+    for member in members {
+        last = ask(dial, &member, &question(), ANSWER_LIMIT).await;
+        if let Ok(Answer::Elsewhere { leader: Some(leader) }) = &last {
+            last = ask(dial, leader, &question(), ANSWER_LIMIT).await;
+        }
+        if last.is_ok() {
+            break;
+        }
+    }
+    last
+}
+
+async fn ask(dial: &dyn Dial, member: &str, ask: &Ask, limit: Duration) -> std::io::Result<Answer> {
+    let body = postcard::to_stdvec(ask).map_err(std::io::Error::other)?;
+    let answer = timeout(limit, peers::ask_once(dial, member, peers::JOINING, &body)).await;
+    let answer = answer.map_err(|_| std::io::Error::new(std::io::ErrorKind::TimedOut, "no answer"))??;
+    postcard::from_bytes(&answer).map_err(|_| std::io::Error::other("an answer that is not understood"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_host_and_a_port_that_can_be_connected_to() {
+        for good in ["127.0.0.1:7411", "db-1.example:1", "[::1]:7411"] {
+            assert!(is_address(good), "{good}");
+        }
+        let long = format!("{}:1", "a".repeat(ADDRESS_BYTES_MAX));
+        for bad in ["", "host", ":7411", "host:0", "host:99999", "a b:1", "a\n:1", "é:1", long.as_str()] {
+            assert!(!is_address(bad), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Three nodes on disks that forget.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use conclave_service::config::Config;
+use conclave_service::replica::disk::{Disk, SimDisk};
+use conclave_service::replica::{Status, log};
+use conclave_service::server::{Server, StartError, Surroundings};
+
+use crate::wires::{Slot, Wire, Wires};
+
+/// How many nodes there are.
+pub const NODES: usize = 3;
+
+pub struct Cluster {
+    pub wires: Arc<Wires>,
+    nodes: Vec<Node>,
+}
+
+struct Node {
+    disk: SimDisk,
+    server: Option<Server>,
+    address: String,
+}
+
+impl Cluster {
+    /// Founds a cluster: one node, and two that join it. Returns when all vote.
+    pub async fn found(seed: u64) -> Self {
+        let mut cluster = Self { wires: Wires::new(seed), nodes: Vec::new() };
+        for slot in 0..NODES {
+            let disk = SimDisk::new(seed * 10 + slot as u64);
+            cluster.nodes.push(Node { disk, server: None, address: "127.0.0.1:0".to_owned() });
+            cluster.start(slot).await;
+        }
+        for slot in 0..NODES {
+            let all_vote =
+                |status: &Status| matches!(&status.membership.voters[..], [all] if all.len() == NODES);
+            cluster.server(slot).expect("just started").wait_for(all_vote).await;
+        }
+        cluster
+    }
+
+    /// Starts a node on what its disk holds.
+    pub async fn start(&mut self, slot: Slot) {
+        let others = self.nodes.iter().filter(|node| node.server.is_some());
+        let join: Vec<String> = others.map(|node| node.address.clone()).collect();
+        let disk: Arc<dyn Disk> = Arc::new(self.nodes[slot].disk.handle());
+        let start = async |listen: &str| {
+            let dial = Arc::new(Wire { from: slot, wires: self.wires.clone() });
+            Server::start_in(config(listen, join.clone()), Surroundings { disk: disk.clone(), dial }).await
+        };
+        let server = match start(&self.nodes[slot].address).await {
+            // Somebody else has the port meanwhile: the node moves, as nodes do.
+            Err(StartError::Listen(..)) => start("127.0.0.1:0").await,
+            started => started,
+        };
+        let server = server.unwrap_or_else(|error| panic!("node {slot} does not start: {error}"));
+        let node = &mut self.nodes[slot];
+        node.address = server.address().to_string();
+        self.wires.place(slot, node.address.clone());
+        node.server = Some(server);
+    }
+
+    /// The node's machine loses power: what was not synced survives by the dice.
+    pub async fn cut_power(&mut self, slot: Slot) {
+        if let Some(server) = self.nodes[slot].server.take() {
+            self.nodes[slot].disk.crash();
+            server.kill().await;
+        }
+    }
+
+    /// The process dies; what it wrote is with the operating system.
+    pub async fn kill(&mut self, slot: Slot) {
+        if let Some(server) = self.nodes[slot].server.take() {
+            server.kill().await;
+        }
+    }
+
+    /// The node's disk.
+    pub fn disk(&self, slot: Slot) -> &SimDisk {
+        &self.nodes[slot].disk
+    }
+
+    /// The node, if it is up.
+    pub fn server(&self, slot: Slot) -> Option<&Server> {
+        self.nodes[slot].server.as_ref()
+    }
+
+    /// The node that leads in the latest term, as far as the nodes that are up know.
+    pub fn leader(&self) -> Option<Slot> {
+        let leads = |slot: &Slot| self.server(*slot).is_some_and(|server| server.status().leads());
+        (0..NODES).filter(leads).max_by_key(|slot| self.server(*slot).map(|server| server.status().term))
+    }
+
+    /// How the node that knows most stands.
+    pub fn status(&self) -> Status {
+        let up = (0..NODES).filter_map(|slot| self.server(slot));
+        up.map(Server::status).max_by_key(|status| (status.term, status.applied.map(|id| id.index))).unwrap()
+    }
+
+    /// Where all nodes are, or were.
+    pub fn addresses(&self) -> Vec<String> {
+        self.nodes.iter().map(|node| node.address.clone()).collect()
+    }
+
+    /// Writes the disks into a folder.
+    pub fn save(&self, folder: &Path) -> io::Result<()> {
+        for (slot, node) in self.nodes.iter().enumerate() {
+            let folder = folder.join(format!("node-{}", slot + 1));
+            std::fs::create_dir_all(&folder)?;
+            for name in node.disk.handle().list()? {
+                std::fs::write(folder.join(&name), node.disk.content(&name).unwrap_or_default())?;
+            }
+        }
+        Ok(())
+    }
+
+    pub async fn end(mut self) {
+        for slot in 0..NODES {
+            self.kill(slot).await;
+        }
+    }
+}
+
+/// Short times and small sizes: elections, segments and snapshots all happen within a second.
+fn config(listen: &str, join: Vec<String>) -> Config {
+    Config {
+        listen: listen.parse().unwrap(),
+        join,
+        heartbeat: Duration::from_millis(50),
+        election: (Duration::from_millis(250), Duration::from_millis(500)),
+        snapshot_every: 150,
+        keep: 20,
+        log: log::Options { segment_bytes: 64 * 1024, batch_bytes: 16 * 1024, queue: 64 },
+        ..Config::default()
+    }
+}

@@ -1,0 +1,226 @@
+//! The clients: locks, registers and numbered files, all day long.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use conclave_client::{Client, Create, Error, Standing};
+use conclave_kernel::Prng;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::cluster::Cluster;
+use crate::history::{Event, History, Outcome};
+
+const CLIENTS: usize = 4;
+/// Names and registers: few, so that clients meet.
+pub const FEW: usize = 2;
+/// A cluster that makes no progress for so long after everything was healed hangs.
+const PROGRESS_LIMIT: Duration = Duration::from_secs(60);
+
+pub struct Load {
+    stop: Arc<AtomicBool>,
+    /// How many rounds each client has done in which nothing failed.
+    done: watch::Receiver<[u64; CLIENTS]>,
+    clients: Vec<JoinHandle<()>>,
+}
+
+impl Load {
+    /// Makes the files, and begins.
+    pub async fn start(seed: u64, cluster: &Cluster, history: Arc<History>) -> Self {
+        let servers = cluster.addresses().join(",");
+        let client = connect(&servers).await;
+        for file in 0..FEW {
+            client.files().create(&register(file), "new", Create::default()).await.unwrap();
+        }
+        client.files().create("/once", "", Create::default()).await.unwrap();
+        client.close().await.unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (sender, done) = watch::channel([0; CLIENTS]);
+        let sender = Arc::new(sender);
+        let clients = (0..CLIENTS).map(|number| {
+            let worker = Worker {
+                number,
+                dice: Prng::stream(seed, 0x10ad, number as u64),
+                client: None,
+                servers: servers.clone(),
+                history: history.clone(),
+                next: 0,
+            };
+            tokio::spawn(worker.run(stop.clone(), sender.clone()))
+        });
+        Self { stop: stop.clone(), done, clients: clients.collect() }
+    }
+
+    /// Waits until every client has done everything once more.
+    pub async fn progress(&self) -> Result<(), String> {
+        let mut done = self.done.clone();
+        let before = *done.borrow();
+        let all = |done: &[u64; CLIENTS]| done.iter().zip(before).all(|(now, before)| *now >= before + 2);
+        let progress = tokio::time::timeout(PROGRESS_LIMIT, done.wait_for(all)).await;
+        match progress {
+            Ok(Ok(_)) => Ok(()),
+            _ => Err(format!(
+                "no progress although everything was healed: {before:?}, then {:?}",
+                self.done.borrow()
+            )),
+        }
+    }
+
+    /// Ends; `gently`, everybody comes to the end of what they do.
+    pub async fn stop(&mut self, gently: bool) {
+        self.stop.store(true, Ordering::Relaxed);
+        for client in self.clients.drain(..) {
+            if gently {
+                client.await.unwrap();
+            } else {
+                client.abort();
+            }
+        }
+    }
+}
+
+struct Worker {
+    number: usize,
+    dice: Prng,
+    client: Option<Client>,
+    servers: String,
+    history: Arc<History>,
+    next: u64,
+}
+
+impl Worker {
+    async fn run(mut self, stop: Arc<AtomicBool>, done: Arc<watch::Sender<[u64; CLIENTS]>>) {
+        while !stop.load(Ordering::Relaxed) {
+            if self.round().await.is_ok() {
+                done.send_modify(|done| done[self.number] += 1);
+            } else {
+                // What failed has been written down; a client whose session ended begins another.
+                self.client = None;
+            }
+        }
+    }
+
+    /// One of everything, in an order of the dice.
+    async fn round(&mut self) -> Result<(), Error> {
+        let client = match &self.client {
+            Some(client) => client.clone(),
+            None => options().connect(&self.servers).await?,
+        };
+        self.client = Some(client.clone());
+        let first = self.dice.below(4);
+        for step in 0..4 {
+            // Load, not a busy loop: several clusters share two processors.
+            tokio::time::sleep(Duration::from_millis(self.dice.between(1, 15))).await;
+            match (first + step) % 4 {
+                0 => self.lock(&client).await?,
+                1 => self.write(&client).await?,
+                2 => self.read(&client).await?,
+                _ => self.create(&client).await?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn lock(&mut self, client: &Client) -> Result<(), Error> {
+        let name = self.few();
+        let granted = client.lock_within(&format!("lock-{name}"), Duration::from_secs(2)).await?;
+        let Some(guard) = granted else { return Ok(()) };
+        let (began, fence, deadline) = (Instant::now(), guard.fence().0, guard.deadline());
+        tokio::time::sleep(Duration::from_millis(self.dice.between(0, 10))).await;
+        let now = Instant::now();
+        let lost = guard.standing() == Standing::Lost;
+        // Believed at least until then: keep-alives only move the deadline on.
+        let ended = if lost { now.min(deadline) } else { now };
+        self.history.push_until(self.number, began, ended, Event::Held { name, fence, lost });
+        guard.release().await
+    }
+
+    async fn write(&mut self, client: &Client) -> Result<(), Error> {
+        let (file, value, began) = (self.few(), self.value(), Instant::now());
+        let written =
+            client.files().write(&register(file), value.clone(), None).await.map(|version| version.0);
+        let (outcome, result) = split(written);
+        self.history.push(self.number, began, Event::Write { file, value, outcome });
+        result
+    }
+
+    async fn read(&mut self, client: &Client) -> Result<(), Error> {
+        let (file, began) = (self.few(), Instant::now());
+        let read = client.files().read(&register(file)).await;
+        let (outcome, result) = split(read.map(|file| (file.stat.version, text(&file.data))));
+        self.history.push(self.number, began, Event::Read { file, outcome });
+        result
+    }
+
+    async fn create(&mut self, client: &Client) -> Result<(), Error> {
+        let (value, began) = (self.value(), Instant::now());
+        let how = Create { sequential: true, ..Create::default() };
+        let (outcome, result) = split(client.files().create("/once/n", value.clone(), how).await);
+        self.history.push(self.number, began, Event::Create { value, outcome });
+        result
+    }
+
+    fn few(&mut self) -> usize {
+        usize::try_from(self.dice.below(FEW as u64)).unwrap()
+    }
+
+    /// A value that nobody else writes.
+    fn value(&mut self) -> String {
+        self.next += 1;
+        format!("{}-{}", self.number, self.next)
+    }
+}
+
+/// What every node says at the end.
+pub struct Finals {
+    /// By register: version and value.
+    pub registers: Vec<(u64, String)>,
+    /// The numbered files: path and value.
+    pub numbered: Vec<(String, String)>,
+}
+
+/// Asks every node, each for itself.
+pub async fn finals(cluster: &Cluster) -> Result<Vec<Finals>, String> {
+    let mut all = Vec::new();
+    for address in cluster.addresses() {
+        let files = connect(&address).await.files();
+        let failed = |error: Error| format!("{address}, asked at the end: {}", error.message);
+        let mut finals = Finals { registers: Vec::new(), numbered: Vec::new() };
+        for file in 0..FEW {
+            let file = files.read(&register(file)).await.map_err(failed)?;
+            finals.registers.push((file.stat.version, text(&file.data)));
+        }
+        for name in files.list("/once").await.map_err(failed)?.names {
+            let path = format!("/once/{name}");
+            let value = text(&files.read(&path).await.map_err(failed)?.data);
+            finals.numbered.push((path, value));
+        }
+        all.push(finals);
+    }
+    Ok(all)
+}
+
+fn options() -> conclave_client::Options {
+    Client::options().ttl(Duration::from_secs(2)).lock_delay(Duration::ZERO).patience(Duration::from_secs(5))
+}
+
+async fn connect(servers: &str) -> Client {
+    options().connect(servers).await.unwrap()
+}
+
+fn register(file: usize) -> String {
+    format!("/register-{file}")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn split<T>(result: Result<T, Error>) -> (Outcome<T>, Result<(), Error>) {
+    match result {
+        Ok(value) => (Outcome::Done(value), Ok(())),
+        Err(error) if error.code.is_definite() => (Outcome::Refused(error.message.clone()), Err(error)),
+        Err(error) => (Outcome::Unknown(error.message.clone()), Err(error)),
+    }
+}

@@ -1,0 +1,102 @@
+//! What goes wrong, drawn from the seed.
+
+use std::time::Duration;
+
+use conclave_kernel::Prng;
+
+use crate::cluster::{Cluster, NODES};
+use crate::load::Load;
+use crate::wires::{Cut, Slot};
+
+/// Chaos for a while, then everything is healed and progress demanded; twice, for what the first time left behind.
+pub async fn play(dice: &mut Prng, cluster: &mut Cluster, load: &Load) -> Result<(), String> {
+    for _ in 0..2 {
+        for _ in 0..dice.between(1, 3) {
+            trouble(dice, cluster).await;
+        }
+        cluster.wires.mend();
+        for slot in 0..NODES {
+            // A disk that was to lose power, and did, has stopped its node.
+            if cluster.server(slot).is_none_or(|server| !server.status().running) {
+                cluster.cut_power(slot).await;
+                cluster.start(slot).await;
+            }
+        }
+        load.progress().await?;
+    }
+    Ok(())
+}
+
+async fn trouble(dice: &mut Prng, cluster: &mut Cluster) {
+    let any = slot(dice);
+    // The leader is where it hurts.
+    let victim = if dice.below(3) < 2 { cluster.leader().unwrap_or(any) } else { any };
+    let how = if dice.below(2) == 0 { Cut::Severed } else { Cut::Silent };
+    match dice.below(8) {
+        0..2 => {
+            isolate(cluster, victim, how);
+            pass(dice, 300, 1_200).await;
+        }
+        2 => {
+            // One direction only: it hears and is not heard, or the other way round.
+            for other in (0..NODES).filter(|other| *other != victim) {
+                let (from, to) = if dice.below(2) == 0 { (victim, other) } else { (other, victim) };
+                cluster.wires.cut(from, to, how);
+            }
+            pass(dice, 300, 1_200).await;
+        }
+        3 => {
+            cluster.kill(victim).await;
+            pass(dice, 0, 800).await;
+            cluster.start(victim).await;
+        }
+        4 => {
+            cluster.cut_power(victim).await;
+            pass(dice, 0, 800).await;
+            cluster.start(victim).await;
+        }
+        5 => {
+            // In the middle of something: the disk fails at a moment of its own choosing.
+            cluster.disk(victim).lose_power_after(dice.between(1, 60));
+            pass(dice, 100, 500).await;
+            cluster.cut_power(victim).await;
+            cluster.start(victim).await;
+        }
+        6 => {
+            for slot in 0..NODES {
+                cluster.cut_power(slot).await;
+            }
+            for slot in 0..NODES {
+                cluster.start(slot).await;
+            }
+        }
+        _ => {
+            isolate(cluster, victim, how);
+            pass(dice, 100, 700).await;
+            let other = slot(dice);
+            cluster.cut_power(other).await;
+            pass(dice, 0, 300).await;
+            cluster.start(other).await;
+        }
+    }
+    if dice.below(2) == 0 {
+        cluster.wires.mend();
+    }
+    pass(dice, 0, 400).await;
+}
+
+fn isolate(cluster: &Cluster, victim: Slot, how: Cut) {
+    for other in (0..NODES).filter(|other| *other != victim) {
+        cluster.wires.cut(victim, other, how);
+        cluster.wires.cut(other, victim, how);
+    }
+}
+
+fn slot(dice: &mut Prng) -> Slot {
+    usize::try_from(dice.below(NODES as u64)).unwrap()
+}
+
+/// Trouble takes time to be felt: elections are counted in real milliseconds.
+async fn pass(dice: &mut Prng, least: u64, most: u64) {
+    tokio::time::sleep(Duration::from_millis(dice.between(least, most))).await;
+}

@@ -1,0 +1,21 @@
+//! What a client sends: frames are taken from a stream, whole, or it is refused; nothing is reserved for a length alone.
+//! Twin in CI: `crates/api/src/proto/frame.rs`, `crates/service/tests/frontends/doors.rs`.
+
+#![no_main]
+
+use bytes::BytesMut;
+use conclave_api::proto::frame::{MAX_FRAME_BYTES, decode, encode};
+use conclave_api::proto::v1::ClientFrame;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut input = BytesMut::from(bytes);
+    while let Ok(Some(frame)) = decode::<ClientFrame>(&mut input) {
+        let mut output = BytesMut::new();
+        if encode(&frame, &mut output).is_ok() {
+            let again: ClientFrame = decode(&mut output).expect("our own").expect("whole");
+            assert_eq!(again, frame);
+        }
+    }
+    assert!(input.capacity() <= bytes.len() + MAX_FRAME_BYTES + 4);
+});
