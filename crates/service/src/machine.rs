@@ -1,21 +1,81 @@
-//! The service as the replica runs it: the pure state, and a wall time beside each command.
+//! The service as the replica runs it: the pure state, fed with handfuls of commands.
 //!
-//! The state compares no clocks, but people want to see since when a lock is held. So whoever proposes a command writes
-//! its wall time into the entry, where it is the same for every node; it is shown, never compared.
+//! **An entry is a handful.** Whatever clients asked while the last entry was being synced is one entry: what an entry costs
+//! (its way through consensus, its record, its callbacks) is paid once for all of them. The state knows nothing of that. It
+//! counts *commands*, and everything it derives from a place in the log (fences, session numbers, what a watch resumes
+//! by) comes from that count, so two commands of one entry are as far apart as two entries were
+//! (`docs/decisions/0010-an-entry-is-a-handful.md`).
+//!
+//! **Wall time.** The state compares no clocks, but people want to see since when a lock is held. So whoever proposes an
+//! entry writes its wall time into it, where it is the same for every node; it is shown, never compared.
 
 use serde::{Deserialize, Serialize};
 
 use crate::replica::Machine;
 use crate::replica::log::LogId;
-use crate::state::{At, Command, Effect, State};
+use crate::state::tree::FileOp;
+use crate::state::{At, Command, Effect, Op, Request, State};
 
-/// A command on its way into the log.
+/// The most commands in an entry.
+const MAX_COMMANDS: usize = 512;
+/// An entry is closed before it has more than this, unless one command alone has.
+const MAX_BYTES: usize = 256 * 1024;
+
+/// Commands on their way into the log as one entry.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stamped {
-    /// The wall time of the node that proposed it, in milliseconds since 1970.
+    /// The wall time of the node that proposed them, in milliseconds since 1970.
     pub wall_ms: u64,
-    /// What is to be done.
-    pub command: Command,
+    /// What is to be done, in this order.
+    pub commands: Vec<Command>,
+}
+
+impl Stamped {
+    /// As few entries as the bounds allow, in order. Each comes with the tags of its commands.
+    pub(crate) fn gather<T>(
+        wall_ms: u64,
+        commands: impl IntoIterator<Item = (T, Command)>,
+    ) -> (Vec<Vec<T>>, Vec<Self>) {
+        let (mut tags, mut entries): (Vec<Vec<T>>, Vec<Self>) = (Vec::new(), Vec::new());
+        let mut bytes = 0;
+        for (tag, command) in commands {
+            let more = weight(&command);
+            match (tags.last_mut(), entries.last_mut()) {
+                (Some(tags), Some(entry)) if tags.len() < MAX_COMMANDS && bytes + more <= MAX_BYTES => {
+                    tags.push(tag);
+                    entry.commands.push(command);
+                    bytes += more;
+                }
+                _ => {
+                    tags.push(vec![tag]);
+                    entries.push(Self { wall_ms, commands: vec![command] });
+                    bytes = more;
+                }
+            }
+        }
+        (tags, entries)
+    }
+}
+
+/// About how many bytes a command has: exact enough for what can be large.
+fn weight(command: &Command) -> usize {
+    let content = match command {
+        Command::Request(Request { op: Op::Files(ops), .. }) => ops.iter().map(file_weight).sum(),
+        Command::Request(Request { op: Op::Acquire(acquire), .. }) => acquire.value.as_ref().map_or(0, Vec::len),
+        Command::Request(Request { op: Op::Proclaim { value, .. }, .. }) => value.len(),
+        Command::Request(Request { op: Op::Break { reason, .. }, .. }) => reason.len(),
+        Command::OpenSession(open) => open.label.len(),
+        _ => 0,
+    };
+    content + 128
+}
+
+fn file_weight(op: &FileOp) -> usize {
+    let content = match op {
+        FileOp::Create { data, .. } | FileOp::Write { data, .. } => data.len(),
+        FileOp::Delete { .. } | FileOp::Check { .. } => 0,
+    };
+    content + 256
 }
 
 /// The replicated state of the lock service.
@@ -38,9 +98,14 @@ impl Machine for Service {
     type Command = Stamped;
     type Effect = Effect;
 
-    fn apply(&mut self, id: LogId, stamped: &Stamped) -> Vec<Effect> {
-        let at = At { index: id.index, term: id.term, wall_ms: stamped.wall_ms };
-        self.0.apply(at, stamped.command.clone())
+    fn apply(&mut self, id: LogId, entry: Stamped) -> Vec<Effect> {
+        let mut effects = Vec::with_capacity(entry.commands.len() * 2);
+        for command in entry.commands {
+            // Consensus applies each entry once, so the count is the same on every node.
+            let at = At { index: self.0.applied() + 1, term: id.term, wall_ms: entry.wall_ms };
+            self.0.apply_into(at, command, &mut effects);
+        }
+        effects
     }
 
     fn snapshot(&self) -> Vec<u8> {

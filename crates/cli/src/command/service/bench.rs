@@ -11,14 +11,13 @@ mod judge;
 mod work;
 
 use std::process::ExitCode;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use conclave_client::Client;
 use hdrhistogram::Histogram;
 use serde::Serialize;
-use tokio::task::LocalSet;
 
 use self::judge::Judge;
 use self::work::{Tally, Worker};
@@ -95,7 +94,7 @@ struct Figures {
 
 /// Measures.
 pub fn run(args: &Args) -> Done {
-    let figures = block_on(LocalSet::new().run_until(measure(args)))?;
+    let figures = block_on(measure(args))?;
     if args.json {
         output::print_json(&figures)?;
     } else {
@@ -114,7 +113,7 @@ async fn measure(args: &Args) -> Result<Figures, Failure> {
         opening.release().await.map_err(failure)?;
         clients.push(client);
     }
-    let judge = Rc::new(Judge::default());
+    let judge = Arc::new(Judge::default());
     let began = Instant::now();
     let until = began + Duration::from_secs_f64(args.seconds);
     let mut workers = Vec::new();
@@ -122,7 +121,7 @@ async fn measure(args: &Args) -> Result<Figures, Failure> {
         let client = clients[number as usize % clients.len()].clone();
         for slot in 0..args.in_flight {
             let worker = Worker { client: client.clone(), number, slot, judge: judge.clone(), until };
-            workers.push((number, tokio::task::spawn_local(worker.run(args.workload))));
+            workers.push((number, tokio::spawn(worker.run(args.workload))));
         }
     }
     let mut latencies: Histogram<u64> = histogram();

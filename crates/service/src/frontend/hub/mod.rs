@@ -58,6 +58,8 @@ pub const MAX_WAITING: usize = 64 * 1024;
 pub const MAX_PARKED: usize = 1024;
 /// Batches of asks that may wait for the hub.
 const INBOUND: usize = 1024;
+/// Flushes of proposals that may be on their way. The second is written while the first is answered; more would be small.
+const FLUSHES: usize = 2;
 /// How many handfuls and batches are handled before answers are flushed.
 const AT_ONCE: usize = 128;
 

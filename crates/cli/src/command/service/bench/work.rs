@@ -1,6 +1,6 @@
 //! What one client does, over and over.
 
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 use conclave_client::{Client, Guard, Result};
@@ -14,7 +14,7 @@ pub struct Worker {
     pub client: Client,
     pub number: u32,
     pub slot: u32,
-    pub judge: Rc<Judge>,
+    pub judge: Arc<Judge>,
     pub until: Instant,
 }
 
