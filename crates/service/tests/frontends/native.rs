@@ -182,7 +182,7 @@ async fn waits_end_by_the_leaders_clock_and_cancels_are_answered() {
     }
     names.sort_unstable();
     assert_eq!(names, [waiting, cancel]);
-    drop((holder, client, names));
+    drop((holder, client));
     server.shutdown().await;
 }
 
