@@ -61,7 +61,9 @@ impl Stamped {
 fn weight(command: &Command) -> usize {
     let content = match command {
         Command::Request(Request { op: Op::Files(ops), .. }) => ops.iter().map(file_weight).sum(),
-        Command::Request(Request { op: Op::Acquire(acquire), .. }) => acquire.value.as_ref().map_or(0, Vec::len),
+        Command::Request(Request { op: Op::Acquire(acquire), .. }) => {
+            acquire.value.as_ref().map_or(0, Vec::len)
+        }
         Command::Request(Request { op: Op::Proclaim { value, .. }, .. }) => value.len(),
         Command::Request(Request { op: Op::Break { reason, .. }, .. }) => reason.len(),
         Command::OpenSession(open) => open.label.len(),
@@ -114,5 +116,88 @@ impl Machine for Service {
 
     fn restore(bytes: &[u8]) -> Result<Self, String> {
         State::from_snapshot(bytes).map(Self).map_err(|error| error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use conclave_api::{Fence, Owner, Priority, RequestId, SessionId, VictimPolicy, Wait};
+
+    use super::*;
+    use crate::state::{Acquire, Answer, FilePath, OpenSession};
+
+    fn open() -> Command {
+        Command::OpenSession(OpenSession {
+            secret: 7,
+            ttl_ms: 10_000,
+            lock_delay_ms: 0,
+            label: String::new(),
+        })
+    }
+
+    fn request(id: u64, op: Op) -> Command {
+        Command::Request(Request { session: SessionId(1), id: RequestId(id), lowest: RequestId(1), op })
+    }
+
+    fn acquire(id: u64) -> Command {
+        request(
+            id,
+            Op::Acquire(Acquire {
+                expr: "x".parse().unwrap(),
+                owner: Owner::Request,
+                wait: Wait::Forever,
+                priority: Priority(0),
+                policy: VictimPolicy::Requester,
+                value: None,
+            }),
+        )
+    }
+
+    fn write(bytes: usize) -> Command {
+        let path = FilePath::new("/f").unwrap();
+        request(1, Op::Files(vec![FileOp::Write { path, data: vec![0; bytes], expected: None }]))
+    }
+
+    fn sizes(commands: Vec<Command>) -> Vec<usize> {
+        let (tags, entries) = Stamped::gather(1, commands.into_iter().enumerate());
+        let order: Vec<usize> = tags.iter().flatten().copied().collect();
+        assert!(order.is_sorted());
+        assert_eq!(
+            tags.iter().map(Vec::len).collect::<Vec<_>>(),
+            entries.iter().map(|entry| entry.commands.len()).collect::<Vec<_>>()
+        );
+        tags.iter().map(Vec::len).collect()
+    }
+
+    #[test]
+    fn two_grants_of_a_name_in_one_entry_have_different_fences() {
+        let release = request(3, Op::Release { grant: RequestId(2) });
+        let commands = vec![open(), acquire(2), release, acquire(4)];
+        let mut service = Service::new();
+        let effects = service.apply(LogId { term: 1, index: 1 }, Stamped { wall_ms: 0, commands });
+        let fences: Vec<Fence> = effects
+            .iter()
+            .filter_map(|effect| match effect {
+                Effect::Reply { answer: Answer::Granted(granted), .. } => Some(granted.names[0].fence),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(fences.len(), 2);
+        assert!(fences[0] < fences[1]);
+        // A later entry goes on counting where this one ended, whatever its index.
+        let effects =
+            service.apply(LogId { term: 1, index: 2 }, Stamped { wall_ms: 0, commands: vec![open()] });
+        assert!(matches!(effects[0], Effect::SessionOpened { session: SessionId(5), .. }));
+    }
+
+    #[test]
+    fn small_commands_share_an_entry_up_to_its_bound() {
+        assert_eq!(sizes(Vec::new()), Vec::<usize>::new());
+        assert_eq!(sizes(vec![open(); MAX_COMMANDS + 1]), [MAX_COMMANDS, 1]);
+    }
+
+    #[test]
+    fn a_large_command_is_alone_in_its_entry() {
+        assert_eq!(sizes(vec![open(), write(MAX_BYTES), open(), open()]), [1, 1, 2]);
     }
 }
