@@ -109,6 +109,19 @@ struct Pending {
     retry: bool,
 }
 
+impl Pending {
+    /// Whether it may be in effect although the session, and with it the memory of what was answered, has ended: it was sent
+    /// twice, the first time perhaps in time, and what it does does not end with the session.
+    fn may_outlive(&self, why: Code) -> bool {
+        use v1::request::Op;
+        let outlives = matches!(
+            &self.what,
+            What::Request(Op::Files(_) | Op::Limit(_) | Op::Break(_) | Op::EndSession(_))
+        );
+        why == Code::SessionEnded && self.uncertain && outlives
+    }
+}
+
 enum What {
     Request(v1::request::Op),
     Query(v1::query::What),
@@ -372,10 +385,16 @@ impl Core {
 
     /// Whoever waits for it may be gone: then it is of no interest.
     fn fail(&mut self, id: u64, error: Error) {
-        match self.forget(id).map(|pending| pending.reply) {
-            Some(Reply::Once(reply)) => drop(reply.send(Err(error))),
-            Some(Reply::Acquire { done, .. }) => drop(done.send(Err(error))),
-            Some(Reply::Forget) | None => {}
+        let Some(pending) = self.forget(id) else { return };
+        let error = if pending.may_outlive(error.code) {
+            Error::new(Code::NoAnswer, format!("{}: what was asked before may have been done", error.message))
+        } else {
+            error
+        };
+        match pending.reply {
+            Reply::Once(reply) => drop(reply.send(Err(error))),
+            Reply::Acquire { done, .. } => drop(done.send(Err(error))),
+            Reply::Forget => {}
         }
     }
 

@@ -227,6 +227,22 @@ fn the_end_of_the_session_ends_everything_in_it_and_the_next_request_opens_anoth
 }
 
 #[test]
+fn the_end_of_the_session_does_not_say_that_what_was_sent_before_was_not_done() {
+    let mut core = connected();
+    let (_, mut grant) = acquire(&mut core, ms(0), "x");
+    let (_, mut changed) = change(&mut core, ms(0));
+    sent(&mut core);
+    open(&mut core, ms(1));
+    core.on_disconnected();
+    let (_, mut unsent) = change(&mut core, ms(2));
+    core.on_connected(ms(3));
+    core.on_message(ms(4), v1::SessionEnded { session: 7, cause: v1::EndCause::Expired.into() }.into());
+    assert_eq!(changed.try_recv().unwrap().unwrap_err().code, Code::NoAnswer, "it may have been done");
+    assert_eq!(grant.try_recv().unwrap().unwrap_err().code, Code::SessionEnded, "it is not held");
+    assert_eq!(unsent.try_recv().unwrap().unwrap_err().code, Code::SessionEnded, "nobody has heard of it");
+}
+
+#[test]
 fn a_broken_lock_is_lost_with_its_reason() {
     let mut core = connected();
     let (id, _grant) = acquire(&mut core, ms(0), "x");

@@ -267,6 +267,28 @@ fn a_leader_that_lost_its_office_does_not_answer_with_what_was() {
 }
 
 #[test]
+fn a_leader_that_restarts_at_once_does_not_read_what_was_before_its_last_commit() {
+    run(async {
+        let mut cluster = Cluster::of(3, quick()).await;
+        for round in 0..5 {
+            let leader = cluster.leader(&[1, 2, 3]).await;
+            let written = write(&cluster.nodes[&leader].replica, round).await;
+            // Before anybody misses it. What was committed it has on disk; that it was, perhaps not.
+            let disk = cluster.kill(leader).await;
+            cluster.start(leader, disk).await;
+            let back = cluster.nodes[&leader].replica.clone();
+            let seen = loop {
+                match back.read(|notebook| notebook.seen.clone()).await {
+                    Ok(seen) => break seen,
+                    Err(error) => assert_eq!(error, ReadError::Retry),
+                }
+            };
+            assert_eq!(seen, (0..=round).collect::<Vec<_>>(), "written as {written:?}");
+        }
+    });
+}
+
+#[test]
 fn a_proposal_of_a_leader_cut_off_is_never_reported_as_applied() {
     run(async {
         let cluster = Cluster::of(3, quick()).await;

@@ -295,7 +295,8 @@ impl<M: Machine> Replica<M> {
         let config = Arc::new(options.config()?);
         let sizes = options.log;
         let opened = tokio::task::spawn_blocking(move || open_folder(disk, identity, sizes));
-        let (log, state, snapshots) = opened.await.map_err(io::Error::other)??;
+        let (log, mut state, snapshots) = opened.await.map_err(io::Error::other)??;
+        step_down(&mut state, identity.node);
         let (log, snapshots) = (Arc::new(log), Arc::new(snapshots));
         let (deliveries, delivered) = mpsc::channel(options.deliveries.max(1));
         let shared = Arc::new(Shared::new(machine));
@@ -537,6 +538,16 @@ fn open_folder(
         )));
     }
     Ok((log, state, snapshots))
+}
+
+/// A leader that restarts does not lead on in its term. It would: openraft takes up an office that the vote says was won,
+/// and is confirmed in it by a majority that missed nothing. But how far the log was committed it knows only as of the last
+/// batch that said so, and a read in that state would not see what was acknowledged since. In a term of its own it begins
+/// with an entry, and knows when that is committed. To the vote itself nothing is done: it is what it was before it was won.
+fn step_down(state: &mut log::State, node: NodeId) {
+    if let Some(vote) = state.vote.as_mut().filter(|vote| vote.node == node) {
+        vote.committed = false;
+    }
 }
 
 fn status_of<M: Machine>(metrics: &openraft::RaftMetrics<Types<M>>) -> Status {

@@ -1,5 +1,6 @@
 //! The script of a seed, and the judge.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use conclave_kernel::{NodeId, Prng};
@@ -72,6 +73,7 @@ pub fn run(seed: u64, mutant: Option<Mutant>) -> Verdict {
     setup.validate().expect("the script makes sense");
     let judge = Judge {
         dice,
+        granted: BTreeSet::new(),
         latest: None,
         expired: false,
         elected: false,
@@ -122,6 +124,8 @@ fn fault(kind: FaultKind, most_ms: u64, dice: &mut Prng) -> Fault {
 /// Writes the script, and judges.
 struct Judge {
     dice: Prng,
+    /// All grants: whose, and by which fence.
+    granted: BTreeSet<(u64, u64)>,
     /// The latest grant: whose, and by which fence.
     latest: Option<(u64, u64)>,
     /// Its session has expired.
@@ -168,12 +172,12 @@ impl Director<Site> for Judge {
     fn on_event(&mut self, _: NodeId, event: &Event, desk: &mut Desk<'_, Site, ()>) {
         match *event {
             Event::Granted { session, fence } => {
+                // An acquire that is asked again, or was held back on the way, is told of the same grant.
+                if !self.granted.insert((session, fence)) {
+                    return;
+                }
                 self.sometimes.granted += 1;
                 if let Some((before, last)) = self.latest {
-                    // An acquire that is asked again is told of the same grant.
-                    if (before, last) == (session, fence) {
-                        return;
-                    }
                     if fence <= last {
                         self.wrong.get_or_insert(format!("fence {fence} was granted after {last}"));
                     }
