@@ -65,7 +65,8 @@ pub(crate) struct Core {
     connected: bool,
     session: Session,
     next_id: u64,
-    pending: BTreeMap<u64, Pending>,
+    /// Boxed: a tree shifts its neighbours at every change.
+    pending: BTreeMap<u64, Box<Pending>>,
     /// Those of them that are not even queued: the first is the lowest number the server must remember.
     unanswered: BTreeSet<u64>,
     held: HashMap<u64, Held>,
@@ -73,6 +74,8 @@ pub(crate) struct Core {
     late: Vec<(u64, v1::Granted)>,
     watches: BTreeMap<u64, Watched>,
     out: VecDeque<Out>,
+    /// Empty between uses: only its room is kept.
+    frame: v1::ClientFrame,
     /// What was sent behind an opening that is not answered.
     behind: usize,
     retry_at: Option<Now>,
@@ -157,6 +160,7 @@ impl Core {
             late: Vec::new(),
             watches: BTreeMap::new(),
             out: VecDeque::new(),
+            frame: v1::ClientFrame::default(),
             behind: 0,
             retry_at: None,
             standing: Standing::Valid,
@@ -322,7 +326,7 @@ impl Core {
             return Err(Error::new(Code::TooLarge, format!("a request has at most {MAX_FRAME_BYTES} bytes")));
         }
         let is_request = matches!(pending.what, What::Request(_));
-        self.pending.insert(id, pending);
+        self.pending.insert(id, Box::new(pending));
         self.unanswered.insert(id);
         if self.connected {
             if is_request {
@@ -344,7 +348,7 @@ impl Core {
         id
     }
 
-    fn forget(&mut self, id: u64) -> Option<Pending> {
+    fn forget(&mut self, id: u64) -> Option<Box<Pending>> {
         self.unanswered.remove(&id);
         self.pending.remove(&id)
     }

@@ -162,11 +162,12 @@ async fn serve(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
         }
         tokio::select! {
             biased;
-            written = writer.write_buf(&mut output), if !output.is_empty() => {
-                if written? == 0 {
-                    return Err(io::ErrorKind::WriteZero.into());
-                }
-            }
+            written = writer.write(&output), if !output.is_empty() => match written? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                // The buffer is used again from its beginning.
+                all if all == output.len() => output.clear(),
+                some => output.advance(some),
+            },
             read = reader.read_buf(&mut input) => {
                 if read? == 0 {
                     return Ok(());

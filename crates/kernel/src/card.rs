@@ -124,15 +124,19 @@ pub enum Measure {
     ClientDelay,
     /// From an exit to the next entry with somebody waiting, in units of T.
     SyncDelay,
+    /// Network messages for one whole election, snapshot or detection.
+    Messages,
+    /// From the start of one to the moment at which the last site knows the outcome, in units of T.
+    Turnaround,
 }
 
 /// How much is asked of the algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Load {
-    /// One request in the system at a time.
+    /// One request in the system at a time; one site starts.
     Low,
-    /// Every site always has one pending.
+    /// Every site always has one pending; all sites start at once.
     High,
 }
 

@@ -6,9 +6,11 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use conclave_algorithms::mutex::{Maekawa, Mutex, NaimiTrehel, Raymond, RicartAgrawala, TokenRing};
+use conclave_kernel::{Cx, Never, NodeId, Protocol};
 use conclave_lab::rooms::mutex::{Scenario, Work, run_tenant};
-use conclave_sim::{Delay, Setup};
+use conclave_sim::{Delay, Desk, Director, Limits, Setup, World};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use serde::{Deserialize, Serialize};
 
 criterion_group! {
     name = benches;
@@ -24,9 +26,13 @@ fn scenario(nodes: u32, load: Work, entries: u64) -> Scenario {
 fn bench<P: Mutex>(c: &mut Criterion, name: &str, mut scenario: Scenario, record: bool) {
     P::CARD.name.clone_into(&mut scenario.algorithm);
     let (report, _) = run_tenant::<P>(&scenario, false).expect("a valid scenario");
-    assert!(report.passed() && report.entries == scenario.entries, "{name}: {:?}", report.violations);
+    assert!(
+        report.facts.passed() && report.entries == scenario.entries,
+        "{name}: {:?}",
+        report.facts.violations
+    );
     let mut group = c.benchmark_group("events");
-    group.throughput(Throughput::Elements(report.events));
+    group.throughput(Throughput::Elements(report.facts.events));
     group.bench_function(name, |b| {
         b.iter(|| black_box(run_tenant::<P>(black_box(&scenario), record).expect("a valid scenario")));
     });
@@ -50,17 +56,62 @@ fn yardsticks(c: &mut Criterion) {
     }
 }
 
-/// How the cost of an event grows with how many are pending: saturated Ricart-Agrawala has about N² under way.
-/// With random delays they are in a heap, not in lanes.
+/// How the cost of an event grows with how many are pending. With a constant delay they are in a lane, with
+/// random ones in a heap.
 fn pending_events(c: &mut Criterion) {
-    for nodes in [10, 32, 100, 316] {
-        let entries = 4_000_000 / u64::from(nodes * nodes);
-        let constant = scenario(nodes, Work::High, entries.max(2 * u64::from(nodes)));
-        let mut random = constant.clone();
-        random.setup.delay = Delay::Exponential(Duration::from_millis(1));
-        bench::<RicartAgrawala>(c, &format!("pending, N = {nodes}, constant delay"), constant, false);
-        bench::<RicartAgrawala>(c, &format!("pending, N = {nodes}, exponential delay"), random, false);
+    const EVENTS: u64 = 2_000_000;
+    let mut group = c.benchmark_group("pending");
+    group.throughput(Throughput::Elements(EVENTS));
+    let delay = Duration::from_millis(1);
+    for (name, delay) in [("constant", Delay::Constant(delay)), ("exponential", Delay::Exponential(delay))] {
+        for balls in [1, 10, 100, 1_000] {
+            let setup = Setup { nodes: JUGGLERS, delay, ..Setup::default() };
+            group.bench_function(format!("{} pending, {name} delay", JUGGLERS * balls), |b| {
+                b.iter(|| {
+                    let mut world = World::new(setup.clone(), Audience, move |_| Juggler { balls });
+                    black_box(world.run(Limits { events: EVENTS, ..Limits::default() }))
+                });
+            });
+        }
     }
+    group.finish();
+}
+
+const JUGGLERS: u32 = 1_000;
+
+/// A site that passes on whatever it gets: as many messages are under way at any time as were sent at the
+/// start.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct Juggler {
+    balls: u32,
+}
+
+impl Protocol for Juggler {
+    type Message = u32;
+    type Timer = Never;
+    type Command = Never;
+    type Event = Never;
+
+    fn on_start(&mut self, cx: &mut Cx<'_, Self>) {
+        (0..self.balls).for_each(|ball| cx.send(cx.members().after(cx.me()), ball));
+    }
+
+    fn on_message(&mut self, _from: NodeId, ball: u32, cx: &mut Cx<'_, Self>) {
+        cx.send(cx.members().after(cx.me()), ball);
+    }
+}
+
+/// Watches, and does nothing.
+struct Audience;
+
+impl Director<Juggler> for Audience {
+    type Note = ();
+    fn on_begin(&mut self, _: &mut Desk<'_, Juggler, ()>) {}
+    fn on_event(&mut self, _: NodeId, event: &Never, _: &mut Desk<'_, Juggler, ()>) {
+        match *event {}
+    }
+    fn on_send(&mut self, _: NodeId, _: NodeId, _: &u32) {}
+    fn on_deliver(&mut self, _: NodeId, _: NodeId, (): &()) {}
 }
 
 /// A hundred thousand sites.

@@ -1,8 +1,8 @@
 //! The laboratory: rooms meet worlds, and everything is measured.
 
-pub mod compare;
 pub mod diagram;
 pub mod log;
+pub mod room;
 pub mod rooms;
 pub mod suggest;
 pub mod sweep;

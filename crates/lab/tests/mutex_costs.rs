@@ -6,7 +6,7 @@ mod support;
 use conclave_algorithms::mutex::CARDS;
 use conclave_algorithms::quorum::Quorum;
 use conclave_kernel::{Load, Measure, NodeId, Prng};
-use conclave_lab::compare;
+use conclave_lab::rooms::mutex::compare;
 use conclave_lab::rooms::mutex::{Delays, Report, Scenario, Work, size_at};
 use conclave_sim::{Delay, Order};
 use support::{MS, SIZES, T, assert_served, card, names, reports, run, scenario};
@@ -22,7 +22,7 @@ fn measured(scenario: &Scenario) -> Report {
 #[track_caller]
 fn assert_every_entry_costs(report: &Report, messages: u32) {
     let extremes = (report.messages_per_entry_min, report.messages_per_entry_max);
-    let context = format!("{} at N = {}, load {}", report.algorithm, report.nodes, report.load);
+    let context = format!("{} at N = {}, load {}", report.facts.algorithm, report.facts.nodes, report.load);
     assert_eq!(extremes, (u64::from(messages), u64::from(messages)), "{context}");
     assert_eq!(report.messages_per_entry, f64::from(messages), "{context}");
 }
@@ -77,7 +77,7 @@ fn central_takes_3_messages_and_none_for_the_coordinator() {
             let report = measured(&scenario("central", nodes, load));
             assert_eq!((report.messages_per_entry_min, report.messages_per_entry_max), (0, 3));
             let clients = report.entries as f64 * f64::from(nodes - 1) / f64::from(nodes);
-            assert_eq!(report.messages as f64, 3.0 * clients, "N = {nodes}, load {}", report.load);
+            assert_eq!(report.facts.messages as f64, 3.0 * clients, "N = {nodes}, load {}", report.load);
             assert_eq!(report.messages_to_enter, 2.0 * report.messages_to_exit);
         }
         let only_clients = (1..nodes).map(|site| (10 * MS * site, NodeId(site))).collect();
@@ -97,7 +97,7 @@ fn suzuki_kasami_takes_n_messages_or_none() {
             let report = measured(&scenario("suzuki-kasami", nodes, load));
             assert_eq!((report.messages_per_entry_min, report.messages_per_entry_max), (0, nodes.into()));
             // The token is at site 0 when it all begins: only the first entry is free.
-            assert_eq!(report.messages, u64::from(nodes) * (report.entries - 1));
+            assert_eq!(report.facts.messages, u64::from(nodes) * (report.entries - 1));
         }
         let again = vec![(MS, NodeId(0)), (9 * MS, NodeId(0))];
         let again = Scenario { entries: 2, ..scenario("suzuki-kasami", nodes, Work::Script(again)) };
@@ -119,7 +119,11 @@ fn maekawa_takes_3_k_minus_1_messages_when_nobody_contends() {
             let quorums = quorum.quorums(nodes).expect("just asked");
             // A grid with a short last row has quorums of several sizes: every site pays for its own.
             let costs = || quorums.iter().map(|quorum| 3 * (quorum.len() as u64 - 1));
-            assert_eq!(report.messages, 4 * costs().sum::<u64>(), "{quorum} at N = {nodes}, four rounds");
+            assert_eq!(
+                report.facts.messages,
+                4 * costs().sum::<u64>(),
+                "{quorum} at N = {nodes}, four rounds"
+            );
             let extremes = (report.messages_per_entry_min, report.messages_per_entry_max);
             assert_eq!(Some(extremes), costs().min().zip(costs().max()), "{quorum} at N = {nodes}");
             if quorum != Quorum::Grid || nodes == 9 {
@@ -146,7 +150,7 @@ fn maekawa_stays_within_its_corrected_bound_at_high_load() {
         for report in reports(0..10, &wild, |scenario| scenario) {
             assert_served(&report, wild.entries);
             let mean = report.messages_per_entry / (k - 1.0);
-            assert!((3.0..=7.0).contains(&mean), "{mean} (K-1) at N = {nodes}\n{}", report.command);
+            assert!((3.0..=7.0).contains(&mean), "{mean} (K-1) at N = {nodes}\n{}", report.facts.command);
             dearest = dearest.max(mean);
         }
     }
@@ -168,7 +172,7 @@ fn three_maekawa_contenders_with_all_in_one_quorum_take_18_to_31_messages() {
     let counts: Vec<u64> = reports(0..5_000, &wild, anytime)
         .iter()
         .inspect(|report| assert_served(report, 3))
-        .map(|report| report.messages)
+        .map(|report| report.facts.messages)
         .collect();
     let (least, most) = (*counts.iter().min().expect("runs"), *counts.iter().max().expect("runs"));
     assert!(least >= 18 && most <= 31, "{least} to {most}");
@@ -181,7 +185,7 @@ fn saturated_rings_take_1_and_n_plus_1_messages() {
     for nodes in SIZES {
         let plain = measured(&scenario("token-ring", nodes, Work::High));
         // Hops without an entry only before the first and among the last, who do not ask again.
-        let idle_hops = plain.messages - (plain.entries - 1);
+        let idle_hops = plain.facts.messages - (plain.entries - 1);
         assert!(idle_hops <= u64::from(nodes), "N = {nodes}: {idle_hops}");
         let saturated =
             Scenario { entries: 300 * u64::from(nodes), ..scenario("token-ring", nodes, Work::High) };
@@ -341,7 +345,7 @@ fn a_lone_site_enters_at_once_for_nothing() {
     for algorithm in names() {
         for load in [Work::Low, Work::High, Work::Poisson { mean: MS }] {
             let report = measured(&scenario(algorithm, 1, load));
-            assert_eq!(report.messages, 0, "{algorithm}");
+            assert_eq!(report.facts.messages, 0, "{algorithm}");
             if let Some(delays) = report.client_delay {
                 assert_eq!(delays.max_ns, 0, "{algorithm}");
             }

@@ -6,14 +6,15 @@ mod support;
 use conclave_algorithms::mutex::{self, Mutex};
 use conclave_kernel::Digest;
 use conclave_lab::log;
-use conclave_lab::rooms::mutex::{self as room, Report, Scenario, Work};
+use conclave_lab::room::Scenario as _;
+use conclave_lab::rooms::mutex::{Report, Scenario, Work};
 use conclave_sim::Delay;
 use support::{MS, names, run, scenario};
 
 /// The report without the wall clock.
 fn json(mut report: Report) -> String {
-    assert!(report.events_per_s > 0.0);
-    report.events_per_s = 0.0;
+    assert!(report.facts.events_per_s > 0.0);
+    report.facts.events_per_s = 0.0;
     serde_json::to_string(&report).expect("a report is data")
 }
 
@@ -29,18 +30,18 @@ fn equal_seeds_give_equal_runs_and_other_seeds_others() {
     for algorithm in names() {
         let (first, again, other) = (wild(algorithm, 1), wild(algorithm, 1), wild(algorithm, 2));
         assert_eq!(json(run(&first)), json(run(&again)), "{algorithm}");
-        assert_ne!(run(&first).digest, run(&other).digest, "{algorithm}");
+        assert_ne!(run(&first).facts.digest, run(&other).facts.digest, "{algorithm}");
         let swarmed = first.swarmed();
         assert_eq!(swarmed, again.swarmed(), "{algorithm}");
         assert_eq!(json(run(&swarmed)), json(run(&swarmed)), "{algorithm}, swarmed");
-        assert_ne!(run(&swarmed).digest, run(&other.swarmed()).digest, "{algorithm}, swarmed");
+        assert_ne!(run(&swarmed).facts.digest, run(&other.swarmed()).facts.digest, "{algorithm}, swarmed");
     }
 }
 
 /// Digests of all seeds are different: nothing is left out of them that differs.
 #[test]
 fn a_hundred_seeds_have_a_hundred_digests() {
-    let mut digests: Vec<_> = (0..100).map(|seed| run(&wild("ricart-agrawala", seed)).digest).collect();
+    let mut digests: Vec<_> = (0..100).map(|seed| run(&wild("ricart-agrawala", seed)).facts.digest).collect();
     digests.sort_unstable();
     digests.dedup();
     assert_eq!(digests.len(), 100);
@@ -52,10 +53,11 @@ struct Recorded<'a>(&'a Scenario);
 impl mutex::Visit for Recorded<'_> {
     type Out = (Vec<u8>, String);
     fn visit<P: Mutex>(self) -> Self::Out {
-        let (report, trace) = room::run_tenant::<P>(self.0, true).expect("a valid scenario");
+        let (report, trace) =
+            conclave_lab::rooms::mutex::run_tenant::<P>(self.0, true).expect("a valid scenario");
         let mut lines = Vec::new();
         log::write_trace(&trace.expect("it was recorded"), &mut lines).expect("memory takes it");
-        (lines, report.digest)
+        (lines, report.facts.digest)
     }
 }
 
@@ -64,7 +66,7 @@ fn a_recorded_run_repeats_from_the_scenario_in_its_header() {
     for algorithm in names() {
         let scenario = wild(algorithm, 5).swarmed();
         let (lines, digest) = mutex::visit(algorithm, Recorded(&scenario)).expect("it exists");
-        assert_eq!(digest, run(&scenario).digest, "{algorithm}: recording changes nothing");
+        assert_eq!(digest, run(&scenario).facts.digest, "{algorithm}: recording changes nothing");
         let log = log::read_log("the run", lines.as_slice()).expect("what was written can be read");
         let again: Scenario = serde_json::from_str(&log.about.scenario).expect("the header holds it");
         assert_eq!(again, scenario, "{algorithm}");

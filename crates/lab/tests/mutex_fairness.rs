@@ -30,8 +30,12 @@ fn grants_follow_causality_where_that_is_promised() {
         for nodes in [3, 5, 9] {
             for report in reports(0..100, &relay(algorithm, nodes, order), |scenario| scenario) {
                 assert_served(&report, 60);
-                assert_eq!(report.order_inversions, Some(0), "{}", report.command);
-                assert!(report.contended_requests > 30, "the relay hardly overlapped: {}", report.command);
+                assert_eq!(report.order_inversions, Some(0), "{}", report.facts.command);
+                assert!(
+                    report.contended_requests > 30,
+                    "the relay hardly overlapped: {}",
+                    report.facts.command
+                );
             }
         }
     }
@@ -48,8 +52,8 @@ fn a_younger_request_overtakes_an_older_that_it_knew_of_where_nothing_else_is_pr
         let shown = runs.iter().find(|report| broke(report, "ME3"));
         let shown = shown.unwrap_or_else(|| panic!("{algorithm}: no inversion in 100 runs"));
         assert!(shown.order_inversions > Some(0));
-        assert_eq!(shown.properties["ME3"], conclave_kernel::Verdict::NotPromised);
-        assert!(shown.violations.is_empty());
+        assert_eq!(shown.facts.properties["ME3"], conclave_kernel::Verdict::NotPromised);
+        assert!(shown.facts.violations.is_empty());
     }
 }
 
@@ -57,7 +61,9 @@ fn a_younger_request_overtakes_an_older_that_it_knew_of_where_nothing_else_is_pr
 #[test]
 fn the_relay_really_carries_causality() {
     let report = run(&relay("central", 3, Order::Fifo));
-    assert!(report.unpromised.iter().any(|violation| violation.why.contains("whose request it knew of")));
+    assert!(
+        report.facts.unpromised.iter().any(|violation| violation.why.contains("whose request it knew of"))
+    );
 }
 
 fn high(algorithm: &str, nodes: u32) -> Scenario {
@@ -73,7 +79,7 @@ fn nobody_is_bypassed_more_than_once_by_each_where_the_token_goes_round() {
     for nodes in [2, 3, 7, 13] {
         for report in reports(0..30, &high("token-ring", nodes), |scenario| scenario) {
             assert_served(&report, 20 * u64::from(nodes));
-            assert_eq!(report.max_bypass, u64::from(nodes - 1), "{}", report.command);
+            assert_eq!(report.max_bypass, u64::from(nodes - 1), "{}", report.facts.command);
         }
     }
 }
@@ -86,7 +92,7 @@ fn stamps_bound_how_often_a_request_is_bypassed() {
         for nodes in [3, 7, 13] {
             for report in reports(0..30, &high(algorithm, nodes), |scenario| scenario) {
                 assert_served(&report, 20 * u64::from(nodes));
-                assert!(report.max_bypass <= 2 * u64::from(nodes - 1), "{}", report.command);
+                assert!(report.max_bypass <= 2 * u64::from(nodes - 1), "{}", report.facts.command);
             }
         }
     }

@@ -24,15 +24,15 @@ fn lamport_over_channels_that_reorder_breaks_me1_and_me2() {
         for property in ["ME1", "ME1-causal", "ME2"] {
             let shown = runs.iter().find(|report| broke(report, property));
             let shown = shown.unwrap_or_else(|| panic!("{algorithm} kept {property} in 100 runs"));
-            assert!(!shown.passed());
-            assert_eq!(shown.properties[property], Verdict::Violated);
+            assert!(!shown.facts.passed());
+            assert_eq!(shown.facts.properties[property], Verdict::Violated);
         }
         let in_order = reports(0..100, &reordered, |mut scenario| {
             scenario.setup.order = Order::Fifo;
             scenario
         });
         assert!(
-            in_order.iter().all(|report| report.passed() && report.entries == 60),
+            in_order.iter().all(|report| report.facts.passed() && report.entries == 60),
             "{algorithm} with FIFO"
         );
     }
@@ -58,7 +58,7 @@ fn nobody_survives_loss() {
         let mut lossy = Scenario { entries: 300, ..scenario(algorithm, 5, Work::High) };
         lossy.setup.loss = Ratio::percent(5);
         let runs = reports(0..20, &lossy, |scenario| scenario);
-        assert!(runs.iter().all(|report| report.ledger.lost > 0), "{algorithm}: nothing was lost");
+        assert!(runs.iter().all(|report| report.facts.ledger.lost > 0), "{algorithm}: nothing was lost");
         assert!(runs.iter().any(|report| broke(report, "ME2")), "{algorithm} survived every loss");
         // Lamport's L1 takes any later message for a sign that nothing older is on its way.
         let may_err = algorithm.starts_with("lamport");
@@ -73,7 +73,10 @@ fn nobody_survives_corruption() {
         let mut damaged = Scenario { entries: 100, ..scenario(algorithm, 5, Work::High) };
         damaged.setup.corrupt = Ratio::percent(5);
         let runs = reports(0..20, &damaged, |scenario| scenario);
-        assert!(runs.iter().all(|report| report.ledger.corrupted > 0), "{algorithm}: nothing was damaged");
+        assert!(
+            runs.iter().all(|report| report.facts.ledger.corrupted > 0),
+            "{algorithm}: nothing was damaged"
+        );
         assert!(runs.iter().any(|report| broke(report, "ME2")), "{algorithm} survived all damage");
     }
 }
@@ -86,7 +89,7 @@ fn duplicates_are_harmless_where_the_card_says_so() {
         doubled.setup.order = Order::Any;
         doubled.setup.duplicate = Ratio::percent(20);
         for report in reports(0..50, &doubled, |scenario| scenario) {
-            assert!(report.ledger.duplicated > 0);
+            assert!(report.facts.ledger.duplicated > 0);
             assert_served(&report, 100);
         }
     }
@@ -104,7 +107,7 @@ fn a_duplicate_is_fatal_where_the_card_needs_none() {
             doubled.setup.seed = seed;
             run(&doubled)
         });
-        assert!(runs.any(|report| !report.passed()), "{} survived every duplicate", card.name);
+        assert!(runs.any(|report| !report.facts.passed()), "{} survived every duplicate", card.name);
     }
 }
 
@@ -116,8 +119,8 @@ fn the_rings_die_with_one_crash() {
                 let mut ring = Scenario { entries: 100, ..scenario(algorithm, 5, load) };
                 ring.setup.faults = vec![crash(&format!("{victim}@20ms"))];
                 let report = run(&ring);
-                assert!(broke(&report, "ME2"), "{algorithm} outlived n{victim}: {}", report.command);
-                assert_eq!(report.ledger.crashes, 1);
+                assert!(broke(&report, "ME2"), "{algorithm} outlived n{victim}: {}", report.facts.command);
+                assert_eq!(report.facts.ledger.crashes, 1);
             }
         }
     }
@@ -130,8 +133,8 @@ fn central_survives_the_crash_of_an_idle_client_and_of_nobody_else() {
     idle.setup.faults = vec![crash("4@1500us")];
     let report = run(&idle);
     assert_served(&report, 100);
-    assert_eq!((report.ledger.crashes, report.entries_per_site.1), (1, 0), "n4 never entered");
-    assert!(report.ledger.missed == 0, "nobody spoke to the dead");
+    assert_eq!((report.facts.ledger.crashes, report.entries_per_site.1), (1, 0), "n4 never entered");
+    assert!(report.facts.ledger.missed == 0, "nobody spoke to the dead");
 
     idle.setup.faults = vec![crash("0@1500us")];
     assert!(broke(&run(&idle), "ME2"), "the coordinator died, and there is no election yet");
@@ -179,7 +182,7 @@ fn an_idle_site_comes_back_and_takes_its_turns() {
         low.setup.faults = vec![crash(recovery)];
         let report = run(&low);
         assert_served(&report, 100);
-        assert_eq!(report.ledger.recoveries, 1);
+        assert_eq!(report.facts.ledger.recoveries, 1);
         assert!(report.entries_per_site.1 > 10, "n4 has its turns after it is back: {recovery}");
     }
 }
@@ -193,7 +196,7 @@ fn a_death_inside_leaves_the_meters_right() {
     script.cs = 10 * MS;
     script.setup.faults = vec![crash("1@5ms..20ms")];
     let report = run(&script);
-    assert!(report.passed(), "{:?}", report.violations);
+    assert!(report.facts.passed(), "{:?}", report.facts.violations);
     assert_eq!(report.entries, 3);
     let alone = report.client_delay.expect("each asked with nobody inside or waiting");
     assert_eq!((alone.count, alone.min_ns, alone.max_ns), (3, 2_000_000, 2_000_000));
@@ -205,8 +208,8 @@ fn a_fault_that_was_asked_for_and_never_struck_fails_the_run() {
     late.setup.faults = vec![crash("4@1h")];
     let ring = Scenario { algorithm: "token-ring".into(), ..late };
     let report = run(&ring);
-    assert!(!report.passed() && report.violations.is_empty());
-    assert_eq!(report.ledger.unfired, ["--crash 4@3600s"]);
+    assert!(!report.facts.passed() && report.facts.violations.is_empty());
+    assert_eq!(report.facts.ledger.unfired, ["--crash 4@3600s"]);
 }
 
 #[test]
@@ -216,9 +219,9 @@ fn a_partition_that_holds_delays_and_one_that_drops_starves() {
         cut.setup.faults = vec![Fault::parse_partition("0+1@10ms..200ms").expect("a cut")];
         let held = run(&cut);
         assert_served(&held, 60);
-        assert_eq!(held.ledger.partitions, 1);
+        assert_eq!(held.facts.ledger.partitions, 1);
         cut.setup.faults = vec![Fault::parse_partition("0+1@10ms..200ms,drop").expect("a cut")];
         let dropped = run(&cut);
-        assert!(dropped.ledger.cut > 0 && broke(&dropped, "ME2"), "{algorithm} survived a loss");
+        assert!(dropped.facts.ledger.cut > 0 && broke(&dropped, "ME2"), "{algorithm} survived a loss");
     }
 }

@@ -6,7 +6,8 @@
 mod support;
 
 use conclave_algorithms::mutex::CARDS;
-use conclave_lab::rooms::mutex::{self as room, Report, Scenario, Work};
+use conclave_lab::room::Scenario as _;
+use conclave_lab::rooms::mutex::{Report, Scenario, Work};
 use conclave_lab::sweep::sweep;
 use conclave_sim::{CutLoss, FaultKind, Order};
 use support::{MS, assert_served, run, scenario};
@@ -43,9 +44,13 @@ fn no_promise_breaks_and_everybody_is_served_in_hundreds_of_drawn_worlds() {
 fn assert_not_vacuous(name: &str, runs: &[Scenario], reports: &[Report], fifo: bool) {
     let sum = |count: fn(&Report) -> u64| reports.iter().map(count).sum::<u64>();
     assert!(sum(|report| report.contended_requests) > 10 * SEEDS, "{name}: sites hardly contended");
-    assert!(sum(|report| report.ledger.partitions) > SEEDS / 4, "{name}: hardly a partition struck");
-    assert!(sum(|report| report.ledger.pauses) > SEEDS / 4, "{name}: hardly a pause struck");
-    assert_eq!(sum(|report| report.ledger.lost + report.ledger.cut + report.ledger.crashes), 0, "{name}");
+    assert!(sum(|report| report.facts.ledger.partitions) > SEEDS / 4, "{name}: hardly a partition struck");
+    assert!(sum(|report| report.facts.ledger.pauses) > SEEDS / 4, "{name}: hardly a pause struck");
+    assert_eq!(
+        sum(|report| report.facts.ledger.lost + report.facts.ledger.cut + report.facts.ledger.crashes),
+        0,
+        "{name}"
+    );
     let holding = runs.iter().flat_map(|run| &run.setup.faults).all(|fault| {
         !matches!(fault.kind, FaultKind::Partition { loss: CutLoss::Drop, .. }) && fault.until.is_some()
     });
@@ -61,13 +66,20 @@ fn the_command_of_a_drawn_world_names_everything_that_struck() {
         for seed in 0..10 {
             let world = drawn(card.name, seed);
             let report = run(&world);
-            let struck =
-                world.setup.faults.iter().filter(|fault| fault.at.as_nanos() <= report.simulated_ns.into());
+            let struck = world
+                .setup
+                .faults
+                .iter()
+                .filter(|fault| fault.at.as_nanos() <= report.facts.simulated_ns.into());
             for fault in struck {
-                assert!(report.command.contains(&fault.to_string()), "{fault} is not in {}", report.command);
+                assert!(
+                    report.facts.command.contains(&fault.to_string()),
+                    "{fault} is not in {}",
+                    report.facts.command
+                );
             }
             for link in &world.setup.links {
-                assert!(report.command.contains(&format!("--link '{link}'")));
+                assert!(report.facts.command.contains(&format!("--link '{link}'")));
             }
         }
     }
@@ -81,10 +93,10 @@ fn a_failing_world_is_shrunk_to_a_smaller_one_that_fails_alike() {
     failing.setup.order = Order::Any;
     let broken = (0..50).find_map(|seed| {
         failing.setup.seed = seed;
-        run(&failing).violations.first().map(|violation| violation.property.clone())
+        run(&failing).facts.violations.first().map(|violation| violation.property.clone())
     });
     let broken = broken.expect("Lamport needs FIFO");
-    let smallest = room::shrink(&failing, &broken);
+    let smallest = conclave_lab::room::shrink(&failing, &broken);
     assert!(smallest.setup.nodes < failing.setup.nodes && smallest.entries < failing.entries);
-    assert!(run(&smallest).violations.iter().any(|violation| violation.property == broken));
+    assert!(run(&smallest).facts.violations.iter().any(|violation| violation.property == broken));
 }

@@ -100,7 +100,7 @@ impl Machine for Counter {
     type Command = Vec<u8>;
     type Effect = u64;
 
-    fn apply(&mut self, _: LogId, _: &Vec<u8>) -> Vec<u64> {
+    fn apply(&mut self, _: LogId, _: Vec<u8>) -> Vec<u64> {
         self.0 += 1;
         vec![self.0]
     }

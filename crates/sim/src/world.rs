@@ -300,51 +300,81 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
         let core = &mut self.core;
         let site = &mut core.sites[node.index()];
         site.stamp += 1;
-        let clock = site.clock.read(core.now);
+        let (clock, incarnation) = (site.clock.read(core.now), site.incarnation);
         let (stamp, first_sent) = (site.stamp, core.next_id);
-        core.digest.word(core.now);
+        // A step's own digest begins anew: it need not wait for that of the step before.
+        let mut digest = Digest::new();
+        digest.word(core.now);
         match received {
             // What it says, and to whom, was absorbed when it was sent.
-            Some(id) => core.digest.word(id),
+            Some(id) => digest.word(id),
             None => {
-                core.digest.word(u64::from(node.0));
-                core.digest.absorb(&input);
+                digest.word(u64::from(node.0));
+                digest.absorb(&input);
             }
         }
-        let recorded = core.trace.is_some().then(|| input.clone());
+        let recorded = (core.trace.is_some() && received.is_none()).then(|| input.clone());
 
-        let env = Env { me: node, nodes: self.setup.nodes, now: clock, incarnation: site.incarnation };
+        let nodes = self.setup.nodes;
         let mut sink = NodeSink { effects: &mut self.effects, dice: &mut core.drawers[node.index()].dice };
-        self.nodes[node.index()].step(input, &mut Cx::new(env, &mut sink));
+        let mut cx = Cx::new(Env { me: node, nodes, now: clock, incarnation }, &mut sink);
+        self.nodes[node.index()].step(input, &mut cx);
         if self.check_guards {
-            assert_guards_settled(&self.nodes[node.index()], env);
+            assert_guards_settled(
+                &self.nodes[node.index()],
+                Env { me: node, nodes, now: clock, incarnation },
+            );
         }
-        if let (Some(trace), Some(input)) = (&mut core.trace, recorded) {
+        if let Some(trace) = &mut core.trace {
             let head = StepHead { at: Time(core.now), node, clock, stamp, received, first_sent };
-            trace.push(head, &input, &self.effects);
+            match recorded {
+                Some(input) => trace.push(head, &input, &self.effects),
+                None => trace.push_received(head, &self.effects),
+            }
         }
-        self.apply(node, stamp);
+        self.apply(node, stamp, &mut digest);
+        self.core.digest.join(digest);
     }
 
     #[inline(always)]
-    fn apply(&mut self, node: NodeId, stamp: u64) {
-        for effect in &self.effects {
-            self.core.digest.absorb(effect);
-            self.director.on_effect(node, effect);
+    fn apply(&mut self, node: NodeId, stamp: u64, digest: &mut Digest) {
+        // Most steps have one effect or none, and most of those send: no need to take the whole list for it.
+        match self.effects.len() {
+            0 => {}
+            1 => {
+                if let Some(effect) = self.effects.pop() {
+                    self.apply_one(node, stamp, effect, digest);
+                }
+            }
+            _ => self.apply_all(node, stamp, digest),
         }
-        // Most steps have one effect: no need to take the whole list for it.
-        if self.effects.len() == 1 {
-            return self.effects.pop().map_or((), |effect| self.apply_one(node, stamp, effect));
-        }
+    }
+
+    #[inline(never)]
+    fn apply_all(&mut self, node: NodeId, stamp: u64, digest: &mut Digest) {
         let mut effects = std::mem::take(&mut self.effects);
         for effect in effects.drain(..) {
-            self.apply_one(node, stamp, effect);
+            self.apply_one(node, stamp, effect, digest);
         }
         self.effects = effects;
     }
 
     #[inline(always)]
-    fn apply_one(&mut self, node: NodeId, stamp: u64, effect: Effect<P>) {
+    fn apply_one(&mut self, node: NodeId, stamp: u64, effect: Effect<P>, digest: &mut Digest) {
+        self.director.on_effect(node, &effect);
+        match effect {
+            Effect::Send { to, message } => {
+                digest.word(u64::from(to.0));
+                digest.absorb(&message);
+                self.send(node, to, stamp, message);
+            }
+            effect => self.apply_other(node, stamp, effect, digest),
+        }
+    }
+
+    #[inline(never)]
+    fn apply_other(&mut self, node: NodeId, stamp: u64, effect: Effect<P>, digest: &mut Digest) {
+        digest.absorb(&effect);
         match effect {
             Effect::Send { to, message } => self.send(node, to, stamp, message),
             Effect::SendTo { to, message } => {
@@ -367,7 +397,7 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn send(&mut self, from: NodeId, to: NodeId, stamp: u64, message: P::Message) {
         let note = self.director.on_send(from, to, &message);
         let core = &mut self.core;
@@ -506,9 +536,10 @@ impl<P: Protocol> Sink<P> for NodeSink<'_, P> {
         self.effects.push(effect);
     }
 
-    #[inline]
+    #[inline(always)]
     fn send(&mut self, to: NodeId, message: P::Message) {
-        self.effects.push(Effect::Send { to, message });
+        // Made in its place, after the list has grown if it must.
+        self.effects.extend(std::iter::once_with(|| Effect::Send { to, message }));
     }
 
     fn choose(&mut self, n: u32) -> u32 {

@@ -215,7 +215,7 @@ impl Judge {
     }
 
     /// A message leaves: what rides on it.
-    #[inline]
+    #[inline(always)]
     pub fn sends(&mut self, from: NodeId) -> Note {
         let known = self.known[from.index()];
         self.clock += 1;

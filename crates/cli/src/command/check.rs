@@ -17,7 +17,7 @@ use conclave_lab::rooms::mutex::{Entries, Scenario};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use super::{sim, world};
+use super::{rooms, world};
 use crate::output::{self, Done, Failure, Paint, VIOLATED, number};
 
 /// Explore every execution of an algorithm: all orders of messages, all falls of its dice.
@@ -94,9 +94,9 @@ const BOUNDED: u8 = 3;
 
 /// Explores what was asked for.
 pub fn run(args: &Args) -> Done {
-    let name = sim::tenant(&args.algorithm)?;
-    let done = mutex::visit(name, Check { args, name });
-    done.unwrap_or_else(|| Err(Failure::usage(format!("unknown algorithm '{name}'"))))
+    let (room, name) = rooms::find(&args.algorithm)?;
+    let done = (room == "mutex").then(|| mutex::visit(name, Check { args, name })).flatten();
+    done.unwrap_or_else(|| Err(Failure::usage(format!("{room}/{name} cannot be explored"))))
 }
 
 struct Check<'a> {

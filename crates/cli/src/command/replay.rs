@@ -6,12 +6,11 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use conclave_algorithms::catalog;
-use conclave_algorithms::mutex::{self, Mutex};
 use conclave_kernel::trace::Mark;
 use conclave_lab::log::{self, Log};
-use conclave_lab::rooms::mutex::{self as room, Scenario, Work};
+use conclave_lab::room::Recorder;
 
-use super::sim;
+use super::rooms::{self, Room, RoomArgs};
 use super::world::{self, WorldArgs};
 use crate::output::{self, Done, Failure, Paint, VIOLATED};
 
@@ -25,12 +24,12 @@ pub struct Args {
     /// How many sites [default: 5]
     #[arg(long, value_name = "N", value_parser = world::nodes)]
     nodes: Option<u32>,
-    /// Who asks when, as for `sim` [default: low]
-    #[arg(long, value_name = "LOAD")]
-    load: Option<Work>,
     /// The seed of all dice [default: 1]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
+    /// The work of the run.
+    #[command(flatten)]
+    work: RoomArgs,
     /// The world of the run.
     #[command(flatten)]
     world: WorldArgs,
@@ -70,8 +69,8 @@ pub fn run(args: &Args) -> Done {
                 log::read_log(&path, open(&path)?).map_err(|error| Failure::usage(error.to_string()))?;
             show(&log, args.from)
         }
-        Target::Run(scenario) => {
-            let lines = record(&scenario)?;
+        Target::Run { path, seed } => {
+            let lines = in_room(path, Record::Flags { args, path, seed })?;
             if args.json {
                 output::print(&String::from_utf8_lossy(&lines));
                 return Ok(ExitCode::SUCCESS);
@@ -83,18 +82,19 @@ pub fn run(args: &Args) -> Done {
     }
 }
 
-enum Target {
+enum Target<'a> {
     File(String),
-    Run(Box<Scenario>),
+    Run { path: &'a str, seed: Option<u64> },
 }
 
-fn target(args: &Args) -> Result<Target, Failure> {
+fn target(args: &Args) -> Result<Target<'_>, Failure> {
     let (mut file, mut algorithm, mut seed) = (None, None, args.seed);
     for word in &args.what {
         let names_room =
             word.split_once('/').is_some_and(|(room, _)| catalog::rooms().any(|known| known == room));
         if names_room {
-            algorithm = Some(sim::tenant(word)?);
+            rooms::find(word)?;
+            algorithm = Some(word.as_str());
         } else if let Ok(number) = word.parse() {
             seed = Some(number);
         } else {
@@ -103,11 +103,7 @@ fn target(args: &Args) -> Result<Target, Failure> {
     }
     match (file, algorithm) {
         (Some(file), None) => Ok(Target::File(file)),
-        (None, Some(algorithm)) => {
-            let mut scenario = args.world.scenario(algorithm, args.nodes, args.load.as_ref())?;
-            scenario.setup.seed = seed.unwrap_or(scenario.setup.seed);
-            Ok(Target::Run(Box::new(scenario)))
-        }
+        (None, Some(path)) => Ok(Target::Run { path, seed }),
         (None, None) => {
             Err(Failure::usage("a seed needs its algorithm: conclave replay SEED ROOM/ALGORITHM"))
         }
@@ -122,31 +118,47 @@ fn open(path: &str) -> Result<BufReader<std::fs::File>, Failure> {
     Ok(BufReader::new(file))
 }
 
-/// Runs a scenario and returns its trace as a file would hold it.
-fn record(scenario: &Scenario) -> Result<Vec<u8>, Failure> {
-    struct Record<'a>(&'a Scenario);
-    impl mutex::Visit for Record<'_> {
-        type Out = Result<Vec<u8>, Failure>;
-        fn visit<P: Mutex>(self) -> Self::Out {
-            let (_, trace) = room::run_tenant::<P>(self.0, true)?;
-            let mut lines = Vec::new();
-            if let Some(trace) = trace {
-                log::write_trace(&trace, &mut lines).map_err(|error| Failure::usage(error.to_string()))?;
+/// A run to be recorded, as a file would hold it.
+enum Record<'a> {
+    /// As the flags describe it.
+    Flags { args: &'a Args, path: &'a str, seed: Option<u64> },
+    /// As a trace's header describes it.
+    Header(&'a str),
+}
+
+fn in_room(path: &str, record: Record<'_>) -> Result<Vec<u8>, Failure> {
+    let room = path.split_once('/').map_or(path, |(room, _)| room);
+    let lines = rooms::visit(room, record);
+    lines.unwrap_or_else(|| Err(Failure::usage(format!("room {room} is not run in the simulator"))))
+}
+
+impl rooms::Visit for Record<'_> {
+    type Out = Result<Vec<u8>, Failure>;
+
+    fn visit<S: Room>(self) -> Self::Out {
+        let scenario: S = match self {
+            Self::Flags { args, path, seed } => {
+                let (_, name) = rooms::find(path)?;
+                let mut scenario: S = args.world.scenario(name, args.nodes, &args.work)?;
+                let setup = scenario.setup_mut();
+                setup.seed = seed.unwrap_or(setup.seed);
+                scenario
             }
-            Ok(lines)
-        }
+            Self::Header(text) => serde_json::from_str(text)
+                .map_err(|error| Failure::usage(format!("its scenario cannot be read: {error}")))?,
+        };
+        let mut recorder = Recorder::new(true, false);
+        scenario.run(&mut recorder)?;
+        Ok(recorder.lines)
     }
-    mutex::visit(&scenario.algorithm, Record(scenario))
-        .ok_or_else(|| Failure::usage(scenario.unknown_algorithm()))?
 }
 
 /// Runs the scenario of a trace again and compares line by line.
 fn verify(path: &str) -> Done {
     let text = std::fs::read_to_string(path).map_err(|error| Failure::file(Path::new(path), &error))?;
     let log = log::read_log(path, text.as_bytes()).map_err(|error| Failure::usage(error.to_string()))?;
-    let scenario: Scenario = serde_json::from_str(&log.about.scenario)
-        .map_err(|error| Failure::usage(format!("{path}: its scenario cannot be read: {error}")))?;
-    let again = record(&scenario)?;
+    let again = in_room(&log.about.algorithm, Record::Header(&log.about.scenario))
+        .map_err(|failure| Failure { message: format!("{path}: {}", failure.message), ..failure })?;
     let again = String::from_utf8_lossy(&again);
     let differs = text.lines().zip(again.lines()).position(|(then, now)| then != now);
     let (then, now) = (text.lines().count(), again.lines().count());

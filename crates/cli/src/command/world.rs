@@ -4,11 +4,10 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use conclave_algorithms::quorum::Quorum;
 use conclave_kernel::{Ratio, time};
-use conclave_lab::rooms::mutex::{Scenario, Work};
 use conclave_sim::{Delay, Fault, Link, Order};
 
+use super::rooms::{Room, RoomArgs};
 use crate::output::Failure;
 
 /// What the world of a run is like. Every flag overrides the configuration file.
@@ -53,29 +52,21 @@ pub struct WorldArgs {
     /// The most by which a local clock drifts, in parts per million
     #[arg(long, value_name = "PPM")]
     pub drift: Option<u32>,
-    /// Whose permission Maekawa asks for: plane, grid, majority or all [default: plane where one exists, else
-    /// grid]
-    #[arg(long, value_name = "QUORUM")]
-    pub quorum: Option<Quorum>,
-    /// How many requests in all, over all sites [default: 100]
-    #[arg(long, value_name = "N")]
-    pub entries: Option<u64>,
-    /// How long a site stays in the critical section [default: 1ms]
-    #[arg(long, value_name = "D", value_parser = duration)]
-    pub cs: Option<Duration>,
 }
 
 impl WorldArgs {
     /// The scenario that the file and the flags describe.
-    pub fn scenario(
+    pub fn scenario<S: Room>(
         &self,
         algorithm: &str,
         nodes: Option<u32>,
-        load: Option<&Work>,
-    ) -> Result<Scenario, Failure> {
-        let mut scenario = self.read_config()?;
-        algorithm.clone_into(&mut scenario.algorithm);
-        let setup = &mut scenario.setup;
+        flags: &RoomArgs,
+    ) -> Result<S, Failure> {
+        let mut scenario: S = self.read_config()?;
+        if !algorithm.is_empty() {
+            scenario.set_algorithm(algorithm);
+        }
+        let setup = scenario.setup_mut();
         replace(&mut setup.nodes, nodes);
         replace(&mut setup.delay, self.delay);
         replace(&mut setup.order, self.order);
@@ -88,16 +79,14 @@ impl WorldArgs {
         for fault in self.crashes.iter().chain(&self.pauses).chain(&self.partitions) {
             setup.faults.push(fault.clone());
         }
-        replace(&mut scenario.load, load.cloned());
-        replace(&mut scenario.entries, self.entries);
-        replace(&mut scenario.cs, self.cs);
-        scenario.quorum = self.quorum.or(scenario.quorum);
+        flags.refuse_strangers::<S>()?;
+        scenario.read(flags)?;
         scenario.validate()?;
         Ok(scenario)
     }
 
-    fn read_config(&self) -> Result<Scenario, Failure> {
-        let Some(path) = &self.config else { return Ok(Scenario::default()) };
+    fn read_config<S: Room>(&self) -> Result<S, Failure> {
+        let Some(path) = &self.config else { return Ok(S::default()) };
         let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
         let is_json = path.extension().is_some_and(|extension| extension == "json");
         let read = if is_json {
@@ -109,7 +98,8 @@ impl WorldArgs {
     }
 }
 
-fn replace<T>(slot: &mut T, value: Option<T>) {
+/// Overwrites with what was given, if anything was.
+pub fn replace<T>(slot: &mut T, value: Option<T>) {
     if let Some(value) = value {
         *slot = value;
     }
@@ -135,6 +125,7 @@ fn probability(text: &str) -> Result<Ratio, String> {
     ratio.ok_or_else(|| "expected a probability from 0 to 1".into())
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+/// Reads a duration with its unit.
+pub fn duration(text: &str) -> Result<Duration, String> {
     time::parse(text).map_err(Into::into)
 }

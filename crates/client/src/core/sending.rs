@@ -154,7 +154,7 @@ impl Core {
 
     /// Appends frames of everything that may be sent now.
     pub(crate) fn drain(&mut self, out: &mut BytesMut) {
-        let mut frame = v1::ClientFrame::default();
+        let mut frame = std::mem::take(&mut self.frame);
         let mut bytes = 0;
         while self.may_send() {
             let Some(next) = self.out.pop_front() else { break };
@@ -170,6 +170,7 @@ impl Core {
         if !frame.messages.is_empty() {
             put(&mut frame, out);
         }
+        self.frame = frame;
     }
 
     fn may_send(&self) -> bool {

@@ -352,10 +352,13 @@ fn names(out: &mut Svg, plot: &Plot, frame: &Frame) {
         let bend = [(end + dodge(plot, index) + 8.0, y), (frame.right() + 10.0, y), (x - 8.0, at)];
         polyline(out, &bend, &leader);
         let name = fit(&series.name, BODY, MOST_NAME);
-        out.text(&Type { fill: look.hue, ..Type::new(BODY, INK).weighing(600) }, x, at + 4.5, &name);
-        if let Some(formula) = &series.formula {
-            let text = fit(&formula.text, SMALL, MOST_NAME);
-            out.text(&Type::new(SMALL, SOFT), x + width_of(&name, BODY) * 1.06 + 9.0, at + 4.5, &text);
+        let bold = Type { fill: look.hue, ..Type::new(BODY, INK).weighing(600) };
+        match &series.formula {
+            None => out.text(&bold, x, at + 4.5, &name),
+            Some(formula) => {
+                let text = fit(&formula.text, SMALL, MOST_NAME);
+                out.two_texts((x, at + 4.5), (&bold, &name), (&Type::new(SMALL, SOFT), &text));
+            }
         }
     }
 }

@@ -391,7 +391,7 @@ impl Picture<'_> {
     /// Where on its bar a note can stand clear of steps.
     fn place_of_note(&self, frame: &Frame, bar: &Bar) -> Option<f64> {
         let (x, end) = (frame.x(bar.from), frame.end(bar.to));
-        let half = width_of(&bar.span.note, TINY) / 2.0 + 8.0;
+        let half = width_of(&bar.span.note, TINY) / 2.0 + 5.0;
         if bar.span.note.is_empty() || bar.span.kind.tone != Tone::Has {
             return None;
         }

@@ -90,6 +90,27 @@ impl Svg {
         ));
     }
 
+    /// Two pieces of text in one row, the second wherever the first ends: only the browser knows where.
+    pub(super) fn two_texts(
+        &mut self,
+        (x, y): (f64, f64),
+        first: (&Type<'_>, &str),
+        second: (&Type<'_>, &str),
+    ) {
+        let run = |out: &mut Self, (Type { size, fill, weight, .. }, words): (&Type<'_>, &str), dx: f64| {
+            out.raw(format_args!(
+                "<tspan dx=\"{}\" font-size=\"{}\" fill=\"{fill}\" font-weight=\"{weight}\">{}</tspan>",
+                Num(dx),
+                Num(*size),
+                Escaped(words)
+            ));
+        };
+        self.raw(format_args!("<text x=\"{}\" y=\"{}\">", Num(x), Num(y)));
+        run(self, first, 0.0);
+        run(self, second, 6.0);
+        self.raw(format_args!("</text>"));
+    }
+
     /// A straight line.
     pub(super) fn line(&mut self, from: (f64, f64), to: (f64, f64), attributes: &str) {
         self.raw(format_args!(

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use conclave_algorithms::mutex::CARDS;
 use conclave_kernel::Card;
-use conclave_lab::rooms::mutex::{self as room, Report, Scenario, Work};
+use conclave_lab::room::Facts;
+use conclave_lab::rooms::mutex::{Report, Scenario, Work};
 use conclave_lab::sweep::sweep;
 use conclave_sim::{Delay, Setup};
 
@@ -27,7 +28,7 @@ pub fn scenario(algorithm: &str, nodes: u32, load: Work) -> Scenario {
 
 /// Runs it.
 pub fn run(scenario: &Scenario) -> Report {
-    room::run(scenario).expect("the scenario is valid")
+    conclave_lab::room::run(scenario).expect("the scenario is valid")
 }
 
 /// The card of that name.
@@ -62,12 +63,21 @@ pub fn reports(
 /// Fails with the seed and the command to paste unless the run kept every promise and did all its work.
 #[track_caller]
 pub fn assert_served(report: &Report, ordered: u64) {
-    let Report { algorithm, seed, command, .. } = report;
-    assert!(report.passed(), "{algorithm}, seed {seed}: {:?}\nrepeat it: {command}", report.violations);
+    let Facts { algorithm, seed, command, .. } = &report.facts;
+    assert!(
+        report.facts.passed(),
+        "{algorithm}, seed {seed}: {:?}\nrepeat it: {command}",
+        report.facts.violations
+    );
     assert_eq!(report.entries, ordered, "{algorithm}, seed {seed}: entries\nrepeat it: {command}");
 }
 
 /// Whether the run broke that property, promised or not.
 pub fn broke(report: &Report, property: &str) -> bool {
-    report.violations.iter().chain(&report.unpromised).any(|violation| violation.property == property)
+    report
+        .facts
+        .violations
+        .iter()
+        .chain(&report.facts.unpromised)
+        .any(|violation| violation.property == property)
 }

@@ -143,6 +143,11 @@ fn a_command_too_large_is_refused_and_nothing_is_lost() {
         assert_eq!(replica.propose(vec![1; most + 1]).await, Err(ProposeError::TooLarge));
         replica.propose(vec![2; most - 8]).await.unwrap();
         assert_eq!(replica.read(|notebook| notebook.seen.clone()).await, Ok(vec![2]));
+        // Its neighbours are not refused with it.
+        let results = replica.propose_all(vec![vec![3], vec![1; most + 1], vec![4]]).await;
+        assert!(matches!(results[..], [Ok(_), Err(ProposeError::TooLarge), Ok(_)]), "{results:?}");
+        assert_eq!(replica.propose_all(vec![vec![1; most + 1]]).await, [Err(ProposeError::TooLarge)]);
+        assert_eq!(replica.read(|notebook| notebook.seen.clone()).await, Ok(vec![2, 3, 4]));
     });
 }
 

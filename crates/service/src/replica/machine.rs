@@ -38,7 +38,7 @@ pub trait Machine: Send + Sync + Sized + 'static {
     type Effect: Send + 'static;
 
     /// Applies one committed command. `id` tells its place in the log and the term of the leader that put it there.
-    fn apply(&mut self, id: LogId, command: &Self::Command) -> Vec<Self::Effect>;
+    fn apply(&mut self, id: LogId, command: Self::Command) -> Vec<Self::Effect>;
 
     /// The whole state, in a versioned format of its own.
     fn snapshot(&self) -> Vec<u8>;
@@ -119,14 +119,14 @@ impl<M: Machine> StateMachine<M> {
     }
 
     /// Applies a handful of entries under one lock.
-    fn apply_handful(&self, entries: &mut Vec<EntryResponder<Types<M>>>) -> Handful<M> {
+    fn apply_handful(&self, entries: &mut Vec<EntryResponder<Types<M>>>) -> io::Result<Handful<M>> {
         let mut handful = Handful { deliveries: Vec::with_capacity(entries.len()), responders: Vec::new() };
         let mut state = self.shared.write();
         for (entry, responder) in entries.drain(..) {
             let id = log_id(&entry.log_id);
             let effects = match entry.payload {
                 EntryPayload::Blank => Vec::new(),
-                EntryPayload::Normal(proposal) => state.machine.apply(id, proposal.command()),
+                EntryPayload::Normal(proposal) => state.machine.apply(id, proposal.take()?),
                 EntryPayload::Membership(membership) => {
                     state.membership = StoredMembership::new(Some(entry.log_id), membership);
                     Vec::new()
@@ -139,7 +139,7 @@ impl<M: Machine> StateMachine<M> {
         let last = state.last.map(|id| id.index);
         drop(state);
         self.shared.applied.send_replace(last);
-        handful
+        Ok(handful)
     }
 }
 
@@ -171,7 +171,7 @@ impl<M: Machine> RaftStateMachine<Types<M>> for StateMachine<M> {
                 None => more = false,
             }
             if waiting.len() == HANDFUL || !more {
-                let handful = self.apply_handful(&mut waiting);
+                let handful = self.apply_handful(&mut waiting)?;
                 self.deliver(handful.deliveries).await;
                 for responder in handful.responders {
                     responder.send(());

@@ -342,21 +342,31 @@ impl<M: Machine> Replica<M> {
     }
 
     /// Proposes commands in their order and before whatever is proposed later: they are handed in by the call, not when the
-    /// future is first polled. The future is of their results, one each; `Retry` for all if too many are under way.
+    /// future is first polled. The future is of their results, one each; `TooLarge` for those that are, `Retry` for all others
+    /// if too many are under way.
     pub fn propose_all(
         &self,
         commands: Vec<M::Command>,
     ) -> impl Future<Output = Vec<Result<LogId, ProposeError>>> + Send + use<M> {
-        let count = commands.len();
         let fits = |proposal: &Proposal<M>| proposal.data().len() <= self.inner.entry_bytes_max;
-        let proposals: Option<Vec<_>> =
-            commands.into_iter().map(|command| Proposal::new(command).ok().filter(fits)).collect();
-        let handed_in = proposals.map(|proposals| self.inner.doors.propose_all(proposals));
+        let mut proposals = Vec::with_capacity(commands.len());
+        let mut fitting = Vec::with_capacity(commands.len());
+        for command in commands {
+            let proposal = Proposal::new(command).ok().filter(fits);
+            fitting.push(proposal.is_some());
+            proposals.extend(proposal);
+        }
+        let handed_in = (!proposals.is_empty()).then(|| self.inner.doors.propose_all(proposals));
         async move {
-            match handed_in {
-                Some(handed_in) => handed_in.await,
-                None => vec![Err(ProposeError::TooLarge); count],
-            }
+            let mut results = match handed_in {
+                Some(handed_in) => handed_in.await.into_iter(),
+                None => Vec::new().into_iter(),
+            };
+            let result = |fits| match fits {
+                true => results.next().unwrap_or(Err(ProposeError::Unknown)),
+                false => Err(ProposeError::TooLarge),
+            };
+            fitting.into_iter().map(result).collect()
         }
     }
 

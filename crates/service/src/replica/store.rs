@@ -23,8 +23,8 @@ use super::types::{
     RaftEntry, RaftLogId, RaftVote, Types, decode, encode, log_id, log_vote, raft_id, raft_vote,
 };
 
-const KEPT_ENTRIES: usize = 32 * 1024;
-const KEPT_BYTES: usize = 16 * 1024 * 1024;
+const KEPT_ENTRIES: usize = 8 * 1024;
+const KEPT_BYTES: usize = 4 * 1024 * 1024;
 /// How much of the log is read from segments at once.
 const READ_BYTES: usize = 1024 * 1024;
 

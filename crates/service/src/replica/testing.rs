@@ -51,12 +51,12 @@ impl Machine for Notebook {
     /// The number, and how many were seen with it.
     type Effect = (u64, usize);
 
-    fn apply(&mut self, _id: LogId, numbers: &Vec<u64>) -> Vec<(u64, usize)> {
+    fn apply(&mut self, _id: LogId, numbers: Vec<u64>) -> Vec<(u64, usize)> {
         let mut effects = Vec::new();
         for number in numbers {
-            if !self.seen.contains(number) {
-                self.seen.push(*number);
-                effects.push((*number, self.seen.len()));
+            if !self.seen.contains(&number) {
+                self.seen.push(number);
+                effects.push((number, self.seen.len()));
             }
         }
         effects

@@ -12,7 +12,7 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use openraft::vote::leader_id_std;
 use openraft::{EntryPayload, RaftTypeConfig};
@@ -40,13 +40,19 @@ pub struct Membership {
     pub nodes: BTreeMap<NodeId, Member>,
 }
 
-/// A command on its way through the log, with the bytes it has on disk and on the wire.
-pub(super) struct Proposal<M: Machine>(Arc<(M::Command, Arc<[u8]>)>);
+/// A command on its way through the log: the bytes it has on disk and on the wire, and, until it is applied, the command
+/// itself. Applying takes it, so that what is kept for followers is kept once, and nothing is copied.
+pub(super) struct Proposal<M: Machine>(Arc<Content<M::Command>>);
+
+struct Content<C> {
+    command: Mutex<Option<C>>,
+    data: Arc<[u8]>,
+}
 
 impl<M: Machine> Proposal<M> {
     pub(super) fn new(command: M::Command) -> Result<Self, postcard::Error> {
         let data = postcard::to_extend(&command, vec![COMMAND])?;
-        Ok(Self(Arc::new((command, data.into()))))
+        Ok(Self::of(command, data.into()))
     }
 
     /// A command as another node forwards it.
@@ -54,18 +60,24 @@ impl<M: Machine> Proposal<M> {
         match data.split_first() {
             Some((&COMMAND, bytes)) => {
                 let command = postcard::from_bytes(bytes).map_err(invalid)?;
-                Ok(Self(Arc::new((command, data))))
+                Ok(Self::of(command, data))
             }
             _ => Err(invalid("what was forwarded is no command")),
         }
     }
 
-    pub(super) fn command(&self) -> &M::Command {
-        &self.0.0
+    /// The command, to be applied. Whoever asks again gets it from its bytes.
+    pub(super) fn take(&self) -> io::Result<M::Command> {
+        let taken = self.0.command.lock().unwrap_or_else(PoisonError::into_inner).take();
+        taken.map_or_else(|| postcard::from_bytes(&self.0.data[1..]).map_err(invalid), Ok)
     }
 
     pub(super) fn data(&self) -> &Arc<[u8]> {
-        &self.0.1
+        &self.0.data
+    }
+
+    fn of(command: M::Command, data: Arc<[u8]>) -> Self {
+        Self(Arc::new(Content { command: Mutex::new(Some(command)), data }))
     }
 }
 

@@ -53,6 +53,7 @@ impl Scene {
         assert_eq!(report.holders[0].fence, self.fence);
         let released = self.holder.release(self.held).await;
         assert!(matches!(self.holder.answer(released).await, Answer::Done(_)));
+        drop(self.holder);
         self.server.shutdown().await;
     }
 }

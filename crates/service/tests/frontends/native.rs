@@ -23,6 +23,7 @@ async fn a_lock_is_granted_queued_and_handed_over_with_a_larger_fence() {
     let released = first.release(held).await;
     assert!(matches!(first.answer(released).await, Answer::Done(_)));
     assert!(fence(&second.answer(waiting).await) > fence(&granted));
+    drop((first, second));
     server.shutdown().await;
 }
 
@@ -43,6 +44,7 @@ async fn what_is_sent_behind_an_open_waits_for_it() {
     answers.sort_by_key(|message| matches!(message, Message::Answer(_)));
     assert!(matches!(answers[0], Message::KeptAlive(v1::KeptAlive { token: 7 })));
     assert!(matches!(&answers[1], Message::Answer(answer) if answer.id == 1));
+    drop(client);
     server.shutdown().await;
 }
 
@@ -72,6 +74,7 @@ async fn a_resumed_session_keeps_its_place_and_leaves_the_old_connection() {
 
     holder.release(held).await;
     fence(&resumed.answer(waiting).await);
+    drop((holder, lost, behind, resumed));
     server.shutdown().await;
 }
 
@@ -93,6 +96,7 @@ async fn a_retried_request_takes_effect_once() {
     let first = client.answer(1).await;
     assert!(matches!(first, Answer::Files(_)));
     assert_eq!(client.answer(1).await, first);
+    drop(client);
     server.shutdown().await;
 }
 
@@ -112,6 +116,7 @@ async fn everything_is_there_after_a_restart_on_the_same_folder() {
     assert!(matches!(client.receive().await, Some(Message::Resumed(_))));
     assert_eq!(client.acquire("x").await, held);
     assert_eq!(fence(&client.answer(held).await), before, "the answer was remembered");
+    drop(client);
     server.shutdown().await;
 }
 
@@ -134,6 +139,7 @@ async fn a_session_that_is_not_kept_alive_expires_and_its_lock_moves_on() {
     assert_eq!((ended.session, ended.cause()), (opened.session, v1::EndCause::Expired));
     let late = silent.acquire("x").await;
     assert_eq!(error(silent.answer(late).await).name, "session-ended");
+    drop((silent, next));
     server.shutdown().await;
 }
 
@@ -146,6 +152,7 @@ async fn a_closed_session_hears_its_answer_and_its_end() {
     let both = [client.receive().await.unwrap(), client.receive().await.unwrap()];
     assert!(both.iter().any(|message| matches!(message, Message::SessionEnded(_))));
     assert!(both.iter().any(|message| matches!(message, Message::Answer(answer) if answer.id == close)));
+    drop(client);
     server.shutdown().await;
 }
 
@@ -175,6 +182,7 @@ async fn waits_end_by_the_leaders_clock_and_cancels_are_answered() {
     }
     names.sort_unstable();
     assert_eq!(names, [waiting, cancel]);
+    drop((holder, client));
     server.shutdown().await;
 }
 
@@ -215,6 +223,7 @@ async fn reads_see_what_was_answered_and_watches_miss_nothing_after_a_read() {
 
     let read = v1::query::What::File(v1::ReadFile { path: "/config".into() });
     assert_eq!(error(reader.query(true, read).await).name, "no-such-file");
+    drop((writer, reader));
     server.shutdown().await;
 }
 
@@ -241,6 +250,7 @@ async fn why_locks_sessions_and_cluster_tell_what_there_is() {
         panic!("no cluster")
     };
     assert_eq!((cluster.leader, cluster.members.len()), (Some(cluster.node), 1));
+    drop(client);
     server.shutdown().await;
 }
 
@@ -257,6 +267,7 @@ async fn a_broken_lock_is_told_to_its_holder() {
     assert!(matches!(operator.answer(broken).await, Answer::Done(_)));
     let Some(Message::Broken(broken)) = holder.receive().await else { panic!("not told") };
     assert_eq!((broken.grant, broken.name.as_str(), broken.reason.as_str()), (held, "x", "stuck since noon"));
+    drop((holder, operator));
     server.shutdown().await;
 }
 
@@ -283,5 +294,6 @@ async fn a_hundred_clients_of_one_name_are_served_in_order() {
         }
         client.release(*id).await;
     }
+    drop(clients);
     server.shutdown().await;
 }

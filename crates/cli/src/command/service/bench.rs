@@ -11,17 +11,16 @@ mod judge;
 mod work;
 
 use std::process::ExitCode;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use conclave_client::Client;
 use hdrhistogram::Histogram;
 use serde::Serialize;
-use tokio::task::LocalSet;
 
 use self::judge::Judge;
-use self::work::{Tally, Worker};
+use self::work::Worker;
 use super::{ServerArgs, block_on, failure};
 use crate::output::{self, Done, Failure, Paint, VIOLATED};
 
@@ -95,7 +94,7 @@ struct Figures {
 
 /// Measures.
 pub fn run(args: &Args) -> Done {
-    let figures = block_on(LocalSet::new().run_until(measure(args)))?;
+    let figures = block_on(measure(args))?;
     if args.json {
         output::print_json(&figures)?;
     } else {
@@ -114,24 +113,23 @@ async fn measure(args: &Args) -> Result<Figures, Failure> {
         opening.release().await.map_err(failure)?;
         clients.push(client);
     }
-    let judge = Rc::new(Judge::default());
+    let judge = Arc::new(Judge::default());
+    let latencies = Arc::new(Mutex::new(histogram()));
     let began = Instant::now();
     let until = began + Duration::from_secs_f64(args.seconds);
     let mut workers = Vec::new();
     for number in 0..args.clients {
         let client = clients[number as usize % clients.len()].clone();
         for slot in 0..args.in_flight {
-            let worker = Worker { client: client.clone(), number, slot, judge: judge.clone(), until };
-            workers.push((number, tokio::task::spawn_local(worker.run(args.workload))));
+            let (client, judge, latencies) = (client.clone(), judge.clone(), latencies.clone());
+            let worker = Worker { client, number, slot, judge, latencies, until };
+            workers.push((number, tokio::spawn(worker.run(args.workload))));
         }
     }
-    let mut latencies: Histogram<u64> = histogram();
     let mut pairs = vec![0_u64; args.clients as usize];
     for (number, worker) in workers {
-        let tally: Tally =
-            worker.await.map_err(|error| Failure::usage(error.to_string()))?.map_err(failure)?;
-        pairs[number as usize] += tally.pairs;
-        latencies.add(&tally.latencies).map_err(|error| Failure::usage(error.to_string()))?;
+        let made = worker.await.map_err(|error| Failure::usage(error.to_string()))?;
+        pairs[number as usize] += made.map_err(failure)?;
     }
     let total: u64 = pairs.iter().sum();
     let (most, fewest) = (pairs.iter().max().copied().unwrap_or(0), pairs.iter().min().copied().unwrap_or(0));
@@ -139,6 +137,7 @@ async fn measure(args: &Args) -> Result<Figures, Failure> {
         // Measured is measured; a session that is not closed ends by itself.
         drop(client.close().await);
     }
+    let latencies = latencies.lock().unwrap_or_else(PoisonError::into_inner);
     let quantile = |q: f64| latencies.value_at_quantile(q) as f64 / 1_000.0;
     Ok(Figures {
         workload: args.workload,

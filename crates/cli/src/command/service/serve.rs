@@ -61,7 +61,7 @@ Exit codes: 0 stopped by a signal, 1 the disk failed, the folder is in use, or n
 /// Serves until a signal says stop.
 pub fn run(args: &Args) -> Done {
     let config = config(args)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::usage(format!("no runtime: {error}")))?;
     runtime.block_on(async {
         let mut signals = Signals::new().map_err(|error| Failure::usage(error.to_string()))?;

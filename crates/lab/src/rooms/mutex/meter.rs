@@ -7,7 +7,12 @@ use conclave_kernel::{NodeId, Time};
 #[derive(Clone, Debug)]
 pub(super) struct Meter {
     sites: Vec<Site>,
+    /// The tallies of each site, the one last charged in front; apart from the rest, because every message
+    /// needs them.
+    tallies: Vec<[Tally; TALLIES]>,
     pub(super) kinds: Vec<(&'static str, u64)>,
+    /// Which of them the last message was: mostly the next one is of the same kind.
+    last_kind: usize,
     pub(super) enter_messages: u64,
     pub(super) exit_messages: u64,
     pub(super) multicasts: u64,
@@ -68,7 +73,6 @@ struct Site {
     /// Entries by anybody before it asked.
     entries_before: u64,
     entries: u64,
-    tallies: [Tally; TALLIES],
     billed_requests: u64,
 }
 
@@ -83,7 +87,9 @@ impl Meter {
     pub(super) fn new(nodes: u32) -> Self {
         Self {
             sites: vec![Site::default(); nodes as usize],
+            tallies: vec![[Tally::default(); TALLIES]; nodes as usize],
             kinds: Vec::new(),
+            last_kind: 0,
             enter_messages: 0,
             exit_messages: 0,
             multicasts: 0,
@@ -166,11 +172,11 @@ impl Meter {
         self.multicasts += 1;
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn message(&mut self, bill: Bill) {
-        match self.kinds.iter_mut().find(|(kind, _)| std::ptr::eq(*kind, bill.kind) || *kind == bill.kind) {
-            Some((_, count)) => *count += 1,
-            None => self.kinds.push((bill.kind, 1)),
+        match self.kinds.get_mut(self.last_kind) {
+            Some((kind, count)) if std::ptr::eq(*kind, bill.kind) => *count += 1,
+            _ => self.another_kind(bill.kind),
         }
         match bill.phase {
             Phase::Enter => self.enter_messages += 1,
@@ -185,28 +191,49 @@ impl Meter {
         }
     }
 
-    #[inline]
+    /// A message of another kind than the one before it.
+    #[inline(never)]
+    fn another_kind(&mut self, kind: &'static str) {
+        self.last_kind = self.kinds.iter().position(|(known, _)| *known == kind).unwrap_or_else(|| {
+            self.kinds.push((kind, 0));
+            self.kinds.len() - 1
+        });
+        self.kinds[self.last_kind].1 += 1;
+    }
+
+    /// Most messages serve the request that was last charged at its site.
+    #[inline(always)]
     fn charge(&mut self, node: NodeId, request: u64) {
-        let site = &mut self.sites[node.index()];
-        if let Some(tally) =
-            site.tallies.iter_mut().find(|tally| tally.messages > 0 && tally.request == request)
-        {
+        let tally = &mut self.tallies[node.index()][0];
+        if tally.request == request && tally.messages > 0 {
             tally.messages += 1;
-            return;
+        } else {
+            self.charge_another(node, request);
         }
-        site.billed_requests += 1;
-        let oldest = site.tallies.iter_mut().min_by_key(|tally| (tally.messages > 0, tally.request));
-        let oldest = oldest.expect("a site keeps at least one tally");
-        let finished = std::mem::replace(oldest, Tally { request, messages: 1 });
-        if finished.messages > 0 {
-            self.per_entry.take(finished.messages);
-        }
+    }
+
+    #[inline(never)]
+    fn charge_another(&mut self, node: NodeId, request: u64) {
+        let tallies = &mut self.tallies[node.index()];
+        let known = tallies.iter().position(|tally| tally.messages > 0 && tally.request == request);
+        let slot = known.unwrap_or_else(|| {
+            self.sites[node.index()].billed_requests += 1;
+            let slots = (0..TALLIES).min_by_key(|slot| (tallies[*slot].messages > 0, tallies[*slot].request));
+            let oldest = slots.expect("a site keeps at least one tally");
+            let finished = std::mem::replace(&mut tallies[oldest], Tally { request, messages: 0 });
+            if finished.messages > 0 {
+                self.per_entry.take(finished.messages);
+            }
+            oldest
+        });
+        tallies[slot].messages += 1;
+        tallies.swap(0, slot);
     }
 
     /// Closes the books: open tallies are counted, and entries that cost nothing.
     pub(super) fn close(&mut self) {
-        for site in &mut self.sites {
-            for tally in std::mem::take(&mut site.tallies).iter().filter(|tally| tally.messages > 0) {
+        for (site, tallies) in self.sites.iter().zip(&mut self.tallies) {
+            for tally in std::mem::take(tallies).iter().filter(|tally| tally.messages > 0) {
                 self.per_entry.take(tally.messages);
             }
             if !self.shares_messages && site.entries > site.billed_requests {

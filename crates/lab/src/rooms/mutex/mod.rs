@@ -3,12 +3,14 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `check` | [`Entries`]: the room in the checker |
+//! | [`compare`] | all tenants on the same work |
 //! | `scenario` | [`Scenario`]: everything a run is a function of, and the command line that repeats it |
 //! | `work` | who asks when: low load, high load, pairs, Poisson, bursts, relays, scripts |
 //! | `meter` | messages, delays, bypass, fairness |
 //! | `report` | [`Report`]: the figures and the verdicts of one run |
 
 mod check;
+pub mod compare;
 mod meter;
 mod report;
 mod scenario;
@@ -18,28 +20,16 @@ use std::time::Instant;
 
 use conclave_algorithms::mutex::spec::{Breach, Judge, Note};
 use conclave_algorithms::mutex::{self, Command, Event, Group, Mutex};
-use conclave_kernel::trace::FORMAT;
-use conclave_kernel::{Effect, Header, NodeId, Size, Time, Trace, Violation};
-use conclave_sim::{Candidate, Desk, Director, Limits, World};
+use conclave_kernel::{Effect, NodeId, Size, Time, Trace, Violation};
+use conclave_sim::{Desk, Director, Limits, World};
 
 pub use check::Entries;
 pub use report::{Delays, Report};
 pub use scenario::{Scenario, Work};
 
+use crate::room::Scenario as _;
 use meter::Meter;
 use work::Worker;
-
-/// Runs a scenario of the tenant that it names.
-pub fn run(scenario: &Scenario) -> Result<Report, String> {
-    struct Run<'a>(&'a Scenario);
-    impl mutex::Visit for Run<'_> {
-        type Out = Result<Report, String>;
-        fn visit<P: Mutex>(self) -> Self::Out {
-            run_tenant::<P>(self.0, false).map(|(report, _)| report)
-        }
-    }
-    mutex::visit(&scenario.algorithm, Run(scenario)).ok_or_else(|| scenario.unknown_algorithm())?
-}
 
 /// Runs a scenario of one tenant, and records a trace if asked.
 pub fn run_tenant<P: Mutex>(scenario: &Scenario, record: bool) -> Result<(Report, Option<Trace<P>>), String> {
@@ -49,29 +39,13 @@ pub fn run_tenant<P: Mutex>(scenario: &Scenario, record: bool) -> Result<(Report
     let director = Room::new(scenario, &P::CARD);
     let mut world = World::new(scenario.setup.clone(), director, move |me| P::new(me, &group));
     if record {
-        world = world.recording(header::<P>(scenario));
+        world = world.recording(scenario.header());
     }
     let started = Instant::now();
     let outcome = world.run(limits(scenario));
     let seconds = started.elapsed().as_secs_f64();
     let (room, trace) = world.into_parts();
     Ok((Report::new(scenario, &P::CARD, size, room.findings(), &outcome, seconds), trace))
-}
-
-/// The smallest scenario found that still breaks a property.
-pub fn shrink(scenario: &Scenario, property: &str) -> Scenario {
-    const MOST_TRIALS: u64 = 2_000;
-    let with = |candidate: &Candidate| Scenario {
-        setup: candidate.setup.clone(),
-        entries: candidate.work,
-        ..scenario.clone()
-    };
-    let start = Candidate { setup: scenario.setup.clone(), work: scenario.entries };
-    let shrunk = conclave_sim::shrink(start, MOST_TRIALS, |candidate| {
-        let report = run(&with(candidate));
-        report.is_ok_and(|report| report.violations.iter().any(|violation| violation.property == property))
-    });
-    shrunk.map_or_else(|| scenario.clone(), |shrunk| with(&shrunk.candidate))
 }
 
 /// N and K of a group.
@@ -96,17 +70,6 @@ pub fn size_at(algorithm: &str, nodes: u32) -> Option<Size> {
     let mut scenario = Scenario::default();
     scenario.setup.nodes = nodes;
     mutex::visit(algorithm, Measure(scenario)).flatten()
-}
-
-fn header<P: Mutex>(scenario: &Scenario) -> Header {
-    Header {
-        format: FORMAT,
-        code: env!("CARGO_PKG_VERSION").into(),
-        algorithm: P::CARD.path().to_string(),
-        nodes: scenario.setup.nodes,
-        seed: scenario.setup.seed,
-        scenario: scenario.to_json(),
-    }
 }
 
 /// Far above what any tenant needs: a run that gets there makes no progress.
@@ -261,7 +224,7 @@ impl<P: Mutex> Director<P> for Room {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn on_send(&mut self, from: NodeId, to: NodeId, message: &P::Message) -> Note {
         if from != to {
             let bill = P::bill(message, from, to);
@@ -273,7 +236,7 @@ impl<P: Mutex> Director<P> for Room {
         self.judge.sends(from)
     }
 
-    #[inline]
+    #[inline(always)]
     fn on_deliver(&mut self, _from: NodeId, to: NodeId, note: &Note) {
         self.settle();
         self.judge.receives(to, note);

@@ -3,31 +3,27 @@
 use std::collections::BTreeMap;
 
 use conclave_algorithms::mutex::spec;
-use conclave_kernel::{Card, Load, Measure, Size, Verdict, Violation, time};
-use conclave_sim::{End, Ledger, Outcome};
+use conclave_kernel::{Card, Load, Measure, Size, Violation, time};
+use conclave_sim::{End, Outcome};
 use serde::Serialize;
 
 use super::meter::Sample;
 use super::scenario::{Scenario, Work};
 use super::{Findings, MOST_DESCRIBED};
+use crate::room::{self, Facts, nanos, number, range};
 
 /// What one run of the mutex room showed. The names are those of the JSON object.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The tenant's name.
-    pub algorithm: String,
-    /// N.
-    pub nodes: u32,
+    /// What the runs of all rooms have in common.
+    #[serde(flatten)]
+    pub facts: Facts,
     /// K: the largest quorum, where the algorithm uses quorums.
     pub quorum_size: Option<u32>,
     /// Who asked when.
     pub load: String,
-    /// The seed.
-    pub seed: u64,
     /// How often a site entered.
     pub entries: u64,
-    /// Messages from one site to another.
-    pub messages: u64,
     /// The mean over all entries.
     pub messages_per_entry: f64,
     /// The cheapest entry.
@@ -69,28 +65,8 @@ pub struct Report {
     pub fairness: f64,
     /// The most and the fewest entries of a site.
     pub entries_per_site: (u64, u64),
-    /// Inputs handled.
-    pub events: u64,
-    /// Inputs handled a second of wall time.
-    pub events_per_s: f64,
-    /// How long the run took in the world's time.
-    pub simulated_ns: u64,
-    /// The fingerprint of everything that happened.
-    pub digest: String,
-    /// Why the run ended.
-    pub end: End,
-    /// What each property came to.
-    pub properties: BTreeMap<&'static str, Verdict>,
-    /// Promised properties that broke: where and how.
-    pub violations: Vec<Violation>,
-    /// Properties that are not promised and broke.
-    pub unpromised: Vec<Violation>,
     /// What the formulas of the card allow.
     pub formulas: Vec<Formula>,
-    /// What the network and the fault plan did.
-    pub ledger: Ledger,
-    /// The command that repeats the run.
-    pub command: String,
 }
 
 /// A sample of delays, in nanoseconds.
@@ -147,17 +123,16 @@ impl Report {
         let response_time = Delays::of(&meter.response_time);
         let (fairness, entries_per_site) = fairness(meter.entries_per_site());
         let simulated_s = outcome.at.0 as f64 / 1e9;
-        let (violations, unpromised) =
-            findings.violations.into_iter().partition(|violation| card.promises(&violation.property));
+        let judged = spec::PROPERTIES
+            .iter()
+            .filter(|property| **property != spec::ME3 || judge.inversions().is_some());
+        let judged: Vec<_> = judged.copied().collect();
         let mut report = Self {
-            algorithm: scenario.algorithm.clone(),
-            nodes: size.nodes,
+            facts: Facts::new(scenario, card, outcome, seconds, &judged, findings.violations),
             quorum_size: (size.quorum_max < size.nodes || scenario.quorum.is_some())
                 .then_some(size.quorum_max),
             load: scenario.load.to_string(),
-            seed: scenario.setup.seed,
             entries,
-            messages: outcome.messages,
             messages_per_entry: per_entry(outcome.messages),
             messages_per_entry_min: if meter.per_entry.count == 0 { 0 } else { meter.per_entry.min },
             messages_per_entry_max: meter.per_entry.max,
@@ -178,38 +153,18 @@ impl Report {
             contended_requests: meter.contended,
             fairness,
             entries_per_site,
-            events: outcome.events,
-            events_per_s: if seconds > 0.0 { outcome.events as f64 / seconds } else { 0.0 },
-            simulated_ns: outcome.at.0,
-            digest: format!("{:016x}", outcome.digest),
-            end: outcome.end,
-            properties: BTreeMap::new(),
-            violations,
-            unpromised,
             formulas: Vec::new(),
-            ledger: outcome.ledger.clone(),
-            command: scenario.until(outcome.at).command_line(),
         };
-        report.properties = report.verdicts(card);
         report.formulas = report.formulas(scenario, card, size);
         report
     }
 
-    /// Whether every promised property held and every fault that was asked for struck.
-    pub fn passed(&self) -> bool {
-        self.violations.is_empty() && self.ledger.unfired.is_empty()
-    }
-
-    fn verdicts(&self, card: &Card) -> BTreeMap<&'static str, Verdict> {
-        let broken = |name: &str| self.violations.iter().any(|violation| violation.property == name);
-        let judged = |name: &str| name != spec::ME3.name || self.order_inversions.is_some();
-        let verdict = |name: &str| match card.promises(name) {
-            false => Verdict::NotPromised,
-            true if broken(name) => Verdict::Violated,
-            true => Verdict::Holds,
-        };
-        let names = spec::PROPERTIES.iter().map(|property| property.name);
-        names.filter(|name| judged(name)).map(|name| (name, verdict(name))).collect()
+    /// The card's formula and its range, to stand behind the measured value.
+    fn formula(&self, measure: Measure, show: impl Fn(f64) -> String) -> String {
+        let formula = self.formulas.iter().find(|formula| formula.measure == measure);
+        formula.map_or(String::new(), |formula| {
+            format!("   {} = {}", formula.formula, range(formula.min, formula.max, show))
+        })
     }
 
     fn formulas(&self, scenario: &Scenario, card: &Card, size: Size) -> Vec<Formula> {
@@ -222,6 +177,7 @@ impl Report {
                 Measure::MessagesPerEntry => (1.0, Some(self.messages_per_entry)),
                 Measure::ClientDelay => (delay, self.client_delay_ns),
                 Measure::SyncDelay => (delay, self.sync_delay_ns),
+                Measure::Messages | Measure::Turnaround => return None,
             };
             Some(Formula { measure, formula: cost.formula, min: min * unit, max: max * unit, measured })
         };
@@ -229,6 +185,53 @@ impl Report {
             .into_iter()
             .filter_map(formula)
             .collect()
+    }
+}
+
+impl room::Report for Report {
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn subject(&self) -> String {
+        let quorum = self.quorum_size.map_or(String::new(), |size| format!("K = {size}, "));
+        format!("{quorum}load {}", self.load)
+    }
+
+    fn figures(&self) -> Vec<(&'static str, String)> {
+        let kinds: Vec<_> =
+            self.messages_by_kind.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+        let per_entry = format!(
+            "{} (min {}, max {}){}",
+            number(self.messages_per_entry),
+            self.messages_per_entry_min,
+            self.messages_per_entry_max,
+            self.formula(Measure::MessagesPerEntry, number)
+        );
+        let delay = |measure, measured: Option<f64>| {
+            format!("{}{}", measured.map_or("-".into(), nanos), self.formula(measure, nanos))
+        };
+        let (most, fewest) = self.entries_per_site;
+        vec![
+            ("entries", self.entries.to_string()),
+            ("messages per entry", per_entry),
+            (
+                "  to enter, to exit",
+                format!("{}, {}", number(self.messages_to_enter), number(self.messages_to_exit)),
+            ),
+            ("  multicasts as one", number(self.multicasts_per_entry)),
+            ("  by kind", kinds.join(", ")),
+            ("client delay", delay(Measure::ClientDelay, self.client_delay_ns)),
+            ("sync delay", delay(Measure::SyncDelay, self.sync_delay_ns)),
+            ("response time", self.response_time_ns.map_or("-".into(), nanos)),
+            ("throughput", format!("{} entries/s", number(self.throughput_per_s))),
+            ("max bypass", self.max_bypass.to_string()),
+            (
+                "order inversions",
+                self.order_inversions.map_or("not judged above 128 sites".into(), |n| n.to_string()),
+            ),
+            ("fairness", format!("{} (entries a site: {fewest} to {most})", number(self.fairness))),
+        ]
     }
 }
 

@@ -6,11 +6,14 @@ use std::time::Duration;
 
 use conclave_algorithms::mutex::{self, Group, Mutex};
 use conclave_algorithms::quorum::Quorum;
-use conclave_kernel::{NodeId, Time, time};
-use conclave_sim::{Order, Profile, Setup, exact, swarm};
+use conclave_kernel::{Card, NodeId, time};
+use conclave_sim::{Setup, exact};
 use serde::{Deserialize, Serialize};
 
-use crate::suggest;
+use super::{Report, run_tenant};
+use crate::diagram::span::{self, Span};
+use crate::log::Log;
+use crate::room::{self, Recorder};
 
 /// Everything a run of the mutex room is a function of.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -46,8 +49,55 @@ impl Default for Scenario {
 }
 
 impl Scenario {
-    /// Says in a line what is wrong with it, if anything.
-    pub fn validate(&self) -> Result<(), String> {
+    /// What the sites know of each other.
+    pub fn group<P: Mutex>(&self) -> Result<Group, String> {
+        let nodes = self.setup.nodes;
+        if !P::USES_QUORUMS {
+            return Ok(Group::new(nodes));
+        }
+        let quorum = self.quorum.unwrap_or_else(|| Quorum::default_for(nodes));
+        Ok(Group { nodes, quorums: quorum.quorums(nodes)? })
+    }
+}
+
+impl room::Scenario for Scenario {
+    const ROOM: &'static str = "mutex";
+    type Report = Report;
+
+    fn cards() -> &'static [Card] {
+        mutex::CARDS
+    }
+
+    fn algorithm(&self) -> &str {
+        &self.algorithm
+    }
+
+    fn set_algorithm(&mut self, name: &str) {
+        name.clone_into(&mut self.algorithm);
+    }
+
+    fn setup(&self) -> &Setup {
+        &self.setup
+    }
+
+    fn setup_mut(&mut self) -> &mut Setup {
+        &mut self.setup
+    }
+
+    fn work(&self) -> u64 {
+        self.entries
+    }
+
+    fn set_work(&mut self, work: u64) {
+        self.entries = work;
+    }
+
+    fn length(&self) -> Duration {
+        let an_entry = self.cs + self.setup.delay.mean().saturating_mul(4);
+        an_entry.saturating_mul(u32::try_from(self.entries).unwrap_or(u32::MAX))
+    }
+
+    fn validate(&self) -> Result<(), String> {
         self.setup.validate()?;
         if let Work::Script(requests) = &self.load
             && let Some((_, stranger)) = requests.iter().find(|(_, node)| node.0 >= self.setup.nodes)
@@ -61,81 +111,41 @@ impl Scenario {
         Ok(())
     }
 
-    /// What the sites know of each other.
-    pub fn group<P: Mutex>(&self) -> Result<Group, String> {
-        let nodes = self.setup.nodes;
-        if !P::USES_QUORUMS {
-            return Ok(Group::new(nodes));
-        }
-        let quorum = self.quorum.unwrap_or_else(|| Quorum::default_for(nodes));
-        Ok(Group { nodes, quorums: quorum.quorums(nodes)? })
-    }
-
-    /// The same work in a world drawn from the seed: delays, order, pauses and holding partitions as wild as
-    /// the tenant's needs allow.
-    #[must_use]
-    pub fn swarmed(&self) -> Self {
-        let needs = mutex::CARDS.iter().find(|card| card.name == self.algorithm).map(|card| card.needs);
-        let an_entry = self.cs + self.setup.delay.mean().saturating_mul(4);
-        let length = an_entry.saturating_mul(u32::try_from(self.entries).unwrap_or(u32::MAX));
-        let profile = Profile::within(needs.unwrap_or_default(), length);
-        Self { setup: swarm(self.setup.seed, &self.setup, &profile), ..self.clone() }
-    }
-
-    /// The error for a name that no tenant has.
-    pub fn unknown_algorithm(&self) -> String {
-        let names = mutex::CARDS.iter().map(|card| card.name);
-        suggest::unknown("algorithm of room mutex", &self.algorithm, names)
-    }
-
-    /// The scenario as JSON, as a trace carries it.
-    pub fn to_json(&self) -> String {
-        serde_json::to_string(self).expect("a scenario holds only strings, numbers and lists")
-    }
-
-    /// The same without the faults that nobody demanded and that a run which ended then did not live to see.
-    /// It gives the same run; but what a command line names is demanded.
-    #[must_use]
-    pub(super) fn until(&self, end: Time) -> Self {
-        let mut scenario = self.clone();
-        scenario.setup.faults.retain(|fault| fault.demanded || time::nanos(fault.at) <= end.0);
-        scenario
-    }
-
-    /// The command that repeats the run.
-    pub fn command_line(&self) -> String {
+    fn flags(&self) -> Vec<String> {
         let default = Self::default();
-        let setup = &self.setup;
-        let mut line =
-            format!("conclave sim mutex/{} --nodes {} --seed {}", self.algorithm, setup.nodes, setup.seed);
-        let mut flag = |differs: bool, text: String| {
-            if differs {
-                line.push(' ');
-                line.push_str(&text);
-            }
-        };
-        flag(self.load != default.load, format!("--load {}", self.load));
-        flag(self.entries != default.entries, format!("--entries {}", self.entries));
-        flag(self.cs != default.cs, format!("--cs {}", exact(self.cs)));
-        flag(setup.delay != default.setup.delay, format!("--delay {}", setup.delay));
-        for link in &setup.links {
-            flag(true, format!("--link '{link}'"));
+        let mut flags = Vec::new();
+        if self.load != default.load {
+            flags.push(format!("--load {}", self.load));
         }
-        flag(setup.order != Order::Fifo, format!("--order {}", setup.order));
-        for (name, ratio) in
-            [("loss", setup.loss), ("duplicate", setup.duplicate), ("corrupt", setup.corrupt)]
-        {
-            flag(ratio.0 > 0, format!("--{name} {}", ratio.as_f64()));
+        if self.entries != default.entries {
+            flags.push(format!("--entries {}", self.entries));
         }
-        flag(!setup.clocks.skew.is_zero(), format!("--skew {}", exact(setup.clocks.skew)));
-        flag(setup.clocks.drift_ppm > 0, format!("--drift {}", setup.clocks.drift_ppm));
-        for fault in &setup.faults {
-            flag(true, fault.to_string());
+        if self.cs != default.cs {
+            flags.push(format!("--cs {}", exact(self.cs)));
         }
-        if let Some(quorum) = self.quorum {
-            flag(true, format!("--quorum {quorum}"));
-        }
-        line
+        flags.extend(self.quorum.map(|quorum| format!("--quorum {quorum}")));
+        flags
+    }
+
+    fn run(&self, recorder: &mut Recorder) -> Result<Report, String> {
+        mutex::visit(&self.algorithm, Run(self, recorder)).ok_or_else(|| self.unknown_algorithm())?
+    }
+
+    fn spans(log: &Log) -> Vec<Span> {
+        span::mutex(log)
+    }
+}
+
+struct Run<'a>(&'a Scenario, &'a mut Recorder);
+
+impl mutex::Visit for Run<'_> {
+    type Out = Result<Report, String>;
+
+    fn visit<P: Mutex>(self) -> Self::Out {
+        let Self(scenario, recorder) = self;
+        let (report, trace) = run_tenant::<P>(scenario, recorder.wants_trace())?;
+        trace.map_or(Ok(()), |trace| recorder.take(&trace))?;
+        Ok(report)
     }
 }
 
@@ -230,7 +240,10 @@ impl From<Work> for String {
 
 #[cfg(test)]
 mod tests {
+    use conclave_sim::Order;
+
     use super::*;
+    use crate::room::Scenario as _;
 
     #[test]
     fn a_load_is_read_as_it_is_written() {

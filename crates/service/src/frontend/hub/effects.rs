@@ -10,15 +10,15 @@ use conclave_api::{Code, Error, RequestId, SessionId};
 
 use super::super::metrics;
 use super::super::wire;
-use super::{ConnectionId, Hub};
+use super::{ConnectionId, FLUSHES, Hub};
 use crate::machine::Stamped;
 use crate::replica::log::LogId;
 use crate::replica::{Delivery, ProposeError};
 use crate::state::watch::Notice;
 use crate::state::{Effect, TimerId};
 
-/// The proposals of one flush, and what became of each.
-pub(super) type Proposed = (Vec<Origin>, Vec<Result<LogId, ProposeError>>);
+/// The entries of one flush, by whose commands are in each, and what became of each.
+pub(super) type Proposed = (Vec<Vec<Origin>>, Vec<Result<LogId, ProposeError>>);
 
 /// Whose a proposal is.
 #[derive(Clone, Copy)]
@@ -29,24 +29,24 @@ pub(super) enum Origin {
 }
 
 impl Hub {
+    /// Proposes what has gathered, unless enough is on its way: then more gathers, and shares one entry and one sync.
     pub(super) fn propose(&mut self) {
-        if self.commands.is_empty() {
+        if self.commands.is_empty() || self.proposals.len() >= FLUSHES {
             return;
         }
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let wall_ms = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);
-        let (origins, commands): (Vec<_>, Vec<_>) =
-            self.commands.drain(..).map(|(origin, command)| (origin, Stamped { wall_ms, command })).unzip();
-        self.in_flight += origins.len();
-        let results = self.replica.propose_all(commands);
+        self.in_flight += self.commands.len();
+        let (origins, entries) = Stamped::gather(wall_ms, self.commands.drain(..));
+        let results = self.replica.propose_all(entries);
         self.proposals.push(Box::pin(async move { (origins, results.await) }));
         metrics::set(&self.metrics.in_flight, self.in_flight);
     }
 
     /// A flush of proposals was answered.
     pub(super) fn on_proposals(&mut self, (origins, results): Proposed) {
-        for (origin, result) in origins.into_iter().zip(results) {
-            self.on_proposed(&origin, result);
+        for (origins, result) in origins.iter().zip(results) {
+            origins.iter().for_each(|origin| self.on_proposed(origin, result));
         }
     }
 

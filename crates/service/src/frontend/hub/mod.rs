@@ -58,6 +58,11 @@ pub const MAX_WAITING: usize = 64 * 1024;
 pub const MAX_PARKED: usize = 1024;
 /// Batches of asks that may wait for the hub.
 const INBOUND: usize = 1024;
+/// Flushes of proposals that may be on their way. The second is written while the first is answered; more would be small.
+const FLUSHES: usize = 2;
+/// After so many commands a snapshot is taken: the replica counts entries, and an entry may have many commands, all of which
+/// would be applied again at the next start.
+const SNAPSHOT_COMMANDS: u64 = 400_000;
 /// How many handfuls and batches are handled before answers are flushed.
 const AT_ONCE: usize = 128;
 
@@ -90,6 +95,8 @@ pub(crate) struct Hub {
     /// No round before this.
     next_round: Now,
     next_beat: Now,
+    /// How many commands were applied when a snapshot was last asked for.
+    snapshot_at: u64,
     /// Keep-alives on their way to the leader.
     forwards: FuturesUnordered<BoxFuture<'static, Forwarded>>,
 }
@@ -127,6 +134,7 @@ impl Hub {
             round: None,
             next_round: Duration::ZERO,
             next_beat: Duration::ZERO,
+            snapshot_at: 0,
             forwards: FuturesUnordered::new(),
         };
         (hub, door)
@@ -188,6 +196,7 @@ impl Hub {
         let now = self.now();
         if now >= self.next_beat {
             self.check_role(now);
+            self.check_snapshot();
             self.next_beat = now + self.timing.heartbeat;
         }
         for command in self.keeper.on_tick(now) {
@@ -195,6 +204,18 @@ impl Hub {
                 metrics::add(&self.metrics.expiries_total, 1);
                 self.commands.push((Origin::Timer(*timer), command));
             }
+        }
+    }
+
+    fn check_snapshot(&mut self) {
+        let applied = self.replica.read_stale(|service| service.state().applied());
+        if applied >= self.snapshot_at + SNAPSHOT_COMMANDS {
+            self.snapshot_at = applied;
+            let replica = self.replica.clone();
+            tokio::spawn(async move {
+                // A replica that has stopped needs none.
+                let _ = replica.snapshot().await;
+            });
         }
     }
 

@@ -207,6 +207,8 @@ pub struct Log {
     index: Arc<Mutex<Index>>,
     failure: watch::Receiver<Option<Arc<str>>>,
     entry_bytes_max: usize,
+    /// How far the log is known to be committed, until a change comes that this can ride along with.
+    committed: Mutex<Option<LogId>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -226,17 +228,27 @@ impl Log {
             .spawn(move || write_until_closed(writer, inbox, &failed, drain_bytes))?;
         let threads = Mutex::new(vec![writer_thread, keeper_thread]);
         let entry_bytes_max = options.entry_bytes_max();
-        Ok((Self { queue, index, failure, entry_bytes_max, threads }, state))
+        let committed = Mutex::new(None);
+        Ok((Self { queue, index, failure, entry_bytes_max, committed, threads }, state))
     }
 
     /// Queues a change, waiting for room; `done` is called when it is durable. An error means that it was not
-    /// queued, and `done` has been called with it.
+    /// queued, and `done` has been called with it. [`Change::Committed`] is done at once: it is kept for the next change,
+    /// and does not wake the writer.
     pub async fn submit(&self, change: Change, done: Done) -> io::Result<()> {
         if let Err(error) = self.check_size(&change) {
             done(Err(io::Error::new(error.kind(), error.to_string())));
             return Err(error);
         }
-        match self.queue.send(Message::Do(Order { change, done: Some(done) })).await {
+        if let Change::Committed(id) = change {
+            let mut hint = self.committed();
+            *hint = (*hint).max(Some(id));
+            drop(hint);
+            done(Ok(()));
+            return Ok(());
+        }
+        let hint = self.committed().take().map(Change::Committed);
+        match self.queue.send(Message::Do(Order { hint, change, done: Some(done) })).await {
             Ok(()) => Ok(()),
             Err(mpsc::error::SendError(refused)) => {
                 if let Message::Do(order) = refused {
@@ -288,6 +300,10 @@ impl Log {
         }
     }
 
+    fn committed(&self) -> MutexGuard<'_, Option<LogId>> {
+        self.committed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn check_size(&self, change: &Change) -> io::Result<()> {
         let Change::Append(entries) = change else { return Ok(()) };
         match entries.iter().find(|entry| entry.data.len() > self.entry_bytes_max) {
@@ -311,6 +327,8 @@ enum Message {
 }
 
 struct Order {
+    /// What rides along; before the change, as it was said before it.
+    hint: Option<Change>,
     change: Change,
     done: Option<Done>,
 }
@@ -364,7 +382,7 @@ fn write_until_closed(
                 next = inbox.try_recv().ok();
             }
         }
-        match writer.commit(orders.iter().map(|order| &order.change)) {
+        match writer.commit(orders.iter().flat_map(|order| order.hint.iter().chain([&order.change]))) {
             Ok(()) => orders.drain(..).for_each(|order| order.finish(Ok(()))),
             Err(error) => {
                 let why: Arc<str> = format!("the log has stopped: {error}").into();

@@ -1,7 +1,8 @@
 //! Who holds what, as this process knows it; and what must not be.
 
-use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use conclave_api::Claim;
 use conclave_client::Guard;
@@ -9,8 +10,8 @@ use conclave_client::Guard;
 /// Enters grants and takes them out again; counts what contradicts exclusion or the order of fences.
 #[derive(Default)]
 pub struct Judge {
-    names: RefCell<HashMap<String, Holders>>,
-    violations: Cell<u64>,
+    names: Mutex<HashMap<String, Holders>>,
+    violations: AtomicU64,
 }
 
 #[derive(Default)]
@@ -33,7 +34,7 @@ impl Judge {
 
     /// A release is about to be sent.
     pub fn leave(&self, guard: &Guard) {
-        let mut names = self.names.borrow_mut();
+        let mut names = self.names();
         for held in guard.held() {
             if let Some(holders) = names.get_mut(&held.name) {
                 match held.claim {
@@ -47,11 +48,16 @@ impl Judge {
 
     /// How often something was that must not be.
     pub fn violations(&self) -> u64 {
-        self.violations.get()
+        self.violations.load(Ordering::Relaxed)
+    }
+
+    /// Nobody panics while it is held; should it happen, the table is still whole.
+    fn names(&self) -> MutexGuard<'_, HashMap<String, Holders>> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn enter_one(&self, name: &str, claim: Claim, fence: u64) {
-        let mut names = self.names.borrow_mut();
+        let mut names = self.names();
         if !names.contains_key(name) {
             names.insert(name.to_owned(), Holders::default());
         }
@@ -72,7 +78,7 @@ impl Judge {
         };
         holders.last = holders.last.max(fence);
         if !allowed {
-            self.violations.set(self.violations.get() + 1);
+            self.violations.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -100,7 +106,7 @@ mod tests {
     fn a_fence_that_does_not_grow_is_seen() {
         let judge = Judge::default();
         judge.enter_one("x", Claim::Exclusive, 5);
-        judge.names.borrow_mut().get_mut("x").expect("entered").exclusive = 0;
+        judge.names().get_mut("x").expect("entered").exclusive = 0;
         judge.enter_one("x", Claim::Exclusive, 5);
         assert_eq!(judge.violations(), 1);
     }

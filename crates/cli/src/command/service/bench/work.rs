@@ -1,62 +1,59 @@
 //! What one client does, over and over.
 
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use conclave_client::{Client, Guard, Result};
 use hdrhistogram::Histogram;
 
+use super::Workload;
 use super::judge::Judge;
-use super::{Workload, histogram};
 
 /// One request outstanding at a time, for one client.
 pub struct Worker {
     pub client: Client,
     pub number: u32,
     pub slot: u32,
-    pub judge: Rc<Judge>,
+    pub judge: Arc<Judge>,
+    /// Of all workers: one each would not fit the processor's caches.
+    pub latencies: Arc<Mutex<Histogram<u64>>>,
     pub until: Instant,
 }
 
-/// What came of it.
-pub struct Tally {
-    pub pairs: u64,
-    pub latencies: Histogram<u64>,
-}
-
 impl Worker {
-    /// Acquires and releases until the time is over.
-    pub async fn run(self, workload: Workload) -> Result<Tally> {
-        let mut tally = Tally { pairs: 0, latencies: histogram() };
+    /// Acquires and releases until the time is over; returns how many pairs it made.
+    pub async fn run(self, workload: Workload) -> Result<u64> {
+        let mut pairs = 0;
         let mut turn = u64::from(self.number) + u64::from(self.slot) * 7;
-        let mut next = self.acquire(workload, turn, &mut tally).await?;
+        let mut next = self.acquire(workload, turn).await?;
         while let Some(guard) = next {
             self.judge.leave(&guard);
             turn += 1;
             next = if workload == Workload::Contended {
                 // In one write: the name is never idle for a round trip.
                 let (released, acquired) =
-                    tokio::join!(biased; guard.release(), self.acquire(workload, turn, &mut tally));
+                    tokio::join!(biased; guard.release(), self.acquire(workload, turn));
                 released?;
                 acquired?
             } else {
                 guard.release().await?;
-                self.acquire(workload, turn, &mut tally).await?
+                self.acquire(workload, turn).await?
             };
-            tally.pairs += 1;
+            pairs += 1;
         }
-        Ok(tally)
+        Ok(pairs)
     }
 
     /// `None` when the time is over.
-    async fn acquire(&self, workload: Workload, turn: u64, tally: &mut Tally) -> Result<Option<Guard>> {
+    async fn acquire(&self, workload: Workload, turn: u64) -> Result<Option<Guard>> {
         let asked = Instant::now();
         if asked >= self.until {
             return Ok(None);
         }
         let guard = self.client.lock(&self.expr(workload, turn)).await?;
         self.judge.enter(&guard);
-        tally.latencies.saturating_record(u64::try_from(asked.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        let waited = u64::try_from(asked.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.latencies.lock().unwrap_or_else(PoisonError::into_inner).saturating_record(waited);
         Ok(Some(guard))
     }
 

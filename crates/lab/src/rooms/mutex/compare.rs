@@ -1,4 +1,4 @@
-//! All tenants of a room on the same work.
+//! All tenants of the mutex room on the same work.
 
 use std::time::Duration;
 
@@ -6,8 +6,9 @@ use conclave_algorithms::mutex;
 use conclave_kernel::{Card, Load, Measure};
 use serde::Serialize;
 
+use super::{Report, Scenario, Work, size_at};
 use crate::diagram::plot::{self, Axis, Formula, Plot, Point, Scale, Series};
-use crate::rooms::mutex::{Report, Scenario, Work, run, size_at};
+use crate::room::run;
 
 /// One tenant at one size: its runs under the three loads that the formulas speak of.
 #[derive(Clone, Debug, Serialize)]
@@ -30,7 +31,7 @@ pub struct Row {
 impl Row {
     /// Whether every promised property held in all three runs.
     pub fn passed(&self) -> bool {
-        [&self.low, &self.pair, &self.high].iter().all(|report| report.passed())
+        [&self.low, &self.pair, &self.high].iter().all(|report| report.facts.passed())
     }
 
     /// The formula of the card, and the range that it gives, if the card states one.
@@ -84,7 +85,7 @@ pub fn plot(rows: &[Row]) -> String {
         Series { name: card.name.into(), points, formula: formula(card, &sizes) }
     };
     let cards: Vec<_> =
-        cards().iter().filter(|card| rows.iter().any(|row| row.algorithm == card.name)).collect();
+        mutex::CARDS.iter().filter(|card| rows.iter().any(|row| row.algorithm == card.name)).collect();
     let spread = largest > 10 * rows.iter().map(|row| row.nodes).min().unwrap_or(1);
     let scale = if spread { Scale::Log } else { Scale::Linear };
     plot::draw(&Plot {
@@ -104,9 +105,4 @@ fn formula(card: &Card, sizes: &[u32]) -> Option<Formula> {
     let exact = ranges.iter().all(|(_, (min, max))| min == max);
     let curve = ranges.iter().map(|(nodes, range)| (f64::from(*nodes), range.0)).collect();
     exact.then(|| Formula { text: cost.formula.into(), curves: vec![curve] })
-}
-
-/// The cards of the room, in order.
-pub fn cards() -> &'static [Card] {
-    mutex::CARDS
 }

@@ -1,0 +1,132 @@
+//! The mutex room compared: three loads, measured beside formula.
+
+use std::time::Duration;
+
+use conclave_kernel::{Load, Measure, time};
+use conclave_lab::rooms::mutex::Scenario;
+use conclave_lab::rooms::mutex::compare::{self, Row};
+use conclave_lab::sweep;
+
+use super::{Args, Compared};
+use crate::output::{self, Failure, Paint, Table, number};
+
+/// Runs every tenant three times at each size.
+pub fn compare(args: &Args) -> Result<Compared, Failure> {
+    let cards = args.cards::<Scenario>()?;
+    let sizes = args.sizes();
+    let base: Scenario = args.base(sizes.iter().copied().max())?;
+
+    let jobs: Vec<_> = sizes.iter().flat_map(|nodes| cards.iter().map(move |card| (*card, *nodes))).collect();
+    let bar = output::progress(jobs.len() as u64, "comparing");
+    let rows = sweep::sweep(
+        0..jobs.len() as u64,
+        |job| {
+            let (card, nodes) = jobs[job as usize];
+            compare::row(card, &base, nodes)
+        },
+        |_| bar.inc(1),
+    );
+    bar.finish_and_clear();
+    let rows = rows.into_iter().collect::<Result<Vec<_>, String>>()?;
+    Compared::new(
+        &rows,
+        tables(&rows, base.setup.delay.mean()),
+        Some(compare::plot(&rows)),
+        rows.iter().all(Row::passed),
+    )
+}
+
+fn tables(rows: &[Row], delay: Duration) -> String {
+    let paint = Paint::stdout();
+    let mut text = String::new();
+    if rows.first().map(|row| row.nodes) != rows.last().map(|row| row.nodes) {
+        text.push_str(&paint.bold("messages per entry, one request at a time, as the group grows"));
+        text.push_str("\n\n");
+        text.push_str(&growth(rows).render(paint));
+        text.push('\n');
+    }
+    let mut rest = rows;
+    while let Some(first) = rest.first() {
+        let (size, others) = rest.split_at(rest.iter().take_while(|row| row.nodes == first.nodes).count());
+        text.push_str(&paint.bold(&format!("mutex, N = {}, T = {}", first.nodes, time::show(delay))));
+        text.push_str("\n\n");
+        text.push_str(&table(size, delay).render(paint));
+        text.push('\n');
+        rest = others;
+    }
+    text.push_str("messages per entry: measured mean, then the card's formula; low = one request at a time, high = all always asking\n");
+    text.push_str("client: request to entry, alone; sync: exit to next entry with one waiting; bypass, Jain: at high load\n");
+    text
+}
+
+fn growth(rows: &[Row]) -> Table {
+    let mut sizes: Vec<u32> = rows.iter().map(|row| row.nodes).collect();
+    sizes.dedup();
+    let mut headings = vec!["algorithm".to_owned()];
+    headings.extend(sizes.iter().map(|nodes| format!("N = {nodes}")));
+    headings.push("formula".into());
+    let mut table = Table::new(&headings.iter().map(String::as_str).collect::<Vec<_>>());
+    for first in rows.iter().filter(|row| row.nodes == sizes[0]) {
+        let mut cells = vec![first.algorithm.to_owned()];
+        let same = rows.iter().filter(|row| row.algorithm == first.algorithm);
+        cells.extend(same.map(|row| number(row.low.messages_per_entry)));
+        let formula = first.formula(Measure::MessagesPerEntry, Load::Low);
+        cells.push(formula.map_or("-".into(), |(formula, ..)| brief(formula)));
+        table.row(cells);
+    }
+    table
+}
+
+fn table(rows: &[Row], delay: Duration) -> Table {
+    let mut table = Table::new(&[
+        "algorithm",
+        "msgs low",
+        "formula",
+        "msgs high",
+        "formula",
+        "client",
+        "formula",
+        "sync",
+        "formula",
+        "entries/s",
+        "bypass",
+        "Jain",
+        "ME3 inv.",
+        "verdict",
+    ]);
+    for row in rows {
+        let formula =
+            |measure, load| row.formula(measure, load).map_or("-".into(), |(formula, ..)| brief(formula));
+        let delays = |ns: Option<f64>| ns.map_or("-".into(), |ns| in_delays(ns, delay));
+        table.row(vec![
+            row.algorithm.to_owned(),
+            number(row.low.messages_per_entry),
+            formula(Measure::MessagesPerEntry, Load::Low),
+            number(row.high.messages_per_entry),
+            formula(Measure::MessagesPerEntry, Load::High),
+            delays(row.low.client_delay_ns),
+            formula(Measure::ClientDelay, Load::Low),
+            delays(row.pair.sync_delay_ns),
+            formula(Measure::SyncDelay, Load::High),
+            number(row.high.throughput_per_s.round()),
+            row.high.max_bypass.to_string(),
+            number(row.high.fairness),
+            row.high.order_inversions.map_or("-".into(), |inversions| inversions.to_string()),
+            if row.passed() { "holds".into() } else { "violated".into() },
+        ]);
+    }
+    table
+}
+
+/// A formula without the remarks that follow it.
+fn brief(formula: &str) -> String {
+    let remarks = [", ", " ("].iter().filter_map(|mark| formula.find(mark)).min();
+    formula[..remarks.unwrap_or(formula.len())].to_owned()
+}
+
+fn in_delays(ns: f64, delay: Duration) -> String {
+    if delay.is_zero() {
+        return time::show(Duration::from_nanos(ns as u64));
+    }
+    format!("{}T", number(ns / time::nanos(delay) as f64))
+}
