@@ -109,7 +109,7 @@ impl<'r, 'm, M: Model> Stage<'r, 'm, M> {
             algorithm: registry.model.name(),
             nodes: registry.nodes,
             seed: 0,
-            scenario: "check".into(),
+            scenario: registry.model.scenario(),
         };
         let nodes = || (0..registry.nodes).map(NodeId);
         Self {

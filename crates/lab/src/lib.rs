@@ -3,6 +3,8 @@
 pub mod compare;
 pub mod diagram;
 pub mod log;
+pub mod matrix;
 pub mod rooms;
 pub mod suggest;
 pub mod sweep;
+pub mod zoo;

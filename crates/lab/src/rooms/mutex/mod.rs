@@ -2,13 +2,13 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `check` | [`Entries`]: the room in the checker |
+//! | [`check`] | the room in the checker: cases, judges |
 //! | `scenario` | [`Scenario`]: everything a run is a function of, and the command line that repeats it |
 //! | `work` | who asks when: low load, high load, pairs, Poisson, bursts, relays, scripts |
 //! | `meter` | messages, delays, bypass, fairness |
 //! | `report` | [`Report`]: the figures and the verdicts of one run |
 
-mod check;
+pub mod check;
 mod meter;
 mod report;
 mod scenario;
@@ -22,7 +22,6 @@ use conclave_kernel::trace::FORMAT;
 use conclave_kernel::{Effect, Header, NodeId, Size, Time, Trace, Violation};
 use conclave_sim::{Candidate, Desk, Director, Limits, World};
 
-pub use check::Entries;
 pub use report::{Delays, Report};
 pub use scenario::{Scenario, Work};
 
@@ -43,11 +42,20 @@ pub fn run(scenario: &Scenario) -> Result<Report, String> {
 
 /// Runs a scenario of one tenant, and records a trace if asked.
 pub fn run_tenant<P: Mutex>(scenario: &Scenario, record: bool) -> Result<(Report, Option<Trace<P>>), String> {
+    run_made(scenario, P::new, record)
+}
+
+/// The same, with sites that are made differently.
+pub fn run_made<P: Mutex>(
+    scenario: &Scenario,
+    make: impl Fn(NodeId, &Group) -> P + 'static,
+    record: bool,
+) -> Result<(Report, Option<Trace<P>>), String> {
     scenario.validate()?;
     let group = scenario.group::<P>()?;
     let size = size_of(&group);
     let director = Room::new(scenario, &P::CARD);
-    let mut world = World::new(scenario.setup.clone(), director, move |me| P::new(me, &group));
+    let mut world = World::new(scenario.setup.clone(), director, move |me| make(me, &group));
     if record {
         world = world.recording(header::<P>(scenario));
     }
@@ -255,9 +263,11 @@ impl<P: Mutex> Director<P> for Room {
     }
 
     #[inline]
-    fn on_effect(&mut self, _node: NodeId, effect: &Effect<P>) {
-        if matches!(effect, Effect::Send { .. } | Effect::SendTo { .. } | Effect::Broadcast { .. }) {
-            self.meter.multicast();
+    fn on_effect(&mut self, node: NodeId, effect: &Effect<P>) {
+        match effect {
+            Effect::Send { to, .. } if *to == node => {} // what a site tells itself is not counted
+            Effect::Send { .. } | Effect::SendTo { .. } | Effect::Broadcast { .. } => self.meter.multicast(),
+            _ => {}
         }
     }
 
