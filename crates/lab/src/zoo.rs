@@ -217,7 +217,14 @@ fn walk(mutant: &'static Mutant, states: u64, threads: usize) -> Result<Honest, 
             let why = outcome.why.unwrap_or_default();
             let broke = outcome.property.map(|property| format!("{property}: {why}"));
             let complete = outcome.verdict == Verdict::Holds;
-            Ok(Honest { beside, algorithm, broke, complete, sometimes: outcome.sometimes, kinds: outcome.kinds })
+            Ok(Honest {
+                beside,
+                algorithm,
+                broke,
+                complete,
+                sometimes: outcome.sometimes,
+                kinds: outcome.kinds,
+            })
         }
         Catch::Sim { nodes, relay, seeds } => {
             let broke = simulate(mutant, false, nodes, relay, 0..seeds)?;

@@ -8,13 +8,13 @@ fn cells(most_states: u64) -> Vec<Cell> {
     let options = Options { threads: 1, bounds, liveness_states: most_states, ..Options::default() };
     let rows = matrix::rows(Some("mutex"));
     rows.flat_map(|card| Assumption::ALL.map(|without| (card, without)))
-        .map(|(card, without)| matrix::cell(card, without, 3, 1, &options).expect("a cell can be explored"))
+        .map(|(card, without)| matrix::cell(card, without, 2, 2, &options).expect("a cell can be explored"))
         .collect()
 }
 
 #[test]
 fn every_algorithm_breaks_where_it_says_so_and_nowhere_else() {
-    let cells = cells(60_000);
+    let cells = cells(100_000);
     assert_eq!(cells.len(), matrix::rows(Some("mutex")).count() * Assumption::ALL.len());
     for cell in &cells {
         let (who, what) = (&cell.algorithm, cell.without);

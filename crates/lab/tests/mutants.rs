@@ -59,7 +59,8 @@ fn names_are_unique_and_every_algorithm_of_the_room_has_mutants() {
 #[test]
 fn every_correct_algorithm_passes_where_its_mutants_fail() {
     for card in catalog::cards() {
-        for honest in zoo::honest(card, 60_000, 1).expect("it can be run") {
+        let worlds = zoo::honest(card, 30_000, 1).expect("it can be run");
+        for honest in &worlds {
             assert_eq!(honest.broke, None, "{} beside {}", honest.algorithm, honest.beside);
             // Nothing is shown by a world in which nobody ever met anybody.
             for name in [CONTENTION, DEFERRAL, CROSSING] {
@@ -68,10 +69,10 @@ fn every_correct_algorithm_passes_where_its_mutants_fail() {
                 let seen = honest.sometimes.iter().all(|it| it.name != name || it.seen);
                 assert!(seen || exempt, "{} beside {}: {name}", honest.algorithm, honest.beside);
             }
-            if card.name == "maekawa" && honest.complete {
-                for kind in ["INQUIRE", "FAILED", "YIELD"] {
-                    assert!(honest.kinds.contains(&kind), "no {kind} beside {}", honest.beside);
-                }
+        }
+        if card.name == "maekawa" {
+            for kind in ["INQUIRE", "FAILED", "YIELD"] {
+                assert!(worlds.iter().any(|honest| honest.kinds.contains(&kind)), "no {kind} in any world");
             }
         }
     }

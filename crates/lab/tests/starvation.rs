@@ -31,8 +31,10 @@ fn assert_starves(outcome: &Outcome) {
     // The starts of the three sites are events of the log, and no steps.
     let cycle = 3 + found.repeats_after.expect("for ever") as usize..found.log.events().len();
     let enters = |event: &usize| found.log.describe(*event).to_lowercase().contains("granted");
-    let inside: Vec<_> =
-        cycle.filter(enters).map(|event| found.log.name(found.log.events()[event].site).to_string()).collect();
+    let inside: Vec<_> = cycle
+        .filter(enters)
+        .map(|event| found.log.name(found.log.events()[event].site).to_string())
+        .collect();
     assert!(!inside.is_empty(), "nobody goes in");
     assert!(!inside.contains(&starving.to_string()), "{starving} is among {inside:?}");
 }

@@ -92,15 +92,7 @@ pub const FOREVER: u8 = u8::MAX;
 impl World {
     /// A world in which nothing goes wrong, with FIFO links.
     pub const fn new(nodes: u32, entries: u8) -> Self {
-        Self {
-            nodes,
-            entries,
-            quorum: None,
-            fifo: true,
-            loss: 0,
-            duplication: 0,
-            crash: 0,
-        }
+        Self { nodes, entries, quorum: None, fifo: true, loss: 0, duplication: 0, crash: 0 }
     }
 
     /// The same with these quorums.

@@ -209,7 +209,9 @@ fn row(case: &Case, outcome: &Outcome) -> String {
     };
     let Case { algorithm, nodes, entries, .. } = case;
     let Outcome { states, depth, seconds, .. } = outcome;
-    format!("| {algorithm} | {nodes} | {entries} | {links} | {states} | {depth} | {seconds:.1} | {verdict} |\n")
+    format!(
+        "| {algorithm} | {nodes} | {entries} | {links} | {states} | {depth} | {seconds:.1} | {verdict} |\n"
+    )
 }
 
 fn options(args: &Args) -> Options {

@@ -26,7 +26,7 @@ pub struct Args {
     #[arg(long, value_name = "K", default_value_t = 1)]
     entries: u8,
     /// Stop a cell at about so many states
-    #[arg(long, value_name = "N", default_value_t = 3_000_000)]
+    #[arg(long, value_name = "N", default_value_t = 5_000_000)]
     most_states: u64,
     /// How many threads explore [default: all cores]
     #[arg(long, value_name = "N")]

@@ -196,12 +196,7 @@ fn unstamped_inquire(site: &mut Maekawa, _: &mut Memory, mut input: In, cx: &mut
 }
 
 /// The requester's step with another opinion on when it is stuck.
-fn step_if(
-    site: &mut Maekawa,
-    input: In,
-    cx: &mut Cx<'_, Maekawa>,
-    stuck: impl FnOnce(&Maekawa) -> bool,
-) {
+fn step_if(site: &mut Maekawa, input: In, cx: &mut Cx<'_, Maekawa>, stuck: impl FnOnce(&Maekawa) -> bool) {
     handle(site, input, cx);
     if site.door.must_ask() {
         let mine = Stamp::new(site.clock.tick(), cx.me());

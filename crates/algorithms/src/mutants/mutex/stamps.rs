@@ -126,8 +126,7 @@ fn ra_deaf_clock(site: &mut Ra, _: &mut Memory, input: Input<Ra>, cx: &mut Cx<'_
 
 /// Ricart-Agrawala that counts replies.
 fn counts_replies(site: &mut Ra, memory: &mut Memory, input: Input<Ra>, cx: &mut Cx<'_, Ra>) {
-    let is_reply =
-        matches!(input, Input::Message { message: ricart_agrawala::Message::Reply { .. }, .. });
+    let is_reply = matches!(input, Input::Message { message: ricart_agrawala::Message::Reply { .. }, .. });
     handle(site, input, cx);
     if is_reply && site.door.is_asking() {
         memory.count += 1;

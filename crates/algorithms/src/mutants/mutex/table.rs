@@ -4,8 +4,8 @@ use super::cyclic::CyclicSuzukiKasami;
 use super::{Fallible, Flawed, Visit};
 use crate::mutants::{Catch, FOREVER, Mutant, World};
 use crate::mutex::{
-    Central, FairRing, Lamport, LamportOmission, Maekawa, NaimiTrehel, Raymond, RicartAgrawala, RoucairolCarvalho,
-    SuzukiKasami, TokenRing,
+    Central, FairRing, Lamport, LamportOmission, Maekawa, NaimiTrehel, Raymond, RicartAgrawala,
+    RoucairolCarvalho, SuzukiKasami, TokenRing,
 };
 use crate::quorum::Quorum;
 
@@ -105,7 +105,7 @@ mutants! {
 
     "fair-ring-deaf": FairRing, of "fair-ring",
         "the token's arrival does not advance the clock", "L78",
-        ME3, within(World::new(3, 2), 1_000_000);
+        ME3, within(World::new(3, 3), 100_000);
     "fair-ring-not-wiped": FairRing, of "fair-ring",
         "the stamp stays on the token on exit: everybody passes it on for ever", "L78",
         ME2, Catch::Sim { nodes: 5, relay: false, seeds: 10 };
@@ -173,8 +173,8 @@ mutants! {
         "equal numbers: gives way; a REQUEST overtakes the permission", "CR83",
         ME1, within(World::new(3, 1).any_order(), 100_000), 10;
     "rc-no-tie-break-fifo": RoucairolCarvalho, of "roucairol-carvalho",
-        "equal numbers: gives way; on FIFO links", "CR83",
-        None, within(World::new(3, 1), 100_000);
+        "equal numbers: gives way; on FIFO links the second question is taken for a copy of the first", "CR83",
+        ME2, within(World::new(3, 1), 100_000);
     "rc-gives-inside": RoucairolCarvalho, of "roucairol-carvalho",
         "gives to an older request even inside", "CR83",
         ME1, within(World::new(2, 2), 10_000);
@@ -232,7 +232,7 @@ mutants! {
         None, within(TRIANGLE, 1_000_000);
     "maekawa-unstamped-inquire": Maekawa, of "maekawa",
         "an INQUIRE is taken to be about the current request", "S87",
-        None, within(TRIANGLE, 1_000_000);
+        None, within(World::new(2, 2).quorum(Quorum::All), 100_000);
 
     "sk-without-max": SuzukiKasami, of "suzuki-kasami",
         "RN[j] := n, without the max: a late request takes back a newer one", "SK85",

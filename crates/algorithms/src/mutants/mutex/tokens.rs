@@ -65,7 +65,12 @@ impl Fallible for Central {
 }
 
 /// A ring in which whoever waits believes the token lost, once, and makes a new one.
-fn wrong_suspicion(site: &mut TokenRing, memory: &mut Memory, input: Input<TokenRing>, cx: &mut Cx<'_, TokenRing>) {
+fn wrong_suspicion(
+    site: &mut TokenRing,
+    memory: &mut Memory,
+    input: Input<TokenRing>,
+    cx: &mut Cx<'_, TokenRing>,
+) {
     site.step(input, cx);
     if site.door.is_asking() && memory.count == 0 {
         memory.count = 1;

@@ -14,8 +14,8 @@ use conclave_algorithms::mutex::spec::{FENCES, ME1, ME2};
 use conclave_algorithms::mutex::{Command, Event, Group, Mutex};
 use conclave_algorithms::quorum::Quorum;
 use conclave_check::{
-    Costs, Counterexample, Cycles, Faults, Findings, Model, Monitor, Offer, Options, Order, Progress,
-    Report, Sometimes, Timing, Verdict, check_watched,
+    Costs, Counterexample, Cycles, Faults, Findings, Model, Monitor, Offer, Options, Order, Progress, Report,
+    Sometimes, Timing, Verdict, check_watched,
 };
 use conclave_kernel::{Card, NodeId, Property};
 use serde::{Deserialize, Serialize};
