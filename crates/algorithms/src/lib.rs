@@ -12,5 +12,6 @@ extern crate std;
 pub mod catalog;
 pub mod clock;
 pub mod deadlock;
+pub mod mutants;
 pub mod mutex;
 pub mod quorum;

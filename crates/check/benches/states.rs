@@ -2,14 +2,9 @@
 //!
 //! Arguments choose rows by a part of their name; `threads=1` and `depth` change how they are explored.
 
-#[path = "../tests/support/mod.rs"]
-#[allow(dead_code, reason = "the checker's other tests use the rest of it")]
-mod support;
-
 use conclave_algorithms::mutex::{Lamport, Maekawa, Mutex, RicartAgrawala, SuzukiKasami};
 use conclave_check::{Options, Order, Search, check};
-
-use support::{Bare, Room};
+use conclave_lab::rooms::mutex::check::{Bare, Entries as Room};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();

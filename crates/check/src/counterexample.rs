@@ -111,7 +111,7 @@ impl<'r, 'm, M: Model> Stage<'r, 'm, M> {
             algorithm: registry.model.name(),
             nodes: registry.ground.nodes,
             seed: 0,
-            scenario: "check".into(),
+            scenario: registry.model.scenario(),
         };
         let nodes = || (0..registry.ground.nodes).map(NodeId);
         Self {

@@ -15,6 +15,11 @@ pub trait Model: Sync {
     /// `room/name` of the algorithm, for the header of traces.
     fn name(&self) -> String;
 
+    /// Everything else that is needed to explore it again, for the header of traces.
+    fn scenario(&self) -> String {
+        String::new()
+    }
+
     /// How many sites; at most [`MOST_NODES`].
     fn nodes(&self) -> u32;
 

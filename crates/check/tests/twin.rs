@@ -1,8 +1,5 @@
 //! The checker against a naive twin: states cloned as they are, kept in a set, no numbers and no fingerprints.
 
-#[allow(dead_code, reason = "the checker's other tests use the rest of it")]
-mod support;
-
 use std::collections::{HashSet, VecDeque};
 
 use conclave_algorithms::mutex::{
@@ -11,7 +8,7 @@ use conclave_algorithms::mutex::{
 };
 use conclave_check::{Faults, Model, Options, Order, check};
 use conclave_kernel::{Buffer, Cx, Effect, Env, Input, NodeId, Protocol};
-use support::{Bare, Room};
+use conclave_lab::rooms::mutex::check::{Bare, Desk, Entries as Room};
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct State<P: Protocol> {
@@ -162,7 +159,7 @@ fn they_agree_on_lost_messages_too() {
     }
     use conclave_check::{Findings, Monitor, Offer};
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-    struct Lenient(support::Desk<Bare>);
+    struct Lenient(Desk<Bare>);
     impl Monitor<RicartAgrawala> for Lenient {
         type Note = ();
         fn offers(&self, offer: &mut dyn FnMut(Offer<Command>)) {

@@ -9,7 +9,7 @@ use clap::error::{ContextKind, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 use conclave_lab::suggest;
 
-use command::{check, compare, list, replay, service, sim};
+use command::{check, compare, list, matrix, mutants, replay, service, sim};
 use output::Failure;
 
 /// Processes on different machines must agree: who holds the lock, who leads, what happened first.
@@ -38,6 +38,10 @@ enum Command {
     Sim(sim::Args),
     /// Explore every execution of an algorithm: all orders of messages, all falls of its dice
     Check(check::Args),
+    /// Take away one assumption at a time: which algorithm stands it, and how the others break
+    Matrix(matrix::Args),
+    /// Run the algorithms that are wrong on purpose, and see that each is caught
+    Mutants(mutants::Args),
     /// Run all algorithms of a room on the same work
     Compare(compare::Args),
     /// Step through a recorded run, or through the run of a seed
@@ -55,6 +59,8 @@ fn main() -> ExitCode {
         Command::List(args) => list::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Matrix(args) => matrix::run(&args),
+        Command::Mutants(args) => mutants::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Service(command) => service::run(&command),

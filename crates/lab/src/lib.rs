@@ -2,7 +2,9 @@
 
 pub mod diagram;
 pub mod log;
+pub mod matrix;
 pub mod room;
 pub mod rooms;
 pub mod suggest;
 pub mod sweep;
+pub mod zoo;

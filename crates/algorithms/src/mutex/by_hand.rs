@@ -84,6 +84,13 @@ impl<M: Mutex> ByHand<M> {
         self.inject(from, to, message);
     }
 
+    /// Delivers whatever a site tells itself, until it has nothing more to say.
+    pub(crate) fn soliloquy(&mut self, site: u32) {
+        while self.links.get(&(site, site)).is_some_and(|link| !link.is_empty()) {
+            self.deliver(site, site);
+        }
+    }
+
     /// Takes the oldest message off a link, to be delivered later or never.
     pub(crate) fn take(&mut self, from: u32, to: u32) -> M::Message {
         let link = self.links.get_mut(&(from, to)).expect("something was sent on this link");
@@ -160,8 +167,7 @@ impl<M: Mutex> ByHand<M> {
     }
 
     fn post(&mut self, from: u32, to: u32, message: M::Message) {
-        assert_ne!(from, to, "a site needs no message to itself");
-        self.sent += 1;
+        self.sent += u64::from(from != to);
         self.links.entry((from, to)).or_default().push_back(message);
     }
 }

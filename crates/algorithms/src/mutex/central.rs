@@ -38,16 +38,16 @@ pub struct Central {
     /// The number of my latest request.
     number: u64,
     /// What only the master has.
-    desk: Option<Box<Desk>>,
+    pub(crate) desk: Option<Box<Desk>>,
 }
 
 /// What the master keeps.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-struct Desk {
+pub(crate) struct Desk {
     /// Who waits, in order of receipt: at most one request of a site.
-    queue: VecDeque<Ticket>,
+    pub(crate) queue: VecDeque<Ticket>,
     /// Who is inside.
-    holder: Option<Ticket>,
+    pub(crate) holder: Option<Ticket>,
     /// The number of the latest request of each site: a duplicate has no larger one.
     latest: NodeMap<u64>,
     /// The latest fence.
@@ -58,21 +58,21 @@ struct Desk {
 
 /// The name of a request: the site, and the number of the request at that site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-struct Ticket {
-    site: NodeId,
-    number: u64,
+pub(crate) struct Ticket {
+    pub(crate) site: NodeId,
+    pub(crate) number: u64,
 }
 
 /// What sites say to each other, in the term of which master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Message {
     term: u32,
-    body: Body,
+    pub(crate) body: Body,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Body {
+pub(crate) enum Body {
     /// To the master: may I?
     Request { number: u64 },
     /// From the master: you may.

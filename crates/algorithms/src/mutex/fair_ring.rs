@@ -32,14 +32,14 @@ use crate::clock::{LamportClock, Stamp};
 /// One site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FairRing {
-    door: Door,
-    clock: LamportClock,
+    pub(crate) door: Door,
+    pub(crate) clock: LamportClock,
     /// My request, from the moment I ask until I leave.
-    wanted: Option<Stamp>,
+    pub(crate) wanted: Option<Stamp>,
     /// The latest generation of the token that I have seen.
     generation: u32,
     /// The token, while I am inside with it (or alone in the ring).
-    token: Option<FairToken>,
+    pub(crate) token: Option<FairToken>,
 }
 
 /// The right to go in, for the oldest request. The only message.

@@ -44,15 +44,15 @@ pub type LamportOmission = LamportQueue<true>;
 /// One site; `OMIT` says whether it keeps needless replies to itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LamportQueue<const OMIT: bool> {
-    door: Door,
+    pub(crate) door: Door,
     clock: LamportClock,
     /// My request, from the moment I ask until I leave.
-    wanted: Option<Stamp>,
+    pub(crate) wanted: Option<Stamp>,
     /// Who has been heard later than it.
-    later: NodeSet,
+    pub(crate) later: NodeSet,
     /// All requests that I know of, mine too, oldest first. On FIFO channels at most one a site; without
     /// them ghosts pile up, and at twice that the site falls silent: it drops requests and does not reply.
-    queue: VecDeque<Stamp>,
+    pub(crate) queue: VecDeque<Stamp>,
     /// The stamp of my last broadcast, if replies are omitted.
     told: u64,
 }

@@ -33,15 +33,15 @@ use super::{Bill, Command, Door, Event, Fence, Group, Mutex};
 /// One site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct NaimiTrehel {
-    door: Door,
+    pub(crate) door: Door,
     /// How often I have asked: the number of my latest request.
     asked: u64,
     /// FATHER: whom to ask; `None` at the root.
-    father: Option<NodeId>,
+    pub(crate) father: Option<NodeId>,
     /// NEXT: who gets the token after me, for its request of that number.
-    next: Option<(NodeId, u64)>,
+    pub(crate) next: Option<(NodeId, u64)>,
     /// The token, if it is here: the fence of the latest grant.
-    token: Option<Fence>,
+    pub(crate) token: Option<Fence>,
 }
 
 /// What sites say to each other.
@@ -116,7 +116,7 @@ impl Protocol for NaimiTrehel {
 }
 
 impl NaimiTrehel {
-    fn give(&mut self, site: NodeId, number: u64, cx: &mut Cx<'_, Self>) {
+    pub(crate) fn give(&mut self, site: NodeId, number: u64, cx: &mut Cx<'_, Self>) {
         if let Some(fence) = self.token.take() {
             cx.send(site, Message::Token { number, fence });
         }

@@ -33,11 +33,11 @@ use super::{Bill, Command, Door, Event, Fence, Group, Mutex};
 /// One site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Raymond {
-    door: Door,
+    pub(crate) door: Door,
     /// HOLDER.
-    holder: Holder,
+    pub(crate) holder: Holder,
     /// Whether the neighbour towards the token knows that I want it.
-    asked: bool,
+    pub(crate) asked: bool,
     /// REQUEST_Q: father, two children and myself at most, each once.
     queue: SmallVec<[NodeId; 4]>,
 }
@@ -45,7 +45,7 @@ pub struct Raymond {
 /// Where the token is, as far as a site knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Holder {
+pub(crate) enum Holder {
     /// Here; with the fence of the latest grant.
     Me(Fence),
     /// Beyond that neighbour, or on its way there.

@@ -26,14 +26,14 @@ use crate::clock::{LamportClock, Stamp};
 /// One site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RicartAgrawala {
-    door: Door,
-    clock: LamportClock,
+    pub(crate) door: Door,
+    pub(crate) clock: LamportClock,
     /// My request, from the moment I ask until I leave.
-    wanted: Option<Stamp>,
+    pub(crate) wanted: Option<Stamp>,
     /// Who has agreed to it.
-    replies: NodeSet,
+    pub(crate) replies: NodeSet,
     /// Whose requests come after mine: the number of each.
-    deferred: NodeMap<u64>,
+    pub(crate) deferred: NodeMap<u64>,
 }
 
 /// What sites say to each other.

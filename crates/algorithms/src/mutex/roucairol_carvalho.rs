@@ -36,19 +36,19 @@ use crate::clock::{LamportClock, Stamp};
 /// One site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RoucairolCarvalho {
-    door: Door,
+    pub(crate) door: Door,
     /// The highest number seen, and those of my own requests.
-    clock: LamportClock,
+    pub(crate) clock: LamportClock,
     /// My request, from the moment I ask until I leave.
-    wanted: Option<Stamp>,
+    pub(crate) wanted: Option<Stamp>,
     /// Whose permission I hold.
-    held: NodeSet,
+    pub(crate) held: NodeSet,
     /// Whose requests wait until I leave: the number of each.
-    deferred: NodeMap<u64>,
+    pub(crate) deferred: NodeMap<u64>,
     /// The number of the latest request that came from each site; what does not grow is a copy.
     seen: Box<[u64]>,
     /// The largest fence that I know of.
-    fence: Fence,
+    pub(crate) fence: Fence,
 }
 
 /// What sites say to each other.

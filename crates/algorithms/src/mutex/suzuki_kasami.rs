@@ -32,22 +32,22 @@ use super::{Bill, Command, Door, Event, Fence, Group, Mutex};
 /// One site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SuzukiKasami {
-    door: Door,
+    pub(crate) door: Door,
     /// RN: the largest request number heard from each site; my own is that of my latest request.
-    heard: Box<[u64]>,
+    pub(crate) heard: Box<[u64]>,
     /// The token, if it is here. It moves from site to site in its box.
-    token: Option<Box<Token>>,
+    pub(crate) token: Option<Box<Token>>,
 }
 
 /// The one token.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Token {
     /// LN: the number of each site's request that was served last.
-    served: Box<[u64]>,
+    pub(crate) served: Box<[u64]>,
     /// Who gets it next; at most N-1.
-    queue: VecDeque<NodeId>,
+    pub(crate) queue: VecDeque<NodeId>,
     /// The same as a set: whether a site is in the queue is asked N times an exit.
-    queued: NodeSet,
+    pub(crate) queued: NodeSet,
     /// That of the latest grant.
     fence: Fence,
 }
@@ -126,7 +126,7 @@ impl SuzukiKasami {
     }
 
     /// Sends the token to the first of its queue, if any.
-    fn pass(&mut self, cx: &mut Cx<'_, Self>) {
+    pub(crate) fn pass(&mut self, cx: &mut Cx<'_, Self>) {
         if let Some(mut token) = self.token.take_if(|token| !token.queue.is_empty())
             && let Some(next) = token.queue.pop_front()
         {
@@ -144,7 +144,7 @@ impl Token {
     }
 
     /// Appends a site to the queue if its latest request is still to be served.
-    fn enqueue(&mut self, site: NodeId, heard: &[u64]) {
+    pub(crate) fn enqueue(&mut self, site: NodeId, heard: &[u64]) {
         if heard[site.index()] == self.serves(site) && self.queued.insert(site) {
             self.queue.push_back(site);
         }

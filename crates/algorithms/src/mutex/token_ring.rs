@@ -26,11 +26,11 @@ use super::{Bill, Command, Door, Event, Fence, Group, Mutex};
 /// One site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TokenRing {
-    door: Door,
+    pub(crate) door: Door,
     /// The latest generation of the token that I have seen.
     generation: u32,
     /// The token, while I am inside with it.
-    token: Option<Token>,
+    pub(crate) token: Option<Token>,
 }
 
 /// The right to go in. The only message: one word, for it is sent more often than any other.

@@ -7,13 +7,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use conclave_algorithms::mutex::{self, Mutex};
 use conclave_algorithms::quorum::Quorum;
-use conclave_check::{Bounds, Costs, Faults, Options, Order, Recovery, Report, Search, Timing, Verdict};
-use conclave_kernel::{Trace, time};
+use conclave_algorithms::{catalog, mutants};
+use conclave_check::{Bounds, Costs, Faults, Options, Order, Recovery, Search, Timing, Verdict};
+use conclave_kernel::{Card, time};
 use conclave_lab::diagram::{spacetime, span};
-use conclave_lab::log::{self, Log};
-use conclave_lab::rooms::mutex::{Entries, Scenario};
+use conclave_lab::log::Log;
+use conclave_lab::rooms::mutex::check::{Case, Found, Judged, Outcome};
+use conclave_lab::suggest;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
@@ -24,9 +25,15 @@ use crate::output::{self, Done, Failure, Paint, VIOLATED, number};
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Which algorithm, as ROOM/ALGORITHM; `conclave list` shows them
+    /// Which algorithm, as ROOM/ALGORITHM; `conclave list` shows them. A ROOM alone with --all
     #[arg(value_name = "ROOM/ALGORITHM")]
     algorithm: String,
+    /// Explore every algorithm of the room, 3 sites with 2 entries each and 4 with one, and print a table in Markdown
+    #[arg(long, conflicts_with_all = ["cost", "svg", "trace", "mutant", "causal"])]
+    all: bool,
+    /// A wrong variant of the algorithm in its place; `conclave mutants` shows them
+    #[arg(long, value_name = "NAME")]
+    mutant: Option<String>,
     /// How many sites
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = world::nodes)]
     nodes: u32,
@@ -54,6 +61,9 @@ pub struct Args {
     /// Time passes in ticks of 1ms, and every message is delivered within so many
     #[arg(long, value_name = "TICKS")]
     sync: Option<u16>,
+    /// Judge causality too: ME1-causal, and ME3 whether or not it is promised. Fences are then not judged
+    #[arg(long)]
+    causal: bool,
     /// Search depth-first: less memory, longer counterexamples
     #[arg(long)]
     depth_first: bool,
@@ -85,6 +95,8 @@ Examples:
   conclave check mutex/ricart-agrawala --nodes 3 --entries 2 --order any
   conclave check mutex/lamport --order any --svg violation.svg
   conclave check mutex/maekawa --quorum all --cost
+  conclave check mutex/suzuki-kasami --causal
+  conclave check mutex --all --within 10m
 
 --entries counts for each site. Time: by default a message takes any time and a timer may fire at any moment.
 Exit codes: 0 holds, 1 violated or stuck, 2 bad usage, 3 stopped at a bound.";
@@ -94,62 +106,44 @@ const BOUNDED: u8 = 3;
 
 /// Explores what was asked for.
 pub fn run(args: &Args) -> Done {
-    let (room, name) = rooms::find(&args.algorithm)?;
-    let done = (room == "mutex").then(|| mutex::visit(name, Check { args, name })).flatten();
-    done.unwrap_or_else(|| Err(Failure::usage(format!("{room}/{name} cannot be explored"))))
-}
-
-struct Check<'a> {
-    args: &'a Args,
-    name: &'a str,
-}
-
-impl mutex::Visit for Check<'_> {
-    type Out = Done;
-
-    fn visit<P: Mutex>(self) -> Done {
-        let args = self.args;
-        if P::CARD.reads_clock {
-            return Err(Failure::usage(format!(
-                "{} reads its clock: it has no finite state space",
-                P::CARD.path()
-            )));
-        }
-        let mut scenario =
-            Scenario { algorithm: self.name.into(), quorum: args.quorum, ..Scenario::default() };
-        scenario.setup.nodes = args.nodes;
-        let model = Entries::<P>::new(scenario.group::<P>()?, args.entries);
-        let options = options(args);
-        let bar = progress();
-        let report = conclave_check::check_watched(&model, &options, &mut |progress| {
-            bar.set_message(format!(
-                "{} states, depth {}, {} waiting",
-                progress.states, progress.depth, progress.waiting
-            ));
-            ControlFlow::Continue(())
-        });
-        bar.finish_and_clear();
-        let report = report.map_err(|error| Failure::usage(error.to_string()))?;
-        let costs = if args.cost && report.verdict == Verdict::Holds {
-            Some(conclave_check::costs(&model, &options).map_err(|error| Failure::usage(error.to_string()))?)
-        } else {
-            None
-        };
-        if let Some(counterexample) = &report.counterexample {
-            write_counterexample(args, &counterexample.trace)?;
-        }
-        show(args, &report, costs.as_ref())?;
-        Ok(match report.verdict {
-            Verdict::Holds => ExitCode::SUCCESS,
-            Verdict::Violated | Verdict::Stuck => ExitCode::from(VIOLATED),
-            Verdict::Bounded => ExitCode::from(BOUNDED),
-        })
+    if args.all {
+        return table(args);
     }
+    let (room, name) = rooms::find(&args.algorithm)?;
+    let card = catalog::cards().find(|card| room == "mutex" && card.room == room && card.name == name);
+    let card = card.ok_or_else(|| Failure::usage(format!("{} cannot be explored", args.algorithm)))?;
+    if card.reads_clock {
+        return Err(Failure::usage(format!("{} reads its clock: it has no finite state space", card.path())));
+    }
+    if let Some(mutant) = &args.mutant {
+        let names = mutants::all().filter(|known| known.algorithm == name).map(|known| known.name);
+        if !names.clone().any(|known| known == mutant) {
+            let what = format!("mutant of {}", args.algorithm);
+            return Err(suggest::unknown(&what, mutant, names).into());
+        }
+    }
+    let (case, options) = (case(args, card), options(args));
+    let outcome = explore(&case, &options)?;
+    let costs = match outcome.verdict {
+        Verdict::Holds if args.cost => Some(case.costs(&options)?),
+        _ => None,
+    };
+    if let Some(found) = &outcome.found {
+        write_counterexample(args, found)?;
+    }
+    show(args, &outcome, costs.as_ref())?;
+    Ok(match outcome.verdict {
+        Verdict::Holds => ExitCode::SUCCESS,
+        Verdict::Violated | Verdict::Stuck => ExitCode::from(VIOLATED),
+        Verdict::Bounded => ExitCode::from(BOUNDED),
+    })
 }
 
-fn options(args: &Args) -> Options {
-    let default = Options::default();
-    Options {
+fn case(args: &Args, card: &Card) -> Case {
+    let case = Case::of(card, args.nodes, args.entries);
+    Case {
+        mutant: args.mutant.clone(),
+        quorum: args.quorum,
         order: args.order,
         timing: args
             .sync
@@ -160,6 +154,69 @@ fn options(args: &Args) -> Options {
             crash: args.crash,
             recovery: args.recovery,
         },
+        judged: if args.causal { Judged::Order } else { case.judged },
+        ..case
+    }
+}
+
+/// Explores, and says on the way how far it is.
+fn explore(case: &Case, options: &Options) -> Result<Outcome, Failure> {
+    let bar = progress();
+    let outcome = case.explore(options, &mut |progress| {
+        bar.set_message(format!(
+            "{}: {} states, depth {}, {} waiting",
+            case.algorithm, progress.states, progress.depth, progress.waiting
+        ));
+        ControlFlow::Continue(())
+    });
+    bar.finish_and_clear();
+    Ok(outcome?)
+}
+
+/// The sizes of the table: sites, and entries of each.
+const SIZES: [(u32, u8); 2] = [(3, 2), (4, 1)];
+
+/// Every algorithm of a room at every size, as the table of `docs/exhaustive.md`.
+fn table(args: &Args) -> Done {
+    let room = args.algorithm.as_str();
+    let cards: Vec<_> = catalog::cards().filter(|card| card.room == room).collect();
+    if cards.is_empty() {
+        return Err(suggest::unknown("room", room, catalog::rooms()).into());
+    }
+    output::print(
+        "| algorithm | sites | entries a site | links | states | depth | seconds | verdict |\n\
+         |---|---|---|---|---|---|---|---|\n",
+    );
+    let mut worst = ExitCode::SUCCESS;
+    for (nodes, entries) in SIZES {
+        for card in &cards {
+            let case = Case::of(card, nodes, entries);
+            let outcome = explore(&case, &options(args))?;
+            if outcome.is_broken() {
+                worst = ExitCode::from(VIOLATED);
+            }
+            output::print(&row(&case, &outcome));
+        }
+    }
+    Ok(worst)
+}
+
+fn row(case: &Case, outcome: &Outcome) -> String {
+    let links = if case.order == Order::Fifo { "FIFO" } else { "any order" };
+    let verdict = match (outcome.property, &outcome.found) {
+        (Some(property), Some(found)) => format!("{property} broken in {} steps", found.steps),
+        _ => outcome.verdict.to_string(),
+    };
+    let Case { algorithm, nodes, entries, .. } = case;
+    let Outcome { states, depth, seconds, .. } = outcome;
+    format!(
+        "| {algorithm} | {nodes} | {entries} | {links} | {states} | {depth} | {seconds:.1} | {verdict} |\n"
+    )
+}
+
+fn options(args: &Args) -> Options {
+    let default = Options::default();
+    Options {
         search: if args.depth_first { Search::Depth } else { Search::Breadth },
         threads: args.threads.unwrap_or(default.threads),
         bounds: Bounds {
@@ -175,16 +232,13 @@ fn progress() -> ProgressBar {
     if std::io::stderr().is_terminal() { ProgressBar::new_spinner() } else { ProgressBar::hidden() }
 }
 
-fn write_counterexample<P: Mutex>(args: &Args, trace: &Trace<P>) -> Result<(), Failure> {
+fn write_counterexample(args: &Args, found: &Found) -> Result<(), Failure> {
     if let Some(path) = &args.trace {
-        let mut lines = Vec::new();
-        log::write_trace(trace, &mut lines).map_err(|error| Failure::file(path, &error))?;
-        output::write_file(path, &lines)?;
+        output::write_file(path, &found.lines)?;
     }
     if let Some(path) = &args.svg {
-        let log = Log::from_trace(trace)?;
-        let options = spacetime::Options { spans: span::mutex(&log), ..Default::default() };
-        output::write_file(path, spacetime::draw(&log, &options).as_bytes())?;
+        let options = spacetime::Options { spans: span::mutex(&found.log), ..Default::default() };
+        output::write_file(path, spacetime::draw(&found.log, &options).as_bytes())?;
     }
     Ok(())
 }
@@ -212,14 +266,11 @@ struct Json<'a> {
     cost: Option<&'a Costs>,
 }
 
-fn show<P: Mutex>(args: &Args, report: &Report<P>, costs: Option<&Costs>) -> Result<(), Failure> {
-    let steps = match &report.counterexample {
-        Some(counterexample) => Some(in_words(&Log::from_trace(&counterexample.trace)?)),
-        None => None,
-    };
+fn show(args: &Args, report: &Outcome, costs: Option<&Costs>) -> Result<(), Failure> {
+    let steps = report.found.as_ref().map(|found| in_words(&found.log));
     if args.json {
         return output::print_json(&Json {
-            algorithm: P::CARD.name,
+            algorithm: &args.algorithm,
             nodes: args.nodes,
             entries: args.entries,
             order: args.order,
@@ -242,19 +293,14 @@ fn show<P: Mutex>(args: &Args, report: &Report<P>, costs: Option<&Costs>) -> Res
     Ok(())
 }
 
-fn describe<P: Mutex>(
-    args: &Args,
-    report: &Report<P>,
-    costs: Option<&Costs>,
-    steps: Option<&[String]>,
-) -> String {
+fn describe(args: &Args, report: &Outcome, costs: Option<&Costs>, steps: Option<&[String]>) -> String {
     let paint = Paint::stdout();
     let verdict = match report.verdict {
         Verdict::Holds => paint.good("holds"),
         Verdict::Bounded => paint.bold("bounded"),
         _ => paint.bad(&report.verdict.to_string()),
     };
-    let title = paint.bold(&P::CARD.path().to_string());
+    let title = paint.bold(args.mutant.as_ref().unwrap_or(&args.algorithm));
     let mut text = format!("{title}  N = {}, {} entries a site: {verdict}\n\n", args.nodes, args.entries);
     let mut line = |name: &str, value: String| _ = writeln!(text, "  {name:<22}{value}");
     line(

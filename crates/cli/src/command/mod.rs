@@ -3,6 +3,8 @@
 pub mod check;
 pub mod compare;
 pub mod list;
+pub mod matrix;
+pub mod mutants;
 pub mod replay;
 pub mod report;
 pub mod rooms;

@@ -23,39 +23,39 @@ use super::{Fence, Message, Stamp};
 
 /// One site's arbiter. Holds at most one request of a site, so N at most.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(super) struct Arbiter {
-    holder: Option<Holder>,
+pub(crate) struct Arbiter {
+    pub(crate) holder: Option<Holder>,
     /// Who waits, youngest first: the head is the last. Empty if nobody holds the grant.
-    waiting: Vec<Waiting>,
+    pub(crate) waiting: Vec<Waiting>,
     /// The largest fence I know.
     fence: Fence,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-struct Holder {
-    request: Stamp,
-    round: u32,
+pub(crate) struct Holder {
+    pub(crate) request: Stamp,
+    pub(crate) round: u32,
     /// An INQUIRE is outstanding.
-    inquired: bool,
+    pub(crate) inquired: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-struct Waiting {
-    request: Stamp,
+pub(crate) struct Waiting {
+    pub(crate) request: Stamp,
     /// How often it had my grant and yielded it.
-    round: u32,
+    pub(crate) round: u32,
     /// It knows that it is not the first: it was FAILED, or yielded.
-    told: bool,
+    pub(crate) told: bool,
     /// On whose account its grant will count: who displaced it, or itself.
-    account: Stamp,
+    pub(crate) account: Stamp,
 }
 
 /// What an arbiter says in one step, to the sites whose requests the messages name: at most FAILED to the
 /// head that was overtaken (all others have been told) and INQUIRE to the holder.
-pub(super) type Answers = SmallVec<[Message; 2]>;
+pub(crate) type Answers = SmallVec<[Message; 2]>;
 
 impl Arbiter {
-    pub(super) fn on_request(&mut self, theirs: Stamp) -> Answers {
+    pub(crate) fn on_request(&mut self, theirs: Stamp) -> Answers {
         if self.is_ghost(theirs) {
             return Answers::new();
         }
@@ -80,7 +80,7 @@ impl Arbiter {
         answers
     }
 
-    pub(super) fn on_yield(&mut self, theirs: Stamp, round: u32, rival: Stamp) -> Answers {
+    pub(crate) fn on_yield(&mut self, theirs: Stamp, round: u32, rival: Stamp) -> Answers {
         if self.holder.is_none_or(|holder| holder.request != theirs || holder.round != round) {
             return Answers::new(); // a late duplicate
         }
@@ -88,7 +88,7 @@ impl Arbiter {
         self.grant_to_head()
     }
 
-    pub(super) fn on_release(&mut self, theirs: Stamp, fence: Fence) -> Answers {
+    pub(crate) fn on_release(&mut self, theirs: Stamp, fence: Fence) -> Answers {
         self.fence = self.fence.max(fence);
         if self.holder.is_none_or(|holder| holder.request != theirs) {
             return Answers::new(); // a late duplicate
@@ -98,11 +98,11 @@ impl Arbiter {
 
     /// Whether nobody has the grant, nor waits for it.
     #[cfg(test)]
-    pub(super) fn is_free(&self) -> bool {
+    pub(crate) fn is_free(&self) -> bool {
         self.holder.is_none() && self.waiting.is_empty()
     }
 
-    fn grant_to_head(&mut self) -> Answers {
+    pub(crate) fn grant_to_head(&mut self) -> Answers {
         self.holder = None;
         self.waiting.pop().map(|head| self.grant(head)).into_iter().collect()
     }
@@ -113,7 +113,7 @@ impl Arbiter {
         Message::Grant { request, round, fence: self.fence, account }
     }
 
-    fn enqueue(&mut self, newcomer: Waiting) {
+    pub(crate) fn enqueue(&mut self, newcomer: Waiting) {
         let place = self.waiting.partition_point(|waiting| waiting.request > newcomer.request);
         self.waiting.insert(place, newcomer);
     }

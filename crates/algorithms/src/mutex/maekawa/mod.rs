@@ -16,15 +16,17 @@
 //! overtakes its GRANT must wait for it, one that cannot be answered yet must be remembered. The famous
 //! "5(K-1) messages" belongs to the rule of 1985, which deadlocks with three contenders at one arbiter.
 //!
-//! **Where we depart**: a site asks its own arbiter in-process, without a message. Every message names its
-//! request; grants are numbered by *rounds* (how often this arbiter's grant was yielded), so that neither
-//! order nor duplication of messages matters; a grant for a request that is long over goes straight back.
-//! Arbiters carry the largest fence they know on their grants and learn of larger ones from releases; a
-//! requester takes one more than the largest it is told, and because quorums meet, that has never been used.
-//! INQUIRE, YIELD and the second GRANT name the rival on whose behalf they are sent: it is on its account
-//! that they count.
+//! A site asks its own arbiter as it asks any other, by messages to itself: nobody counts them, but they may be
+//! late, and some executions need that to cost as much as they can.
+//!
+//! **Where we depart**: every message names its request; grants are numbered by *rounds* (how often this
+//! arbiter's grant was yielded), so that neither order nor duplication of messages matters; a grant for a
+//! request that is long over goes straight back. Arbiters carry the largest fence they know on their grants
+//! and learn of larger ones from releases; a requester takes one more than the largest it is told, and because
+//! quorums meet, that has never been used. INQUIRE, YIELD and the second GRANT name the rival on whose behalf
+//! they are sent: it is on its account that they count.
 
-mod arbiter;
+pub(crate) mod arbiter;
 
 use alloc::boxed::Box;
 
@@ -39,32 +41,32 @@ use crate::quorum::Quorum;
 /// One site: a requester and an arbiter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Maekawa {
-    door: Door,
-    clock: LamportClock,
+    pub(crate) door: Door,
+    pub(crate) clock: LamportClock,
     /// My request, from the moment I ask until I leave.
-    wanted: Option<Stamp>,
+    pub(crate) wanted: Option<Stamp>,
     /// How it stands with each arbiter of my quorum, in order of ids.
-    votes: Box<[Vote]>,
+    pub(crate) votes: Box<[Vote]>,
     /// The largest fence that I had or that grants told me of.
-    fence: Fence,
+    pub(crate) fence: Fence,
     /// My other half.
-    arbiter: Arbiter,
+    pub(crate) arbiter: Arbiter,
 }
 
 /// How my request stands with one arbiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-struct Vote {
-    arbiter: NodeId,
-    standing: Standing,
+pub(crate) struct Vote {
+    pub(crate) arbiter: NodeId,
+    pub(crate) standing: Standing,
     /// How often I yielded its grant.
-    round: u32,
+    pub(crate) round: u32,
     /// It wants its grant back, for this rival, and I have not answered.
-    inquiry: Option<Stamp>,
+    pub(crate) inquiry: Option<Stamp>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Standing {
+pub(crate) enum Standing {
     /// Asked, or about to be.
     Asked,
     /// It told me that somebody comes before me.
@@ -128,39 +130,6 @@ impl Protocol for Maekawa {
     type Event = Event;
 
     fn on_message(&mut self, from: NodeId, message: Message, cx: &mut Cx<'_, Self>) {
-        self.hear(from, message, cx);
-    }
-
-    fn on_command(&mut self, command: Command, cx: &mut Cx<'_, Self>) {
-        match command {
-            Command::Acquire => self.door.knock(cx),
-            Command::Release if self.door.leave(cx) => self.exit(cx),
-            Command::Release => {}
-            Command::Witness(time) => self.clock.merge(time),
-        }
-    }
-
-    fn guards(&mut self, cx: &mut Cx<'_, Self>) {
-        if self.door.must_ask() {
-            let mine = Stamp::new(self.clock.tick(), cx.me());
-            self.wanted = Some(mine);
-            for index in 0..self.votes.len() {
-                self.say(self.votes[index].arbiter, Message::Request(mine), cx);
-            }
-        }
-        if let Some(mine) = self.wanted.filter(|_| self.door.is_asking()) {
-            self.yield_if_stuck(mine, cx);
-            if self.votes.iter().all(|vote| vote.standing == Standing::Granted) {
-                self.votes.iter_mut().for_each(|vote| vote.inquiry = None); // the RELEASE will answer
-                self.fence = self.fence.next();
-                self.door.enter(self.fence, cx);
-            }
-        }
-    }
-}
-
-impl Maekawa {
-    fn hear(&mut self, from: NodeId, message: Message, cx: &mut Cx<'_, Self>) {
         let answers = match message {
             Message::Request(theirs) => {
                 self.clock.merge(theirs.time);
@@ -177,20 +146,42 @@ impl Maekawa {
             }
         };
         for answer in answers {
-            self.say(answer.requester(), answer, cx);
+            cx.send(answer.requester(), answer);
         }
     }
 
-    /// To myself without a message: I am one of my own arbiters.
-    fn say(&mut self, to: NodeId, message: Message, cx: &mut Cx<'_, Self>) {
-        if to == cx.me() { self.hear(to, message, cx) } else { cx.send(to, message) }
+    fn on_command(&mut self, command: Command, cx: &mut Cx<'_, Self>) {
+        match command {
+            Command::Acquire => self.door.knock(cx),
+            Command::Release if self.door.leave(cx) => self.exit(cx),
+            Command::Release => {}
+            Command::Witness(time) => self.clock.merge(time),
+        }
     }
 
+    fn guards(&mut self, cx: &mut Cx<'_, Self>) {
+        if self.door.must_ask() {
+            let mine = Stamp::new(self.clock.tick(), cx.me());
+            self.wanted = Some(mine);
+            self.votes.iter().for_each(|vote| cx.send(vote.arbiter, Message::Request(mine)));
+        }
+        if let Some(mine) = self.wanted.filter(|_| self.door.is_asking()) {
+            self.yield_if_stuck(mine, cx);
+            if self.votes.iter().all(|vote| vote.standing == Standing::Granted) {
+                self.votes.iter_mut().for_each(|vote| vote.inquiry = None); // the RELEASE will answer
+                self.fence = self.fence.next();
+                self.door.enter(self.fence, cx);
+            }
+        }
+    }
+}
+
+impl Maekawa {
     fn on_grant(&mut self, from: NodeId, request: Stamp, round: u32, fence: Fence, cx: &mut Cx<'_, Self>) {
         if self.wanted != Some(request) {
             // A duplicate brought a request back to life that is over. This may overtake its true RELEASE, so
             // that the fence must be as large.
-            self.say(from, Message::Release { request, fence: self.fence }, cx);
+            cx.send(from, Message::Release { request, fence: self.fence });
         } else if let Some(vote) = self.vote(from, request)
             && vote.round == round
             && vote.standing != Standing::Granted
@@ -225,26 +216,22 @@ impl Maekawa {
         if !self.votes.iter().any(stuck) {
             return;
         }
-        for index in 0..self.votes.len() {
-            let vote = &mut self.votes[index];
+        for vote in &mut self.votes {
             if vote.standing == Standing::Granted
                 && let Some(rival) = vote.inquiry.take()
             {
-                let answer = Message::Yield { request: mine, round: vote.round, rival };
+                cx.send(vote.arbiter, Message::Yield { request: mine, round: vote.round, rival });
                 vote.standing = Standing::Yielded;
                 vote.round += 1;
-                let arbiter = vote.arbiter;
-                self.say(arbiter, answer, cx);
             }
         }
     }
 
     fn exit(&mut self, cx: &mut Cx<'_, Self>) {
         let Some(request) = self.wanted.take() else { return };
-        for index in 0..self.votes.len() {
-            let arbiter = self.votes[index].arbiter;
-            self.votes[index] = Vote::new(arbiter);
-            self.say(arbiter, Message::Release { request, fence: self.fence }, cx);
+        for vote in &mut self.votes {
+            *vote = Vote::new(vote.arbiter);
+            cx.send(vote.arbiter, Message::Release { request, fence: self.fence });
         }
     }
 
@@ -266,7 +253,7 @@ impl Vote {
 
 impl Message {
     /// The site whose request the message is about.
-    fn requester(&self) -> NodeId {
+    pub(crate) fn requester(&self) -> NodeId {
         match self {
             Self::Request(request) | Self::Failed(request) => request.site,
             Self::Grant { request, .. }

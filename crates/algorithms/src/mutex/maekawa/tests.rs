@@ -35,13 +35,15 @@ fn a_lone_request_costs_three_messages_an_arbiter_but_oneself() {
 }
 
 #[test]
-fn a_lone_site_enters_at_once() {
+fn a_lone_site_talks_to_itself_only() {
     let mut group = group(1, Quorum::Grid);
     for entry in 1..=3 {
         group.acquire(0);
+        group.settle();
         assert_eq!(group.inside(), [0]);
         assert_eq!(group.fences().last(), Some(&entry));
         group.release(0);
+        group.settle();
     }
     assert_eq!(group.sent, 0);
 }
@@ -50,8 +52,9 @@ fn a_lone_site_enters_at_once() {
 fn the_triangle_does_not_deadlock() {
     // [CDK §15.2] V1 = {1,2}, V2 = {2,3}, V3 = {3,1}: each has its own grant and is held off by the next.
     let mut group = group(3, Quorum::Plane);
-    (0..3).for_each(|site| group.acquire(site));
     for site in 0..3 {
+        group.acquire(site as u32);
+        group.soliloquy(site as u32);
         assert!(standings(&group.nodes[site]).contains(&Standing::Granted), "each granted itself");
     }
     // 0 fails 2, which yields its own grant to 1.
@@ -81,10 +84,12 @@ fn an_inquire_that_crossed_the_release_is_ignored() {
 #[test]
 fn an_inquire_that_cannot_be_answered_is_remembered_until_somebody_fails_me() {
     let mut group = group(3, Quorum::All);
-    group.acquire(2); // its own arbiter grants it
+    group.acquire(2);
+    group.soliloquy(2); // its own arbiter grants it
     group.deliver(2, 1); // and that of 1
     group.deliver(1, 2);
     group.acquire(0); // (1, n0) is older than (1, n2), and takes the arbiter of 0
+    group.soliloquy(0);
     group.deliver(0, 1); // which inquires 2
     group.deliver(1, 2);
     let mine = Stamp::new(1, NodeId(2));
@@ -92,6 +97,7 @@ fn an_inquire_that_cannot_be_answered_is_remembered_until_somebody_fails_me() {
     assert_eq!((row.standing, row.inquiry), (Standing::Granted, Some(Stamp::new(1, NodeId(0)))));
     group.deliver(2, 0); // the arbiter of 0 fails 2
     group.deliver(0, 2); // REQUEST of 0: the arbiter of 2 inquires 2 itself, which is not stuck yet
+    group.soliloquy(2);
     assert_eq!(standings(&group.nodes[2]), [Standing::Asked, Standing::Granted, Standing::Granted]);
     group.deliver(0, 2); // FAILED: now it yields both
     assert_eq!(standings(&group.nodes[2]), [Standing::Failed, Standing::Yielded, Standing::Yielded]);
@@ -107,11 +113,14 @@ fn an_inquire_that_cannot_be_answered_is_remembered_until_somebody_fails_me() {
 fn an_inquire_that_overtakes_its_grant_waits_for_it() {
     let mut group = group(3, Quorum::All);
     group.acquire(2);
+    group.soliloquy(2);
     group.deliver(2, 1);
     let late = group.take(1, 2); // the GRANT of 1
     group.acquire(0);
+    group.soliloquy(0);
     group.deliver(2, 0);
     group.deliver(0, 2); // REQUEST of 0
+    group.soliloquy(2); // INQUIRE of its own arbiter
     group.deliver(0, 2); // FAILED: 2 is stuck, and yields its own grant
     group.deliver(0, 1);
     group.deliver(1, 2); // INQUIRE of 1, before its GRANT: to yield now would be to yield nothing
@@ -187,10 +196,9 @@ fn everybody_is_served_whatever_the_order_and_the_copies() {
 
 #[test]
 fn in_no_execution_of_three_sites_is_anybody_stuck() {
-    // One entry each, in every order of messages, also within a link. Where sites speak to their own
-    // arbiter by messages that may be late, the most is 31; in-process, some of those orders cannot occur.
-    assert_eq!(explore(Quorum::All), (18, 26));
-    assert_eq!(explore(Quorum::Plane), (9, 11));
+    // One entry each, in every order of messages, also within a link. (With `Quorum::All` the checker does it:
+    // 18 to 31.)
+    assert_eq!(explore(Quorum::Plane), (9, 13));
 }
 
 /// Three sites, what is under way between them, who has yet to ask, and who is inside.
@@ -253,7 +261,7 @@ impl Execution {
         for effect in buffer.effects {
             match effect {
                 Effect::Send { to, message } => {
-                    self.sent += 1;
+                    self.sent += u64::from(to != site);
                     self.under_way.push((site, to, message));
                 }
                 Effect::Emit { event: Event::Granted { fence } } => {

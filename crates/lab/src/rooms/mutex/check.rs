@@ -1,33 +1,315 @@
 //! The mutex room in the checker: every execution in which each site enters so many times.
+//!
+//! A [`Case`] is everything that an exploration is a function of, as data: the command line makes one, so do the
+//! zoo and the matrix, and a counterexample carries it in its header. [`Entries`] is the model that it describes;
+//! what is judged besides exclusion and service is a [`Judge`].
 
-use std::marker::PhantomData;
+mod judge;
 
+use std::ops::ControlFlow;
+
+use conclave_algorithms::mutants::mutex::Visit;
+use conclave_algorithms::mutants::{self, World};
 use conclave_algorithms::mutex::spec::{FENCES, ME1, ME2};
-use conclave_algorithms::mutex::{Command, Event, Fence, Group, Mutex};
-use conclave_check::{Findings, Model, Monitor, Offer};
-use conclave_kernel::{NodeId, Property};
+use conclave_algorithms::mutex::{Command, Event, Group, Mutex};
+use conclave_algorithms::quorum::Quorum;
+use conclave_check::{
+    Costs, Counterexample, Cycles, Faults, Findings, Model, Monitor, Offer, Options, Order, Progress, Report,
+    Sometimes, Timing, Verdict, check_watched,
+};
+use conclave_kernel::{Card, NodeId, Property};
+use serde::{Deserialize, Serialize};
 
-/// A group in which every site may ask a number of times, at any moment.
-pub struct Entries<P> {
-    group: Group,
-    entries: u8,
-    judges_fences: bool,
-    tenant: PhantomData<fn() -> P>,
+pub use judge::{Bare, Causal, Fences, Judge, Noted, Plain, Quiet};
+
+use super::Scenario;
+use crate::log::{self, Log};
+
+/// Everything that an exploration of the room is a function of, but for its bounds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Case {
+    /// The tenant's name.
+    pub algorithm: String,
+    /// Which mutant of it, if not the tenant itself.
+    pub mutant: Option<String>,
+    /// N.
+    pub nodes: u32,
+    /// How often each site may ask; [`FOREVER`] for without end.
+    pub entries: u8,
+    /// Whose permission a site asks for, where the algorithm uses quorums.
+    pub quorum: Option<Quorum>,
+    /// In which order messages arrive.
+    pub order: Order,
+    /// What is assumed of time.
+    pub timing: Timing,
+    /// What may go wrong.
+    pub faults: Faults,
+    /// What is judged.
+    pub judged: Judged,
 }
 
-impl<P: Mutex> Entries<P> {
-    /// Each site of the group asks at most so many times.
-    pub fn new(group: Group, entries: u8) -> Self {
-        Self { group, entries, judges_fences: P::CARD.promises(FENCES.name), tenant: PhantomData }
+/// Without end. Nobody then asks again before all that it said to others has arrived: otherwise more and more could be under
+/// way, and no graph would hold it.
+pub const FOREVER: u8 = mutants::FOREVER;
+
+/// What is judged, besides exclusion (ME1) and service (ME2). More makes more states.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Judged {
+    /// Nothing.
+    Exclusion,
+    /// That fences grow.
+    #[default]
+    Fences,
+    /// That every exit happened before the next entry (ME1-causal).
+    Causality,
+    /// The same, and that grants follow the order of requests (ME3).
+    Order,
+}
+
+impl Judged {
+    /// What it takes to see that property break.
+    pub fn for_property(name: &str) -> Self {
+        match name {
+            "fences" => Self::Fences,
+            "ME1-causal" => Self::Causality,
+            "ME3" => Self::Order,
+            _ => Self::Exclusion,
+        }
     }
 }
 
-impl<P: Mutex> Model for Entries<P> {
+impl Case {
+    /// A tenant in a world in which nothing goes wrong, over links as it needs them.
+    pub fn of(card: &Card, nodes: u32, entries: u8) -> Self {
+        Self {
+            algorithm: card.name.into(),
+            mutant: None,
+            nodes,
+            entries,
+            quorum: None,
+            order: if card.needs.fifo { Order::Fifo } else { Order::Any },
+            timing: Timing::Async,
+            faults: Faults::default(),
+            judged: if card.promises(FENCES.name) { Judged::Fences } else { Judged::Exclusion },
+        }
+    }
+
+    /// A tenant in the world of a mutant.
+    pub fn in_world(algorithm: &str, world: &World, judged: Judged) -> Self {
+        Self {
+            algorithm: algorithm.into(),
+            mutant: None,
+            nodes: world.nodes,
+            entries: world.entries,
+            quorum: world.quorum,
+            order: if world.fifo { Order::Fifo } else { Order::Any },
+            timing: Timing::Async,
+            faults: Faults {
+                loss: world.loss,
+                duplication: world.duplication,
+                crash: world.crash,
+                recovery: None,
+            },
+            judged,
+        }
+    }
+
+    /// Explores it. Of the options, order, timing and faults are the case's own.
+    pub fn explore(
+        &self,
+        options: &Options,
+        watcher: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
+    ) -> Result<Outcome, String> {
+        self.visit(Explore { case: self, options, watcher })?
+    }
+
+    /// The fewest and the most messages over all its executions.
+    pub fn costs(&self, options: &Options) -> Result<Costs, String> {
+        self.visit(Count { case: self, options })?
+    }
+
+    /// Does something with the algorithm or mutant that it names. All go through the wrapper of the mutants, whether
+    /// or not something is wrong with them: every type is explored by code of its own, which takes long to build.
+    fn visit<V: Visit>(&self, visitor: V) -> Result<V::Out, String> {
+        match &self.mutant {
+            Some(mutant) => mutants::mutex::visit(mutant, visitor)
+                .ok_or_else(|| format!("there is no mutant called {mutant}")),
+            None => mutants::mutex::visit_honest(&self.algorithm, visitor)
+                .ok_or_else(|| format!("there is no algorithm called {}", self.algorithm)),
+        }
+    }
+
+    fn options(&self, base: &Options) -> Options {
+        Options { order: self.order, timing: self.timing, faults: self.faults, ..base.clone() }
+    }
+
+    fn model<P: Mutex, J: Judge>(&self, make: Make<P>, judge: J) -> Result<Entries<P, J>, String> {
+        let mut scenario = Scenario { quorum: self.quorum, ..Scenario::default() };
+        scenario.setup.nodes = self.nodes;
+        let about = serde_json::to_string(self).map_err(|error| error.to_string())?;
+        Ok(Entries { group: scenario.group::<P>()?, entries: self.entries, about, make, judge })
+    }
+}
+
+struct Explore<'a> {
+    case: &'a Case,
+    options: &'a Options,
+    watcher: &'a mut dyn FnMut(&Progress) -> ControlFlow<()>,
+}
+
+impl Visit for Explore<'_> {
+    type Out = Result<Outcome, String>;
+
+    fn visit<P: Mutex>(self, make: Make<P>) -> Self::Out {
+        let Self { case, watcher, .. } = self;
+        let options = case.options(self.options);
+        let nodes = case.nodes;
+        let noted = match case.judged {
+            _ if case.entries == FOREVER => Some(Noted::Quiet(Quiet::new(nodes))),
+            Judged::Causality => Some(Noted::Causality(Causal::new(nodes))),
+            Judged::Order => Some(Noted::Order(Causal::new(nodes))),
+            Judged::Exclusion | Judged::Fences => None,
+        };
+        let plain = match case.judged {
+            Judged::Fences => Plain::Fences(Fences::new(nodes)),
+            _ => Plain::Bare(Bare),
+        };
+        let report = match noted {
+            Some(judge) => check_watched(&case.model(make, judge)?, &options, watcher),
+            None => check_watched(&case.model(make, plain)?, &options, watcher),
+        };
+        Outcome::of(report.map_err(|error| error.to_string())?)
+    }
+}
+
+struct Count<'a> {
+    case: &'a Case,
+    options: &'a Options,
+}
+
+impl Visit for Count<'_> {
+    type Out = Result<Costs, String>;
+
+    fn visit<P: Mutex>(self, make: Make<P>) -> Self::Out {
+        let model = self.case.model(make, Plain::Bare(Bare))?;
+        conclave_check::costs(&model, &self.case.options(self.options)).map_err(|error| error.to_string())
+    }
+}
+
+/// What an exploration found, whatever was explored: a [`Report`] without its type.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The outcome.
+    pub verdict: Verdict,
+    /// The property that was broken.
+    pub property: Option<&'static str>,
+    /// How, in a sentence; or at which bound the exploration stopped.
+    pub why: Option<String>,
+    /// How that comes about.
+    pub found: Option<Found>,
+    /// Unique states.
+    pub states: u64,
+    /// Steps between them.
+    pub edges: u64,
+    /// The largest distance from the beginning, in steps.
+    pub depth: u32,
+    /// Time on the wall.
+    pub seconds: f64,
+    /// The memory for states at its peak.
+    pub bytes: u64,
+    /// The chance that two states were taken for one.
+    pub collision_probability: f64,
+    /// Whether runs that go on for ever were judged.
+    pub cycles: Cycles,
+    /// What should have been seen somewhere.
+    pub sometimes: Vec<Sometimes>,
+    /// The kinds of messages that were sent.
+    pub kinds: Vec<&'static str>,
+}
+
+/// A counterexample.
+#[derive(Debug)]
+pub struct Found {
+    /// How many steps it has.
+    pub steps: u32,
+    /// If it goes on for ever: the number of steps after which the rest repeats.
+    pub repeats_after: Option<u32>,
+    /// What happens, to be drawn and told.
+    pub log: Log,
+    /// The same as a trace file holds it.
+    pub lines: Vec<u8>,
+}
+
+impl Outcome {
+    fn of<P: Mutex>(report: Report<P>) -> Result<Self, String> {
+        let found = match &report.counterexample {
+            Some(Counterexample { trace, steps, repeats_after }) => {
+                let mut lines = Vec::new();
+                log::write_trace(trace, &mut lines).map_err(|error| error.to_string())?;
+                let log = Log::from_trace(trace)?;
+                Some(Found { steps: *steps, repeats_after: *repeats_after, log, lines })
+            }
+            None => None,
+        };
+        Ok(Self {
+            verdict: report.verdict,
+            property: report.property,
+            why: report.why,
+            found,
+            states: report.states,
+            edges: report.edges,
+            depth: report.depth,
+            seconds: report.seconds,
+            bytes: report.bytes,
+            collision_probability: report.collision_probability,
+            cycles: report.cycles,
+            sometimes: report.sometimes,
+            kinds: report.kinds,
+        })
+    }
+
+    /// Whether a property was broken.
+    pub fn is_broken(&self) -> bool {
+        matches!(self.verdict, Verdict::Violated | Verdict::Stuck)
+    }
+}
+
+/// What makes a site of a group.
+pub type Make<P> = fn(NodeId, &Group) -> P;
+
+/// A group in which every site may ask a number of times, at any moment.
+pub struct Entries<P, J> {
+    group: Group,
+    entries: u8,
+    about: String,
+    make: Make<P>,
+    judge: J,
+}
+
+impl<P: Mutex, J: Judge> Entries<P, J> {
+    /// Each of so many sites asks at most so many times.
+    pub fn new(nodes: u32, entries: u8) -> Self {
+        Self::of(Group::new(nodes), entries)
+    }
+
+    /// The same, in a group that knows its quorums.
+    pub fn of(group: Group, entries: u8) -> Self {
+        let judge = J::new(group.nodes);
+        Self { group, entries, about: String::new(), make: P::new, judge }
+    }
+}
+
+impl<P: Mutex, J: Judge> Model for Entries<P, J> {
     type Protocol = P;
-    type Monitor = Watch;
+    type Monitor = Desk<J>;
 
     fn name(&self) -> String {
         P::CARD.path().to_string()
+    }
+
+    fn scenario(&self) -> String {
+        self.about.clone()
     }
 
     fn nodes(&self) -> u32 {
@@ -35,16 +317,12 @@ impl<P: Mutex> Model for Entries<P> {
     }
 
     fn site(&self, me: NodeId) -> P {
-        P::new(me, &self.group)
+        (self.make)(me, &self.group)
     }
 
-    fn monitor(&self) -> Watch {
-        Watch {
-            left: vec![self.entries; self.group.nodes as usize],
-            asking: 0,
-            inside: None,
-            last_fence: self.judges_fences.then_some(Fence(0)),
-        }
+    fn monitor(&self) -> Desk<J> {
+        let site = Site { place: Place::Outside, left: self.entries };
+        Desk { sites: vec![site; self.group.nodes as usize], judge: self.judge.clone() }
     }
 
     fn liveness(&self) -> Property {
@@ -57,82 +335,105 @@ impl<P: Mutex> Model for Entries<P> {
     }
 
     fn sometimes(&self) -> &'static [&'static str] {
-        &["somebody waits while another is inside", "two ask at the same time"]
+        &[CONTENTION, DEFERRAL]
     }
 }
 
-/// Who may still ask, who asks, who is inside, and the last fence: what the judge must remember.
+/// What should be seen somewhere: two ask at the same time.
+pub const CONTENTION: &str = "two ask at once";
+/// What should be seen somewhere: somebody has to wait until another is done.
+pub const DEFERRAL: &str = "somebody asks while another is inside";
+
+/// Offers the work, and watches who is where.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Watch {
-    left: Vec<u8>,
-    asking: u64,
-    inside: Option<NodeId>,
-    last_fence: Option<Fence>,
+pub struct Desk<J> {
+    sites: Vec<Site>,
+    judge: J,
 }
 
-impl<P: Mutex> Monitor<P> for Watch {
-    type Note = ();
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Site {
+    place: Place,
+    left: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Place {
+    Outside,
+    Asking,
+    Inside,
+}
+
+impl<J> Desk<J> {
+    fn at(&self, place: Place) -> impl Iterator<Item = usize> + '_ {
+        self.sites.iter().enumerate().filter(move |(_, site)| site.place == place).map(|(index, _)| index)
+    }
+}
+
+impl<P: Mutex, J: Judge> Monitor<P> for Desk<J> {
+    type Note = J::Note;
+    const NOTES: bool = J::NOTES;
 
     fn offers(&self, offer: &mut dyn FnMut(Offer<Command>)) {
-        for (site, left) in self.left.iter().enumerate() {
-            let node = NodeId(site as u32);
-            if self.inside == Some(node) {
-                offer(Offer { node, command: Command::Release, required: true });
-            } else if *left > 0 && self.asking & bit(node) == 0 {
-                offer(Offer { node, command: Command::Acquire, required: false });
+        for (index, site) in self.sites.iter().enumerate() {
+            let node = NodeId(index as u32);
+            match site.place {
+                Place::Outside if site.left > 0 && self.judge.may_ask(node) => {
+                    offer(Offer { node, command: Command::Acquire, required: false });
+                }
+                Place::Inside => offer(Offer { node, command: Command::Release, required: true }),
+                _ => {}
             }
         }
     }
 
     fn pending(&self) -> u64 {
-        self.asking
+        self.at(Place::Asking).fold(0, |bits, index| bits | 1 << index)
     }
 
     fn shows(&self) -> u64 {
-        let waits = self.asking != 0 && self.inside.is_some();
-        let contends = self.asking.count_ones() > 1;
-        u64::from(waits) | u64::from(contends) << 1
+        let (asking, inside) = (self.at(Place::Asking).count(), self.at(Place::Inside).count());
+        u64::from(asking > 1) | u64::from(asking > 0 && inside > 0) << 1
     }
 
-    fn on_command(&mut self, node: NodeId, command: &Command, _findings: &mut Findings) {
+    fn on_command(&mut self, node: NodeId, command: &Command, _: &mut Findings) {
+        let site = &mut self.sites[node.index()];
         if *command == Command::Acquire {
-            self.left[node.index()] -= 1;
-            self.asking |= bit(node);
+            site.place = Place::Asking;
+            site.left -= u8::from(site.left < FOREVER);
+            self.judge.asks(node);
         }
     }
 
     fn on_event(&mut self, node: NodeId, event: &Event, findings: &mut Findings) {
         match event {
             Event::Granted { fence } => {
-                if let Some(other) = self.inside.replace(node) {
-                    findings.breach(&ME1, format!("{node} entered while {other} was inside"));
+                if let Some(other) = self.at(Place::Inside).next() {
+                    findings.breach(&ME1, format!("{node} entered while n{other} was inside"));
                 }
-                if let Some(last) = &mut self.last_fence {
-                    let last = std::mem::replace(last, *fence);
-                    if last != Fence(0) && *fence <= last {
-                        findings.breach(
-                            &FENCES,
-                            format!("{node} was granted with fence {fence} after fence {last}"),
-                        );
-                    }
-                }
-                self.asking &= !bit(node);
+                self.sites[node.index()].place = Place::Inside;
+                let asking = self.at(Place::Asking).collect::<Vec<_>>();
+                self.judge.enters(node, *fence, &asking, findings);
             }
-            Event::Released => self.inside = None,
+            Event::Released => {
+                self.sites[node.index()].place = Place::Outside;
+                self.judge.leaves(node);
+            }
             Event::Refused(_) => {}
         }
     }
 
-    fn on_crash(&mut self, node: NodeId, _findings: &mut Findings) {
-        // Who is dead neither waits nor is inside, and asks no more.
-        self.asking &= !bit(node);
-        self.left[node.index()] = 0;
-        if self.inside == Some(node) {
-            self.inside = None;
-        }
+    fn on_send(&mut self, from: NodeId, to: NodeId, _: &P::Message) -> J::Note {
+        self.judge.sends(from, to)
     }
-}
 
-const fn bit(node: NodeId) -> u64 {
-    1 << node.0
+    fn on_deliver(&mut self, from: NodeId, to: NodeId, note: &J::Note) {
+        self.judge.receives(from, to, note);
+    }
+
+    fn on_crash(&mut self, node: NodeId, _: &mut Findings) {
+        // Who is dead neither waits nor is inside, and asks no more.
+        let site = std::mem::replace(&mut self.sites[node.index()], Site { place: Place::Outside, left: 0 });
+        self.judge.crashes(site.place == Place::Inside);
+    }
 }

@@ -2,14 +2,14 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `check` | [`Entries`]: the room in the checker |
+//! | [`check`] | the room in the checker: cases, judges |
 //! | [`compare`] | all tenants on the same work |
 //! | `scenario` | [`Scenario`]: everything a run is a function of, and the command line that repeats it |
 //! | `work` | who asks when: low load, high load, pairs, Poisson, bursts, relays, scripts |
 //! | `meter` | messages, delays, bypass, fairness |
 //! | `report` | [`Report`]: the figures and the verdicts of one run |
 
-mod check;
+pub mod check;
 pub mod compare;
 mod meter;
 mod report;
@@ -23,7 +23,6 @@ use conclave_algorithms::mutex::{self, Command, Event, Group, Mutex};
 use conclave_kernel::{Effect, NodeId, Size, Time, Trace, Violation};
 use conclave_sim::{Desk, Director, Limits, World};
 
-pub use check::Entries;
 pub use report::{Delays, Report};
 pub use scenario::{Scenario, Work};
 
@@ -33,11 +32,20 @@ use work::Worker;
 
 /// Runs a scenario of one tenant, and records a trace if asked.
 pub fn run_tenant<P: Mutex>(scenario: &Scenario, record: bool) -> Result<(Report, Option<Trace<P>>), String> {
+    run_made(scenario, P::new, record)
+}
+
+/// The same, with sites that are made differently.
+pub fn run_made<P: Mutex>(
+    scenario: &Scenario,
+    make: impl Fn(NodeId, &Group) -> P + 'static,
+    record: bool,
+) -> Result<(Report, Option<Trace<P>>), String> {
     scenario.validate()?;
     let group = scenario.group::<P>()?;
     let size = size_of(&group);
     let director = Room::new(scenario, &P::CARD);
-    let mut world = World::new(scenario.setup.clone(), director, move |me| P::new(me, &group));
+    let mut world = World::new(scenario.setup.clone(), director, move |me| make(me, &group));
     if record {
         world = world.recording(scenario.header());
     }
@@ -218,9 +226,11 @@ impl<P: Mutex> Director<P> for Room {
     }
 
     #[inline]
-    fn on_effect(&mut self, _node: NodeId, effect: &Effect<P>) {
-        if matches!(effect, Effect::Send { .. } | Effect::SendTo { .. } | Effect::Broadcast { .. }) {
-            self.meter.multicast();
+    fn on_effect(&mut self, node: NodeId, effect: &Effect<P>) {
+        match effect {
+            Effect::Send { to, .. } if *to == node => {} // what a site tells itself is not counted
+            Effect::Send { .. } | Effect::SendTo { .. } | Effect::Broadcast { .. } => self.meter.multicast(),
+            _ => {}
         }
     }
 

@@ -1,0 +1,134 @@
+//! The zoo: algorithms that are wrong on purpose, in the ways in which papers, textbooks and programs got them
+//! wrong.
+//!
+//! A mutant stands *beside* the real code, which it contains: a wrapper that tampers with an input, a field or a
+//! message, or has a second version of one handler. Every harmful one must be caught, each in the world and by
+//! the property that its [`Mutant`] names; who catches it (the simulator or the checker) and within which budget
+//! is part of the entry. What is wrong and yet harmless is listed too, with what it costs.
+//!
+//! The table is the same for all rooms; each room has its own mutants, and its own way from a name to a type.
+
+pub mod mutex;
+
+use crate::quorum::Quorum;
+
+/// One way to get an algorithm wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mutant {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// The room.
+    pub room: &'static str,
+    /// The algorithm that is wrong.
+    pub algorithm: &'static str,
+    /// What is wrong with it, in a sentence.
+    pub flaw: &'static str,
+    /// Who got it wrong like this, or says so: keys of `docs/papers.md`.
+    pub source: &'static str,
+    /// Which property it breaks; `None` if it is harmless.
+    pub breaks: Option<&'static str>,
+    /// Where it is caught; or, if it is harmless, where it was looked at in vain.
+    pub catch: Catch,
+    /// How many steps a counterexample has that was found elsewhere, to be reproduced or beaten.
+    pub published_steps: Option<u32>,
+}
+
+impl Mutant {
+    /// Whether it breaks nothing.
+    pub const fn is_harmless(&self) -> bool {
+        self.breaks.is_none()
+    }
+
+    /// `room/algorithm`.
+    pub fn path(&self) -> impl core::fmt::Display + use<> {
+        let (room, algorithm) = (self.room, self.algorithm);
+        core::fmt::from_fn(move |f| write!(f, "{room}/{algorithm}"))
+    }
+}
+
+/// Who catches a mutant, and within which budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Catch {
+    /// The checker, in this world, before it has seen so many states.
+    Check {
+        /// The world.
+        world: World,
+        /// The budget.
+        states: u64,
+    },
+    /// The simulator, on this many sites under random delays, before it has tried so many seeds.
+    Sim {
+        /// How many sites.
+        nodes: u32,
+        /// Whether a site that has asked tells another, which then asks too: causality outside of the algorithm.
+        relay: bool,
+        /// The budget.
+        seeds: u64,
+    },
+}
+
+/// The world in which the checker looks at a mutant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct World {
+    /// How many sites.
+    pub nodes: u32,
+    /// How often each site does what the room is about; [`FOREVER`] for without end.
+    pub entries: u8,
+    /// Which quorums, where there are any.
+    pub quorum: Option<Quorum>,
+    /// Whether links keep the order of messages.
+    pub fifo: bool,
+    /// How many messages may be lost.
+    pub loss: u8,
+    /// How many messages may arrive twice.
+    pub duplication: u8,
+    /// How many sites may crash.
+    pub crash: u8,
+}
+
+/// Without end.
+pub const FOREVER: u8 = u8::MAX;
+
+impl World {
+    /// A world in which nothing goes wrong, with FIFO links.
+    pub const fn new(nodes: u32, entries: u8) -> Self {
+        Self { nodes, entries, quorum: None, fifo: true, loss: 0, duplication: 0, crash: 0 }
+    }
+
+    /// The same with these quorums.
+    #[must_use]
+    pub const fn quorum(self, quorum: Quorum) -> Self {
+        Self { quorum: Some(quorum), ..self }
+    }
+
+    /// The same, but messages arrive in any order.
+    #[must_use]
+    pub const fn any_order(self) -> Self {
+        Self { fifo: false, ..self }
+    }
+
+    /// The same, but a message may arrive twice.
+    #[must_use]
+    pub const fn duplicating(self) -> Self {
+        Self { duplication: 1, ..self }
+    }
+
+    /// The same, but a site may crash.
+    #[must_use]
+    pub const fn crashing(self) -> Self {
+        Self { crash: 1, ..self }
+    }
+
+    /// Whether nothing happens in it that an algorithm with such needs does not stand.
+    pub const fn suits(&self, needs: conclave_kernel::Needs) -> bool {
+        (self.fifo || !needs.fifo)
+            && (self.loss == 0 || !needs.no_loss)
+            && (self.duplication == 0 || !needs.no_duplication)
+            && (self.crash == 0 || !needs.no_crash)
+    }
+}
+
+/// All mutants, room by room.
+pub fn all() -> impl Iterator<Item = &'static Mutant> + Clone {
+    mutex::MUTANTS.iter()
+}

@@ -1,0 +1,113 @@
+//! `conclave mutants`: the zoo of algorithms that are wrong on purpose.
+
+use std::process::ExitCode;
+
+use conclave_algorithms::mutants::{self, Mutant};
+use conclave_lab::suggest;
+use conclave_lab::zoo::{self, Finding, Messages};
+
+use crate::output::{self, Done, Failure, Paint, Table, VIOLATED};
+
+/// Run the algorithms that are wrong on purpose, and see that each is caught.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Only those whose name or algorithm contains this; may be given again
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    /// How many threads explore [default: all cores]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  conclave mutants
+  conclave mutants --only maekawa
+  conclave check mutex/maekawa --quorum all --mutant maekawa-1985 --svg deadlock.svg
+
+Steps are those of the shortest counterexample; 'elsewhere' is what others found. Harmless ones are listed with the
+messages of all executions: of the correct algorithm, and theirs.
+Exit codes: 0 every harmful one is caught and no harmless one, 1 otherwise, 2 bad usage.";
+
+/// Looks at those that were asked for.
+pub fn run(args: &Args) -> Done {
+    let chosen = choose(args)?;
+    let threads = args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let bar = output::progress(chosen.len() as u64, "mutants");
+    let mut findings = Vec::new();
+    for mutant in chosen {
+        bar.set_message(mutant.name);
+        findings.push(zoo::look(mutant, threads)?);
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let expected = findings.iter().all(Finding::is_expected);
+    if args.json {
+        output::print_json(&findings)?;
+    } else {
+        output::print(&describe(&findings, Paint::stdout()));
+    }
+    Ok(if expected { ExitCode::SUCCESS } else { ExitCode::from(VIOLATED) })
+}
+
+fn choose(args: &Args) -> Result<Vec<&'static Mutant>, Failure> {
+    let fits = |mutant: &Mutant, part: &str| mutant.name.contains(part) || mutant.algorithm.contains(part);
+    for part in &args.only {
+        if !mutants::all().any(|mutant| fits(mutant, part)) {
+            return Err(suggest::unknown("mutant", part, mutants::all().map(|mutant| mutant.name)).into());
+        }
+    }
+    let wanted = |mutant: &Mutant| args.only.is_empty() || args.only.iter().any(|part| fits(mutant, part));
+    Ok(mutants::all().filter(|mutant| wanted(mutant)).collect())
+}
+
+fn describe(findings: &[Finding], paint: Paint) -> String {
+    let mut table =
+        Table::new(&["mutant", "algorithm", "source", "caught", "by", "after", "steps", "elsewhere"]);
+    let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".into());
+    for finding in findings {
+        let caught = match (finding.caught, finding.harmless) {
+            (true, false) => "yes",
+            (false, true) => "harmless",
+            (false, false) => "NO",
+            (true, true) => "NOT HARMLESS",
+        };
+        let unit = if finding.world == "sim" { "seeds" } else { "states" };
+        table.row(vec![
+            finding.name.into(),
+            finding.algorithm.clone(),
+            finding.source.into(),
+            caught.into(),
+            or_dash(finding.by.clone()),
+            format!("{} {unit}", finding.after),
+            or_dash(finding.steps.map(|steps| steps.to_string())),
+            or_dash(finding.published_steps.map(|steps| steps.to_string())),
+        ]);
+    }
+    let mut text = table.render(paint);
+    let harmless = findings.iter().filter_map(|finding| Some((finding, finding.messages?)));
+    for (finding, [honest, flawed]) in harmless {
+        text.push_str(&format!(
+            "\n{}: {} messages, {} without the flaw ({})\n",
+            finding.name,
+            extent(flawed),
+            extent(honest),
+            finding.flaw
+        ));
+    }
+    let caught = findings.iter().filter(|finding| finding.caught).count();
+    let harmless = findings.iter().filter(|finding| finding.harmless).count();
+    let verdict = format!("{caught} caught of {}, {harmless} harmless\n", findings.len() - harmless);
+    text + "\n" + &verdict
+}
+
+fn extent(Messages { min, max }: Messages) -> String {
+    match max {
+        Some(max) => format!("{min} to {max}"),
+        None => format!("{min} or more, without bound"),
+    }
+}

@@ -1,0 +1,95 @@
+//! `check`, `mutants` and `matrix` as a user meets them.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn line(command: &str) -> Output {
+    let arguments = command.split_whitespace();
+    Command::new(env!("CARGO_BIN_EXE_conclave")).args(arguments).output().expect("the binary runs")
+}
+
+#[track_caller]
+fn prints(command: &str, code: i32) -> String {
+    let output = line(command);
+    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{command}: {complaint}");
+    String::from_utf8(output.stdout).expect("output is UTF-8")
+}
+
+#[track_caller]
+fn json(command: &str, code: i32) -> Value {
+    serde_json::from_str(&prints(command, code)).expect("--json prints JSON")
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("a folder can be made");
+    folder
+}
+
+#[test]
+fn a_counterexample_of_the_checker_is_replayed_and_drawn() {
+    let folder = folder("replayed");
+    let (trace, svg) = (folder.join("trace.jsonl"), folder.join("trace.svg"));
+    let found = json(
+        &format!(
+            "check mutex/lamport --order any --json --trace {} --svg {}",
+            trace.display(),
+            svg.display()
+        ),
+        1,
+    );
+    assert_eq!(found["property"], "ME1");
+    let steps = found["counterexample"].as_array().expect("steps").len();
+    let told = prints(&format!("replay {}", trace.display()), 0);
+    assert!(told.lines().count() >= steps, "{told}");
+    assert!(std::fs::read_to_string(&svg).expect("it was drawn").contains("<svg"));
+    let header = std::fs::read_to_string(&trace).expect("it was written");
+    let header: Value = serde_json::from_str(header.lines().next().expect("a header")).expect("JSON");
+    let case: Value = serde_json::from_str(header["scenario"].as_str().expect("text")).expect("JSON");
+    assert_eq!((&case["algorithm"], &case["order"]), (&Value::from("lamport"), &Value::from("any")));
+}
+
+#[test]
+fn a_mutant_is_checked_by_its_name() {
+    let found = json("check mutex/maekawa --mutant maekawa-basic --json", 1);
+    assert_eq!((&found["verdict"], &found["property"]), (&Value::from("stuck"), &Value::from("ME2")));
+    let output = line("check mutex/maekawa --mutant sk-lifo");
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn me3_is_judged_on_request() {
+    assert_eq!(json("check mutex/suzuki-kasami --json", 0)["verdict"], "holds");
+    assert_eq!(json("check mutex/suzuki-kasami --causal --json", 1)["property"], "ME3");
+}
+
+#[test]
+fn the_zoo_prints_what_was_caught_by_what() {
+    let findings = json("mutants --only central --only raymond --json", 0);
+    let findings = findings.as_array().expect("an array");
+    assert!(findings.len() >= 6);
+    for finding in findings {
+        for field in ["name", "algorithm", "source", "harmless", "caught", "by", "after"] {
+            assert!(!finding[field].is_null(), "{field} of {finding}");
+        }
+    }
+    let text = prints("mutants --only naimi", 0);
+    assert!(text.contains("naimi-stays-root") && text.contains("harmless"), "{text}");
+    assert_eq!(line("mutants --only nobody").status.code(), Some(2));
+}
+
+#[test]
+fn the_matrix_has_no_empty_cell() {
+    let folder = folder("matrix");
+    let command = format!("matrix mutex --most-states 20000 --json --svg {}", folder.display());
+    let cells = json(&command, 0);
+    let cells = cells.as_array().expect("an array");
+    assert_eq!(cells.len() % 4, 0);
+    let broken = cells.iter().filter(|cell| !cell["steps"].is_null()).count();
+    assert_eq!(std::fs::read_dir(&folder).expect("the folder").count(), broken);
+    assert!(prints("matrix mutex --most-states 2000", 0).contains("mutex/lamport"));
+}

@@ -1,0 +1,236 @@
+//! The mutant zoo: every wrong variant is looked at where it should be caught.
+//!
+//! A mutant that is caught by nothing says that the check is too weak, and a correct algorithm that is "caught" says
+//! that it is wrong: both happen here, and [`honest`] runs every tenant through the worlds of its own mutants.
+//! The zoo knows no room; each room's mutants come from [`mutants::all`], and the room says how they are run.
+
+use std::ops::{ControlFlow, Range};
+use std::time::Duration;
+
+use conclave_algorithms::mutants::mutex::Flawed;
+use conclave_algorithms::mutants::{self, Catch, Mutant, World};
+use conclave_algorithms::mutex::{FairRing, Group};
+use conclave_check::{Bounds, Costs, Options, Sometimes, Verdict};
+use conclave_kernel::Card;
+use conclave_sim::Delay;
+use serde::Serialize;
+
+use crate::rooms::mutex::check::{Case, FOREVER, Judged};
+use crate::rooms::mutex::{Scenario, Work, run_made};
+
+/// What came of looking at a mutant. The names are those of the JSON object.
+#[derive(Clone, Debug, Serialize)]
+pub struct Finding {
+    /// The mutant's name.
+    pub name: &'static str,
+    /// `room/algorithm`.
+    pub algorithm: String,
+    /// What is wrong with it.
+    pub flaw: &'static str,
+    /// Who got it wrong like this, or says so.
+    pub source: &'static str,
+    /// Whether it is listed as harmless.
+    pub harmless: bool,
+    /// Whether it broke a property within its budget.
+    pub caught: bool,
+    /// Which.
+    pub by: Option<String>,
+    /// Who looked: `check` or `sim`.
+    pub world: &'static str,
+    /// After how many states, or seeds.
+    pub after: u64,
+    /// The budget.
+    pub within: u64,
+    /// How many steps the counterexample has.
+    pub steps: Option<u32>,
+    /// How many steps one has that was published or found elsewhere.
+    pub published_steps: Option<u32>,
+    /// If it is harmless: the messages of all executions, the correct algorithm's first.
+    pub messages: Option<[Messages; 2]>,
+}
+
+/// The fewest and the most messages of all executions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Messages {
+    /// The fewest.
+    pub min: u32,
+    /// The most; `None` if there is no bound.
+    pub max: Option<u32>,
+}
+
+impl From<Costs> for Messages {
+    fn from(costs: Costs) -> Self {
+        Self { min: costs.total.min, max: costs.total.max }
+    }
+}
+
+impl Finding {
+    /// Whether it is as the table says: the harmful are caught, the harmless are not.
+    pub fn is_expected(&self) -> bool {
+        self.caught != self.harmless
+    }
+}
+
+/// Looks at a mutant, with so many threads.
+pub fn look(mutant: &'static Mutant, threads: usize) -> Result<Finding, String> {
+    if mutant.room != "mutex" {
+        return Err(format!("{} belongs to a room that nobody runs", mutant.name));
+    }
+    let mut finding = Finding {
+        name: mutant.name,
+        algorithm: mutant.path().to_string(),
+        flaw: mutant.flaw,
+        source: mutant.source,
+        harmless: mutant.is_harmless(),
+        caught: false,
+        by: None,
+        world: "check",
+        after: 0,
+        within: 0,
+        steps: None,
+        published_steps: mutant.published_steps,
+        messages: None,
+    };
+    match mutant.catch {
+        Catch::Check { world, states } => {
+            let honest = case(mutant, &world);
+            let flawed = Case { mutant: Some(mutant.name.into()), ..honest.clone() };
+            let options = options(states, threads);
+            let outcome = flawed.explore(&options, &mut |_| ControlFlow::Continue(()))?;
+            finding.caught = outcome.is_broken();
+            finding.by = outcome.property.map(Into::into);
+            (finding.after, finding.within) = (outcome.states, states);
+            finding.steps = outcome.found.map(|found| found.steps);
+            if mutant.is_harmless() {
+                if outcome.verdict == Verdict::Bounded {
+                    return Err(format!("{}: {}", mutant.name, outcome.why.unwrap_or_default()));
+                }
+                if world.entries != FOREVER {
+                    finding.messages = Some([honest.costs(&options)?.into(), flawed.costs(&options)?.into()]);
+                }
+            }
+        }
+        Catch::Sim { nodes, relay, seeds } => {
+            let caught = simulate(mutant, true, nodes, relay, 0..seeds)?;
+            finding.world = "sim";
+            finding.within = seeds;
+            finding.after = caught.as_ref().map_or(seeds, |(tried, _)| *tried);
+            finding.caught = caught.is_some();
+            finding.by = caught.map(|(_, property)| property);
+        }
+    }
+    Ok(finding)
+}
+
+/// Runs seeds of a mutant, or of the algorithm without the flaw, until a promised property breaks: how many that
+/// took, and which property.
+fn simulate(
+    mutant: &Mutant,
+    flawed: bool,
+    nodes: u32,
+    relay: bool,
+    seeds: Range<u64>,
+) -> Result<Option<(u64, String)>, String> {
+    // Every type is run by code of its own: the one that needs it has it.
+    if mutant.algorithm != "fair-ring" {
+        return Err(format!("{}: the simulator runs mutants of the fair ring only", mutant.name));
+    }
+    let flaw = if flawed { mutant.name } else { "" };
+    let make = move |me, group: &Group| Flawed::<FairRing>::named(flaw, me, group);
+    for (tried, seed) in (1..).zip(seeds) {
+        let (report, _) = run_made(&scenario(mutant.algorithm, nodes, relay, seed), make, false)?;
+        if let Some(violation) = report.facts.violations.first() {
+            return Ok(Some((tried, violation.property.clone())));
+        }
+    }
+    Ok(None)
+}
+
+fn scenario(algorithm: &str, nodes: u32, relay: bool, seed: u64) -> Scenario {
+    let load = if relay { Work::Relay } else { Work::High };
+    let mut scenario = Scenario { algorithm: algorithm.into(), load, entries: 20, ..Scenario::default() };
+    scenario.setup.nodes = nodes;
+    scenario.setup.seed = seed;
+    scenario.setup.delay = Delay::Exponential(Duration::from_millis(1));
+    scenario
+}
+
+/// The world of a mutant, judged by what it should break.
+fn case(mutant: &Mutant, world: &World) -> Case {
+    let judged = mutant.breaks.map_or(Judged::Exclusion, Judged::for_property);
+    Case::in_world(mutant.algorithm, world, judged)
+}
+
+fn options(states: u64, threads: usize) -> Options {
+    Options { threads, bounds: Bounds { states, ..Bounds::default() }, ..Options::default() }
+}
+
+/// What a correct tenant did in the world of one of its mutants.
+#[derive(Clone, Debug)]
+pub struct Honest {
+    /// The mutant whose world it was.
+    pub beside: &'static str,
+    /// The tenant.
+    pub algorithm: &'static str,
+    /// Nothing, or which property broke and how.
+    pub broke: Option<String>,
+    /// Whether everything was explored; the simulator never does.
+    pub complete: bool,
+    /// What was seen on the way.
+    pub sometimes: Vec<Sometimes>,
+    /// The kinds of messages that were sent.
+    pub kinds: Vec<&'static str>,
+}
+
+/// Runs a tenant through the worlds of its mutants, as far as it stands them: it must keep its promises in all.
+/// `states` bounds each exploration.
+pub fn honest(card: &'static Card, states: u64, threads: usize) -> Result<Vec<Honest>, String> {
+    let mut seen: Vec<(Catch, Judged)> = Vec::new();
+    let mut all = Vec::new();
+    for mutant in mutants::all().filter(|mutant| mutant.room == card.room && mutant.algorithm == card.name) {
+        let judged = mutant.breaks.map_or(Judged::Exclusion, Judged::for_property);
+        let suits = match mutant.catch {
+            // Numbers that grow for ever have no finite graph: such worlds are for those without numbers.
+            Catch::Check { world, .. } => world.suits(card.needs) && world.entries != FOREVER,
+            Catch::Sim { .. } => true,
+        };
+        let world_of = |catch: Catch| match catch {
+            Catch::Check { world, .. } => Catch::Check { world, states: 0 },
+            sim @ Catch::Sim { .. } => sim,
+        };
+        let key = (world_of(mutant.catch), judged);
+        if suits && !seen.contains(&key) {
+            seen.push(key);
+            all.push(walk(mutant, states, threads)?);
+        }
+    }
+    Ok(all)
+}
+
+/// The algorithm without the flaw in the world of a mutant.
+fn walk(mutant: &'static Mutant, states: u64, threads: usize) -> Result<Honest, String> {
+    let (beside, algorithm) = (mutant.name, mutant.algorithm);
+    match mutant.catch {
+        Catch::Check { world, .. } => {
+            let options = options(states, threads);
+            let outcome = case(mutant, &world).explore(&options, &mut |_| ControlFlow::Continue(()))?;
+            let why = outcome.why.unwrap_or_default();
+            let broke = outcome.property.map(|property| format!("{property}: {why}"));
+            let complete = outcome.verdict == Verdict::Holds;
+            Ok(Honest {
+                beside,
+                algorithm,
+                broke,
+                complete,
+                sometimes: outcome.sometimes,
+                kinds: outcome.kinds,
+            })
+        }
+        Catch::Sim { nodes, relay, seeds } => {
+            let broke = simulate(mutant, false, nodes, relay, 0..seeds)?;
+            let broke = broke.map(|(tried, property)| format!("{property} with seed {}", tried - 1));
+            let (sometimes, kinds) = (Vec::new(), Vec::new());
+            Ok(Honest { beside, algorithm, broke, complete: false, sometimes, kinds })
+        }
+    }
+}
