@@ -1,0 +1,3 @@
+//! Channels better than the network gives.
+
+pub(crate) mod tap;
