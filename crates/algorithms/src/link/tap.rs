@@ -56,3 +56,21 @@ impl<P: Protocol, I: Protocol> Sink<I> for Tap<'_, '_, P, I> {
         self.cx.choose(n)
     }
 }
+
+/// Does what an inner protocol asked for, except that what it sends is the layer's to wrap. Its events are the
+/// layer's own.
+pub(crate) fn relay<P: Protocol, I: Protocol<Event = P::Event>>(
+    cx: &mut Cx<'_, P>,
+    effects: Tapped<I>,
+    wrap_timer: fn(I::Timer) -> P::Timer,
+    mut send: impl FnMut(&mut Cx<'_, P>, NodeId, I::Message),
+) {
+    for effect in effects {
+        match effect {
+            Effect::Arm { timer, min, max } => cx.arm(wrap_timer(timer), min..=max),
+            Effect::Disarm { timer } => cx.disarm(wrap_timer(timer)),
+            Effect::Emit { event } => cx.emit(event),
+            sends => each_receiver(cx, sends, &mut send),
+        }
+    }
+}

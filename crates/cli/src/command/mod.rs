@@ -8,4 +8,5 @@ pub mod report;
 pub mod rooms;
 pub mod service;
 pub mod sim;
+pub mod trace;
 pub mod world;

@@ -17,12 +17,16 @@
 //! | `mod` | [`Log`] and its tables |
 //! | `build` | how a log is put together, and what is refused |
 //! | `file` | trace files: JSON lines |
-//! | `causality` | [`Causality`]: Lamport and vector clocks, happened-before |
+//! | `causality` | [`Causality`]: Lamport and vector clocks of every event, happened-before |
+//! | `order` | [`Order`] and [`Past`]: the same questions for a log of millions, without a clock for every event |
+//! | `cuts` | cuts of a log, and the execution that passes through one |
 //! | `words` | JSON as people read it |
 
 mod build;
 mod causality;
+mod cuts;
 mod file;
+mod order;
 #[cfg(test)]
 mod tests;
 mod words;
@@ -36,6 +40,7 @@ pub(crate) use build::Builder;
 pub use causality::{Causality, Relation};
 pub(crate) use file::Lines;
 pub use file::{Error, read_log, read_trace, write_trace};
+pub use order::{Order, Past, relation};
 
 /// A recorded run: sites, events, messages, and what the world did to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -20,7 +20,7 @@ pub struct Transfers<P> {
 }
 
 /// What every account holds at first.
-const BALANCE: u64 = 1 << 40;
+const BALANCE: u64 = 1_000;
 
 const ID: SnapshotId = SnapshotId(1);
 
@@ -87,8 +87,8 @@ impl<P: Snapshot<Bank>> Monitor<P> for Watch {
             }
             if *left > 0 {
                 let to = NodeId((site + 1) % nodes);
-                // At most 40 transfers in all keep the powers apart; beyond that two of them may be alike.
-                let amount = 1 << ((u32::from(*left - 1) * nodes + site) % 40);
+                // Up to nine transfers in all the powers differ; of more, two may be alike.
+                let amount = 1 << ((u32::from(*left - 1) * nodes + site) % 9);
                 offer(Offer { node, command: Command::App(Transfer { to, amount }), required: false });
             }
         }
