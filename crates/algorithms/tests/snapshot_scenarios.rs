@@ -9,7 +9,8 @@
 //! | `picture A B ... 1->0:80` | every picture: the balances, then what is on its way |
 //!
 //! The room's commands are `take A ID` and `transfer A TO AMOUNT`. `CONCLAVE_REWRITE=1 cargo test -p
-//! conclave-algorithms --test snapshot_scenarios` writes what happened into the files; `picture` is never rewritten.
+//! conclave-algorithms --test snapshot_scenarios` writes what happened into the files; `picture` is never
+//! rewritten.
 
 use std::path::{Path, PathBuf};
 
@@ -45,10 +46,13 @@ fn scripts() -> Vec<PathBuf> {
 fn play(script: &Script) -> Result<Played, ScriptError> {
     script.allow(&["algorithm", "nodes", "balances", "picture"])?;
     let algorithm = script.setting("algorithm").unwrap_or_default();
-    let tenant = algorithm.strip_prefix("snapshot/").and_then(|name| snapshot::visit::<Bank, _>(name, Play { script }));
+    let tenant = algorithm
+        .strip_prefix("snapshot/")
+        .and_then(|name| snapshot::visit::<Bank, _>(name, Play { script }));
     let played = tenant.ok_or_else(|| script.error(format!("there is no algorithm `{algorithm}`")))??;
     let promised = script.setting("picture").unwrap_or_default();
-    let pictures: Vec<_> = played.text.lines().filter_map(|line| line.strip_prefix("  emit Complete(")).map(numbers).collect();
+    let pictures: Vec<_> =
+        played.text.lines().filter_map(|line| line.strip_prefix("  emit Complete(")).map(numbers).collect();
     match pictures.iter().find(|picture| **picture != promised) {
         Some(other) => Err(script.error(format!("`picture {promised}` but it is {other}"))),
         None if pictures.len() as u32 == script.nodes()? => Ok(played),
@@ -66,10 +70,13 @@ impl Visit<Bank> for Play<'_> {
     fn visit<P: Snapshot<Bank>>(self) -> Self::Out {
         let nodes = self.script.nodes()?;
         let balances = self.script.setting("balances").unwrap_or_default();
-        let balances: Option<Vec<u64>> = balances.split_whitespace().map(|balance| balance.parse().ok()).collect();
+        let balances: Option<Vec<u64>> =
+            balances.split_whitespace().map(|balance| balance.parse().ok()).collect();
         let balances = balances.filter(|balances| balances.len() == nodes as usize);
-        let balances = balances.ok_or_else(|| self.script.error("expected `balances A B ...`, one a site".into()))?;
-        let mut stage = Stage::new(nodes, move |me| P::new(me, nodes, Bank { balance: balances[me.index()] }));
+        let balances =
+            balances.ok_or_else(|| self.script.error("expected `balances A B ...`, one a site".into()))?;
+        let mut stage =
+            Stage::new(nodes, move |me| P::new(me, nodes, Bank { balance: balances[me.index()] }));
         self.script.play(&mut stage, command)
     }
 }

@@ -84,14 +84,23 @@ fn the_example_of_three_processes_is_analysed_with_all_its_numbers() {
         ("J", 7, [5, 3, 3]),
     ] {
         let clock = &relation(name, name)["a"];
-        assert_eq!((&clock["lamport"], &clock["vector"]), (&lamport.into(), &vector.to_vec().into()), "{name}");
+        assert_eq!(
+            (&clock["lamport"], &clock["vector"]),
+            (&lamport.into(), &vector.to_vec().into()),
+            "{name}"
+        );
     }
     let text = prints(&["trace", path, "--past", "P2:3", "--relation", "C", "F"]);
-    assert!(text.contains("are concurrent") && text.contains("7 events") && text.contains("5 events, vector (2,3,1)"), "{text}");
+    assert!(
+        text.contains("are concurrent")
+            && text.contains("7 events")
+            && text.contains("5 events, vector (2,3,1)"),
+        "{text}"
+    );
 }
 
-/// The lectures' four processes: m12 is sent at P1's 2nd event and received by P2's 3rd, m21 sent at P2's 4th and received
-/// after P1's 2nd.
+/// The lectures' four processes: m12 is sent at P1's 2nd event and received by P2's 3rd, m21 sent at P2's 4th
+/// and received after P1's 2nd.
 #[test]
 fn the_cuts_of_four_processes_are_judged() {
     let mut log = String::new();

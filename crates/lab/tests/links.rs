@@ -131,7 +131,7 @@ impl Protocol for Gossip {
         self.past.extend(word.past);
         self.past.insert(word.id);
         if self.answers && self.said < 6 {
-            let to = (word.id.2 != ALL).then(|| cx.peers().iter().next_back_or(self.me, word.id.1));
+            let to = (word.id.2 != ALL).then(|| cx.peers().iter().one_by_number(self.me, word.id.1));
             self.say(to, cx);
         }
     }
@@ -143,7 +143,7 @@ impl Protocol for Gossip {
 
 trait Pick: Iterator<Item = NodeId> + Sized + Clone {
     /// One of them, by number.
-    fn next_back_or(self, fallback: NodeId, number: u32) -> NodeId {
+    fn one_by_number(self, fallback: NodeId, number: u32) -> NodeId {
         let count = self.clone().count().max(1);
         self.clone().nth(number as usize % count).unwrap_or(fallback)
     }

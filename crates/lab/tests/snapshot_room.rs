@@ -1,12 +1,13 @@
-//! The snapshot room: what the cards promise holds, what they need is needed, and what pictures are for works.
+//! The snapshot room: what the cards promise holds, what they need is needed, and what pictures are for
+//! works.
 
-use conclave_check::{Options, Order as CheckOrder, Verdict, check};
 use conclave_algorithms::snapshot::bank::Bank;
+use conclave_algorithms::snapshot::cut;
 use conclave_algorithms::snapshot::{ChandyLamport, LaiYang};
+use conclave_check::{Options, Order as CheckOrder, Verdict, check};
 use conclave_lab::log;
 use conclave_lab::room::{Recorder, Report as _, Scenario as _, run};
 use conclave_lab::rooms::snapshot::{App, Report, Scenario, Transfers, compare};
-use conclave_algorithms::snapshot::cut;
 use conclave_sim::Order;
 
 fn scenario(algorithm: &str, app: App, seed: u64, order: Order) -> Scenario {
@@ -15,7 +16,8 @@ fn scenario(algorithm: &str, app: App, seed: u64, order: Order) -> Scenario {
     scenario.setup.order = order;
     scenario.setup.nodes = 4;
     scenario.setup.delay = "exponential:1ms".parse().unwrap();
-    scenario.snapshots = ["0@5ms", "1+3@6ms", "2@6ms", "0+1+2+3@90ms"].map(|shot| shot.parse().unwrap()).to_vec();
+    scenario.snapshots =
+        ["0@5ms", "1+3@6ms", "2@6ms", "0+1+2+3@90ms"].map(|shot| shot.parse().unwrap()).to_vec();
     scenario
 }
 
@@ -96,8 +98,8 @@ fn every_execution_of_two_sites_is_right_on_the_channels_that_a_tenant_needs() {
     assert_eq!(steps, Some(5));
 }
 
-/// \[CL85 §3.3\]: the run, reordered, passes through the picture: the cut is consistent, what is on its way across it
-/// is what the channels hold, and every event still follows what it depends on.
+/// \[CL85 §3.3\]: the run, reordered, passes through the picture: the cut is consistent, what is on its way
+/// across it is what the channels hold, and every event still follows what it depends on.
 #[test]
 fn the_equivalent_execution_passes_through_the_picture() {
     for (algorithm, order) in [("chandy-lamport", Order::Fifo), ("lai-yang", Order::Any)] {

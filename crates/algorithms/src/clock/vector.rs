@@ -1,8 +1,9 @@
 //! Vector clocks: how many events of each site an event knows of, and so exactly what happened before what.
 //!
-//! **Rules** \[F88\], \[M89\]: tick the own entry before every event; on receipt, take the componentwise maximum, *then*
-//! tick. One event happened before another iff its clock is smaller: at most as large in every entry, and not equal.
-//! Where the events' sites are known, one comparison decides ([`VectorClock::knows`]).
+//! **Rules** \[F88\], \[M89\]: tick the own entry before every event; on receipt, take the componentwise
+//! maximum, *then* tick. One event happened before another iff its clock is smaller: at most as large in
+//! every entry, and not equal. Where the events' sites are known, one comparison decides
+//! ([`VectorClock::knows`]).
 //!
 //! **Trap**: unlike Lamport's count it costs N numbers, and in general no fewer will do \[CB91\].
 

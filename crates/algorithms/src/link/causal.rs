@@ -1,16 +1,18 @@
-//! Causal delivery: if the sending of one message happened before that of another, no site takes them in the other
-//! way round.
+//! Causal delivery: if the sending of one message happened before that of another, no site takes them in the
+//! other way round.
 //!
-//! Two layers. [`CausalBroadcast`] is for protocols that talk to everybody: a message carries how many broadcasts of
-//! each site its sender had taken in, N numbers, and waits until the receiver has taken in as many. \[BSS91 §5\]
-//! [`CausalLinks`] is for messages from one to one, where a receiver cannot count what was sent to others: a message
-//! carries, for every pair of sites, how many messages its sender knows to have been sent, N² numbers, and waits until
-//! the receiver has taken in all that are addressed to it. \[RST91 §3\]
+//! Two layers. [`CausalBroadcast`] is for protocols that talk to everybody: a message carries how many
+//! broadcasts of each site its sender had taken in, N numbers, and waits until the receiver has taken in as
+//! many. \[BSS91 §5\] [`CausalLinks`] is for messages from one to one, where a receiver cannot count what was
+//! sent to others: a message carries, for every pair of sites, how many messages its sender knows to have
+//! been sent, N² numbers, and waits until the receiver has taken in all that are addressed to it. \[RST91
+//! §3\]
 //!
-//! **Trap**: FIFO links are not enough. n0 tells n2, then n1; n1, having heard, tells n2; and n2 hears n1 first.
+//! **Trap**: FIFO links are not enough. n0 tells n2, then n1; n1, having heard, tells n2; and n2 hears n1
+//! first.
 //!
-//! **Where we depart from the paper**: point-to-point messages inside a [`CausalBroadcast`] wait for the broadcasts that
-//! their sender knew of, and nobody waits for them.
+//! **Where we depart from the paper**: point-to-point messages inside a [`CausalBroadcast`] wait for the
+//! broadcasts that their sender knew of, and nobody waits for them.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -185,10 +187,15 @@ impl<I: Protocol> CausalLinks<I> {
 
     fn run(&mut self, input: Input<I>, cx: &mut Cx<'_, Self>) {
         let effects = tap(cx, &mut self.inner, input);
-        relay(cx, effects, |timer| timer, |cx, to, body| {
-            cx.send(to, Known { sent: self.sent.clone(), body });
-            self.sent.count(cx.me(), to);
-        });
+        relay(
+            cx,
+            effects,
+            |timer| timer,
+            |cx, to, body| {
+                cx.send(to, Known { sent: self.sent.clone(), body });
+                self.sent.count(cx.me(), to);
+            },
+        );
     }
 
     /// Whether everything that was sent here before it has come.

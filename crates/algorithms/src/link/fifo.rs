@@ -1,8 +1,8 @@
 //! FIFO over arbitrary order: messages of a link are numbered, and wait for those before them.
 //!
-//! **Rules**: a sender numbers what it sends to each site 0, 1, 2, ...; a receiver takes in number n of a link when it
-//! has taken in all before it, and holds what comes early. A number that was taken in already is a copy, and ignored:
-//! duplication does no harm either.
+//! **Rules**: a sender numbers what it sends to each site 0, 1, 2, ...; a receiver takes in number n of a
+//! link when it has taken in all before it, and holds what comes early. A number that was taken in already is
+//! a copy, and ignored: duplication does no harm either.
 //!
 //! **Trap**: one lost message stops its link for ever. Over a network that loses, put
 //! [`Retransmit`](super::Retransmit) around it.
@@ -54,11 +54,16 @@ impl<I: Protocol> Fifo<I> {
 
     fn run(&mut self, input: Input<I>, cx: &mut Cx<'_, Self>) {
         let effects = tap(cx, &mut self.inner, input);
-        relay(cx, effects, |timer| timer, |cx, to, body| {
-            let number = self.next_out[to.index()];
-            self.next_out[to.index()] += 1;
-            cx.send(to, Numbered { number, body });
-        });
+        relay(
+            cx,
+            effects,
+            |timer| timer,
+            |cx, to, body| {
+                let number = self.next_out[to.index()];
+                self.next_out[to.index()] += 1;
+                cx.send(to, Numbered { number, body });
+            },
+        );
     }
 }
 

@@ -7,8 +7,8 @@
 //! | [`causal`] | broadcasts in an order that causality allows | N numbers a message | reorders |
 //! | [`causal`] | every message in such an order | N² numbers a message | reorders |
 //!
-//! Layers nest: `Retransmit<Fifo<Lamport>>` is Lamport's mutual exclusion on a network that loses, duplicates and
-//! reorders.
+//! Layers nest: `Retransmit<Fifo<Lamport>>` is Lamport's mutual exclusion on a network that loses, duplicates
+//! and reorders.
 
 pub mod causal;
 pub mod fifo;
@@ -19,6 +19,6 @@ pub use causal::{CausalBroadcast, CausalLinks};
 pub use fifo::Fifo;
 pub use retransmit::Retransmit;
 
-/// At most so many messages wait at a site for those that must come first. A link that is further behind is broken:
-/// what comes then is dropped, as if the network had lost it.
+/// At most so many messages wait at a site for those that must come first. A link that is further behind is
+/// broken: what comes then is dropped, as if the network had lost it.
 pub const MOST_HELD: usize = 1 << 16;

@@ -1,14 +1,15 @@
 //! Retransmission over loss: what is not acknowledged is sent again, what comes twice is taken in once.
 //!
-//! **Rules**: a sender numbers what it sends to each site, keeps it until it is acknowledged, and sends all that it
-//! keeps again when its patience is over. A receiver acknowledges *every* copy, for the acknowledgement of an earlier
-//! one may be lost, and takes in the first. Order is as the network has it: see [`Fifo`](super::Fifo).
+//! **Rules**: a sender numbers what it sends to each site, keeps it until it is acknowledged, and sends all
+//! that it keeps again when its patience is over. A receiver acknowledges *every* copy, for the
+//! acknowledgement of an earlier one may be lost, and takes in the first. Order is as the network has it: see
+//! [`Fifo`](super::Fifo).
 //!
-//! **Trap**: a receiver cannot remember every number for ever. It remembers up to where it has all, and those beyond
-//! that it has: bounded by how far a sender runs ahead of what is acknowledged.
+//! **Trap**: a receiver cannot remember every number for ever. It remembers up to where it has all, and those
+//! beyond that it has: bounded by how far a sender runs ahead of what is acknowledged.
 //!
-//! Survives crashes with stable memory: what was kept is sent again on recovery. Not amnesia: who begins again at
-//! number 0 is taken for a copy of his former self.
+//! Survives crashes with stable memory: what was kept is sent again on recovery. Not amnesia: who begins
+//! again at number 0 is taken for a copy of his former self.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
@@ -24,8 +25,8 @@ use crate::mutex::{Bill, Group, Mutex};
 /// How long a sender waits for an acknowledgement.
 pub const PATIENCE: Duration = Duration::from_millis(10);
 
-/// At most so many messages of a site are kept unacknowledged. More are dropped, as if the network had lost them for
-/// good: whoever lets it come to that talks to a site that is gone.
+/// At most so many messages of a site are kept unacknowledged. More are dropped, as if the network had lost
+/// them for good: whoever lets it come to that talks to a site that is gone.
 pub const MOST_KEPT: usize = 1 << 16;
 
 /// A protocol whose messages all arrive, once.
@@ -72,7 +73,13 @@ impl<I: Protocol> Retransmit<I> {
     /// The layer around a site of a group of that size.
     pub fn new(inner: I, nodes: u32) -> Self {
         let zero = vec![0; nodes as usize];
-        Self { inner, next_out: zero.clone(), kept: BTreeMap::new(), all_below: zero, beyond: BTreeSet::new() }
+        Self {
+            inner,
+            next_out: zero.clone(),
+            kept: BTreeMap::new(),
+            all_below: zero,
+            beyond: BTreeSet::new(),
+        }
     }
 
     /// The protocol inside.

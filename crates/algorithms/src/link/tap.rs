@@ -11,11 +11,7 @@ use smallvec::SmallVec;
 pub(crate) type Tapped<I> = SmallVec<[Effect<I>; 4]>;
 
 /// Runs one step of a protocol inside another and hands back what it asked for. Its dice are the outer one's.
-pub(crate) fn tap<P: Protocol, I: Protocol>(
-    cx: &mut Cx<'_, P>,
-    inner: &mut I,
-    input: Input<I>,
-) -> Tapped<I> {
+pub(crate) fn tap<P: Protocol, I: Protocol>(cx: &mut Cx<'_, P>, inner: &mut I, input: Input<I>) -> Tapped<I> {
     let env =
         Env { me: cx.me(), nodes: cx.members().len() as u32, now: cx.now(), incarnation: cx.incarnation() };
     let mut tap = Tap { cx, effects: SmallVec::new() };
@@ -23,7 +19,8 @@ pub(crate) fn tap<P: Protocol, I: Protocol>(
     tap.effects
 }
 
-/// The receivers of an effect that sends, one by one, with a copy of the message each; other effects have none.
+/// The receivers of an effect that sends, one by one, with a copy of the message each; other effects have
+/// none.
 pub(crate) fn each_receiver<P: Protocol, I: Protocol>(
     cx: &mut Cx<'_, P>,
     effect: Effect<I>,
@@ -57,8 +54,8 @@ impl<P: Protocol, I: Protocol> Sink<I> for Tap<'_, '_, P, I> {
     }
 }
 
-/// Does what an inner protocol asked for, except that what it sends is the layer's to wrap. Its events are the
-/// layer's own.
+/// Does what an inner protocol asked for, except that what it sends is the layer's to wrap. Its events are
+/// the layer's own.
 pub(crate) fn relay<P: Protocol, I: Protocol<Event = P::Event>>(
     cx: &mut Cx<'_, P>,
     effects: Tapped<I>,

@@ -90,7 +90,13 @@ impl<A: Protocol> Album<A> {
     ) {
         debug_assert!(!self.has_recorded(id), "a site records once");
         let channels = vec![Vec::new(); cx.members().len()];
-        let recording = Some(Recording { state: site.app.clone(), reminders: site.reminders(), open, channels, messages: 0 });
+        let recording = Some(Recording {
+            state: site.app.clone(),
+            reminders: site.reminders(),
+            open,
+            channels,
+            messages: 0,
+        });
         self.open.insert(id, Shot { started_here, recording, parts: BTreeMap::new() });
         cx.emit(Event::Recorded(id));
     }
@@ -113,8 +119,8 @@ impl<A: Protocol> Album<A> {
         }
     }
 
-    /// Nothing recorded comes on that channel any more. If it was the last, the part is finished, and everybody
-    /// gets it.
+    /// Nothing recorded comes on that channel any more. If it was the last, the part is finished, and
+    /// everybody gets it.
     pub(super) fn close<P: Protocol<Event = Event<A>>>(
         &mut self,
         id: SnapshotId,
@@ -141,7 +147,8 @@ impl<A: Protocol> Album<A> {
         let channels = channels.filter(|(_, messages)| !messages.is_empty());
         let channels =
             channels.map(|(from, messages)| Channel { from: NodeId(from as u32), messages }).collect();
-        let part = Part { id, site: cx.me(), state: recording.state, reminders: recording.reminders, channels };
+        let part =
+            Part { id, site: cx.me(), state: recording.state, reminders: recording.reminders, channels };
         if !cx.peers().is_empty() {
             cx.broadcast(wrap(part.clone()));
         }
@@ -151,7 +158,8 @@ impl<A: Protocol> Album<A> {
     /// A part came in; if it is the last one, the picture is complete.
     pub(super) fn add<P: Protocol<Event = Event<A>>>(&mut self, part: Part<A>, cx: &mut Cx<'_, P>) {
         let id = part.id;
-        // Everybody's part needs this site's marker first, so that a part of an unknown snapshot is a late copy.
+        // Everybody's part needs this site's marker first, so that a part of an unknown snapshot is a late
+        // copy.
         let Some(shot) = self.open.get_mut(&id) else { return };
         shot.parts.insert(part.site, part);
         if shot.parts.len() == cx.members().len() {

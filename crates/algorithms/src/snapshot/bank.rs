@@ -1,7 +1,8 @@
 //! The bank: every site has an account, transfers are messages, and money is neither made nor lost.
 //!
-//! The lectures' example. What somebody who asks every branch for its balance, one after the other, adds up to is
-//! anything: money on its way is counted twice or not at all. In a picture, balances and channels add up.
+//! The lectures' example. What somebody who asks every branch for its balance, one after the other, adds up
+//! to is anything: money on its way is counted twice or not at all. In a picture, balances and channels add
+//! up.
 
 use conclave_kernel::{Cx, Never, NodeId, Protocol};
 use serde::{Deserialize, Serialize};

@@ -1,18 +1,18 @@
 //! Chandy and Lamport's snapshot: a marker on every channel divides what was sent before from what was sent
 //! after.
 //!
-//! **Rules** \[CL85 §3\]. To record: keep the state, *then* send a marker on every outgoing channel before any
-//! other message. On a marker, if not yet recorded: record; the channel it came on is empty. If already recorded:
-//! what came on that channel since the recording, and before the marker, is the channel's state. A part is
-//! finished when every incoming channel has had its marker. Any site may start, and several may: their waves
-//! meet. Different snapshots go by number and do not disturb each other.
+//! **Rules** \[CL85 §3\]. To record: keep the state, *then* send a marker on every outgoing channel before
+//! any other message. On a marker, if not yet recorded: record; the channel it came on is empty. If already
+//! recorded: what came on that channel since the recording, and before the marker, is the channel's state. A
+//! part is finished when every incoming channel has had its marker. Any site may start, and several may:
+//! their waves meet. Different snapshots go by number and do not disturb each other.
 //!
 //! **Trap**: channels must be FIFO. A message that overtakes a marker is received in the picture and not sent
 //! in it; one that is overtaken by a marker was sent, and is neither received nor on its way.
 //!
-//! **Where we depart from the paper**: a site's channel to itself needs no marker, the site knows how many of its
-//! own messages are still to come. And the parts are sent to everybody, so that everybody has the picture: the
-//! paper leaves that to the reader.
+//! **Where we depart from the paper**: a site's channel to itself needs no marker, the site knows how many of
+//! its own messages are still to come. And the parts are sent to everybody, so that everybody has the
+//! picture: the paper leaves that to the reader.
 
 use alloc::collections::BTreeMap;
 
@@ -61,8 +61,8 @@ pub const CARD: Card = Card {
     reads_clock: false,
 };
 
-/// Markers on all N(N-1) channels, then a part from everybody to everybody. The first marker takes T, those that
-/// it causes another, the parts a third.
+/// Markers on all N(N-1) channels, then a part from everybody to everybody. The first marker takes T, those
+/// that it causes another, the parts a third.
 pub(super) const COSTS: &[Cost] = &[
     Cost { measure: Measure::Messages, load: Load::Low, formula: "2N(N-1)", range: messages },
     Cost { measure: Measure::Messages, load: Load::High, formula: "2N(N-1)", range: messages },

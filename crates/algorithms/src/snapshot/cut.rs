@@ -5,10 +5,10 @@
 //! definition of the channels); *transitless* if nothing is on its way; *strongly consistent* if it is both.
 //! \[M89 §4\]
 //!
-//! A cut that is not consistent has orphans: messages received, but not sent. Taking back their receipts leads to the
-//! largest consistent cut inside. If a site can go back only to states that it saved, more is taken back than that, and
-//! there may be new orphans: the *recovery line* of checkpoints that nobody coordinated may lead back to the start, as
-//! dominoes fall. \[R75\]
+//! A cut that is not consistent has orphans: messages received, but not sent. Taking back their receipts
+//! leads to the largest consistent cut inside. If a site can go back only to states that it saved, more is
+//! taken back than that, and there may be new orphans: the *recovery line* of checkpoints that nobody
+//! coordinated may lead back to the start, as dominoes fall. \[R75\]
 //!
 //! **Trap**: consistent does not mean transitless, and neither implies the other.
 
@@ -112,8 +112,8 @@ pub fn largest_inside(run: &Run, cut: &Cut) -> Result<Cut, String> {
     Ok(fall(run, cut.clone(), |_, most| most))
 }
 
-/// The latest consistent cut made of checkpoints: each site's list says after which of its events it saved its state,
-/// in order; the start is a checkpoint of everybody.
+/// The latest consistent cut made of checkpoints: each site's list says after which of its events it saved
+/// its state, in order; the start is a checkpoint of everybody.
 pub fn recovery_line(run: &Run, checkpoints: &[Vec<u32>]) -> Result<Cut, String> {
     let last = Cut(checkpoints.iter().map(|saved| saved.last().copied().unwrap_or(0)).collect());
     check(run, &last)?;
@@ -123,8 +123,8 @@ pub fn recovery_line(run: &Run, checkpoints: &[Vec<u32>]) -> Result<Cut, String>
     }))
 }
 
-/// Takes back receipts of orphans until there are none; `stop` says where a site that must not go beyond an event
-/// comes to rest. A pass over the messages for every domino.
+/// Takes back receipts of orphans until there are none; `stop` says where a site that must not go beyond an
+/// event comes to rest. A pass over the messages for every domino.
 fn fall(run: &Run, mut cut: Cut, stop: impl Fn(NodeId, u32) -> u32) -> Cut {
     loop {
         let mut fell = false;
@@ -181,8 +181,8 @@ mod tests {
         Message { from: NodeId(from), sent, to: NodeId(to), received }
     }
 
-    /// The lectures' four processes: m12 is sent at P1's 2nd event and received by P2's 3rd, m21 is sent at P2's
-    /// 4th and received after P1's 2nd.
+    /// The lectures' four processes: m12 is sent at P1's 2nd event and received by P2's 3rd, m21 is sent at
+    /// P2's 4th and received after P1's 2nd.
     fn four_processes() -> Run {
         Run { events: vec![4, 5, 5, 3], messages: vec![message(0, 2, 1, Some(3)), message(1, 4, 0, Some(3))] }
     }

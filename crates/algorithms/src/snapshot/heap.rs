@@ -1,13 +1,14 @@
 //! Objects that refer to each other across sites: the application whose garbage a snapshot finds.
 //!
-//! A site has variables, which hold references, and objects, which hold references too. A program can use only what
-//! it can reach from its variables: it can make an object, store a reference in an object of its own site, load one
-//! from there, forget one, and send one to another site, where it becomes a variable. So an object that no variable,
-//! no message on its way and no reachable object refers to can never be used again: *being garbage is stable*. Cycles
-//! across sites are found like everything else, which counting references cannot do.
+//! A site has variables, which hold references, and objects, which hold references too. A program can use
+//! only what it can reach from its variables: it can make an object, store a reference in an object of its
+//! own site, load one from there, forget one, and send one to another site, where it becomes a variable. So
+//! an object that no variable, no message on its way and no reachable object refers to can never be used
+//! again: *being garbage is stable*. Cycles across sites are found like everything else, which counting
+//! references cannot do.
 //!
-//! **Trap**: a reference that is only on its way still counts. A collector that looks at the sites alone frees what the
-//! message refers to.
+//! **Trap**: a reference that is only on its way still counts. A collector that looks at the sites alone
+//! frees what the message refers to.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -175,7 +176,10 @@ pub fn garbage(picture: &Picture<Heap>) -> BTreeSet<Object> {
 
 impl Application for Heap {
     fn stable_facts(picture: &Picture<Self>) -> BTreeSet<u64> {
-        garbage(picture).iter().map(|object| u64::from(object.site.0) << 32 | u64::from(object.number)).collect()
+        garbage(picture)
+            .iter()
+            .map(|object| u64::from(object.site.0) << 32 | u64::from(object.number))
+            .collect()
     }
 
     fn fact(number: u64) -> String {

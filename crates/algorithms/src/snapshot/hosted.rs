@@ -26,7 +26,10 @@ impl<A: Protocol> Hosted<A> {
 
     /// The reminders that it waits for.
     pub(super) fn reminders(&self) -> Vec<Reminder<A>> {
-        self.armed.iter().map(|(timer, (min, max))| Reminder { timer: *timer, min: *min, max: *max }).collect()
+        self.armed
+            .iter()
+            .map(|(timer, (min, max))| Reminder { timer: *timer, min: *min, max: *max })
+            .collect()
     }
 
     /// Runs a step of the application. What it sends is for the tenant to wrap.

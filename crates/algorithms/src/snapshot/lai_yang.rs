@@ -4,16 +4,18 @@
 //! message records *before* it takes the message in, so that nothing is received in the picture that is not
 //! sent in it. What a red site receives that is white was on its way.
 //!
-//! **Rules** \[LY87\], with Mattern's counts \[M93 §3\] for the end: every site counts what it sends and receives on
-//! each channel. On recording, it tells every peer how many white messages it has sent to it; a channel is closed
-//! when as many have come. These counts are also the red wave that reaches sites which hear nothing else.
+//! **Rules** \[LY87\], with Mattern's counts \[M93 §3\] for the end: every site counts what it sends and
+//! receives on each channel. On recording, it tells every peer how many white messages it has sent to it; a
+//! channel is closed when as many have come. These counts are also the red wave that reaches sites which hear
+//! nothing else.
 //!
-//! **Trap**: record *before* delivering the first red message. And a colour alone never ends: nobody knows whether
-//! another white message is still to come.
+//! **Trap**: record *before* delivering the first red message. And a colour alone never ends: nobody knows
+//! whether another white message is still to come.
 //!
-//! **Where we depart from the paper**: the colour is the set of snapshots that the sender has recorded and that are
-//! not complete at it. So several may be under way at once, and a colour is empty while none is. A complete
-//! snapshot needs no colour: everybody's part is finished, so everybody has recorded and has its white messages.
+//! **Where we depart from the paper**: the colour is the set of snapshots that the sender has recorded and
+//! that are not complete at it. So several may be under way at once, and a colour is empty while none is. A
+//! complete snapshot needs no colour: everybody's part is finished, so everybody has recorded and has its
+//! white messages.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -176,7 +178,8 @@ impl<A: Protocol> LaiYang<A> {
             return;
         }
         self.album.close(id, from, cx, Message::Part);
-        if cx.members().iter().all(|site| tallies[site.index()].sent == Some(tallies[site.index()].received)) {
+        if cx.members().iter().all(|site| tallies[site.index()].sent == Some(tallies[site.index()].received))
+        {
             self.tallies.remove(&id);
         }
     }
@@ -195,7 +198,13 @@ impl<A: Protocol> Snapshot<A> for LaiYang<A> {
 
     fn new(_me: NodeId, nodes: u32, app: A) -> Self {
         let nobody = vec![0; nodes as usize];
-        Self { site: Hosted::new(app), album: Album::new(), sent: nobody.clone(), received: nobody, tallies: BTreeMap::new() }
+        Self {
+            site: Hosted::new(app),
+            album: Album::new(),
+            sent: nobody.clone(),
+            received: nobody,
+            tallies: BTreeMap::new(),
+        }
     }
 
     fn app(&self) -> &A {

@@ -1,8 +1,8 @@
 //! Global state: a picture of all sites and channels that could have been taken at one instant.
 //!
 //! A tenant wraps *any* application: it runs the application's steps unchanged and, when asked, records the
-//! site's state and what is on its way to it. The parts are sent to everybody, so that every site ends up with
-//! the same [`Picture`]. What a picture is good for stands beside the tenants.
+//! site's state and what is on its way to it. The parts are sent to everybody, so that every site ends up
+//! with the same [`Picture`]. What a picture is good for stands beside the tenants.
 //!
 //! | tenant | idea | messages | channels |
 //! |---|---|---|---|
@@ -45,8 +45,8 @@ pub use chandy_lamport::ChandyLamport;
 pub use lai_yang::LaiYang;
 pub use picture::{Channel, Part, Picture, Reminder};
 
-/// Which snapshot. Several sites may start one snapshot; different snapshots have different numbers, and may be
-/// under way at the same time. Numbers grow: one that lies [`MOST_REMEMBERED`] finished ones back is over.
+/// Which snapshot. Several sites may start one snapshot; different snapshots have different numbers, and may
+/// be under way at the same time. Numbers grow: one that lies [`MOST_REMEMBERED`] finished ones back is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SnapshotId(pub u32);
@@ -57,14 +57,15 @@ impl fmt::Display for SnapshotId {
     }
 }
 
-/// At most so many snapshots that a site itself started may be unfinished; it refuses to start more. At most N
-/// times as many are ever under way.
+/// At most so many snapshots that a site itself started may be unfinished; it refuses to start more. At most
+/// N times as many are ever under way.
 pub const MOST_OPEN: usize = 16;
 
 /// So many finished snapshots are remembered by number; older ones are known to be over.
 pub const MOST_REMEMBERED: usize = 64;
 
-/// At most so many messages are recorded on a site's channels for one snapshot; one that needs more is given up.
+/// At most so many messages are recorded on a site's channels for one snapshot; one that needs more is given
+/// up.
 pub const MOST_RECORDED: usize = 1 << 20;
 
 /// What the layer above asks of a site.

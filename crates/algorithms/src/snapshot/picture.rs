@@ -24,7 +24,8 @@ pub struct Part<A: Protocol> {
     pub channels: Vec<Channel<A>>,
 }
 
-/// Something that a site waits to be reminded of, as it was asked for: how much of the time has passed is not known.
+/// Something that a site waits to be reminded of, as it was asked for: how much of the time has passed is not
+/// known.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub struct Reminder<A: Protocol> {

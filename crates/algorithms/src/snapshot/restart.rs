@@ -1,12 +1,13 @@
 //! Checkpoint and restart: a system that goes on from a picture.
 //!
-//! Everything is lost but a picture. Every site takes its recorded state up, arms the reminders that it waited for,
-//! and gets what was on its way to it, channel by channel, in the recorded order. The application notices nothing. Because the picture is a state
-//! that the system could have been in, what follows is a run that it could have had.
+//! Everything is lost but a picture. Every site takes its recorded state up, arms the reminders that it
+//! waited for, and gets what was on its way to it, channel by channel, in the recorded order. The application
+//! notices nothing. Because the picture is a state that the system could have been in, what follows is a run
+//! that it could have had.
 //!
-//! **Trap**: states that every site saved for itself, when it liked, are no checkpoint: what one has received another
-//! may not have sent ([`cut::recovery_line`](super::cut::recovery_line) says how far back they lead); and without the
-//! channels, what was on its way is lost.
+//! **Trap**: states that every site saved for itself, when it liked, are no checkpoint: what one has received
+//! another may not have sent ([`cut::recovery_line`](super::cut::recovery_line) says how far back they lead);
+//! and without the channels, what was on its way is lost.
 
 use alloc::vec::Vec;
 
@@ -28,9 +29,10 @@ pub struct Restarted<A: Protocol> {
 impl<A: Protocol> Restarted<A> {
     /// The site that this part is of.
     pub fn new(part: &Part<A>) -> Self {
-        let arriving = part.channels.iter().flat_map(|channel| {
-            channel.messages.iter().map(|message| (channel.from, message.clone()))
-        });
+        let arriving = part
+            .channels
+            .iter()
+            .flat_map(|channel| channel.messages.iter().map(|message| (channel.from, message.clone())));
         Self { app: part.state.clone(), reminders: part.reminders.clone(), arriving: arriving.collect() }
     }
 

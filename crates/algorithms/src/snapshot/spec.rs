@@ -1,8 +1,8 @@
 //! What every tenant of the room is judged by, one property an item; and the judge.
 //!
-//! The judge stands outside. It knows in which order each site recorded, and lets a note ride on every message of
-//! the application: how many snapshots its sender had recorded by then, and what the message said. From that, what
-//! every channel must hold is known exactly, and compared with what was recorded.
+//! The judge stands outside. It knows in which order each site recorded, and lets a note ride on every
+//! message of the application: how many snapshots its sender had recorded by then, and what the message said.
+//! From that, what every channel must hold is known exactly, and compared with what was recorded.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -88,8 +88,8 @@ pub struct Breach {
 }
 
 /// Watches a run. Call [`records`](Self::records), [`completes`](Self::completes), [`sends`](Self::sends) and
-/// [`receives`](Self::receives) in the order in which things happen, and [`step_over`](Self::step_over) before every
-/// new step.
+/// [`receives`](Self::receives) in the order in which things happen, and [`step_over`](Self::step_over)
+/// before every new step.
 #[derive(Clone, Debug)]
 pub struct Judge<A: Protocol> {
     /// The snapshots that each site recorded, in that order.
@@ -155,14 +155,20 @@ impl<A: Application> Judge<A> {
     /// A site has a whole picture.
     pub fn completes(&mut self, site: NodeId, picture: &Picture<A>, breach: impl FnMut(Breach)) {
         let mut breach = breach;
-        let shot = self.shots.entry(picture.id).or_insert_with(|| Shot { picture: None, complete_at: NodeSet::new() });
+        let shot = self
+            .shots
+            .entry(picture.id)
+            .or_insert_with(|| Shot { picture: None, complete_at: NodeSet::new() });
         shot.complete_at.insert(site);
         match &shot.picture {
             None => shot.picture = Some(picture.clone()),
             Some(first) if first == picture => {}
             Some(_) => breach(Breach {
                 property: SAME,
-                why: format!("{site} has another picture of snapshot {} than the first to complete it", picture.id),
+                why: format!(
+                    "{site} has another picture of snapshot {} than the first to complete it",
+                    picture.id
+                ),
             }),
         }
     }
@@ -220,7 +226,8 @@ impl<A: Application> Judge<A> {
                 judge_sum(*id, A::conserved(picture), conserved, &mut breach);
                 self.judge_facts(*id, &A::stable_facts(picture), &facts_after, &mut breach);
             }
-            let missing = (0..self.recorded.len() as u32).map(NodeId).find(|site| !shot.complete_at.contains(*site));
+            let missing =
+                (0..self.recorded.len() as u32).map(NodeId).find(|site| !shot.complete_at.contains(*site));
             if let Some(site) = missing.filter(|_| waited) {
                 let why = format!("snapshot {id} is not complete at {site}, and nothing can happen any more");
                 breach(Breach { property: COMPLETE, why });
@@ -258,14 +265,18 @@ impl<A: Application> Judge<A> {
         for (from, to, message) in picture.in_transit() {
             recorded.entry((from, to)).or_default().push(message);
         }
-        for ((_, from, to), crossed) in self.crossing.range((id, NodeId(0), NodeId(0))..).take_while(|it| it.0.0 == id) {
+        for ((_, from, to), crossed) in
+            self.crossing.range((id, NodeId(0), NodeId(0))..).take_while(|it| it.0.0 == id)
+        {
             let there = recorded.entry((*from, *to)).or_default();
             for message in crossed {
                 match there.iter().position(|recorded| *recorded == message) {
                     Some(place) => _ = there.remove(place),
                     None => breach(Breach {
                         property: CHANNELS,
-                        why: format!("snapshot {id}: {message:?} was on its way from {from} to {to}, and is not recorded"),
+                        why: format!(
+                            "snapshot {id}: {message:?} was on its way from {from} to {to}, and is not recorded"
+                        ),
                     }),
                 }
             }
@@ -274,7 +285,9 @@ impl<A: Application> Judge<A> {
             for message in extra {
                 breach(Breach {
                     property: CHANNELS,
-                    why: format!("snapshot {id}: {message:?} is recorded from {from} to {to}, where it was not on its way"),
+                    why: format!(
+                        "snapshot {id}: {message:?} is recorded from {from} to {to}, where it was not on its way"
+                    ),
                 });
             }
         }
@@ -288,9 +301,11 @@ impl<A: Application> Judge<A> {
         breach: &mut impl FnMut(Breach),
     ) {
         let missed = self.facts_before.get(&id).into_iter().flat_map(|before| before.difference(pictured));
-        let missed = missed.map(|fact| format!("{} held when snapshot {id} was started, and is not in it", A::fact(*fact)));
+        let missed = missed
+            .map(|fact| format!("{} held when snapshot {id} was started, and is not in it", A::fact(*fact)));
         let invented = pictured.difference(after);
-        let invented = invented.map(|fact| format!("snapshot {id} says {}, and that is not so", A::fact(*fact)));
+        let invented =
+            invented.map(|fact| format!("snapshot {id} says {}, and that is not so", A::fact(*fact)));
         missed.chain(invented).for_each(|why| breach(Breach { property: STABLE, why }));
     }
 }

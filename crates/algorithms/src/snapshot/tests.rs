@@ -155,8 +155,8 @@ fn a_lone_site_has_its_picture_at_once() {
     assert_eq!((numbers(&town.pictures[0].1), town.sent), ((vec![5], vec![]), 0));
 }
 
-/// Runs the bank at random while snapshots are started at random: each by some sites at once, all numbers under way
-/// together.
+/// Runs the bank at random while snapshots are started at random: each by some sites at once, all numbers
+/// under way together.
 fn at_random<P: Snapshot<Bank>>(seed: u64, fifo: bool) -> Town<Bank, P> {
     let mut dice = Prng::new(seed);
     let nodes = 2 + dice.below(4) as u32;
@@ -207,8 +207,10 @@ fn colours_are_right_in_any_order_and_markers_are_not() {
 fn a_snapshot_costs_two_messages_a_channel() {
     for nodes in 1..7_u32 {
         for starters in [1, nodes] {
-            let (mut marked, mut coloured) =
-                (Marked::new(accounts(&vec![1; nodes as usize])), Coloured::new(accounts(&vec![1; nodes as usize])));
+            let (mut marked, mut coloured) = (
+                Marked::new(accounts(&vec![1; nodes as usize])),
+                Coloured::new(accounts(&vec![1; nodes as usize])),
+            );
             for site in 0..starters {
                 marked.take(site, 1);
                 coloured.take(site, 1);
@@ -283,7 +285,8 @@ fn a_token_ring_that_restarts_from_a_picture_has_one_token() {
         }
         let picture = &town.pictures[0].1;
         on_its_way += picture.in_transit().count();
-        let mut again = Town::<_, LaiYang<Restarted<TokenRing>>>::new(picture.parts.iter().map(Restarted::new));
+        let mut again =
+            Town::<_, LaiYang<Restarted<TokenRing>>>::new(picture.parts.iter().map(Restarted::new));
         (0..3).for_each(|site| again.ask(site, mutex::Command::Acquire));
         // Each goes in when the token comes by, and keeps the others out until it leaves.
         for _ in 0..3 {
@@ -425,7 +428,10 @@ impl Protocol for Monologue {
 
 impl Application for Monologue {
     fn conserved(picture: &Picture<Self>) -> Option<u64> {
-        Some(picture.states().map(|site| u64::from(site.heard)).sum::<u64>() + picture.in_transit().count() as u64)
+        Some(
+            picture.states().map(|site| u64::from(site.heard)).sum::<u64>()
+                + picture.in_transit().count() as u64,
+        )
     }
 }
 

@@ -1,11 +1,11 @@
 //! Work that spreads and dies out: the application whose end a snapshot detects.
 //!
-//! A site is active or passive. A task makes it active; after a while it hands smaller tasks on and is passive. Only a
-//! task makes a passive site active again, so that *everybody passive and no task on its way* is stable: it is
-//! termination. \[CL85 §4\], \[M87\]
+//! A site is active or passive. A task makes it active; after a while it hands smaller tasks on and is
+//! passive. Only a task makes a passive site active again, so that *everybody passive and no task on its way*
+//! is stable: it is termination. \[CL85 §4\], \[M87\]
 //!
-//! **Trap**: to ask one site after the other whether it is passive proves nothing. A site that said yes may have been
-//! given a task since, by one that says yes later.
+//! **Trap**: to ask one site after the other whether it is passive proves nothing. A site that said yes may
+//! have been given a task since, by one that says yes later.
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use conclave_algorithms::mutex::{self, Mutex};
 use conclave_algorithms::quorum::Quorum;
-use conclave_check::{Bounds, Costs, Faults, Model, Options, Order, Recovery, Report, Search, Timing, Verdict};
+use conclave_check::{
+    Bounds, Costs, Faults, Model, Options, Order, Recovery, Report, Search, Timing, Verdict,
+};
 use conclave_kernel::{Card, Protocol, Trace, time};
 use conclave_lab::diagram::span::Span;
 use conclave_lab::diagram::{spacetime, span};

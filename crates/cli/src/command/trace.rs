@@ -22,7 +22,8 @@ pub struct Args {
     /// A trace of `conclave sim --trace`, or a ShiViz log of any program
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// How the file is written: auto, conclave, shiviz, or an expression with the groups host, clock and event
+    /// How the file is written: auto, conclave, shiviz, or an expression with the groups host, clock and
+    /// event
     #[arg(long, value_name = "FORMAT", default_value = "auto")]
     format: String,
     /// How two events stand to each other; may be given again
@@ -126,7 +127,9 @@ fn analyse(args: &Args, log: &Log) -> Result<Answer, Failure> {
     }
     if let Some(id) = args.snapshot {
         let cut = log.snapshot(id);
-        let cut = cut.ok_or_else(|| Failure::usage(format!("snapshot {id} was not recorded at every site of this run")))?;
+        let cut = cut.ok_or_else(|| {
+            Failure::usage(format!("snapshot {id} was not recorded at every site of this run"))
+        })?;
         cuts.push(judge(log, cut, Some(id))?);
     }
     Ok(Answer { order: Order::of(log, args.sample)?, relations, past, cuts })
@@ -155,7 +158,8 @@ impl rooms::Visit for Spans<'_> {
 
 /// Reads the file, in the format that was given or the one that it looks like.
 fn read(args: &Args) -> Result<Log, Failure> {
-    let open = || File::open(&args.file).map(BufReader::new).map_err(|error| Failure::file(&args.file, &error));
+    let open =
+        || File::open(&args.file).map(BufReader::new).map_err(|error| Failure::file(&args.file, &error));
     let name = args.file.display().to_string();
     let read = match args.format.as_str() {
         "conclave" => log::read_log(&name, open()?),
@@ -207,7 +211,11 @@ fn find(log: &Log, name: &str) -> Result<usize, Failure> {
     let events = log.events().len();
     if let Ok(number) = name.parse::<usize>() {
         let last = events.saturating_sub(1);
-        return if number < events { Ok(number) } else { Err(Failure::usage(format!("there is no event {number}: the last is {last}"))) };
+        return if number < events {
+            Ok(number)
+        } else {
+            Err(Failure::usage(format!("there is no event {number}: the last is {last}")))
+        };
     }
     if let Some((site, number)) = name.rsplit_once(':')
         && let Ok(number) = number.parse::<usize>()
@@ -215,13 +223,18 @@ fn find(log: &Log, name: &str) -> Result<usize, Failure> {
     {
         let of_site = || (0..events).filter(|event| log.events()[*event].site == site);
         let found = number.checked_sub(1).and_then(|index| of_site().nth(index));
-        let refuse = || Failure::usage(format!("{} has {} events, not {number}", log.name(site), of_site().count()));
+        let refuse =
+            || Failure::usage(format!("{} has {} events, not {number}", log.name(site), of_site().count()));
         return found.ok_or_else(refuse);
     }
     let mut named = (0..events).filter(|event| log.describe(*event) == name);
     match (named.next(), named.next()) {
         (Some(event), None) => Ok(event),
-        (Some(_), Some(_)) => Err(Failure::usage(format!("several events are called '{name}': name one by its number, or as SITE:K"))),
-        _ => Err(Failure::usage(format!("there is no event '{name}': name one by its number, as SITE:K, or by its text"))),
+        (Some(_), Some(_)) => Err(Failure::usage(format!(
+            "several events are called '{name}': name one by its number, or as SITE:K"
+        ))),
+        _ => Err(Failure::usage(format!(
+            "there is no event '{name}': name one by its number, as SITE:K, or by its text"
+        ))),
     }
 }

@@ -12,10 +12,11 @@
 //! The first line is the expression that parses the rest, the second (blank) the one that separates
 //! executions. A host's own entries are 1, 2, 3, ...; entries that are 0 are left out.
 //!
-//! [`read`] takes such logs of *other* programs: with or without the two lines, text before or after the clock,
-//! hosts interleaved in any order. Messages are not in such a log: they follow from the clocks. What an event
-//! knows and the event before it on the same host did not, it learnt by a message; from the latest event that
-//! explains it. **Trap**: two events learnt of at once may be one message, if one knows of the other.
+//! [`read`] takes such logs of *other* programs: with or without the two lines, text before or after the
+//! clock, hosts interleaved in any order. Messages are not in such a log: they follow from the clocks. What
+//! an event knows and the event before it on the same host did not, it learnt by a message; from the latest
+//! event that explains it. **Trap**: two events learnt of at once may be one message, if one knows of the
+//! other.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -102,8 +103,8 @@ pub fn read(name: &str, reader: impl BufRead) -> Result<Log, Error> {
     assemble(name, hosts, events).map_err(|(line, what)| Error { file: name.to_owned(), line, what })
 }
 
-/// Reads the log of another program by an expression with the groups `host`, `clock` and `event`, as one gives it to
-/// ShiViz. A clock is JSON, such as `{"a":1}`. Text that no match covers is passed over.
+/// Reads the log of another program by an expression with the groups `host`, `clock` and `event`, as one
+/// gives it to ShiViz. A clock is JSON, such as `{"a":1}`. Text that no match covers is passed over.
 pub fn read_by(name: &str, expression: &str, reader: impl BufRead) -> Result<Log, Error> {
     read_from(name, expression, reader, 0)
 }
@@ -115,9 +116,13 @@ pub fn read_by_header(name: &str, expression: &str, reader: impl BufRead) -> Res
 
 fn read_from(name: &str, expression: &str, mut reader: impl BufRead, skipped: usize) -> Result<Log, Error> {
     let refuse = |line, what| Error { file: name.to_owned(), line, what };
-    let regex = RegexBuilder::new(&braces_escaped(expression)).multi_line(true).size_limit(MOST_EXPRESSION).build();
+    let regex =
+        RegexBuilder::new(&braces_escaped(expression)).multi_line(true).size_limit(MOST_EXPRESSION).build();
     let regex = regex.map_err(|error| refuse(1, format!("the expression cannot be read: {error}")))?;
-    if let Some(missing) = ["host", "clock", "event"].iter().find(|group| !regex.capture_names().flatten().any(|it| it == **group)) {
+    if let Some(missing) = ["host", "clock", "event"]
+        .iter()
+        .find(|group| !regex.capture_names().flatten().any(|it| it == **group))
+    {
         return Err(refuse(1, format!("the expression has no group (?<{missing}>...)")));
     }
     let mut text = String::new();
@@ -139,7 +144,9 @@ fn read_from(name: &str, expression: &str, mut reader: impl BufRead, skipped: us
         if events.len() == MOST_EVENTS {
             return Err(refuse(line, format!("more than {MOST_EVENTS} events")));
         }
-        events.push(hosts.event(host, clock, column, event.to_owned(), line).map_err(|what| refuse(line, what))?);
+        events.push(
+            hosts.event(host, clock, column, event.to_owned(), line).map_err(|what| refuse(line, what))?,
+        );
     }
     if events.is_empty() {
         return Err(refuse(1, "the expression matches nothing".to_owned()));
@@ -151,8 +158,8 @@ fn read_from(name: &str, expression: &str, mut reader: impl BufRead, skipped: us
 const MOST_TEXT: u64 = 1 << 31;
 const MOST_EXPRESSION: usize = 1 << 20;
 
-/// The same expression with braces that begin no repetition escaped: in JavaScript, and so in ShiViz, `{.*}` means
-/// itself.
+/// The same expression with braces that begin no repetition escaped: in JavaScript, and so in ShiViz, `{.*}`
+/// means itself.
 fn braces_escaped(expression: &str) -> String {
     let mut escaped = String::with_capacity(expression.len());
     let mut rest = expression;
@@ -381,8 +388,8 @@ fn index_by_host(hosts: &Hosts, events: &[Foreign]) -> Result<Vec<Vec<usize>>, (
     Ok(place)
 }
 
-/// The events of other hosts that an event heard from: the latest of each host that it newly knows of, without
-/// those that another of them already knew.
+/// The events of other hosts that an event heard from: the latest of each host that it newly knows of,
+/// without those that another of them already knew.
 fn learnt_from(
     event: &Foreign,
     place: &[Vec<usize>],
@@ -519,7 +526,8 @@ mod tests {
     fn a_bad_log_is_refused_with_its_line() {
         assert_eq!(refused(""), "x.log:1: no events: not a ShiViz log");
         assert!(
-            refused("a {\"a\":1}\nA\nb b\nB\n").starts_with("x.log:3: column 3: expected a host and its vector clock")
+            refused("a {\"a\":1}\nA\nb b\nB\n")
+                .starts_with("x.log:3: column 3: expected a host and its vector clock")
         );
         assert_eq!(refused("a {\"a\":2}\nA\n"), "x.log:1: a counts 2 where its event number 1 should stand");
         assert_eq!(refused("a {\"b\":1}\nA\n"), "x.log:1: the clock has no entry for a, whose event it is");
@@ -548,14 +556,29 @@ mod tests {
         let expression = r"\[.{2,5}\] (?<host>\S+) says (?<event>.*) (?<clock>{.*})";
         let log = read_by("x.log", expression, text.as_bytes()).unwrap();
         assert_eq!((log.events().len(), log.messages().len(), log.describe(1)), (2, 1, "B".to_owned()));
-        let refused = |expression: &str, text: &str| read_by("x.log", expression, text.as_bytes()).unwrap_err().to_string();
-        assert_eq!(refused(r"(?<host>\S+) (?<clock>{.*})", text), "x.log:1: the expression has no group (?<event>...)");
+        let refused = |expression: &str, text: &str| {
+            read_by("x.log", expression, text.as_bytes()).unwrap_err().to_string()
+        };
+        assert_eq!(
+            refused(r"(?<host>\S+) (?<clock>{.*})", text),
+            "x.log:1: the expression has no group (?<event>...)"
+        );
         assert!(refused("(?<host", text).starts_with("x.log:1: the expression cannot be read"));
         assert_eq!(refused(expression, "nothing"), "x.log:1: the expression matches nothing");
         let broken = text.replace("\"b\":1,", "\"b\":,");
-        assert!(refused(expression, &broken).starts_with("x.log:3: column 22: expected"), "{}", refused(expression, &broken));
+        assert!(
+            refused(expression, &broken).starts_with("x.log:3: column 23: expected"),
+            "{}",
+            refused(expression, &broken)
+        );
         let by_header = format!("(?<host>\\S+) says (?<event>.*) (?<clock>{{.*}})\n\n{}", &text[6..]);
-        assert_eq!(read_by_header("x.log", by_header.lines().next().unwrap(), by_header.as_bytes()).unwrap().events().len(), 2);
+        assert_eq!(
+            read_by_header("x.log", by_header.lines().next().unwrap(), by_header.as_bytes())
+                .unwrap()
+                .events()
+                .len(),
+            2
+        );
     }
 
     #[test]

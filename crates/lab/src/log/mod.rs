@@ -2,8 +2,8 @@
 //!
 //! A [`Log`] is built from a typed trace in memory ([`Log::from_trace`]), from a trace file whose algorithm
 //! need not be known ([`read_log`]), or from the log of another program
-//! ([`shiviz::read`](crate::diagram::shiviz::read)). It holds sites, events and messages in flat tables; what a
-//! message or an event said stays one slice of a common text, as JSON, and is put into words only when
+//! ([`shiviz::read`](crate::diagram::shiviz::read)). It holds sites, events and messages in flat tables; what
+//! a message or an event said stays one slice of a common text, as JSON, and is put into words only when
 //! somebody looks ([`Log::short`], [`Log::words`], [`Log::describe`]). A million events take about 150 MB.
 //!
 //! **Rules**: events are in an order that causality allows, and times never run backwards. A message is sent
@@ -238,7 +238,8 @@ impl Log {
         words::long(self.raw(text))
     }
 
-    /// A whole step in words, without its site and time: `receives request time 3, site 0 from n0; sends ...`.
+    /// A whole step in words, without its site and time: `receives request time 3, site 0 from n0; sends
+    /// ...`.
     pub fn describe(&self, event: usize) -> String {
         let mut parts = Vec::new();
         match self.events[event].cause {

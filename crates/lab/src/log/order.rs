@@ -1,14 +1,15 @@
-//! What a whole log says about its own order: how much of it is concurrent, its longest causal chain, one event's
-//! past. All in one pass over the events, forwards or backwards, without a clock for every event.
+//! What a whole log says about its own order: how much of it is concurrent, its longest causal chain, one
+//! event's past. All in one pass over the events, forwards or backwards, without a clock for every event.
 //!
-//! The pairs that are ordered are counted by the sizes of pasts: the sum of an event's vector clock is how many
-//! events lie in its past, itself included. The pass keeps one vector a site, and one for every event whose message
-//! is still on its way: a million events at a hundred sites need a few megabytes, not four hundred.
+//! The pairs that are ordered are counted by the sizes of pasts: the sum of an event's vector clock is how
+//! many events lie in its past, itself included. The pass keeps one vector a site, and one for every event
+//! whose message is still on its way: a million events at a hundred sites need a few megabytes, not four
+//! hundred.
 //!
 //! Two events are compared without any clock: a pass backwards from the later one marks its past.
 //!
-//! **Bound**: vectors of events whose messages are on their way take at most 1 GiB; a log that needs more is refused
-//! with what it needs.
+//! **Bound**: vectors of events whose messages are on their way take at most 1 GiB; a log that needs more is
+//! refused with what it needs.
 
 use super::{Log, Relation};
 
@@ -21,7 +22,8 @@ pub struct Order {
     pub concurrent_pairs: u128,
     /// Some of the latter, from all over the log.
     pub concurrent_sample: Vec<(usize, usize)>,
-    /// The longest chain of events each of which happened before the next. Its length is the largest Lamport stamp.
+    /// The longest chain of events each of which happened before the next. Its length is the largest Lamport
+    /// stamp.
     pub longest_chain: Vec<usize>,
 }
 
@@ -173,7 +175,8 @@ impl Pass {
     fn take(&mut self, log: &Log, index: usize) -> Result<u64, String> {
         if self.latest.is_empty() {
             let entries = self.sites.checked_mul(self.sites).filter(|entries| *entries <= MOST_ENTRIES);
-            let entries = entries.ok_or_else(|| format!("{} sites are too many for vector clocks", self.sites))?;
+            let entries =
+                entries.ok_or_else(|| format!("{} sites are too many for vector clocks", self.sites))?;
             self.latest = vec![0; entries];
         }
         let site = log.events()[index].site.index();
@@ -221,7 +224,10 @@ impl Pass {
             }
             None if self.waiting.len() + self.sites > MOST_ENTRIES => {
                 let events = self.waiting.len() / self.sites.max(1);
-                return Err(format!("more than {events} events with messages on their way at {} sites", self.sites));
+                return Err(format!(
+                    "more than {events} events with messages on their way at {} sites",
+                    self.sites
+                ));
             }
             None => {
                 let place = (self.waiting.len() / self.sites) as u32;
@@ -244,7 +250,8 @@ impl Pass {
 
     fn longest_chain(&self) -> Vec<usize> {
         // The first of those with the largest stamp.
-        let last = (0..self.lamport.len()).max_by_key(|event| (self.lamport[*event], std::cmp::Reverse(*event)));
+        let last =
+            (0..self.lamport.len()).max_by_key(|event| (self.lamport[*event], std::cmp::Reverse(*event)));
         let step = |event: &usize| (self.before[*event] != NONE).then(|| self.before[*event] as usize);
         let mut chain: Vec<usize> = std::iter::successors(last, step).collect();
         chain.reverse();

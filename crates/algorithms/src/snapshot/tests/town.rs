@@ -69,7 +69,8 @@ impl<A: Application, P: Snapshot<A>> Town<A, P> {
 
     /// One thing that can happen, drawn at random; `false` if there is none.
     pub(super) fn stir(&mut self, dice: &mut Prng, fifo: bool) -> bool {
-        let busy: Vec<_> = self.links.iter().filter(|(_, queue)| !queue.is_empty()).map(|(link, _)| *link).collect();
+        let busy: Vec<_> =
+            self.links.iter().filter(|(_, queue)| !queue.is_empty()).map(|(link, _)| *link).collect();
         let ways = busy.len() + self.timers.len();
         if ways == 0 {
             return false;

@@ -27,13 +27,29 @@ pub fn compare(args: &Args) -> Result<Compared, Failure> {
 }
 
 fn table(rows: &[Row], delay: Duration) -> Table {
-    let headings =
-        ["algorithm", "N", "messages", "formula", "turnaround, one", "formula", "all", "formula", "on the way", "verdict"];
+    let headings = [
+        "algorithm",
+        "N",
+        "messages",
+        "formula",
+        "turnaround, one",
+        "formula",
+        "all",
+        "formula",
+        "on the way",
+        "verdict",
+    ];
     let mut table = Table::new(&headings);
     for row in rows {
-        let formula = |measure, load| row.formula(measure, load).map_or("-", |(formula, ..)| formula).to_owned();
+        let formula =
+            |measure, load| row.formula(measure, load).map_or("-", |(formula, ..)| formula).to_owned();
         let on_the_way = |report: &Report| -> usize {
-            report.snapshots.iter().flat_map(|shown| &shown.channels).map(|channel| channel.messages.len()).sum()
+            report
+                .snapshots
+                .iter()
+                .flat_map(|shown| &shown.channels)
+                .map(|channel| channel.messages.len())
+                .sum()
         };
         table.row(vec![
             row.algorithm.to_owned(),

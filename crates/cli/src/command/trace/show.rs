@@ -26,7 +26,12 @@ pub fn text(log: &Log, answer: &Answer, most: usize) -> String {
     line("longest causal chain", format!("{} events", order.longest_chain.len()));
     list(&mut text, log, &order.longest_chain, most);
     for (one, other, relation) in &answer.relations {
-        _ = writeln!(text, "\n{}  {}\n", paint.bold("relation"), in_words(*relation, &name(log, *one), &name(log, *other)));
+        _ = writeln!(
+            text,
+            "\n{}  {}\n",
+            paint.bold("relation"),
+            in_words(*relation, &name(log, *one), &name(log, *other))
+        );
         for event in [one, other] {
             let past = conclave_lab::log::Past::of(log, *event);
             let (lamport, vector) = (past.lamport(log), shortened(&past.vector(log)));
@@ -36,7 +41,12 @@ pub fn text(log: &Log, answer: &Answer, most: usize) -> String {
     if let Some((event, past)) = &answer.past {
         let events: Vec<_> = past.events().collect();
         let (title, name) = (paint.bold("causal past"), name(log, *event));
-        _ = writeln!(text, "\n{title}  of {name}: {} events, vector {}\n", events.len(), shortened(&past.vector(log)));
+        _ = writeln!(
+            text,
+            "\n{title}  of {name}: {} events, vector {}\n",
+            events.len(),
+            shortened(&past.vector(log))
+        );
         list(&mut text, log, &events, most);
     }
     answer.cuts.iter().for_each(|judged| cut(&mut text, log, judged, most, paint));
@@ -64,7 +74,11 @@ fn cut(text: &mut String, log: &Log, judged: &JudgedCut, most: usize, paint: Pai
     }
     if let Some((_, order, length)) = judged.snapshot.as_ref().filter(|_| judged.judgement.is_consistent()) {
         let moved = order.iter().enumerate().filter(|(place, event)| *place != **event).count();
-        _ = writeln!(text, "\n  the equivalent execution that passes through it ({moved} of {} events moved):\n", order.len());
+        _ = writeln!(
+            text,
+            "\n  the equivalent execution that passes through it ({moved} of {} events moved):\n",
+            order.len()
+        );
         list(text, log, &order[..*length], most);
         _ = writeln!(text, "  {}", paint.bold("---- the recorded state ----"));
         list(text, log, &order[*length..], most);
@@ -91,7 +105,9 @@ fn list(text: &mut String, log: &Log, events: &[usize], most: usize) {
     if head + tail < events.len() {
         _ = writeln!(text, "    ... {} more ...", events.len() - head - tail);
     }
-    events[events.len() - tail..].iter().for_each(|event| _ = writeln!(text, "    {}", described(log, *event)));
+    events[events.len() - tail..]
+        .iter()
+        .for_each(|event| _ = writeln!(text, "    {}", described(log, *event)));
 }
 
 /// `#12 n0 is asked to acquire`.
@@ -111,7 +127,11 @@ fn name(log: &Log, event: usize) -> String {
     let site = log.name(log.events()[event].site);
     let words = log.describe(event);
     let foreign = matches!(log.events()[event].cause, conclave_lab::log::Cause::Foreign(_));
-    if foreign && words.chars().count() <= MOST { format!("#{event} ({site} {words})") } else { format!("#{event} ({site})") }
+    if foreign && words.chars().count() <= MOST {
+        format!("#{event} ({site} {words})")
+    } else {
+        format!("#{event} ({site})")
+    }
 }
 
 fn in_words(relation: Relation, one: &str, other: &str) -> String {

@@ -1,5 +1,5 @@
-//! The snapshot room in the checker: every execution of a bank in which each site makes so many transfers, and any
-//! site may start the snapshot at any moment.
+//! The snapshot room in the checker: every execution of a bank in which each site makes so many transfers,
+//! and any site may start the snapshot at any moment.
 
 use std::marker::PhantomData;
 
@@ -9,10 +9,11 @@ use conclave_algorithms::snapshot::{Application, Command, Event, Snapshot, Snaps
 use conclave_check::{Findings, Model, Monitor, Offer};
 use conclave_kernel::{Digest, NodeId, Property};
 
-/// A bank whose sites may each make a number of transfers, to the next site, at any moment; and of which any sites
-/// may start one snapshot.
+/// A bank whose sites may each make a number of transfers, to the next site, at any moment; and of which any
+/// sites may start one snapshot.
 ///
-/// The amounts are powers of two, so that no two of them make up for each other when they are counted twice or lost.
+/// The amounts are powers of two, so that no two of them make up for each other when they are counted twice
+/// or lost.
 pub struct Transfers<P> {
     nodes: u32,
     transfers: u8,
@@ -48,7 +49,14 @@ impl<P: Snapshot<Bank>> Model for Transfers<P> {
     }
 
     fn monitor(&self) -> Watch {
-        Watch { left: vec![self.transfers; self.nodes as usize], recorded: 0, complete: 0, dead: 0, picture: None, carried: false }
+        Watch {
+            left: vec![self.transfers; self.nodes as usize],
+            recorded: 0,
+            complete: 0,
+            dead: 0,
+            picture: None,
+            carried: false,
+        }
     }
 
     fn liveness(&self) -> Property {
@@ -118,7 +126,10 @@ impl<P: Snapshot<Bank>> Monitor<P> for Watch {
                 if sum != Some(expected) {
                     let off = i128::from(sum.unwrap_or(0)) - i128::from(expected);
                     let what = if off > 0 { "too much" } else { "missing" };
-                    findings.breach(&CONSERVED, format!("the picture at {node} does not add up: {} {what}", off.abs()));
+                    findings.breach(
+                        &CONSERVED,
+                        format!("the picture at {node} does not add up: {} {what}", off.abs()),
+                    );
                 }
                 let mut digest = Digest::new();
                 digest.absorb(picture);

@@ -152,7 +152,8 @@ impl Shown {
         let channels = if empty { "all empty".into() } else { shortened(channels) };
         figures.push(("  channels", channels));
         if let (Some(sum), Some(expected)) = (self.sum, self.expected_sum) {
-            let verdict = if sum == expected { "as it should be".into() } else { format!("instead of {expected}") };
+            let verdict =
+                if sum == expected { "as it should be".into() } else { format!("instead of {expected}") };
             figures.push(("  sum", format!("{sum}, {verdict}")));
         }
         if !self.stable.is_empty() {
@@ -187,7 +188,8 @@ impl room::Report for Report {
         if self.snapshots.len() > 8 {
             figures.push(("", format!("and {} more", self.snapshots.len() - 8)));
         }
-        let kinds: Vec<_> = self.messages_by_kind.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+        let kinds: Vec<_> =
+            self.messages_by_kind.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
         let formula = self.formula.as_ref().map_or(String::new(), |formula| format!("   {formula}"));
         figures.push(("messages per snapshot", format!("{}{formula}", number(self.messages_per_snapshot))));
         figures.push(("messages by kind", kinds.join(", ")));

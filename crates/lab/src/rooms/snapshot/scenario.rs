@@ -33,8 +33,8 @@ pub struct Scenario {
     /// The mean time from one act to the next.
     #[serde(with = "conclave_sim::text::duration")]
     pub gap: Duration,
-    /// Who starts a snapshot and when; the first is number 1. If there are none, the first site starts one halfway, and,
-    /// where there is a stable property to be seen, another some time after the end.
+    /// Who starts a snapshot and when; the first is number 1. If there are none, the first site starts one
+    /// halfway, and, where there is a stable property to be seen, another some time after the end.
     pub snapshots: Vec<Shot>,
 }
 
@@ -107,7 +107,11 @@ impl room::Scenario for Scenario {
         self.setup.validate()?;
         let strangers = self.snapshots.iter().flat_map(|shot| &shot.nodes);
         if let Some(stranger) = strangers.into_iter().find(|node| node.0 >= self.setup.nodes) {
-            return Err(format!("there is no node {}: the nodes are 0 to {}", stranger.0, self.setup.nodes - 1));
+            return Err(format!(
+                "there is no node {}: the nodes are 0 to {}",
+                stranger.0,
+                self.setup.nodes - 1
+            ));
         }
         if self.snapshots.len() > MOST_SNAPSHOTS {
             return Err(format!("at most {MOST_SNAPSHOTS} snapshots"));
@@ -246,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_snapshot_is_read_as_it_is_written() {
-        for text in ["0@5ms", "0+2@0", "1+3+4@1.5ms"] {
+        for text in ["0@5ms", "0+2@0", "1+3+4@1500us"] {
             assert_eq!(text.parse::<Shot>().unwrap().to_string(), text);
         }
         for bad in ["", "0", "@5ms", "0+@5ms", "x@5ms", "0@5"] {
