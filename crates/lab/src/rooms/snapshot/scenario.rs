@@ -58,9 +58,12 @@ impl Scenario {
         if !self.snapshots.is_empty() {
             return self.snapshots.clone();
         }
-        let work = self.gap.saturating_mul(u32::try_from(self.acts).unwrap_or(u32::MAX));
+        let acts = u32::try_from(self.acts).unwrap_or(u32::MAX);
+        let work = self.gap.saturating_mul(acts);
         let halfway = Shot { at: work / 2, nodes: vec![NodeId(0)] };
-        let after = Shot { at: work.saturating_mul(4), nodes: vec![NodeId(0)] };
+        // A task is at most eight units of a millisecond: then even one site alone is done with all of them.
+        let done = work.saturating_add(Duration::from_millis(10).saturating_mul(acts));
+        let after = Shot { at: done, nodes: vec![NodeId(0)] };
         if self.app == App::Bank { vec![halfway] } else { vec![halfway, after] }
     }
 }
