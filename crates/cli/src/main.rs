@@ -9,7 +9,7 @@ use clap::error::{ContextKind, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 use conclave_lab::suggest;
 
-use command::{check, compare, list, matrix, mutants, replay, service, sim};
+use command::{check, compare, list, matrix, mutants, replay, service, sim, trace};
 use output::Failure;
 
 /// Processes on different machines must agree: who holds the lock, who leads, what happened first.
@@ -46,6 +46,8 @@ enum Command {
     Compare(compare::Args),
     /// Step through a recorded run, or through the run of a seed
     Replay(replay::Args),
+    /// Analyse a recorded run, or the log of another program: what happened before what
+    Trace(trace::Args),
     #[command(flatten)]
     Service(service::Command),
 }
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
         Command::Mutants(args) => mutants::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Trace(args) => trace::run(&args),
         Command::Service(command) => service::run(&command),
     };
     match done {

@@ -1,5 +1,7 @@
 //! `conclave check`: every execution, not a sample.
 
+mod snapshot;
+
 use std::fmt::Write as _;
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
@@ -8,9 +10,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use conclave_algorithms::quorum::Quorum;
-use conclave_algorithms::{catalog, mutants};
-use conclave_check::{Bounds, Costs, Faults, Options, Order, Recovery, Search, Timing, Verdict};
+use conclave_algorithms::{catalog, mutants, mutex};
+use conclave_check::{
+    Bounds, Costs, Faults, Model, Options, Order, Progress, Recovery, Search, Timing, Verdict,
+};
 use conclave_kernel::{Card, time};
+use conclave_lab::diagram::span::Span;
 use conclave_lab::diagram::{spacetime, span};
 use conclave_lab::log::Log;
 use conclave_lab::rooms::mutex::check::{Case, Found, Judged, Outcome};
@@ -37,7 +42,7 @@ pub struct Args {
     /// How many sites
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = world::nodes)]
     nodes: u32,
-    /// How often each site may ask (of each site: `sim` counts all together)
+    /// How often each site may ask, or make a transfer (of each site: `sim` counts all together)
     #[arg(long, value_name = "K", default_value_t = 1)]
     entries: u8,
     /// In which order messages arrive: fifo or any
@@ -97,6 +102,7 @@ Examples:
   conclave check mutex/maekawa --quorum all --cost
   conclave check mutex/suzuki-kasami --causal
   conclave check mutex --all --within 10m
+  conclave check snapshot/chandy-lamport --order any
 
 --entries counts for each site. Time: by default a message takes any time and a timer may fire at any moment.
 Exit codes: 0 holds, 1 violated or stuck, 2 bad usage, 3 stopped at a bound.";
@@ -110,28 +116,74 @@ pub fn run(args: &Args) -> Done {
         return table(args);
     }
     let (room, name) = rooms::find(&args.algorithm)?;
-    let card = catalog::cards().find(|card| room == "mutex" && card.room == room && card.name == name);
-    let card = card.ok_or_else(|| Failure::usage(format!("{} cannot be explored", args.algorithm)))?;
-    if card.reads_clock {
-        return Err(Failure::usage(format!("{} reads its clock: it has no finite state space", card.path())));
-    }
+    let done = match room {
+        "mutex" => check_mutex(args, name),
+        "snapshot" => snapshot::check(args, name),
+        _ => None,
+    };
+    done.unwrap_or_else(|| Err(Failure::usage(format!("{room}/{name} cannot be explored"))))
+}
+
+/// The mutex room, whose tenants have mutants; `None` if nobody has that name.
+fn check_mutex(args: &Args, name: &str) -> Option<Done> {
+    let card = mutex::CARDS.iter().find(|card| card.name == name)?;
+    Some(explore_case(args, card))
+}
+
+fn explore_case(args: &Args, card: &Card) -> Done {
+    refuse_clocks(card)?;
     if let Some(mutant) = &args.mutant {
-        let names = mutants::all().filter(|known| known.algorithm == name).map(|known| known.name);
+        let names = mutants::all().filter(|known| known.algorithm == card.name).map(|known| known.name);
         if !names.clone().any(|known| known == mutant) {
             let what = format!("mutant of {}", args.algorithm);
             return Err(suggest::unknown(&what, mutant, names).into());
         }
     }
     let (case, options) = (case(args, card), options(args));
-    let outcome = explore(&case, &options)?;
+    let outcome = watched(&case.algorithm, |watcher| case.explore(&options, watcher))?;
+    finish(args, &outcome, span::mutex, || case.costs(&options))
+}
+
+/// Explores a model of whatever room. The bars of a picture are the room's.
+fn explore<M: Model>(args: &Args, card: &Card, model: &M, spans: fn(&Log) -> Vec<Span>) -> Done {
+    refuse_clocks(card)?;
+    let options =
+        Options { order: args.order, timing: args.timing(), faults: args.faults(), ..options(args) };
+    let outcome = watched(card.name, |watcher| {
+        let report = conclave_check::check_watched(model, &options, watcher);
+        Outcome::of(report.map_err(|error| error.to_string())?)
+    })?;
+    finish(args, &outcome, spans, || {
+        conclave_check::costs(model, &options).map_err(|error| error.to_string())
+    })
+}
+
+/// The error for a tenant that has no finite state space.
+fn refuse_clocks(card: &Card) -> Result<(), Failure> {
+    match card.reads_clock {
+        true => Err(Failure::usage(format!(
+            "{} reads its clock: it has no finite state space; what stands on it is checked over an oracle",
+            card.path()
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// Shows what was found, and what it costs if that was asked for.
+fn finish(
+    args: &Args,
+    outcome: &Outcome,
+    spans: fn(&Log) -> Vec<Span>,
+    costs: impl FnOnce() -> Result<Costs, String>,
+) -> Done {
     let costs = match outcome.verdict {
-        Verdict::Holds if args.cost => Some(case.costs(&options)?),
+        Verdict::Holds if args.cost => Some(costs()?),
         _ => None,
     };
     if let Some(found) = &outcome.found {
-        write_counterexample(args, found)?;
+        write_counterexample(args, found, spans)?;
     }
-    show(args, &outcome, costs.as_ref())?;
+    show(args, outcome, costs.as_ref())?;
     Ok(match outcome.verdict {
         Verdict::Holds => ExitCode::SUCCESS,
         Verdict::Violated | Verdict::Stuck => ExitCode::from(VIOLATED),
@@ -139,33 +191,42 @@ pub fn run(args: &Args) -> Done {
     })
 }
 
+impl Args {
+    fn timing(&self) -> Timing {
+        self.sync.map_or(Timing::Async, |delay| Timing::Sync { delay, tick: TICK })
+    }
+
+    fn faults(&self) -> Faults {
+        Faults { loss: self.loss, duplication: self.duplicate, crash: self.crash, recovery: self.recovery }
+    }
+}
+
+/// How long a tick is.
+const TICK: Duration = Duration::from_millis(1);
+
 fn case(args: &Args, card: &Card) -> Case {
     let case = Case::of(card, args.nodes, args.entries);
     Case {
         mutant: args.mutant.clone(),
         quorum: args.quorum,
         order: args.order,
-        timing: args
-            .sync
-            .map_or(Timing::Async, |delay| Timing::Sync { delay, tick: Duration::from_millis(1) }),
-        faults: Faults {
-            loss: args.loss,
-            duplication: args.duplicate,
-            crash: args.crash,
-            recovery: args.recovery,
-        },
+        timing: args.timing(),
+        faults: args.faults(),
         judged: if args.causal { Judged::Order } else { case.judged },
         ..case
     }
 }
 
 /// Explores, and says on the way how far it is.
-fn explore(case: &Case, options: &Options) -> Result<Outcome, Failure> {
+fn watched(
+    what: &str,
+    explore: impl FnOnce(&mut dyn FnMut(&Progress) -> ControlFlow<()>) -> Result<Outcome, String>,
+) -> Result<Outcome, Failure> {
     let bar = progress();
-    let outcome = case.explore(options, &mut |progress| {
+    let outcome = explore(&mut |progress| {
         bar.set_message(format!(
-            "{}: {} states, depth {}, {} waiting",
-            case.algorithm, progress.states, progress.depth, progress.waiting
+            "{what}: {} states, depth {}, {} waiting",
+            progress.states, progress.depth, progress.waiting
         ));
         ControlFlow::Continue(())
     });
@@ -191,7 +252,8 @@ fn table(args: &Args) -> Done {
     for (nodes, entries) in SIZES {
         for card in &cards {
             let case = Case::of(card, nodes, entries);
-            let outcome = explore(&case, &options(args))?;
+            let options = options(args);
+            let outcome = watched(card.name, |watcher| case.explore(&options, watcher))?;
             if outcome.is_broken() {
                 worst = ExitCode::from(VIOLATED);
             }
@@ -232,12 +294,12 @@ fn progress() -> ProgressBar {
     if std::io::stderr().is_terminal() { ProgressBar::new_spinner() } else { ProgressBar::hidden() }
 }
 
-fn write_counterexample(args: &Args, found: &Found) -> Result<(), Failure> {
+fn write_counterexample(args: &Args, found: &Found, spans: fn(&Log) -> Vec<Span>) -> Result<(), Failure> {
     if let Some(path) = &args.trace {
         output::write_file(path, &found.lines)?;
     }
     if let Some(path) = &args.svg {
-        let options = spacetime::Options { spans: span::mutex(&found.log), ..Default::default() };
+        let options = spacetime::Options { spans: spans(&found.log), ..Default::default() };
         output::write_file(path, spacetime::draw(&found.log, &options).as_bytes())?;
     }
     Ok(())

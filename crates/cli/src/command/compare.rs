@@ -1,6 +1,7 @@
 //! `conclave compare`: all algorithms of a room on the same work.
 
 mod mutex;
+mod snapshot;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -77,6 +78,7 @@ pub fn run(args: &Args) -> Done {
     }
     let compared = match args.room.as_str() {
         "mutex" => mutex::compare(args)?,
+        "snapshot" => snapshot::compare(args)?,
         room => return Err(Failure::usage(format!("room {room} has no comparison"))),
     };
     if let Some(path) = &args.svg {

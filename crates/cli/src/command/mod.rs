@@ -10,4 +10,5 @@ pub mod report;
 pub mod rooms;
 pub mod service;
 pub mod sim;
+pub mod trace;
 pub mod world;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use conclave_algorithms::catalog;
 use conclave_algorithms::quorum::Quorum;
 use conclave_lab::rooms::mutex::{self, Work};
+use conclave_lab::rooms::snapshot::{self, App, Shot};
 use conclave_lab::{room, suggest};
 
 use super::world::{duration, replace};
@@ -32,6 +33,7 @@ pub trait Visit {
 pub fn visit<V: Visit>(room: &str, visitor: V) -> Option<V::Out> {
     match room {
         "mutex" => Some(visitor.visit::<mutex::Scenario>()),
+        "snapshot" => Some(visitor.visit::<snapshot::Scenario>()),
         _ => None,
     }
 }
@@ -74,6 +76,22 @@ pub struct RoomArgs {
     /// else grid]
     #[arg(long, value_name = "QUORUM")]
     pub quorum: Option<Quorum>,
+    /// Snapshot: what the pictures are taken of: bank, work or heap [default: bank]
+    #[arg(long, value_name = "APP")]
+    pub app: Option<App>,
+    /// Snapshot: what every account holds at first [default: 200]
+    #[arg(long, value_name = "N")]
+    pub balance: Option<u64>,
+    /// Snapshot: how many transfers (tasks, acts) in all, over all sites [default: 100]
+    #[arg(long, value_name = "N")]
+    pub acts: Option<u64>,
+    /// Snapshot: the mean time from one of them to the next [default: 200us]
+    #[arg(long, value_name = "D", value_parser = duration)]
+    pub gap: Option<Duration>,
+    /// Snapshot: who starts one and when: NODE@TIME, or NODE+NODE@TIME for several at once; may be given again
+    /// [default: 0, halfway]
+    #[arg(long = "snapshot", value_name = "SNAPSHOT")]
+    pub snapshots: Vec<Shot>,
 }
 
 impl RoomArgs {
@@ -99,6 +117,11 @@ impl RoomArgs {
             ("entries", self.entries.is_some()),
             ("cs", self.cs.is_some()),
             ("quorum", self.quorum.is_some()),
+            ("app", self.app.is_some()),
+            ("balance", self.balance.is_some()),
+            ("acts", self.acts.is_some()),
+            ("gap", self.gap.is_some()),
+            ("snapshot", !self.snapshots.is_empty()),
         ];
         flags.into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect()
     }
@@ -112,6 +135,19 @@ impl Room for mutex::Scenario {
         replace(&mut self.entries, flags.entries);
         replace(&mut self.cs, flags.cs);
         self.quorum = flags.quorum.or(self.quorum);
+        Ok(())
+    }
+}
+
+impl Room for snapshot::Scenario {
+    const FLAGS: &'static [&'static str] = &["app", "balance", "acts", "gap", "snapshot"];
+
+    fn read(&mut self, flags: &RoomArgs) -> Result<(), Failure> {
+        replace(&mut self.app, flags.app);
+        replace(&mut self.balance, flags.balance);
+        replace(&mut self.acts, flags.acts);
+        replace(&mut self.gap, flags.gap);
+        self.snapshots.extend_from_slice(&flags.snapshots);
         Ok(())
     }
 }

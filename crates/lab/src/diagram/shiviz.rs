@@ -12,17 +12,19 @@
 //! The first line is the expression that parses the rest, the second (blank) the one that separates
 //! executions. A host's own entries are 1, 2, 3, ...; entries that are 0 are left out.
 //!
-//! [`read`] takes such logs of *other* programs: with or without the two lines, text before or after the clock,
-//! hosts interleaved in any order. Messages are not in such a log: they follow from the clocks. What an event
-//! knows and the event before it on the same host did not, it learnt by a message; from the latest event that
-//! explains it. **Trap**: two events learnt of at once may be one message, if one knows of the other.
+//! [`read`] takes such logs of *other* programs: with or without the two lines, text before or after the
+//! clock, hosts interleaved in any order. Messages are not in such a log: they follow from the clocks. What
+//! an event knows and the event before it on the same host did not, it learnt by a message; from the latest
+//! event that explains it. **Trap**: two events learnt of at once may be one message, if one knows of the
+//! other.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
-use std::io::BufRead;
+use std::io::{BufRead, Read as _};
 
 use conclave_kernel::{NodeId, StepHead, Time};
+use regex::RegexBuilder;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::{Number, Value};
 
@@ -80,8 +82,11 @@ pub fn read(name: &str, reader: impl BufRead) -> Result<Log, Error> {
             held = Some(line);
             continue;
         };
-        let (clock, text) = if order == Order::ClockFirst { (other, line) } else { (line, other) };
-        let event = hosts.event(&clock, text, lines.number()).map_err(|what| lines.error(what))?;
+        let first = order == Order::ClockFirst;
+        let (clock, text) = if first { (other, line) } else { (line, other) };
+        let number = lines.number() - u64::from(first);
+        let event = hosts.line(&clock, text, number);
+        let event = event.map_err(|what| Error { file: name.to_owned(), line: number, what })?;
         if events.len() == MOST_EVENTS {
             return Err(lines.error(format!("more than {MOST_EVENTS} events")));
         }
@@ -98,6 +103,92 @@ pub fn read(name: &str, reader: impl BufRead) -> Result<Log, Error> {
     assemble(name, hosts, events).map_err(|(line, what)| Error { file: name.to_owned(), line, what })
 }
 
+/// Reads the log of another program by an expression with the groups `host`, `clock` and `event`, as one
+/// gives it to ShiViz. A clock is JSON, such as `{"a":1}`. Text that no match covers is passed over.
+pub fn read_by(name: &str, expression: &str, reader: impl BufRead) -> Result<Log, Error> {
+    read_from(name, expression, reader, 0)
+}
+
+/// Reads a log by the expression on its own first line, which the second (blank) one ends.
+pub fn read_by_header(name: &str, expression: &str, reader: impl BufRead) -> Result<Log, Error> {
+    read_from(name, expression, reader, 2)
+}
+
+fn read_from(name: &str, expression: &str, mut reader: impl BufRead, skipped: usize) -> Result<Log, Error> {
+    let refuse = |line, what| Error { file: name.to_owned(), line, what };
+    let regex =
+        RegexBuilder::new(&braces_escaped(expression)).multi_line(true).size_limit(MOST_EXPRESSION).build();
+    let regex = regex.map_err(|error| refuse(1, format!("the expression cannot be read: {error}")))?;
+    if let Some(missing) = ["host", "clock", "event"]
+        .iter()
+        .find(|group| !regex.capture_names().flatten().any(|it| it == **group))
+    {
+        return Err(refuse(1, format!("the expression has no group (?<{missing}>...)")));
+    }
+    let mut text = String::new();
+    let read = (&mut reader).take(MOST_TEXT + 1).read_to_string(&mut text);
+    read.map_err(|error| refuse(1, error.to_string()))?;
+    if text.len() as u64 > MOST_TEXT {
+        return Err(refuse(1, format!("longer than {MOST_TEXT} bytes")));
+    }
+    let (mut hosts, mut events) = (Hosts::default(), Vec::new());
+    let start: usize = text.split_inclusive('\n').take(skipped).map(str::len).sum();
+    let text = &text[start..];
+    let (mut line, mut counted) = (1 + skipped as u64, 0_usize);
+    for found in regex.captures_iter(text) {
+        let group = |group: &str| found.name(group).map_or(("", 0), |it| (it.as_str(), it.start()));
+        let ((host, _), (clock, start), (event, _)) = (group("host"), group("clock"), group("event"));
+        line += text[counted..start.max(counted)].matches('\n').count() as u64;
+        counted = start.max(counted);
+        let column = start - text[..start].rfind('\n').map_or(0, |end| end + 1) + 1;
+        if events.len() == MOST_EVENTS {
+            return Err(refuse(line, format!("more than {MOST_EVENTS} events")));
+        }
+        events.push(
+            hosts.event(host, clock, column, event.to_owned(), line).map_err(|what| refuse(line, what))?,
+        );
+    }
+    if events.is_empty() {
+        return Err(refuse(1, "the expression matches nothing".to_owned()));
+    }
+    assemble(name, hosts, events).map_err(|(line, what)| refuse(line, what))
+}
+
+/// The most bytes of a log that is read by an expression, and of the expression when compiled.
+const MOST_TEXT: u64 = 1 << 31;
+const MOST_EXPRESSION: usize = 1 << 20;
+
+/// The same expression with braces that begin no repetition escaped: in JavaScript, and so in ShiViz, `{.*}`
+/// means itself.
+fn braces_escaped(expression: &str) -> String {
+    let mut escaped = String::with_capacity(expression.len());
+    let mut rest = expression;
+    while let Some(at) = rest.find(['\\', '{', '}']) {
+        escaped.push_str(&rest[..at]);
+        let tail = &rest[at..];
+        let repetition = tail.find('}').filter(|end| {
+            tail.starts_with('{') && is_count(&tail[1..*end]) && !escaped.ends_with(['(', '|', '>'])
+        });
+        let taken = match (tail.as_bytes()[0], repetition) {
+            (b'\\', _) => tail.chars().take(2).map(char::len_utf8).sum(),
+            (_, Some(end)) => end + 1,
+            _ => {
+                escaped.push('\\');
+                1
+            }
+        };
+        escaped.push_str(&tail[..taken]);
+        rest = &tail[taken..];
+    }
+    escaped + rest
+}
+
+/// `3`, `3,` or `3,5`.
+fn is_count(text: &str) -> bool {
+    let (from, to) = text.split_once(',').unwrap_or((text, ""));
+    !from.is_empty() && from.bytes().chain(to.bytes()).all(|byte| byte.is_ascii_digit())
+}
+
 /// The most events and hosts of a foreign log.
 const MOST_EVENTS: usize = 1 << 24;
 const MOST_HOSTS: usize = 1 << 16;
@@ -106,6 +197,11 @@ const MOST_HOSTS: usize = 1 << 16;
 enum Order {
     ClockFirst,
     TextFirst,
+}
+
+/// Whether an expression is one that [`read`] knows without compiling it: host, clock and event on two lines.
+pub fn is_usual(expression: &str) -> bool {
+    order_of_header(expression).is_ok()
 }
 
 fn order_of_header(header: &str) -> Result<Order, &'static str> {
@@ -166,6 +262,8 @@ impl<'de> Deserialize<'de> for Clock<'de> {
     }
 }
 
+const EXPECTED: &str = "expected a host and its vector clock, such as n0 {\"n0\":1}";
+
 #[derive(Default)]
 struct Hosts {
     names: Vec<String>,
@@ -186,10 +284,23 @@ impl Hosts {
         Ok(number)
     }
 
-    fn event(&mut self, line: &str, text: String, number: u64) -> Result<Foreign, String> {
-        const EXPECTED: &str = "expected a host and its vector clock, such as n0 {\"n0\":1}";
-        let (host, clock) = line.split_once(' ').ok_or(EXPECTED)?;
-        let clock: Clock<'_> = serde_json::from_str(clock).map_err(|_| EXPECTED)?;
+    /// An event whose host and clock share a line.
+    fn line(&mut self, line: &str, text: String, number: u64) -> Result<Foreign, String> {
+        let (host, clock) = line.split_once(' ').ok_or_else(|| format!("column 1: {EXPECTED}"))?;
+        self.event(host, clock, host.len() + 2, text, number)
+    }
+
+    /// An event; its clock begins at that column of that line.
+    fn event(
+        &mut self,
+        host: &str,
+        clock: &str,
+        column: usize,
+        text: String,
+        number: u64,
+    ) -> Result<Foreign, String> {
+        let clock: Clock<'_> = serde_json::from_str(clock)
+            .map_err(|error| format!("column {}: {EXPECTED}", column + error.column().saturating_sub(1)))?;
         let own = self.number(host)?;
         let mut counts = Vec::with_capacity(clock.0.len());
         for (name, count) in &clock.0 {
@@ -214,7 +325,7 @@ impl Hosts {
 /// Puts the events in an order that causality allows, and finds the messages between them.
 fn assemble(name: &str, hosts: Hosts, mut events: Vec<Foreign>) -> Result<Log, (u64, String)> {
     // What happened before has less knowledge, so the sum of its clock is smaller.
-    events.sort_by_key(|event| event.clock.iter().map(|(_, count)| u64::from(*count)).sum::<u64>());
+    events.sort_by_cached_key(|event| event.clock.iter().map(|(_, count)| u64::from(*count)).sum::<u64>());
     let place = index_by_host(&hosts, &events)?;
     let learnt = events
         .iter()
@@ -230,8 +341,8 @@ fn assemble(name: &str, hosts: Hosts, mut events: Vec<Foreign>) -> Result<Log, (
     let nothing = build.text("");
     let mut stamps = vec![0_u64; events.len()];
     let mut last = vec![0_u64; place.len()];
-    // The message from a sender to a receiver, by both.
-    let mut under_way: HashMap<(usize, usize), u32> = HashMap::new();
+    // The messages that each event receives, in the order of its senders; known once these are sent.
+    let mut arriving: Vec<Vec<u32>> = learnt.iter().map(|senders| vec![0; senders.len()]).collect();
     let mut sent = 0_u32;
     let mut order: Vec<usize> = (0..events.len()).collect();
     for (index, event) in events.iter().enumerate() {
@@ -248,14 +359,13 @@ fn assemble(name: &str, hosts: Hosts, mut events: Vec<Foreign>) -> Result<Log, (
         let head = StepHead { at, node, clock: at, stamp: at.0, received: None, first_sent: u64::from(sent) };
         let refuse = |what| (event.line, what);
         build.step(head, cause, None).map_err(refuse)?;
-        for sender in &learnt[index] {
-            let message = under_way.remove(&(*sender, index)).expect("senders come first, by their stamps");
-            build.also_receives(message);
-        }
+        // Senders come first, by their stamps.
+        std::mem::take(&mut arriving[index]).into_iter().for_each(|message| build.also_receives(message));
         for receiver in &receivers[index] {
             let receiver = *receiver as usize;
             build.send([NodeId(events[receiver].host)], nothing).map_err(refuse)?;
-            under_way.insert((index, receiver), sent);
+            let place = learnt[receiver].iter().position(|sender| *sender == index);
+            arriving[receiver][place.expect("the receiver learnt from it")] = sent;
             sent += 1;
         }
     }
@@ -278,8 +388,8 @@ fn index_by_host(hosts: &Hosts, events: &[Foreign]) -> Result<Vec<Vec<usize>>, (
     Ok(place)
 }
 
-/// The events of other hosts that an event heard from: the latest of each host that it newly knows of, without
-/// those that another of them already knew.
+/// The events of other hosts that an event heard from: the latest of each host that it newly knows of,
+/// without those that another of them already knew.
 fn learnt_from(
     event: &Foreign,
     place: &[Vec<usize>],
@@ -416,26 +526,71 @@ mod tests {
     fn a_bad_log_is_refused_with_its_line() {
         assert_eq!(refused(""), "x.log:1: no events: not a ShiViz log");
         assert!(
-            refused("a {\"a\":1}\nA\nb b\nB\n").starts_with("x.log:4: expected a host and its vector clock")
+            refused("a {\"a\":1}\nA\nb b\nB\n")
+                .starts_with("x.log:3: column 3: expected a host and its vector clock")
         );
-        assert_eq!(refused("a {\"a\":2}\nA\n"), "x.log:2: a counts 2 where its event number 1 should stand");
-        assert_eq!(refused("a {\"b\":1}\nA\n"), "x.log:2: the clock has no entry for a, whose event it is");
-        assert_eq!(refused("a {\"a\":-1}\nA\n"), "x.log:2: the clock's entry for a is no count");
+        assert_eq!(refused("a {\"a\":2}\nA\n"), "x.log:1: a counts 2 where its event number 1 should stand");
+        assert_eq!(refused("a {\"b\":1}\nA\n"), "x.log:1: the clock has no entry for a, whose event it is");
+        assert_eq!(refused("a {\"a\":-1}\nA\n"), "x.log:1: the clock's entry for a is no count");
         assert_eq!(
             refused("a {\"a\":1,\"b\":4}\nA\nb {\"b\":1}\nB\n"),
-            "x.log:2: knows of event 4 of b, which is not in the log"
+            "x.log:1: knows of event 4 of b, which is not in the log"
         );
         assert_eq!(
             refused("a {\"a\":1}\nA\nb {\"b\":1,\"a\":1}\nB\nb {\"b\":2}\nB2\n"),
-            "x.log:6: says 0 for a, but its past says 1"
+            "x.log:5: says 0 for a, but its past says 1"
         );
-        assert_eq!(refused("a {\"a\":1,\"a\":1}\nA\n"), "x.log:2: the clock names a host twice");
+        assert_eq!(refused("a {\"a\":1,\"a\":1}\nA\n"), "x.log:1: the clock names a host twice");
         assert!(refused("a {\"a\":1}\nA\na {\"a\":2}\n").contains("the last event is cut off"));
         assert!(refused("(?<date>.*)\n\n").contains("parser expression is not known"));
         assert!(refused(&format!("{HEADER}\n=== (?<trace>.*)\n")).contains("several executions"));
         assert_eq!(
             refused("a {\"a\":1,\"b\":1}\nA\nb {\"b\":1,\"a\":1}\nB\n"),
-            "x.log:2: knows an event of b that knows it: neither came first"
+            "x.log:1: knows an event of b that knows it: neither came first"
         );
+    }
+
+    #[test]
+    fn a_log_is_read_by_an_expression_as_shiviz_takes_it() {
+        let text = "noise\n[10:01] a says A {\"a\":1}\n[10:02] b says B {\"b\":1, \"a\":1}\n";
+        let expression = r"\[.{2,5}\] (?<host>\S+) says (?<event>.*) (?<clock>{.*})";
+        let log = read_by("x.log", expression, text.as_bytes()).unwrap();
+        assert_eq!((log.events().len(), log.messages().len(), log.describe(1)), (2, 1, "B".to_owned()));
+        let refused = |expression: &str, text: &str| {
+            read_by("x.log", expression, text.as_bytes()).unwrap_err().to_string()
+        };
+        assert_eq!(
+            refused(r"(?<host>\S+) (?<clock>{.*})", text),
+            "x.log:1: the expression has no group (?<event>...)"
+        );
+        assert!(refused("(?<host", text).starts_with("x.log:1: the expression cannot be read"));
+        assert_eq!(refused(expression, "nothing"), "x.log:1: the expression matches nothing");
+        let broken = text.replace("\"b\":1,", "\"b\":,");
+        assert!(
+            refused(expression, &broken).starts_with("x.log:3: column 23: expected"),
+            "{}",
+            refused(expression, &broken)
+        );
+        let by_header = format!("(?<host>\\S+) says (?<event>.*) (?<clock>{{.*}})\n\n{}", &text[6..]);
+        assert_eq!(
+            read_by_header("x.log", by_header.lines().next().unwrap(), by_header.as_bytes())
+                .unwrap()
+                .events()
+                .len(),
+            2
+        );
+    }
+
+    #[test]
+    fn braces_that_repeat_nothing_mean_themselves() {
+        for (expression, escaped) in [
+            ("(?<clock>{.*})", "(?<clock>\\{.*\\})"),
+            ("a{2,3}b{4}", "a{2,3}b{4}"),
+            ("\\{x\\}", "\\{x\\}"),
+            ("{", "\\{"),
+            ("{2}", "{2}"),
+        ] {
+            assert_eq!(braces_escaped(expression), escaped);
+        }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! A [`Log`] is built from a typed trace in memory ([`Log::from_trace`]), from a trace file whose algorithm
 //! need not be known ([`read_log`]), or from the log of another program
-//! ([`shiviz::read`](crate::diagram::shiviz::read)). It holds sites, events and messages in flat tables; what a
-//! message or an event said stays one slice of a common text, as JSON, and is put into words only when
+//! ([`shiviz::read`](crate::diagram::shiviz::read)). It holds sites, events and messages in flat tables; what
+//! a message or an event said stays one slice of a common text, as JSON, and is put into words only when
 //! somebody looks ([`Log::short`], [`Log::words`], [`Log::describe`]). A million events take about 150 MB.
 //!
 //! **Rules**: events are in an order that causality allows, and times never run backwards. A message is sent
@@ -17,12 +17,16 @@
 //! | `mod` | [`Log`] and its tables |
 //! | `build` | how a log is put together, and what is refused |
 //! | `file` | trace files: JSON lines |
-//! | `causality` | [`Causality`]: Lamport and vector clocks, happened-before |
+//! | `causality` | [`Causality`]: Lamport and vector clocks of every event, happened-before |
+//! | `order` | [`Order`] and [`Past`]: the same questions for a log of millions, without a clock for every event |
+//! | `cuts` | cuts of a log, and the execution that passes through one |
 //! | `words` | JSON as people read it |
 
 mod build;
 mod causality;
+mod cuts;
 mod file;
+mod order;
 #[cfg(test)]
 mod tests;
 mod words;
@@ -36,6 +40,7 @@ pub(crate) use build::Builder;
 pub use causality::{Causality, Relation};
 pub(crate) use file::Lines;
 pub use file::{Error, read_log, read_trace, write_trace};
+pub use order::{Order, Past, relation};
 
 /// A recorded run: sites, events, messages, and what the world did to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -233,7 +238,8 @@ impl Log {
         words::long(self.raw(text))
     }
 
-    /// A whole step in words, without its site and time: `receives request time 3, site 0 from n0; sends ...`.
+    /// A whole step in words, without its site and time: `receives request time 3, site 0 from n0; sends
+    /// ...`.
     pub fn describe(&self, event: usize) -> String {
         let mut parts = Vec::new();
         match self.events[event].cause {

@@ -312,10 +312,41 @@ proptest! {
         }
     }
 
+    /// The passes without clocks agree with the clocks of every event.
+    #[test]
+    fn order_and_past_agree_with_the_clocks(log in any_log()) {
+        let causality = Causality::of(&log).unwrap();
+        let count = log.events().len();
+        let order = Order::of(&log, 10).unwrap();
+        let pairs = |wanted: fn(Relation) -> bool| {
+            let all = (0..count).flat_map(|e| (e + 1..count).map(move |f| (e, f)));
+            all.filter(|(e, f)| wanted(causality.relation(*e, *f))).count() as u128
+        };
+        prop_assert_eq!(order.concurrent_pairs, pairs(|relation| relation == Relation::Concurrent));
+        prop_assert_eq!(order.ordered_pairs, pairs(|relation| relation == Relation::Before));
+        for (e, f) in &order.concurrent_sample {
+            prop_assert_eq!(causality.relation(*e, *f), Relation::Concurrent);
+        }
+        let longest = (0..count).map(|event| causality.lamport(event)).max().unwrap_or(0);
+        prop_assert_eq!(order.longest_chain.len() as u64, longest);
+        prop_assert!(order.longest_chain.windows(2).all(|pair| causality.happened_before(pair[0], pair[1])));
+        for f in 0..count {
+            let past = Past::of(&log, f);
+            prop_assert_eq!(past.vector(&log), causality.vector(f));
+            prop_assert_eq!(past.lamport(&log), causality.lamport(f));
+            for e in 0..count {
+                prop_assert_eq!(relation(&log, e, f), causality.relation(e, f));
+            }
+        }
+    }
+
     #[test]
     fn no_text_makes_the_reader_panic(lines in prop::collection::vec(ALMOST, 0..6)) {
         let file = format!("{HEADER}\n{}", lines.join("\n"));
         let _ = read_log("t", file.as_bytes());
         let _ = crate::diagram::shiviz::read("t", lines.join("\n").as_bytes());
+        let _ = crate::diagram::shiviz::read_by("t", r"(?<host>\S*) (?<clock>{.*})(?<event>.*)", lines.join("\n").as_bytes());
+        let expression = lines.concat();
+        let _ = crate::diagram::shiviz::read_by("t", &expression, &b"a {}"[..]);
     }
 }

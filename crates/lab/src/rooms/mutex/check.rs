@@ -17,7 +17,7 @@ use conclave_check::{
     Costs, Counterexample, Cycles, Faults, Findings, Model, Monitor, Offer, Options, Order, Progress, Report,
     Sometimes, Timing, Verdict, check_watched,
 };
-use conclave_kernel::{Card, NodeId, Property};
+use conclave_kernel::{Card, NodeId, Property, Protocol};
 use serde::{Deserialize, Serialize};
 
 pub use judge::{Bare, Causal, Fences, Judge, Noted, Plain, Quiet};
@@ -242,7 +242,8 @@ pub struct Found {
 }
 
 impl Outcome {
-    fn of<P: Mutex>(report: Report<P>) -> Result<Self, String> {
+    /// What a report says, without its type.
+    pub fn of<P: Protocol>(report: Report<P>) -> Result<Self, String> {
         let found = match &report.counterexample {
             Some(Counterexample { trace, steps, repeats_after }) => {
                 let mut lines = Vec::new();

@@ -1,0 +1,194 @@
+//! Chandy and Lamport's snapshot: a marker on every channel divides what was sent before from what was sent
+//! after.
+//!
+//! **Rules** \[CL85 §3\]. To record: keep the state, *then* send a marker on every outgoing channel before
+//! any other message. On a marker, if not yet recorded: record; the channel it came on is empty. If already
+//! recorded: what came on that channel since the recording, and before the marker, is the channel's state. A
+//! part is finished when every incoming channel has had its marker. Any site may start, and several may:
+//! their waves meet. Different snapshots go by number and do not disturb each other.
+//!
+//! **Trap**: channels must be FIFO. A message that overtakes a marker is received in the picture and not sent
+//! in it; one that is overtaken by a marker was sent, and is neither received nor on its way.
+//!
+//! **Where we depart from the paper**: a site's channel to itself needs no marker, the site knows how many of
+//! its own messages are still to come. And the parts are sent to everybody, so that everybody has the
+//! picture: the paper leaves that to the reader.
+
+use alloc::collections::BTreeMap;
+
+use conclave_kernel::{Card, Cost, Cx, Input, Load, Measure, Needs, NodeId, NodeSet, Protocol, Size};
+use serde::{Deserialize, Serialize};
+
+use super::album::Album;
+use super::hosted::Hosted;
+use super::{Command, Event, Part, Snapshot, SnapshotId};
+
+/// What sites say to each other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(bound = "", rename_all = "snake_case")]
+pub enum Message<A: Protocol> {
+    /// What I sent before this is in the picture.
+    Marker(SnapshotId),
+    /// My part is finished.
+    Part(Part<A>),
+    /// Of the application.
+    App(A::Message),
+}
+
+/// A site: the application, and the snapshots it takes part in.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(bound = "")]
+pub struct ChandyLamport<A: Protocol> {
+    site: Hosted<A>,
+    album: Album<A>,
+    /// How many messages to itself are under way; and of those, how many a snapshot still waits for.
+    own_under_way: u32,
+    own_awaited: BTreeMap<SnapshotId, u32>,
+}
+
+/// What it says of itself.
+pub const CARD: Card = Card {
+    room: "snapshot",
+    name: "chandy-lamport",
+    title: "Chandy-Lamport",
+    summary: "record, then send a marker on every channel; what arrives before a marker was on its way",
+    papers: &["CL85"],
+    needs: Needs::RELIABLE_FIFO,
+    promises: super::spec::ALL,
+    costs: COSTS,
+    survives: "no crash: everybody's part is needed",
+    idle_traffic: false,
+    reads_clock: false,
+};
+
+/// Markers on all N(N-1) channels, then a part from everybody to everybody. The first marker takes T, those
+/// that it causes another, the parts a third.
+pub(super) const COSTS: &[Cost] = &[
+    Cost { measure: Measure::Messages, load: Load::Low, formula: "2N(N-1)", range: messages },
+    Cost { measure: Measure::Messages, load: Load::High, formula: "2N(N-1)", range: messages },
+    Cost {
+        measure: Measure::Turnaround,
+        load: Load::Low,
+        formula: "3T",
+        range: |size| if size.nodes == 1 { (0.0, 0.0) } else { (3.0, 3.0) },
+    },
+    Cost {
+        measure: Measure::Turnaround,
+        load: Load::High,
+        formula: "2T",
+        range: |size| if size.nodes == 1 { (0.0, 0.0) } else { (2.0, 2.0) },
+    },
+];
+
+fn messages(size: Size) -> (f64, f64) {
+    let all = 2.0 * size.n() * (size.n() - 1.0);
+    (all, all)
+}
+
+impl<A: Protocol> Protocol for ChandyLamport<A> {
+    type Message = Message<A>;
+    type Timer = A::Timer;
+    type Command = Command<A>;
+    type Event = Event<A>;
+
+    fn on_start(&mut self, cx: &mut Cx<'_, Self>) {
+        self.drive(Input::Start, cx);
+    }
+
+    fn on_recover(&mut self, cx: &mut Cx<'_, Self>) {
+        self.drive(Input::Recover, cx);
+    }
+
+    fn on_message(&mut self, from: NodeId, message: Message<A>, cx: &mut Cx<'_, Self>) {
+        match message {
+            Message::Marker(id) => {
+                if !self.album.has_recorded(id) {
+                    self.record(id, false, cx);
+                }
+                self.album.close(id, from, cx, Message::Part);
+            }
+            Message::Part(part) => self.album.add(part, cx),
+            Message::App(message) => {
+                let listening: smallvec::SmallVec<[_; 2]> = self.album.listening(from).collect();
+                listening.into_iter().for_each(|id| self.album.keep(id, from, &message, cx));
+                if from == cx.me() {
+                    self.hear_myself(cx);
+                }
+                self.drive(Input::Message { from, message }, cx);
+            }
+        }
+    }
+
+    fn on_timer(&mut self, timer: A::Timer, cx: &mut Cx<'_, Self>) {
+        self.drive(Input::Timer(timer), cx);
+    }
+
+    fn on_command(&mut self, command: Command<A>, cx: &mut Cx<'_, Self>) {
+        match command {
+            Command::App(command) => self.drive(Input::Command(command), cx),
+            Command::Take(id) => match self.album.may_start(id) {
+                Err(why) => cx.emit(Event::Refused { id, why }),
+                Ok(()) if self.album.has_recorded(id) => {} // the wave was here already
+                Ok(()) => self.record(id, true, cx),
+            },
+        }
+    }
+}
+
+impl<A: Protocol> ChandyLamport<A> {
+    fn record(&mut self, id: SnapshotId, started_here: bool, cx: &mut Cx<'_, Self>) {
+        let mut open: NodeSet = cx.peers().iter().collect();
+        if self.own_under_way > 0 {
+            open.insert(cx.me());
+            self.own_awaited.insert(id, self.own_under_way);
+        }
+        self.album.record(id, &self.site, open, started_here, cx);
+        if !cx.peers().is_empty() {
+            cx.broadcast(Message::Marker(id));
+        }
+        self.album.finish_part(id, cx, Message::Part); // a lone site waits for nobody
+    }
+
+    /// One of the site's own messages came in.
+    fn hear_myself(&mut self, cx: &mut Cx<'_, Self>) {
+        self.own_under_way = self.own_under_way.saturating_sub(1);
+        self.own_awaited.values_mut().for_each(|awaited| *awaited -= 1);
+        while let Some((id, _)) = self.own_awaited.iter().find(|(_, awaited)| **awaited == 0) {
+            let id = *id;
+            self.own_awaited.remove(&id);
+            self.album.close(id, cx.me(), cx, Message::Part);
+        }
+    }
+
+    /// Runs a step of the application.
+    fn drive(&mut self, input: Input<A>, cx: &mut Cx<'_, Self>) {
+        self.site.step(input, cx, |cx, to, message| {
+            self.own_under_way += u32::from(to == cx.me());
+            cx.send(to, Message::App(message));
+        });
+    }
+}
+
+impl<A: Protocol> Snapshot<A> for ChandyLamport<A> {
+    const CARD: Card = CARD;
+
+    fn new(_me: NodeId, _nodes: u32, app: A) -> Self {
+        Self { site: Hosted::new(app), album: Album::new(), own_under_way: 0, own_awaited: BTreeMap::new() }
+    }
+
+    fn app(&self) -> &A {
+        &self.site.app
+    }
+
+    fn kind(message: &Message<A>) -> &'static str {
+        match message {
+            Message::Marker(_) => "MARKER",
+            Message::Part(_) => "PART",
+            Message::App(_) => "APP",
+        }
+    }
+
+    fn carried(message: &Message<A>) -> Option<&A::Message> {
+        if let Message::App(message) = message { Some(message) } else { None }
+    }
+}

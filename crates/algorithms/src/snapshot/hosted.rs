@@ -1,0 +1,64 @@
+//! The application inside a tenant: its state, and the reminders that it waits for. Both are recorded.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use conclave_kernel::{Cx, Effect, Input, NodeId, Protocol};
+use serde::{Deserialize, Serialize};
+
+use super::{Event, Reminder};
+use crate::link::tap::{each_receiver, tap};
+
+/// The application's site.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(bound = "")]
+pub(super) struct Hosted<A: Protocol> {
+    pub(super) app: A,
+    /// The earliest and the latest moment, from when it was armed.
+    armed: BTreeMap<A::Timer, (Duration, Duration)>,
+}
+
+impl<A: Protocol> Hosted<A> {
+    pub(super) fn new(app: A) -> Self {
+        Self { app, armed: BTreeMap::new() }
+    }
+
+    /// The reminders that it waits for.
+    pub(super) fn reminders(&self) -> Vec<Reminder<A>> {
+        self.armed
+            .iter()
+            .map(|(timer, (min, max))| Reminder { timer: *timer, min: *min, max: *max })
+            .collect()
+    }
+
+    /// Runs a step of the application. What it sends is for the tenant to wrap.
+    pub(super) fn step<P>(
+        &mut self,
+        input: Input<A>,
+        cx: &mut Cx<'_, P>,
+        mut send: impl FnMut(&mut Cx<'_, P>, NodeId, A::Message),
+    ) where
+        P: Protocol<Event = Event<A>, Timer = A::Timer>,
+    {
+        match &input {
+            Input::Timer(timer) => _ = self.armed.remove(timer),
+            Input::Start | Input::Recover => self.armed.clear(), // a crash takes them along
+            Input::Message { .. } | Input::Command(_) => {}
+        }
+        for effect in tap(cx, &mut self.app, input) {
+            match effect {
+                Effect::Arm { timer, min, max } => {
+                    self.armed.insert(timer, (min, max));
+                    cx.arm(timer, min..=max);
+                }
+                Effect::Disarm { timer } => {
+                    self.armed.remove(&timer);
+                    cx.disarm(timer);
+                }
+                Effect::Emit { event } => cx.emit(Event::App(event)),
+                sends => each_receiver(cx, sends, &mut send),
+            }
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! What every tenant of the room is judged by, one property an item; and the judge.
+//!
+//! The judge stands outside. It knows in which order each site recorded, and lets a note ride on every
+//! message of the application: how many snapshots its sender had recorded by then, and what the message said.
+//! From that, what every channel must hold is known exactly, and compared with what was recorded.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use conclave_kernel::{Kind, NodeId, NodeSet, Property, Protocol};
+
+use super::{Application, Channel, Part, Picture, SnapshotId};
+
+/// Nothing is received that was not sent.
+pub const CONSISTENT: Property = Property {
+    name: "consistent",
+    kind: Kind::Always,
+    statement: "no site receives, before it records, a message that was sent after its sender recorded",
+    source: "[CL85 §3.2]",
+};
+/// The channels hold what was on its way.
+pub const CHANNELS: Property = Property {
+    name: "channels",
+    kind: Kind::Always,
+    statement: "a channel holds exactly what was sent before its sender recorded and received after its receiver did",
+    source: "[CL85 §3.2]",
+};
+/// What no step changes is the same in every picture.
+pub const CONSERVED: Property = Property {
+    name: "conserved",
+    kind: Kind::Always,
+    statement: "what no step of the application changes is the same in the picture: the bank's money adds up",
+    source: "[CL85 §2]",
+};
+/// Stable properties are neither invented nor missed.
+pub const STABLE: Property = Property {
+    name: "stable",
+    kind: Kind::Always,
+    statement: "a stable property that held at the start is in the picture, and one that is in the picture holds at the end",
+    source: "[CL85 §4]",
+};
+/// Everybody has the same picture.
+pub const SAME: Property = Property {
+    name: "same",
+    kind: Kind::Always,
+    statement: "all sites end up with the same picture of one snapshot",
+    source: "[CL85 §3.4]",
+};
+/// Snapshots end.
+pub const COMPLETE: Property = Property {
+    name: "complete",
+    kind: Kind::Eventually,
+    statement: "a snapshot that was started is complete at every site in the end",
+    source: "[CL85 §3.4]",
+};
+
+/// All of them.
+pub const PROPERTIES: [Property; 6] = [CONSISTENT, CHANNELS, CONSERVED, STABLE, SAME, COMPLETE];
+
+/// Their names.
+pub(super) const ALL: &[&str] = &["consistent", "channels", "conserved", "stable", "same", "complete"];
+
+/// What rides on a message for the judge.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Note<A: Protocol> {
+    /// How many snapshots the sender had recorded.
+    recorded: usize,
+    /// Its number among all messages of the application, and what it said; `None` if it is not one of these.
+    app: Option<(u64, A::Message)>,
+}
+
+impl<A: Protocol> Default for Note<A> {
+    fn default() -> Self {
+        Self { recorded: 0, app: None }
+    }
+}
+
+/// Something that a property forbids.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Breach {
+    /// The property.
+    pub property: Property,
+    /// What happened.
+    pub why: String,
+}
+
+/// Watches a run. Call [`records`](Self::records), [`completes`](Self::completes), [`sends`](Self::sends) and
+/// [`receives`](Self::receives) in the order in which things happen, and [`step_over`](Self::step_over)
+/// before every new step.
+#[derive(Clone, Debug)]
+pub struct Judge<A: Protocol> {
+    /// The snapshots that each site recorded, in that order.
+    recorded: Vec<Vec<SnapshotId>>,
+    /// What was on its way, by snapshot, sender and receiver.
+    crossing: BTreeMap<(SnapshotId, NodeId, NodeId), Vec<A::Message>>,
+    /// Messages of the application that are on their way now.
+    under_way: BTreeMap<u64, (NodeId, NodeId, A::Message)>,
+    sent: u64,
+    /// The stable facts that held when a snapshot was started.
+    facts_before: BTreeMap<SnapshotId, BTreeSet<u64>>,
+    shots: BTreeMap<SnapshotId, Shot<A>>,
+    /// A message that its receiver must not take in before it records these.
+    suspect: Option<Suspect>,
+}
+
+#[derive(Clone, Debug)]
+struct Shot<A: Protocol> {
+    picture: Option<Picture<A>>,
+    complete_at: NodeSet,
+}
+
+#[derive(Clone, Debug)]
+struct Suspect {
+    from: NodeId,
+    to: NodeId,
+    message: String,
+    ids: Vec<SnapshotId>,
+}
+
+impl<A: Application> Judge<A> {
+    /// A judge of a group of that size.
+    pub fn new(nodes: u32) -> Self {
+        Self {
+            recorded: vec![Vec::new(); nodes as usize],
+            crossing: BTreeMap::new(),
+            under_way: BTreeMap::new(),
+            sent: 0,
+            facts_before: BTreeMap::new(),
+            shots: BTreeMap::new(),
+            suspect: None,
+        }
+    }
+
+    /// A snapshot is about to be started while the sites are in these states.
+    pub fn starts<'s>(&mut self, id: SnapshotId, states: impl Iterator<Item = &'s A>) {
+        let now = self.actual(states);
+        self.facts_before.entry(id).or_insert_with(|| A::stable_facts(&now));
+        self.shots.entry(id).or_insert_with(|| Shot { picture: None, complete_at: NodeSet::new() });
+    }
+
+    /// A site recorded.
+    pub fn records(&mut self, site: NodeId, id: SnapshotId) {
+        self.recorded[site.index()].push(id);
+        self.shots.entry(id).or_insert_with(|| Shot { picture: None, complete_at: NodeSet::new() });
+        if let Some(suspect) = &mut self.suspect
+            && suspect.to == site
+        {
+            suspect.ids.retain(|missing| *missing != id);
+        }
+    }
+
+    /// A site has a whole picture.
+    pub fn completes(&mut self, site: NodeId, picture: &Picture<A>, breach: impl FnMut(Breach)) {
+        let mut breach = breach;
+        let shot = self
+            .shots
+            .entry(picture.id)
+            .or_insert_with(|| Shot { picture: None, complete_at: NodeSet::new() });
+        shot.complete_at.insert(site);
+        match &shot.picture {
+            None => shot.picture = Some(picture.clone()),
+            Some(first) if first == picture => {}
+            Some(_) => breach(Breach {
+                property: SAME,
+                why: format!(
+                    "{site} has another picture of snapshot {} than the first to complete it",
+                    picture.id
+                ),
+            }),
+        }
+    }
+
+    /// A message leaves; the answer rides on it.
+    pub fn sends(&mut self, from: NodeId, to: NodeId, app: Option<&A::Message>) -> Note<A> {
+        let recorded = self.recorded[from.index()].len();
+        let app = app.map(|message| {
+            self.sent += 1;
+            self.under_way.insert(self.sent, (from, to, message.clone()));
+            (self.sent, message.clone())
+        });
+        Note { recorded, app }
+    }
+
+    /// A message is about to be taken in.
+    pub fn receives(&mut self, from: NodeId, to: NodeId, note: &Note<A>) {
+        let Some((number, message)) = &note.app else { return };
+        self.under_way.remove(number);
+        let red = &self.recorded[from.index()][..note.recorded];
+        let mine = &self.recorded[to.index()];
+        let ids: Vec<_> = red.iter().filter(|id| !mine.contains(id)).copied().collect();
+        if !ids.is_empty() {
+            self.suspect = Some(Suspect { from, to, message: format!("{message:?}"), ids });
+        }
+        for id in mine.iter().filter(|id| !red.contains(id)) {
+            self.crossing.entry((*id, from, to)).or_default().push(message.clone());
+        }
+    }
+
+    /// The last step is over: whoever had to record in it has done so, or never will.
+    pub fn step_over(&mut self, mut breach: impl FnMut(Breach)) {
+        let Some(Suspect { from, to, message, ids }) = self.suspect.take() else { return };
+        for id in ids {
+            let why = format!(
+                "{to} received {message} before it recorded snapshot {id}, and {from} sent it after it had recorded"
+            );
+            breach(Breach { property: CONSISTENT, why });
+        }
+    }
+
+    /// The run is over, with the sites in these states. `waited`: nothing was left to happen.
+    pub fn finish<'s>(
+        &mut self,
+        states: impl Iterator<Item = &'s A> + Clone,
+        conserved: Option<u64>,
+        waited: bool,
+        mut breach: impl FnMut(Breach),
+    ) {
+        self.step_over(&mut breach);
+        let facts_after = A::stable_facts(&self.actual(states));
+        for (id, shot) in &self.shots {
+            if let Some(picture) = &shot.picture {
+                self.judge_channels(*id, picture, &mut breach);
+                judge_sum(*id, A::conserved(picture), conserved, &mut breach);
+                self.judge_facts(*id, &A::stable_facts(picture), &facts_after, &mut breach);
+            }
+            let missing =
+                (0..self.recorded.len() as u32).map(NodeId).find(|site| !shot.complete_at.contains(*site));
+            if let Some(site) = missing.filter(|_| waited) {
+                let why = format!("snapshot {id} is not complete at {site}, and nothing can happen any more");
+                breach(Breach { property: COMPLETE, why });
+            }
+        }
+    }
+
+    /// The pictures that were completed, in order of their numbers.
+    pub fn pictures(&self) -> impl Iterator<Item = &Picture<A>> {
+        self.shots.values().filter_map(|shot| shot.picture.as_ref())
+    }
+
+    /// What is really the case, as a picture: nobody in the system can take it.
+    pub fn actual<'s>(&self, states: impl Iterator<Item = &'s A>) -> Picture<A> {
+        let part = |(site, state): (usize, &A)| {
+            let site = NodeId(site as u32);
+            let mut channels: BTreeMap<NodeId, Vec<A::Message>> = BTreeMap::new();
+            for (from, _, message) in self.under_way.values().filter(|(_, to, _)| *to == site) {
+                channels.entry(*from).or_default().push(message.clone());
+            }
+            let channels = channels.into_iter().map(|(from, messages)| Channel { from, messages });
+            Part {
+                id: SnapshotId::default(),
+                site,
+                state: state.clone(),
+                reminders: Vec::new(),
+                channels: channels.collect(),
+            }
+        };
+        Picture { id: SnapshotId::default(), parts: states.enumerate().map(part).collect() }
+    }
+
+    fn judge_channels(&self, id: SnapshotId, picture: &Picture<A>, breach: &mut impl FnMut(Breach)) {
+        let mut recorded: BTreeMap<(NodeId, NodeId), Vec<&A::Message>> = BTreeMap::new();
+        for (from, to, message) in picture.in_transit() {
+            recorded.entry((from, to)).or_default().push(message);
+        }
+        for ((_, from, to), crossed) in
+            self.crossing.range((id, NodeId(0), NodeId(0))..).take_while(|it| it.0.0 == id)
+        {
+            let there = recorded.entry((*from, *to)).or_default();
+            for message in crossed {
+                match there.iter().position(|recorded| *recorded == message) {
+                    Some(place) => _ = there.remove(place),
+                    None => breach(Breach {
+                        property: CHANNELS,
+                        why: format!(
+                            "snapshot {id}: {message:?} was on its way from {from} to {to}, and is not recorded"
+                        ),
+                    }),
+                }
+            }
+        }
+        for ((from, to), extra) in recorded {
+            for message in extra {
+                breach(Breach {
+                    property: CHANNELS,
+                    why: format!(
+                        "snapshot {id}: {message:?} is recorded from {from} to {to}, where it was not on its way"
+                    ),
+                });
+            }
+        }
+    }
+
+    fn judge_facts(
+        &self,
+        id: SnapshotId,
+        pictured: &BTreeSet<u64>,
+        after: &BTreeSet<u64>,
+        breach: &mut impl FnMut(Breach),
+    ) {
+        let missed = self.facts_before.get(&id).into_iter().flat_map(|before| before.difference(pictured));
+        let missed = missed
+            .map(|fact| format!("{} held when snapshot {id} was started, and is not in it", A::fact(*fact)));
+        let invented = pictured.difference(after);
+        let invented =
+            invented.map(|fact| format!("snapshot {id} says {}, and that is not so", A::fact(*fact)));
+        missed.chain(invented).for_each(|why| breach(Breach { property: STABLE, why }));
+    }
+}
+
+fn judge_sum(id: SnapshotId, pictured: Option<u64>, actual: Option<u64>, breach: &mut impl FnMut(Breach)) {
+    if let (Some(pictured), Some(actual)) = (pictured, actual)
+        && pictured != actual
+    {
+        let why = format!("snapshot {id} adds up to {pictured} instead of {actual}");
+        breach(Breach { property: CONSERVED, why });
+    }
+}

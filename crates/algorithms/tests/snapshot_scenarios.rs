@@ -1,0 +1,113 @@
+//! The lectures' schedules of the snapshot room, as scripts: `tests/snapshot/*.txt`.
+//!
+//! The head of a script names the tenant, the accounts and what the picture must be:
+//!
+//! | setting | meaning |
+//! |---|---|
+//! | `algorithm snapshot/NAME` | the tenant |
+//! | `nodes N`, `balances A B ...` | the accounts |
+//! | `picture A B ... 1->0:80` | every picture: the balances, then what is on its way |
+//!
+//! The room's commands are `take A ID` and `transfer A TO AMOUNT`. `CONCLAVE_REWRITE=1 cargo test -p
+//! conclave-algorithms --test snapshot_scenarios` writes what happened into the files; `picture` is never
+//! rewritten.
+
+use std::path::{Path, PathBuf};
+
+use conclave_algorithms::snapshot::bank::{Bank, Transfer};
+use conclave_algorithms::snapshot::{self, Command, Snapshot, SnapshotId, Visit};
+use conclave_kernel::NodeId;
+use conclave_sim::script::{Played, Script, ScriptError, Stage, golden};
+
+#[test]
+fn every_schedule_comes_true() {
+    let scripts = scripts();
+    assert!(scripts.len() >= 4, "{scripts:?}");
+    let complaints: Vec<_> =
+        scripts.iter().filter_map(|path| golden(path, play).err()).map(|error| error.to_string()).collect();
+    assert!(complaints.is_empty(), "{} scripts failed\n{}", complaints.len(), complaints.join("\n\n"));
+}
+
+#[test]
+fn a_schedule_with_another_picture_fails() {
+    let text = "algorithm snapshot/lai-yang\nnodes 1\nbalances 7\npicture 8\n\ntake 0 1\n----\n";
+    let error = play(&Script::parse("test.txt", text).unwrap()).unwrap_err();
+    assert_eq!(error.to_string(), "test.txt:1: `picture 8` but it is 7");
+}
+
+fn scripts() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshot");
+    let entries = std::fs::read_dir(folder).expect("the scripts are in the repository");
+    let mut found: Vec<_> = entries.map(|entry| entry.expect("a folder can be listed").path()).collect();
+    found.sort();
+    found
+}
+
+fn play(script: &Script) -> Result<Played, ScriptError> {
+    script.allow(&["algorithm", "nodes", "balances", "picture"])?;
+    let algorithm = script.setting("algorithm").unwrap_or_default();
+    let tenant = algorithm
+        .strip_prefix("snapshot/")
+        .and_then(|name| snapshot::visit::<Bank, _>(name, Play { script }));
+    let played = tenant.ok_or_else(|| script.error(format!("there is no algorithm `{algorithm}`")))??;
+    let promised = script.setting("picture").unwrap_or_default();
+    let pictures: Vec<_> =
+        played.text.lines().filter_map(|line| line.strip_prefix("  emit Complete(")).map(numbers).collect();
+    match pictures.iter().find(|picture| **picture != promised) {
+        Some(other) => Err(script.error(format!("`picture {promised}` but it is {other}"))),
+        None if pictures.len() as u32 == script.nodes()? => Ok(played),
+        None => Err(script.error("the snapshot is not complete everywhere".into())),
+    }
+}
+
+struct Play<'a> {
+    script: &'a Script,
+}
+
+impl Visit<Bank> for Play<'_> {
+    type Out = Result<Played, ScriptError>;
+
+    fn visit<P: Snapshot<Bank>>(self) -> Self::Out {
+        let nodes = self.script.nodes()?;
+        let balances = self.script.setting("balances").unwrap_or_default();
+        let balances: Option<Vec<u64>> =
+            balances.split_whitespace().map(|balance| balance.parse().ok()).collect();
+        let balances = balances.filter(|balances| balances.len() == nodes as usize);
+        let balances =
+            balances.ok_or_else(|| self.script.error("expected `balances A B ...`, one a site".into()))?;
+        let mut stage =
+            Stage::new(nodes, move |me| P::new(me, nodes, Bank { balance: balances[me.index()] }));
+        self.script.play(&mut stage, command)
+    }
+}
+
+fn command(verb: &str, arguments: &[&str]) -> Result<Command<Bank>, String> {
+    let number = |text: &str| text.parse::<u32>().map_err(|_| format!("`{text}` is no number"));
+    match (verb, arguments) {
+        ("take", [id]) => Ok(Command::Take(SnapshotId(number(id)?))),
+        ("transfer", [to, amount]) => {
+            Ok(Command::App(Transfer { to: NodeId(number(to)?), amount: u64::from(number(amount)?) }))
+        }
+        _ => Err(format!("`{verb}` is no command; the room has: take A ID, transfer A TO AMOUNT")),
+    }
+}
+
+/// `550 170 1->0:80`, from how a picture is printed.
+fn numbers(picture: &str) -> String {
+    let (mut balances, mut channels, mut site, mut from) = (Vec::new(), Vec::new(), "", "");
+    for word in picture.split(['{', '}', ',', '(', ')', '[', ']']).map(str::trim) {
+        if let Some(name) = word.strip_prefix("site: n") {
+            site = name;
+        } else if let Some(balance) = word.strip_prefix("balance: ") {
+            balances.push(balance.to_owned());
+        } else if let Some(name) = word.strip_prefix("from: n") {
+            from = name;
+        } else if !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit()) && !from.is_empty() {
+            channels.push(format!("{from}->{site}:{word}"));
+        }
+        if word.starts_with("site: n") {
+            from = "";
+        }
+    }
+    balances.into_iter().chain(channels).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,76 @@
+//! The snapshot room compared: one starts, all start; measured beside formula.
+
+use std::time::Duration;
+
+use conclave_kernel::{Load, Measure, time};
+use conclave_lab::rooms::snapshot::compare::{self, Row};
+use conclave_lab::rooms::snapshot::{Report, Scenario};
+
+use super::{Args, Compared};
+use crate::output::{Failure, Paint, Table, number};
+
+/// Runs every tenant twice at each size.
+pub fn compare(args: &Args) -> Result<Compared, Failure> {
+    let cards = args.cards::<Scenario>()?;
+    let sizes = args.sizes();
+    let base: Scenario = args.base(sizes.iter().copied().max())?;
+    let mut rows = Vec::new();
+    for nodes in sizes {
+        for card in &cards {
+            rows.push(compare::row(card, &base, nodes)?);
+        }
+    }
+    let text = table(&rows, base.setup.delay.mean()).render(Paint::stdout());
+    let legend = "messages: of one snapshot, without the application's; one, all: how many sites start it; T: the mean delay\n";
+    let passed = rows.iter().all(Row::passed);
+    Compared::new(&rows, format!("{text}\n{legend}"), None, passed)
+}
+
+fn table(rows: &[Row], delay: Duration) -> Table {
+    let headings = [
+        "algorithm",
+        "N",
+        "messages",
+        "formula",
+        "turnaround, one",
+        "formula",
+        "all",
+        "formula",
+        "on the way",
+        "verdict",
+    ];
+    let mut table = Table::new(&headings);
+    for row in rows {
+        let formula =
+            |measure, load| row.formula(measure, load).map_or("-", |(formula, ..)| formula).to_owned();
+        let on_the_way = |report: &Report| -> usize {
+            report
+                .snapshots
+                .iter()
+                .flat_map(|shown| &shown.channels)
+                .map(|channel| channel.messages.len())
+                .sum()
+        };
+        table.row(vec![
+            row.algorithm.to_owned(),
+            row.nodes.to_string(),
+            number(row.one.messages_per_snapshot),
+            formula(Measure::Messages, Load::Low),
+            turnaround(&row.one, delay),
+            formula(Measure::Turnaround, Load::Low),
+            turnaround(&row.all, delay),
+            formula(Measure::Turnaround, Load::High),
+            on_the_way(&row.one).to_string(),
+            if row.passed() { "holds".into() } else { "violated".into() },
+        ]);
+    }
+    table
+}
+
+fn turnaround(report: &Report, delay: Duration) -> String {
+    let Some(ns) = report.snapshots.first().and_then(|shown| shown.turnaround_ns) else { return "-".into() };
+    if delay.is_zero() {
+        return time::show(Duration::from_nanos(ns));
+    }
+    format!("{}T", number(ns as f64 / time::nanos(delay) as f64))
+}

@@ -1,0 +1,240 @@
+//! `conclave trace`: what happened before what, in our traces and in the logs of other programs.
+
+mod show;
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use conclave_algorithms::snapshot::cut::{self, Cut};
+use conclave_kernel::NodeId;
+use conclave_lab::diagram::{shiviz, spacetime};
+use conclave_lab::log::{self, Log, Order};
+
+use super::rooms::{self, Room};
+use crate::output::{self, Done, Failure};
+
+/// Analyse a recorded run: what happened before what, what was concurrent, which cuts are consistent.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// A trace of `conclave sim --trace`, or a ShiViz log of any program
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// How the file is written: auto, conclave, shiviz, or an expression with the groups host, clock and
+    /// event
+    #[arg(long, value_name = "FORMAT", default_value = "auto")]
+    format: String,
+    /// How two events stand to each other; may be given again
+    #[arg(long, value_names = ["A", "B"], num_args = 2)]
+    relation: Vec<String>,
+    /// The causal past of an event
+    #[arg(long, value_name = "E")]
+    past: Option<String>,
+    /// Judge a cut: how many events of each site are in it, in order of sites
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',')]
+    cut: Vec<u32>,
+    /// The cut of a recorded snapshot, and the equivalent execution that passes through it
+    #[arg(long, value_name = "ID")]
+    snapshot: Option<u32>,
+    /// How many concurrent pairs to show
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    sample: usize,
+    /// At most so many events of a list are printed; 0 for all
+    #[arg(long, value_name = "N", default_value_t = 40)]
+    most: usize,
+    /// Draw it as a space-time diagram
+    #[arg(long, value_name = "FILE", help_heading = "What to write")]
+    svg: Option<PathBuf>,
+    /// Write it as a ShiViz log
+    #[arg(long, value_name = "FILE", help_heading = "What to write")]
+    shiviz: Option<PathBuf>,
+    /// Print JSON instead of text
+    #[arg(long, help_heading = "What to write")]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  conclave sim mutex/maekawa --trace run.jsonl && conclave trace run.jsonl
+  conclave trace run.jsonl --relation 12 40 --past n2:7
+  conclave trace other.log --svg other.svg
+  conclave trace app.log --format '(?<host>\\S+) (?<clock>\\{.*\\}) (?<event>.*)'
+  conclave trace app.log --cut 2,4,4,2
+  conclave sim snapshot/chandy-lamport --trace bank.jsonl && conclave trace bank.jsonl --snapshot 1
+
+An event is named by its number in the file's order, from 0 as `conclave replay` counts; by SITE:K, the K-th of a site,
+from 1; or by its text, if no other has the same. Exit codes: 0 done, 2 bad usage or a file that cannot be read.";
+
+/// Shows what was asked for.
+pub fn run(args: &Args) -> Done {
+    if args.sample > MOST_SAMPLE {
+        return Err(Failure::usage(format!("--sample: at most {MOST_SAMPLE}")));
+    }
+    let log = read(args)?;
+    let answer = analyse(args, &log)?;
+    if let Some(path) = &args.svg {
+        let room = log.about.algorithm.split_once('/').map_or("", |(room, _)| room);
+        let spans = rooms::visit(room, Spans(&log)).unwrap_or_default();
+        let options = spacetime::Options { spans, ..Default::default() };
+        output::write_file(path, spacetime::draw(&log, &options).as_bytes())?;
+    }
+    if let Some(path) = &args.shiviz {
+        output::write_file(path, shiviz::write(&log)?.as_bytes())?;
+    }
+    if args.json {
+        output::print_json(&show::json(&log, &answer))?;
+    } else {
+        output::print(&show::text(&log, &answer, args.most));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+const MOST_SAMPLE: usize = 10_000;
+
+/// What a log says, as far as it was asked.
+pub struct Answer {
+    order: Order,
+    relations: Vec<(usize, usize, log::Relation)>,
+    past: Option<(usize, log::Past)>,
+    cuts: Vec<JudgedCut>,
+}
+
+/// A cut and what is to be said of it.
+pub struct JudgedCut {
+    cut: Cut,
+    judgement: cut::Judgement,
+    /// The largest consistent cut inside, if it is not consistent itself.
+    inside: Option<Cut>,
+    /// Of a snapshot: its number, and the events in an order that passes through it.
+    snapshot: Option<(u32, Vec<usize>, usize)>,
+    /// The messages that the judgement speaks of, as indices of the log's.
+    messages: Vec<usize>,
+}
+
+fn analyse(args: &Args, log: &Log) -> Result<Answer, Failure> {
+    let find = |name: &String| find(log, name);
+    let mut relations = Vec::new();
+    for pair in args.relation.chunks_exact(2) {
+        let (one, other) = (find(&pair[0])?, find(&pair[1])?);
+        relations.push((one, other, log::relation(log, one, other)));
+    }
+    let past = args.past.as_ref().map(find).transpose()?.map(|event| (event, log::Past::of(log, event)));
+    let mut cuts = Vec::new();
+    if !args.cut.is_empty() {
+        cuts.push(judge(log, Cut(args.cut.clone()), None)?);
+    }
+    if let Some(id) = args.snapshot {
+        let cut = log.snapshot(id);
+        let cut = cut.ok_or_else(|| {
+            Failure::usage(format!("snapshot {id} was not recorded at every site of this run"))
+        })?;
+        cuts.push(judge(log, cut, Some(id))?);
+    }
+    Ok(Answer { order: Order::of(log, args.sample)?, relations, past, cuts })
+}
+
+fn judge(log: &Log, cut: Cut, snapshot: Option<u32>) -> Result<JudgedCut, Failure> {
+    let run = log.run();
+    let judgement = cut::judge(&run, &cut)?;
+    let inside = if judgement.is_consistent() { None } else { Some(cut::largest_inside(&run, &cut)?) };
+    let snapshot = snapshot.map(|id| {
+        let (order, length) = log.through(&cut);
+        (id, order, length)
+    });
+    Ok(JudgedCut { cut, judgement, inside, snapshot, messages: log.run_messages() })
+}
+
+struct Spans<'a>(&'a Log);
+
+impl rooms::Visit for Spans<'_> {
+    type Out = Vec<conclave_lab::diagram::span::Span>;
+
+    fn visit<S: Room>(self) -> Self::Out {
+        S::spans(self.0)
+    }
+}
+
+/// Reads the file, in the format that was given or the one that it looks like.
+fn read(args: &Args) -> Result<Log, Failure> {
+    let open =
+        || File::open(&args.file).map(BufReader::new).map_err(|error| Failure::file(&args.file, &error));
+    let name = args.file.display().to_string();
+    let read = match args.format.as_str() {
+        "conclave" => log::read_log(&name, open()?),
+        "shiviz" => shiviz::read(&name, open()?),
+        "auto" => match look(open()?).map_err(|error| Failure::file(&args.file, &error))? {
+            Looks::Conclave => log::read_log(&name, open()?),
+            Looks::Shiviz => shiviz::read(&name, open()?),
+            Looks::Expression(expression) => shiviz::read_by_header(&name, &expression, open()?),
+        },
+        expression if expression.contains("(?<") => shiviz::read_by(&name, expression, open()?),
+        other => {
+            let message = format!(
+                "--format {other}: expected auto, conclave, shiviz, or an expression such as \
+                 '(?<host>\\S+) (?<clock>\\{{.*\\}}) (?<event>.*)'"
+            );
+            return Err(Failure::usage(message));
+        }
+    };
+    read.map_err(|error| Failure::usage(error.to_string()))
+}
+
+enum Looks {
+    Conclave,
+    Shiviz,
+    /// It begins with an expression that is not the usual one.
+    Expression(String),
+}
+
+fn look(reader: impl BufRead) -> std::io::Result<Looks> {
+    const MOST_LOOKED_AT: u64 = 1 << 16;
+    for line in reader.take(MOST_LOOKED_AT).split(b'\n') {
+        let line = line?;
+        let line = String::from_utf8_lossy(&line);
+        let line = line.trim();
+        if line.is_empty() {
+            continue;
+        }
+        return Ok(match line {
+            _ if line.starts_with('{') => Looks::Conclave,
+            _ if line.starts_with("(?<") && !shiviz::is_usual(line) => Looks::Expression(line.to_owned()),
+            _ => Looks::Shiviz,
+        });
+    }
+    Ok(Looks::Conclave) // whose reader says that it is empty
+}
+
+/// The event of that name.
+fn find(log: &Log, name: &str) -> Result<usize, Failure> {
+    let events = log.events().len();
+    if let Ok(number) = name.parse::<usize>() {
+        let last = events.saturating_sub(1);
+        return if number < events {
+            Ok(number)
+        } else {
+            Err(Failure::usage(format!("there is no event {number}: the last is {last}")))
+        };
+    }
+    if let Some((site, number)) = name.rsplit_once(':')
+        && let Ok(number) = number.parse::<usize>()
+        && let Some(site) = (0..log.sites()).map(NodeId).find(|known| log.name(*known) == site)
+    {
+        let of_site = || (0..events).filter(|event| log.events()[*event].site == site);
+        let found = number.checked_sub(1).and_then(|index| of_site().nth(index));
+        let refuse =
+            || Failure::usage(format!("{} has {} events, not {number}", log.name(site), of_site().count()));
+        return found.ok_or_else(refuse);
+    }
+    let mut named = (0..events).filter(|event| log.describe(*event) == name);
+    match (named.next(), named.next()) {
+        (Some(event), None) => Ok(event),
+        (Some(_), Some(_)) => Err(Failure::usage(format!(
+            "several events are called '{name}': name one by its number, or as SITE:K"
+        ))),
+        _ => Err(Failure::usage(format!(
+            "there is no event '{name}': name one by its number, as SITE:K, or by its text"
+        ))),
+    }
+}

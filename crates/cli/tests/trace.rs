@@ -1,0 +1,158 @@
+//! `conclave trace` and the snapshot room as a user meets them.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn conclave(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_conclave")).args(arguments).output().expect("the binary runs")
+}
+
+#[track_caller]
+fn prints(arguments: &[&str]) -> String {
+    let output = conclave(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("output is UTF-8")
+}
+
+#[track_caller]
+fn refused(arguments: &[&str], wanted: &str) {
+    let output = conclave(arguments);
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{complaint}");
+    assert!(complaint.lines().count() == 1 && complaint.contains(wanted), "{complaint}");
+}
+
+fn file(name: &str, contents: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&path, contents).expect("the folder for tests can be written");
+    path
+}
+
+/// The lectures' three processes as another program would log them.
+const THREE_PROCESSES: &str = r#"P1 {"P1":1}
+A
+P1 {"P1":2}
+B
+P1 {"P1":3}
+C
+P1 {"P1":4,"P2":3,"P3":1}
+D
+P1 {"P1":5,"P2":3,"P3":1}
+E
+P2 {"P2":1,"P3":1}
+E'
+P2 {"P1":2,"P2":2,"P3":1}
+F
+P2 {"P1":2,"P2":3,"P3":1}
+G
+P3 {"P3":1}
+H
+P3 {"P3":2}
+I
+P3 {"P1":5,"P2":3,"P3":3}
+J
+"#;
+
+#[test]
+fn the_example_of_three_processes_is_analysed_with_all_its_numbers() {
+    let path = file("three.log", THREE_PROCESSES);
+    let path = path.to_str().expect("the path is UTF-8");
+    let relation = |a: &str, b: &str| -> Value {
+        let text = prints(&["trace", path, "--relation", a, b, "--json"]);
+        serde_json::from_str::<Value>(&text).expect("--json prints JSON")["relations"][0].clone()
+    };
+    for (a, b) in [("A", "B"), ("B", "F"), ("A", "F"), ("H", "G"), ("F", "J"), ("H", "J"), ("C", "J")] {
+        assert_eq!(relation(a, b)["relation"], "before", "{a} {b}");
+        assert_eq!(relation(b, a)["relation"], "after", "{b} {a}");
+    }
+    for (a, b) in [("C", "F"), ("H", "C")] {
+        assert_eq!(relation(a, b)["relation"], "concurrent", "{a} {b}");
+    }
+    for (name, lamport, vector) in [
+        ("A", 1, [1, 0, 0]),
+        ("B", 2, [2, 0, 0]),
+        ("C", 3, [3, 0, 0]),
+        ("D", 5, [4, 3, 1]),
+        ("E", 6, [5, 3, 1]),
+        ("E'", 2, [0, 1, 1]),
+        ("F", 3, [2, 2, 1]),
+        ("G", 4, [2, 3, 1]),
+        ("H", 1, [0, 0, 1]),
+        ("I", 2, [0, 0, 2]),
+        ("J", 7, [5, 3, 3]),
+    ] {
+        let clock = &relation(name, name)["a"];
+        assert_eq!(
+            (&clock["lamport"], &clock["vector"]),
+            (&lamport.into(), &vector.to_vec().into()),
+            "{name}"
+        );
+    }
+    let text = prints(&["trace", path, "--past", "P2:3", "--relation", "C", "F"]);
+    assert!(
+        text.contains("are concurrent")
+            && text.contains("7 events")
+            && text.contains("5 events, vector (2,3,1)"),
+        "{text}"
+    );
+}
+
+/// The lectures' four processes: m12 is sent at P1's 2nd event and received by P2's 3rd, m21 sent at P2's 4th
+/// and received after P1's 2nd.
+#[test]
+fn the_cuts_of_four_processes_are_judged() {
+    let mut log = String::new();
+    for event in 1..=4 {
+        let heard = if event >= 3 { r#","P2":4"# } else { "" };
+        log += &format!("P1 {{\"P1\":{event}{heard}}}\n{event}\n");
+    }
+    for event in 1..=4 {
+        let heard = if event >= 3 { r#","P1":2"# } else { "" };
+        log += &format!("P2 {{\"P2\":{event}{heard}}}\n{event}\n");
+    }
+    for (site, events) in [("P3", 4), ("P4", 2)] {
+        (1..=events).for_each(|event| log += &format!("{site} {{\"{site}\":{event}}}\n{event}\n"));
+    }
+    let path = file("four.log", &log);
+    let path = path.to_str().expect("the path is UTF-8");
+    let text = prints(&["trace", path, "--cut", "1,3,3,2"]);
+    assert!(text.contains("cut {1,3,3,2}  inconsistent"), "{text}");
+    assert!(text.contains("received, but not sent") && text.contains("P1->P2"), "{text}");
+    assert!(text.contains("largest consistent cut inside it is {1,2,3,2}"), "{text}");
+    let text = prints(&["trace", path, "--cut", "2,4,4,2"]);
+    assert!(text.contains("cut {2,4,4,2}  consistent") && text.contains("on its way"), "{text}");
+    assert!(text.contains("P2->P1") && !text.contains("P1->P2"), "{text}");
+    let text = prints(&["trace", path, "--cut", "2,3,4,2"]);
+    assert!(text.contains("cut {2,3,4,2}  strongly consistent"), "{text}");
+    refused(&["trace", path, "--cut", "1,2"], "one a site");
+}
+
+#[test]
+fn the_bank_is_pictured_and_the_equivalent_execution_printed() {
+    let trace = file("bank.jsonl", "");
+    let trace = trace.to_str().expect("the path is UTF-8");
+    for algorithm in ["snapshot/chandy-lamport", "snapshot/lai-yang"] {
+        let text = prints(&["sim", algorithm, "--nodes", "3", "--acts", "20", "--trace", trace]);
+        assert!(text.contains("sum                 600, as it should be"), "{text}");
+        let text = prints(&["trace", trace, "--snapshot", "1", "--most", "0"]);
+        assert!(text.contains("---- the recorded state ----") && text.contains("consistent"), "{text}");
+        assert!(prints(&["replay", trace, "--verify"]).contains("the run repeats exactly"));
+    }
+    refused(&["trace", trace, "--snapshot", "9"], "snapshot 9 was not recorded");
+}
+
+#[test]
+fn what_cannot_be_read_is_refused_with_its_place() {
+    let broken = file("broken.log", "a {\"a\":1}\nA\na {\"a\":}\nB\n");
+    refused(&["trace", broken.to_str().expect("UTF-8")], "broken.log:3: column 8: expected a host");
+    let good = file("good.log", "a {\"a\":1}\nA\n");
+    let good = good.to_str().expect("UTF-8");
+    refused(&["trace", good, "--past", "7"], "there is no event 7");
+    refused(&["trace", good, "--past", "a:2"], "a has 1 events");
+    refused(&["trace", good, "--past", "Z"], "there is no event 'Z'");
+    refused(&["trace", good, "--format", "xml"], "expected auto, conclave, shiviz");
+    refused(&["trace", good, "--format", "(?<host>a)"], "no group (?<clock>...)");
+    refused(&["trace", "nowhere.log"], "nowhere.log");
+}
