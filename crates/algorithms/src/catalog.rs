@@ -2,11 +2,11 @@
 
 use conclave_kernel::Card;
 
-use crate::mutex;
+use crate::{detector, election, mutex};
 
 /// All cards, room by room.
 pub fn cards() -> impl Iterator<Item = &'static Card> + Clone {
-    mutex::CARDS.iter()
+    mutex::CARDS.iter().chain(election::CARDS).chain(detector::CARDS)
 }
 
 /// The rooms that have tenants.

@@ -12,5 +12,7 @@ extern crate std;
 pub mod catalog;
 pub mod clock;
 pub mod deadlock;
+pub mod detector;
+pub mod election;
 pub mod mutex;
 pub mod quorum;

@@ -1,5 +1,8 @@
 //! `conclave check`: every execution, not a sample.
 
+mod detector;
+mod election;
+
 use std::fmt::Write as _;
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
@@ -9,8 +12,9 @@ use std::time::Duration;
 
 use conclave_algorithms::mutex::{self, Mutex};
 use conclave_algorithms::quorum::Quorum;
-use conclave_check::{Bounds, Costs, Faults, Options, Order, Recovery, Report, Search, Timing, Verdict};
-use conclave_kernel::{Trace, time};
+use conclave_check::{Bounds, Costs, Faults, Model, Options, Order, Recovery, Report, Search, Timing, Verdict};
+use conclave_kernel::{Card, Protocol, Trace, time};
+use conclave_lab::diagram::span::Span;
 use conclave_lab::diagram::{spacetime, span};
 use conclave_lab::log::{self, Log};
 use conclave_lab::rooms::mutex::{Entries, Scenario};
@@ -30,7 +34,7 @@ pub struct Args {
     /// How many sites
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = world::nodes)]
     nodes: u32,
-    /// How often each site may ask (of each site: `sim` counts all together)
+    /// How often each site may ask, or call for an election (of each site: `sim` counts all together)
     #[arg(long, value_name = "K", default_value_t = 1)]
     entries: u8,
     /// In which order messages arrive: fifo or any
@@ -54,6 +58,15 @@ pub struct Args {
     /// Time passes in ticks of 1ms, and every message is delivered within so many
     #[arg(long, value_name = "TICKS")]
     sync: Option<u16>,
+    /// Election: the longest that a message takes, as bully's timeouts assume it [default: --sync, or 1ms]
+    #[arg(long, value_name = "D", value_parser = duration)]
+    transmission: Option<Duration>,
+    /// Detector, election over a detector: T, a heartbeat is sent so often [default: 2ms]
+    #[arg(long, value_name = "T", value_parser = duration)]
+    period: Option<Duration>,
+    /// Detector: D, silence may last for T + D [default: --sync, or 1ms]
+    #[arg(long, value_name = "D", value_parser = duration)]
+    margin: Option<Duration>,
     /// Search depth-first: less memory, longer counterexamples
     #[arg(long)]
     depth_first: bool,
@@ -85,6 +98,8 @@ Examples:
   conclave check mutex/ricart-agrawala --nodes 3 --entries 2 --order any
   conclave check mutex/lamport --order any --svg violation.svg
   conclave check mutex/maekawa --quorum all --cost
+  conclave check election/bully --crash 1 --sync 1
+  conclave check detector/heartbeat --nodes 2 --crash 1 --sync 1 --period 2ms --margin 1ms
 
 --entries counts for each site. Time: by default a message takes any time and a timer may fire at any moment.
 Exit codes: 0 holds, 1 violated or stuck, 2 bad usage, 3 stopped at a bound.";
@@ -95,7 +110,12 @@ const BOUNDED: u8 = 3;
 /// Explores what was asked for.
 pub fn run(args: &Args) -> Done {
     let (room, name) = rooms::find(&args.algorithm)?;
-    let done = (room == "mutex").then(|| mutex::visit(name, Check { args, name })).flatten();
+    let done = match room {
+        "mutex" => mutex::visit(name, Check { args, name }),
+        "election" => election::check(args, name),
+        "detector" => detector::check(args, name),
+        _ => None,
+    };
     done.unwrap_or_else(|| Err(Failure::usage(format!("{room}/{name} cannot be explored"))))
 }
 
@@ -109,41 +129,67 @@ impl mutex::Visit for Check<'_> {
 
     fn visit<P: Mutex>(self) -> Done {
         let args = self.args;
-        if P::CARD.reads_clock {
-            return Err(Failure::usage(format!(
-                "{} reads its clock: it has no finite state space",
-                P::CARD.path()
-            )));
-        }
+        refuse_clocks(&P::CARD)?;
         let mut scenario =
             Scenario { algorithm: self.name.into(), quorum: args.quorum, ..Scenario::default() };
         scenario.setup.nodes = args.nodes;
         let model = Entries::<P>::new(scenario.group::<P>()?, args.entries);
-        let options = options(args);
-        let bar = progress();
-        let report = conclave_check::check_watched(&model, &options, &mut |progress| {
-            bar.set_message(format!(
-                "{} states, depth {}, {} waiting",
-                progress.states, progress.depth, progress.waiting
-            ));
-            ControlFlow::Continue(())
-        });
-        bar.finish_and_clear();
-        let report = report.map_err(|error| Failure::usage(error.to_string()))?;
-        let costs = if args.cost && report.verdict == Verdict::Holds {
-            Some(conclave_check::costs(&model, &options).map_err(|error| Failure::usage(error.to_string()))?)
-        } else {
-            None
-        };
-        if let Some(counterexample) = &report.counterexample {
-            write_counterexample(args, &counterexample.trace)?;
-        }
-        show(args, &report, costs.as_ref())?;
-        Ok(match report.verdict {
-            Verdict::Holds => ExitCode::SUCCESS,
-            Verdict::Violated | Verdict::Stuck => ExitCode::from(VIOLATED),
-            Verdict::Bounded => ExitCode::from(BOUNDED),
-        })
+        explore(args, &P::CARD, &model, span::mutex)
+    }
+}
+
+/// Explores a model of whatever room, and shows what was found. The bars of a picture are the room's.
+fn explore<M: Model>(args: &Args, card: &Card, model: &M, spans: fn(&Log) -> Vec<Span>) -> Done {
+    let options = options(args);
+    let bar = progress();
+    let report = conclave_check::check_watched(model, &options, &mut |progress| {
+        bar.set_message(format!(
+            "{} states, depth {}, {} waiting",
+            progress.states, progress.depth, progress.waiting
+        ));
+        ControlFlow::Continue(())
+    });
+    bar.finish_and_clear();
+    let report = report.map_err(|error| Failure::usage(error.to_string()))?;
+    let costs = if args.cost && report.verdict == Verdict::Holds {
+        Some(conclave_check::costs(model, &options).map_err(|error| Failure::usage(error.to_string()))?)
+    } else {
+        None
+    };
+    if let Some(counterexample) = &report.counterexample {
+        write_counterexample(args, &counterexample.trace, spans)?;
+    }
+    show(args, card, &report, costs.as_ref())?;
+    Ok(match report.verdict {
+        Verdict::Holds => ExitCode::SUCCESS,
+        Verdict::Violated | Verdict::Stuck => ExitCode::from(VIOLATED),
+        Verdict::Bounded => ExitCode::from(BOUNDED),
+    })
+}
+
+impl Args {
+    /// The longest that a message takes, as far as the algorithm is told: the truth, unless a flag says otherwise.
+    fn bound(&self, told: Option<Duration>) -> Duration {
+        told.unwrap_or(TICK * u32::from(self.sync.unwrap_or(1)))
+    }
+
+    /// T of the detectors.
+    fn period(&self) -> Duration {
+        self.period.unwrap_or(2 * TICK)
+    }
+}
+
+/// How long a tick is.
+const TICK: Duration = Duration::from_millis(1);
+
+/// The error for a tenant that has no finite state space.
+fn refuse_clocks(card: &Card) -> Result<(), Failure> {
+    match card.reads_clock {
+        true => Err(Failure::usage(format!(
+            "{} reads its clock: it has no finite state space; what stands on it is checked over an oracle",
+            card.path()
+        ))),
+        false => Ok(()),
     }
 }
 
@@ -153,7 +199,7 @@ fn options(args: &Args) -> Options {
         order: args.order,
         timing: args
             .sync
-            .map_or(Timing::Async, |delay| Timing::Sync { delay, tick: Duration::from_millis(1) }),
+            .map_or(Timing::Async, |delay| Timing::Sync { delay, tick: TICK }),
         faults: Faults {
             loss: args.loss,
             duplication: args.duplicate,
@@ -175,7 +221,11 @@ fn progress() -> ProgressBar {
     if std::io::stderr().is_terminal() { ProgressBar::new_spinner() } else { ProgressBar::hidden() }
 }
 
-fn write_counterexample<P: Mutex>(args: &Args, trace: &Trace<P>) -> Result<(), Failure> {
+fn write_counterexample<P: Protocol>(
+    args: &Args,
+    trace: &Trace<P>,
+    spans: fn(&Log) -> Vec<Span>,
+) -> Result<(), Failure> {
     if let Some(path) = &args.trace {
         let mut lines = Vec::new();
         log::write_trace(trace, &mut lines).map_err(|error| Failure::file(path, &error))?;
@@ -183,7 +233,7 @@ fn write_counterexample<P: Mutex>(args: &Args, trace: &Trace<P>) -> Result<(), F
     }
     if let Some(path) = &args.svg {
         let log = Log::from_trace(trace)?;
-        let options = spacetime::Options { spans: span::mutex(&log), ..Default::default() };
+        let options = spacetime::Options { spans: spans(&log), ..Default::default() };
         output::write_file(path, spacetime::draw(&log, &options).as_bytes())?;
     }
     Ok(())
@@ -212,14 +262,19 @@ struct Json<'a> {
     cost: Option<&'a Costs>,
 }
 
-fn show<P: Mutex>(args: &Args, report: &Report<P>, costs: Option<&Costs>) -> Result<(), Failure> {
+fn show<P: Protocol>(
+    args: &Args,
+    card: &Card,
+    report: &Report<P>,
+    costs: Option<&Costs>,
+) -> Result<(), Failure> {
     let steps = match &report.counterexample {
         Some(counterexample) => Some(in_words(&Log::from_trace(&counterexample.trace)?)),
         None => None,
     };
     if args.json {
         return output::print_json(&Json {
-            algorithm: P::CARD.name,
+            algorithm: card.name,
             nodes: args.nodes,
             entries: args.entries,
             order: args.order,
@@ -238,12 +293,13 @@ fn show<P: Mutex>(args: &Args, report: &Report<P>, costs: Option<&Costs>) -> Res
             cost: costs,
         });
     }
-    output::print(&describe(args, report, costs, steps.as_deref()));
+    output::print(&describe(args, card, report, costs, steps.as_deref()));
     Ok(())
 }
 
-fn describe<P: Mutex>(
+fn describe<P: Protocol>(
     args: &Args,
+    card: &Card,
     report: &Report<P>,
     costs: Option<&Costs>,
     steps: Option<&[String]>,
@@ -254,7 +310,7 @@ fn describe<P: Mutex>(
         Verdict::Bounded => paint.bold("bounded"),
         _ => paint.bad(&report.verdict.to_string()),
     };
-    let title = paint.bold(&P::CARD.path().to_string());
+    let title = paint.bold(&card.path().to_string());
     let mut text = format!("{title}  N = {}, {} entries a site: {verdict}\n\n", args.nodes, args.entries);
     let mut line = |name: &str, value: String| _ = writeln!(text, "  {name:<22}{value}");
     line(
