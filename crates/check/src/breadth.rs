@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::explore::{Explored, Failure, Meter, Watcher, Waypoint, judge_state};
-use crate::model::{Breach, Model};
+use crate::model::Breach;
 use crate::report::Verdict;
 use crate::stepper::Stepper;
 use crate::visited::{SHARDS, Visited, shard_of};
@@ -16,11 +16,11 @@ const CHUNK: usize = 512;
 /// States that are looked up at a time.
 const BATCH: usize = 64;
 
-pub(crate) fn search<'r, 'm, M: Model>(
-    steppers: Vec<Stepper<'r, 'm, M>>,
+pub(crate) fn search<'r>(
+    steppers: Vec<Stepper<'r>>,
     meter: &Meter,
     watcher: Watcher<'_>,
-) -> (Explored, Vec<Stepper<'r, 'm, M>>) {
+) -> (Explored, Vec<Stepper<'r>>) {
     let visited = Visited::new(true);
     let mut workers: Vec<_> = steppers.into_iter().map(Worker::new).collect();
     let mut level = first_level(&mut workers[0], &visited, meter);
@@ -53,7 +53,7 @@ fn capacity(level: &[Vec<u32>]) -> usize {
     level.iter().map(Vec::capacity).sum()
 }
 
-fn first_level<M: Model>(worker: &mut Worker<'_, '_, M>, visited: &Visited, meter: &Meter) -> Vec<Vec<u32>> {
+fn first_level(worker: &mut Worker<'_>, visited: &Visited, meter: &Meter) -> Vec<Vec<u32>> {
     for state in worker.stepper.initial() {
         let fingerprint = worker.stepper.fingerprint(&state);
         worker.batches[shard_of(fingerprint)].push(fingerprint, fingerprint, &state);
@@ -62,9 +62,9 @@ fn first_level<M: Model>(worker: &mut Worker<'_, '_, M>, visited: &Visited, mete
     std::mem::take(&mut worker.next)
 }
 
-fn expand<M: Model>(
+fn expand(
     level: &[Vec<u32>],
-    workers: &mut [Worker<'_, '_, M>],
+    workers: &mut [Worker<'_>],
     visited: &Visited,
     meter: &Meter,
     depth: u32,
@@ -86,7 +86,7 @@ fn expand<M: Model>(
 }
 
 /// The failure with the shortest path; of several, always the same one.
-fn nearest<M: Model>(workers: &mut [Worker<'_, '_, M>], visited: &Visited, depth: u32) -> Option<Failure> {
+fn nearest(workers: &mut [Worker<'_>], visited: &Visited, depth: u32) -> Option<Failure> {
     let found = workers.iter_mut().flat_map(|worker| std::mem::take(&mut worker.found));
     let nearest = found.min_by_key(|found| (found.last.is_some(), found.state, found.last))?;
     let way = way_to(nearest.state, depth, &mut workers[0].stepper, visited);
@@ -96,7 +96,7 @@ fn nearest<M: Model>(workers: &mut [Worker<'_, '_, M>], visited: &Visited, depth
 
 /// The path to a state of that depth: back from parent to parent, of whom more than one may come into question,
 /// then forward along the edges that exist.
-fn way_to<M: Model>(state: u64, depth: u32, stepper: &mut Stepper<'_, '_, M>, visited: &Visited) -> Vec<u64> {
+fn way_to(state: u64, depth: u32, stepper: &mut Stepper<'_>, visited: &Visited) -> Vec<u64> {
     let mut layers = vec![vec![state]];
     for _ in 0..depth {
         let last = layers.last().into_iter().flatten();
@@ -139,8 +139,8 @@ struct Found {
     last: Option<u64>,
 }
 
-struct Worker<'r, 'm, M: Model> {
-    stepper: Stepper<'r, 'm, M>,
+struct Worker<'r> {
+    stepper: Stepper<'r>,
     batches: Vec<Batch>,
     /// The next level, in chunks.
     next: Vec<Vec<u32>>,
@@ -170,8 +170,8 @@ impl Batch {
     }
 }
 
-impl<'r, 'm, M: Model> Worker<'r, 'm, M> {
-    fn new(stepper: Stepper<'r, 'm, M>) -> Self {
+impl<'r> Worker<'r> {
+    fn new(stepper: Stepper<'r>) -> Self {
         let batches = (0..SHARDS).map(|_| Batch::default()).collect();
         Self { stepper, batches, next: Vec::new(), recent: vec![0; 64], edges: 0, found: Vec::new() }
     }

@@ -12,15 +12,17 @@ use crate::model::Model;
 use crate::options::Recovery;
 use crate::registry::{ProtocolOf, Registry};
 use crate::report::Counterexample;
-use crate::stepper::{Action, Kind, Post, Stepper};
+use crate::stepper::{Action, Kind, Stepper};
+use crate::system::Post;
 
 /// The failure as a trace.
 pub(crate) fn narrate<M: Model>(
-    stepper: &mut Stepper<'_, '_, M>,
+    registry: &Registry<'_, M>,
+    stepper: &mut Stepper<'_>,
     failure: &Failure,
 ) -> Counterexample<ProtocolOf<M>> {
     let (starts, taken) = walk(stepper, &failure.path);
-    let mut stage = Stage::new(stepper.registry);
+    let mut stage = Stage::new(registry);
     for step in starts.iter().chain(&taken) {
         stage.play(stepper, step);
     }
@@ -38,7 +40,7 @@ struct Taken {
 }
 
 /// Walks a path: the starts of the sites, and the edges after that.
-fn walk<M: Model>(stepper: &mut Stepper<'_, '_, M>, path: &[Waypoint]) -> (Vec<Taken>, Vec<Taken>) {
+fn walk(stepper: &mut Stepper<'_>, path: &[Waypoint]) -> (Vec<Taken>, Vec<Taken>) {
     let Some((first, rest)) = path.split_first() else { return (Vec::new(), Vec::new()) };
     let (mut state, starts) = begin(stepper, first.fingerprint);
     let mut taken = Vec::new();
@@ -59,10 +61,10 @@ fn walk<M: Model>(stepper: &mut Stepper<'_, '_, M>, path: &[Waypoint]) -> (Vec<T
 }
 
 /// The initial state of that fingerprint, and how the sites started.
-fn begin<M: Model>(stepper: &mut Stepper<'_, '_, M>, fingerprint: u64) -> (Vec<u32>, Vec<Taken>) {
+fn begin(stepper: &mut Stepper<'_>, fingerprint: u64) -> (Vec<u32>, Vec<Taken>) {
     let mut paths = vec![(stepper.before_start(), Vec::new())];
-    let start = stepper.registry.inputs.intern(Input::Start);
-    for node in 0..stepper.registry.nodes {
+    let start = stepper.system.start();
+    for node in 0..stepper.ground.nodes {
         let mut longer = Vec::new();
         for (state, falls) in paths {
             let falls: Vec<(Action, Vec<Post>)> = falls;
@@ -107,23 +109,23 @@ impl<'r, 'm, M: Model> Stage<'r, 'm, M> {
             format: FORMAT,
             code: env!("CARGO_PKG_VERSION").into(),
             algorithm: registry.model.name(),
-            nodes: registry.nodes,
+            nodes: registry.ground.nodes,
             seed: 0,
             scenario: "check".into(),
         };
-        let nodes = || (0..registry.nodes).map(NodeId);
+        let nodes = || (0..registry.ground.nodes).map(NodeId);
         Self {
             registry,
             trace: Trace::new(header),
             locals: nodes().map(|node| Local::new(node, registry.model.site(node))).collect(),
-            stamps: vec![0; registry.nodes as usize],
+            stamps: vec![0; registry.ground.nodes as usize],
             flying: Vec::new(),
             next_id: 0,
             moment: 0,
         }
     }
 
-    fn play(&mut self, stepper: &mut Stepper<'_, '_, M>, taken: &Taken) {
+    fn play(&mut self, stepper: &mut Stepper<'_>, taken: &Taken) {
         let Action { kind, node, what, .. } = taken.action;
         self.moment += u64::from(kind != Kind::Start);
         match kind {
@@ -157,7 +159,7 @@ impl<'r, 'm, M: Model> Stage<'r, 'm, M> {
         self.mark(What::Crash(NodeId(node)));
         let local = &mut self.locals[node as usize];
         *local = local.crash();
-        if self.registry.faults.recovery.is_none() {
+        if self.registry.ground.faults.recovery.is_none() {
             let lost: Vec<_> = self.flying.extract_if(.., |flying| flying.to == node).collect();
             for flying in lost {
                 self.mark(What::Lose(flying.id));
@@ -168,7 +170,7 @@ impl<'r, 'm, M: Model> Stage<'r, 'm, M> {
     fn recover(&mut self, taken: &Taken) {
         let node = taken.action.node;
         self.mark(What::Recover(NodeId(node)));
-        let amnesia = self.registry.faults.recovery == Some(Recovery::Amnesia);
+        let amnesia = self.registry.ground.faults.recovery == Some(Recovery::Amnesia);
         let fresh = amnesia.then(|| self.registry.model.site(NodeId(node)));
         let local = &mut self.locals[node as usize];
         *local = local.revive(fresh);
@@ -180,7 +182,7 @@ impl<'r, 'm, M: Model> Stage<'r, 'm, M> {
         let row = node as usize;
         self.stamps[row] += 1;
         let (stamp, first_sent) = (self.stamps[row], self.next_id);
-        let outcomes = self.locals[row].step(self.registry.nodes, input, self.registry.timing);
+        let outcomes = self.locals[row].step(self.registry.ground.nodes, input, self.registry.ground.timing);
         let stepped = outcomes.and_then(|mut outcomes| {
             (outcomes.len() > fall as usize).then(|| outcomes.swap_remove(fall as usize))
         });
@@ -192,7 +194,7 @@ impl<'r, 'm, M: Model> Stage<'r, 'm, M> {
         for post in &taken.posts {
             let id = self.next_id;
             self.next_id += 1;
-            let gone = self.registry.faults.recovery.is_none() && !self.locals[post.to as usize].up;
+            let gone = self.registry.ground.faults.recovery.is_none() && !self.locals[post.to as usize].up;
             if gone {
                 self.mark(What::Lose(id));
             } else {

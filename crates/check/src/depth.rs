@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::explore::{Explored, Failure, Meter, Watcher, Waypoint, judge_state};
-use crate::model::Model;
 use crate::report::Verdict;
 use crate::stepper::Stepper;
 use crate::visited::Visited;
@@ -15,11 +14,11 @@ use crate::visited::Visited;
 /// How many states a thread expands between two looks at the clock.
 const STRETCH: u32 = 512;
 
-pub(crate) fn search<'r, 'm, M: Model>(
-    mut steppers: Vec<Stepper<'r, 'm, M>>,
+pub(crate) fn search<'r>(
+    mut steppers: Vec<Stepper<'r>>,
     meter: &Meter,
     watcher: Watcher<'_>,
-) -> (Explored, Vec<Stepper<'r, 'm, M>>) {
+) -> (Explored, Vec<Stepper<'r>>) {
     let visited = Visited::new(false);
     let mut stack = Stack::new(steppers[0].width());
     for state in steppers[0].initial() {
@@ -148,8 +147,8 @@ impl Pool {
     }
 }
 
-struct Worker<'s, 'r, 'm, M: Model> {
-    stepper: Stepper<'r, 'm, M>,
+struct Worker<'s, 'r> {
+    stepper: Stepper<'r>,
     pool: &'s Pool,
     visited: &'s Visited,
     path: Vec<u64>,
@@ -159,8 +158,8 @@ struct Worker<'s, 'r, 'm, M: Model> {
     failure: Option<Failure>,
 }
 
-impl<'s, 'r, 'm, M: Model> Worker<'s, 'r, 'm, M> {
-    fn new(stepper: Stepper<'r, 'm, M>, pool: &'s Pool, visited: &'s Visited) -> Self {
+impl<'s, 'r> Worker<'s, 'r> {
+    fn new(stepper: Stepper<'r>, pool: &'s Pool, visited: &'s Visited) -> Self {
         Self { stepper, pool, visited, path: Vec::new(), edges: 0, deepest: 0, stack_bytes: 0, failure: None }
     }
 

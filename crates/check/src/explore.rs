@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use crate::model::{Breach, Model};
+use crate::model::Breach;
 use crate::options::{Bounds, Progress};
 use crate::report::Verdict;
 use crate::stepper::{Kind, Outlook, Stepper};
@@ -119,8 +119,8 @@ impl Meter {
 }
 
 /// What is wrong with a state as such, now that all its edges are known.
-pub(crate) fn judge_state<M: Model>(
-    stepper: &mut Stepper<'_, '_, M>,
+pub(crate) fn judge_state(
+    stepper: &mut Stepper<'_>,
     state: &[u32],
     outlook: Outlook,
 ) -> Option<(Verdict, Breach)> {
@@ -137,5 +137,5 @@ pub(crate) fn judge_state<M: Model>(
         (0..u64::BITS).filter(|bit| pending >> bit & 1 == 1).map(|bit| format!("n{bit}")).collect();
     let verb = if waiting.len() == 1 { "waits" } else { "wait" };
     let why = format!("{} {verb}, and nothing has to happen any more", waiting.join(", "));
-    Some((Verdict::Stuck, Breach { property: stepper.registry.model.liveness().name, why }))
+    Some((Verdict::Stuck, Breach { property: stepper.system.liveness(), why }))
 }

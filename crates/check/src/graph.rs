@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::explore::{Meter, Watcher, Waypoint};
-use crate::model::Model;
-use crate::stepper::{Action, Edge, Kind, Outcome, Post, Stepper};
+use crate::stepper::{Action, Edge, Kind, Outcome, Stepper};
+use crate::system::Post;
 
 /// States in the order of their discovery, and the edges between them.
 #[derive(Default)]
@@ -45,8 +45,8 @@ impl Arc {
 
 impl Graph {
     /// Explores everything; `None` if it is stopped at a bound. A step that breaks something is left out.
-    pub(crate) fn build<M: Model>(
-        stepper: &mut Stepper<'_, '_, M>,
+    pub(crate) fn build(
+        stepper: &mut Stepper<'_>,
         meter: &Meter,
         watcher: Watcher<'_>,
         with_bills: bool,
@@ -177,10 +177,10 @@ impl Builder {
         }
     }
 
-    fn settle<M: Model>(
+    fn settle(
         &mut self,
         graph: &mut Graph,
-        stepper: &mut Stepper<'_, '_, M>,
+        stepper: &mut Stepper<'_>,
         from: u32,
         with_bills: bool,
         states: &mut Vec<u32>,
@@ -236,14 +236,14 @@ impl Builder {
     }
 
     /// Messages by kind, those to oneself left out.
-    fn bill<M: Model>(&mut self, stepper: &mut Stepper<'_, '_, M>, posts: &[Post]) -> Vec<u32> {
+    fn bill(&mut self, stepper: &mut Stepper<'_>, posts: &[Post]) -> Vec<u32> {
         let mut bill = vec![0; self.kinds.len()];
         for post in posts {
             let packet = stepper.packet(post.packet);
             if packet.from == packet.to {
                 continue;
             }
-            let Some(kind) = stepper.registry.kind(packet.input) else { continue };
+            let Some(kind) = stepper.system.kind(packet.input) else { continue };
             let place = self.kinds.iter().position(|known| *known == kind).unwrap_or_else(|| {
                 self.kinds.push(kind);
                 bill.push(0);

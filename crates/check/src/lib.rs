@@ -11,6 +11,7 @@
 //! | `model` | [`Model`] and [`Monitor`]: what a room brings |
 //! | `options`, `report` | what is asked, what is answered |
 //! | `intern`, `registry` | everything that occurs in states, kept once and named by a number |
+//! | `system` | the model, asked by numbers: what is compiled for each algorithm |
 //! | `local`, `inbox` | a site with its timers; what is on its way to it |
 //! | `stepper` | where a state can go; every local step is computed once |
 //! | `visited` | the states seen so far, as fingerprints |
@@ -40,6 +41,7 @@ mod options;
 mod registry;
 mod report;
 mod stepper;
+mod system;
 mod visited;
 
 use std::ops::ControlFlow;
@@ -49,6 +51,7 @@ use crate::explore::{Explored, Failure, Meter, Watcher};
 use crate::graph::Graph;
 use crate::registry::Registry;
 use crate::stepper::Stepper;
+use crate::system::System as _;
 
 pub use model::{Breach, Findings, MOST_NODES, Model, Monitor, Offer, Renamed};
 pub use options::{Bounds, Faults, Options, Order, Progress, Recovery, Search, Timing};
@@ -79,7 +82,7 @@ pub fn check_watched<M: Model>(
     }
     let seconds = began.elapsed().as_secs_f64();
     let cycles = judge_cycles(&mut explored, &mut steppers[0], options, began, watcher);
-    Ok(report(&explored, &mut steppers, cycles, seconds))
+    Ok(report(&registry, &explored, &mut steppers, cycles, seconds))
 }
 
 /// The least and the most messages over all complete executions. Of the bounds, that on states counts.
@@ -105,9 +108,9 @@ fn registry<'m, M: Model>(model: &'m M, options: &Options) -> Result<Registry<'m
 }
 
 /// Looks for fair cycles in which somebody waits for ever, if nothing else was found and the graph fits.
-fn judge_cycles<M: Model>(
+fn judge_cycles(
     explored: &mut Explored,
-    stepper: &mut Stepper<'_, '_, M>,
+    stepper: &mut Stepper<'_>,
     options: &Options,
     began: Instant,
     watcher: Watcher<'_>,
@@ -120,7 +123,7 @@ fn judge_cycles<M: Model>(
     let Some(graph) = Graph::build(stepper, &meter, watcher, false) else { return Cycles::NotJudged };
     if let Some(lasso) = fairness::starvation(&graph) {
         let why = format!("n{} waits for ever, although everybody does what he must", lasso.bit);
-        let breach = Breach { property: stepper.registry.model.liveness().name, why };
+        let breach = Breach { property: stepper.system.liveness(), why };
         let repeats_after = Some(lasso.repeats_after);
         explored.failure =
             Some(Failure { verdict: Verdict::Violated, breach, path: lasso.path, repeats_after });
@@ -129,12 +132,12 @@ fn judge_cycles<M: Model>(
 }
 
 fn report<M: Model>(
+    registry: &Registry<'_, M>,
     explored: &Explored,
-    steppers: &mut [Stepper<'_, '_, M>],
+    steppers: &mut [Stepper<'_>],
     cycles: Cycles,
     seconds: f64,
 ) -> Report<M::Protocol> {
-    let registry = steppers[0].registry;
     let seen = steppers.iter().fold(0, |all, stepper| all | stepper.seen);
     let crossing = steppers.iter().any(|stepper| stepper.crossing);
     let named = registry.model.sometimes().iter().enumerate();
@@ -158,7 +161,7 @@ fn report<M: Model>(
         counterexample: explored
             .failure
             .as_ref()
-            .map(|failure| counterexample::narrate(&mut steppers[0], failure)),
+            .map(|failure| counterexample::narrate(registry, &mut steppers[0], failure)),
         states: explored.states,
         edges: explored.edges,
         depth: explored.depth,

@@ -17,20 +17,27 @@ pub(crate) const fn notes<M: Model>() -> bool {
     <M::Monitor as Monitor<ProtocolOf<M>>>::NOTES
 }
 
-/// The interners, and the rules of the exploration.
-pub(crate) struct Registry<'m, M: Model> {
-    pub(crate) model: &'m M,
+/// The rules of the exploration, and what occurs in states whatever the algorithm is.
+pub(crate) struct Ground {
     pub(crate) nodes: u32,
     pub(crate) order: Order,
     pub(crate) timing: Timing,
     pub(crate) faults: Faults,
+    /// Whether notes ride on messages.
+    pub(crate) notes: bool,
     /// The renamings that are divided out; none unless asked for.
     pub(crate) symmetries: Vec<Vec<NodeId>>,
+    pub(crate) packets: Interner<Packet>,
+    pub(crate) inboxes: Interner<Inbox>,
+}
+
+/// The ground, and the interners of what only the model knows.
+pub(crate) struct Registry<'m, M: Model> {
+    pub(crate) model: &'m M,
+    pub(crate) ground: Ground,
     pub(crate) locals: Interner<Local<ProtocolOf<M>>>,
     pub(crate) inputs: Interner<Input<ProtocolOf<M>>>,
     pub(crate) notes: Interner<NoteOf<M>>,
-    pub(crate) packets: Interner<Packet>,
-    pub(crate) inboxes: Interner<Inbox>,
     pub(crate) observations: Interner<Observation<ProtocolOf<M>>>,
     pub(crate) monitors: Interner<M::Monitor>,
 }
@@ -78,32 +85,27 @@ impl<'m, M: Model> Registry<'m, M> {
     pub(crate) fn new(model: &'m M, options: &Options) -> Self {
         let registry = Self {
             model,
-            nodes: model.nodes(),
-            order: options.order,
-            timing: options.timing,
-            faults: options.faults,
-            symmetries: if options.symmetry { model.symmetries() } else { Vec::new() },
+            ground: Ground {
+                nodes: model.nodes(),
+                order: options.order,
+                timing: options.timing,
+                faults: options.faults,
+                notes: notes::<M>(),
+                symmetries: if options.symmetry { model.symmetries() } else { Vec::new() },
+                packets: Interner::new(),
+                inboxes: Interner::new(),
+            },
             locals: Interner::new(),
             inputs: Interner::new(),
             notes: Interner::new(),
-            packets: Interner::new(),
-            inboxes: Interner::new(),
             observations: Interner::new(),
             monitors: Interner::new(),
         };
         let nothing = Observation { node: NodeId(0), cause: Cause::Silent, effects: Vec::new() };
         registry.observations.intern(nothing);
-        registry.inboxes.intern(Inbox::default());
+        registry.ground.inboxes.intern(Inbox::default());
         registry.notes.intern(NoteOf::<M>::default());
         registry
-    }
-
-    /// A message's kind, if the input is one.
-    pub(crate) fn kind(&self, input: u32) -> Option<&'static str> {
-        match self.inputs.get(input) {
-            Input::Message { message, .. } => Some(self.model.kind(&message)),
-            _ => None,
-        }
     }
 
     /// Roughly what the interners take.
@@ -111,8 +113,8 @@ impl<'m, M: Model> Registry<'m, M> {
         self.locals.bytes()
             + self.inputs.bytes()
             + self.notes.bytes()
-            + self.packets.bytes()
-            + self.inboxes.bytes()
+            + self.ground.packets.bytes()
+            + self.ground.inboxes.bytes()
             + self.observations.bytes()
             + self.monitors.bytes()
     }

@@ -8,21 +8,22 @@
 mod moves;
 mod rename;
 
+use conclave_kernel::NodeId;
 use conclave_kernel::prng::mix;
-use conclave_kernel::{Effect, Input, NodeId};
 
 use crate::inbox::Slot;
-use crate::local::{Local, Stepped};
 use crate::memo::Memo;
-use crate::model::{Breach, Findings, Model, Monitor};
-use crate::options::{Recovery, Timing};
-use crate::registry::{Cause, NOTHING, Observation, Packet, ProtocolOf, Registry, Seen, notes, sends};
+use crate::model::Breach;
+use crate::options::Timing;
+use crate::registry::{Ground, NOTHING, Packet};
+use crate::system::{Judged, Offered, Post, System};
 
 pub(crate) use moves::{Action, Edge, Kind, Outlook};
 
 /// What one thread knows about steps.
-pub(crate) struct Stepper<'r, 'm, M: Model> {
-    pub(crate) registry: &'r Registry<'m, M>,
+pub(crate) struct Stepper<'r> {
+    pub(crate) system: &'r dyn System,
+    pub(crate) ground: &'r Ground,
     /// (site's state, input) to the first of its outcomes.
     steps: Memo,
     outcomes: Vec<Outcome>,
@@ -41,11 +42,11 @@ pub(crate) struct Stepper<'r, 'm, M: Model> {
     judged: Vec<Judgement>,
     breaches: Vec<Breach>,
     monitors: Vec<Option<MonitorInfo>>,
-    offers: Vec<OfferInfo>,
+    offers: Vec<Offered>,
     /// (site's state or inbox, how) to what it is a tick later, plus one; 0 if the clock must wait.
     ticks: [Memo; 2],
     renamed: rename::Renamings,
-    /// What of [`Model::sometimes`] was seen.
+    /// What of the model's `sometimes` was seen.
     pub(crate) seen: u64,
     pub(crate) crossing: bool,
     /// A site whose dice can fall in too many ways.
@@ -89,14 +90,6 @@ pub(crate) struct Outcome {
     more: bool,
 }
 
-/// A message sent. If notes ride on messages, an outcome has the number of the input in place of the packet's:
-/// what rides on it depends on the monitor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Post {
-    pub(crate) to: u32,
-    pub(crate) packet: u32,
-}
-
 #[derive(Clone, Copy, Debug)]
 struct InboxInfo {
     deliveries: Span,
@@ -131,17 +124,6 @@ struct MonitorInfo {
     pending: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct OfferInfo {
-    node: u32,
-    input: u32,
-    required: bool,
-}
-
-/// Inputs that are not the kernel's.
-const CRASH: u32 = u32::MAX;
-const RECOVER: u32 = u32::MAX - 1;
-
 /// Of a step whose dice can fall in too many ways.
 const NO_OUTCOME: u32 = u32::MAX;
 
@@ -152,10 +134,12 @@ fn contribution(slot: usize, word: u32) -> u64 {
     mix(((slot as u64 + 1) << 32 | u64::from(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-impl<'r, 'm, M: Model> Stepper<'r, 'm, M> {
-    pub(crate) fn new(registry: &'r Registry<'m, M>) -> Self {
+impl<'r> Stepper<'r> {
+    pub(crate) fn new(system: &'r dyn System) -> Self {
+        let ground = system.ground();
         Self {
-            registry,
+            system,
+            ground,
             steps: Memo::new(),
             outcomes: Vec::new(),
             posts: Vec::new(),
@@ -173,7 +157,7 @@ impl<'r, 'm, M: Model> Stepper<'r, 'm, M> {
             monitors: Vec::new(),
             offers: Vec::new(),
             ticks: [Memo::new(), Memo::new()],
-            renamed: rename::Renamings::new(registry.symmetries.len()),
+            renamed: rename::Renamings::new(ground.symmetries.len()),
             seen: 0,
             crossing: false,
             trouble: None,
@@ -184,13 +168,13 @@ impl<'r, 'm, M: Model> Stepper<'r, 'm, M> {
 
     /// How many words a state has.
     pub(crate) fn width(&self) -> usize {
-        2 * self.registry.nodes as usize + 2
+        2 * self.ground.nodes as usize + 2
     }
 
     /// The states in which all sites have started: more than one if starting throws dice.
     pub(crate) fn initial(&mut self) -> Vec<Vec<u32>> {
-        let start = self.registry.inputs.intern(Input::Start);
-        (0..self.registry.nodes).fold(vec![self.before_start()], |states, node| {
+        let start = self.system.start();
+        (0..self.ground.nodes).fold(vec![self.before_start()], |states, node| {
             let mut started = Vec::new();
             for state in states {
                 self.start(&state, node, start, &mut |edge| started.push(edge.words.to_vec()));
@@ -201,24 +185,21 @@ impl<'r, 'm, M: Model> Stepper<'r, 'm, M> {
 
     /// The state before any site has started.
     pub(crate) fn before_start(&mut self) -> Vec<u32> {
-        let (model, nodes) = (self.registry.model, self.registry.nodes);
         let mut words = vec![NOTHING; self.width()];
-        for node in 0..nodes {
-            let local = Local::new(NodeId(node), model.site(NodeId(node)));
-            words[node as usize] = self.registry.locals.intern(local);
-        }
-        let faults = self.registry.faults;
+        let (locals, first) = self.system.beginning();
+        words[..locals.len()].copy_from_slice(&locals);
+        let faults = self.ground.faults;
         let left = [faults.loss, faults.duplication, faults.crash, 0];
         let (monitor, budget) = (self.monitor_slot(), self.budget_slot());
         words[budget] = u32::from_le_bytes(left);
-        words[monitor] = self.registry.monitors.intern(model.monitor());
-        self.monitor(words[monitor]);
+        words[monitor] = first;
+        self.monitor(first);
         words
     }
 
     /// The fingerprint of a state; of symmetric states, the same. Never 0.
     pub(crate) fn fingerprint(&mut self, words: &[u32]) -> u64 {
-        match self.registry.symmetries.len() {
+        match self.ground.symmetries.len() {
             0 => nonzero(plain_fingerprint(words)),
             _ => self.canonical_fingerprint(words),
         }
@@ -231,14 +212,7 @@ impl<'r, 'm, M: Model> Stepper<'r, 'm, M> {
 
     /// Judges a state in which nothing more can happen.
     pub(crate) fn at_rest(&self, words: &[u32]) -> Option<Breach> {
-        let sites: Vec<_> = words[..self.registry.nodes as usize]
-            .iter()
-            .map(|local| self.registry.locals.get(*local).site)
-            .collect();
-        let monitor = self.registry.monitors.get(words[self.monitor_slot()]);
-        let mut findings = Findings::default();
-        self.registry.model.at_rest(&sites, &monitor, &mut findings);
-        findings.into_breach()
+        self.system.at_rest(&words[..self.ground.nodes as usize], words[self.monitor_slot()])
     }
 
     /// What an edge broke.
@@ -248,7 +222,7 @@ impl<'r, 'm, M: Model> Stepper<'r, 'm, M> {
 
     pub(crate) fn packet(&mut self, number: u32) -> Packet {
         while self.packets.len() <= number as usize {
-            self.packets.push(self.registry.packets.get(self.packets.len() as u32));
+            self.packets.push(self.ground.packets.get(self.packets.len() as u32));
         }
         self.packets[number as usize]
     }
@@ -273,20 +247,20 @@ impl<'r, 'm, M: Model> Stepper<'r, 'm, M> {
     }
 
     fn monitor_slot(&self) -> usize {
-        2 * self.registry.nodes as usize
+        2 * self.ground.nodes as usize
     }
 
     fn budget_slot(&self) -> usize {
-        2 * self.registry.nodes as usize + 1
+        2 * self.ground.nodes as usize + 1
     }
 
     fn inbox_slot(&self, node: u32) -> usize {
-        (self.registry.nodes + node) as usize
+        (self.ground.nodes + node) as usize
     }
 }
 
 /// What is computed once and remembered.
-impl<M: Model> Stepper<'_, '_, M> {
+impl Stepper<'_> {
     /// The first outcome of handing an input to a site in that state; none if there are too many.
     #[inline]
     fn first_outcome(&mut self, local: u32, input: u32) -> Option<usize> {
@@ -297,119 +271,31 @@ impl<M: Model> Stepper<'_, '_, M> {
 
     #[cold]
     fn compute_outcomes(&mut self, number: u32, input: u32) -> u32 {
-        let local = self.registry.locals.get(number);
-        let me = local.me;
-        let mut outcomes = Vec::new();
-        if input == CRASH {
-            let crashed = self.registry.locals.intern(local.crash());
-            let observation = self.observation(me, Cause::Crash, Vec::new());
-            let none = Span::default();
-            outcomes.push(Outcome { local: crashed, observation, posts: none, rearmed: none, more: false });
-        } else if local.up || input == RECOVER {
-            let (local, given, cause) = self.cause(local, input);
-            let stepped =
-                local.step(self.registry.nodes, &given, self.registry.timing).unwrap_or_else(|| {
-                    self.trouble = Some(me);
-                    Vec::new()
-                });
-            for stepped in stepped {
-                outcomes.push(self.outcome(me, cause.clone(), stepped));
-            }
-        } else {
-            // A message for a site that is down is lost.
-            let none = Span::default();
-            let observation = NOTHING;
-            outcomes.push(Outcome { local: number, observation, posts: none, rearmed: none, more: false });
+        let steps = self.system.step(number, input).unwrap_or_else(|node| {
+            self.trouble = Some(node);
+            Vec::new()
+        });
+        let first = if steps.is_empty() { NO_OUTCOME } else { self.outcomes.len() as u32 };
+        let last = steps.len().saturating_sub(1);
+        for (fall, step) in steps.into_iter().enumerate() {
+            self.seen |= step.shows;
+            let outcome = Outcome {
+                local: step.local,
+                observation: step.observation,
+                posts: extend(&mut self.posts, step.posts),
+                rearmed: extend(&mut self.rearmed, step.rearmed),
+                more: fall < last,
+            };
+            self.outcomes.push(outcome);
         }
-        let first = if outcomes.is_empty() { NO_OUTCOME } else { self.outcomes.len() as u32 };
-        if let Some((_, all_but_last)) = outcomes.split_last_mut() {
-            all_but_last.iter_mut().for_each(|outcome| outcome.more = true);
-        }
-        self.outcomes.extend(outcomes);
         self.steps.insert(number, input, first);
         first
-    }
-
-    /// The site as it handles the input, the input in the kernel's words, and what the monitor is told of it.
-    #[expect(clippy::type_complexity, reason = "three things that belong together only here")]
-    fn cause(
-        &self,
-        local: Local<ProtocolOf<M>>,
-        input: u32,
-    ) -> (Local<ProtocolOf<M>>, Input<ProtocolOf<M>>, Cause<ProtocolOf<M>>) {
-        if input == RECOVER {
-            return match self.registry.faults.recovery {
-                Some(Recovery::Amnesia) => {
-                    let fresh = self.registry.model.site(local.me);
-                    (local.revive(Some(fresh)), Input::Start, Cause::Recover)
-                }
-                _ => (local.revive(None), Input::Recover, Cause::Recover),
-            };
-        }
-        let given = self.registry.inputs.get(input);
-        let cause = match &given {
-            Input::Command(command) => Cause::Command(command.clone()),
-            Input::Message { from, .. } if notes::<M>() => Cause::Message(*from),
-            _ => Cause::Silent,
-        };
-        (local, given, cause)
-    }
-
-    fn outcome(
-        &mut self,
-        me: NodeId,
-        cause: Cause<ProtocolOf<M>>,
-        stepped: Stepped<ProtocolOf<M>>,
-    ) -> Outcome {
-        let registry = self.registry;
-        self.seen |= registry.model.shows(&stepped.local.site);
-        let mut posts = Vec::new();
-        let mut seen = Vec::new();
-        for effect in &stepped.effects {
-            if let Effect::Emit { event } = effect {
-                seen.push(Seen::Event(event.clone()));
-            }
-            for (to, message) in sends(me, registry.nodes, effect) {
-                let input = registry.inputs.intern(Input::Message { from: me, message: message.clone() });
-                if notes::<M>() {
-                    seen.push(Seen::Send(to, input));
-                } else {
-                    posts.push(self.post(me, to, input, NOTHING));
-                }
-            }
-        }
-        let rearmed: Vec<_> =
-            stepped.rearmed.iter().map(|timer| registry.inputs.intern(Input::Timer(*timer))).collect();
-        Outcome {
-            local: registry.locals.intern(stepped.local),
-            observation: self.observation(me, cause, seen),
-            posts: extend(&mut self.posts, posts),
-            rearmed: extend(&mut self.rearmed, rearmed),
-            more: false,
-        }
-    }
-
-    fn post(&self, from: NodeId, to: NodeId, input: u32, note: u32) -> Post {
-        let packet = Packet { from: from.0 as u16, to: to.0 as u16, input, note };
-        Post { to: to.0, packet: self.registry.packets.intern(packet) }
-    }
-
-    fn observation(
-        &self,
-        node: NodeId,
-        cause: Cause<ProtocolOf<M>>,
-        effects: Vec<Seen<ProtocolOf<M>>>,
-    ) -> u32 {
-        if effects.is_empty() && cause == Cause::Silent {
-            return NOTHING;
-        }
-        self.registry.observations.intern(Observation { node, cause, effects })
     }
 
     /// What the monitor makes of a step.
     #[inline]
     fn judge(&mut self, monitor: u32, observation: u32, note: u32) -> Judgement {
-        let sight = if notes::<M>() { self.sight(observation, note) } else { observation };
+        let sight = if self.ground.notes { self.sight(observation, note) } else { observation };
         match self.judgements.get(monitor, sight) {
             Some(index) => self.judged[index as usize],
             None => self.compute_judgement(monitor, sight, observation, note),
@@ -427,36 +313,13 @@ impl<M: Model> Stepper<'_, '_, M> {
 
     #[cold]
     fn compute_judgement(&mut self, number: u32, sight: u32, observation: u32, note: u32) -> Judgement {
-        let registry = self.registry;
-        let mut monitor = registry.monitors.get(number);
-        let Observation { node, cause, effects } = registry.observations.get(observation);
-        let mut findings = Findings::default();
-        match &cause {
-            Cause::Silent => {}
-            Cause::Message(from) => monitor.on_deliver(*from, node, &registry.notes.get(note)),
-            Cause::Command(command) => monitor.on_command(node, command, &mut findings),
-            Cause::Crash => monitor.on_crash(node, &mut findings),
-            Cause::Recover => monitor.on_recover(node, &mut findings),
-        }
-        let mut posts = Vec::new();
-        for effect in &effects {
-            match effect {
-                Seen::Event(event) => monitor.on_event(node, event, &mut findings),
-                Seen::Send(to, input) => {
-                    if let Input::Message { message, .. } = registry.inputs.get(*input) {
-                        let note = registry.notes.intern(monitor.on_send(node, *to, &message));
-                        posts.push(self.post(node, *to, *input, note));
-                    }
-                }
-            }
-        }
-        let breach = findings.into_breach().map_or(0, |breach| {
+        let Judged { monitor, breach, posts } = self.system.judge(number, observation, note);
+        let breach = breach.map_or(0, |breach| {
             self.breaches.push(breach);
             self.breaches.len() as u32
         });
-        let posts = extend(&mut self.posts, posts);
-        let judgement = Judgement { monitor: registry.monitors.intern(monitor), breach, posts };
-        self.monitor(judgement.monitor);
+        let judgement = Judgement { monitor, breach, posts: extend(&mut self.posts, posts) };
+        self.monitor(monitor);
         self.judgements.insert(number, sight, self.judged.len() as u32);
         self.judged.push(judgement);
         judgement
@@ -474,8 +337,8 @@ impl<M: Model> Stepper<'_, '_, M> {
     #[cold]
     fn compute_push(&mut self, inbox: u32, packet: u32) -> u32 {
         let from = self.packet(packet).from;
-        let more = self.registry.inboxes.get(inbox).push(Slot { from, age: 0, packet }, self.registry.order);
-        let number = self.registry.inboxes.intern(more);
+        let more = self.ground.inboxes.get(inbox).push(Slot { from, age: 0, packet }, self.ground.order);
+        let number = self.ground.inboxes.intern(more);
         self.pushes.insert(inbox, packet, number);
         number
     }
@@ -490,17 +353,17 @@ impl<M: Model> Stepper<'_, '_, M> {
 
     #[cold]
     fn compute_inbox(&mut self, number: u32) -> InboxInfo {
-        let registry = self.registry;
-        let inbox = registry.inboxes.get(number);
+        let ground = self.ground;
+        let inbox = ground.inboxes.get(number);
         let mut deliveries = Vec::new();
         let mut copies = Vec::new();
-        for place in inbox.deliverable(registry.order) {
+        for place in inbox.deliverable(ground.order) {
             let packet = inbox.slots()[place].packet;
             self.packet(packet);
-            deliveries.push(Delivery { packet, rest: registry.inboxes.intern(inbox.without(place)) });
-            if registry.faults.duplication > 0 {
-                for copy in inbox.with_copy(place, registry.order) {
-                    copies.push(Delivery { packet, rest: registry.inboxes.intern(copy) });
+            deliveries.push(Delivery { packet, rest: ground.inboxes.intern(inbox.without(place)) });
+            if ground.faults.duplication > 0 {
+                for copy in inbox.with_copy(place, ground.order) {
+                    copies.push(Delivery { packet, rest: ground.inboxes.intern(copy) });
                 }
             }
         }
@@ -523,10 +386,8 @@ impl<M: Model> Stepper<'_, '_, M> {
 
     #[cold]
     fn compute_local(&mut self, number: u32) -> LocalInfo {
-        let local = self.registry.locals.get(number);
-        let firing = local.firing(self.registry.timing);
-        let timers: Vec<_> = firing.map(|timer| self.registry.inputs.intern(Input::Timer(timer))).collect();
-        let info = LocalInfo { up: local.up, timers: extend(&mut self.timers, timers) };
+        let (up, timers) = self.system.site(number);
+        let info = LocalInfo { up, timers: extend(&mut self.timers, timers) };
         remember(&mut self.locals, number, info);
         info
     }
@@ -541,15 +402,9 @@ impl<M: Model> Stepper<'_, '_, M> {
 
     #[cold]
     fn compute_monitor(&mut self, number: u32) -> MonitorInfo {
-        let registry = self.registry;
-        let monitor = registry.monitors.get(number);
-        self.seen |= monitor.shows();
-        let mut offers = Vec::new();
-        monitor.offers(&mut |offer| {
-            let input = registry.inputs.intern(Input::Command(offer.command));
-            offers.push(OfferInfo { node: offer.node.0, input, required: offer.required });
-        });
-        let info = MonitorInfo { offers: extend(&mut self.offers, offers), pending: monitor.pending() };
+        let watch = self.system.watch(number);
+        self.seen |= watch.shows;
+        let info = MonitorInfo { offers: extend(&mut self.offers, watch.offers), pending: watch.pending };
         remember(&mut self.monitors, number, info);
         info
     }
@@ -559,7 +414,7 @@ impl<M: Model> Stepper<'_, '_, M> {
         if let Some(later) = self.ticks[0].get(number, 0) {
             return later.checked_sub(1);
         }
-        let later = self.registry.locals.get(number).tick().map(|local| self.registry.locals.intern(local));
+        let later = self.system.tick(number);
         self.ticks[0].insert(number, 0, later.map_or(0, |later| later + 1));
         later
     }
@@ -569,9 +424,9 @@ impl<M: Model> Stepper<'_, '_, M> {
         if let Some(later) = self.ticks[1].get(number, 0) {
             return later.checked_sub(1);
         }
-        let Timing::Sync { delay, .. } = self.registry.timing else { return Some(number) };
-        let later = self.registry.inboxes.get(number).tick(delay);
-        let later = later.map(|inbox| self.registry.inboxes.intern(inbox));
+        let Timing::Sync { delay, .. } = self.ground.timing else { return Some(number) };
+        let later = self.ground.inboxes.get(number).tick(delay);
+        let later = later.map(|inbox| self.ground.inboxes.intern(inbox));
         self.ticks[1].insert(number, 0, later.map_or(0, |later| later + 1));
         later
     }

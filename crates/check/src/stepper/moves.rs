@@ -1,9 +1,9 @@
 //! The moves out of a state.
 
-use super::{CRASH, Outcome, Post, RECOVER, Span, Stepper, contribution, nonzero, plain_fingerprint};
-use crate::model::Model;
+use super::{Outcome, Span, Stepper, contribution, nonzero, plain_fingerprint};
 use crate::options::{Order, Timing};
-use crate::registry::{NOTHING, notes};
+use crate::registry::NOTHING;
+use crate::system::{CRASH, Post, RECOVER};
 
 /// A step from one state to another.
 pub(crate) struct Edge<'a> {
@@ -78,7 +78,7 @@ struct Planned {
     budget: u32,
 }
 
-impl<M: Model> Stepper<'_, '_, M> {
+impl Stepper<'_> {
     /// Hands every edge out of a state to `sink`.
     pub(crate) fn expand(&mut self, state: &[u32], sink: &mut impl FnMut(Edge<'_>)) -> Outlook {
         self.base.clear();
@@ -96,14 +96,14 @@ impl<M: Model> Stepper<'_, '_, M> {
             }
         };
         self.commands(before, &mut sink);
-        for node in 0..self.registry.nodes {
+        for node in 0..self.ground.nodes {
             self.deliveries(before, node, &mut sink);
             self.timers(before, node, &mut sink);
         }
-        if self.registry.faults.crash > 0 {
+        if self.ground.faults.crash > 0 {
             self.crashes(before, &mut sink);
         }
-        if let Timing::Sync { .. } = self.registry.timing {
+        if let Timing::Sync { .. } = self.ground.timing {
             self.tick(before, &mut sink);
         }
         if !self.crossing {
@@ -177,16 +177,16 @@ impl<M: Model> Stepper<'_, '_, M> {
 
     fn crashes(&mut self, before: u64, sink: &mut impl FnMut(Edge<'_>)) {
         let [_, _, crash, _] = self.budget();
-        for node in 0..self.registry.nodes {
+        for node in 0..self.ground.nodes {
             let up = self.local(self.base[node as usize]).up;
             if up && crash > 0 {
                 let action = Action { kind: Kind::Crash, node, what: CRASH, fall: 0 };
                 let plan = self.plan(action, CRASH);
                 // Who never comes back will never read what is on its way.
-                let inbox = self.registry.faults.recovery.is_none().then_some(NOTHING);
+                let inbox = self.ground.faults.recovery.is_none().then_some(NOTHING);
                 self.act(before, Planned { inbox, budget: plan.budget - CRASHES, ..plan }, sink);
             }
-            if !up && self.registry.faults.recovery.is_some() {
+            if !up && self.ground.faults.recovery.is_some() {
                 let action = Action { kind: Kind::Recover, node, what: RECOVER, fall: 0 };
                 self.act(before, self.plan(action, RECOVER), sink);
             }
@@ -196,7 +196,7 @@ impl<M: Model> Stepper<'_, '_, M> {
     fn tick(&mut self, before: u64, sink: &mut impl FnMut(Edge<'_>)) {
         self.draft.clone_from(&self.base);
         let mut fingerprint = before;
-        for node in 0..self.registry.nodes {
+        for node in 0..self.ground.nodes {
             let Some(local) = self.tick_local(self.base[node as usize]) else { return };
             let slot = self.inbox_slot(node);
             let Some(inbox) = self.tick_inbox(self.base[slot]) else { return };
@@ -231,13 +231,13 @@ impl<M: Model> Stepper<'_, '_, M> {
                 let judgement = self.judge(self.base[slot], outcome.observation, planned.note);
                 self.set(slot, judgement.monitor, &mut fingerprint);
                 breach = judgement.breach;
-                if notes::<M>() {
+                if self.ground.notes {
                     posts = judgement.posts;
                 }
             }
             for index in posts.range() {
                 let Post { to, packet } = self.posts[index];
-                if self.registry.faults.crash > 0 && self.is_gone(to) {
+                if self.ground.faults.crash > 0 && self.is_gone(to) {
                     continue;
                 }
                 let slot = self.inbox_slot(to);
@@ -262,7 +262,7 @@ impl<M: Model> Stepper<'_, '_, M> {
         outcome: Option<Outcome>,
         sink: &mut impl FnMut(Edge<'_>),
     ) {
-        let fingerprint = if self.registry.symmetries.is_empty() {
+        let fingerprint = if self.ground.symmetries.is_empty() {
             nonzero(fingerprint)
         } else {
             let draft = std::mem::take(&mut self.draft);
@@ -289,12 +289,12 @@ impl<M: Model> Stepper<'_, '_, M> {
 
     /// Whether the site is down and never comes back.
     fn is_gone(&mut self, node: u32) -> bool {
-        self.registry.faults.recovery.is_none() && !self.local(self.draft[node as usize]).up
+        self.ground.faults.recovery.is_none() && !self.local(self.draft[node as usize]).up
     }
 
     /// Whether two messages pass each other on their way between two sites.
     fn look_for_crossing(&mut self) {
-        let nodes = self.registry.nodes;
+        let nodes = self.ground.nodes;
         for one in 0..nodes {
             let senders = self.inbox(self.base[self.inbox_slot(one)]).senders;
             for other in (one + 1..nodes).filter(|other| senders & (1 << other) != 0) {
@@ -311,7 +311,7 @@ impl<M: Model> Stepper<'_, '_, M> {
             // A copy delivered is a message delivered.
             Kind::Deliver | Kind::Duplicate => {
                 let packet = self.packet(what);
-                match self.registry.order {
+                match self.ground.order {
                     Order::Fifo => Some((Kind::Deliver, node, u32::from(packet.from))),
                     Order::Any => Some((Kind::Deliver, node, what)),
                 }
