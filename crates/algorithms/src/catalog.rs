@@ -6,7 +6,7 @@ use crate::{detector, election, mutex};
 
 /// All cards, room by room.
 pub fn cards() -> impl Iterator<Item = &'static Card> + Clone {
-    mutex::CARDS.iter().chain(election::CARDS).chain(detector::CARDS)
+    mutex::CARDS.iter().chain(mutex::LAYERED).chain(election::CARDS).chain(detector::CARDS)
 }
 
 /// The rooms that have tenants.

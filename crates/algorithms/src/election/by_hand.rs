@@ -67,11 +67,17 @@ impl<E: Election> ByHand<E> {
 
     /// Delivers the oldest message of a link.
     pub(crate) fn deliver(&mut self, from: u32, to: u32) {
-        let message = self.links.get_mut(&(from, to)).and_then(VecDeque::pop_front);
-        self.hand_over(from, to, message.expect("something is under way on this link"));
+        let message = self.take(from, to);
+        self.hand_over(from, to, message);
     }
 
-    /// Hands a site a message that was never sent.
+    /// Takes the oldest message off a link, to be delivered later or never.
+    pub(crate) fn take(&mut self, from: u32, to: u32) -> E::Message {
+        let message = self.links.get_mut(&(from, to)).and_then(VecDeque::pop_front);
+        message.expect("something is under way on this link")
+    }
+
+    /// Hands a site a message, whether or not it was ever sent.
     pub(crate) fn inject(&mut self, from: u32, to: u32, message: E::Message) {
         self.hand_over(from, to, message);
     }

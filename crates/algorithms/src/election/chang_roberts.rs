@@ -11,7 +11,9 @@
 //! 3. If it is your own, you have won: send ELECTED round. ELECTED ends participation.
 //!
 //! **Trap**: the cost. 3N-1 at worst holds for one starter; if all start, it is N(N+1)/2 + N at worst and N H_N + N
-//! on average. FIFO is not needed.
+//! on average. FIFO is not needed for the comparison, but for the marks: a slow candidate that comes after ELECTED
+//! would make its receiver a participant again, in an election that is over. So who has a leader that is higher
+//! than the candidate only passes it on.
 //!
 //! **Where we depart**: the paper assumes that nobody dies meanwhile. Every message carries the [`View`] in which it
 //! was sent; who takes part when the view changes begins again, and the message of a maximum that died in
@@ -30,6 +32,8 @@ pub struct ChangRoberts {
     seat: Seat,
     view: View,
     participant: bool,
+    /// Who leads, as a candidate.
+    winner: Option<Candidate>,
 }
 
 /// What sites say to each other, and in which view.
@@ -101,12 +105,13 @@ impl ChangRoberts {
     fn on_election(&mut self, theirs: Candidate, cx: &mut Cx<'_, Self>) {
         if theirs == self.me {
             if self.participant {
-                self.participant = false;
-                self.seat.fill(cx.me(), cx);
+                self.settle(self.me, cx);
                 self.pass(Body::Elected(self.me), cx);
             }
         } else if theirs > self.me {
-            self.participate(cx);
+            if self.winner.is_none_or(|winner| winner < theirs) {
+                self.participate(cx);
+            }
             self.pass(Body::Election(theirs), cx);
         } else if !self.participant {
             self.begin(cx);
@@ -120,14 +125,14 @@ impl ChangRoberts {
         if leader < self.me {
             return self.begin(cx);
         }
-        self.participant = false;
-        self.seat.fill(leader.site, cx);
+        self.settle(leader, cx);
         self.pass(Body::Elected(leader), cx);
     }
 
     /// Somebody went or came: an election under way may have lost its message, and begins again.
     fn on_new_view(&mut self, cx: &mut Cx<'_, Self>) {
-        if self.seat.leader().is_some_and(|leader| !self.view.is_up(leader)) {
+        if self.winner.is_some_and(|winner| !self.view.is_up(winner.site)) {
+            self.winner = None;
             self.seat.vacate(cx);
         }
         if self.participant {
@@ -136,8 +141,13 @@ impl ChangRoberts {
     }
 
     fn participate(&mut self, cx: &mut Cx<'_, Self>) {
-        self.participant = true;
+        (self.participant, self.winner) = (true, None);
         self.seat.vacate(cx);
+    }
+
+    fn settle(&mut self, winner: Candidate, cx: &mut Cx<'_, Self>) {
+        (self.participant, self.winner) = (false, Some(winner));
+        self.seat.fill(winner.site, cx);
     }
 
     /// Hands something to the successor. Who is alone has come round at once.
@@ -195,7 +205,13 @@ impl Election for ChangRoberts {
     };
 
     fn new(me: NodeId, group: &Group) -> Self {
-        Self { me: group.candidate(me), seat: Seat::default(), view: View::default(), participant: false }
+        Self {
+            me: group.candidate(me),
+            seat: Seat::default(),
+            view: View::default(),
+            participant: false,
+            winner: None,
+        }
     }
 
     fn kind(message: &Message) -> &'static str {
@@ -296,6 +312,28 @@ mod tests {
         }
         ring.settle();
         assert_eq!([0, 2, 3].map(|site: usize| ring.leaders()[site]), [Some(3); 3]);
+    }
+
+    /// Ring order 4, 2, 1, 3: the candidate of 2 is slow, and reaches 1 after the announcement of 4, and 3
+    /// before it.
+    #[test]
+    fn a_slow_candidate_does_not_undo_a_decision() {
+        let mut ring = ByHand::<ChangRoberts>::new(Group {
+            ranks: [4, 2, 1, 3].into(),
+            ..Group::new(4, Duration::from_millis(1))
+        });
+        ring.command(1, Command::Elect);
+        let slow = ring.take(1, 2);
+        ring.command(0, Command::Elect);
+        (0..4).for_each(|site| ring.deliver(site, (site + 1) % 4)); // once round
+        ring.deliver(0, 1);
+        ring.deliver(1, 2); // 1 has decided, and ELECTED is on its way to 3
+        ring.inject(1, 2, slow);
+        let announcement = ring.take(2, 3);
+        ring.deliver(2, 3);
+        ring.inject(2, 3, announcement);
+        ring.settle();
+        assert_eq!(ring.leaders(), [Some(0); 4]);
     }
 
     #[test]

@@ -13,7 +13,8 @@
 //!
 //! **Trap**: in a small ring both ways lead to the same neighbour: direction must be in the message. And who
 //! announces itself when the first of its probes is back leaves the second under way, behind the announcement:
-//! whoever it passes takes part in an election that is over.
+//! whoever it passes takes part in an election that is over. For the same reason a candidate stops as soon as it
+//! has seen somebody higher, even if its replies come; and who has a leader that is higher only passes things on.
 //!
 //! **Where we depart**: as for the other ring, the [`View`] rides on every message, against crashes.
 
@@ -29,6 +30,10 @@ pub struct HirschbergSinclair {
     seat: Seat,
     view: View,
     participant: bool,
+    /// Who leads, as a candidate.
+    winner: Option<Candidate>,
+    /// Whether I may still win: nobody higher has been seen.
+    standing: bool,
     phase: u32,
     /// What came back in this phase, of what was sent either way: the reply, or the probe itself.
     back: [bool; 2],
@@ -122,6 +127,7 @@ impl Protocol for HirschbergSinclair {
 impl HirschbergSinclair {
     fn begin(&mut self, cx: &mut Cx<'_, Self>) {
         self.participate(cx);
+        self.standing = true;
         if self.view.after(cx.members(), cx.me()) == cx.me() {
             return self.win(cx);
         }
@@ -137,12 +143,15 @@ impl HirschbergSinclair {
 
     fn on_probe(&mut self, candidate: Candidate, phase: u32, hop: u32, way: Way, cx: &mut Cx<'_, Self>) {
         if candidate == self.me {
-            self.back[way as usize] |= self.participant && phase == self.phase;
-            if self.back == [true; 2] {
+            self.back[way as usize] |= self.standing && phase == self.phase;
+            if self.standing && self.back == [true; 2] {
                 self.win(cx);
             }
         } else if candidate > self.me {
-            self.participate(cx);
+            if self.winner.is_none_or(|winner| winner < candidate) {
+                self.participate(cx);
+            }
+            self.standing = false;
             if u64::from(hop) < 1 << phase.min(63) {
                 self.pass(way, Body::Probe { candidate, phase, hop: hop.saturating_add(1) }, cx);
             } else {
@@ -157,7 +166,7 @@ impl HirschbergSinclair {
         if candidate != self.me {
             return self.pass(way, Body::Reply { candidate, phase }, cx);
         }
-        if self.participant && phase == self.phase {
+        if self.standing && phase == self.phase {
             self.back[way.back() as usize] = true;
             if self.back == [true; 2] {
                 self.phase += 1;
@@ -167,7 +176,7 @@ impl HirschbergSinclair {
     }
 
     fn win(&mut self, cx: &mut Cx<'_, Self>) {
-        self.settle(cx.me(), cx);
+        self.settle(self.me, cx);
         if self.view.after(cx.members(), cx.me()) != cx.me() {
             self.pass(Way::Clockwise, Body::Elected(self.me), cx);
         }
@@ -180,13 +189,14 @@ impl HirschbergSinclair {
         if leader < self.me {
             return self.begin(cx);
         }
-        self.settle(leader.site, cx);
+        self.settle(leader, cx);
         self.pass(Way::Clockwise, Body::Elected(leader), cx);
     }
 
     /// Somebody went or came: an election under way may have lost its messages, and begins again.
     fn on_new_view(&mut self, cx: &mut Cx<'_, Self>) {
-        if self.seat.leader().is_some_and(|leader| !self.view.is_up(leader)) {
+        if self.winner.is_some_and(|winner| !self.view.is_up(winner.site)) {
+            self.winner = None;
             self.seat.vacate(cx);
         }
         if self.participant {
@@ -195,13 +205,14 @@ impl HirschbergSinclair {
     }
 
     fn participate(&mut self, cx: &mut Cx<'_, Self>) {
-        self.participant = true;
+        (self.participant, self.winner) = (true, None);
         self.seat.vacate(cx);
     }
 
-    fn settle(&mut self, leader: NodeId, cx: &mut Cx<'_, Self>) {
-        (self.participant, self.phase, self.back) = (false, 0, [false; 2]);
-        self.seat.fill(leader, cx);
+    fn settle(&mut self, winner: Candidate, cx: &mut Cx<'_, Self>) {
+        (self.participant, self.standing, self.phase, self.back) = (false, false, 0, [false; 2]);
+        self.winner = Some(winner);
+        self.seat.fill(winner.site, cx);
     }
 
     fn pass(&mut self, way: Way, body: Body, cx: &mut Cx<'_, Self>) {
@@ -247,6 +258,8 @@ impl Election for HirschbergSinclair {
             seat: Seat::default(),
             view: View::default(),
             participant: false,
+            winner: None,
+            standing: false,
             phase: 0,
             back: [false; 2],
         }

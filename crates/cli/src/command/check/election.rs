@@ -2,7 +2,8 @@
 
 use conclave_algorithms::detector;
 use conclave_algorithms::election::{self, Election, Group};
-use conclave_lab::rooms::election::Elections;
+use conclave_lab::room::Scenario as _;
+use conclave_lab::rooms::election::{Elections, Scenario};
 
 use super::{Args, explore, refuse_clocks};
 use crate::output::Done;
@@ -25,6 +26,6 @@ impl election::Visit for Check<'_> {
             detector: detector::Group::new(args.nodes, args.period(), args.bound(args.margin)),
             ..Group::new(args.nodes, transmission)
         };
-        explore(args, &P::CARD, &Elections::<P>::new(group, args.entries), |_| Vec::new())
+        explore(args, &P::CARD, &Elections::<P>::new(group, args.entries), Scenario::spans)
     }
 }

@@ -6,11 +6,13 @@
 //! | [`compare`] | all tenants on the same work |
 //! | `scenario` | [`Scenario`]: everything a run is a function of, and the command line that repeats it |
 //! | `report` | [`Report`]: the figures and the verdicts of one run |
+//! | `spans` | who leads, as bars of a diagram |
 
 mod check;
 pub mod compare;
 mod report;
 mod scenario;
+mod spans;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -10,7 +10,9 @@ use conclave_kernel::{Card, NodeId, Prng};
 use conclave_sim::{Delay, Profile, Setup, exact};
 use serde::{Deserialize, Serialize};
 
-use super::{Report, run_tenant};
+use super::{Report, run_tenant, spans};
+use crate::diagram::span::Span;
+use crate::log::Log;
 use crate::room::{self, Recorder};
 
 /// Everything a run of the election room is a function of.
@@ -160,6 +162,10 @@ impl room::Scenario for Scenario {
 
     fn run(&self, recorder: &mut Recorder) -> Result<Report, String> {
         election::visit(&self.algorithm, Run(self, recorder)).ok_or_else(|| self.unknown_algorithm())?
+    }
+
+    fn spans(log: &Log) -> Vec<Span> {
+        spans::spans(log)
     }
 
     fn profile(&self) -> Profile {
