@@ -74,7 +74,9 @@ fn every_detector_sends_the_same_heartbeats_and_notices_the_crash() {
 /// Large D finds fewer crashes that are repaired soon.
 #[test]
 fn a_crash_that_is_repaired_within_d_is_never_noticed() {
-    let report = |margin| run(&with_crash(Scenario { margin, ..scenario("heartbeat", "constant:1ms") }, "1@5.05s..5.3s"));
+    let report = |margin| {
+        run(&with_crash(Scenario { margin, ..scenario("heartbeat", "constant:1ms") }, "1@5.05s..5.3s"))
+    };
     let (small, large) = (report(10 * MS), report(500 * MS));
     assert_eq!((small.unnoticed_crashes, small.detection_time.map(|sample| sample.count)), (0, Some(3)));
     assert_eq!((large.unnoticed_crashes, large.detection_time), (3, None));

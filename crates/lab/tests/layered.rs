@@ -5,7 +5,9 @@ use std::time::Duration;
 use conclave_algorithms::detector::{self, Class, Oracle};
 use conclave_algorithms::mutex::ricart_agrawala::crash_tolerant::Command;
 use conclave_algorithms::mutex::spec::{FENCES, ME1, ME2};
-use conclave_algorithms::mutex::{self, CrashTolerant, Event, Fence, Group, LAYERED, Mutex, RicartAgrawala};
+use conclave_algorithms::mutex::{
+    self, CrashTolerant, Event, Fence, Group, LAYERED, Mutex as _, RicartAgrawala,
+};
 use conclave_check::{Faults, Findings, Model, Monitor, Offer, Options, Order, Verdict, check};
 use conclave_kernel::{NodeId, Property};
 use conclave_lab::room;
@@ -152,7 +154,7 @@ impl Model for OverOracle {
         ME2
     }
 
-    fn kind(&self, message: &conclave_algorithms::mutex::ricart_agrawala::Message) -> &'static str {
+    fn kind(&self, message: &mutex::ricart_agrawala::Message) -> &'static str {
         RicartAgrawala::bill(message, NodeId(0), NodeId(0)).kind
     }
 
@@ -194,7 +196,8 @@ impl Monitor<CrashTolerant> for Watch {
 
     fn shows(&self) -> u64 {
         let crashed = (0..self.left.len() as u32).any(|site| self.oracle.has_crashed(NodeId(site)));
-        u64::from(self.asking != 0 && self.inside.is_some()) | u64::from(crashed && self.inside.is_some()) << 1
+        u64::from(self.asking != 0 && self.inside.is_some())
+            | u64::from(crashed && self.inside.is_some()) << 1
     }
 
     fn on_command(&mut self, node: NodeId, command: &Command, _findings: &mut Findings) {
@@ -258,8 +261,10 @@ fn a_detector_that_errs_once_lets_two_in() {
     let counterexample = report.counterexample.expect("it is violated");
     assert!(counterexample.steps <= 5, "{}", counterexample.steps);
     let wrongly = counterexample.trace.steps().any(|step| {
-        step.input == conclave_kernel::Input::Command(Command::Detector(detector::Event::Suspected(NodeId(0))))
-            || step.input == conclave_kernel::Input::Command(Command::Detector(detector::Event::Suspected(NodeId(1))))
+        step.input
+            == conclave_kernel::Input::Command(Command::Detector(detector::Event::Suspected(NodeId(0))))
+            || step.input
+                == conclave_kernel::Input::Command(Command::Detector(detector::Event::Suspected(NodeId(1))))
     });
     assert!(wrongly);
 }

@@ -215,6 +215,9 @@ mod tests {
         estimate.arrived(life + 1, Time(900 * MS));
         estimate.arrived(life + 2, Time(910 * MS));
         let patience = estimate.patience(Time(910 * MS));
-        assert!(patience >= Duration::from_millis(10) && patience < Duration::from_millis(20), "{patience:?}");
+        assert!(
+            patience >= Duration::from_millis(10) && patience < Duration::from_millis(20),
+            "{patience:?}"
+        );
     }
 }

@@ -11,9 +11,10 @@
 //! 3. If it is your own, you have won: send ELECTED round. ELECTED ends participation.
 //!
 //! **Trap**: the cost. 3N-1 at worst holds for one starter; if all start, it is N(N+1)/2 + N at worst and N H_N + N
-//! on average. FIFO is not needed for the comparison, but for the marks: a slow candidate that comes after ELECTED
-//! would make its receiver a participant again, in an election that is over. So who has a leader that is higher
-//! than the candidate only passes it on.
+//! on average. FIFO is not needed for the comparison, so that E1 holds without; but for the marks. A slow candidate
+//! that comes after ELECTED would make its receiver a participant again, in an election that is over: so who has a
+//! leader that is higher than the candidate only passes it on. And who begins anew behind an ELECTED, and overtakes
+//! it, is swallowed by a participant that has yet to hear of it, and never decides: E2 needs FIFO.
 //!
 //! **Where we depart**: the paper assumes that nobody dies meanwhile. Every message carries the [`View`] in which it
 //! was sent; who takes part when the view changes begins again, and the message of a maximum that died in
@@ -168,14 +169,21 @@ impl Election for ChangRoberts {
         title: "Chang-Roberts (ring)",
         summary: "candidates go round a ring; whoever is higher swallows them; the highest comes back",
         papers: &["CR79"],
-        needs: Needs { no_duplication: false, no_crash: false, perfect_detector: true, ..Needs::RELIABLE },
+        needs: Needs {
+            no_duplication: false,
+            no_crash: false,
+            perfect_detector: true,
+            ..Needs::RELIABLE_FIFO
+        },
         promises: &["E1", "E2"],
         costs: &[
             Cost {
                 measure: Measure::Messages,
                 load: Load::Low,
                 formula: "2N..3N-1",
-                range: |size| if size.nodes == 1 { (0.0, 0.0) } else { (2.0 * size.n(), 3.0 * size.n() - 1.0) },
+                range: |size| {
+                    if size.nodes == 1 { (0.0, 0.0) } else { (2.0 * size.n(), 3.0 * size.n() - 1.0) }
+                },
             },
             Cost {
                 measure: Measure::Messages,
@@ -190,13 +198,17 @@ impl Election for ChangRoberts {
                 measure: Measure::Turnaround,
                 load: Load::Low,
                 formula: "(2N-1)T..(3N-2)T",
-                range: |size| if size.nodes == 1 { (0.0, 0.0) } else { (2.0 * size.n() - 1.0, 3.0 * size.n() - 2.0) },
+                range: |size| {
+                    if size.nodes == 1 { (0.0, 0.0) } else { (2.0 * size.n() - 1.0, 3.0 * size.n() - 2.0) }
+                },
             },
             Cost {
                 measure: Measure::Turnaround,
                 load: Load::High,
                 formula: "(2N-1)T",
-                range: |size| if size.nodes == 1 { (0.0, 0.0) } else { (2.0 * size.n() - 1.0, 2.0 * size.n() - 1.0) },
+                range: |size| {
+                    if size.nodes == 1 { (0.0, 0.0) } else { (2.0 * size.n() - 1.0, 2.0 * size.n() - 1.0) }
+                },
             },
         ],
         survives: "crashes that a perfect detector tells everybody of, the maximum's in mid-round too",

@@ -231,7 +231,12 @@ impl Election for HirschbergSinclair {
         title: "Hirschberg-Sinclair (two-way ring)",
         summary: "a candidate must be the highest within 1, 2, 4, ... hops on both sides, then all round",
         papers: &["HS80"],
-        needs: Needs { no_duplication: false, no_crash: false, perfect_detector: true, ..Needs::RELIABLE },
+        needs: Needs {
+            no_duplication: false,
+            no_crash: false,
+            perfect_detector: true,
+            ..Needs::RELIABLE_FIFO
+        },
         promises: &["E1", "E2"],
         costs: &[
             Cost {
@@ -300,7 +305,11 @@ mod tests {
                 let mut ring = group(nodes);
                 ring.command(starter, Command::Elect);
                 ring.settle();
-                assert_eq!(ring.leaders(), alloc::vec![Some(nodes - 1); nodes as usize], "{starter} of {nodes}");
+                assert_eq!(
+                    ring.leaders(),
+                    alloc::vec![Some(nodes - 1); nodes as usize],
+                    "{starter} of {nodes}"
+                );
             }
         }
     }

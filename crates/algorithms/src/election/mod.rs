@@ -14,9 +14,9 @@
 //! need to know whom to skip ([`Command::Suspect`]); bully finds out by itself. A site that comes back after a
 //! crash begins an election on its own.
 
+pub mod bully;
 #[cfg(test)]
 pub(crate) mod by_hand;
-pub mod bully;
 pub mod chang_roberts;
 pub mod detector_based;
 pub mod hirschberg_sinclair;

@@ -112,7 +112,6 @@ impl Judge {
     }
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use conclave_algorithms::mutex::{self, Mutex};
 use conclave_algorithms::quorum::Quorum;
-use conclave_check::{Bounds, Costs, Faults, Model, Options, Order, Recovery, Report, Search, Timing, Verdict};
+use conclave_check::{
+    Bounds, Costs, Faults, Model, Options, Order, Recovery, Report, Search, Timing, Verdict,
+};
 use conclave_kernel::{Card, Protocol, Trace, time};
 use conclave_lab::diagram::span::Span;
 use conclave_lab::diagram::{spacetime, span};
@@ -197,9 +199,7 @@ fn options(args: &Args) -> Options {
     let default = Options::default();
     Options {
         order: args.order,
-        timing: args
-            .sync
-            .map_or(Timing::Async, |delay| Timing::Sync { delay, tick: TICK }),
+        timing: args.sync.map_or(Timing::Async, |delay| Timing::Sync { delay, tick: TICK }),
         faults: Faults {
             loss: args.loss,
             duplication: args.duplicate,

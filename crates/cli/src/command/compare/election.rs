@@ -38,7 +38,9 @@ fn tables(rows: &[Row]) -> String {
         rest = others;
     }
     text.push_str("boot: messages of the first election, by who begins\n");
-    text.push_str("crash: messages to replace the dead leader, by who notices; and the time from the crash on\n");
+    text.push_str(
+        "crash: messages to replace the dead leader, by who notices; and the time from the crash on\n",
+    );
     text.push_str("background: messages a second that are sent whether or not an election is held\n");
     text
 }

@@ -115,7 +115,8 @@ impl Meter {
                 match self.pair(watcher, site).suspected {
                     Some(since) => self.detections_ns.push(time::nanos(since.since(crashed))),
                     None if crashed <= deadline => {
-                        undetected.push(format!("{watcher} does not suspect {site}, which crashed at {crashed}"));
+                        undetected
+                            .push(format!("{watcher} does not suspect {site}, which crashed at {crashed}"));
                     }
                     None => {}
                 }

@@ -67,7 +67,11 @@ impl Report {
             margin_ns: time::nanos(scenario.margin),
             detection_time: Sample::of(&meter.detections_ns),
             mistakes: meter.mistakes,
-            mistake_rate_per_s: if watched_ns > 0.0 { meter.mistakes as f64 / (watched_ns / 1e9) } else { 0.0 },
+            mistake_rate_per_s: if watched_ns > 0.0 {
+                meter.mistakes as f64 / (watched_ns / 1e9)
+            } else {
+                0.0
+            },
             mistake_duration: Sample::of(&meter.mistakes_ns),
             query_accuracy: if watched_ns > 0.0 { 1.0 - mistaken as f64 / watched_ns } else { 1.0 },
             unnoticed_crashes: meter.unnoticed,

@@ -107,7 +107,9 @@ impl room::Scenario for Scenario {
         self.setup.validate()?;
         match self {
             _ if self.period.is_zero() => Err("heartbeats need a period".into()),
-            _ if self.threshold == 0 || self.threshold > 300 => Err("expected a threshold from 1 to 300".into()),
+            _ if self.threshold == 0 || self.threshold > 300 => {
+                Err("expected a threshold from 1 to 300".into())
+            }
             _ if self.window < 2 || self.window > MOST_REMEMBERED => {
                 Err(format!("expected a window from 2 to {MOST_REMEMBERED}"))
             }

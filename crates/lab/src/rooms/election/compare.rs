@@ -75,8 +75,11 @@ fn leader_dies(scenario: &Scenario) -> Fault {
 pub fn plot(rows: &[Row]) -> String {
     let series = |card: &Card| {
         let rows = rows.iter().filter(|row| row.algorithm == card.name);
-        let point =
-            |row: &Row| Point { x: f64::from(row.nodes), y: row.crash_lowest.messages_of_last as f64, range: None };
+        let point = |row: &Row| Point {
+            x: f64::from(row.nodes),
+            y: row.crash_lowest.messages_of_last as f64,
+            range: None,
+        };
         Series { name: card.name.into(), points: rows.map(point).collect(), formula: None }
     };
     let cards = election::CARDS.iter().filter(|card| rows.iter().any(|row| row.algorithm == card.name));

@@ -142,7 +142,8 @@ impl Room {
 
     fn findings(mut self, outcome: &Outcome) -> Findings {
         self.close();
-        let undecided: Vec<_> = self.judge.undecided().take(MOST_DESCRIBED).map(|it| it.to_string()).collect();
+        let undecided: Vec<_> =
+            self.judge.undecided().take(MOST_DESCRIBED).map(|it| it.to_string()).collect();
         if !undecided.is_empty() {
             let why = match outcome.end {
                 End::Quiet => "and nothing can happen any more",
@@ -188,9 +189,11 @@ impl Room {
             (Trigger::Resign, Some(leader)) if !self.held.is_empty() => {
                 desk.command(leader.site, Command::Resign);
             }
-            _ => self.start(desk),
+            _ => {
+                self.start(desk);
+                self.look(desk); // an algorithm that is always right has nothing to do
+            }
         }
-        self.look(desk);
     }
 
     fn start<P: Election>(&mut self, desk: &mut Desk<'_, P, ()>) {
@@ -202,7 +205,13 @@ impl Room {
             Start::Lowest => *lowest,
             Start::Highest => *highest,
             Start::Random => up[self.dice.below(up.len() as u64) as usize],
-            Start::Site(site) => if up.contains(&site) { site } else { *lowest },
+            Start::Site(site) => {
+                if up.contains(&site) {
+                    site
+                } else {
+                    *lowest
+                }
+            }
         };
         desk.command(starter, Command::Elect);
     }

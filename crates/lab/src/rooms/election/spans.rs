@@ -73,6 +73,9 @@ mod tests {
         let spans = spans(&recorder.log.expect("it was wanted"));
         let leads: Vec<_> = spans.iter().filter(|span| span.kind == LEADS).map(|span| span.site.0).collect();
         assert_eq!(leads, [4, 3]);
-        assert_eq!(spans.iter().find(|span| span.site.0 == 4).map(|span| span.to), Some(Edge::At(Time(50_000_000))));
+        assert_eq!(
+            spans.iter().find(|span| span.site.0 == 4).map(|span| span.to),
+            Some(Edge::At(Time(50_000_000)))
+        );
     }
 }
