@@ -2,11 +2,12 @@
 
 use conclave_kernel::Card;
 
-use crate::{mutex, snapshot};
+use crate::{detector, election, mutex, snapshot};
 
 /// All cards, room by room.
 pub fn cards() -> impl Iterator<Item = &'static Card> + Clone {
-    mutex::CARDS.iter().chain(snapshot::CARDS)
+    let rooms = [mutex::CARDS, mutex::LAYERED, election::CARDS, detector::CARDS, snapshot::CARDS];
+    rooms.into_iter().flatten()
 }
 
 /// The rooms that have tenants.

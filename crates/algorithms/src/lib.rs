@@ -12,6 +12,8 @@ extern crate std;
 pub mod catalog;
 pub mod clock;
 pub mod deadlock;
+pub mod detector;
+pub mod election;
 pub mod link;
 pub mod mutants;
 pub mod mutex;

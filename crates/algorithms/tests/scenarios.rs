@@ -65,7 +65,7 @@ fn two_machines_lose_a_deposit_without_a_lock_and_none_with_any_tenants() {
 
 fn scenarios() -> Vec<PathBuf> {
     let mut found = Vec::new();
-    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios")];
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios/mutex")];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).expect("the scenarios are in the repository") {
             let path = entry.expect("a folder can be listed").path();

@@ -19,6 +19,8 @@
 //! **Where we depart**: requests are numbered and everything is stamped with the master's term, so that late
 //! and duplicated messages are recognised and channels need not be FIFO.
 
+pub mod elected;
+
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
@@ -154,22 +156,30 @@ impl Central {
     /// earlier master (it is ignored otherwise), and `alive` hold every site that may be inside: one that is
     /// left out by a wrong suspicion may still be, and then only its fence betrays it.
     pub fn on_elected(&mut self, term: u32, alive: &NodeSet, cx: &mut Cx<'_, Self>) {
-        if term <= self.term {
-            return;
+        if let Some(polled) = self.install(cx.me(), cx.members().len() as u32, term, alive) {
+            cx.send_to(polled, Message { term, body: Body::Poll });
+            self.guards(cx);
         }
-        (self.master, self.term) = (cx.me(), term);
-        let mut desk = Box::new(Desk::new(cx.members().len() as u32, term));
+    }
+
+    /// Puts the desk here; whom to ask where they stand, unless the term is an old one.
+    fn install(&mut self, me: NodeId, nodes: u32, term: u32, alive: &NodeSet) -> Option<NodeSet> {
+        if term <= self.term {
+            return None;
+        }
+        (self.master, self.term) = (me, term);
+        let mut desk = Box::new(Desk::new(nodes, term));
         desk.unheard.clone_from(alive);
-        desk.unheard.remove(cx.me());
-        let mine = Ticket { site: cx.me(), number: self.number };
+        desk.unheard.remove(me);
+        let mine = Ticket { site: me, number: self.number };
         if self.door.is_asking() {
             desk.on_request(mine);
         } else if self.door.is_inside() {
             desk.holder = Some(mine);
         }
-        cx.send_to(desk.unheard.clone(), Message { term, body: Body::Poll });
+        let polled = desk.unheard.clone();
         self.desk = Some(desk);
-        self.guards(cx);
+        Some(polled)
     }
 
     /// Somebody else is the master from now on: tell it where I stand.

@@ -15,6 +15,9 @@
 //! | [`suzuki_kasami`] | one token; ask everybody for it | 0 or N | 0 or T |
 //! | [`raymond`] | one token in a tree; ask in its direction | about 4 saturated, at most 4 log2 N | T..2 log2 N T |
 //! | [`naimi_trehel`] | one token; ask who probably asked last | O(log N) on average, at most N | 0 or T |
+//!
+//! Over a detector, and so through crashes: [`central::elected`], whose master is elected again, and
+//! [`ricart_agrawala::crash_tolerant`].
 
 #[cfg(test)]
 pub(crate) mod by_hand;
@@ -33,11 +36,15 @@ pub mod token_ring;
 
 use alloc::vec::Vec;
 use core::fmt;
+use core::time::Duration;
 
 use conclave_kernel::{Card, NodeId, NodeSet, Protocol};
 use serde::{Deserialize, Serialize};
 
+use crate::detector::{self, Heartbeat};
+
 pub use central::Central;
+pub use central::elected::{CentralBully, CentralElected, CentralRing};
 pub use door::Door;
 pub use fair_ring::FairRing;
 pub use lamport::{Lamport, LamportOmission};
@@ -45,6 +52,7 @@ pub use maekawa::Maekawa;
 pub use naimi_trehel::NaimiTrehel;
 pub use raymond::Raymond;
 pub use ricart_agrawala::RicartAgrawala;
+pub use ricart_agrawala::crash_tolerant::{CrashTolerant, RicartAgrawalaFt};
 pub use roucairol_carvalho::RoucairolCarvalho;
 pub use suzuki_kasami::SuzukiKasami;
 pub use token_ring::TokenRing;
@@ -139,14 +147,21 @@ pub trait Visit {
 
 /// Lists the tenants once: their cards, and the way from a name to a type.
 macro_rules! tenants {
-    ($($tenant:ty),+ $(,)?) => {
+    ($($tenant:ty),+; $($layered:ty),+ $(,)?) => {
         /// The cards of all tenants, in the order in which the room is told.
         pub const CARDS: &[Card] = &[$(<$tenant as Mutex>::CARD),+];
+
+        /// The cards of those that stand on a detector and survive crashes. Their heartbeats never end, so that
+        /// they are not compared with the others.
+        pub const LAYERED: &[Card] = &[$(<$layered as Mutex>::CARD),+];
 
         /// Does something with the tenant of that name; `None` if nobody has it.
         pub fn visit<V: Visit>(name: &str, visitor: V) -> Option<V::Out> {
             $(if name == <$tenant as Mutex>::CARD.name {
                 return Some(visitor.visit::<$tenant>());
+            })+
+            $(if name == <$layered as Mutex>::CARD.name {
+                return Some(visitor.visit::<$layered>());
             })+
             None
         }
@@ -164,8 +179,17 @@ tenants![
     Maekawa,
     SuzukiKasami,
     Raymond,
-    NaimiTrehel,
+    NaimiTrehel;
+    CentralBully, CentralRing, RicartAgrawalaFt<Heartbeat>,
 ];
+
+/// The longest that a message may take under the layered tenants: what their timeouts are made of.
+pub const LONGEST_DELAY: Duration = Duration::from_millis(20);
+
+/// What the detector under a layered tenant is given: a heartbeat as often as the longest delay.
+const fn watching(nodes: u32) -> detector::Group {
+    detector::Group::new(nodes, LONGEST_DELAY, LONGEST_DELAY)
+}
 
 /// What the sites of a group know of each other from the start.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -17,6 +17,8 @@
 //! a reply carries the sender's number, which the paper's does not: a site that has heard of a request only
 //! through somebody's reply could otherwise overtake it (ME3).
 
+pub mod crash_tolerant;
+
 use conclave_kernel::{Card, Cost, Cx, Load, Measure, Needs, Never, NodeId, NodeMap, NodeSet, Protocol};
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,7 @@
 //! `conclave check`: every execution, not a sample.
 
+mod detector;
+mod election;
 mod snapshot;
 
 use std::fmt::Write as _;
@@ -42,7 +44,7 @@ pub struct Args {
     /// How many sites
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = world::nodes)]
     nodes: u32,
-    /// How often each site may ask, or make a transfer (of each site: `sim` counts all together)
+    /// How often each site may ask, call for an election, or make a transfer (of each site: `sim` counts all together)
     #[arg(long, value_name = "K", default_value_t = 1)]
     entries: u8,
     /// In which order messages arrive: fifo or any
@@ -66,6 +68,15 @@ pub struct Args {
     /// Time passes in ticks of 1ms, and every message is delivered within so many
     #[arg(long, value_name = "TICKS")]
     sync: Option<u16>,
+    /// Election: the longest that a message takes, as bully's timeouts assume it [default: --sync, or 1ms]
+    #[arg(long, value_name = "D", value_parser = duration)]
+    transmission: Option<Duration>,
+    /// Detector, election over a detector: T, a heartbeat is sent so often [default: 2ms]
+    #[arg(long, value_name = "T", value_parser = duration)]
+    period: Option<Duration>,
+    /// Detector: D, silence may last for T + D [default: --sync, or 1ms]
+    #[arg(long, value_name = "D", value_parser = duration)]
+    margin: Option<Duration>,
     /// Judge causality too: ME1-causal, and ME3 whether or not it is promised. Fences are then not judged
     #[arg(long)]
     causal: bool,
@@ -102,6 +113,8 @@ Examples:
   conclave check mutex/maekawa --quorum all --cost
   conclave check mutex/suzuki-kasami --causal
   conclave check mutex --all --within 10m
+  conclave check election/bully --crash 1 --sync 1
+  conclave check detector/heartbeat --nodes 2 --crash 1 --sync 1 --period 2ms --margin 1ms
   conclave check snapshot/chandy-lamport --order any
 
 --entries counts for each site. Time: by default a message takes any time and a timer may fire at any moment.
@@ -118,6 +131,8 @@ pub fn run(args: &Args) -> Done {
     let (room, name) = rooms::find(&args.algorithm)?;
     let done = match room {
         "mutex" => check_mutex(args, name),
+        "election" => election::check(args, name),
+        "detector" => detector::check(args, name),
         "snapshot" => snapshot::check(args, name),
         _ => None,
     };
@@ -198,6 +213,16 @@ impl Args {
 
     fn faults(&self) -> Faults {
         Faults { loss: self.loss, duplication: self.duplicate, crash: self.crash, recovery: self.recovery }
+    }
+
+    /// The longest that a message takes, as far as the algorithm is told: the truth, unless a flag says otherwise.
+    fn bound(&self, told: Option<Duration>) -> Duration {
+        told.unwrap_or(TICK * u32::from(self.sync.unwrap_or(1)))
+    }
+
+    /// T of the detectors.
+    fn period(&self) -> Duration {
+        self.period.unwrap_or(2 * TICK)
     }
 }
 

@@ -1,5 +1,7 @@
 //! `conclave compare`: all algorithms of a room on the same work.
 
+mod detector;
+mod election;
 mod mutex;
 mod snapshot;
 
@@ -37,7 +39,8 @@ pub struct Args {
     /// The world of the runs.
     #[command(flatten)]
     world: WorldArgs,
-    /// Plot the comparison: for mutex, messages per entry against the group size, measured beside formula
+    /// Plot the comparison: for mutex, messages per entry against the group size, measured beside formula; for
+    /// election, messages to replace a dead leader; for detector, mistakes against detection time
     #[arg(long, value_name = "FILE", help_heading = "What to write")]
     svg: Option<PathBuf>,
     /// Print JSON instead of tables: an array with an object for each algorithm and size
@@ -50,10 +53,14 @@ Examples:
   conclave compare mutex
   conclave compare mutex --nodes 3,9,27,81 --svg costs.svg
   conclave compare mutex --only maekawa,raymond --delay exponential:1ms
+  conclave compare election --nodes 4,8,16,32
+  conclave compare detector --delay lognormal:5ms,1 --svg tradeoff.svg
 
 Mutex: every algorithm runs three times at each size: one request at a time (low), two at a time (pair: the critical
 section lasts at least 2NT, so that the second request has arrived when the first leaves), every site always asking
-(high). T is the mean one-way delay. Exit codes: 0 every promised property held, 1 one was violated, 2 bad usage.";
+(high). T is the mean one-way delay.
+Election: at boot the highest, the lowest or all begin; then the leader dies, and the highest of the rest or the lowest
+notices. Detector: the same traffic and crashes for every D, or every threshold. Exit codes: 0 every promised property held, 1 one was violated, 2 bad usage.";
 
 /// What a comparison came to.
 pub struct Compared {
@@ -79,6 +86,8 @@ pub fn run(args: &Args) -> Done {
     let compared = match args.room.as_str() {
         "mutex" => mutex::compare(args)?,
         "snapshot" => snapshot::compare(args)?,
+        "election" => election::compare(args)?,
+        "detector" => detector::compare(args)?,
         room => return Err(Failure::usage(format!("room {room} has no comparison"))),
     };
     if let Some(path) = &args.svg {

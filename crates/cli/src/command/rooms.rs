@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use conclave_algorithms::catalog;
 use conclave_algorithms::quorum::Quorum;
-use conclave_lab::rooms::mutex::{self, Work};
-use conclave_lab::rooms::snapshot::{self, App, Shot};
+use conclave_lab::rooms::election::{Ranks, Start, Trigger};
+use conclave_lab::rooms::mutex::Work;
+use conclave_lab::rooms::snapshot::{App, Shot};
+use conclave_lab::rooms::{detector, election, mutex, snapshot};
 use conclave_lab::{room, suggest};
 
 use super::world::{duration, replace};
@@ -34,6 +36,8 @@ pub fn visit<V: Visit>(room: &str, visitor: V) -> Option<V::Out> {
     match room {
         "mutex" => Some(visitor.visit::<mutex::Scenario>()),
         "snapshot" => Some(visitor.visit::<snapshot::Scenario>()),
+        "election" => Some(visitor.visit::<election::Scenario>()),
+        "detector" => Some(visitor.visit::<detector::Scenario>()),
         _ => None,
     }
 }
@@ -92,6 +96,42 @@ pub struct RoomArgs {
     /// [default: 0, halfway]
     #[arg(long = "snapshot", value_name = "SNAPSHOT")]
     pub snapshots: Vec<Shot>,
+    /// Election: who begins, at boot and after a crash: all, lowest, highest, random or a node [default: lowest]
+    #[arg(long, value_name = "WHO")]
+    pub start: Option<Start>,
+    /// Election: how many are called for, besides those that crashes make necessary [default: 1]
+    #[arg(long, value_name = "N")]
+    pub elections: Option<u64>,
+    /// Election: what sets off those after the first: elect, or resign of the leader [default: elect]
+    #[arg(long, value_name = "WHAT")]
+    pub trigger: Option<Trigger>,
+    /// Election: what counts before the id: ids, random or RANK,RANK,... [default: ids]
+    #[arg(long, value_name = "RANKS")]
+    pub ranks: Option<Ranks>,
+    /// Election: how long after a crash, or a return, the others hear of it [default: 5ms]
+    #[arg(long, value_name = "D", value_parser = duration)]
+    pub notice: Option<Duration>,
+    /// Election: the longest that a message takes, as timeouts assume it [default: what the network does]
+    #[arg(long, value_name = "D", value_parser = duration)]
+    pub transmission: Option<Duration>,
+    /// Election: the longest that an answer takes, as timeouts assume it [default: 0]
+    #[arg(long, value_name = "D", value_parser = duration)]
+    pub processing: Option<Duration>,
+    /// Detector, election: T, a heartbeat is sent so often [default: 100ms; election: 10 transmissions]
+    #[arg(long, value_name = "T", value_parser = duration)]
+    pub period: Option<Duration>,
+    /// Detector: D, silence may last for T + D [default: 10ms]
+    #[arg(long, value_name = "D", value_parser = duration)]
+    pub margin: Option<Duration>,
+    /// Detector: Phi, suspect where a mistake has a chance of 10^-Phi [default: 8]
+    #[arg(long, value_name = "PHI")]
+    pub threshold: Option<u32>,
+    /// Detector: how many of the latest arrivals are remembered [default: 100]
+    #[arg(long, value_name = "N")]
+    pub window: Option<u32>,
+    /// Detector: how long the run lasts [default: 60s]
+    #[arg(long, value_name = "D", value_parser = duration)]
+    pub duration: Option<Duration>,
 }
 
 impl RoomArgs {
@@ -122,6 +162,18 @@ impl RoomArgs {
             ("acts", self.acts.is_some()),
             ("gap", self.gap.is_some()),
             ("snapshot", !self.snapshots.is_empty()),
+            ("start", self.start.is_some()),
+            ("elections", self.elections.is_some()),
+            ("trigger", self.trigger.is_some()),
+            ("ranks", self.ranks.is_some()),
+            ("notice", self.notice.is_some()),
+            ("transmission", self.transmission.is_some()),
+            ("processing", self.processing.is_some()),
+            ("period", self.period.is_some()),
+            ("margin", self.margin.is_some()),
+            ("threshold", self.threshold.is_some()),
+            ("window", self.window.is_some()),
+            ("duration", self.duration.is_some()),
         ];
         flags.into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect()
     }
@@ -148,6 +200,36 @@ impl Room for snapshot::Scenario {
         replace(&mut self.acts, flags.acts);
         replace(&mut self.gap, flags.gap);
         self.snapshots.extend_from_slice(&flags.snapshots);
+        Ok(())
+    }
+}
+
+impl Room for election::Scenario {
+    const FLAGS: &'static [&'static str] =
+        &["start", "elections", "trigger", "ranks", "notice", "transmission", "processing", "period"];
+
+    fn read(&mut self, flags: &RoomArgs) -> Result<(), Failure> {
+        replace(&mut self.start, flags.start);
+        replace(&mut self.elections, flags.elections);
+        replace(&mut self.trigger, flags.trigger);
+        replace(&mut self.ranks, flags.ranks.clone());
+        replace(&mut self.notice, flags.notice);
+        replace(&mut self.processing, flags.processing);
+        self.transmission = flags.transmission.or(self.transmission);
+        self.period = flags.period.or(self.period);
+        Ok(())
+    }
+}
+
+impl Room for detector::Scenario {
+    const FLAGS: &'static [&'static str] = &["period", "margin", "threshold", "window", "duration"];
+
+    fn read(&mut self, flags: &RoomArgs) -> Result<(), Failure> {
+        replace(&mut self.period, flags.period);
+        replace(&mut self.margin, flags.margin);
+        replace(&mut self.threshold, flags.threshold);
+        replace(&mut self.window, flags.window);
+        replace(&mut self.duration, flags.duration);
         Ok(())
     }
 }

@@ -62,6 +62,10 @@ Examples:
   conclave sim mutex/maekawa --nodes 13 --load high --svg run.svg
   conclave sim mutex/lamport --order any --delay uniform:1us..5ms --load high --seeds 0..1000
   conclave sim mutex/central --nodes 5 --partition 0+1@10ms..50ms --load high
+  conclave sim mutex/central-bully --load high --crash 0@50ms
+  conclave sim election/bully --crash 4@50ms --svg run.svg
+  conclave sim election/chang-roberts --nodes 7 --start all --ranks random --seeds 0..1000
+  conclave sim detector/phi-accrual --delay lognormal:5ms,1 --crash 2@30s
 
 --entries counts the requests of all sites together. Durations carry a unit: 250us, 1.5ms, 2s.
 Exit codes: 0 every promised property held, 1 one was violated (or a fault that was asked for never struck), 2 bad usage.";

@@ -68,6 +68,10 @@ impl room::Scenario for Scenario {
         mutex::CARDS
     }
 
+    fn card(&self) -> Option<&'static Card> {
+        mutex::CARDS.iter().chain(mutex::LAYERED).find(|card| card.name == self.algorithm)
+    }
+
     fn algorithm(&self) -> &str {
         &self.algorithm
     }

@@ -24,6 +24,10 @@ pub(super) struct Worker {
     open: Vec<u64>,
     /// Their sum.
     all_open: u64,
+    /// Those that died with their site, while it is down.
+    lost: Vec<u64>,
+    /// Their sum.
+    all_lost: u64,
     section: Duration,
     delay: Duration,
     /// The algorithm sends messages even when nobody asks: the run is never quiet.
@@ -57,6 +61,8 @@ impl Worker {
             served: 0,
             open: vec![0; scenario.setup.nodes as usize],
             all_open: 0,
+            lost: vec![0; scenario.setup.nodes as usize],
+            all_lost: 0,
             section: scenario.cs,
             delay: scenario.setup.delay.mean(),
             idle_traffic,
@@ -119,7 +125,7 @@ impl Worker {
             }
             _ => {}
         }
-        if self.idle_traffic && self.served == self.ordered {
+        if self.idle_traffic && self.served + self.all_lost >= self.ordered {
             desk.stop();
         }
     }
@@ -160,12 +166,16 @@ impl Worker {
 
     /// A site that dies takes its requests with it.
     pub(super) fn crashed(&mut self, node: NodeId) {
-        self.all_open -= std::mem::take(&mut self.open[node.index()]);
+        let lost = std::mem::take(&mut self.open[node.index()]);
+        self.all_open -= lost;
+        self.lost[node.index()] += lost;
+        self.all_lost += lost;
         self.unheard.retain(|(to, _)| *to != node);
     }
 
     /// Whoever comes back inside (its state was stable) leaves; under high load it asks again.
     pub(super) fn recovered<P: Mutex>(&mut self, node: NodeId, desk: &mut Desk<'_, P, Note>) {
+        self.all_lost -= std::mem::take(&mut self.lost[node.index()]);
         if std::mem::take(&mut self.inside[node.index()]) {
             desk.command(node, Command::Release);
         }

@@ -1,0 +1,392 @@
+//! The bully algorithm: ask everybody who is higher; if all are silent, you lead.
+//!
+//! Garcia-Molina's algorithm lives on synchrony: a message takes at most T_trans and an answer at most T_process,
+//! so whoever has not answered after T = 2 T_trans + T_process is dead. Then the highest of the living can find out by
+//! itself that it is, and bullies the others into following it.
+//!
+//! **Rules** \[GM82 §4, CDK §15.3.2\]
+//! 1. To begin: send ELECTION to all that are higher, and wait for T. If there are none, announce at once.
+//! 2. On ELECTION from somebody lower: answer OK, and begin, unless you have begun already.
+//! 3. No OK within T: you have won. Send COORDINATOR to all that are lower.
+//! 4. OK: wait for COORDINATOR; if none comes within T', begin again: whoever answered has died since.
+//! 5. COORDINATOR from somebody higher: it leads. From somebody lower: begin.
+//! 6. Back after a crash: begin.
+//!
+//! **Traps** Rule 4's second timeout is easily forgotten, and then nobody leads. T' must last for T and a
+//! message each way: T' = T + 2 T_trans. An OK that arrives at the very end of T is in time; the reminders are set a
+//! nanosecond after. If a message or an answer is late, or if a site that crashed is back under its old id while
+//! somebody announces itself, two lead: the checker shows both.
+//!
+//! **Where we depart**: candidates are (rank, id), and messages carry their sender's rank, so that a site which
+//! resigned is no longer asked. RESIGN goes to all; the highest of those who are left announces itself. A leader
+//! that is the highest of all answers ELECTION with COORDINATOR, to the one that asked.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use conclave_kernel::{Card, Cost, Cx, Load, Measure, Needs, NodeId, NodeSet, Protocol};
+use serde::{Deserialize, Serialize};
+
+use super::{Candidate, Command, Election, Event, Group, Seat};
+
+/// One site.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Bully {
+    seat: Seat,
+    /// Everybody's rank, as far as I know.
+    ranks: Vec<u64>,
+    stage: Stage,
+    /// T.
+    answer_timeout: Duration,
+    /// T'.
+    coordinator_timeout: Duration,
+}
+
+/// How far my own election is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Stage {
+    /// I hold none.
+    #[default]
+    Idle,
+    /// I have asked those who are higher.
+    Asking,
+    /// One of them has answered, and should announce itself.
+    Waiting,
+}
+
+/// What sites say to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Message {
+    /// The sender's rank.
+    rank: u64,
+    body: Body,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Body {
+    /// To the higher: are you there?
+    Election,
+    /// To the lower: I am, and take over.
+    Ok,
+    /// To the lower: I lead.
+    Coordinator,
+    /// To all: I do not lead any more.
+    Resign,
+}
+
+/// What a site asks to be reminded of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Timer {
+    /// T is over: nobody who is higher is alive.
+    Answer,
+    /// T' is over: whoever answered has died.
+    Coordinator,
+}
+
+impl Protocol for Bully {
+    type Message = Message;
+    type Timer = Timer;
+    type Command = Command;
+    type Event = Event;
+
+    fn on_start(&mut self, cx: &mut Cx<'_, Self>) {
+        // Not at first boot: then somebody says Elect.
+        if cx.incarnation() > 0 {
+            self.stage = Stage::Idle;
+            self.begin(cx);
+        }
+    }
+
+    fn on_message(&mut self, from: NodeId, message: Message, cx: &mut Cx<'_, Self>) {
+        self.ranks[from.index()] = message.rank;
+        let is_lower = self.candidate(from) < self.candidate(cx.me());
+        match message.body {
+            // I lead, and nobody could know better: no need to tell the others again.
+            Body::Election if is_lower && self.seat.leader() == Some(cx.me()) && self.is_highest(cx) => {
+                cx.send(from, self.say(Body::Coordinator, cx.me()));
+            }
+            Body::Election if is_lower => {
+                cx.send(from, self.say(Body::Ok, cx.me()));
+                if self.stage == Stage::Idle {
+                    self.begin(cx);
+                }
+            }
+            Body::Ok if self.stage == Stage::Asking && !is_lower => self.wait(cx),
+            // It comes too late: I have announced myself, wrongly.
+            Body::Ok if self.seat.leader() == Some(cx.me()) && !is_lower => {
+                self.seat.vacate(cx);
+                self.wait(cx);
+            }
+            Body::Coordinator if is_lower => self.begin(cx),
+            Body::Coordinator => self.follow(from, cx),
+            Body::Resign if self.seat.leader() == Some(from) => self.on_resigned(cx),
+            // Somebody higher does not know that I resigned: my silence tells it. Or an answer comes late.
+            Body::Election | Body::Ok | Body::Resign => {}
+        }
+    }
+
+    fn on_timer(&mut self, timer: Timer, cx: &mut Cx<'_, Self>) {
+        match timer {
+            Timer::Answer => self.lead(cx),
+            Timer::Coordinator => self.begin(cx),
+        }
+    }
+
+    fn on_command(&mut self, command: Command, cx: &mut Cx<'_, Self>) {
+        match command {
+            Command::Elect => self.begin(cx),
+            Command::Resign => {
+                self.ranks[cx.me().index()] = 0;
+                cx.broadcast(self.say(Body::Resign, cx.me()));
+                self.on_resigned(cx);
+            }
+            // Silence is what it goes by.
+            Command::Suspect(_) | Command::Trust(_) => {}
+        }
+    }
+}
+
+impl Bully {
+    fn begin(&mut self, cx: &mut Cx<'_, Self>) {
+        self.seat.vacate(cx);
+        let higher: NodeSet = self.than_me(cx, |them, me| them > me);
+        if higher.is_empty() {
+            return self.lead(cx);
+        }
+        self.stage = Stage::Asking;
+        cx.disarm(Timer::Coordinator);
+        cx.send_to(higher, self.say(Body::Election, cx.me()));
+        cx.arm(Timer::Answer, self.answer_timeout..=self.answer_timeout);
+    }
+
+    /// Somebody higher is there: it should announce itself.
+    fn wait(&mut self, cx: &mut Cx<'_, Self>) {
+        self.stage = Stage::Waiting;
+        cx.disarm(Timer::Answer);
+        cx.arm(Timer::Coordinator, self.coordinator_timeout..=self.coordinator_timeout);
+    }
+
+    fn lead(&mut self, cx: &mut Cx<'_, Self>) {
+        let lower = self.than_me(cx, |them, me| them < me);
+        self.follow(cx.me(), cx);
+        if !lower.is_empty() {
+            cx.send_to(lower, self.say(Body::Coordinator, cx.me()));
+        }
+    }
+
+    fn follow(&mut self, leader: NodeId, cx: &mut Cx<'_, Self>) {
+        if self.stage != Stage::Idle {
+            self.stage = Stage::Idle;
+            cx.disarm(Timer::Answer);
+            cx.disarm(Timer::Coordinator);
+        }
+        self.seat.fill(leader, cx);
+    }
+
+    /// The leader has resigned. The highest of the rest knows that it is; the others give it time.
+    fn on_resigned(&mut self, cx: &mut Cx<'_, Self>) {
+        self.seat.vacate(cx);
+        if self.is_highest(cx) {
+            self.lead(cx);
+        } else {
+            self.wait(cx);
+        }
+    }
+
+    fn is_highest(&self, cx: &Cx<'_, Self>) -> bool {
+        self.than_me(cx, |them, me| them > me).is_empty()
+    }
+
+    fn than_me(&self, cx: &Cx<'_, Self>, compare: fn(Candidate, Candidate) -> bool) -> NodeSet {
+        let me = self.candidate(cx.me());
+        cx.peers().iter().filter(|peer| compare(self.candidate(*peer), me)).collect()
+    }
+
+    fn candidate(&self, site: NodeId) -> Candidate {
+        Candidate { rank: self.ranks[site.index()], site }
+    }
+
+    fn say(&self, body: Body, me: NodeId) -> Message {
+        Message { rank: self.ranks[me.index()], body }
+    }
+}
+
+impl Election for Bully {
+    const CARD: Card = Card {
+        room: "election",
+        name: "bully",
+        title: "Bully",
+        summary: "ask all that are higher; if they are silent, announce yourself to all that are lower",
+        papers: &["GM82", "CDK"],
+        needs: Needs { no_duplication: false, no_crash: false, synchrony: true, ..Needs::RELIABLE },
+        promises: &["E1", "E2"],
+        costs: &[
+            Cost {
+                measure: Measure::Messages,
+                load: Load::Low,
+                formula: "N-1..N^2-N-1 (the highest is dead)",
+                range: |size| if size.nodes == 1 { (0.0, 0.0) } else { (size.n() - 1.0, worst(size.n())) },
+            },
+            Cost {
+                measure: Measure::Messages,
+                load: Load::High,
+                // ELECTION N(N-1)/2, OK (N-1)(N-2)/2, COORDINATOR N-1 and once more to each that asked.
+                formula: "N^2-1 (all up, equal delays)",
+                range: |size| (size.n() * size.n() - 1.0, size.n() * size.n() - 1.0),
+            },
+        ],
+        survives: "any number of crashes, while delays are bounded and nobody comes back in mid-announcement",
+        idle_traffic: false,
+        reads_clock: false,
+    };
+
+    fn new(_me: NodeId, group: &Group) -> Self {
+        let in_time = Duration::from_nanos(1);
+        let answer_timeout = 2 * group.transmission + group.processing + in_time;
+        Self {
+            seat: Seat::default(),
+            ranks: group.candidates().map(|candidate| candidate.rank).collect(),
+            stage: Stage::Idle,
+            answer_timeout,
+            coordinator_timeout: answer_timeout + 2 * group.transmission + group.processing,
+        }
+    }
+
+    fn kind(message: &Message) -> &'static str {
+        match message.body {
+            Body::Election => "ELECTION",
+            Body::Ok => "OK",
+            Body::Coordinator => "COORDINATOR",
+            Body::Resign => "RESIGN",
+        }
+    }
+}
+
+/// ELECTION N(N-1)/2, OK (N-1)(N-2)/2, COORDINATOR N-2.
+fn worst(n: f64) -> f64 {
+    n * n - n - 1.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::by_hand::ByHand;
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn group(nodes: u32) -> ByHand<Bully> {
+        ByHand::new(Group::new(nodes, MS))
+    }
+
+    /// A group whose highest is dead.
+    fn headless(nodes: u32) -> ByHand<Bully> {
+        let mut group = group(nodes);
+        group.crash(nodes - 1);
+        group
+    }
+
+    /// \[GM82\], [FACTS C4]: N-2 announcements, and the ELECTION to the dead.
+    #[test]
+    fn the_second_highest_needs_n_minus_one_messages() {
+        let mut group = headless(5);
+        group.command(3, Command::Elect);
+        group.settle();
+        group.fire(3, Timer::Answer);
+        group.settle();
+        assert_eq!((group.sent, &group.leaders()[..4]), (4, &[Some(3); 4][..]));
+    }
+
+    /// [FACTS C4]: N = 5 costs 19.
+    #[test]
+    fn the_lowest_sets_off_n_squared_minus_n_minus_one() {
+        for nodes in 2..9 {
+            let mut group = headless(nodes);
+            group.command(0, Command::Elect);
+            group.settle();
+            group.fire(nodes - 2, Timer::Answer);
+            group.settle();
+            assert_eq!(group.sent, u64::from(nodes * nodes - nodes - 1), "{nodes}");
+            assert!(group.leaders()[..nodes as usize - 1].iter().all(|leader| *leader == Some(nodes - 2)));
+        }
+    }
+
+    #[test]
+    fn the_highest_announces_itself_at_once() {
+        let mut group = group(4);
+        group.command(3, Command::Elect);
+        assert_eq!((group.sent, group.in_flight()), (3, 3));
+        group.settle();
+        assert_eq!(group.leaders(), [Some(3); 4]);
+    }
+
+    /// FACTS part 2, trap (c).
+    #[test]
+    fn who_was_answered_and_hears_nothing_more_begins_again() {
+        let mut group = group(3);
+        group.command(0, Command::Elect);
+        group.deliver(0, 1);
+        group.deliver(1, 0); // OK, and 1 dies
+        group.crash(1);
+        group.crash(2);
+        group.fire(0, Timer::Coordinator);
+        group.settle();
+        group.fire(0, Timer::Answer);
+        assert_eq!(group.leaders()[0], Some(0));
+    }
+
+    /// FACTS part 2, trap (d).
+    #[test]
+    fn an_announcement_by_somebody_lower_is_answered_by_an_election() {
+        let mut group = group(3);
+        group.inject(0, 2, Message { rank: 1, body: Body::Coordinator });
+        group.settle();
+        assert_eq!(group.leaders(), [Some(2); 3]);
+    }
+
+    /// FACTS part 2, trap (a): two lead for a while.
+    #[test]
+    fn a_late_answer_deposes_who_announced_itself_too_soon() {
+        let mut group = group(3);
+        group.command(1, Command::Elect);
+        group.fire(1, Timer::Answer); // too soon: 2 is alive
+        assert_eq!(group.leaders()[1], Some(1));
+        group.settle();
+        assert_eq!(group.leaders(), [Some(2); 3]);
+    }
+
+    /// Rule 6.
+    #[test]
+    fn who_comes_back_takes_over() {
+        let mut group = headless(3);
+        group.command(1, Command::Elect);
+        group.settle();
+        group.fire(1, Timer::Answer);
+        group.settle();
+        assert_eq!(group.leaders()[..2], [Some(1); 2]);
+        group.recover(2);
+        group.settle();
+        assert_eq!(group.leaders(), [Some(2); 3]);
+    }
+
+    #[test]
+    fn a_leader_that_resigns_is_replaced_by_the_next_at_once() {
+        let mut group = group(4);
+        group.command(3, Command::Elect);
+        group.settle();
+        let before = group.sent;
+        group.command(3, Command::Resign);
+        group.settle();
+        assert_eq!((group.leaders(), group.sent - before), ([Some(2); 4].to_vec(), 3 + 3));
+    }
+
+    /// T = 2 T_trans + T_process, and T' lasts for T and a message each way.
+    #[test]
+    fn the_timeouts_are_made_of_the_bounds() {
+        let group = Group { processing: 3 * MS, ..Group::new(3, 5 * MS) };
+        let site = Bully::new(NodeId(0), &group);
+        assert_eq!(site.answer_timeout, 13 * MS + Duration::from_nanos(1));
+        assert_eq!(site.coordinator_timeout, 26 * MS + Duration::from_nanos(1));
+    }
+}

@@ -1,0 +1,156 @@
+//! What every tenant of the room is judged by, one property an item; and the judge.
+//!
+//! The textbook's E1 speaks of the end of the run: elected is undefined, or the process that is the highest of
+//! those that have not crashed by then. A leader may crash a moment after it was elected, rightly, and no
+//! algorithm can help it; so the judge looks at the moments at which somebody decides. A decision is wrong if
+//! somebody higher than the one elected is up at that moment. What a later crash makes of it is E2's business:
+//! everybody must decide again.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use conclave_kernel::{Kind, NodeId, Property};
+
+use super::{Candidate, Event};
+
+/// Nobody lower than a living process is elected.
+pub const E1: Property = Property {
+    name: "E1",
+    kind: Kind::Always,
+    statement: "whoever is elected is not lower than any process that is up at that moment",
+    source: "[CDK §15.3]",
+};
+/// Everybody decides.
+pub const E2: Property = Property {
+    name: "E2",
+    kind: Kind::Eventually,
+    statement: "every process that is up decides in the end, on the highest that is up",
+    source: "[CDK §15.3]",
+};
+
+/// All of them.
+pub const PROPERTIES: [Property; 2] = [E1, E2];
+
+/// Watches a run. It is small and can be compared: the checker keeps it in every state.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Judge {
+    sites: Vec<Site>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Site {
+    rank: u64,
+    up: bool,
+    elected: Option<NodeId>,
+}
+
+impl Judge {
+    /// A judge of these candidates, who are all up and have decided nothing.
+    pub fn new(candidates: impl Iterator<Item = Candidate>) -> Self {
+        let site = |candidate: Candidate| Site { rank: candidate.rank, up: true, elected: None };
+        Self { sites: candidates.map(site).collect() }
+    }
+
+    /// A site tells what it decided; if that is wrong, the answer says why.
+    pub fn tells(&mut self, site: NodeId, event: &Event) -> Option<String> {
+        let Event::Elected { leader } = *event else {
+            self.sites[site.index()].elected = None;
+            return None;
+        };
+        self.sites[site.index()].elected = Some(leader);
+        let highest = self.highest().filter(|highest| *highest > self.candidate(leader))?;
+        Some(format!("{site} elected {leader} while {}, who is higher, was up", highest.site))
+    }
+
+    /// A site dies.
+    pub fn crashes(&mut self, site: NodeId) {
+        let row = &mut self.sites[site.index()];
+        (row.up, row.elected) = (false, None);
+    }
+
+    /// A site is back, and has yet to decide.
+    pub fn recovers(&mut self, site: NodeId) {
+        let row = &mut self.sites[site.index()];
+        (row.up, row.elected) = (true, None);
+    }
+
+    /// A site does not want to lead any more.
+    pub fn resigns(&mut self, site: NodeId) {
+        self.sites[site.index()].rank = 0;
+    }
+
+    /// Whether the site is up.
+    pub fn is_up(&self, site: NodeId) -> bool {
+        self.sites[site.index()].up
+    }
+
+    /// Whom a site has elected.
+    pub fn elected(&self, site: NodeId) -> Option<NodeId> {
+        self.sites[site.index()].elected
+    }
+
+    /// Who should lead: the highest that is up.
+    pub fn highest(&self) -> Option<Candidate> {
+        self.sites().filter(|site| self.is_up(*site)).map(|site| self.candidate(site)).max()
+    }
+
+    /// The sites that are up and have not decided on the highest that is up.
+    pub fn undecided(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let highest = self.highest().map(|candidate| candidate.site);
+        self.sites().filter(move |site| self.is_up(*site) && self.elected(*site) != highest)
+    }
+
+    /// All sites.
+    pub fn sites(&self) -> impl DoubleEndedIterator<Item = NodeId> + use<> {
+        (0..self.sites.len() as u32).map(NodeId)
+    }
+
+    /// A site as it stands now.
+    pub fn candidate(&self, site: NodeId) -> Candidate {
+        Candidate { rank: self.sites[site.index()].rank, site }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: NodeId = NodeId(0);
+    const B: NodeId = NodeId(1);
+
+    fn judge(ranks: [u64; 2]) -> Judge {
+        Judge::new([Candidate { rank: ranks[0], site: A }, Candidate { rank: ranks[1], site: B }].into_iter())
+    }
+
+    fn elects(judge: &mut Judge, site: NodeId, leader: NodeId) -> bool {
+        judge.tells(site, &Event::Elected { leader }).is_none()
+    }
+
+    #[test]
+    fn rank_counts_before_id() {
+        assert!(elects(&mut judge([1, 1]), A, B) && !elects(&mut judge([1, 1]), A, A));
+        assert!(elects(&mut judge([2, 1]), B, A) && !elects(&mut judge([2, 1]), B, B));
+    }
+
+    #[test]
+    fn who_is_dead_or_has_resigned_need_not_be_elected() {
+        let mut one = judge([1, 1]);
+        one.crashes(B);
+        assert!(elects(&mut one, A, A));
+        assert_eq!(one.undecided().count(), 0);
+        one.recovers(B);
+        assert_eq!(one.undecided().collect::<Vec<_>>(), [A, B]);
+        let mut other = judge([1, 1]);
+        other.resigns(B);
+        assert!(elects(&mut other, B, A));
+    }
+
+    #[test]
+    fn a_leader_that_died_after_it_had_won_is_no_breach_but_must_be_replaced() {
+        let mut judge = judge([1, 1]);
+        judge.crashes(B);
+        assert!(elects(&mut judge, A, B));
+        assert_eq!(judge.undecided().collect::<Vec<_>>(), [A]);
+    }
+}

@@ -1,0 +1,222 @@
+//! Ricart-Agrawala over a detector: whoever is dead has no objection.
+//!
+//! The plain algorithm waits for everybody's reply, and so for ever for that of a dead site. Over a detector, a
+//! suspected site counts as having replied. With a perfect detector that is safe: a dead site is not inside, and
+//! never will be.
+//!
+//! **Rules** (our reading of \[RA81 §6.2\])
+//! 1. As in the plain algorithm, but enter when everybody has replied *or is suspected*.
+//! 2. Who is suspected need not be answered.
+//!
+//! **Trap**: everything hangs on the detector. One wrong suspicion of the site that is inside, and two are: the
+//! checker's counterexample. A suspicion that is taken back before the entry must be forgotten, so it is
+//! looked at when everything else is there, not counted as a reply when it comes.
+//!
+//! **Where we depart**: [`CrashTolerant`] is told by whoever stands above what a detector says, so that it can be
+//! checked over an oracle, which is every detector of a class; [`RicartAgrawalaFt`] has a detector of its own. Sites
+//! that crash stay down: one that came back would have forgotten, or not heard, what it must answer.
+
+use conclave_kernel::{Card, Cx, Emitted, Input, Needs, Never, NodeId, NodeSet, Protocol};
+use serde::{Deserialize, Serialize};
+
+use super::super::{Bill, Event, Group, Mutex, watching};
+use super::{Message as Plain, RicartAgrawala};
+use crate::detector::{self, Detector};
+use crate::mutex;
+
+/// One site, told by somebody else who is dead.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct CrashTolerant {
+    plain: RicartAgrawala,
+    suspects: NodeSet,
+}
+
+/// What the layer above asks and tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Command {
+    /// What every mutex is asked.
+    Mutex(mutex::Command),
+    /// What a detector says.
+    Detector(detector::Event),
+}
+
+impl Protocol for CrashTolerant {
+    type Message = Plain;
+    type Timer = Never;
+    type Command = Command;
+    type Event = Event;
+
+    fn on_message(&mut self, from: NodeId, message: Plain, cx: &mut Cx<'_, Self>) {
+        self.drive(Input::Message { from, message }, cx);
+    }
+
+    fn on_command(&mut self, command: Command, cx: &mut Cx<'_, Self>) {
+        match command {
+            Command::Mutex(command) => self.drive(Input::Command(command), cx),
+            Command::Detector(detector::Event::Suspected(site)) => {
+                self.suspects.insert(site);
+            }
+            Command::Detector(detector::Event::Trusted(site)) => _ = self.suspects.remove(site),
+        }
+    }
+
+    fn guards(&mut self, cx: &mut Cx<'_, Self>) {
+        let Some(mine) = self.plain.wanted.filter(|_| self.plain.door.is_asking()) else { return };
+        let missing: NodeSet = cx.peers().iter().filter(|peer| !self.plain.replies.contains(*peer)).collect();
+        if !missing.is_empty() && missing.is_subset(&self.suspects) {
+            for dead in missing.iter() {
+                // Its silence is its consent. The last one lets us in.
+                self.drive(Input::Message { from: dead, message: Plain::Reply { to: mine, seen: 0 } }, cx);
+            }
+        }
+    }
+}
+
+impl CrashTolerant {
+    /// A site of a group in which nobody is suspected.
+    pub fn new(me: NodeId, group: &Group) -> Self {
+        Self { plain: RicartAgrawala::new(me, group), suspects: NodeSet::new() }
+    }
+
+    /// A step of the plain algorithm.
+    fn drive(&mut self, input: Input<RicartAgrawala>, cx: &mut Cx<'_, Self>) {
+        for event in cx.drive(&mut self.plain, input, |message| message, |never| match never {}) {
+            cx.emit(event);
+        }
+    }
+}
+
+/// One site with a detector of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(bound = "")]
+pub struct RicartAgrawalaFt<D: Detector> {
+    core: CrashTolerant,
+    detector: D,
+}
+
+/// What sites say to each other, layer by layer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(bound = "", rename_all = "snake_case")]
+pub enum Message<D: Detector> {
+    /// The algorithm's.
+    Mutex(Plain),
+    /// The detector's.
+    Detector(D::Message),
+}
+
+impl<D: Detector> Protocol for RicartAgrawalaFt<D> {
+    type Message = Message<D>;
+    type Timer = D::Timer;
+    type Command = mutex::Command;
+    type Event = Event;
+
+    fn on_start(&mut self, cx: &mut Cx<'_, Self>) {
+        self.watch(Input::Start, cx);
+    }
+
+    fn on_message(&mut self, from: NodeId, message: Message<D>, cx: &mut Cx<'_, Self>) {
+        match message {
+            Message::Mutex(message) => self.core(Input::Message { from, message }, cx),
+            Message::Detector(message) => self.watch(Input::Message { from, message }, cx),
+        }
+    }
+
+    fn on_timer(&mut self, timer: D::Timer, cx: &mut Cx<'_, Self>) {
+        self.watch(Input::Timer(timer), cx);
+    }
+
+    fn on_command(&mut self, command: mutex::Command, cx: &mut Cx<'_, Self>) {
+        self.core(Input::Command(Command::Mutex(command)), cx);
+    }
+}
+
+impl<D: Detector> RicartAgrawalaFt<D> {
+    fn core(&mut self, input: Input<CrashTolerant>, cx: &mut Cx<'_, Self>) {
+        for event in cx.drive(&mut self.core, input, Message::Mutex, |never| match never {}) {
+            cx.emit(event);
+        }
+    }
+
+    fn watch(&mut self, input: Input<D>, cx: &mut Cx<'_, Self>) {
+        let said: Emitted<D> = cx.drive(&mut self.detector, input, Message::Detector, |timer| timer);
+        for event in said {
+            self.core(Input::Command(Command::Detector(event)), cx);
+        }
+    }
+}
+
+impl<D: Detector> Mutex for RicartAgrawalaFt<D> {
+    const CARD: Card = Card {
+        room: "mutex",
+        name: "ricart-agrawala-ft",
+        title: "Ricart-Agrawala over a detector",
+        summary: "ask everybody; whoever is suspected has no objection",
+        papers: &["RA81", "CT96"],
+        needs: Needs { no_duplication: false, no_crash: false, synchrony: true, ..Needs::RELIABLE },
+        promises: &["ME1", "ME2", "fences"],
+        costs: &[],
+        survives: "any number of crashes, while delays are bounded and who crashed stays down",
+        idle_traffic: true,
+        reads_clock: D::CARD.reads_clock,
+    };
+
+    fn new(me: NodeId, group: &Group) -> Self {
+        Self { core: CrashTolerant::new(me, group), detector: D::new(me, &watching(group.nodes)) }
+    }
+
+    fn bill(message: &Message<D>, from: NodeId, to: NodeId) -> Bill {
+        match message {
+            Message::Mutex(message) => RicartAgrawala::bill(message, from, to),
+            Message::Detector(message) => Bill::shared(D::kind(message)),
+        }
+    }
+
+    fn clock(&self) -> u64 {
+        self.core.plain.clock()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use conclave_kernel::{Buffer, Effect, Env};
+
+    use super::*;
+
+    const ME: NodeId = NodeId(0);
+
+    fn step(site: &mut CrashTolerant, input: Input<CrashTolerant>) -> Vec<Effect<CrashTolerant>> {
+        let mut buffer = Buffer::default();
+        site.step(input, &mut Cx::new(Env::new(ME, 3), &mut buffer));
+        buffer.effects
+    }
+
+    fn say(site: &mut CrashTolerant, event: detector::Event) -> bool {
+        let effects = step(site, Input::Command(Command::Detector(event)));
+        effects.iter().any(|effect| matches!(effect, Effect::Emit { event: Event::Granted { .. } }))
+    }
+
+    fn asking() -> CrashTolerant {
+        let mut site = CrashTolerant::new(ME, &Group::new(3));
+        step(&mut site, Input::Command(Command::Mutex(mutex::Command::Acquire)));
+        site
+    }
+
+    #[test]
+    fn the_dead_have_no_objection() {
+        let mut site = asking();
+        assert!(!say(&mut site, detector::Event::Suspected(NodeId(1))));
+        assert!(say(&mut site, detector::Event::Suspected(NodeId(2))));
+    }
+
+    #[test]
+    fn a_suspicion_that_was_taken_back_in_time_is_no_consent() {
+        let mut site = asking();
+        say(&mut site, detector::Event::Suspected(NodeId(1)));
+        say(&mut site, detector::Event::Trusted(NodeId(1)));
+        assert!(!say(&mut site, detector::Event::Suspected(NodeId(2))));
+        assert!(say(&mut site, detector::Event::Suspected(NodeId(1))));
+    }
+}

@@ -1,0 +1,72 @@
+//! The detector room compared: soon or right, over a range of D.
+
+use conclave_lab::room::nanos;
+use conclave_lab::rooms::detector::compare::{self, Row};
+use conclave_lab::rooms::detector::{Sample, Scenario};
+use conclave_lab::sweep;
+
+use super::{Args, Compared};
+use crate::output::{self, Failure, Paint, Table, number};
+
+/// Runs every tenant with every setting on the same traffic.
+pub fn compare(args: &Args) -> Result<Compared, Failure> {
+    let cards = args.cards::<Scenario>()?;
+    let sizes = args.sizes();
+    let [nodes] = sizes[..] else { return Err(Failure::usage("detectors are compared at one size")) };
+    let base: Scenario = args.base(Some(nodes))?;
+    let jobs: Vec<_> = cards
+        .iter()
+        .flat_map(|card| compare::settings(card, &base).into_iter().map(move |scenario| (*card, scenario)))
+        .collect();
+    let bar = output::progress(jobs.len() as u64, "comparing");
+    let job = |job: u64| compare::row(jobs[job as usize].0, &jobs[job as usize].1);
+    let rows = sweep::sweep(0..jobs.len() as u64, job, |_| bar.inc(1));
+    bar.finish_and_clear();
+    let rows = rows.into_iter().collect::<Result<Vec<_>, String>>()?;
+    let text = table(&rows, &base);
+    Compared::new(&rows, text, Some(compare::plot(&rows)), rows.iter().all(Row::passed))
+}
+
+fn table(rows: &[Row], base: &Scenario) -> String {
+    let paint = Paint::stdout();
+    let mut table = Table::new(&[
+        "algorithm",
+        "setting",
+        "detection",
+        "longest",
+        "mistakes",
+        "an hour and pair",
+        "they last",
+        "unnoticed",
+        "msgs/s",
+        "complete",
+    ]);
+    for row in rows {
+        let report = &row.report;
+        let mean = |sample: Option<Sample>| sample.map_or("-".into(), |sample| nanos(sample.mean_ns));
+        table.row(vec![
+            row.algorithm.to_owned(),
+            row.setting.clone(),
+            mean(report.detection_time),
+            report.detection_time.map_or("-".into(), |sample| nanos(sample.max_ns as f64)),
+            report.mistakes.to_string(),
+            number(report.mistake_rate_per_s * 3_600.0),
+            mean(report.mistake_duration),
+            report.unnoticed_crashes.to_string(),
+            number(report.messages_per_s),
+            if row.passed() { "yes".into() } else { "no".into() },
+        ]);
+    }
+    let title = format!(
+        "detector, N = {}, T = {}, delays {}",
+        base.setup.nodes,
+        nanos(base.period.as_nanos() as f64),
+        base.setup.delay
+    );
+    format!(
+        "{}\n\n{}\nsite 0 crashes 20 times, every other time for one and a half T only; unnoticed counts those that\n\
+         were over before a watcher suspected\n",
+        paint.bold(&title),
+        table.render(paint)
+    )
+}

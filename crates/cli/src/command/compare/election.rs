@@ -1,0 +1,80 @@
+//! The election room compared: at boot, and after the death of the leader.
+
+use std::time::Duration;
+
+use conclave_kernel::time;
+use conclave_lab::rooms::election::compare::{self, Row};
+use conclave_lab::rooms::election::{Report, Scenario};
+use conclave_lab::sweep;
+
+use super::{Args, Compared};
+use crate::output::{Failure, Paint, Table, number};
+
+/// Runs every tenant five times at each size.
+pub fn compare(args: &Args) -> Result<Compared, Failure> {
+    let cards = args.cards::<Scenario>()?;
+    let sizes = args.sizes();
+    let base: Scenario = args.base(sizes.iter().copied().max())?;
+    let jobs: Vec<_> = sizes.iter().flat_map(|nodes| cards.iter().map(move |card| (*card, *nodes))).collect();
+    let job = |job: u64| {
+        let (card, nodes) = jobs[job as usize];
+        compare::row(card, &base, nodes)
+    };
+    let rows = sweep::sweep(0..jobs.len() as u64, job, |_| {});
+    let rows = rows.into_iter().collect::<Result<Vec<_>, String>>()?;
+    Compared::new(&rows, tables(&rows), Some(compare::plot(&rows)), rows.iter().all(Row::passed))
+}
+
+fn tables(rows: &[Row]) -> String {
+    let paint = Paint::stdout();
+    let mut text = String::new();
+    let mut rest = rows;
+    while let Some(first) = rest.first() {
+        let (size, others) = rest.split_at(rest.iter().take_while(|row| row.nodes == first.nodes).count());
+        text.push_str(&paint.bold(&format!("election, N = {}", first.nodes)));
+        text.push_str("\n\n");
+        text.push_str(&table(size).render(paint));
+        text.push('\n');
+        rest = others;
+    }
+    text.push_str("boot: messages of the first election, by who begins\n");
+    text.push_str(
+        "crash: messages to replace the dead leader, by who notices; and the time from the crash on\n",
+    );
+    text.push_str("background: messages a second that are sent whether or not an election is held\n");
+    text
+}
+
+fn table(rows: &[Row]) -> Table {
+    let mut table = Table::new(&[
+        "algorithm",
+        "boot highest",
+        "boot lowest",
+        "boot all",
+        "crash highest",
+        "time",
+        "crash lowest",
+        "time",
+        "background/s",
+        "verdict",
+    ]);
+    for row in rows {
+        let messages = |report: &Report| report.messages_of_last.to_string();
+        let took = |report: &Report| {
+            report.turnaround_of_last_ns.map_or("-".into(), |ns| time::show(Duration::from_nanos(ns)))
+        };
+        table.row(vec![
+            row.algorithm.to_owned(),
+            messages(&row.boot_highest),
+            messages(&row.boot_lowest),
+            messages(&row.boot_all),
+            messages(&row.crash_highest),
+            took(&row.crash_highest),
+            messages(&row.crash_lowest),
+            took(&row.crash_lowest),
+            number(row.crash_lowest.background_messages_per_s),
+            if row.passed() { "holds".into() } else { "violated".into() },
+        ]);
+    }
+    table
+}
