@@ -9,7 +9,7 @@ use clap::error::{ContextKind, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 use conclave_lab::suggest;
 
-use command::{check, compare, list, replay, service, sim};
+use command::{check, compare, deadlock, list, replay, service, sim};
 use output::Failure;
 
 /// Processes on different machines must agree: who holds the lock, who leads, what happened first.
@@ -40,6 +40,8 @@ enum Command {
     Check(check::Args),
     /// Run all algorithms of a room on the same work
     Compare(compare::Args),
+    /// Read who waits for whom from a file: who is stuck, why, and whom to abort
+    Deadlock(deadlock::Args),
     /// Step through a recorded run, or through the run of a seed
     Replay(replay::Args),
     #[command(flatten)]
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
         Command::Sim(args) => sim::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Compare(args) => compare::run(&args),
+        Command::Deadlock(args) => deadlock::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Service(command) => service::run(&command),
     };
