@@ -2,11 +2,12 @@
 
 use conclave_kernel::Card;
 
-use crate::{detector, election, mutex, snapshot};
+use crate::{deadlock, detector, election, mutex, snapshot};
 
 /// All cards, room by room.
 pub fn cards() -> impl Iterator<Item = &'static Card> + Clone {
-    let rooms = [mutex::CARDS, mutex::LAYERED, election::CARDS, detector::CARDS, snapshot::CARDS];
+    let rooms =
+        [mutex::CARDS, mutex::LAYERED, election::CARDS, detector::CARDS, snapshot::CARDS, deadlock::CARDS];
     rooms.into_iter().flatten()
 }
 

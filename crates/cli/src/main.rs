@@ -9,7 +9,7 @@ use clap::error::{ContextKind, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 use conclave_lab::suggest;
 
-use command::{check, compare, list, matrix, mutants, replay, service, sim, trace};
+use command::{check, compare, deadlock, list, matrix, mutants, replay, service, sim, trace};
 use output::Failure;
 
 /// Processes on different machines must agree: who holds the lock, who leads, what happened first.
@@ -44,6 +44,8 @@ enum Command {
     Mutants(mutants::Args),
     /// Run all algorithms of a room on the same work
     Compare(compare::Args),
+    /// Read who waits for whom from a file: who is stuck, why, and whom to abort
+    Deadlock(deadlock::Args),
     /// Step through a recorded run, or through the run of a seed
     Replay(replay::Args),
     /// Analyse a recorded run, or the log of another program: what happened before what
@@ -64,6 +66,7 @@ fn main() -> ExitCode {
         Command::Matrix(args) => matrix::run(&args),
         Command::Mutants(args) => mutants::run(&args),
         Command::Compare(args) => compare::run(&args),
+        Command::Deadlock(args) => deadlock::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::Service(command) => service::run(&command),

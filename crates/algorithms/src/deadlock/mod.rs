@@ -12,11 +12,116 @@
 //! - [`request`]: one [`Request`] type for all the models, with modes and counts.
 //! - [`graph`]: the wait-for graph a service lives on, decided at every wait.
 //! - [`batch`]: a whole graph at once, a million processes in a fraction of a second.
+//!
+//! **Distributed detection** (`conclave sim deadlock/NAME`): every [`Site`] has a process that asks and grants
+//! ([`underlying`]), a detector, and a common way to resolve what is found ([`site`]).
+//!
+//! | tenant | requests | idea | messages of a detection |
+//! |---|---|---|---|
+//! | [`central`] | all | report every edge to one site: phantoms | 1, and 1 a grant |
+//! | [`reports`], two | all | ask all sites twice: phantoms | 4(N-1) + 1 |
+//! | [`reports`], one | all | ask all sites for both ends of the edges | 2(N-1) + 1 |
+//! | [`single`] | single | labels flow against the waits | s(s-1)/2 on a cycle of s |
+//! | [`edge_chasing`] | AND | a probe comes back | 1 an edge |
+//! | [`diffusion`] | OR | everybody answers | 2 an edge |
+//! | [`p_out_of_q`] | all | flood, echo, exact weights | 4e - 2n + 2l |
+//! | [`hierarchical`] | all | clusters, then the root | 2(c-1) + 1 in a cluster of c |
+//! | [`stable`] | all | a snapshot of all | N(N-1) + N-1 |
 
 pub mod batch;
+pub mod central;
+pub mod diffusion;
+pub mod edge_chasing;
 pub mod graph;
+pub mod hierarchical;
+pub mod p_out_of_q;
+pub mod records;
+pub mod reports;
 pub mod request;
 mod scc;
+pub mod single;
+pub mod site;
+pub mod spec;
+pub mod stable;
+#[cfg(test)]
+mod tests;
+pub mod underlying;
+pub mod weight;
 
+use conclave_kernel::{Card, Cost, Needs};
+
+pub use central::Central;
+pub use diffusion::Diffusion;
+pub use edge_chasing::EdgeChasing;
 pub use graph::{Deadlock, GraphError, Link, Turn, Verdict, WaitGraph, Why};
+pub use hierarchical::Hierarchical;
+pub use p_out_of_q::POutOfQ;
+pub use reports::{OneReport, TwoReport};
 pub use request::{Claim, Demand, Limits, Request, RequestError};
+pub use single::MitchellMerritt;
+pub use site::{Command, Detection, Event, Group, Model, Site};
+pub use stable::Stable;
+
+/// Something to be done with a tenant whose name is known only at run time.
+pub trait Visit {
+    /// What comes of it.
+    type Out;
+
+    /// Does it.
+    fn visit<D: Detection>(self) -> Self::Out;
+}
+
+/// Lists the tenants once: their cards, and the way from a name to a type.
+macro_rules! tenants {
+    ($($tenant:ty),+ $(,)?) => {
+        /// The cards of all tenants, in the order in which the room is told.
+        pub const CARDS: &[Card] = &[$(<$tenant as Detection>::CARD),+];
+
+        /// Does something with the tenant of that name; `None` if nobody has it.
+        pub fn visit<V: Visit>(name: &str, visitor: V) -> Option<V::Out> {
+            $(if name == <$tenant as Detection>::CARD.name {
+                return Some(visitor.visit::<$tenant>());
+            })+
+            None
+        }
+    };
+}
+
+tenants![
+    Central,
+    TwoReport,
+    OneReport,
+    MitchellMerritt,
+    EdgeChasing,
+    Diffusion,
+    POutOfQ,
+    Hierarchical,
+    Stable,
+];
+
+/// What an exact detector promises.
+const EXACT: &[&str] = &[spec::NO_PHANTOM.name, spec::NO_MISS.name, spec::ONE_VICTIM.name, spec::PURGED.name];
+
+/// A card of this room: all tenants need the same of the world.
+const fn card(
+    name: &'static str,
+    title: &'static str,
+    summary: &'static str,
+    papers: &'static [&'static str],
+    promises: &'static [&'static str],
+    costs: &'static [Cost],
+) -> Card {
+    Card {
+        room: "deadlock",
+        name,
+        title,
+        summary,
+        papers,
+        needs: Needs::RELIABLE_FIFO,
+        promises,
+        costs,
+        survives: "nothing else: a lost grant is a wait for ever, whoever looks",
+        idle_traffic: false,
+        reads_clock: false,
+    }
+}

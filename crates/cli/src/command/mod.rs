@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod compare;
+pub mod deadlock;
 pub mod list;
 pub mod matrix;
 pub mod mutants;

@@ -6,6 +6,7 @@
 //! | [`plot`] | an SVG: curves and measured points, for how cost grows |
 //! | [`mermaid`] | a `sequenceDiagram`, for documents |
 //! | [`shiviz`] | a log that ShiViz reads, with vector clocks; and the way back |
+//! | [`waitfor`] | an SVG, and DOT: who waits for whom |
 //! | [`span`] | what the bars of a space-time diagram show |
 //! | `label` | where the labels of arrows go |
 //! | `scale` | ticks and units of axes |
@@ -16,6 +17,7 @@ pub mod plot;
 pub mod shiviz;
 pub mod spacetime;
 pub mod span;
+pub mod waitfor;
 
 mod label;
 mod scale;

@@ -1,0 +1,250 @@
+//! Central detection on demand: two reports, which is wrong, and one report of both ends, which is right.
+//!
+//! A site whose process blocks wakes the coordinator, which asks every site for its tables. *Two reports*: if they show a
+//! deadlock it asks again, and believes the edges that are in both. *One report*: every site sends two tables, what its
+//! process waits for and who waits for it, and an edge is believed when both its ends have it.
+//!
+//! **Rules** \[HR82 §3, §4\]
+//! 1. WAKE the coordinator when the process blocks; in one report also when a blocked process is asked, for only then both
+//!    ends know the edge.
+//! 2. The coordinator sends ASK to all, and concludes when all have sent TABLE. A WAKE meanwhile makes it ask once more.
+//! 3. Edges that are not believed stand in nobody's way.
+//!
+//! **The trap.** Two reports look safe: an edge that is in both was there for long. But it may have gone and come back, and
+//! reports of different sites are not of one moment: two processes that wait for each other *in turn* are both seen
+//! waiting, twice. One report needs no moment: see [`Record`](super::records::Record) for why both ends are enough.
+//!
+//! **Where we depart**: asked on demand rather than now and then, so that a deadlock is found without a further event.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use conclave_kernel::{Card, Cost, Load, Measure, NodeId, NodeMap, NodeSet};
+use serde::{Deserialize, Serialize};
+
+use super::central::COORDINATOR;
+use super::records::Known;
+use super::site::{Detection, Model, Out};
+use super::spec::{NO_MISS, PURGED};
+use super::underlying::{Underlying, Wait};
+
+/// Ho and Ramamoorthy's two-phase detector.
+pub type TwoReport = Reports<true>;
+/// Ho and Ramamoorthy's one-phase detector.
+pub type OneReport = Reports<false>;
+
+/// The detector of a site.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Reports<const TWICE: bool> {
+    me: NodeId,
+    desk: Option<Box<Desk>>,
+}
+
+/// What the coordinator keeps.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct Desk {
+    round: u64,
+    /// Who has not answered; nobody between rounds.
+    awaited: NodeSet,
+    /// At most one a site.
+    tables: BTreeMap<NodeId, Table>,
+    /// The tables of the round before, if this is a second look.
+    first: Option<BTreeMap<NodeId, Table>>,
+    /// Somebody woke the coordinator during the round.
+    again: bool,
+    accused: NodeMap<u64>,
+}
+
+/// What a site knows of its process's edges.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Table {
+    /// What the process waits for.
+    pub wait: Option<Wait>,
+    /// Who asked it and was not answered, with the number of the request.
+    pub asked: Vec<(NodeId, u64)>,
+}
+
+impl Table {
+    /// The tables of a process.
+    pub fn of(process: &Underlying) -> Self {
+        Self { wait: process.wait().cloned(), asked: process.pending().iter().collect() }
+    }
+}
+
+/// What detectors say to each other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Message {
+    /// To the coordinator: look.
+    Wake,
+    /// From the coordinator: your tables?
+    Ask(u64),
+    /// To the coordinator: these.
+    Table(u64, Table),
+}
+
+impl<const TWICE: bool> Detection for Reports<TWICE> {
+    type Message = Message;
+
+    const CARD: Card = if TWICE {
+        super::card(
+            "two-report",
+            "Ho-Ramamoorthy, two reports",
+            "ask all sites for their wait edges, twice, and believe what is in both",
+            &["HR82"],
+            &[NO_MISS.name, PURGED.name],
+            &[Cost {
+                measure: Measure::Messages,
+                load: Load::Low,
+                formula: "2(N-1) + 1, 4(N-1) + 1 if the first report shows a deadlock",
+                range: |size| (2.0 * (size.n() - 1.0), 4.0 * (size.n() - 1.0) + 1.0),
+            }],
+        )
+    } else {
+        super::card(
+            "one-report",
+            "Ho-Ramamoorthy, one report",
+            "ask all sites for both ends of their edges, and believe those of which both ends are there",
+            &["HR82"],
+            super::EXACT,
+            &[Cost {
+                measure: Measure::Messages,
+                load: Load::Low,
+                formula: "2(N-1) + 1",
+                range: |size| (2.0 * (size.n() - 1.0), 2.0 * (size.n() - 1.0) + 1.0),
+            }],
+        )
+    };
+    const MODEL: Model = Model::POutOfQ;
+    const CONFIRMS: bool = !TWICE;
+
+    fn new(me: NodeId, nodes: u32) -> Self {
+        let desk = || {
+            Box::new(Desk {
+                round: 0,
+                awaited: NodeSet::new(),
+                tables: BTreeMap::new(),
+                first: None,
+                again: false,
+                accused: NodeMap::new(nodes),
+            })
+        };
+        Self { me, desk: (me == COORDINATOR).then(desk) }
+    }
+
+    fn kind(message: &Message) -> &'static str {
+        match message {
+            Message::Wake => "WAKE",
+            Message::Ask(_) => "ASK",
+            Message::Table(..) => "TABLE",
+        }
+    }
+
+    fn on_blocked(&mut self, process: &Underlying, out: &mut Out<Message>) {
+        self.wake(process, out);
+    }
+
+    fn on_asked(&mut self, _from: NodeId, process: &Underlying, out: &mut Out<Message>) {
+        if !TWICE && process.wait().is_some() {
+            self.wake(process, out);
+        }
+    }
+
+    fn on_message(&mut self, from: NodeId, message: Message, process: &Underlying, out: &mut Out<Message>) {
+        match message {
+            Message::Wake => self.wake(process, out),
+            Message::Ask(round) => out.send(from, Message::Table(round, Table::of(process))),
+            Message::Table(round, table) => {
+                let Some(desk) = self.desk.as_mut().filter(|desk| desk.round == round) else { return };
+                desk.awaited.remove(from);
+                desk.tables.insert(from, table);
+                self.conclude(process, out);
+            }
+        }
+    }
+}
+
+impl<const TWICE: bool> Reports<TWICE> {
+    fn wake(&mut self, process: &Underlying, out: &mut Out<Message>) {
+        match &mut self.desk {
+            None => out.send(COORDINATOR, Message::Wake),
+            Some(desk) if !desk.awaited.is_empty() => desk.again = true,
+            Some(_) => self.ask(process, out),
+        }
+    }
+
+    fn ask(&mut self, process: &Underlying, out: &mut Out<Message>) {
+        let (me, Some(desk)) = (self.me, &mut self.desk) else { return };
+        desk.round += 1;
+        desk.tables = BTreeMap::from([(me, Table::of(process))]);
+        desk.awaited = NodeSet::full(process.nodes());
+        desk.awaited.remove(me);
+        out.send_to(&desk.awaited, &Message::Ask(desk.round));
+        self.conclude(process, out);
+    }
+
+    fn conclude(&mut self, process: &Underlying, out: &mut Out<Message>) {
+        let Some(desk) = self.desk.as_mut().filter(|desk| desk.awaited.is_empty()) else { return };
+        let tables = core::mem::take(&mut desk.tables);
+        let waits = match (&desk.first, TWICE) {
+            (Some(first), _) => in_both(first, &tables),
+            (None, true) => believed(&tables, |_, _, _| true),
+            (None, false) => both_ends(&tables),
+        };
+        let victims = new_victims(&waits, &desk.accused);
+        if TWICE && desk.first.is_none() && !victims.is_empty() {
+            desk.first = Some(tables);
+            return self.ask(process, out);
+        }
+        desk.first = None;
+        for (victim, number) in victims {
+            desk.accused.insert(victim, number);
+            out.accuse(victim, number);
+        }
+        if core::mem::take(&mut desk.again) {
+            self.ask(process, out);
+        }
+    }
+}
+
+/// Waits of which only the edges remain that are believed; the others stand in nobody's way.
+fn believed(
+    tables: &BTreeMap<NodeId, Table>,
+    is_believed: impl Fn(NodeId, &Wait, NodeId) -> bool,
+) -> BTreeMap<NodeId, Wait> {
+    let mut waits = BTreeMap::new();
+    for (process, table) in tables {
+        let Some(wait) = &table.wait else { continue };
+        let of: NodeSet = wait.of.iter().filter(|by| is_believed(*process, wait, *by)).collect();
+        let need = (wait.need as usize).saturating_sub(wait.of.len() - of.len());
+        if need > 0 {
+            let need = u32::try_from(need).expect("no more than was needed");
+            waits.insert(*process, Wait { number: wait.number, need, of });
+        }
+    }
+    waits
+}
+
+/// The edges of which both ends are there; of an edge to itself a process has both.
+pub(super) fn both_ends(tables: &BTreeMap<NodeId, Table>) -> BTreeMap<NodeId, Wait> {
+    believed(tables, |process, wait, by| {
+        let asked = |table: &Table| table.asked.contains(&(process, wait.number));
+        by == process || tables.get(&by).is_some_and(asked)
+    })
+}
+
+/// The edges that were there before, by name: that is all the algorithm knows of them.
+fn in_both(first: &BTreeMap<NodeId, Table>, second: &BTreeMap<NodeId, Table>) -> BTreeMap<NodeId, Wait> {
+    believed(second, |process, _, by| {
+        let before = first.get(&process).and_then(|table| table.wait.as_ref());
+        before.is_some_and(|before| before.of.contains(by))
+    })
+}
+
+/// Whom to abort, given that some were told already.
+pub(super) fn new_victims(waits: &BTreeMap<NodeId, Wait>, accused: &NodeMap<u64>) -> Vec<(NodeId, u64)> {
+    let is_new = |(process, wait): &(NodeId, &Wait)| accused.get(*process) != Some(wait.number);
+    let waits = waits.iter().map(|(process, wait)| (*process, wait)).filter(is_new);
+    Known::new(waits, &|_, _| 0).victims()
+}

@@ -1,0 +1,194 @@
+//! What every tenant is judged by, one property an item; and the truth to judge by.
+//!
+//! The truth is what both ends of all edges say at one moment: who is stuck by reduction, a grant under way counting
+//! as granted. A detector knows less: it is judged by what it says at the moment at which it says it.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use conclave_kernel::{Kind, NodeId, NodeMap, NodeSet, Property};
+
+use super::records::Known;
+use super::underlying::{Underlying, Wait};
+
+/// Nobody is called deadlocked who is not.
+pub const NO_PHANTOM: Property = Property {
+    name: "no-phantom",
+    kind: Kind::Always,
+    statement: "whoever is declared deadlocked is stuck at that moment, unless an abort has just freed it",
+    source: "[CMH83 §2]",
+};
+/// No deadlock stays.
+pub const NO_MISS: Property = Property {
+    name: "no-miss",
+    kind: Kind::Eventually,
+    statement: "every deadlock is found, without a further event: at rest, if the declared ran, nobody would be stuck",
+    source: "[CMH83 §2]",
+};
+/// Nobody is aborted for nothing.
+pub const ONE_VICTIM: Property = Property {
+    name: "one-victim",
+    kind: Kind::Always,
+    statement: "whoever is aborted is stuck at that moment and waits, in the end, for itself: no second victim of a deadlock",
+    source: "[K87 §4]",
+};
+/// No dead edges.
+pub const PURGED: Property = Property {
+    name: "purged",
+    kind: Kind::Eventually,
+    statement: "at rest no process remembers a request of one that does not wait by it",
+    source: "[K87 §4]",
+};
+
+/// All of them.
+pub const PROPERTIES: [Property; 4] = [NO_PHANTOM, NO_MISS, ONE_VICTIM, PURGED];
+
+/// What a run may do that a property forbids.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Breach {
+    /// The property.
+    pub property: Property,
+    /// What happened.
+    pub why: String,
+}
+
+/// Watches a run from outside: it hears of every request and every grant at the moment it is made.
+///
+/// Every call costs a reduction of all waits at most.
+#[derive(Clone, Debug)]
+pub struct Judge {
+    processes: Vec<Process>,
+    /// How many aborts there were.
+    aborts: u64,
+    /// Declarations of processes that an abort has freed since they blocked: no phantoms, but late.
+    late: u64,
+    phantoms: u64,
+    needless: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Process {
+    requests: u64,
+    wait: Option<Wait>,
+    /// How many aborts there had been when it blocked.
+    aborts_before: u64,
+    /// The request by which it was last declared deadlocked.
+    declared: u64,
+    granted: NodeMap<u64>,
+}
+
+impl Judge {
+    /// A judge of a group of that size.
+    pub fn new(nodes: u32) -> Self {
+        let process = |_| Process {
+            requests: 0,
+            wait: None,
+            aborts_before: 0,
+            declared: 0,
+            granted: NodeMap::new(nodes),
+        };
+        Self { processes: (0..nodes).map(process).collect(), aborts: 0, late: 0, phantoms: 0, needless: 0 }
+    }
+
+    /// A process blocks. Answers whether it closes a deadlock: it is stuck, and waits in the end for itself.
+    pub fn asks(&mut self, process: NodeId, need: u32, of: NodeSet) -> bool {
+        let state = &mut self.processes[process.index()];
+        state.requests += 1;
+        state.aborts_before = self.aborts;
+        state.wait = Some(Wait { number: state.requests, need, of });
+        self.truth(&NodeSet::new(), |known| known.is_on_cycle(process))
+    }
+
+    /// A process grants another one's request of that number.
+    pub fn grants(&mut self, by: NodeId, to: NodeId, number: u64) {
+        self.processes[by.index()].granted.insert(to, number);
+    }
+
+    /// A process has been granted enough.
+    pub fn runs(&mut self, process: NodeId) {
+        self.processes[process.index()].wait = None;
+    }
+
+    /// A process is declared deadlocked.
+    pub fn declares(&mut self, process: NodeId, number: u64) -> Option<Breach> {
+        let is_stuck = self.truth(&NodeSet::new(), |known| known.stuck().contains(process));
+        let state = &mut self.processes[process.index()];
+        let is_current = state.wait.as_ref().is_some_and(|wait| wait.number == number);
+        state.declared = number;
+        if is_stuck && is_current {
+            return None;
+        }
+        if self.aborts > state.aborts_before || number < state.requests && self.aborts > 0 {
+            self.late += 1;
+            return None;
+        }
+        self.phantoms += 1;
+        let why = format!("{process} is declared deadlocked by its request {number}, and can proceed");
+        Some(Breach { property: NO_PHANTOM, why })
+    }
+
+    /// A process is aborted.
+    pub fn aborts(&mut self, process: NodeId) -> Option<Breach> {
+        let is_deadlocked = self.truth(&NodeSet::new(), |known| known.is_on_cycle(process));
+        self.aborts += 1;
+        self.processes[process.index()].wait = None;
+        if is_deadlocked {
+            return None;
+        }
+        self.needless += 1;
+        let why = format!("{process} is aborted although nothing is gained by it");
+        Some(Breach { property: ONE_VICTIM, why })
+    }
+
+    /// Nothing happens any more: whoever is stuck now was missed, unless the declared would free it.
+    pub fn rests(&self) -> Option<Breach> {
+        let is_declared =
+            |state: &Process| state.wait.as_ref().is_some_and(|wait| wait.number == state.declared);
+        let declared = (0..).map(NodeId).zip(&self.processes).filter(|(_, state)| is_declared(state));
+        let declared: NodeSet = declared.map(|(process, _)| process).collect();
+        let missed = self.truth(&declared, |known| known.stuck().clone());
+        (!missed.is_empty())
+            .then(|| Breach { property: NO_MISS, why: format!("{missed:?} are stuck, and nobody was told") })
+    }
+
+    /// Who waits.
+    pub fn waiting(&self) -> NodeSet {
+        let waiting = (0..).map(NodeId).zip(&self.processes).filter(|(_, state)| state.wait.is_some());
+        waiting.map(|(process, _)| process).collect()
+    }
+
+    /// How many declarations came too late.
+    pub fn late(&self) -> u64 {
+        self.late
+    }
+
+    /// How many processes were declared deadlocked that could proceed.
+    pub fn phantoms(&self) -> u64 {
+        self.phantoms
+    }
+
+    /// How many were aborted for nothing.
+    pub fn needless_aborts(&self) -> u64 {
+        self.needless
+    }
+
+    fn truth<T>(&self, without: &NodeSet, judge: impl FnOnce(&Known<'_>) -> T) -> T {
+        let granted = |by: NodeId, to: NodeId| self.processes[by.index()].granted.get(to).unwrap_or(0);
+        let waits = (0..).map(NodeId).zip(&self.processes).filter(|(id, _)| !without.contains(*id));
+        let waits = waits.filter_map(|(id, state)| Some((id, state.wait.as_ref()?)));
+        judge(&Known::new(waits, &granted))
+    }
+}
+
+/// At rest: the first request that is remembered although its process does not wait by it.
+pub fn dead_edge(processes: &[&Underlying]) -> Option<Breach> {
+    let dead = |process: &&Underlying| {
+        let mut asked = process.pending().iter();
+        asked.find(|(from, number)| !processes[from.index()].waits_by(*number))
+    };
+    let (at, (from, _)) =
+        (0..).map(NodeId).zip(processes).find_map(|(at, process)| Some((at, dead(process)?)))?;
+    let why = format!("{at} still remembers a request of {from}, which does not wait by it");
+    Some(Breach { property: PURGED, why })
+}

@@ -1,0 +1,267 @@
+//! Detectors stepped by hand: the message counts of the papers, and the traps one by one.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use conclave_kernel::{Buffer, Cx, Effect, Env, Input, NodeId, NodeSet, Protocol};
+
+use super::site::{Message, Part};
+use super::*;
+
+/// Sites, their FIFO links, and what happened so far.
+struct ByHand<D: Detection> {
+    sites: Vec<Site<D>>,
+    links: BTreeMap<(u32, u32), VecDeque<Message<D>>>,
+    /// Messages of the detectors, by kind.
+    sent: BTreeMap<&'static str, u32>,
+    declared: Vec<u32>,
+    aborted: Vec<u32>,
+}
+
+fn set(ids: &[u32]) -> NodeSet {
+    ids.iter().copied().map(NodeId).collect()
+}
+
+impl<D: Detection> ByHand<D> {
+    fn new(nodes: u32, resolves: bool) -> Self {
+        let group = Group { nodes, resolves };
+        Self {
+            sites: (0..nodes).map(|id| Site::new(NodeId(id), &group)).collect(),
+            links: BTreeMap::new(),
+            sent: BTreeMap::new(),
+            declared: Vec::new(),
+            aborted: Vec::new(),
+        }
+    }
+
+    fn ask(&mut self, site: u32, need: u32, of: &[u32]) {
+        self.step(site, Input::Command(Command::Ask { need, of: set(of) }));
+    }
+
+    fn grant(&mut self, site: u32, to: u32) {
+        self.step(site, Input::Command(Command::Grant(NodeId(to))));
+    }
+
+    fn step(&mut self, site: u32, input: Input<Site<D>>) {
+        let env = Env::new(NodeId(site), self.sites.len() as u32);
+        let mut buffer = Buffer::default();
+        self.sites[site as usize].step(input, &mut Cx::new(env, &mut buffer));
+        for effect in buffer.effects {
+            match effect {
+                Effect::Send { to, message } => {
+                    let (kind, part) = Site::<D>::kind(&message);
+                    if part == Part::Detection {
+                        *self.sent.entry(kind).or_default() += 1;
+                    }
+                    self.links.entry((site, to.0)).or_default().push_back(message);
+                }
+                Effect::Emit { event: Event::Declared { process, .. } } => self.declared.push(process.0),
+                Effect::Emit { event: Event::Aborted { .. } } => self.aborted.push(site),
+                Effect::Emit { event: Event::Refused } => panic!("{site} was asked something without sense"),
+                Effect::Emit { .. } => {}
+                other => panic!("not expected by hand: {other:?}"),
+            }
+        }
+    }
+
+    /// Delivers the oldest message of a link.
+    fn deliver(&mut self, from: u32, to: u32) {
+        let link = self.links.get_mut(&(from, to)).expect("something was sent on this link");
+        let message = link.pop_front().expect("something is under way on this link");
+        self.step(to, Input::Message { from: NodeId(from), message });
+    }
+
+    /// Delivers until nothing is under way.
+    fn settle(&mut self) {
+        while let Some((&(from, to), _)) = self.links.iter().find(|(_, link)| !link.is_empty()) {
+            self.deliver(from, to);
+        }
+    }
+
+    /// Each waits for the next one, the last closes the cycle; the messages of the last detection alone.
+    fn ring(&mut self, nodes: u32) {
+        for site in 0..nodes - 1 {
+            self.ask(site, 1, &[site + 1]);
+            self.settle();
+        }
+        assert_eq!(self.declared, [], "no cycle yet");
+        self.sent.clear();
+        self.ask(nodes - 1, 1, &[0]);
+        self.settle();
+    }
+
+    fn messages(&self) -> u32 {
+        self.sent.values().sum()
+    }
+}
+
+/// Every tenant finds the ring, and one victim is enough.
+fn finds_a_ring<D: Detection>(nodes: u32) -> u32 {
+    let mut found = ByHand::<D>::new(nodes, false);
+    found.ring(nodes);
+    assert_eq!(found.declared.len(), 1, "{}: {:?}", D::CARD.name, found.declared);
+    let mut resolved = ByHand::<D>::new(nodes, true);
+    resolved.ring(nodes);
+    assert_eq!(resolved.aborted.len(), 1, "{}", D::CARD.name);
+    assert_eq!(resolved.aborted, resolved.declared);
+    let victim = resolved.aborted[0];
+    assert!(resolved.sites[victim as usize].process().wait().is_none(), "the victim knows, and runs");
+    let remembers = |site: &Site<D>| site.process().pending().get(NodeId(victim)).is_some();
+    assert!(!resolved.sites.iter().any(remembers), "its edge is gone at once");
+    found.messages()
+}
+
+#[test]
+fn a_ring_costs_what_the_papers_say() {
+    for nodes in [2, 3, 5, 8] {
+        let n = nodes - 1;
+        assert_eq!(finds_a_ring::<EdgeChasing>(nodes), nodes, "one probe an edge [CMH83 §3]");
+        assert_eq!(finds_a_ring::<Diffusion>(nodes), 2 * nodes, "a query and a reply an edge [CMH83 §4]");
+        assert_eq!(finds_a_ring::<Stable>(nodes), nodes * n + n, "markers and states [CL85]");
+        // The last to block wakes the coordinator, and so does the first, which is the coordinator here and is asked while
+        // it is blocked: one round, and one more for the second.
+        assert_eq!(finds_a_ring::<OneReport>(nodes), 1 + 2 * 2 * n, "[HR82 §4]");
+        assert_eq!(finds_a_ring::<TwoReport>(nodes), 1 + 4 * n, "[HR82 §3]");
+        assert_eq!(finds_a_ring::<Central>(nodes), 1);
+        // e = n, no leaves: 4e - 2n + 2l.
+        let flood = finds_a_ring::<POutOfQ>(nodes);
+        assert!(flood <= 4 * nodes - 2 * nodes, "{flood} messages for {nodes} [KS94]");
+        let labels = finds_a_ring::<MitchellMerritt>(nodes);
+        assert!(labels <= 1 + nodes * n / 2 + nodes, "{labels} labels for {nodes} [MM84]");
+        finds_a_ring::<Hierarchical>(nodes);
+    }
+}
+
+#[test]
+fn to_wait_for_oneself_is_found_without_a_message() {
+    fn alone<D: Detection>(nodes: u32, most: u32) {
+        let mut group = ByHand::<D>::new(nodes, true);
+        group.ask(1, 1, &[1]);
+        group.settle();
+        assert_eq!((&group.declared[..], &group.aborted[..]), (&[1][..], &[1][..]), "{}", D::CARD.name);
+        assert!(group.messages() <= most, "{}", D::CARD.name);
+    }
+    alone::<EdgeChasing>(3, 0);
+    alone::<Diffusion>(3, 0);
+    alone::<POutOfQ>(3, 0);
+    alone::<MitchellMerritt>(3, 0);
+    alone::<OneReport>(3, 5);
+    alone::<Hierarchical>(3, 5);
+    alone::<Stable>(3, 8);
+}
+
+/// The golden graph of the theory: P11 P21 P24 P32 P33 P44 P54 are 0 to 6; P54 closes it.
+fn golden<D: Detection>(model: fn(usize) -> u32) -> ByHand<D> {
+    let mut group = ByHand::<D>::new(7, false);
+    let edges: [(u32, &[u32]); 6] = [(0, &[1, 3]), (3, &[4]), (1, &[2]), (2, &[6]), (5, &[2]), (6, &[0])];
+    for (site, of) in edges {
+        group.ask(site, model(of.len()), of);
+        group.settle();
+    }
+    group
+}
+
+#[test]
+fn golden_and_only_who_closes_the_cycle_declares() {
+    assert_eq!(golden::<EdgeChasing>(|all| all as u32).declared, [6]);
+    assert_eq!(golden::<POutOfQ>(|all| all as u32).declared, [6]);
+    assert_eq!(golden::<Stable>(|all| all as u32).declared, [6]);
+    assert_eq!(golden::<OneReport>(|all| all as u32).declared.len(), 1);
+    assert_eq!(golden::<Hierarchical>(|all| all as u32).declared.len(), 1);
+}
+
+#[test]
+fn golden_or_the_knot_is_found_when_the_way_out_closes() {
+    fn knot<D: Detection>() {
+        let mut group = golden::<D>(|_| 1);
+        assert_eq!(group.declared, [], "{}: P33 can finish", D::CARD.name);
+        group.ask(4, 1, &[2]);
+        group.settle();
+        assert_eq!(group.declared.len(), 1, "{}", D::CARD.name);
+        assert_ne!(group.declared, [5], "P44 is stuck outside the knot");
+    }
+    knot::<Diffusion>();
+    knot::<POutOfQ>();
+    knot::<Stable>();
+    knot::<OneReport>();
+    knot::<Hierarchical>();
+}
+
+#[test]
+fn a_flood_costs_no_more_than_its_bound() {
+    // Nine processes, everyone waits for 2 of the next three: e = 27, n = 9, no leaves.
+    let mut group = ByHand::<POutOfQ>::new(9, false);
+    for site in 0..8 {
+        group.ask(site, 2, &[1, 2, 3].map(|next| (site + next) % 9));
+        group.settle();
+    }
+    group.sent.clear();
+    group.declared.clear();
+    group.ask(8, 2, &[0, 1, 2]);
+    group.settle();
+    assert_eq!(group.declared, [8]);
+    assert!(group.messages() <= 4 * 27 - 2 * 9, "{:?}", group.sent);
+    assert_eq!(group.sent["FLOOD"], 27, "one an edge");
+}
+
+/// [HR82 §2]: q's wait is reported before the end of p's.
+#[test]
+fn the_naive_coordinator_sees_a_cycle_that_never_was() {
+    let mut group = ByHand::<Central>::new(3, false);
+    group.ask(1, 1, &[2]);
+    group.settle();
+    group.grant(2, 1);
+    group.deliver(2, 1); // 1 runs; that it does is under way to 0
+    group.ask(2, 1, &[1]);
+    group.deliver(2, 0);
+    assert_eq!(group.declared, [2], "a phantom: 1 runs");
+    let mut group = ByHand::<OneReport>::new(3, false);
+    group.ask(1, 1, &[2]);
+    group.settle();
+    group.grant(2, 1);
+    group.deliver(2, 1);
+    group.ask(2, 1, &[1]);
+    group.settle();
+    assert_eq!(group.declared, [], "both ends of 1 -> 2 are gone");
+}
+
+/// A probe over an edge that was granted: the edge is no more, though its waiter does not know yet.
+#[test]
+fn a_probe_from_whom_was_granted_means_nothing() {
+    let mut group = ByHand::<EdgeChasing>::new(2, false);
+    group.ask(0, 1, &[1]);
+    group.deliver(0, 1); // the request; the probe is under way
+    group.grant(1, 0);
+    group.ask(1, 1, &[0]); // 1 is blocked when the probe comes
+    group.deliver(0, 1);
+    assert_eq!(group.sent["PROBE"], 2, "the probe of 0 goes no further");
+    group.settle();
+    assert_eq!(group.declared, []);
+}
+
+/// Two processes of one cycle find it at once: one is aborted.
+#[test]
+fn two_that_declare_at_once_make_one_victim() {
+    let mut group = ByHand::<EdgeChasing>::new(4, true);
+    for (site, of) in [(1, 2), (2, 3), (3, 1)] {
+        group.ask(site, 1, &[of]);
+    }
+    group.settle();
+    assert!(group.declared.len() > 1, "{:?}", group.declared);
+    assert_eq!(group.aborted.len(), 1);
+}
+
+#[test]
+fn cycles_within_between_and_across_the_root_are_found_by_the_hierarchy() {
+    // Nine sites, clusters 0-2, 3-5, 6-8.
+    for (ring, needs_root) in [(&[4, 5][..], false), (&[4, 7], true), (&[1, 4, 8, 0], true), (&[0, 1], false)]
+    {
+        let mut group = ByHand::<Hierarchical>::new(9, false);
+        for (at, site) in ring.iter().enumerate() {
+            group.ask(*site, 1, &[ring[(at + 1) % ring.len()]]);
+            group.settle();
+        }
+        assert_eq!(group.declared.len(), 1, "{ring:?}");
+        assert_eq!(group.sent.contains_key("ASK CLUSTER"), needs_root, "{ring:?}");
+    }
+}

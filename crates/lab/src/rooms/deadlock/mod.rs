@@ -1,0 +1,73 @@
+//! The deadlock room: who waits for whom, who waits for ever, and what it costs to know.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | [`standing`] | [`Standing`]: a wait-for graph at one moment, judged: who is stuck, why, whom to abort |
+//! | `scenario` | [`Scenario`]: everything a run of a distributed detector is a function of |
+//! | `work` | processes that think, grant and ask, and the judge that sees it all |
+//! | [`strategy`] | prevention and avoidance beside detection: the same transactions, measured |
+//! | `report` | [`Report`]: the figures and the verdicts of one run |
+
+mod report;
+mod scenario;
+pub mod standing;
+pub mod strategy;
+#[cfg(test)]
+mod tests;
+mod work;
+
+use std::time::Instant;
+
+use conclave_algorithms::deadlock::site::Group;
+use conclave_algorithms::deadlock::spec::{self, Breach};
+use conclave_algorithms::deadlock::{Detection, Site};
+use conclave_kernel::Trace;
+use conclave_sim::{End, Limits, World};
+
+pub use report::Report;
+pub use scenario::Scenario;
+pub use standing::{Policy, Standing};
+
+use crate::room::Scenario as _;
+use work::Room;
+
+/// A run of one tenant, and its trace if one was recorded.
+pub type Run<D> = (Report, Option<Trace<Site<D>>>);
+
+/// Runs a scenario of one tenant, and records a trace if asked.
+pub fn run_tenant<D: Detection>(scenario: &Scenario, record: bool) -> Result<Run<D>, String> {
+    scenario.validate()?;
+    let model = scenario.model.unwrap_or(D::MODEL);
+    if !D::MODEL.includes(model) {
+        return Err(format!("{} judges requests {}, not {model}", D::CARD.name, D::MODEL));
+    }
+    let group = Group { nodes: scenario.setup.nodes, resolves: !scenario.detect_only };
+    let director = Room::new(scenario, model);
+    let mut world = World::new(scenario.setup.clone(), director, move |me| Site::<D>::new(me, &group));
+    if record {
+        world = world.recording(scenario.header());
+    }
+    let started = Instant::now();
+    let outcome = world.run(limits(scenario));
+    let seconds = started.elapsed().as_secs_f64();
+    let processes: Vec<_> = world.nodes().iter().map(Site::process).collect();
+    let dead_edge = spec::dead_edge(&processes);
+    let (mut room, trace) = world.into_parts();
+    if outcome.end == End::Quiet {
+        let missed = room.judge.rests();
+        room.breach(missed, outcome.at);
+        room.breach(dead_edge, outcome.at);
+    } else {
+        let why = format!("no rest after {} events", outcome.events);
+        room.breach(Some(Breach { property: spec::NO_MISS, why }), outcome.at);
+    }
+    Ok((Report::new::<D>(scenario, model, room, &outcome, seconds), trace))
+}
+
+/// Far above what any tenant needs: a run that gets there makes no progress.
+fn limits(scenario: &Scenario) -> Limits {
+    let nodes = u64::from(scenario.setup.nodes);
+    let per_request = 100 * nodes * nodes + 1_000;
+    let events = (scenario.requests + 10).saturating_mul(per_request);
+    Limits { events, ..Limits::default() }
+}

@@ -1,0 +1,557 @@
+//! A wait-for graph at one moment, as somebody wrote it down: who is stuck, why, and whom to abort.
+//!
+//! **Intuition.** Processes hold resources and wait for resources, or, as the theory writes it, for each other. All of
+//! it is lowered to one [`Snapshot`], which is peeled in linear time: a million processes are no trouble.
+//!
+//! **Rules.**
+//! - A lock does not stand in its own holder's way (it is re-entrant); permits do, and so does a process that waits
+//!   for itself: that is a cycle of one (citus#1572).
+//! - Waiters of one resource do not wait for each other: an earlier waiter is perhaps next, not a holder.
+//! - What is *perhaps* held is no edge (matrixone#26922). It is judged apart: who would be stuck if it were.
+//! - A name is a process, however it looks: two transactions of one node are two processes (citus#1803).
+//!
+//! **The trap.** Claims of one request on one semaphore add up, so that `pool*2 & (pool*2 | x)` is no tree of
+//! independent gates; such a request is lowered by its AND-OR form.
+
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+mod why;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::str::FromStr;
+
+use conclave_algorithms::deadlock::batch::{NodeIndex, Snapshot, SnapshotError};
+use conclave_algorithms::deadlock::request::MAX_ENTANGLED_ALTERNATIVES;
+use conclave_algorithms::deadlock::{Claim, Demand, Limits, Request, RequestError};
+use serde::Serialize;
+
+pub use why::{Findings, Link, Why};
+
+/// How large one request may be.
+pub const LIMITS: Limits = Limits { claims: 65_536, depth: 64 };
+
+/// The number of a process, in order of first mention.
+pub type Process = u32;
+/// The number of a resource, in order of first mention.
+pub type Resource = u32;
+
+/// What can be waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Target {
+    /// Until that process has finished; the demand does not matter.
+    Process(Process),
+    /// A lock or permits of a semaphore.
+    Resource(Resource),
+}
+
+/// What a process waits for: a tree of thresholds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// One target.
+    Claim(Claim<Target>),
+    /// At least so many of the members.
+    Gate {
+        /// How many.
+        need: u32,
+        /// Of which.
+        members: Vec<Wish>,
+    },
+}
+
+/// Who holds what and who waits for what, at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Standing {
+    process_names: Names,
+    resource_names: Names,
+    processes: Vec<ProcessState>,
+    resources: Vec<ResourceState>,
+    /// Waits so far: the order in which they came.
+    waits: u64,
+}
+
+/// Whom to abort.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Policy {
+    /// Who came last.
+    #[default]
+    Youngest,
+    /// Who matters least; of equals the youngest.
+    LowestPriority,
+    /// Who holds least; of equals the youngest.
+    FewestLocks,
+    /// Whose wait came last.
+    Requester,
+    /// Nobody.
+    None,
+}
+
+/// Why something was refused; nothing has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The process waits already.
+    AlreadyWaiting,
+    /// Somebody else holds the lock in a conflicting mode.
+    Conflict(Process),
+    /// Permits of a lock.
+    NotASemaphore(Resource),
+    /// A lock on a semaphore.
+    NotALock(Resource),
+    /// More permits than the semaphore has.
+    Impossible {
+        /// The semaphore.
+        resource: Resource,
+        /// What it has.
+        limit: u32,
+    },
+    /// It is no request.
+    Request(RequestError),
+    /// More than 32 bits count.
+    Full,
+}
+
+impl Standing {
+    /// Nobody.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The process of that name.
+    pub fn process(&mut self, name: &str) -> Process {
+        let index = self.process_names.intern(name);
+        if index as usize == self.processes.len() {
+            self.processes.push(ProcessState { since: i64::from(index), ..ProcessState::default() });
+        }
+        index
+    }
+
+    /// The resource of that name: a lock unless [`Standing::set_limit`] says otherwise.
+    pub fn resource(&mut self, name: &str) -> Resource {
+        let index = self.resource_names.intern(name);
+        if index as usize == self.resources.len() {
+            self.resources.push(ResourceState::default());
+        }
+        index
+    }
+
+    /// Makes the resource a semaphore; before anybody holds it or waits for it.
+    pub fn set_limit(&mut self, resource: Resource, permits: u32) {
+        self.resources[resource as usize].limit = Some(permits);
+    }
+
+    /// Whether the resource is a semaphore.
+    pub fn is_semaphore(&self, resource: Resource) -> bool {
+        self.resources[resource as usize].limit.is_some()
+    }
+
+    /// How much the process matters: the more, the larger. 0 unless said.
+    pub fn set_priority(&mut self, process: Process, priority: i64) {
+        self.processes[process as usize].priority = priority;
+    }
+
+    /// When the process began, in any unit that grows. Unless said, the order of first mention.
+    pub fn set_since(&mut self, process: Process, since: i64) {
+        self.processes[process as usize].since = since;
+    }
+
+    /// The process holds that, or perhaps does.
+    ///
+    /// # Errors
+    /// A lock that somebody else certainly holds in a conflicting mode; the wrong kind of demand.
+    pub fn hold(&mut self, process: Process, claim: Claim<Resource>, perhaps: bool) -> Result<(), Refusal> {
+        self.check_kind(claim)?;
+        let state = &mut self.resources[claim.resource as usize];
+        let is_conflict = |(holder, held): &(&Process, &Demand)| {
+            let harmless =
+                claim.demand.is_permits() || (claim.demand, **held) == (Demand::Shared, Demand::Shared);
+            **holder != process && !harmless
+        };
+        // Shared holders are all alike: the first other one tells.
+        if !perhaps && let Some((other, _)) = state.holders.iter().take(2).find(is_conflict) {
+            return Err(Refusal::Conflict(*other));
+        }
+        let holders = if perhaps { &mut state.perhaps } else { &mut state.holders };
+        let held = holders.entry(process).or_insert(claim.demand);
+        let merged = held.and(claim.demand).expect("of one kind, as was checked");
+        // What was just inserted is not held twice.
+        let is_new = self.processes[process as usize].holds.insert((claim.resource, perhaps));
+        if !is_new {
+            *held = merged;
+        }
+        Ok(())
+    }
+
+    /// The process waits.
+    ///
+    /// # Errors
+    /// It waits already; the request is none, asks for more permits than there are, or for the wrong kind.
+    pub fn wait(&mut self, process: Process, wish: Wish) -> Result<(), Refusal> {
+        if self.processes[process as usize].wait.is_some() {
+            return Err(Refusal::AlreadyWaiting);
+        }
+        let request = wish.request().map_err(Refusal::Request)?;
+        request.check(LIMITS).map_err(Refusal::Request)?;
+        for Claim { resource, demand } in request.claims() {
+            let Target::Resource(resource) = *resource else { continue };
+            self.check_kind(Claim { resource, demand: *demand })?;
+            if let (Demand::Permits(count), Some(limit)) = (*demand, self.resources[resource as usize].limit)
+                && count > limit
+            {
+                return Err(Refusal::Impossible { resource, limit });
+            }
+        }
+        let terms = if request.is_entangled() {
+            let terms = request.to_and_or(MAX_ENTANGLED_ALTERNATIVES).map_err(Refusal::Request)?;
+            Some(self.possible(terms)?)
+        } else {
+            None
+        };
+        self.waits += 1;
+        self.processes[process as usize].wait = Some(Wait { wish, terms, order: self.waits });
+        Ok(())
+    }
+
+    /// How many processes there are.
+    pub fn processes(&self) -> u32 {
+        u32::try_from(self.processes.len()).expect("names are 32 bits wide")
+    }
+
+    /// How many of them wait.
+    pub fn waiting(&self) -> usize {
+        self.processes.iter().filter(|process| process.wait.is_some()).count()
+    }
+
+    /// How many resources there are.
+    pub fn resources(&self) -> u32 {
+        u32::try_from(self.resources.len()).expect("names are 32 bits wide")
+    }
+
+    /// The name of a process.
+    pub fn process_name(&self, process: Process) -> &str {
+        &self.process_names.names[process as usize]
+    }
+
+    /// The name of a resource.
+    pub fn resource_name(&self, resource: Resource) -> &str {
+        &self.resource_names.names[resource as usize]
+    }
+
+    /// What the process waits for.
+    pub fn wish(&self, process: Process) -> Option<&Wish> {
+        self.processes[process as usize].wait.as_ref().map(|wait| &wait.wish)
+    }
+
+    /// How many permits the resource has, if it is a semaphore.
+    pub fn limit(&self, resource: Resource) -> Option<u32> {
+        self.resources[resource as usize].limit
+    }
+
+    /// Who holds the resource: the process, what of it, and whether only perhaps.
+    pub fn holders(&self, resource: Resource) -> impl Iterator<Item = (Process, Demand, bool)> {
+        let ResourceState { holders, perhaps, .. } = &self.resources[resource as usize];
+        let certain = holders.iter().map(|(process, demand)| (*process, *demand, false));
+        certain.chain(perhaps.iter().map(|(process, demand)| (*process, *demand, true)))
+    }
+
+    /// A wish as people write it, within [`LIMITS`] deep.
+    pub fn describe(&self, wish: &Wish) -> String {
+        match wish {
+            Wish::Claim(Claim { resource: Target::Process(process), .. }) => {
+                self.process_name(*process).to_owned()
+            }
+            Wish::Claim(Claim { resource: Target::Resource(resource), demand }) => {
+                let name = self.resource_name(*resource);
+                match demand {
+                    Demand::Exclusive => name.to_owned(),
+                    Demand::Shared => format!("{name}:shared"),
+                    Demand::Permits(count) => format!("{name}*{count}"),
+                }
+            }
+            Wish::Gate { need, members } => {
+                let bracketed = |member: &Wish| match member {
+                    Wish::Gate { need: 1, .. } if members.len() > 1 => format!("({})", self.describe(member)),
+                    _ => self.describe(member),
+                };
+                match *need as usize {
+                    all if all == members.len() => {
+                        members.iter().map(bracketed).collect::<Vec<_>>().join(" & ")
+                    }
+                    1 => members.iter().map(|member| self.describe(member)).collect::<Vec<_>>().join(" | "),
+                    _ => {
+                        let members: Vec<_> = members.iter().map(|member| self.describe(member)).collect();
+                        format!("{need} of ({})", members.join(", "))
+                    }
+                }
+            }
+        }
+    }
+
+    fn check_kind(&self, claim: Claim<Resource>) -> Result<(), Refusal> {
+        match (claim.demand.is_permits(), self.is_semaphore(claim.resource)) {
+            (true, false) => Err(Refusal::NotASemaphore(claim.resource)),
+            (false, true) => Err(Refusal::NotALock(claim.resource)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The alternatives that do not ask for more than exists; claims have been added up.
+    fn possible(&self, mut terms: Vec<Vec<Claim<Target>>>) -> Result<Vec<Vec<Claim<Target>>>, Refusal> {
+        let excess = |claim: &Claim<Target>| match (claim.resource, claim.demand) {
+            (Target::Resource(resource), Demand::Permits(count)) => {
+                let limit = self.resources[resource as usize].limit.filter(|limit| count > *limit)?;
+                Some(Refusal::Impossible { resource, limit })
+            }
+            _ => None,
+        };
+        let mut last = None;
+        terms.retain(|term| {
+            let refused = term.iter().find_map(excess);
+            let keep = refused.is_none();
+            last = refused.or(last.take());
+            keep
+        });
+        match last {
+            Some(refused) if terms.is_empty() => Err(refused),
+            _ => Ok(terms),
+        }
+    }
+}
+
+/// Everything as nodes that count down; `with_perhaps` takes what is perhaps held for held.
+struct Lowering<'s> {
+    standing: &'s Standing,
+    with_perhaps: bool,
+    snapshot: Snapshot,
+    /// What somebody who holds nothing of the resource waits for: shared by all of them, so that many waiters of
+    /// many holders stay linear.
+    shared: BTreeMap<(Resource, Demand), NodeIndex>,
+}
+
+/// What stands in the way of a claim.
+enum Obstacle {
+    /// Nothing.
+    Free,
+    /// All of them.
+    All(Vec<Process>),
+    /// Some of them, worth so many permits.
+    Permits { shortage: u32, holders: Vec<(Process, u32)> },
+}
+
+impl<'s> Lowering<'s> {
+    fn run(standing: &'s Standing, with_perhaps: bool) -> Result<Snapshot, SnapshotError> {
+        // One process more, which runs: what is free waits for it.
+        let processes = standing.processes().checked_add(1).ok_or(SnapshotError::Full)?;
+        let snapshot = Snapshot::new(processes);
+        let mut lowering = Self { standing, with_perhaps, snapshot, shared: BTreeMap::new() };
+        for (process, state) in (0..).zip(&standing.processes) {
+            let Some(wait) = &state.wait else { continue };
+            let (need, members) = match (&wait.terms, &wait.wish) {
+                (Some(terms), _) => (1, lowering.terms(process, terms)?),
+                (None, Wish::Claim(claim)) => (1, vec![lowering.claim(process, *claim)?]),
+                (None, Wish::Gate { need, members }) => (*need, lowering.wishes(process, members)?),
+            };
+            lowering.snapshot.wait_for(process, need, &members)?;
+        }
+        Ok(lowering.snapshot)
+    }
+
+    /// As deep as [`LIMITS`] allow.
+    fn wishes(&mut self, process: Process, wishes: &[Wish]) -> Result<Vec<NodeIndex>, SnapshotError> {
+        let mut nodes = Vec::with_capacity(wishes.len());
+        for wish in wishes {
+            nodes.push(match wish {
+                Wish::Claim(claim) => self.claim(process, *claim)?,
+                Wish::Gate { need, members } => {
+                    let members = self.wishes(process, members)?;
+                    self.snapshot.gate(*need, &members)?
+                }
+            });
+        }
+        Ok(nodes)
+    }
+
+    fn terms(
+        &mut self,
+        process: Process,
+        terms: &[Vec<Claim<Target>>],
+    ) -> Result<Vec<NodeIndex>, SnapshotError> {
+        let mut nodes = Vec::with_capacity(terms.len());
+        for term in terms {
+            let mut claims = Vec::with_capacity(term.len());
+            for claim in term {
+                claims.push(self.claim(process, *claim)?);
+            }
+            let all = u32::try_from(claims.len()).map_err(|_| SnapshotError::Full)?;
+            nodes.push(self.snapshot.gate(all, &claims)?);
+        }
+        Ok(nodes)
+    }
+
+    fn claim(&mut self, process: Process, claim: Claim<Target>) -> Result<NodeIndex, SnapshotError> {
+        let resource = match claim.resource {
+            Target::Process(target) => return Ok(target),
+            Target::Resource(resource) => resource,
+        };
+        let holds = self.standing.processes[process as usize].holds.contains(&(resource, false))
+            || self.standing.processes[process as usize].holds.contains(&(resource, true));
+        // Permits of one's own are in one's way like those of others.
+        let is_shared = claim.demand.is_permits() || !holds;
+        if is_shared && let Some(node) = self.shared.get(&(resource, claim.demand)) {
+            return Ok(*node);
+        }
+        let node = match self.standing.obstacle(process, resource, claim.demand, self.with_perhaps) {
+            Obstacle::Free => self.standing.processes(),
+            Obstacle::All(holders) if holders.len() == 1 => holders[0],
+            Obstacle::All(holders) => {
+                let all = u32::try_from(holders.len()).map_err(|_| SnapshotError::Full)?;
+                self.snapshot.gate(all, &holders)?
+            }
+            Obstacle::Permits { shortage, holders } => self.snapshot.semaphore(shortage, &holders)?,
+        };
+        if is_shared {
+            self.shared.insert((resource, claim.demand), node);
+        }
+        Ok(node)
+    }
+}
+
+impl Standing {
+    fn obstacle(&self, process: Process, resource: Resource, demand: Demand, with_perhaps: bool) -> Obstacle {
+        let state = &self.resources[resource as usize];
+        let perhaps = state.perhaps.iter().filter(|_| with_perhaps);
+        let holders = state.holders.iter().chain(perhaps);
+        if let (Demand::Permits(count), Some(limit)) = (demand, state.limit) {
+            let permits = |(holder, held): (&Process, &Demand)| match held {
+                Demand::Permits(held) => (*holder, *held),
+                Demand::Shared | Demand::Exclusive => (*holder, 0),
+            };
+            let holders: Vec<_> = holders.map(permits).collect();
+            let held: u64 = holders.iter().map(|(_, held)| u64::from(*held)).sum();
+            let shortage = (held + u64::from(count)).saturating_sub(u64::from(limit));
+            return match u32::try_from(shortage) {
+                Ok(0) => Obstacle::Free,
+                Ok(shortage) => Obstacle::Permits { shortage, holders },
+                // More is held than 32 bits count: all of them must give back.
+                Err(_) => Obstacle::All(holders.into_iter().map(|(holder, _)| holder).collect()),
+            };
+        }
+        let is_in_the_way = |(holder, held): &(&Process, &Demand)| {
+            **holder != process && (demand, **held) != (Demand::Shared, Demand::Shared)
+        };
+        let mut others: Vec<_> = holders.filter(is_in_the_way).map(|(holder, _)| *holder).collect();
+        others.sort_unstable();
+        others.dedup();
+        if others.is_empty() { Obstacle::Free } else { Obstacle::All(others) }
+    }
+}
+
+impl Wish {
+    /// Every claim, from the left.
+    pub fn claims(&self) -> Vec<Claim<Target>> {
+        let mut claims = Vec::new();
+        let mut rest = vec![self];
+        while let Some(wish) = rest.pop() {
+            match wish {
+                Self::Claim(claim) => claims.push(*claim),
+                Self::Gate { members, .. } => rest.extend(members.iter().rev()),
+            }
+        }
+        claims
+    }
+
+    /// Whether everything in it is needed.
+    pub fn is_conjunctive(&self) -> bool {
+        let mut rest = vec![self];
+        while let Some(wish) = rest.pop() {
+            if let Self::Gate { need, members } = wish {
+                if (*need as usize) < members.len() {
+                    return false;
+                }
+                rest.extend(members);
+            }
+        }
+        true
+    }
+
+    /// As the one request type, which knows what a request is.
+    fn request(&self) -> Result<Request<Target>, RequestError> {
+        match self {
+            Self::Claim(claim) => Request::one(*claim),
+            Self::Gate { need, members } => {
+                let members: Result<Vec<_>, _> = members.iter().map(Self::request).collect();
+                Request::at_least(*need, members?)
+            }
+        }
+    }
+}
+
+impl FromStr for Policy {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "youngest" => Ok(Self::Youngest),
+            "lowest-priority" => Ok(Self::LowestPriority),
+            "fewest-locks" => Ok(Self::FewestLocks),
+            "requester" => Ok(Self::Requester),
+            "none" => Ok(Self::None),
+            _ => Err("expected youngest, lowest-priority, fewest-locks, requester or none".into()),
+        }
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Youngest => "youngest",
+            Self::LowestPriority => "lowest-priority",
+            Self::FewestLocks => "fewest-locks",
+            Self::Requester => "requester",
+            Self::None => "none",
+        })
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Names {
+    numbers: HashMap<Box<str>, u32>,
+    names: Vec<Box<str>>,
+}
+
+impl Names {
+    fn intern(&mut self, name: &str) -> u32 {
+        if let Some(number) = self.numbers.get(name) {
+            return *number;
+        }
+        let number = u32::try_from(self.names.len()).expect("a file has fewer names than bytes");
+        self.numbers.insert(name.into(), number);
+        self.names.push(name.into());
+        number
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct ProcessState {
+    wait: Option<Wait>,
+    /// Which resources, and whether only perhaps.
+    holds: BTreeSet<(Resource, bool)>,
+    priority: i64,
+    since: i64,
+}
+
+#[derive(Clone, Debug)]
+struct Wait {
+    wish: Wish,
+    /// The AND-OR form, where claims add up.
+    terms: Option<Vec<Vec<Claim<Target>>>>,
+    order: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct ResourceState {
+    limit: Option<u32>,
+    holders: BTreeMap<Process, Demand>,
+    perhaps: BTreeMap<Process, Demand>,
+}

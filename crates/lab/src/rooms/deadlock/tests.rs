@@ -1,0 +1,138 @@
+use conclave_algorithms::deadlock::site::{Out, Part};
+use conclave_algorithms::deadlock::underlying::Underlying;
+use conclave_algorithms::deadlock::{CARDS, EdgeChasing, Model, spec};
+use conclave_kernel::{Card, Load, Measure, Never, NodeId, Size};
+use conclave_sim::Delay;
+use serde::{Deserialize, Serialize};
+
+use super::*;
+use crate::room;
+
+/// A run of that seed: two to seven sites, wild delays, found only or resolved.
+fn scenario(card: &Card, seed: u64) -> Scenario {
+    let mut scenario = Scenario { algorithm: card.name.into(), requests: 30, ..Scenario::default() };
+    scenario.setup.nodes = 2 + (seed % 6) as u32;
+    scenario.setup.seed = seed;
+    scenario.setup.delay = Delay::Exponential(std::time::Duration::from_millis(1 + seed % 3));
+    scenario.detect_only = seed.is_multiple_of(2);
+    scenario
+}
+
+/// Histories of one detector: how many deadlocks there were, and how many runs broke each property.
+fn histories(card: &Card, seeds: std::ops::Range<u64>) -> (u64, Vec<(String, u64)>) {
+    let mut broken: std::collections::BTreeMap<String, u64> = std::collections::BTreeMap::new();
+    let mut deadlocks = 0;
+    for seed in seeds {
+        let scenario = scenario(card, seed);
+        let report = room::run(&scenario).unwrap();
+        deadlocks += report.deadlocks;
+        let most = most_messages(card, scenario.setup.nodes) * report.requests as f64;
+        let detection = report.messages_by_part.get(&Part::Detection).copied().unwrap_or(0);
+        assert!(detection as f64 <= most, "{}: {detection} messages", report.facts.command);
+        let facts = &report.facts;
+        assert!(facts.violations.is_empty(), "{}: {:?}", facts.command, facts.violations);
+        let names = facts.unpromised.iter().map(|violation| violation.property.clone());
+        for name in names.collect::<std::collections::BTreeSet<_>>() {
+            *broken.entry(name).or_default() += 1;
+        }
+    }
+    (deadlocks, broken.into_iter().collect())
+}
+
+/// What the card allows for one request, where a detection is started by a request and by nothing else.
+fn most_messages(card: &Card, nodes: u32) -> f64 {
+    let size = Size { nodes, quorum_min: nodes, quorum_max: nodes };
+    let cost = card.cost(Measure::Messages, Load::Low).expect("every card says what a detection costs");
+    match card.name {
+        // These look again whenever a blocked process is asked, and each wait may carry labels of others on.
+        "one-report" | "hierarchical" | "mitchell-merritt" => f64::INFINITY,
+        _ => (cost.range)(size).1,
+    }
+}
+
+#[test]
+fn no_exact_detector_sees_a_phantom_or_misses_a_deadlock() {
+    for card in CARDS.iter().filter(|card| card.promises(spec::NO_PHANTOM.name)) {
+        let (deadlocks, broken) = histories(card, 0..400);
+        assert!(deadlocks > 400, "{}: {deadlocks} deadlocks are too few to judge by", card.name);
+        assert_eq!(broken, [], "{}", card.name);
+    }
+}
+
+#[test]
+fn the_naive_and_the_two_report_detector_show_their_phantoms() {
+    for card in CARDS.iter().filter(|card| !card.promises(spec::NO_PHANTOM.name)) {
+        let (_, broken) = histories(card, 0..400);
+        let seen = |name: &str| broken.iter().any(|(broken, runs)| broken == name && *runs > 0);
+        assert!(seen(spec::NO_PHANTOM.name), "{}: {broken:?}", card.name);
+        assert!(seen(spec::ONE_VICTIM.name), "{}: phantoms have victims: {broken:?}", card.name);
+    }
+}
+
+/// `cargo test --release -p conclave-lab --lib -- --ignored a_hundred_thousand_histories`
+#[test]
+#[ignore = "minutes: the command is in its doc"]
+fn a_hundred_thousand_histories_of_every_detector() {
+    for card in CARDS {
+        let (deadlocks, broken) = histories(card, 0..100_000);
+        println!("{}: {deadlocks} deadlocks, {broken:?}", card.name);
+    }
+}
+
+#[test]
+fn a_model_that_the_tenant_cannot_judge_is_refused() {
+    let mut scenario = Scenario { model: Some(Model::Or), ..Scenario::default() };
+    assert!(room::run(&scenario).unwrap_err().contains("edge-chasing judges requests and, not or"));
+    scenario.model = Some(Model::Single);
+    assert!(room::run(&scenario).is_ok(), "one of one is all of one");
+}
+
+/// A detector that sees nothing (`WOLF` false), or a deadlock in every wait.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct Broken<const WOLF: bool>(NodeId);
+
+impl<const WOLF: bool> Detection for Broken<WOLF> {
+    type Message = Never;
+    const CARD: Card = EdgeChasing::CARD;
+    const MODEL: Model = Model::POutOfQ;
+
+    fn new(me: NodeId, _nodes: u32) -> Self {
+        Self(me)
+    }
+
+    fn kind(message: &Never) -> &'static str {
+        match *message {}
+    }
+
+    fn on_blocked(&mut self, process: &Underlying, out: &mut Out<Never>) {
+        if let Some(wait) = process.wait().filter(|_| WOLF) {
+            out.accuse(self.0, wait.number);
+        }
+    }
+
+    fn on_message(&mut self, _: NodeId, message: Never, _: &Underlying, _: &mut Out<Never>) {
+        match message {}
+    }
+}
+
+#[test]
+fn a_detector_that_sees_nothing_is_caught() {
+    let report = run_tenant::<Broken<false>>(&scenario(&EdgeChasing::CARD, 5), false).unwrap().0;
+    let broken: Vec<_> = report.facts.violations.iter().map(|violation| &violation.property[..]).collect();
+    assert_eq!(broken, [spec::NO_MISS.name]);
+}
+
+/// Whatever a detector says, only who is deadlocked is aborted, and then nobody is left.
+#[test]
+fn a_detector_that_cries_wolf_kills_nobody_who_could_proceed() {
+    let (mut phantoms, mut aborted) = (0, 0);
+    for seed in (1..400).step_by(2) {
+        let report = run_tenant::<Broken<true>>(&scenario(&EdgeChasing::CARD, seed), false).unwrap().0;
+        let others =
+            report.facts.violations.iter().filter(|violation| violation.property != spec::NO_PHANTOM.name);
+        assert_eq!(others.count(), 0, "{}: {:?}", report.facts.command, report.facts.violations);
+        phantoms += report.phantoms;
+        aborted += report.aborted;
+    }
+    assert!(phantoms > 1_000 && aborted > 100, "{phantoms} phantoms, {aborted} aborted");
+}
