@@ -2,11 +2,11 @@
 
 use conclave_kernel::Card;
 
-use crate::mutex;
+use crate::{mutex, timesync};
 
 /// All cards, room by room.
 pub fn cards() -> impl Iterator<Item = &'static Card> + Clone {
-    mutex::CARDS.iter()
+    mutex::CARDS.iter().chain(timesync::CARDS)
 }
 
 /// The rooms that have tenants.

@@ -14,3 +14,4 @@ pub mod clock;
 pub mod deadlock;
 pub mod mutex;
 pub mod quorum;
+pub mod timesync;
