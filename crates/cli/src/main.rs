@@ -9,7 +9,7 @@ use clap::error::{ContextKind, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 use conclave_lab::suggest;
 
-use command::{check, compare, list, replay, service, sim};
+use command::{check, clock, compare, list, replay, service, sim};
 use output::Failure;
 
 /// Processes on different machines must agree: who holds the lock, who leads, what happened first.
@@ -42,6 +42,8 @@ enum Command {
     Compare(compare::Args),
     /// Step through a recorded run, or through the run of a seed
     Replay(replay::Args),
+    /// Measure this machine's clock against NTP servers, or serve it; never sets it
+    Clock(clock::Args),
     #[command(flatten)]
     Service(service::Command),
 }
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Clock(args) => clock::run(&args),
         Command::Service(command) => service::run(&command),
     };
     match done {

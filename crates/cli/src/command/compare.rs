@@ -1,6 +1,7 @@
 //! `conclave compare`: all algorithms of a room on the same work.
 
 mod mutex;
+mod timesync;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -36,7 +37,8 @@ pub struct Args {
     /// The world of the runs.
     #[command(flatten)]
     world: WorldArgs,
-    /// Plot the comparison: for mutex, messages per entry against the group size, measured beside formula
+    /// Plot the comparison: for mutex, messages per entry against the group size, measured beside formula; for
+    /// timesync, the error over time, with the promised bound
     #[arg(long, value_name = "FILE", help_heading = "What to write")]
     svg: Option<PathBuf>,
     /// Print JSON instead of tables: an array with an object for each algorithm and size
@@ -49,10 +51,12 @@ Examples:
   conclave compare mutex
   conclave compare mutex --nodes 3,9,27,81 --svg costs.svg
   conclave compare mutex --only maekawa,raymond --delay exponential:1ms
+  conclave compare timesync --delay lognormal:2ms,1.5 --svg clocks.svg
 
 Mutex: every algorithm runs three times at each size: one request at a time (low), two at a time (pair: the critical
 section lasts at least 2NT, so that the second request has arrived when the first leaves), every site always asking
-(high). T is the mean one-way delay. Exit codes: 0 every promised property held, 1 one was violated, 2 bad usage.";
+(high). T is the mean one-way delay.
+Timesync: every algorithm runs on the same network, but for dtp, which brings its own wire. Exit codes: 0 every promised property held, 1 one was violated, 2 bad usage.";
 
 /// What a comparison came to.
 pub struct Compared {
@@ -77,6 +81,7 @@ pub fn run(args: &Args) -> Done {
     }
     let compared = match args.room.as_str() {
         "mutex" => mutex::compare(args)?,
+        "timesync" => timesync::compare(args)?,
         room => return Err(Failure::usage(format!("room {room} has no comparison"))),
     };
     if let Some(path) = &args.svg {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use conclave_algorithms::catalog;
 use conclave_algorithms::quorum::Quorum;
 use conclave_lab::rooms::mutex::{self, Work};
+use conclave_lab::rooms::timesync;
 use conclave_lab::{room, suggest};
 
 use super::world::{duration, replace};
@@ -32,6 +33,7 @@ pub trait Visit {
 pub fn visit<V: Visit>(room: &str, visitor: V) -> Option<V::Out> {
     match room {
         "mutex" => Some(visitor.visit::<mutex::Scenario>()),
+        "timesync" => Some(visitor.visit::<timesync::Scenario>()),
         _ => None,
     }
 }
@@ -74,6 +76,24 @@ pub struct RoomArgs {
     /// else grid]
     #[arg(long, value_name = "QUORUM")]
     pub quorum: Option<Quorum>,
+    /// Timesync: how long from one comparison of clocks to the next [default: 1s, dtp 1280ns]
+    #[arg(long, value_name = "D", value_parser = duration)]
+    pub every: Option<Duration>,
+    /// Timesync: how often every site is asked for the time, about three times a comparison [default: 200]
+    #[arg(long, value_name = "N")]
+    pub samples: Option<u64>,
+    /// Timesync: how often a clock is read in one comparison [default: 4]
+    #[arg(long, value_name = "N")]
+    pub probes: Option<u32>,
+    /// Timesync: how many sites, the first, are Marzullo's time servers [default: 3]
+    #[arg(long, value_name = "N")]
+    pub servers: Option<u32>,
+    /// Timesync: how many of them have a wrong clock [default: 0]
+    #[arg(long, value_name = "N")]
+    pub liars: Option<u32>,
+    /// Timesync: how many sites hang on each in the tree of ntp and dtp; 1 is a chain [default: 2, dtp 1]
+    #[arg(long, value_name = "N")]
+    pub fanout: Option<u32>,
 }
 
 impl RoomArgs {
@@ -99,6 +119,12 @@ impl RoomArgs {
             ("entries", self.entries.is_some()),
             ("cs", self.cs.is_some()),
             ("quorum", self.quorum.is_some()),
+            ("every", self.every.is_some()),
+            ("samples", self.samples.is_some()),
+            ("probes", self.probes.is_some()),
+            ("servers", self.servers.is_some()),
+            ("liars", self.liars.is_some()),
+            ("fanout", self.fanout.is_some()),
         ];
         flags.into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect()
     }
@@ -112,6 +138,20 @@ impl Room for mutex::Scenario {
         replace(&mut self.entries, flags.entries);
         replace(&mut self.cs, flags.cs);
         self.quorum = flags.quorum.or(self.quorum);
+        Ok(())
+    }
+}
+
+impl Room for timesync::Scenario {
+    const FLAGS: &'static [&'static str] = &["every", "samples", "probes", "servers", "liars", "fanout"];
+
+    fn read(&mut self, flags: &RoomArgs) -> Result<(), Failure> {
+        replace(&mut self.every, flags.every);
+        replace(&mut self.samples, flags.samples);
+        replace(&mut self.probes, flags.probes);
+        replace(&mut self.servers, flags.servers);
+        replace(&mut self.liars, flags.liars);
+        replace(&mut self.fanout, flags.fanout);
         Ok(())
     }
 }

@@ -62,6 +62,7 @@ Examples:
   conclave sim mutex/maekawa --nodes 13 --load high --svg run.svg
   conclave sim mutex/lamport --order any --delay uniform:1us..5ms --load high --seeds 0..1000
   conclave sim mutex/central --nodes 5 --partition 0+1@10ms..50ms --load high
+  conclave sim timesync/ntp --nodes 7 --fanout 1 --delay lognormal:2ms,1.5 --drift 200
 
 --entries counts the requests of all sites together. Durations carry a unit: 250us, 1.5ms, 2s.
 Exit codes: 0 every promised property held, 1 one was violated (or a fault that was asked for never struck), 2 bad usage.";
