@@ -19,29 +19,36 @@ impl Server {
             .args(flags)
             .stdout(Stdio::piped())
             .spawn()
-            .unwrap();
+            .expect("the binary starts");
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        BufReader::new(child.stdout.take().expect("it is piped"))
+            .read_line(&mut line)
+            .expect("it says where it serves");
         // "serving the system clock at 127.0.0.1:40123: stratum 3, ..."
-        let address = line.split_whitespace().nth(5).unwrap().trim_end_matches(':').to_owned();
+        let address = line.split_whitespace().nth(5).expect("an address").trim_end_matches(':').to_owned();
         Self { child, address }
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        self.child.kill().expect("it runs until now");
+        self.child.wait().expect("it has ended");
     }
 }
 
 fn clock(args: &[&str]) -> Output {
     let quick = ["--samples", "3", "--interval", "1ms", "--timeout", "5s"];
-    Command::new(env!("CARGO_BIN_EXE_conclave")).arg("clock").args(args).args(quick).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_conclave"))
+        .arg("clock")
+        .args(args)
+        .args(quick)
+        .output()
+        .expect("the binary runs")
 }
 
 fn json(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout).unwrap()
+    serde_json::from_slice(&output.stdout).expect("--json prints JSON")
 }
 
 #[test]
