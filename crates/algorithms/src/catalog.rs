@@ -2,12 +2,19 @@
 
 use conclave_kernel::Card;
 
-use crate::{deadlock, detector, election, mutex, snapshot};
+use crate::{deadlock, detector, election, mutex, snapshot, timesync};
 
 /// All cards, room by room.
 pub fn cards() -> impl Iterator<Item = &'static Card> + Clone {
-    let rooms =
-        [mutex::CARDS, mutex::LAYERED, election::CARDS, detector::CARDS, snapshot::CARDS, deadlock::CARDS];
+    let rooms = [
+        mutex::CARDS,
+        mutex::LAYERED,
+        election::CARDS,
+        detector::CARDS,
+        snapshot::CARDS,
+        deadlock::CARDS,
+        timesync::CARDS,
+    ];
     rooms.into_iter().flatten()
 }
 

@@ -19,3 +19,4 @@ pub mod mutants;
 pub mod mutex;
 pub mod quorum;
 pub mod snapshot;
+pub mod timesync;

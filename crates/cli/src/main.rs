@@ -9,7 +9,7 @@ use clap::error::{ContextKind, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 use conclave_lab::suggest;
 
-use command::{check, compare, deadlock, list, matrix, mutants, replay, service, sim, trace};
+use command::{check, clock, compare, deadlock, list, matrix, mutants, replay, service, sim, trace};
 use output::Failure;
 
 /// Processes on different machines must agree: who holds the lock, who leads, what happened first.
@@ -50,6 +50,8 @@ enum Command {
     Replay(replay::Args),
     /// Analyse a recorded run, or the log of another program: what happened before what
     Trace(trace::Args),
+    /// Measure this machine's clock against NTP servers, or serve it; never sets it
+    Clock(clock::Args),
     #[command(flatten)]
     Service(service::Command),
 }
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
         Command::Deadlock(args) => deadlock::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Trace(args) => trace::run(&args),
+        Command::Clock(args) => clock::run(&args),
         Command::Service(command) => service::run(&command),
     };
     match done {

@@ -14,6 +14,8 @@ pub struct Clocks {
     pub skew: Duration,
     /// The most by which a clock runs too fast or too slow, in parts per million.
     pub drift_ppm: u32,
+    /// So many sites, the first, have a clock that shows the world's time: a time server's.
+    pub exact: u32,
 }
 
 /// One site's clock: reads `skew + t * (1 + ppb / 10^9)` at the world's time `t`. Never runs backwards.
@@ -26,6 +28,11 @@ pub(crate) struct LocalClock {
 const BILLION: i128 = 1_000_000_000;
 
 impl LocalClock {
+    /// The clock of a site.
+    pub(crate) fn of(site: u64, clocks: Clocks, prng: &mut Prng) -> Self {
+        if site < u64::from(clocks.exact) { Self::default() } else { Self::draw(clocks, prng) }
+    }
+
     pub(crate) fn draw(clocks: Clocks, prng: &mut Prng) -> Self {
         let skew = prng.between(0, time::nanos(clocks.skew));
         let most = i64::from(clocks.drift_ppm.min(999_999)) * 1000;
@@ -65,8 +72,15 @@ mod tests {
     }
 
     #[test]
+    fn a_time_server_shows_the_worlds_time() {
+        let clocks = Clocks { skew: Duration::from_secs(3), drift_ppm: 50, exact: 1 };
+        assert_eq!(LocalClock::of(0, clocks, &mut Prng::new(1)), LocalClock::default());
+        assert_ne!(LocalClock::of(1, clocks, &mut Prng::new(1)), LocalClock::default());
+    }
+
+    #[test]
     fn clocks_stay_within_what_was_asked() {
-        let clocks = Clocks { skew: Duration::from_millis(3), drift_ppm: 50 };
+        let clocks = Clocks { skew: Duration::from_millis(3), drift_ppm: 50, exact: 0 };
         for seed in 0..500 {
             let clock = LocalClock::draw(clocks, &mut Prng::new(seed));
             assert!(clock.skew <= 3_000_000 && clock.ppb.abs() <= 50_000);

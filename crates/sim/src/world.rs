@@ -104,7 +104,7 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
     /// A world in which `make` builds the sites. The setup must be valid ([`Setup::validate`]).
     pub fn new(setup: Setup, director: D, mut make: impl FnMut(NodeId) -> P + 'static) -> Self {
         let site = |index| {
-            let clock = LocalClock::draw(setup.clocks, &mut Prng::stream(setup.seed, CLOCK, index));
+            let clock = LocalClock::of(index, setup.clocks, &mut Prng::stream(setup.seed, CLOCK, index));
             Site { stamp: 0, clock, incarnation: 0, up: true }
         };
         let drawer = |index| Drawer {

@@ -83,7 +83,7 @@ fn storm(seed: u64) -> Setup {
         loss: Ratio::percent(5),
         duplicate: Ratio::percent(5),
         corrupt: Ratio::percent(5),
-        clocks: Clocks { skew: Duration::from_secs(1), drift_ppm: 100_000 },
+        clocks: Clocks { skew: Duration::from_secs(1), drift_ppm: 100_000, exact: 0 },
         faults: vec![
             Fault::parse_crash("1@20ms..40ms").expect("well formed"),
             Fault::parse_crash("2@30ms..45ms,amnesia").expect("well formed"),

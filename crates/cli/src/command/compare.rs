@@ -4,6 +4,7 @@ mod detector;
 mod election;
 mod mutex;
 mod snapshot;
+mod timesync;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -40,7 +41,8 @@ pub struct Args {
     #[command(flatten)]
     world: WorldArgs,
     /// Plot the comparison: for mutex, messages per entry against the group size, measured beside formula; for
-    /// election, messages to replace a dead leader; for detector, mistakes against detection time
+    /// election, messages to replace a dead leader; for detector, mistakes against detection time; for
+    /// timesync, the error over time, with the promised bound
     #[arg(long, value_name = "FILE", help_heading = "What to write")]
     svg: Option<PathBuf>,
     /// Print JSON instead of tables: an array with an object for each algorithm and size
@@ -55,12 +57,15 @@ Examples:
   conclave compare mutex --only maekawa,raymond --delay exponential:1ms
   conclave compare election --nodes 4,8,16,32
   conclave compare detector --delay lognormal:5ms,1 --svg tradeoff.svg
+  conclave compare timesync --delay lognormal:2ms,1.5 --svg clocks.svg
 
 Mutex: every algorithm runs three times at each size: one request at a time (low), two at a time (pair: the critical
 section lasts at least 2NT, so that the second request has arrived when the first leaves), every site always asking
 (high). T is the mean one-way delay.
 Election: at boot the highest, the lowest or all begin; then the leader dies, and the highest of the rest or the lowest
-notices. Detector: the same traffic and crashes for every D, or every threshold. Exit codes: 0 every promised property held, 1 one was violated, 2 bad usage.";
+notices. Detector: the same traffic and crashes for every D, or every threshold.
+Timesync: every algorithm runs on the same network, but for dtp, which brings its own wire.
+Exit codes: 0 every promised property held, 1 one was violated, 2 bad usage.";
 
 /// What a comparison came to.
 pub struct Compared {
@@ -88,6 +93,7 @@ pub fn run(args: &Args) -> Done {
         "snapshot" => snapshot::compare(args)?,
         "election" => election::compare(args)?,
         "detector" => detector::compare(args)?,
+        "timesync" => timesync::compare(args)?,
         room => return Err(Failure::usage(format!("room {room} has no comparison"))),
     };
     if let Some(path) = &args.svg {

@@ -1,6 +1,7 @@
 //! One file a command.
 
 pub mod check;
+pub mod clock;
 pub mod compare;
 pub mod deadlock;
 pub mod list;

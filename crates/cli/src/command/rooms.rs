@@ -7,7 +7,7 @@ use conclave_algorithms::quorum::Quorum;
 use conclave_lab::rooms::election::{Ranks, Start, Trigger};
 use conclave_lab::rooms::mutex::Work;
 use conclave_lab::rooms::snapshot::{App, Shot};
-use conclave_lab::rooms::{detector, election, mutex, snapshot};
+use conclave_lab::rooms::{detector, election, mutex, snapshot, timesync};
 use conclave_lab::{room, suggest};
 
 use super::world::{duration, replace};
@@ -38,6 +38,7 @@ pub fn visit<V: Visit>(room: &str, visitor: V) -> Option<V::Out> {
         "snapshot" => Some(visitor.visit::<snapshot::Scenario>()),
         "election" => Some(visitor.visit::<election::Scenario>()),
         "detector" => Some(visitor.visit::<detector::Scenario>()),
+        "timesync" => Some(visitor.visit::<timesync::Scenario>()),
         _ => None,
     }
 }
@@ -132,6 +133,24 @@ pub struct RoomArgs {
     /// Detector: how long the run lasts [default: 60s]
     #[arg(long, value_name = "D", value_parser = duration)]
     pub duration: Option<Duration>,
+    /// Timesync: how long from one comparison of clocks to the next [default: 1s, dtp 1280ns]
+    #[arg(long, value_name = "D", value_parser = duration)]
+    pub every: Option<Duration>,
+    /// Timesync: how often every site is asked for the time, about three times a comparison [default: 200]
+    #[arg(long, value_name = "N")]
+    pub samples: Option<u64>,
+    /// Timesync: how often a clock is read in one comparison [default: 4]
+    #[arg(long, value_name = "N")]
+    pub probes: Option<u32>,
+    /// Timesync: how many sites, the first, are Marzullo's time servers [default: 3]
+    #[arg(long, value_name = "N")]
+    pub servers: Option<u32>,
+    /// Timesync: how many of them have a wrong clock [default: 0]
+    #[arg(long, value_name = "N")]
+    pub liars: Option<u32>,
+    /// Timesync: how many sites hang on each in the tree of ntp and dtp; 1 is a chain [default: 2, dtp 1]
+    #[arg(long, value_name = "N")]
+    pub fanout: Option<u32>,
 }
 
 impl RoomArgs {
@@ -174,6 +193,12 @@ impl RoomArgs {
             ("threshold", self.threshold.is_some()),
             ("window", self.window.is_some()),
             ("duration", self.duration.is_some()),
+            ("every", self.every.is_some()),
+            ("samples", self.samples.is_some()),
+            ("probes", self.probes.is_some()),
+            ("servers", self.servers.is_some()),
+            ("liars", self.liars.is_some()),
+            ("fanout", self.fanout.is_some()),
         ];
         flags.into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect()
     }
@@ -230,6 +255,20 @@ impl Room for detector::Scenario {
         replace(&mut self.threshold, flags.threshold);
         replace(&mut self.window, flags.window);
         replace(&mut self.duration, flags.duration);
+        Ok(())
+    }
+}
+
+impl Room for timesync::Scenario {
+    const FLAGS: &'static [&'static str] = &["every", "samples", "probes", "servers", "liars", "fanout"];
+
+    fn read(&mut self, flags: &RoomArgs) -> Result<(), Failure> {
+        replace(&mut self.every, flags.every);
+        replace(&mut self.samples, flags.samples);
+        replace(&mut self.probes, flags.probes);
+        replace(&mut self.servers, flags.servers);
+        replace(&mut self.liars, flags.liars);
+        replace(&mut self.fanout, flags.fanout);
         Ok(())
     }
 }

@@ -66,6 +66,7 @@ Examples:
   conclave sim election/bully --crash 4@50ms --svg run.svg
   conclave sim election/chang-roberts --nodes 7 --start all --ranks random --seeds 0..1000
   conclave sim detector/phi-accrual --delay lognormal:5ms,1 --crash 2@30s
+  conclave sim timesync/ntp --nodes 7 --fanout 1 --delay lognormal:2ms,1.5 --drift 200
 
 --entries counts the requests of all sites together. Durations carry a unit: 250us, 1.5ms, 2s.
 Exit codes: 0 every promised property held, 1 one was violated (or a fault that was asked for never struck), 2 bad usage.";

@@ -5,3 +5,4 @@ pub mod detector;
 pub mod election;
 pub mod mutex;
 pub mod snapshot;
+pub mod timesync;

@@ -1,0 +1,314 @@
+//! Marzullo's intersection: the time on which enough servers agree, though some of them lie.
+//!
+//! Ask several servers; each answer is an interval. If all were right, the true time would lie in all of them.
+//! If at most f of n are wrong, it lies in at least n-f of them. Nobody knows which, so the answer reaches from
+//! the first point that lies in n-f intervals to the last.
+//!
+//! **Rules** \[MO85\]
+//! 1. Sort all ends; sweep, counting +1 at a lower and -1 at an upper end ([`agreed`]).
+//! 2. The answer is the hull of the points where the count reaches n-f. It holds the true time, always.
+//!
+//! **Trap**: f is an assumption, made *before* looking. Taking the smallest f for which some point fits, or the
+//! point in which most intervals meet ([`most_agreed`], which is how the algorithm is usually told), can leave
+//! the true time out: an interval that is only a little wrong overlaps the right ones on one side. There is a
+//! test that shows it. Ends that touch count as meeting: a lower end sorts before an upper end at the same place.
+//!
+//! **The tenant**: every site that is no server asks all servers once a period, reads each answer as Cristian
+//! would, and takes what the answers agree upon, f being [`Group::faulty`]. A server that does not answer is no
+//! witness: of m answers at least m-f are right.
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use conclave_kernel::{Card, Cost, Cx, Load, Measure, Needs, NodeId, Protocol, Time};
+use serde::{Deserialize, Serialize};
+
+use super::cristian::{self, Minimum};
+use super::interval::{Estimate, Interval, local};
+use super::slew::Slew;
+use super::spec::{AGREEMENT, NEVER_BACK, TRUTH};
+use super::{Command, Event, Group, Reading, TimeSync};
+
+/// Where the true time lies if at most `faulty` of the intervals are wrong: the hull of what lies in all but so
+/// many of them. `None` if no point does: more are wrong than was assumed, or there is nothing to go by.
+pub fn agreed(intervals: &[Interval], faulty: usize) -> Option<Interval> {
+    let needed = intervals.len().checked_sub(faulty).filter(|needed| *needed > 0)?;
+    let mut lo = None;
+    let mut hi = None;
+    sweep(intervals, |count, from, to| {
+        if count >= needed {
+            lo = lo.or(Some(from));
+            hi = Some(to);
+        }
+    });
+    Interval::new(lo?, hi?)
+}
+
+/// The stretch in which most intervals meet, the first if there are several, and how many meet there. What is
+/// usually called Marzullo's algorithm: a good guess, no promise.
+pub fn most_agreed(intervals: &[Interval]) -> Option<(Interval, usize)> {
+    let mut best: Option<(Interval, usize)> = None;
+    sweep(intervals, |count, lo, hi| {
+        if best.is_none_or(|(_, most)| count > most) {
+            best = Some((Interval { lo, hi }, count));
+        }
+    });
+    best
+}
+
+/// Calls `stretch(count, from, to)` for every stretch between two neighbouring ends that lies in `count`
+/// intervals, from left to right. At a point where ends meet, the most that meet there are counted.
+fn sweep(intervals: &[Interval], mut stretch: impl FnMut(usize, i64, i64)) {
+    let mut ends: Vec<(i64, bool)> =
+        intervals.iter().flat_map(|interval| [(interval.lo, false), (interval.hi, true)]).collect();
+    ends.sort_unstable();
+    let mut count = 0;
+    for (index, (at, is_upper)) in ends.iter().enumerate() {
+        if *is_upper {
+            count -= 1;
+        } else {
+            count += 1;
+        }
+        if let Some((next, _)) = ends.get(index + 1).filter(|_| count > 0) {
+            stretch(count, *at, *next);
+        }
+    }
+}
+
+/// One site: a server if its id is below [`Group::servers`], else a client.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Marzullo {
+    clock: Slew,
+    drift_ppm: u32,
+    minimum: Minimum,
+    period: Duration,
+    faulty: usize,
+    is_server: bool,
+    /// The round that is under way, and when its questions left.
+    round: u64,
+    asked: Time,
+    /// What each server said last, in this round.
+    answers: Vec<Option<Estimate>>,
+    estimate: Option<Estimate>,
+}
+
+/// What sites say to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Message {
+    /// What time is it?
+    Ask {
+        /// The client's round.
+        round: u64,
+    },
+    /// This.
+    Tell {
+        /// The round of the question.
+        round: u64,
+        /// What the server's clock showed.
+        time: i64,
+    },
+}
+
+/// What a client is reminded of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Timer {
+    /// The next round.
+    Round,
+    /// No answer is waited for any longer.
+    Close,
+}
+
+impl Protocol for Marzullo {
+    type Message = Message;
+    type Timer = Timer;
+    type Command = Command;
+    type Event = Event;
+
+    fn on_start(&mut self, cx: &mut Cx<'_, Self>) {
+        if !self.is_server {
+            self.begin(cx);
+        }
+    }
+
+    fn on_message(&mut self, from: NodeId, message: Message, cx: &mut Cx<'_, Self>) {
+        match message {
+            Message::Ask { round } if self.is_server => {
+                cx.send(from, Message::Tell { round, time: local(cx.now()) });
+            }
+            Message::Tell { round, time } if round == self.round => self.hear(from, time, cx),
+            // A client that is asked, or an answer to an earlier round.
+            Message::Ask { .. } | Message::Tell { .. } => {}
+        }
+    }
+
+    fn on_timer(&mut self, timer: Timer, cx: &mut Cx<'_, Self>) {
+        match timer {
+            Timer::Round => self.begin(cx),
+            Timer::Close => self.close(cx),
+        }
+    }
+
+    fn on_command(&mut self, Command::Ask: Command, cx: &mut Cx<'_, Self>) {
+        cx.emit(Event::Told(self.read(cx.now())));
+    }
+}
+
+impl Marzullo {
+    fn begin(&mut self, cx: &mut Cx<'_, Self>) {
+        self.round += 1;
+        self.asked = cx.now();
+        self.answers.fill(None);
+        for server in 0..self.answers.len() as u32 {
+            cx.send(NodeId(server), Message::Ask { round: self.round });
+        }
+        cx.arm(Timer::Close, self.period / 2..=self.period / 2);
+        cx.arm(Timer::Round, self.period..=self.period);
+    }
+
+    fn hear(&mut self, from: NodeId, time: i64, cx: &mut Cx<'_, Self>) {
+        let Some(answer @ None) = self.answers.get_mut(from.index()) else { return };
+        let reading = cristian::reading(self.asked, cx.now(), time, self.minimum, self.drift_ppm);
+        *answer = reading.map(|reading| Estimate::of(reading, cx.now()));
+        if self.answers.iter().all(Option::is_some) {
+            self.close(cx);
+        }
+    }
+
+    fn close(&mut self, cx: &mut Cx<'_, Self>) {
+        let now = cx.now();
+        let answers: Vec<Interval> =
+            self.answers.iter().flatten().map(|answer| answer.offset_at(now, self.drift_ppm)).collect();
+        // What still arrives belongs to a round that is over.
+        self.answers.fill(None);
+        self.round += 1;
+        cx.disarm(Timer::Close);
+        let Some(fresh) = agreed(&answers, self.faulty) else { return cx.emit(Event::Missed) };
+        // What was known before still holds, only less exactly.
+        let before = self.estimate.map(|estimate| estimate.offset_at(now, self.drift_ppm));
+        let offset = before.and_then(|before| before.intersect(fresh)).unwrap_or(fresh);
+        self.estimate = Some(Estimate { offset, at: now });
+        self.clock.aim(now, offset.guess());
+        cx.emit(Event::Synced { offset: offset.guess(), bound: offset.bound() });
+    }
+}
+
+impl TimeSync for Marzullo {
+    const CARD: Card = Card {
+        room: "timesync",
+        name: "marzullo",
+        title: "Marzullo's intersection",
+        summary: "several servers are asked, and what all but f of them agree upon is believed",
+        papers: &["MO85", "C89"],
+        needs: Needs { no_crash: true, ..super::ANY_NETWORK },
+        promises: &[TRUTH.name, AGREEMENT.name, NEVER_BACK.name],
+        costs: &[Cost {
+            measure: Measure::Messages,
+            load: Load::Low,
+            formula: "2S for a round of one client, S servers",
+            range: |size| (2.0, 2.0 * size.n()),
+        }],
+        survives: "loss, duplication, any order, and f servers that lie",
+        idle_traffic: true,
+        reads_clock: true,
+    };
+
+    fn new(me: NodeId, group: &Group) -> Self {
+        Self {
+            clock: Slew::new(group.slew_ppm),
+            drift_ppm: group.drift_ppm,
+            minimum: group.minimum,
+            period: group.period,
+            faulty: group.faulty as usize,
+            is_server: me.0 < group.servers,
+            round: 0,
+            asked: Time::ZERO,
+            answers: vec![None; group.servers as usize],
+            estimate: None,
+        }
+    }
+
+    fn kind(message: &Message) -> &'static str {
+        match message {
+            Message::Ask { .. } => "ASK",
+            Message::Tell { .. } => "TELL",
+        }
+    }
+
+    fn read(&self, now: Time) -> Reading {
+        if self.is_server {
+            return Reading::exact(local(now));
+        }
+        let interval = self.estimate.map(|estimate| estimate.time_at(now, self.drift_ppm));
+        Reading { clock: self.clock.read(now), interval, epoch: super::Epoch::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn of(ends: &[(i64, i64)]) -> Vec<Interval> {
+        ends.iter().map(|(lo, hi)| Interval::new(*lo, *hi).unwrap()).collect()
+    }
+
+    #[test]
+    fn what_two_of_three_agree_upon() {
+        // [MO85], the example that is told everywhere: 10 +- 2, 12 +- 1, 11 +- 1; and with 14.5 +- 0.5.
+        let all = of(&[(8, 12), (11, 13), (10, 12)]);
+        assert_eq!(most_agreed(&all), Some((Interval { lo: 11, hi: 12 }, 3)));
+        let one_apart = of(&[(8, 12), (11, 13), (14, 15)]);
+        assert_eq!(most_agreed(&one_apart), Some((Interval { lo: 11, hi: 12 }, 2)));
+        assert_eq!(agreed(&one_apart, 0), None);
+        assert_eq!(agreed(&one_apart, 1), Some(Interval { lo: 11, hi: 12 }));
+    }
+
+    #[test]
+    fn ends_that_touch_meet() {
+        assert_eq!(agreed(&of(&[(0, 5), (5, 9)]), 0), Some(Interval { lo: 5, hi: 5 }));
+        assert_eq!(agreed(&of(&[(5, 5), (5, 5)]), 0), Some(Interval { lo: 5, hi: 5 }));
+        assert_eq!(agreed(&[], 0), None);
+        assert_eq!(agreed(&of(&[(0, 1)]), 1), None);
+    }
+
+    #[test]
+    fn choosing_f_after_looking_leaves_the_true_time_out() {
+        // The true time is 10. Two servers are right, the third is a little wrong and still overlaps.
+        let answers = of(&[(9, 11), (9, 11), (11, 13)]);
+        let (popular, count) = most_agreed(&answers).unwrap();
+        assert_eq!((count, popular.contains(10)), (3, false));
+        assert!(agreed(&answers, 1).unwrap().contains(10));
+    }
+
+    fn some_intervals() -> impl Strategy<Value = Vec<Interval>> {
+        prop::collection::vec((-20..20_i64, 0..15_u64).prop_map(|(at, by)| Interval::around(at, by)), 0..8)
+    }
+
+    proptest! {
+        /// Against a naive twin that tries every point.
+        #[test]
+        fn the_sweep_finds_what_trying_every_point_finds(intervals in some_intervals(), faulty in 0..4_usize) {
+            let at = |point: i64| intervals.iter().filter(|interval| interval.contains(point)).count();
+            let needed = intervals.len().saturating_sub(faulty);
+            let points: Vec<i64> = (-40..40).filter(|point| needed > 0 && at(*point) >= needed).collect();
+            let naive = points.first().zip(points.last()).and_then(|(lo, hi)| Interval::new(*lo, *hi));
+            prop_assert_eq!(agreed(&intervals, faulty), naive);
+            let most = (-40..40).map(at).max().unwrap_or(0);
+            prop_assert_eq!(most_agreed(&intervals).map_or(0, |(_, count)| count), most);
+        }
+
+        /// At most f wrong: the true time is inside, whatever the liars say.
+        #[test]
+        fn the_true_time_is_inside_if_at_most_f_are_wrong(right in prop::collection::vec((0..9_u64, 0..9_u64), 1..6),
+                                                         wrong in prop::collection::vec((-90..90_i64, 0..40_u64), 0..4)) {
+            let truthful = right.iter().map(|(below, above)| Interval { lo: -(*below as i64), hi: *above as i64 });
+            let liars = wrong.iter().map(|(at, by)| Interval::around(*at, *by));
+            let all: Vec<_> = truthful.chain(liars).collect();
+            prop_assert!(agreed(&all, wrong.len()).is_some_and(|interval| interval.contains(0)));
+        }
+    }
+}

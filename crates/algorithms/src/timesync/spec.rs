@@ -1,0 +1,214 @@
+//! What every tenant of the room is judged by, one property an item; and the judge.
+//!
+//! The judge stands outside and knows the true time. It hears every reading at the moment at which it is given.
+//! Readings of the same moment are compared with each other: intervals on a line overlap in pairs if and only if
+//! they all have a point in common, so it is enough to keep the largest lower and the smallest upper end.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use conclave_kernel::{Kind, NodeId, Property, Time};
+
+use super::interval::{drift, local};
+use super::{Epoch, Reading};
+
+/// The true time lies inside.
+pub const TRUTH: Property = Property {
+    name: "truth",
+    kind: Kind::Always,
+    statement: "the true time lies inside the interval that a site states",
+    source: "[C89]",
+};
+/// Clocks of a group are together.
+pub const AGREEMENT: Property = Property {
+    name: "agreement",
+    kind: Kind::Always,
+    statement: "two clocks that follow the same reference differ by at most the sum of their bounds",
+    source: "[GZ89]",
+};
+/// Clocks never run backwards.
+pub const NEVER_BACK: Property = Property {
+    name: "never-back",
+    kind: Kind::Always,
+    statement: "no clock is ever set back",
+    source: "[C89]",
+};
+/// No clock outruns the fastest oscillator.
+pub const PACE: Property = Property {
+    name: "pace",
+    kind: Kind::Always,
+    statement: "the clocks of a group do not run faster than the fastest oscillator can",
+    source: "[LWSW16]",
+};
+
+/// All of them.
+pub const PROPERTIES: [Property; 4] = [TRUTH, AGREEMENT, NEVER_BACK, PACE];
+
+/// Something that a property forbids.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Breach {
+    /// The property.
+    pub property: Property,
+    /// What happened.
+    pub why: String,
+}
+
+/// Hears every reading and says what is wrong with it.
+#[derive(Clone, Debug)]
+pub struct Judge {
+    /// Sites below are servers: they are believed, not judged.
+    servers: u32,
+    drift_ppm: u32,
+    /// What each site's clock showed last.
+    last: Vec<Option<i64>>,
+    /// The moment that is being judged, and for each reference that was spoken of the latest lower and the
+    /// earliest upper end, with their sites.
+    moment: Time,
+    meeting: BTreeMap<Epoch, (Edge, Edge)>,
+    /// From when on the pace is judged: before, clocks are brought together, which takes jumps.
+    pace_from: Time,
+    /// The largest clock of the group at the first moment from then on.
+    ahead: Option<(Time, i64)>,
+}
+
+type Edge = (i64, NodeId);
+
+/// What a nanosecond clock and a 6.4 ns tick may add to a rate that is measured between two readings.
+const PACE_SLACK: u64 = 64;
+
+impl Judge {
+    /// A judge of a group of that size, whose clocks are together from `pace_from` on.
+    pub fn new(nodes: u32, servers: u32, drift_ppm: u32, pace_from: Time) -> Self {
+        Self {
+            servers,
+            drift_ppm,
+            pace_from,
+            last: vec![None; nodes as usize],
+            moment: Time::ZERO,
+            meeting: BTreeMap::new(),
+            ahead: None,
+        }
+    }
+
+    /// A site gave a reading at that true time.
+    pub fn told(&mut self, site: NodeId, truth: Time, reading: &Reading, mut breach: impl FnMut(Breach)) {
+        if truth != self.moment {
+            self.moment = truth;
+            self.meeting.clear();
+        }
+        if let Some(last) = self.last[site.index()].replace(reading.clock)
+            && reading.clock < last
+        {
+            let why = format!("{site}'s clock went back by {} ns", last - reading.clock);
+            breach(Breach { property: NEVER_BACK, why });
+        }
+        if site.0 < self.servers {
+            return;
+        }
+        self.pace(site, truth, reading, &mut breach);
+        let Some(interval) = reading.interval else { return };
+        if !interval.contains(local(truth)) {
+            let miss = interval.farthest(local(truth)) - interval.width();
+            let why = format!("{site} states {interval} at {} ns: off by {miss} ns", local(truth));
+            breach(Breach { property: TRUTH, why });
+        }
+        self.agreement(site, reading.epoch, interval.lo, interval.hi, &mut breach);
+    }
+
+    /// A site lost its memory: its clock begins anew.
+    pub fn forgets(&mut self, site: NodeId) {
+        self.last[site.index()] = None;
+    }
+
+    fn agreement(&mut self, site: NodeId, epoch: Epoch, lo: i64, hi: i64, breach: &mut impl FnMut(Breach)) {
+        let (latest, earliest) = self.meeting.entry(epoch).or_insert(((lo, site), (hi, site)));
+        *latest = (*latest).max((lo, site));
+        *earliest = (*earliest).min((hi, site));
+        if latest.0 > earliest.0 {
+            let why = format!(
+                "{} and {} are {} ns further apart than they state",
+                earliest.1,
+                latest.1,
+                latest.0 - earliest.0
+            );
+            breach(Breach { property: AGREEMENT, why });
+        }
+    }
+
+    fn pace(&mut self, site: NodeId, truth: Time, reading: &Reading, breach: &mut impl FnMut(Breach)) {
+        if truth < self.pace_from {
+            return;
+        }
+        let Some((since, clock)) = self.ahead.filter(|(since, _)| *since < truth) else {
+            let most = self.ahead.map_or(reading.clock, |(_, clock)| clock.max(reading.clock));
+            self.ahead = Some((truth, most));
+            return;
+        };
+        // rho of the true time, not of what a clock counted: the smaller deviation, and the larger is allowed.
+        let elapsed = truth.since(since);
+        let most = clock
+            .saturating_add_unsigned(conclave_kernel::time::nanos(elapsed))
+            .saturating_add_unsigned(drift(elapsed, self.drift_ppm))
+            .saturating_add_unsigned(PACE_SLACK);
+        if reading.clock > most {
+            let why =
+                format!("{site}'s clock is {} ns ahead of the fastest oscillator", reading.clock - most);
+            breach(Breach { property: PACE, why });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Interval;
+    use super::*;
+
+    fn reading(clock: i64, bound: u64) -> Reading {
+        Reading { clock, interval: Some(Interval::around(clock, bound)), epoch: Epoch::START }
+    }
+
+    fn broken(readings: &[(u32, u64, Reading)]) -> Vec<&'static str> {
+        let mut judge = Judge::new(3, 0, 100, Time::ZERO);
+        let mut names = Vec::new();
+        for (site, truth, reading) in readings {
+            judge.told(NodeId(*site), Time(*truth), reading, |breach| names.push(breach.property.name));
+        }
+        names
+    }
+
+    #[test]
+    fn intervals_that_hold_the_true_time_are_fine() {
+        assert!(
+            broken(&[(0, 100, reading(95, 5)), (1, 100, reading(105, 5)), (0, 200, reading(205, 5))])
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn an_interval_beside_the_true_time_breaks_truth() {
+        assert_eq!(broken(&[(0, 100, reading(94, 5))]), ["truth"]);
+    }
+
+    #[test]
+    fn two_clocks_further_apart_than_they_state_break_agreement() {
+        assert_eq!(broken(&[(0, 100, reading(98, 5)), (1, 100, reading(109, 5))]), ["truth", "agreement"]);
+        let other = Reading { epoch: Epoch { round: 1, ..Epoch::START }, ..reading(109, 9) };
+        assert!(broken(&[(0, 100, reading(98, 2)), (1, 100, other)]).is_empty(), "another reference");
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_is_seen() {
+        let early = Reading { interval: None, ..reading(50, 0) };
+        assert_eq!(broken(&[(0, 10, early), (0, 20, Reading { clock: 49, ..early })]), ["never-back"]);
+    }
+
+    #[test]
+    fn a_group_that_runs_away_is_seen() {
+        let at = |clock| reading(clock, 1_000_000_000);
+        assert!(broken(&[(0, 0, at(0)), (1, 0, at(9)), (0, 1_000_000, at(1_000_150))]).is_empty());
+        assert_eq!(broken(&[(0, 0, at(0)), (1, 0, at(9)), (0, 1_000_000, at(1_000_200))]), ["pace"]);
+    }
+}

@@ -1,0 +1,246 @@
+//! `conclave clock`: how wrong is this machine's clock? Real NTP packets; the clock is never set.
+
+mod client;
+mod packet;
+mod server;
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use conclave_algorithms::timesync::Interval;
+use conclave_kernel::time;
+use serde::Serialize;
+
+use super::world::duration;
+use crate::output::{self, Done, Failure, Paint, Table, VIOLATED};
+use client::{Asked, Manners, Measured};
+
+/// Measure this machine's clock against NTP servers, or serve it to NTP clients. The clock is never set.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// NTP servers, as HOST or HOST:PORT (123 if no port is given)
+    #[arg(value_name = "SERVER", required_unless_present = "serve", conflicts_with = "serve")]
+    servers: Vec<String>,
+    /// How often each server is asked; the exchange with the shortest round trip counts
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+    samples: u32,
+    /// How long from one question to the next
+    #[arg(long, value_name = "D", default_value = "1s", value_parser = duration)]
+    interval: Duration,
+    /// How long to wait for an answer
+    #[arg(long, value_name = "D", default_value = "2s", value_parser = duration)]
+    timeout: Duration,
+    /// At most so many of the servers are wrong [default: less than half]
+    #[arg(long, value_name = "N")]
+    faulty: Option<usize>,
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+    /// Answer NTP clients at this address with the system clock, for ever
+    #[arg(long, value_name = "ADDR", help_heading = "Serving")]
+    serve: Option<SocketAddr>,
+    /// The stratum to tell clients [default: 10]
+    #[arg(long, value_name = "N", requires = "serve", help_heading = "Serving",
+          value_parser = clap::value_parser!(u8).range(1..=15))]
+    stratum: Option<u8>,
+    /// Vouch that the system clock is at most so wrong [default: what the kernel knows; if it knows nothing,
+    /// clients are told that the time is not known]
+    #[arg(long, value_name = "D", requires = "serve", help_heading = "Serving", value_parser = duration)]
+    dispersion: Option<Duration>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  conclave clock ntp.example.org
+  conclave clock a.example.org b.example.org c.example.org --json
+  conclave clock --serve 0.0.0.0:11123
+  conclave clock --serve 127.0.0.1:11123 --stratum 3 --dispersion 5ms
+
+offset: the server's clock minus this one. bound: the most by which that is wrong if the server keeps its promises
+(root distance: half the delays, and all dispersions). The intersection holds the true offset if at most --faulty of the
+servers that answered are wrong.
+Exit codes: 0 every server answered and enough of them agree, 1 one did not or they do not, 2 bad usage.";
+
+/// Measures or serves.
+pub fn run(args: &Args) -> Done {
+    match args.serve {
+        Some(address) => serve(args, address),
+        None => measure(args),
+    }
+}
+
+fn serve(args: &Args, address: SocketAddr) -> Done {
+    let quality = || server::quality(args.stratum, args.dispersion);
+    let ready = |address: SocketAddr| {
+        let said = match quality() {
+            Some(quality) => {
+                format!("stratum {}, wrong by at most {}", quality.stratum, time::show(quality.dispersion))
+            }
+            None => "not synchronised, and clients are told so (--dispersion vouches for it)".into(),
+        };
+        output::print(&format!("serving the system clock at {address}: {said}\n"));
+    };
+    let served = server::serve(address, quality, ready);
+    served.map(|()| ExitCode::SUCCESS).map_err(|error| Failure::usage(format!("{address}: {error}")))
+}
+
+/// What all servers together say.
+#[derive(Serialize)]
+struct Verdict {
+    servers: Vec<Asked>,
+    /// The assumption: so many may be wrong.
+    faulty: usize,
+    /// The middle of what is agreed upon.
+    offset_ns: Option<i64>,
+    /// Half its width.
+    bound_ns: Option<u64>,
+    #[serde(skip)]
+    agreed: Option<Interval>,
+}
+
+impl Verdict {
+    fn passed(&self) -> bool {
+        self.agreed.is_some() && self.servers.iter().all(|asked| asked.measured.is_some())
+    }
+}
+
+fn measure(args: &Args) -> Done {
+    let manners = Manners { samples: args.samples, interval: args.interval, timeout: args.timeout };
+    let servers = client::ask_all(&args.servers, manners);
+    let answered = servers.iter().filter(|asked| asked.measured.is_some()).count();
+    let faulty = args.faulty.unwrap_or(answered.saturating_sub(1) / 2);
+    let agreed = client::agreement(&servers, faulty);
+    let (offset_ns, bound_ns) = (agreed.map(Interval::guess), agreed.map(Interval::bound));
+    let verdict = Verdict { servers, faulty, offset_ns, bound_ns, agreed };
+    if args.json {
+        output::print_json(&verdict)?;
+    } else {
+        output::print(&describe(&verdict, Paint::stdout()));
+    }
+    Ok(if verdict.passed() { ExitCode::SUCCESS } else { ExitCode::from(VIOLATED) })
+}
+
+fn describe(verdict: &Verdict, paint: Paint) -> String {
+    let mut table =
+        Table::new(&["server", "stratum", "reference", "offset", "bound", "delay", "jitter", "answers", ""]);
+    for asked in &verdict.servers {
+        let mut cells = vec![asked.server.clone()];
+        match &asked.measured {
+            Some(measured) => cells.extend(row(measured)),
+            None => cells.extend(std::iter::repeat_n("-".into(), 6)),
+        }
+        cells.push(format!("{}/{}", asked.received, asked.sent));
+        cells.push(remark(asked, verdict.agreed));
+        table.row(cells);
+    }
+    let mut text = table.render(paint);
+    let answered = verdict.servers.iter().filter(|asked| asked.measured.is_some()).count();
+    _ = match verdict.agreed {
+        Some(agreed) => writeln!(
+            text,
+            "\nintersection of {answered}, at most {} of them wrong: {} +- {}; this clock is {}",
+            verdict.faulty,
+            signed(agreed.guess()),
+            time::show(Duration::from_nanos(agreed.bound())),
+            place(agreed)
+        ),
+        None if answered == 0 => writeln!(text, "\n{}", paint.bad("no server answered")),
+        None => writeln!(
+            text,
+            "\n{}",
+            paint.bad(&format!(
+                "the servers disagree: no offset fits all but {} of {answered}",
+                verdict.faulty
+            ))
+        ),
+    };
+    text
+}
+
+fn row(measured: &Measured) -> Vec<String> {
+    let span = |ns: u64| time::show(Duration::from_nanos(ns));
+    vec![
+        measured.stratum.to_string(),
+        measured.reference.clone(),
+        signed(measured.offset_ns),
+        span(measured.bound_ns),
+        span(measured.delay_ns),
+        span(measured.jitter_ns),
+    ]
+}
+
+fn remark(asked: &Asked, agreed: Option<Interval>) -> String {
+    let apart = asked
+        .measured
+        .as_ref()
+        .zip(agreed)
+        .is_some_and(|(measured, agreed)| measured.interval().intersect(agreed).is_none());
+    match &asked.error {
+        Some(error) => error.clone(),
+        None if apart => "wrong: apart from the others".into(),
+        None => String::new(),
+    }
+}
+
+/// Where this clock is, seen from the servers.
+fn place(offset: Interval) -> &'static str {
+    match offset {
+        _ if offset.contains(0) => "right as far as can be told",
+        _ if offset.lo > 0 => "behind",
+        _ => "ahead",
+    }
+}
+
+fn signed(ns: i64) -> String {
+    let sign = if ns < 0 { "-" } else { "+" };
+    format!("{sign}{}", time::show(Duration::from_nanos(ns.unsigned_abs())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(offset_ns: i64, bound_ns: u64) -> Asked {
+        let measured = Measured {
+            offset_ns,
+            delay_ns: 10,
+            dispersion_ns: 1,
+            jitter_ns: 1,
+            bound_ns,
+            stratum: 2,
+            reference: "GPS".into(),
+            root_delay_ns: 0,
+            root_dispersion_ns: 0,
+            leap: 0,
+        };
+        Asked {
+            server: "x".into(),
+            address: None,
+            sent: 4,
+            received: 4,
+            measured: Some(measured),
+            error: None,
+        }
+    }
+
+    #[test]
+    fn a_server_apart_from_the_others_is_named() {
+        let servers = vec![asked(100, 20), asked(110, 20), asked(900, 20)];
+        let agreed = client::agreement(&servers, 1);
+        assert_eq!(agreed, Interval::new(90, 120));
+        assert_eq!(client::agreement(&servers, 0), None);
+        assert_eq!(remark(&servers[0], agreed), "");
+        assert_eq!(remark(&servers[2], agreed), "wrong: apart from the others");
+    }
+
+    #[test]
+    fn the_clock_is_behind_if_the_servers_are_ahead() {
+        assert_eq!(place(Interval { lo: 5, hi: 9 }), "behind");
+        assert_eq!(place(Interval { lo: -9, hi: -5 }), "ahead");
+        assert_eq!(place(Interval { lo: -9, hi: 5 }), "right as far as can be told");
+        assert_eq!((signed(-1_500_000), signed(0)), ("-1.5ms".into(), "+0".into()));
+    }
+}

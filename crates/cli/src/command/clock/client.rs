@@ -1,0 +1,317 @@
+//! Asks NTP servers for the time, and makes one answer of what they say.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use conclave_algorithms::timesync::Interval;
+use conclave_algorithms::timesync::interval::drift;
+use conclave_algorithms::timesync::marzullo::agreed;
+use conclave_algorithms::timesync::ntp::{Filter, Sample, exchange};
+use conclave_kernel::{Time, time};
+use serde::Serialize;
+
+use super::packet::{ALARM, LENGTH, Packet, SERVER, Stamp, UNSYNCHRONISED};
+
+/// PHI: what a clock may drift, in parts per million \[RFC5905 §7.2\].
+const DRIFT_PPM: u32 = 15;
+
+/// How exactly our own clock is read, in nanoseconds: a system call and the scheduler lie between.
+const PRECISION: u64 = 1_000;
+
+/// How a server is asked.
+#[derive(Clone, Copy)]
+pub struct Manners {
+    /// How often.
+    pub samples: u32,
+    /// How long from one question to the next.
+    pub interval: Duration,
+    /// How long an answer may take.
+    pub timeout: Duration,
+}
+
+/// What came of asking one server.
+#[derive(Debug, Serialize)]
+pub struct Asked {
+    /// As it was named.
+    pub server: String,
+    /// Where that is.
+    pub address: Option<SocketAddr>,
+    /// Questions.
+    pub sent: u32,
+    /// Usable answers.
+    pub received: u32,
+    /// What it said.
+    #[serde(flatten)]
+    pub measured: Option<Measured>,
+    /// Why there is nothing, or less than there could be.
+    pub error: Option<String>,
+}
+
+/// What a server said: the best of several exchanges. All in nanoseconds.
+#[derive(Clone, Debug, Serialize)]
+pub struct Measured {
+    /// The server's clock minus ours.
+    pub offset_ns: i64,
+    /// The round trip.
+    pub delay_ns: u64,
+    /// What clocks may have drifted, and how exactly they are read.
+    pub dispersion_ns: u64,
+    /// ntpd's: root mean square of the differences to the best exchange.
+    pub jitter_ns: u64,
+    /// The most by which the offset is wrong, against stratum 1, if the server keeps its promises.
+    pub bound_ns: u64,
+    /// How far the server is from a reference clock.
+    pub stratum: u8,
+    /// What it is set by: an address, or a name at stratum 1.
+    pub reference: String,
+    /// Its delay to the root and back.
+    pub root_delay_ns: u64,
+    /// Its dispersion up to the root.
+    pub root_dispersion_ns: u64,
+    /// Whether a leap second is announced: 0 no, 1 inserted, 2 deleted.
+    pub leap: u8,
+}
+
+impl Measured {
+    /// Where the true offset lies.
+    pub fn interval(&self) -> Interval {
+        Interval::around(self.offset_ns, self.bound_ns)
+    }
+}
+
+/// Asks all servers at once.
+pub fn ask_all(servers: &[String], manners: Manners) -> Vec<Asked> {
+    thread::scope(|scope| {
+        let asking: Vec<_> = servers.iter().map(|server| scope.spawn(move || ask(server, manners))).collect();
+        asking.into_iter().map(|asked| asked.join().expect("a question does not panic")).collect()
+    })
+}
+
+/// What the servers that answered agree upon if at most `faulty` of them are wrong.
+pub fn agreement(asked: &[Asked], faulty: usize) -> Option<Interval> {
+    let intervals: Vec<Interval> =
+        asked.iter().filter_map(|asked| asked.measured.as_ref()).map(Measured::interval).collect();
+    agreed(&intervals, faulty)
+}
+
+fn ask(server: &str, manners: Manners) -> Asked {
+    let mut asked =
+        Asked { server: server.into(), address: None, sent: 0, received: 0, measured: None, error: None };
+    let (socket, address) = match connect(server) {
+        Ok(connected) => connected,
+        Err(error) => return Asked { error: Some(error.to_string()), ..asked },
+    };
+    asked.address = Some(address);
+    let mut filter = Filter::default();
+    let (mut best, mut last) = (None::<(Sample, Packet)>, None);
+    for number in 0..manners.samples {
+        if number > 0 {
+            thread::sleep(manners.interval);
+        }
+        asked.sent += 1;
+        match exchange_once(&socket, manners.timeout) {
+            Ok((sample, answer)) => {
+                asked.received += 1;
+                last = Some(sample.at);
+                let used_at = best.as_ref().map(|(best, _)| best.at);
+                let period = manners.interval.max(Duration::from_millis(1));
+                if let Some(used) = filter.push(sample, used_at, period, DRIFT_PPM) {
+                    best = Some((used, answer));
+                }
+            }
+            Err(Failed::Kissed(code)) => {
+                // It asks us to go away: we go.
+                asked.error = Some(format!("the server refuses: {code}"));
+                break;
+            }
+            Err(failed) => {
+                filter.miss();
+                asked.error = Some(failed.to_string());
+            }
+        }
+    }
+    asked.measured = best.zip(last).map(|((sample, answer), now)| measured(&sample, &answer, &filter, now));
+    asked
+}
+
+fn measured(sample: &Sample, answer: &Packet, filter: &Filter, now: Time) -> Measured {
+    Measured {
+        offset_ns: sample.theta,
+        delay_ns: sample.delta,
+        dispersion_ns: sample.dispersion_at(now, DRIFT_PPM),
+        jitter_ns: filter.jitter(now, DRIFT_PPM),
+        bound_ns: sample.root_distance(now, DRIFT_PPM),
+        stratum: sample.stratum,
+        reference: reference(answer),
+        root_delay_ns: sample.root_delay,
+        root_dispersion_ns: sample.root_dispersion,
+        leap: answer.leap,
+    }
+}
+
+/// A name at stratum 1, an address (or the digest of a long one) below.
+fn reference(answer: &Packet) -> String {
+    let id = answer.reference_id;
+    if answer.stratum == 1 {
+        return id
+            .iter()
+            .take_while(|byte| **byte != 0)
+            .map(|byte| byte.escape_ascii().to_string())
+            .collect();
+    }
+    std::net::Ipv4Addr::from(id).to_string()
+}
+
+/// `HOST`, `HOST:PORT`, `[V6]:PORT`; port 123 if none is given.
+fn connect(server: &str) -> io::Result<(UdpSocket, SocketAddr)> {
+    const PORT: u16 = 123;
+    let bare = || (server.trim_start_matches('[').trim_end_matches(']'), PORT).to_socket_addrs();
+    let mut addresses = server.to_socket_addrs().or_else(|_| bare())?;
+    let address = addresses.next().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no address"))?;
+    let any: SocketAddr = if address.is_ipv4() { ([0; 4], 0).into() } else { ([0_u16; 8], 0).into() };
+    let socket = UdpSocket::bind(any)?;
+    // Connected: nobody else's packets are delivered.
+    socket.connect(address)?;
+    Ok((socket, address))
+}
+
+/// Why an exchange came to nothing.
+enum Failed {
+    Io(io::Error),
+    NoAnswer,
+    Kissed(String),
+    Unsynchronised,
+}
+
+impl std::fmt::Display for Failed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                f.write_str("nobody listens there")
+            }
+            Self::Io(error) => write!(f, "{error}"),
+            Self::NoAnswer => f.write_str("no answer"),
+            Self::Kissed(code) => write!(f, "the server refuses: {code}"),
+            Self::Unsynchronised => f.write_str("the server does not know the time"),
+        }
+    }
+}
+
+fn exchange_once(socket: &UdpSocket, timeout: Duration) -> Result<(Sample, Packet), Failed> {
+    let nonce = Stamp(nonce().map_err(Failed::Io)?);
+    let question = Packet::question(nonce).write();
+    // The round trip is read on the monotonic clock: the other may be stepped meanwhile.
+    let (sent, started) = (unix_now(), Instant::now());
+    socket.send(&question).map_err(Failed::Io)?;
+    let (answer, elapsed) = loop {
+        let left =
+            timeout.checked_sub(started.elapsed()).filter(|left| !left.is_zero()).ok_or(Failed::NoAnswer)?;
+        socket.set_read_timeout(Some(left)).map_err(Failed::Io)?;
+        let mut bytes = [0; 4 * LENGTH];
+        let length = match socket.recv(&mut bytes) {
+            Ok(length) => length,
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                return Err(Failed::NoAnswer);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(Failed::Io(error)),
+        };
+        let elapsed = started.elapsed();
+        // Bogus, late or a duplicate: it does not echo what we sent.
+        match Packet::read(&bytes[..length]) {
+            Some(answer) if answer.mode == SERVER && answer.origin == nonce => break (answer, elapsed),
+            _ => {}
+        }
+    };
+    sample(sent, elapsed, &answer).map(|sample| (sample, answer))
+}
+
+/// What an answer says; `sent` in nanoseconds since 1970.
+fn sample(sent: i64, elapsed: Duration, answer: &Packet) -> Result<Sample, Failed> {
+    if let Some(code) = answer.kiss() {
+        return Err(Failed::Kissed(code));
+    }
+    if answer.leap == ALARM || answer.stratum >= UNSYNCHRONISED || answer.transmit.0 == 0 {
+        return Err(Failed::Unsynchronised);
+    }
+    let received = sent.saturating_add_unsigned(time::nanos(elapsed));
+    let ours = Stamp::from_unix(sent);
+    let theirs = |stamp: Stamp| sent.saturating_add(stamp.since(ours));
+    let (theta, delta) = exchange(sent, theirs(answer.receive), theirs(answer.transmit), received);
+    // 2^precision seconds, kept to what a clock can sensibly be.
+    let precision = 1_000_000_000_u64 >> answer.precision.clamp(-30, 0).unsigned_abs();
+    Ok(Sample {
+        theta,
+        delta,
+        epsilon: drift(elapsed, DRIFT_PPM) + PRECISION + precision,
+        at: Time(received.cast_unsigned()),
+        stratum: answer.stratum,
+        root_delay: answer.root_delay.nanos(),
+        root_dispersion: answer.root_dispersion.nanos(),
+    })
+}
+
+/// Nanoseconds since 1970 by the system clock.
+pub fn unix_now() -> i64 {
+    match SystemTime::now().duration_since(UNIX_EPOCH) {
+        Ok(since) => i64::try_from(since.as_nanos()).unwrap_or(i64::MAX),
+        Err(before) => i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |ns| -ns),
+    }
+}
+
+/// A number that nobody can guess: who has not seen the question cannot answer it.
+fn nonce() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::clock::packet::Short;
+
+    /// What a server answers that is ahead by so much, after `there`, thinking for 1 ms.
+    fn answer(sent: i64, ahead: i64, there: i64) -> Packet {
+        Packet {
+            mode: SERVER,
+            stratum: 2,
+            precision: -20,
+            root_delay: Short::from_nanos(2_000_000),
+            root_dispersion: Short::from_nanos(500_000),
+            receive: Stamp::from_unix(sent + there + ahead),
+            transmit: Stamp::from_unix(sent + there + ahead + 1_000_000),
+            ..Packet::question(Stamp(1))
+        }
+    }
+
+    const NOW: i64 = 1_800_000_000_000_000_000;
+
+    #[test]
+    fn the_true_offset_is_within_the_bound_however_asymmetric_the_ways() {
+        for (there, back) in [(1, 1), (0, 40), (40, 0)] {
+            let (there, back) = (there * 1_000_000, back * 1_000_000);
+            for ahead in [-3_600_000_000_000, 0, 7] {
+                let elapsed = Duration::from_nanos((there + back + 1_000_000) as u64);
+                let Ok(sample) = sample(NOW, elapsed, &answer(NOW, ahead, there)) else { panic!("usable") };
+                let bound = sample.root_distance(sample.at, DRIFT_PPM);
+                assert!(sample.theta.abs_diff(ahead) <= bound);
+                // Half the round trip and half the root delay, the root dispersion, and little else.
+                let expected = (there + back) as u64 / 2 + 1_000_000 + 500_000;
+                assert!((expected..expected + 40_000).contains(&bound), "{bound} for {expected}");
+            }
+        }
+    }
+
+    #[test]
+    fn who_does_not_know_the_time_or_refuses_is_not_believed() {
+        let second = Duration::from_secs(1);
+        let good = answer(NOW, 0, 0);
+        assert!(matches!(sample(NOW, second, &Packet { leap: ALARM, ..good }), Err(Failed::Unsynchronised)));
+        assert!(matches!(sample(NOW, second, &Packet { stratum: 16, ..good }), Err(Failed::Unsynchronised)));
+        let kiss = Packet { stratum: 0, reference_id: *b"DENY", ..good };
+        assert!(matches!(sample(NOW, second, &kiss), Err(Failed::Kissed(code)) if code == "DENY"));
+    }
+}

@@ -1,0 +1,124 @@
+//! The room of physical time in the simulator: a scenario in, a report out.
+//!
+//! Every site is asked for the time again and again, all at the same moment; the judge knows the true time. The
+//! room is not for the checker: every tenant reads its clock, so that there is no finite number of states.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | [`compare`] | all tenants on the same network: error and promised bound over time |
+//! | `scenario` | [`Scenario`]: everything a run is a function of, and the command line that repeats it |
+//! | `meter` | errors, bounds and spread, moment by moment |
+//! | `report` | [`Report`]: the figures and the verdicts of one run |
+
+pub mod compare;
+mod meter;
+mod report;
+mod scenario;
+
+use std::time::{Duration, Instant};
+
+use conclave_algorithms::timesync::spec::{Breach, Judge};
+use conclave_algorithms::timesync::{Command, Event, Group, TimeSync};
+use conclave_kernel::{NodeId, Time, Trace, Violation};
+use conclave_sim::{Desk, Director, Limits, World};
+
+pub use meter::Moment;
+pub use report::Report;
+pub use scenario::Scenario;
+
+use crate::room::Scenario as _;
+use meter::Meter;
+
+/// Runs a scenario of one tenant, and records a trace if asked. Which tenant is said by the type alone: a mutant
+/// is not in the catalogue.
+pub fn run_tenant<P: TimeSync>(
+    scenario: &Scenario,
+    record: bool,
+) -> Result<(Report, Option<Trace<P>>), String> {
+    scenario.validate()?;
+    let group = scenario.group(&P::CARD);
+    let room = Room::new::<P>(scenario, &group);
+    let setup = scenario.world(&P::CARD);
+    let mut world = World::new(setup, room, move |me| P::new(me, &group));
+    if record {
+        world = world.recording(scenario.header());
+    }
+    let started = Instant::now();
+    let outcome = world.run(Limits::default());
+    let seconds = started.elapsed().as_secs_f64();
+    let (room, trace) = world.into_parts();
+    Ok((Report::new(scenario, &P::CARD, room.meter, room.violations, &outcome, seconds), trace))
+}
+
+/// What a run is judged and measured by: the director of the room.
+struct Room {
+    judge: Judge,
+    meter: Meter,
+    violations: Vec<Violation>,
+    nodes: u32,
+    every: Duration,
+    left: u64,
+}
+
+/// At most so many violations of a property are described.
+const MOST_DESCRIBED: usize = 4;
+
+impl Room {
+    fn new<P: TimeSync>(scenario: &Scenario, group: &Group) -> Self {
+        let servers = scenario.servers_of(&P::CARD);
+        let is_external = scenario::is_external(&P::CARD);
+        Self {
+            // In the first quarter of a run clocks are brought together.
+            judge: Judge::new(group.nodes, servers, group.drift_ppm, Time::ZERO + scenario.length() / 4),
+            meter: Meter::new(servers, is_external),
+            violations: Vec::new(),
+            nodes: group.nodes,
+            every: scenario.sample_every(),
+            left: scenario.samples,
+        }
+    }
+}
+
+impl<P: TimeSync> Director<P> for Room {
+    type Note = ();
+
+    fn on_begin(&mut self, desk: &mut Desk<'_, P, ()>) {
+        desk.wake_in(self.every, 0);
+    }
+
+    fn on_wake(&mut self, _key: u64, desk: &mut Desk<'_, P, ()>) {
+        if self.left == 0 {
+            return desk.stop();
+        }
+        self.left -= 1;
+        self.meter.begin(desk.now());
+        (0..self.nodes).map(NodeId).for_each(|site| desk.command(site, Command::Ask));
+        desk.wake_in(self.every, 0);
+    }
+
+    fn on_event(&mut self, node: NodeId, event: &Event, desk: &mut Desk<'_, P, ()>) {
+        let Event::Told(reading) = event else { return self.meter.event(event) };
+        let now = desk.now();
+        let violations = &mut self.violations;
+        self.judge.told(node, now, reading, |Breach { property, why }| {
+            let same = |violation: &&Violation| violation.property == property.name;
+            if violations.iter().filter(same).count() < MOST_DESCRIBED {
+                violations.push(Violation { property: property.name.into(), at: now, why });
+            }
+        });
+        self.meter.told(node, now, reading);
+    }
+
+    fn on_send(&mut self, from: NodeId, to: NodeId, message: &P::Message) {
+        if from != to {
+            self.meter.message(P::kind(message));
+        }
+    }
+
+    fn on_deliver(&mut self, _from: NodeId, _to: NodeId, (): &()) {}
+
+    /// Who comes back without its memory has a new clock.
+    fn on_crash(&mut self, node: NodeId, _desk: &mut Desk<'_, P, ()>) {
+        self.judge.forgets(node);
+    }
+}
