@@ -1,5 +1,6 @@
 //! `conclave compare`: all algorithms of a room on the same work.
 
+mod deadlock;
 mod detector;
 mod election;
 mod mutex;
@@ -57,6 +58,7 @@ Examples:
   conclave compare mutex --only maekawa,raymond --delay exponential:1ms
   conclave compare election --nodes 4,8,16,32
   conclave compare detector --delay lognormal:5ms,1 --svg tradeoff.svg
+  conclave compare deadlock --nodes 4,8 --delay exponential:1ms
   conclave compare timesync --delay lognormal:2ms,1.5 --svg clocks.svg
 
 Mutex: every algorithm runs three times at each size: one request at a time (low), two at a time (pair: the critical
@@ -64,6 +66,8 @@ section lasts at least 2NT, so that the second request has arrived when the firs
 (high). T is the mean one-way delay.
 Election: at boot the highest, the lowest or all begin; then the leader dies, and the highest of the rest or the lowest
 notices. Detector: the same traffic and crashes for every D, or every threshold.
+Deadlock: every detector on random requests of its model; then the same transactions over locks by detection, by prevention
+and by avoidance: as many clients as sites.
 Timesync: every algorithm runs on the same network, but for dtp, which brings its own wire.
 Exit codes: 0 every promised property held, 1 one was violated, 2 bad usage.";
 
@@ -93,6 +97,7 @@ pub fn run(args: &Args) -> Done {
         "snapshot" => snapshot::compare(args)?,
         "election" => election::compare(args)?,
         "detector" => detector::compare(args)?,
+        "deadlock" => deadlock::compare(args)?,
         "timesync" => timesync::compare(args)?,
         room => return Err(Failure::usage(format!("room {room} has no comparison"))),
     };

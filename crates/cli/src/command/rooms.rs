@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use conclave_algorithms::catalog;
+use conclave_algorithms::deadlock::Model;
 use conclave_algorithms::quorum::Quorum;
 use conclave_lab::rooms::election::{Ranks, Start, Trigger};
 use conclave_lab::rooms::mutex::Work;
 use conclave_lab::rooms::snapshot::{App, Shot};
-use conclave_lab::rooms::{detector, election, mutex, snapshot, timesync};
+use conclave_lab::rooms::{deadlock, detector, election, mutex, snapshot, timesync};
 use conclave_lab::{room, suggest};
 
 use super::world::{duration, replace};
@@ -38,6 +39,7 @@ pub fn visit<V: Visit>(room: &str, visitor: V) -> Option<V::Out> {
         "snapshot" => Some(visitor.visit::<snapshot::Scenario>()),
         "election" => Some(visitor.visit::<election::Scenario>()),
         "detector" => Some(visitor.visit::<detector::Scenario>()),
+        "deadlock" => Some(visitor.visit::<deadlock::Scenario>()),
         "timesync" => Some(visitor.visit::<timesync::Scenario>()),
         _ => None,
     }
@@ -133,6 +135,18 @@ pub struct RoomArgs {
     /// Detector: how long the run lasts [default: 60s]
     #[arg(long, value_name = "D", value_parser = duration)]
     pub duration: Option<Duration>,
+    /// Deadlock: how many requests in all, over all processes [default: 100]
+    #[arg(long, value_name = "N")]
+    pub requests: Option<u64>,
+    /// Deadlock: what processes ask for: single, and, or, p-out-of-q [default: as much as the algorithm can judge]
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<Model>,
+    /// Deadlock: how long a process thinks before it grants or asks, on average [default: 1ms]
+    #[arg(long, value_name = "D", value_parser = duration)]
+    pub think: Option<Duration>,
+    /// Deadlock: find deadlocks and leave them standing
+    #[arg(long)]
+    pub detect_only: bool,
     /// Timesync: how long from one comparison of clocks to the next [default: 1s, dtp 1280ns]
     #[arg(long, value_name = "D", value_parser = duration)]
     pub every: Option<Duration>,
@@ -193,6 +207,10 @@ impl RoomArgs {
             ("threshold", self.threshold.is_some()),
             ("window", self.window.is_some()),
             ("duration", self.duration.is_some()),
+            ("requests", self.requests.is_some()),
+            ("model", self.model.is_some()),
+            ("think", self.think.is_some()),
+            ("detect-only", self.detect_only),
             ("every", self.every.is_some()),
             ("samples", self.samples.is_some()),
             ("probes", self.probes.is_some()),
@@ -255,6 +273,18 @@ impl Room for detector::Scenario {
         replace(&mut self.threshold, flags.threshold);
         replace(&mut self.window, flags.window);
         replace(&mut self.duration, flags.duration);
+        Ok(())
+    }
+}
+
+impl Room for deadlock::Scenario {
+    const FLAGS: &'static [&'static str] = &["requests", "model", "think", "detect-only"];
+
+    fn read(&mut self, flags: &RoomArgs) -> Result<(), Failure> {
+        replace(&mut self.requests, flags.requests);
+        replace(&mut self.think, flags.think);
+        self.model = flags.model.or(self.model);
+        self.detect_only |= flags.detect_only;
         Ok(())
     }
 }
