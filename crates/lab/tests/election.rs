@@ -218,8 +218,8 @@ fn crashes(crash: u8, recovery: Option<Recovery>) -> Options {
     Options { faults: Faults { crash, recovery, ..Faults::default() }, ..Options::default() }
 }
 
-fn in_sync(options: Options) -> Options {
-    Options { timing: Timing::Sync { delay: 1, tick: MS }, ..options }
+fn in_sync(options: &Options) -> Options {
+    Options { timing: Timing::Sync { delay: 1, tick: MS }, ..options.clone() }
 }
 
 #[track_caller]
@@ -246,7 +246,7 @@ fn without_fifo_a_ring_may_leave_somebody_undecided_for_ever() {
 
 #[test]
 fn bully_is_proven_where_delays_are_bounded_and_refuted_where_they_are_not() {
-    assert_holds(&explore::<Bully>(3, 1, &in_sync(crashes(1, None))));
+    assert_holds(&explore::<Bully>(3, 1, &in_sync(&crashes(1, None))));
     let report = explore::<Bully>(3, 1, &Options::default());
     assert_eq!((report.verdict, report.property), (Verdict::Violated, Some("E1")));
     let steps = report.counterexample.expect("it is violated").steps;
@@ -256,7 +256,7 @@ fn bully_is_proven_where_delays_are_bounded_and_refuted_where_they_are_not() {
 /// FACTS part 2, trap (b): a process replaced under the same id during the announcement.
 #[test]
 fn bully_errs_when_somebody_comes_back_in_mid_announcement_even_with_bounded_delays() {
-    let report = explore::<Bully>(3, 1, &in_sync(crashes(1, Some(Recovery::Stable))));
+    let report = explore::<Bully>(3, 1, &in_sync(&crashes(1, Some(Recovery::Stable))));
     assert_eq!((report.verdict, report.property), (Verdict::Violated, Some("E1")));
 }
 

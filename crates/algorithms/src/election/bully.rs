@@ -277,7 +277,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     fn group(nodes: u32) -> ByHand<Bully> {
-        ByHand::new(Group::new(nodes, MS))
+        ByHand::new(&Group::new(nodes, MS))
     }
 
     /// A group whose highest is dead.

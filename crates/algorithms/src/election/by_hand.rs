@@ -26,9 +26,9 @@ struct Site<E: Election> {
 
 impl<E: Election> ByHand<E> {
     /// A group that has started.
-    pub(crate) fn new(group: Group) -> Self {
+    pub(crate) fn new(group: &Group) -> Self {
         let site = |id| Site {
-            state: E::new(NodeId(id), &group),
+            state: E::new(NodeId(id), group),
             up: true,
             incarnation: 0,
             leader: None,

@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     fn group(nodes: u32) -> ByHand<ChangRoberts> {
-        ByHand::new(Group::new(nodes, Duration::from_millis(1)))
+        ByHand::new(&Group::new(nodes, Duration::from_millis(1)))
     }
 
     #[test]
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn rank_counts_before_id() {
-        let mut ring = ByHand::<ChangRoberts>::new(Group {
+        let mut ring = ByHand::<ChangRoberts>::new(&Group {
             ranks: [7, 9, 9, 3].into(),
             ..Group::new(4, Duration::from_millis(1))
         });
@@ -330,7 +330,7 @@ mod tests {
     /// before it.
     #[test]
     fn a_slow_candidate_does_not_undo_a_decision() {
-        let mut ring = ByHand::<ChangRoberts>::new(Group {
+        let mut ring = ByHand::<ChangRoberts>::new(&Group {
             ranks: [4, 2, 1, 3].into(),
             ..Group::new(4, Duration::from_millis(1))
         });

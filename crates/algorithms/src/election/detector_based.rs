@@ -164,7 +164,7 @@ mod tests {
     use crate::detector::Mute;
 
     fn group() -> ByHand<DetectorBased<Mute>> {
-        ByHand::new(Group::new(3, Duration::from_millis(1)))
+        ByHand::new(&Group::new(3, Duration::from_millis(1)))
     }
 
     #[test]

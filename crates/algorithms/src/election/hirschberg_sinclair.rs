@@ -295,7 +295,7 @@ mod tests {
     use super::*;
 
     fn group(nodes: u32) -> ByHand<HirschbergSinclair> {
-        ByHand::new(Group::new(nodes, Duration::from_millis(1)))
+        ByHand::new(&Group::new(nodes, Duration::from_millis(1)))
     }
 
     #[test]
@@ -321,7 +321,7 @@ mod tests {
         for nodes in [2_u32, 3, 5, 8, 16, 33, 64] {
             for _ in 0..20 {
                 let ranks = (0..nodes).map(|_| 1 + dice.below(1_000_000)).collect();
-                let mut ring = ByHand::<HirschbergSinclair>::new(Group {
+                let mut ring = ByHand::<HirschbergSinclair>::new(&Group {
                     ranks,
                     ..Group::new(nodes, Duration::from_millis(1))
                 });

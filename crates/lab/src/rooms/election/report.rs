@@ -77,13 +77,13 @@ impl Report {
             leader: held.last().map(|election| election.leader.0),
             messages_per_election: mean(messages.clone().sum()),
             messages_per_election_min: messages.clone().min().unwrap_or(0),
-            messages_per_election_max: messages.clone().max().unwrap_or(0),
-            messages_of_last: messages.last().unwrap_or(0),
+            messages_per_election_max: messages.max().unwrap_or(0),
+            messages_of_last: held.last().map_or(0, |election| election.messages),
             messages_by_kind: kinds,
             background_messages_per_s: if simulated_s > 0.0 { background as f64 / simulated_s } else { 0.0 },
             turnaround_ns: (!held.is_empty()).then(|| mean(turnarounds.clone().sum())),
-            turnaround_max_ns: turnarounds.clone().max(),
-            turnaround_of_last_ns: turnarounds.last(),
+            turnaround_max_ns: turnarounds.max(),
+            turnaround_of_last_ns: held.last().map(|election| election.turnaround_ns),
             formulas: formulas(scenario, card),
         }
     }
