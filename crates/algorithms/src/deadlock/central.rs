@@ -9,7 +9,6 @@
 //! help, for the two reports come by different channels. It is kept here to be seen failing; it promises to miss
 //! nothing, and no more. It aborts whom it accuses without looking again.
 
-use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 
 use conclave_kernel::{Card, Cost, Load, Measure, NodeId};
@@ -28,7 +27,7 @@ pub const COORDINATOR: NodeId = NodeId(0);
 pub struct Central {
     me: NodeId,
     /// At the coordinator: who waits, as far as reported; at most one wait a process.
-    reported: Option<Box<BTreeMap<NodeId, Wait>>>,
+    reported: Option<BTreeMap<NodeId, Wait>>,
 }
 
 /// What detectors say to each other.
@@ -63,7 +62,7 @@ impl Detection for Central {
     const CONFIRMS: bool = false;
 
     fn new(me: NodeId, _nodes: u32) -> Self {
-        Self { me, reported: (me == COORDINATOR).then(Box::default) }
+        Self { me, reported: (me == COORDINATOR).then(BTreeMap::default) }
     }
 
     fn kind(message: &Message) -> &'static str {

@@ -429,13 +429,13 @@ impl<D: Detection> Site<D> {
         let Some(number) = self.process.wait().map(|wait| wait.number) else { return };
         self.process.abort(|to, traffic| cx.send(to, Message::Process(traffic)));
         cx.emit(Event::Aborted { number });
-        self.watch(cx, |detector, process, out| detector.on_runs(process, out));
+        self.watch(cx, Detection::on_runs);
     }
 
     /// Who runs needs no turn.
     fn on_runs(&mut self, number: u64, cx: &mut Cx<'_, Self>) {
         cx.emit(Event::Proceeds { number });
-        self.watch(cx, |detector, process, out| detector.on_runs(process, out));
+        self.watch(cx, Detection::on_runs);
         if self.inquiry.take_if(|inquiry| inquiry.number == number).is_some() {
             self.tell(REGISTRAR, Resolution::Over(number), cx);
         }
@@ -457,7 +457,7 @@ impl<D: Detection> Protocol for Site<D> {
                 match self.process.on_traffic(from, traffic, send) {
                     Change::None => {}
                     Change::Granted => {
-                        self.watch(cx, |detector, process, out| detector.on_granted(process, out))
+                        self.watch(cx, Detection::on_granted);
                     }
                     Change::Asked => {
                         cx.emit(Event::Asked(from));
@@ -480,7 +480,7 @@ impl<D: Detection> Protocol for Site<D> {
                     && of.iter().all(|process| cx.members().contains(process));
                 let send = |to, traffic| cx.send(to, Message::Process(traffic));
                 if is_allowed && self.process.ask(need, &of, send) {
-                    self.watch(cx, |detector, process, out| detector.on_blocked(process, out));
+                    self.watch(cx, Detection::on_blocked);
                 } else {
                     cx.emit(Event::Refused);
                 }

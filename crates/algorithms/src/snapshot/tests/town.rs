@@ -3,10 +3,13 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use conclave_kernel::{Cx, Effect, Env, Input, NodeId, Prng, Sink};
+use conclave_kernel::{Cx, Effect, Env, Input, NodeId, Prng, Protocol, Sink};
 
 use crate::snapshot::spec::{Breach, Judge, Note};
 use crate::snapshot::{Application, Command, Event, Picture, Refusal, Snapshot, SnapshotId};
+
+/// What is under way on one link, in the order sent, each with what rides on it.
+type Link<A, P> = VecDeque<(<P as Protocol>::Message, Note<A>)>;
 
 pub(super) struct Town<A: Application, P: Snapshot<A>> {
     pub(super) nodes: Vec<P>,
@@ -17,7 +20,7 @@ pub(super) struct Town<A: Application, P: Snapshot<A>> {
     pub(super) told: Vec<(u32, A::Event)>,
     /// Messages of the snapshot itself.
     pub(super) sent: u64,
-    links: BTreeMap<(u32, u32), VecDeque<(P::Message, Note<A>)>>,
+    links: BTreeMap<(u32, u32), Link<A, P>>,
     timers: Vec<(u32, A::Timer)>,
     dice: Prng,
 }
@@ -144,12 +147,12 @@ impl<A: Application, P: Snapshot<A>> Town<A, P> {
     }
 }
 
-struct Kept<'a, P: conclave_kernel::Protocol> {
+struct Kept<'a, P: Protocol> {
     effects: Vec<Effect<P>>,
     dice: &'a mut Prng,
 }
 
-impl<P: conclave_kernel::Protocol> Sink<P> for Kept<'_, P> {
+impl<P: Protocol> Sink<P> for Kept<'_, P> {
     fn push(&mut self, effect: Effect<P>) {
         self.effects.push(effect);
     }

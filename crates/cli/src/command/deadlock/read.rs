@@ -179,13 +179,13 @@ impl<'t> Line<'t> {
             let leaf = self.leaf(at, &text)?;
             self.push(statements, &process, at, What::Holds { leaf, perhaps });
         }
-        let to_wait: [(_, fn(Expr) -> What); 2] =
-            [(object.waits, What::Waits), (object.waits_for, What::WaitsFor)];
-        for (raw, what) in to_wait {
-            let Some(raw) = raw else { continue };
+        if let Some(raw) = object.waits {
             let (at, text) = self.string(raw)?;
-            let wish = what(self.expression(at, &text)?);
-            self.push(statements, &process, at, wish);
+            self.push(statements, &process, at, What::Waits(self.expression(at, &text)?));
+        }
+        if let Some(raw) = object.waits_for {
+            let (at, text) = self.string(raw)?;
+            self.push(statements, &process, at, What::WaitsFor(self.expression(at, &text)?));
         }
         let numbers = [object.priority.map(What::Priority), object.since.map(What::Since)];
         numbers.into_iter().flatten().for_each(|what| self.push(statements, &process, 0, what));

@@ -322,7 +322,7 @@ impl Bank {
         let before = state.has;
         state.has = if self.strategy == Strategy::AllAtOnce { state.wants.len() } else { before + 1 };
         let after = state.has;
-        for lock in state.wants[before..after].to_vec() {
+        for lock in state.wants[before..after].iter().copied() {
             self.holders[lock as usize] = Some(client);
             if self.strategy == Strategy::Detect {
                 let claim = Claim { resource: lock, demand: Demand::Exclusive };
