@@ -3,24 +3,25 @@
 use std::collections::BTreeSet;
 
 use conclave_algorithms::link::{CausalBroadcast, CausalLinks, Fifo, Retransmit};
-use conclave_algorithms::mutex::{Group, Lamport, Mutex, RicartAgrawala};
+use conclave_algorithms::mutex::{Lamport, Mutex, RicartAgrawala};
 use conclave_algorithms::snapshot::ChandyLamport;
 use conclave_algorithms::snapshot::bank::Bank;
 use conclave_check::{Bounds, Options, Order as CheckOrder, Verdict, check};
 use conclave_kernel::{Cx, Never, NodeId, Protocol, Ratio};
-use conclave_lab::rooms::mutex::{Entries, Scenario, Work, run_tenant};
+use conclave_lab::rooms::mutex::check::{Entries, Fences};
+use conclave_lab::rooms::mutex::{Scenario, Work, run_tenant};
 use conclave_lab::rooms::snapshot::Transfers;
 use conclave_sim::{Delay, Desk, Director, Limits, Order, Setup, World};
 use serde::{Deserialize, Serialize};
 
 fn contended(nodes: u32, seed: u64, setup: Setup) -> Scenario {
-    let setup = Setup { nodes, seed, delay: "exponential:1ms".parse().unwrap(), ..setup };
+    let setup = Setup { nodes, seed, delay: "exponential:1ms".parse().expect("a delay"), ..setup };
     Scenario { setup, load: Work::High, entries: 30, ..Scenario::default() }
 }
 
 /// How many of the seeds break a promise.
 fn broken<P: Mutex>(seeds: u64, setup: &Setup) -> u64 {
-    let run = |seed| run_tenant::<P>(&contended(4, seed, setup.clone()), false).unwrap().0;
+    let run = |seed| run_tenant::<P>(&contended(4, seed, setup.clone()), false).expect("a valid scenario").0;
     (0..seeds).map(run).filter(|report| !report.facts.violations.is_empty()).count() as u64
 }
 
@@ -36,9 +37,9 @@ fn lamport_over_fifo_links_is_right_on_a_network_that_reorders() {
 #[test]
 fn lamport_over_fifo_links_is_right_in_every_execution() {
     let options = Options { order: CheckOrder::Any, ..Options::default() };
-    let report = check(&Entries::<Lamport>::new(Group::new(3), 1), &options).unwrap();
+    let report = check(&Entries::<Lamport, Fences>::new(3, 1), &options).unwrap();
     assert_eq!(report.verdict, Verdict::Violated);
-    let report = check(&Entries::<Fifo<Lamport>>::new(Group::new(2), 2), &options).unwrap();
+    let report = check(&Entries::<Fifo<Lamport>, Fences>::new(2, 2), &options).unwrap();
     assert_eq!((report.verdict, report.property), (Verdict::Holds, None));
 }
 
@@ -183,7 +184,7 @@ where
     P: Protocol<Command = Option<NodeId>, Event = OutOfOrder>,
 {
     const NODES: u32 = 4;
-    let delay: Delay = "exponential:2ms".parse().unwrap();
+    let delay: Delay = "exponential:2ms".parse().expect("a delay");
     let setup = Setup { nodes: NODES, seed, delay, order, ..Setup::default() };
     let director = Talk { nodes: NODES, to_all, out_of_order: 0 };
     let make = move |me| wrap(Gossip { me, answers: true, ..Gossip::default() }, NODES);

@@ -17,9 +17,9 @@ fn scenario(algorithm: &str, app: App, seed: u64, order: Order) -> Scenario {
     scenario.setup.seed = seed;
     scenario.setup.order = order;
     scenario.setup.nodes = 4;
-    scenario.setup.delay = "exponential:1ms".parse().unwrap();
+    scenario.setup.delay = "exponential:1ms".parse().expect("a delay");
     scenario.snapshots =
-        ["0@5ms", "1+3@6ms", "2@6ms", "0+1+2+3@90ms"].map(|shot| shot.parse().unwrap()).to_vec();
+        ["0@5ms", "1+3@6ms", "2@6ms", "0+1+2+3@90ms"].map(|shot| shot.parse().expect("a snapshot")).to_vec();
     scenario
 }
 
