@@ -43,12 +43,12 @@ pub struct Args {
     #[arg(long, value_name = "ADDR", help_heading = "Serving")]
     serve: Option<SocketAddr>,
     /// The stratum to tell clients [default: 10]
-    #[arg(long, value_name = "N", requires = "serve", help_heading = "Serving",
+    #[arg(long, value_name = "N", help_heading = "Serving",
           value_parser = clap::value_parser!(u8).range(1..=15))]
     stratum: Option<u8>,
     /// Vouch that the system clock is at most so wrong [default: what the kernel knows; if it knows nothing,
     /// clients are told that the time is not known]
-    #[arg(long, value_name = "D", requires = "serve", help_heading = "Serving", value_parser = duration)]
+    #[arg(long, value_name = "D", help_heading = "Serving", value_parser = duration)]
     dispersion: Option<Duration>,
 }
 
@@ -68,6 +68,10 @@ Exit codes: 0 every server answered and enough of them agree, 1 one did not or t
 pub fn run(args: &Args) -> Done {
     match args.serve {
         Some(address) => serve(args, address),
+        // Not by clap: what a positional argument conflicts with, it no longer requires.
+        None if args.stratum.is_some() || args.dispersion.is_some() => {
+            Err(Failure::usage("--stratum and --dispersion say how good the clock is that --serve serves"))
+        }
         None => measure(args),
     }
 }
