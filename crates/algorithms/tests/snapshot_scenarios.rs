@@ -105,8 +105,8 @@ fn numbers(picture: &str) -> String {
         } else if !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit()) && !from.is_empty() {
             channels.push(format!("{from}->{site}:{word}"));
         }
-        if word.starts_with("site: n") {
-            from = "";
+        if word.starts_with("id: ") {
+            from = ""; // the next part begins, and its number is no amount
         }
     }
     balances.into_iter().chain(channels).collect::<Vec<_>>().join(" ")
