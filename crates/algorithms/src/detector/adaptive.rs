@@ -1,18 +1,18 @@
 //! The adaptive detector of Bertier, Marin and Sens: D follows the delays that are seen.
 //!
-//! When is the next heartbeat due? Chen's answer: the sender sends number i at i*T of its own schedule; so the
-//! mean of (arrival - i*T) over the latest arrivals, plus (i+1)*T, is when the next one should be here. And by
-//! how much may it be late? Bertier's answer is Jacobson's, from TCP: keep a smoothed error and a smoothed
-//! deviation of that prediction, and wait for the error plus four deviations.
+//! When is the next heartbeat due? Chen's answer: the sender sends number i at i*T of its own schedule; so
+//! the mean of (arrival - i*T) over the latest arrivals, plus (i+1)*T, is when the next one should be here.
+//! And by how much may it be late? Bertier's answer is Jacobson's, from TCP: keep a smoothed error and a
+//! smoothed deviation of that prediction, and wait for the error plus four deviations.
 //!
 //! **Rules** \[CTA02 §6, BMS02 §3\]
 //! 1. EA(k+1) = mean of (A(i) - i*T) over the window, + (k+1)*T.
 //! 2. error = A(k) - EA(k) - delay; delay += error/10; deviation += (|error| - deviation)/10.
 //! 3. Suspect at EA(k+1) + delay + 4 deviations.
 //!
-//! **Trap**: the schedule, not the gaps. A gap between arrivals has the delays of two messages in it, and a late
-//! heartbeat would move the deadline of the next one, which is not late at all. And a lost heartbeat would count
-//! as a gap of 2T.
+//! **Trap**: the schedule, not the gaps. A gap between arrivals has the delays of two messages in it, and a
+//! late heartbeat would move the deadline of the next one, which is not late at all. And a lost heartbeat
+//! would count as a gap of 2T.
 //!
 //! **Where we depart**: the margin is never below D/8, because on a network without jitter it would become 0;
 //! until two heartbeats have come, silence may last T + D. A sender in a new life begins a new schedule.

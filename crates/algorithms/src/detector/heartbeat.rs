@@ -1,12 +1,13 @@
 //! The heartbeat detector with a fixed D: silence of more than T + D means a crash.
 //!
-//! On a synchronous network with D at least the largest delay it makes no mistake: of two heartbeats the first
-//! was sent T before the second, so that they arrive at most T + D apart. It then notices every crash
-//! within T + D plus one delay: it is a *perfect* detector. On any other network it is worth nothing: there is
-//! no D that is long enough, and a long D notices crashes late or, if the site is back soon, never.
+//! On a synchronous network with D at least the largest delay it makes no mistake: of two heartbeats the
+//! first was sent T before the second, so that they arrive at most T + D apart. It then notices every crash
+//! within T + D plus one delay: it is a *perfect* detector. On any other network it is worth nothing: there
+//! is no D that is long enough, and a long D notices crashes late or, if the site is back soon, never.
 //!
-//! **Trap**: D is added to T, not put in its place; and the largest delay counts from the smallest: what matters
-//! is how much later than the one before it a heartbeat may be, and the one before it may have been fast.
+//! **Trap**: D is added to T, not put in its place; and the largest delay counts from the smallest: what
+//! matters is how much later than the one before it a heartbeat may be, and the one before it may have been
+//! fast.
 
 use core::time::Duration;
 

@@ -97,8 +97,8 @@ pub struct Group {
 }
 
 impl Group {
-    /// A group with a heartbeat every `period`, suspected after `period + margin` of silence; a threshold of 8
-    /// and the latest 100 arrivals where these matter.
+    /// A group with a heartbeat every `period`, suspected after `period + margin` of silence; a threshold of
+    /// 8 and the latest 100 arrivals where these matter.
     pub const fn new(nodes: u32, period: Duration, margin: Duration) -> Self {
         Self { nodes, period, margin, threshold: 8, window: 100 }
     }

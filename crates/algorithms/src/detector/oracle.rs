@@ -13,8 +13,8 @@
 //!
 //! All are complete: who crashed is suspected in the end by all who are up \[CT96 §2.4\].
 //!
-//! **Trap**: "eventually" has no bound, a state space needs one. Mistakes are therefore counted, over the whole
-//! group; a violation found with k is a violation, a proof with k is a proof for at most k mistakes.
+//! **Trap**: "eventually" has no bound, a state space needs one. Mistakes are therefore counted, over the
+//! whole group; a violation found with k is a violation, a proof with k is a proof for at most k mistakes.
 
 use alloc::vec;
 use alloc::vec::Vec;

@@ -1,8 +1,8 @@
 //! Phi-accrual: suspicion as a number, and a threshold on it.
 //!
-//! Hayashibara and others let the detector say how suspicious a silence is: phi(t) = -log10 of the probability
-//! that a heartbeat comes later than this, if gaps are normal with the mean and the variance of the latest ones.
-//! A phi of 8 means: to suspect now is wrong once in 10^8 times, *if* the model holds.
+//! Hayashibara and others let the detector say how suspicious a silence is: phi(t) = -log10 of the
+//! probability that a heartbeat comes later than this, if gaps are normal with the mean and the variance of
+//! the latest ones. A phi of 8 means: to suspect now is wrong once in 10^8 times, *if* the model holds.
 //!
 //! **Rules** \[HDYK04 §4\]
 //! 1. Keep the latest gaps between arrivals; mean and variance are theirs.
@@ -14,11 +14,11 @@
 //! widely copied is not the normal tail (at 8 sigma it says 21.2 where 15.2 is true). With the exponential
 //! in place of the normal distribution it is another detector of the same name.
 //!
-//! **Where we depart**: nobody asks for phi all the time. Because phi grows with t, the moment at which it will
-//! pass the threshold is known at once: mean + z sigma, with one z for a threshold; a reminder is set there.
-//! Sigma is at least a hundredth of the mean, or regular heartbeats would make it 0. Before two gaps are known,
-//! the mean is T and sigma D/4. A gap that is longer than the deadline (a pause, a crash that was repaired)
-//! enters the window as long as the deadline: it raises it, and cannot blunt it for long.
+//! **Where we depart**: nobody asks for phi all the time. Because phi grows with t, the moment at which it
+//! will pass the threshold is known at once: mean + z sigma, with one z for a threshold; a reminder is set
+//! there. Sigma is at least a hundredth of the mean, or regular heartbeats would make it 0. Before two gaps
+//! are known, the mean is T and sigma D/4. A gap that is longer than the deadline (a pause, a crash that was
+//! repaired) enters the window as long as the deadline: it raises it, and cannot blunt it for long.
 
 use alloc::collections::VecDeque;
 use core::f64::consts::{LOG10_E, PI, SQRT_2};

@@ -1,7 +1,7 @@
 //! Heartbeats: everybody says "I am here" every T, everybody listens to everybody.
 //!
-//! What the tenants of the room differ in is how long silence may last: that is their [`Estimate`]. The rest is
-//! the same and stands here.
+//! What the tenants of the room differ in is how long silence may last: that is their [`Estimate`]. The rest
+//! is the same and stands here.
 //!
 //! **Rules**
 //! 1. Send HEARTBEAT to all every T.
@@ -11,8 +11,8 @@
 //! **Trap**: a heartbeat that arrives exactly at the deadline is in time. So the reminder is set a nanosecond
 //! after it; otherwise D equal to the largest delay would not be enough.
 //!
-//! **Where we depart**: a site that was down begins by trusting everybody and forgets what it had measured: its
-//! own absence must not be taken for silence of the others.
+//! **Where we depart**: a site that was down begins by trusting everybody and forgets what it had measured:
+//! its own absence must not be taken for silence of the others.
 
 use alloc::vec::Vec;
 use core::fmt::Debug;

@@ -1,8 +1,8 @@
 //! The bully algorithm: ask everybody who is higher; if all are silent, you lead.
 //!
-//! Garcia-Molina's algorithm lives on synchrony: a message takes at most T_trans and an answer at most T_process,
-//! so whoever has not answered after T = 2 T_trans + T_process is dead. Then the highest of the living can find out by
-//! itself that it is, and bullies the others into following it.
+//! Garcia-Molina's algorithm lives on synchrony: a message takes at most T_trans and an answer at most
+//! T_process, so whoever has not answered after T = 2 T_trans + T_process is dead. Then the highest of the
+//! living can find out by itself that it is, and bullies the others into following it.
 //!
 //! **Rules** \[GM82 §4, CDK §15.3.2\]
 //! 1. To begin: send ELECTION to all that are higher, and wait for T. If there are none, announce at once.
@@ -13,13 +13,13 @@
 //! 6. Back after a crash: begin.
 //!
 //! **Traps** Rule 4's second timeout is easily forgotten, and then nobody leads. T' must last for T and a
-//! message each way: T' = T + 2 T_trans. An OK that arrives at the very end of T is in time; the reminders are set a
-//! nanosecond after. If a message or an answer is late, or if a site that crashed is back under its old id while
-//! somebody announces itself, two lead: the checker shows both.
+//! message each way: T' = T + 2 T_trans + T_process. An OK that arrives at the very end of T is in time; the
+//! reminders are set a nanosecond after. If a message or an answer is late, or if a site that crashed is back
+//! under its old id while somebody announces itself, two lead: the checker shows both.
 //!
-//! **Where we depart**: candidates are (rank, id), and messages carry their sender's rank, so that a site which
-//! resigned is no longer asked. RESIGN goes to all; the highest of those who are left announces itself. A leader
-//! that is the highest of all answers ELECTION with COORDINATOR, to the one that asked.
+//! **Where we depart**: candidates are (rank, id), and messages carry their sender's rank, so that a site
+//! which resigned is no longer asked. RESIGN goes to all; the highest of those who are left announces itself.
+//! A leader that is the highest of all answers ELECTION with COORDINATOR, to the one that asked.
 
 use alloc::vec::Vec;
 use core::time::Duration;

@@ -10,16 +10,17 @@
 //!    participant already: then swallow it. Either way you are a participant now.
 //! 3. If it is your own, you have won: send ELECTED round. ELECTED ends participation.
 //!
-//! **Trap**: the cost. 3N-1 at worst holds for one starter; if all start, it is N(N+1)/2 + N at worst and N H_N + N
-//! on average. FIFO is not needed for the comparison, so that E1 holds without; but for the marks. A slow candidate
-//! that comes after ELECTED would make its receiver a participant again, in an election that is over: so who has a
-//! leader that is higher than the candidate only passes it on. And who begins anew behind an ELECTED, and overtakes
-//! it, is swallowed by a participant that has yet to hear of it, and never decides: E2 needs FIFO.
+//! **Trap**: the cost. 3N-1 at worst holds for one starter; if all start, it is N(N+1)/2 + N at worst and N
+//! H_N + N on average. FIFO is not needed for the comparison, so that E1 holds without; but for the marks. A
+//! slow candidate that comes after ELECTED would make its receiver a participant again, in an election that
+//! is over: so who has a leader that is higher than the candidate only passes it on. And who begins anew
+//! behind an ELECTED, and overtakes it, is swallowed by a participant that has yet to hear of it, and never
+//! decides: E2 needs FIFO.
 //!
-//! **Where we depart**: the paper assumes that nobody dies meanwhile. Every message carries the [`View`] in which it
-//! was sent; who takes part when the view changes begins again, and the message of a maximum that died in
-//! mid-round is not forwarded by anybody who knows. Whoever is told ELECTED of somebody lower than itself, as
-//! after a return, begins an election.
+//! **Where we depart**: the paper assumes that nobody dies meanwhile. Every message carries the [`View`] in
+//! which it was sent; who takes part when the view changes begins again, and the message of a maximum that
+//! died in mid-round is not forwarded by anybody who knows. Whoever is told ELECTED of somebody lower than
+//! itself, as after a return, begins an election.
 
 use conclave_kernel::{Card, Cost, Cx, Load, Measure, Needs, Never, NodeId, Protocol};
 use serde::{Deserialize, Serialize};

@@ -1,14 +1,14 @@
 //! Election over a detector: the highest whom nobody suspects leads.
 //!
-//! If a reliable detector runs anyway, an election needs no message at all: everybody takes the highest that is not
-//! suspected. All agree as soon as their detectors do. The price is the detector's, N(N-1) heartbeats every T
-//! whether or not anybody dies; and it is only as right as the detector.
+//! If a reliable detector runs anyway, an election needs no message at all: everybody takes the highest that
+//! is not suspected. All agree as soon as their detectors do. The price is the detector's, N(N-1) heartbeats
+//! every T whether or not anybody dies; and it is only as right as the detector.
 //!
 //! **Rules** \[CT96 §2\]
 //! 1. The leader is the highest of those that are not suspected, always.
 //!
-//! **Trap**: two may lead for as long as two detectors differ: with a perfect detector that is while the old leader
-//! is dead already; with another, whenever it errs.
+//! **Trap**: two may lead for as long as two detectors differ: with a perfect detector that is while the old
+//! leader is dead already; with another, whenever it errs.
 //!
 //! **Where we depart**: ranks are known from the start; who resigns says so with RANK.
 

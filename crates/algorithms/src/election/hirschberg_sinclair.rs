@@ -1,20 +1,21 @@
 //! Hirschberg and Sinclair: ask ever wider neighbourhoods, both ways.
 //!
-//! A candidate that wants to go on must first be the highest within one hop on both sides, then within two, within
-//! four, and so on. Each round at most one of so many neighbours survives, so that few travel far: O(N log N)
-//! messages at worst, where a one-way ring needs O(N^2).
+//! A candidate that wants to go on must first be the highest within one hop on both sides, then within two,
+//! within four, and so on. Each round at most one of so many neighbours survives, so that few travel far: O(N
+//! log N) messages at worst, where a one-way ring needs O(N^2).
 //!
 //! **Rules** \[HS80 §2\]
 //! 1. In phase k send PROBE 2^k hops both ways.
 //! 2. On a PROBE of somebody higher: pass it on, or answer with REPLY if it has come far enough. On one of
 //!    somebody lower: swallow it, and begin if you have not.
-//! 3. With both replies, go on to the next phase. If your own probes come to you, they have been all round: you
-//!    have won, and send ELECTED round.
+//! 3. With both replies, go on to the next phase. If your own probes come to you, they have been all round:
+//!    you have won, and send ELECTED round.
 //!
 //! **Trap**: in a small ring both ways lead to the same neighbour: direction must be in the message. And who
-//! announces itself when the first of its probes is back leaves the second under way, behind the announcement:
-//! whoever it passes takes part in an election that is over. For the same reason a candidate stops as soon as it
-//! has seen somebody higher, even if its replies come; and who has a leader that is higher only passes things on.
+//! announces itself when the first of its probes is back leaves the second under way, behind the
+//! announcement: whoever it passes takes part in an election that is over. For the same reason a candidate
+//! stops as soon as it has seen somebody higher, even if its replies come; and who has a leader that is
+//! higher only passes things on.
 //!
 //! **Where we depart**: as for the other ring, the [`View`] rides on every message, against crashes.
 

@@ -10,9 +10,9 @@
 //! | [`bully`] | ask all that are higher; silence means that they are dead | N-1..N^2-N-1 | T..2T and a timeout |
 //! | [`detector_based`] | the highest that nobody suspects | 0, and heartbeats all the time | the detector's |
 //!
-//! Who notices that the leader is gone? Not these algorithms: somebody commands [`Command::Elect`]. Rings also
-//! need to know whom to skip ([`Command::Suspect`]); bully finds out by itself. A site that comes back after a
-//! crash begins an election on its own.
+//! Who notices that the leader is gone? Not these algorithms: somebody commands [`Command::Elect`]. Rings
+//! also need to know whom to skip ([`Command::Suspect`]); bully finds out by itself. A site that comes back
+//! after a crash begins an election on its own.
 
 pub mod bully;
 #[cfg(test)]

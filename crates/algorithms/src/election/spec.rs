@@ -1,10 +1,10 @@
 //! What every tenant of the room is judged by, one property an item; and the judge.
 //!
-//! The textbook's E1 speaks of the end of the run: elected is undefined, or the process that is the highest of
-//! those that have not crashed by then. A leader may crash a moment after it was elected, rightly, and no
+//! The textbook's E1 speaks of the end of the run: elected is undefined, or the process that is the highest
+//! of those that have not crashed by then. A leader may crash a moment after it was elected, rightly, and no
 //! algorithm can help it; so the judge looks at the moments at which somebody decides. A decision is wrong if
-//! somebody higher than the one elected is up at that moment. What a later crash makes of it is E2's business:
-//! everybody must decide again.
+//! somebody higher than the one elected is up at that moment. What a later crash makes of it is E2's
+//! business: everybody must decide again.
 
 use alloc::format;
 use alloc::string::String;

@@ -1,10 +1,10 @@
 //! Who is up, as far as a site has heard: what makes a ring of those who are left.
 //!
-//! A ring election assumes that nobody dies while it runs. If somebody does, a message is lost, or the message of
-//! a dead maximum goes round for ever. The cure here is the papers' "list of those concerned", turned round:
-//! every message carries the list of changes that its sender knows of. A message of an older view is not
-//! forwarded, and who takes part in an election when the view changes begins again in the new one. Within one
-//! view nobody dies, and the paper's algorithm runs as it is written.
+//! A ring election assumes that nobody dies while it runs. If somebody does, a message is lost, or the
+//! message of a dead maximum goes round for ever. The cure here is the papers' "list of those concerned",
+//! turned round: every message carries the list of changes that its sender knows of. A message of an older
+//! view is not forwarded, and who takes part in an election when the view changes begins again in the new
+//! one. Within one view nobody dies, and the paper's algorithm runs as it is written.
 //!
 //! **Rules**
 //! 1. Each site has a counter, 0 at first: even means up, odd means down. A crash, a return and a resignation
@@ -18,8 +18,8 @@ use alloc::vec::Vec;
 use conclave_kernel::{Members, NodeId};
 use serde::{Deserialize, Serialize};
 
-/// Which sites went down and came back, and how often. Without changes it is empty and costs nothing; it never
-/// has more than one entry a site.
+/// Which sites went down and came back, and how often. Without changes it is empty and costs nothing; it
+/// never has more than one entry a site.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct View {
     /// In order of sites; counters of 0 are left out.

@@ -1,8 +1,8 @@
 //! The central coordinator whose master is elected, and elected again when it dies.
 //!
-//! Three protocols in one site: the coordinator's, an election and a detector. The detector says that somebody is
-//! dead; if it is the master, an election is held; the winner takes the desk over, asks those who are left where
-//! they stand, and so rebuilds the queue from those who wait ([`Central::on_elected`]).
+//! Three protocols in one site: the coordinator's, an election and a detector. The detector says that
+//! somebody is dead; if it is the master, an election is held; the winner takes the desk over, asks those who
+//! are left where they stand, and so rebuilds the queue from those who wait ([`Central::on_elected`]).
 //!
 //! **Rules** \[CDK §15.2, §15.3\]
 //! 1. The detector suspects somebody: tell the election. Was it the master, call for one.
@@ -10,11 +10,11 @@
 //! 3. The master strikes who is suspected from its queue; who was inside is inside no longer.
 //! 4. Somebody is back: the master takes over from itself, so that the returned one is heard like all others.
 //!
-//! **Trap**: a suspicion must be right. Who is wrongly suspected while it is inside is struck, and the next is let
-//! in: ME1 holds while delays are bounded ([`LONGEST_DELAY`]), not otherwise; fences grow in any case.
+//! **Trap**: a suspicion must be right. Who is wrongly suspected while it is inside is struck, and the next
+//! is let in: ME1 holds while delays are bounded ([`LONGEST_DELAY`]), not otherwise; fences grow in any case.
 //!
-//! **Where we depart**: the first master is site 0, without an election. A master that comes back after a crash has
-//! lost its desk: it is a client until it is elected.
+//! **Where we depart**: the first master is site 0, without an election. A master that comes back after a
+//! crash has lost its desk: it is a client until it is elected.
 
 use conclave_kernel::{Card, Cx, Emitted, Input, Needs, NodeId, NodeSet, Protocol};
 use serde::{Deserialize, Serialize};

@@ -1,20 +1,21 @@
 //! Ricart-Agrawala over a detector: whoever is dead has no objection.
 //!
-//! The plain algorithm waits for everybody's reply, and so for ever for that of a dead site. Over a detector, a
-//! suspected site counts as having replied. With a perfect detector that is safe: a dead site is not inside, and
-//! never will be.
+//! The plain algorithm waits for everybody's reply, and so for ever for that of a dead site. Over a detector,
+//! a suspected site counts as having replied. With a perfect detector that is safe: a dead site is not
+//! inside, and never will be.
 //!
 //! **Rules** (our reading of \[RA81 §6.2\])
 //! 1. As in the plain algorithm, but enter when everybody has replied *or is suspected*.
 //! 2. Who is suspected need not be answered.
 //!
-//! **Trap**: everything hangs on the detector. One wrong suspicion of the site that is inside, and two are: the
-//! checker's counterexample. A suspicion that is taken back before the entry must be forgotten, so it is
+//! **Trap**: everything hangs on the detector. One wrong suspicion of the site that is inside, and two are:
+//! the checker's counterexample. A suspicion that is taken back before the entry must be forgotten, so it is
 //! looked at when everything else is there, not counted as a reply when it comes.
 //!
-//! **Where we depart**: [`CrashTolerant`] is told by whoever stands above what a detector says, so that it can be
-//! checked over an oracle, which is every detector of a class; [`RicartAgrawalaFt`] has a detector of its own. Sites
-//! that crash stay down: one that came back would have forgotten, or not heard, what it must answer.
+//! **Where we depart**: [`CrashTolerant`] is told by whoever stands above what a detector says, so that it
+//! can be checked over an oracle, which is every detector of a class; [`RicartAgrawalaFt`] has a detector of
+//! its own. Sites that crash stay down: one that came back would have forgotten, or not heard, what it must
+//! answer.
 
 use conclave_kernel::{Card, Cx, Emitted, Input, Needs, Never, NodeId, NodeSet, Protocol};
 use serde::{Deserialize, Serialize};

@@ -1,8 +1,8 @@
 //! All tenants of the detector room on the same traffic, over a range of D.
 //!
-//! Small D finds crashes soon and errs often; large D errs seldom, finds crashes late, and misses those that are
-//! repaired soon. The accrual detector has its threshold in place of D, the adaptive one finds its D itself and
-//! is one point.
+//! Small D finds crashes soon and errs often; large D errs seldom, finds crashes late, and misses those that
+//! are repaired soon. The accrual detector has its threshold in place of D, the adaptive one finds its D
+//! itself and is one point.
 
 use std::time::Duration;
 
@@ -26,7 +26,8 @@ pub struct Row {
 }
 
 impl Row {
-    /// Whether crashes were noticed. That mistakes occur on a network without bounds is what is being compared.
+    /// Whether crashes were noticed. That mistakes occur on a network without bounds is what is being
+    /// compared.
     pub fn passed(&self) -> bool {
         self.report.facts.violations.iter().all(|violation| violation.property != "completeness")
             && self.report.facts.ledger.unfired.is_empty()
@@ -61,8 +62,8 @@ pub fn row(card: &'static Card, scenario: &Scenario) -> Result<Row, String> {
     Ok(Row { algorithm: card.name, setting, report: run(scenario)? })
 }
 
-/// Crashes of site 0 at moments of no particular phase: long ones, that everybody should notice, and short ones,
-/// of a period and a half, that a large D misses.
+/// Crashes of site 0 at moments of no particular phase: long ones, that everybody should notice, and short
+/// ones, of a period and a half, that a large D misses.
 fn add_crashes(scenario: &mut Scenario) {
     const STREAM: u64 = 0x6372_7368;
     const CRASHES: u32 = 20;

@@ -1,9 +1,9 @@
 //! Quality of service, counted as the run goes on \[CTA02 §2\].
 //!
-//! Every ordered pair of sites is a detector: one watches, one is watched. A crash is *detected* by a watcher when
-//! the suspicion begins that stands when the site comes back or the run ends. A suspicion of a site that has
-//! been up ever since it was last heard is a *mistake*; it lasts until it is taken back or comes true. A crash
-//! that is over before a watcher ever suspected is *unnoticed* by it.
+//! Every ordered pair of sites is a detector: one watches, one is watched. A crash is *detected* by a watcher
+//! when the suspicion begins that stands when the site comes back or the run ends. A suspicion of a site that
+//! has been up ever since it was last heard is a *mistake*; it lasts until it is taken back or comes true. A
+//! crash that is over before a watcher ever suspected is *unnoticed* by it.
 
 use conclave_kernel::{NodeId, Time, time};
 
@@ -105,7 +105,8 @@ impl Meter {
         (row.up, row.lives) = (true, row.lives + 1);
     }
 
-    /// The run is over. Who had crashed before `deadline` should be suspected by everybody; who is not is told.
+    /// The run is over. Who had crashed before `deadline` should be suspected by everybody; who is not is
+    /// told.
     pub(super) fn close(&mut self, end: Time, deadline: Time) -> Vec<String> {
         self.watch(end);
         let mut undetected = Vec::new();

@@ -1,8 +1,8 @@
-//! The election room in the checker: every execution in which each site may call a number of elections, and some
-//! crash.
+//! The election room in the checker: every execution in which each site may call a number of elections, and
+//! some crash.
 //!
-//! Crashes are told by a perfect oracle, to everybody, at any moment after. Whoever knew no leader then, or the
-//! dead one, must call for an election.
+//! Crashes are told by a perfect oracle, to everybody, at any moment after. Whoever knew no leader then, or
+//! the dead one, must call for an election.
 
 use std::marker::PhantomData;
 

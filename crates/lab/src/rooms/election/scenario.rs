@@ -25,7 +25,8 @@ pub struct Scenario {
     pub setup: Setup,
     /// Who begins an election, at boot and when a crash is noticed.
     pub start: Start,
-    /// How many elections are called for. The first is at boot; those that crashes make necessary come on top.
+    /// How many elections are called for. The first is at boot; those that crashes make necessary come on
+    /// top.
     pub elections: u64,
     /// What sets off the elections after the first.
     pub trigger: Trigger,

@@ -1,4 +1,5 @@
-//! What the bars of an election's space-time diagram show: who leads, by its own lights, and who does not know.
+//! What the bars of an election's space-time diagram show: who leads, by its own lights, and who does not
+//! know.
 
 use std::collections::BTreeMap;
 
