@@ -251,3 +251,46 @@ fn pictures_are_written_and_standard_input_is_read() {
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(text(&output.stdout), "no deadlock: 1 of 2 processes wait, all can proceed\n");
 }
+
+/// Runs a command line, which must end with that code.
+#[track_caller]
+fn line(command: &str, code: i32) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_conclave"))
+        .args(command.split_whitespace())
+        .output()
+        .expect("the binary runs");
+    assert_eq!(output.status.code(), Some(code), "{command}: {}", text(&output.stderr));
+    text(&[output.stdout, output.stderr].concat())
+}
+
+#[test]
+fn detectors_run_in_the_simulator_and_their_runs_can_be_repeated() {
+    let run = "sim deadlock/p-out-of-q --nodes 4 --requests 60 --delay exponential:1ms";
+    let report: Value = serde_json::from_str(&line(&format!("{run} --json"), 0)).unwrap();
+    assert_eq!(report["requests"], json!(60));
+    assert!(report["deadlocks"].as_u64() > Some(0), "{report}");
+    assert_eq!(
+        report["command"],
+        json!(format!("conclave {}", run.replace("--requests", "--seed 1 --requests")))
+    );
+    let trace = Path::new(env!("CARGO_TARGET_TMPDIR")).join("deadlock-run.jsonl");
+    line(&format!("{run} --trace {}", trace.display()), 0);
+    line(&format!("replay {} --verify", trace.display()), 0);
+    let other = line("sim deadlock/edge-chasing --model or", 2);
+    assert!(other.contains("edge-chasing judges requests and, not or"), "{other}");
+    let stranger = line("sim deadlock/edge-chasing --cs 1ms", 2);
+    assert!(stranger.contains("--cs means nothing in room deadlock"), "{stranger}");
+}
+
+#[test]
+fn detection_prevention_and_avoidance_are_compared() {
+    let rows: Value =
+        serde_json::from_str(&line("compare deadlock --nodes 4 --requests 60 --json", 0)).unwrap();
+    let of =
+        |kind: &str| rows.as_array().unwrap().iter().filter(|row| row["compares"] == json!(kind)).count();
+    assert_eq!((of("detector"), of("strategy")), (9, 6));
+    let tables = line("compare deadlock --nodes 3,4", 0);
+    for name in ["edge-chasing", "hierarchical", "wound-wait", "safe-state"] {
+        assert_eq!(tables.matches(name).count(), 2, "{name} at both sizes: {tables}");
+    }
+}

@@ -1,5 +1,6 @@
 //! `conclave compare`: all algorithms of a room on the same work.
 
+mod deadlock;
 mod mutex;
 
 use std::path::PathBuf;
@@ -49,10 +50,13 @@ Examples:
   conclave compare mutex
   conclave compare mutex --nodes 3,9,27,81 --svg costs.svg
   conclave compare mutex --only maekawa,raymond --delay exponential:1ms
+  conclave compare deadlock --nodes 4,8 --delay exponential:1ms
 
 Mutex: every algorithm runs three times at each size: one request at a time (low), two at a time (pair: the critical
 section lasts at least 2NT, so that the second request has arrived when the first leaves), every site always asking
-(high). T is the mean one-way delay. Exit codes: 0 every promised property held, 1 one was violated, 2 bad usage.";
+(high). T is the mean one-way delay.
+Deadlock: every detector on random requests of its model; then the same transactions over locks by detection, by prevention
+and by avoidance: as many clients as sites. Exit codes: 0 every promised property held, 1 one was violated, 2 bad usage.";
 
 /// What a comparison came to.
 pub struct Compared {
@@ -77,6 +81,7 @@ pub fn run(args: &Args) -> Done {
     }
     let compared = match args.room.as_str() {
         "mutex" => mutex::compare(args)?,
+        "deadlock" => deadlock::compare(args)?,
         room => return Err(Failure::usage(format!("room {room} has no comparison"))),
     };
     if let Some(path) = &args.svg {

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use conclave_algorithms::catalog;
+use conclave_algorithms::deadlock::Model;
 use conclave_algorithms::quorum::Quorum;
+use conclave_lab::rooms::deadlock;
 use conclave_lab::rooms::mutex::{self, Work};
 use conclave_lab::{room, suggest};
 
@@ -32,6 +34,7 @@ pub trait Visit {
 pub fn visit<V: Visit>(room: &str, visitor: V) -> Option<V::Out> {
     match room {
         "mutex" => Some(visitor.visit::<mutex::Scenario>()),
+        "deadlock" => Some(visitor.visit::<deadlock::Scenario>()),
         _ => None,
     }
 }
@@ -74,6 +77,18 @@ pub struct RoomArgs {
     /// else grid]
     #[arg(long, value_name = "QUORUM")]
     pub quorum: Option<Quorum>,
+    /// Deadlock: how many requests in all, over all processes [default: 100]
+    #[arg(long, value_name = "N")]
+    pub requests: Option<u64>,
+    /// Deadlock: what processes ask for: single, and, or, p-out-of-q [default: as much as the algorithm can judge]
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<Model>,
+    /// Deadlock: how long a process thinks before it grants or asks, on average [default: 1ms]
+    #[arg(long, value_name = "D", value_parser = duration)]
+    pub think: Option<Duration>,
+    /// Deadlock: find deadlocks and leave them standing
+    #[arg(long)]
+    pub detect_only: bool,
 }
 
 impl RoomArgs {
@@ -99,6 +114,10 @@ impl RoomArgs {
             ("entries", self.entries.is_some()),
             ("cs", self.cs.is_some()),
             ("quorum", self.quorum.is_some()),
+            ("requests", self.requests.is_some()),
+            ("model", self.model.is_some()),
+            ("think", self.think.is_some()),
+            ("detect-only", self.detect_only),
         ];
         flags.into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect()
     }
@@ -112,6 +131,18 @@ impl Room for mutex::Scenario {
         replace(&mut self.entries, flags.entries);
         replace(&mut self.cs, flags.cs);
         self.quorum = flags.quorum.or(self.quorum);
+        Ok(())
+    }
+}
+
+impl Room for deadlock::Scenario {
+    const FLAGS: &'static [&'static str] = &["requests", "model", "think", "detect-only"];
+
+    fn read(&mut self, flags: &RoomArgs) -> Result<(), Failure> {
+        replace(&mut self.requests, flags.requests);
+        replace(&mut self.think, flags.think);
+        self.model = flags.model.or(self.model);
+        self.detect_only |= flags.detect_only;
         Ok(())
     }
 }
