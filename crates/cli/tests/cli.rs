@@ -112,6 +112,9 @@ fn list_shows_every_card() {
         "suzuki-kasami",
         "raymond",
         "naimi-trehel",
+        "central-bully",
+        "central-ring",
+        "ricart-agrawala-ft",
     ];
     for name in names {
         assert!(all.contains(&format!("mutex/{name}  ")), "{name}");

@@ -218,7 +218,7 @@ fn errors_point_at_line_and_column() {
     refused(
         "json-field",
         "{\"process\": \"a\"}\n{\"process\": \"b\", \"wait\": \"a\"}\n",
-        "2:24",
+        "2:23",
         "unknown field",
     );
     refused("json-expression", "{\"process\": \"a\", \"waits\": \"b & & c\"}\n", "1:32", "expected a name");

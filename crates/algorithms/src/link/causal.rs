@@ -21,7 +21,7 @@ use conclave_kernel::{Cx, Effect, Input, NodeId, Protocol};
 use serde::{Deserialize, Serialize};
 
 use super::MOST_HELD;
-use super::tap::{each_receiver, relay, tap};
+use super::tap::{each_receiver, tap};
 use crate::clock::VectorClock;
 
 /// A protocol whose broadcasts are taken in in causal order.
@@ -169,6 +169,11 @@ impl Matrix {
         self.counts[index] += 1;
     }
 
+    fn discount(&mut self, from: NodeId, to: NodeId) {
+        let index = self.index(from, to);
+        self.counts[index] -= 1;
+    }
+
     fn merge(&mut self, other: &Self) {
         self.counts.iter_mut().zip(&other.counts).for_each(|(mine, theirs)| *mine = (*mine).max(*theirs));
     }
@@ -186,16 +191,28 @@ impl<I: Protocol> CausalLinks<I> {
     }
 
     fn run(&mut self, input: Input<I>, cx: &mut Cx<'_, Self>) {
-        let effects = tap(cx, &mut self.inner, input);
-        relay(
-            cx,
-            effects,
-            |timer| timer,
-            |cx, to, body| {
-                cx.send(to, Known { sent: self.sent.clone(), body });
-                self.sent.count(cx.me(), to);
-            },
-        );
+        for effect in tap(cx, &mut self.inner, input) {
+            match effect {
+                Effect::Arm { timer, min, max } => cx.arm(timer, min..=max),
+                Effect::Disarm { timer } => cx.disarm(timer),
+                Effect::Emit { event } => cx.emit(event),
+                sends => self.send(sends, cx),
+            }
+        }
+    }
+
+    /// The copies of one message are sent at once: each knows of all the others, or whoever hears the first
+    /// could tell the second something that then overtakes its copy.
+    fn send(&mut self, effect: Effect<I>, cx: &mut Cx<'_, Self>) {
+        let mut copies = Vec::new();
+        each_receiver(cx, effect, |_, to, body| copies.push((to, body)));
+        let me = cx.me();
+        copies.iter().for_each(|(to, _)| self.sent.count(me, *to));
+        for (to, body) in copies {
+            let mut sent = self.sent.clone();
+            sent.discount(me, to);
+            cx.send(to, Known { sent, body });
+        }
     }
 
     /// Whether everything that was sent here before it has come.

@@ -110,8 +110,11 @@ impl<I: Protocol> Protocol for Fifo<I> {
 
 /// Any mutual exclusion over FIFO links of its own: it no longer needs them of the network.
 impl<M: Mutex> Mutex for Fifo<M> {
-    const CARD: Card =
-        Card { needs: Needs { fifo: false, no_duplication: false, ..M::CARD.needs }, ..M::CARD };
+    const CARD: Card = Card {
+        needs: Needs { fifo: false, no_duplication: false, ..M::CARD.needs },
+        promises: super::PROMISES,
+        ..M::CARD
+    };
     const USES_QUORUMS: bool = M::USES_QUORUMS;
 
     fn new(me: NodeId, group: &Group) -> Self {

@@ -19,6 +19,10 @@ pub use causal::{CausalBroadcast, CausalLinks};
 pub use fifo::Fifo;
 pub use retransmit::Retransmit;
 
+/// What mutual exclusion over a layer promises. Not ME3: a message is taken in later than it arrives, and what the
+/// layer itself says is not heard by the algorithm inside, so that its clock does not see all causality.
+const PROMISES: &[&str] = &["ME1", "ME1-causal", "ME2", "fences"];
+
 /// At most so many messages wait at a site for those that must come first. A link that is further behind is
 /// broken: what comes then is dropped, as if the network had lost it.
 pub const MOST_HELD: usize = 1 << 16;

@@ -171,8 +171,11 @@ impl<I: Protocol> Protocol for Retransmit<I> {
 
 /// Any mutual exclusion over reliable links of its own: the network may lose and duplicate.
 impl<M: Mutex> Mutex for Retransmit<M> {
-    const CARD: Card =
-        Card { needs: Needs { no_loss: false, no_duplication: false, ..M::CARD.needs }, ..M::CARD };
+    const CARD: Card = Card {
+        needs: Needs { no_loss: false, no_duplication: false, ..M::CARD.needs },
+        promises: super::PROMISES,
+        ..M::CARD
+    };
     const USES_QUORUMS: bool = M::USES_QUORUMS;
 
     fn new(me: NodeId, group: &Group) -> Self {

@@ -265,9 +265,12 @@ const SIZES: [(u32, u8); 2] = [(3, 2), (4, 1)];
 /// Every algorithm of a room at every size, as the table of `docs/exhaustive.md`.
 fn table(args: &Args) -> Done {
     let room = args.algorithm.as_str();
-    let cards: Vec<_> = catalog::cards().filter(|card| card.room == room).collect();
-    if cards.is_empty() {
+    if !catalog::rooms().any(|known| known == room) {
         return Err(suggest::unknown("room", room, catalog::rooms()).into());
+    }
+    let cards: Vec<_> = mutex::CARDS.iter().filter(|card| card.room == room).collect();
+    if cards.is_empty() {
+        return Err(Failure::usage(format!("room {room} has no table; mutex has one")));
     }
     output::print(
         "| algorithm | sites | entries a site | links | states | depth | seconds | verdict |\n\

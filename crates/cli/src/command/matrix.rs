@@ -61,6 +61,10 @@ pub fn run(args: &Args) -> Done {
         ..default
     };
     let cards: Vec<_> = matrix::rows(args.room.as_deref()).collect();
+    if cards.is_empty() {
+        let room = args.room.as_deref().unwrap_or_default();
+        return Err(Failure::usage(format!("room {room} has no matrix; mutex has one")));
+    }
     let bar = output::progress((cards.len() * Assumption::ALL.len()) as u64, "cells");
     let mut cells = Vec::new();
     for card in cards {
