@@ -123,6 +123,11 @@ impl<M: Machine> Clone for Way<M> {
 }
 
 impl<M: Machine> Way<M> {
+    /// Whether consensus has ended here. What is handed to it then may be dropped without a word.
+    fn has_ended(&self) -> bool {
+        self.raft.metrics().borrow_watched().running_state.is_err()
+    }
+
     /// The leader, if it is another node.
     fn leader_elsewhere(&self) -> Option<(NodeId, Member)> {
         let metrics = self.raft.metrics();
@@ -174,6 +179,10 @@ async fn gather_proposals<M: Machine>(way: Way<M>, mut proposed: mpsc::Receiver<
             continue;
         }
         let count = proposals.len();
+        if way.has_ended() {
+            answer(waiting, vec![Err(ProposeError::Stopped); count]);
+            continue;
+        }
         match way.raft.client_write_many(proposals).await {
             Ok(results) => {
                 tokio::spawn(async move { answer(waiting, results_of(results, count).await) });
@@ -241,6 +250,7 @@ async fn gather_reads<M: Machine>(
     let mut waiting = Vec::new();
     while asked.recv_many(&mut waiting, PROPOSALS).await > 0 {
         let result = match way.leader_elsewhere() {
+            _ if way.has_ended() => Err(ReadError::Stopped),
             None => read_index_here(&way.raft).await,
             Some((leader, member)) => match way.ask_leader(leader, &member, Request::ReadIndex).await {
                 Ok(Reply::ReadIndex(result)) => result,
