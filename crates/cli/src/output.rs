@@ -59,6 +59,10 @@ pub fn print_json(value: &impl Serialize) -> Result<(), Failure> {
 
 /// Writes a file whole: first beside it, then in its place, so that no half of it is ever seen.
 pub fn write_file(path: &std::path::Path, contents: &[u8]) -> Result<(), Failure> {
+    // A pipe or a device is written to; a file put in its place would take it away from everybody.
+    if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        return std::fs::write(path, contents).map_err(|error| Failure::file(path, &error));
+    }
     let mut beside = path.as_os_str().to_owned();
     beside.push(".tmp");
     let beside = std::path::PathBuf::from(beside);
@@ -162,4 +166,28 @@ impl Table {
 pub fn number(value: f64) -> String {
     let text = format!("{value:.2}");
     text.strip_suffix(".00").map_or(text.clone(), ToOwned::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::os::unix::fs::FileTypeExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_pipe_is_written_to_and_stays_a_pipe() {
+        let pipe = std::env::temp_dir().join(format!("conclave-pipe-{}", std::process::id()));
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.expect("mkfifo is there").success());
+        // Open at both ends, so that nobody waits for the other.
+        let mut reader = std::fs::File::options().read(true).write(true).open(&pipe).expect("just made");
+        write_file(&pipe, b"through").expect("somebody reads");
+        let is_pipe = std::fs::metadata(&pipe).is_ok_and(|found| found.file_type().is_fifo());
+        std::fs::remove_file(&pipe).expect("nobody else removes it");
+        assert!(is_pipe, "a file took its place");
+        let mut got = [0; 7];
+        reader.read_exact(&mut got).expect("it was written");
+        assert_eq!(&got, b"through");
+    }
 }
