@@ -1,5 +1,6 @@
 //! The replicated lock service: a pure state machine, replicated by a log, behind frontends.
 
+mod awake;
 pub mod config;
 pub mod frontend;
 pub mod joining;

@@ -205,7 +205,7 @@ fn options() -> conclave_client::Options {
     Client::options().ttl(Duration::from_secs(2)).lock_delay(Duration::ZERO).patience(Duration::from_secs(5))
 }
 
-async fn connect(servers: &str) -> Client {
+pub async fn connect(servers: &str) -> Client {
     options().connect(servers).await.unwrap()
 }
 

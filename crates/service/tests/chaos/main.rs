@@ -38,6 +38,7 @@ use conclave_kernel::Prng;
 use futures_util::StreamExt;
 use history::History;
 use load::Load;
+use wires::Cut;
 
 /// Clusters that run at once: most of their time they wait.
 const AT_ONCE: usize = 8;
@@ -114,6 +115,23 @@ fn sweep(seeds: Range<u64>) {
 #[test]
 fn nothing_acknowledged_is_lost_whatever_goes_wrong() {
     sweep(0..24);
+}
+
+/// It took the connection, and it has no way of opening a session; the others do, and have not heard of the client.
+#[test]
+fn who_begins_at_a_leader_without_a_majority_is_sent_to_the_others() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let cluster = Cluster::found(1).await;
+        let leader = cluster.leader().unwrap();
+        script::isolate(&cluster, leader, Cut::Silent);
+        let mut servers = cluster.addresses();
+        servers.swap(0, leader);
+        let client = load::connect(&servers.join(",")).await;
+        let guard = client.lock("x").await.unwrap();
+        guard.release().await.unwrap();
+        cluster.end().await;
+    });
 }
 
 /// `CONCLAVE_SEEDS`: a range or a single seed; a thousand if it is not set.

@@ -85,7 +85,8 @@ async fn trouble(dice: &mut Prng, cluster: &mut Cluster) {
     pass(dice, 0, 400).await;
 }
 
-fn isolate(cluster: &Cluster, victim: Slot, how: Cut) {
+/// Cuts a node off from all others, both ways.
+pub fn isolate(cluster: &Cluster, victim: Slot, how: Cut) {
     for other in (0..NODES).filter(|other| *other != victim) {
         cluster.wires.cut(victim, other, how);
         cluster.wires.cut(other, victim, how);

@@ -9,8 +9,9 @@ use super::super::metrics;
 use super::super::outbox::Outbox;
 use super::super::wire::{self, Ask, Query};
 use super::effects::Origin;
-use super::rounds::{Alive, Wanted};
+use super::rounds::{ALIVE_BEATS, Alive, Wanted, no_majority};
 use super::{ConnectionId, Hub, Inbound, MAX_IN_FLIGHT, MAX_PARKED, overloaded, stopping};
+use crate::lease::Now;
 use crate::state::{Command, OpenSession, Request};
 
 /// One connection of a client.
@@ -112,11 +113,23 @@ impl Hub {
         let Some(secret) = secret() else {
             return self.close(connection, &Error::new(Code::Internal, "the system gives no random numbers"));
         };
+        let now = self.now();
         if let Some(known) = self.connections.get_mut(&connection) {
             known.parked = Some(Vec::new());
-            self.opening.insert(secret, connection);
+            self.opening.insert(secret, (connection, now));
             let open = OpenSession { secret, ttl_ms, lock_delay_ms, label };
             self.commands.push((Origin::Open { secret }, Command::OpenSession(open)));
+        }
+    }
+
+    /// Sends away who waits for a session in vain: this node may lead without a majority, and never hear that it does not.
+    /// Should the session be opened after all, nobody knows its secret, and it ends with its lease.
+    pub(super) fn check_openings(&mut self, now: Now) {
+        let limit = self.timing.heartbeat * ALIVE_BEATS;
+        let late = |(_, since): &(ConnectionId, Now)| *since + limit <= now;
+        let late: Vec<_> = self.opening.extract_if(|_, opening| late(opening)).collect();
+        for (_, (connection, _)) in late {
+            self.close(connection, &no_majority());
         }
     }
 

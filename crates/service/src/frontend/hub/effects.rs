@@ -10,7 +10,7 @@ use conclave_api::{Code, Error, RequestId, SessionId};
 
 use super::super::metrics;
 use super::super::wire;
-use super::{ConnectionId, FLUSHES, Hub};
+use super::{ConnectionId, Hub};
 use crate::machine::Stamped;
 use crate::replica::log::LogId;
 use crate::replica::{Delivery, ProposeError};
@@ -29,9 +29,9 @@ pub(super) enum Origin {
 }
 
 impl Hub {
-    /// Proposes what has gathered, unless enough is on its way: then more gathers, and shares one entry and one sync.
+    /// Proposes what has gathered, unless a flush is on its way: then more gathers, and shares one entry and one sync.
     pub(super) fn propose(&mut self) {
-        if self.commands.is_empty() || self.proposals.len() >= FLUSHES {
+        if self.commands.is_empty() || !self.proposals.is_empty() {
             return;
         }
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -68,7 +68,7 @@ impl Hub {
                 }
             }
             Origin::Open { secret } => {
-                if let Some(connection) = self.opening.remove(&secret) {
+                if let Some((connection, _)) = self.opening.remove(&secret) {
                     self.close(connection, &error);
                 }
             }
@@ -106,13 +106,13 @@ impl Hub {
                 }
             }
             Effect::SessionOpened { session, secret } => {
-                if let Some(connection) = self.opening.remove(&secret) {
+                if let Some((connection, _)) = self.opening.remove(&secret) {
                     let opened = self.opened(session, secret);
                     self.bind(connection, session, opened);
                 }
             }
             Effect::SessionRefused { secret, error } => {
-                if let Some(connection) = self.opening.remove(&secret) {
+                if let Some((connection, _)) = self.opening.remove(&secret) {
                     self.close(connection, &error);
                 }
             }
@@ -178,7 +178,8 @@ impl Hub {
         let notices = self.replica.read_stale(|service| self.watchers.on_snapshot(service.state()));
         self.tell_watchers(notices);
         let error = Error::new(Code::Disconnected, "this node has just caught up: resume, here or elsewhere");
-        let bound: Vec<ConnectionId> = self.sessions.values().chain(self.opening.values()).copied().collect();
+        let opening = self.opening.values().map(|(connection, _)| connection);
+        let bound: Vec<ConnectionId> = self.sessions.values().chain(opening).copied().collect();
         bound.into_iter().for_each(|connection| self.close(connection, &error));
         self.opening.clear();
     }

@@ -31,6 +31,7 @@ mod rounds;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use conclave_api::{Code, Error, SessionId};
@@ -40,6 +41,7 @@ use tokio::sync::mpsc;
 
 use super::Peers;
 use super::metrics::{self, Metrics};
+use crate::awake;
 use crate::lease::{LeaseKeeper, Now, Timing};
 use crate::machine::Service;
 use crate::replica::{Deliveries, Replica};
@@ -58,13 +60,22 @@ pub const MAX_WAITING: usize = 64 * 1024;
 pub const MAX_PARKED: usize = 1024;
 /// Batches of asks that may wait for the hub.
 const INBOUND: usize = 1024;
-/// Flushes of proposals that may be on their way. The second is written while the first is answered; more would be small.
-const FLUSHES: usize = 2;
+/// How long the hub stays awake after it had something to do.
+const AWAKE: Duration = Duration::from_micros(200);
 /// After so many commands a snapshot is taken: the replica counts entries, and an entry may have many commands, all of which
 /// would be applied again at the next start.
 const SNAPSHOT_COMMANDS: u64 = 400_000;
 /// How many handfuls and batches are handled before answers are flushed.
 const AT_ONCE: usize = 128;
+
+/// When what is in the outboxes is sent.
+#[derive(PartialEq)]
+enum Answers {
+    Now,
+    /// What was applied may be what the next flush waits for. That is known in a moment; then the disk works while answers are
+    /// sent, which takes as long as a sync.
+    AfterProposing,
+}
 
 /// See the module.
 pub(crate) struct Hub {
@@ -77,8 +88,8 @@ pub(crate) struct Hub {
     began: Instant,
     connections: HashMap<ConnectionId, Connection>,
     sessions: HashMap<SessionId, ConnectionId>,
-    /// Who waits for a session to be opened, by its secret.
-    opening: HashMap<u128, ConnectionId>,
+    /// Who waits for a session to be opened, by its secret, and since when.
+    opening: HashMap<u128, (ConnectionId, Now)>,
     /// Connections with something new in the outbox.
     touched: Vec<ConnectionId>,
     watchers: Watchers,
@@ -88,6 +99,7 @@ pub(crate) struct Hub {
     /// Commands for the next flush.
     commands: Vec<(Origin, Command)>,
     in_flight: usize,
+    awake_until: Option<Instant>,
     proposals: FuturesUnordered<BoxFuture<'static, Proposed>>,
     /// What waits for the next round.
     waiting: Vec<Waiting>,
@@ -129,6 +141,7 @@ impl Hub {
             applied_term: 0,
             commands: Vec::new(),
             in_flight: 0,
+            awake_until: None,
             proposals: FuturesUnordered::new(),
             waiting: Vec::new(),
             round: None,
@@ -145,6 +158,8 @@ impl Hub {
         let (mut arrived, mut delivered) = (Vec::with_capacity(AT_ONCE), Vec::with_capacity(AT_ONCE));
         loop {
             let wake = self.began + self.next_wake();
+            let awake = self.awake_until.is_some_and(|until| Instant::now() < until);
+            let mut answers = Answers::Now;
             tokio::select! {
                 biased;
                 count = self.deliveries.recv_many(&mut delivered, AT_ONCE) => {
@@ -152,6 +167,7 @@ impl Hub {
                         break;
                     }
                     delivered.drain(..).flatten().for_each(|delivery| self.on_delivery(delivery));
+                    answers = if self.proposals.is_empty() { Answers::Now } else { Answers::AfterProposing };
                 }
                 count = self.inbound.recv_many(&mut arrived, AT_ONCE) => {
                     if count == 0 {
@@ -166,21 +182,38 @@ impl Hub {
                         }
                         self.on_inbound(inbound);
                     }
+                    self.stay_awake();
                 }
                 Some(proposed) = self.proposals.next(), if !self.proposals.is_empty() => {
                     self.on_proposals(proposed);
+                    self.stay_awake();
                 }
                 result = confirmed(&mut self.round), if self.round.is_some() => self.on_round(result),
                 Some((alive, kept)) = self.forwards.next(), if !self.forwards.is_empty() => {
                     self.on_forwarded(alive, kept);
                 }
-                () = tokio::time::sleep_until(wake.into()) => self.on_time(),
+                () = tokio::task::yield_now(), if awake || !self.touched.is_empty() => thread::yield_now(),
+                () = tokio::time::sleep_until(wake.into()) => {}
+            }
+            // Not a branch of its own: under load there is always something else to do, and leases must end all the same.
+            if Instant::now() >= wake {
+                self.on_time();
             }
             self.propose();
             self.begin_round();
-            self.flush();
+            if answers == Answers::Now {
+                self.flush();
+            }
         }
         self.goodbye();
+    }
+
+    /// Looks again and again for a while instead of sleeping: whoever was answered often asks again at once, and a thread that
+    /// sleeps takes longer to wake than that.
+    fn stay_awake(&mut self) {
+        if awake::is_worth_it() {
+            self.awake_until = Some(Instant::now() + AWAKE);
+        }
     }
 
     fn now(&self) -> Now {
@@ -197,6 +230,7 @@ impl Hub {
         if now >= self.next_beat {
             self.check_role(now);
             self.check_snapshot();
+            self.check_openings(now);
             self.next_beat = now + self.timing.heartbeat;
         }
         for command in self.keeper.on_tick(now) {

@@ -22,7 +22,7 @@ use crate::state::{EndCause, State};
 /// What waits for a round longer than this is refused.
 const ROUND_LIMIT: Duration = Duration::from_secs(5);
 /// A client whose keep-alive waits for so many heartbeats is sent to another node: longer than an election takes.
-const ALIVE_BEATS: u32 = 16;
+pub(super) const ALIVE_BEATS: u32 = 16;
 
 /// Something that waits for a round.
 pub(super) struct Waiting {
@@ -144,8 +144,7 @@ impl Hub {
                 let (again, late): (Vec<_>, Vec<_>) =
                     serves.into_iter().partition(|waiting| waiting.since + limit(&waiting.what) > now);
                 self.waiting.splice(0..0, again);
-                let error =
-                    Error::new(Code::NoQuorum, "no leader that a majority confirms: resume elsewhere");
+                let error = no_majority();
                 for waiting in late {
                     // The lease runs: this node may be cut off from a majority that another one belongs to.
                     if let Wanted::KeepAlive(alive) = &waiting.what {
@@ -279,6 +278,10 @@ impl Hub {
             }
         }
     }
+}
+
+pub(super) fn no_majority() -> Error {
+    Error::new(Code::NoQuorum, "no leader that a majority confirms: resume elsewhere")
 }
 
 /// The end of the round, if there is one.

@@ -28,11 +28,13 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, watch};
 
 use super::disk::Disk;
+use crate::awake;
 use index::Index;
 use writer::{Keeper, Writer};
 
@@ -84,6 +86,9 @@ pub enum Change {
     /// Remember how far the log is known to be committed. Written with the next batch, never on its own.
     Committed(LogId),
 }
+
+/// How long the writer looks for more before it sleeps.
+const AWAKE: Duration = Duration::from_micros(100);
 
 /// Called once, on the writer thread: a change is durable, or the log has stopped.
 pub type Done = Box<dyn FnOnce(io::Result<()>) + Send>;
@@ -367,7 +372,7 @@ fn write_until_closed(
 ) {
     let mut orders: Vec<Order> = Vec::new();
     let mut open = true;
-    while open && let Some(message) = inbox.blocking_recv() {
+    while open && let Some(message) = next_message(&mut inbox) {
         let mut bytes = 0;
         let mut next = Some(message);
         while let Some(message) = next.take() {
@@ -403,6 +408,20 @@ fn write_until_closed(
         }
     }
     // Orders still waiting are dropped with the inbox, which tells whoever waits for them.
+}
+
+/// The next message, if the log is not dropped. Whoever heard that a batch is durable often has the next one ready within
+/// microseconds, and a thread that sleeps takes longer to wake than that: so look for a while before sleeping.
+fn next_message(inbox: &mut mpsc::Receiver<Message>) -> Option<Message> {
+    let until = Instant::now() + AWAKE;
+    while awake::is_worth_it() && Instant::now() < until {
+        match inbox.try_recv() {
+            Ok(message) => return Some(message),
+            Err(mpsc::error::TryRecvError::Disconnected) => return None,
+            Err(mpsc::error::TryRecvError::Empty) => thread::yield_now(),
+        }
+    }
+    inbox.blocking_recv()
 }
 
 fn state_of(index: &Index, torn: Option<Torn>) -> State {
