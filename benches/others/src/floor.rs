@@ -15,8 +15,8 @@ use crate::work::histogram;
 
 /// As long as a small entry of a log.
 const ENTRY: usize = 120;
-/// Zeros written beforehand, so that a flush does not have to write where the file ends.
-const FILE: usize = 64 << 20;
+/// Zeros written beforehand, so that a flush does not have to write where the file ends. Little, so that they are no load themselves.
+const FILE: usize = 4 << 20;
 
 /// What was measured. The sum bears the name of what it is the floor of.
 #[derive(Serialize)]
@@ -41,7 +41,7 @@ fn flushes(folder: &Path, time: Duration) -> Result<Histogram<u64>> {
     let mut file = File::create(folder.join("floor"))?;
     file.write_all(&vec![0; FILE])?;
     file.sync_all()?;
-    let entries = (0..FILE - ENTRY).step_by(ENTRY);
+    let entries = (0..FILE - ENTRY).step_by(ENTRY).cycle();
     repeated(time, entries, |at| {
         file.write_all_at(&[1; ENTRY], at as u64)?;
         Ok(rustix::fs::fdatasync(&file)?)

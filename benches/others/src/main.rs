@@ -75,7 +75,7 @@ enum System {
     Etcd,
 }
 
-/// How long servers may take until they are of use: a Java machine on a busy one takes its time.
+/// How long servers may take until they are of use, and to end what was begun: a Java machine on a busy one takes its time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() -> Result<()> {
@@ -86,12 +86,16 @@ fn main() -> Result<()> {
             Ok(())
         }
         Command::Bench { system, servers, load } => {
+            let limit = Duration::try_from_secs_f64(load.seconds)? + PATIENCE;
             let figures = block_on(async {
-                match system {
-                    System::Redis => work::measure::<redis::Redis>(&servers, &load).await,
-                    System::Zookeeper => work::measure::<zookeeper::Zookeeper>(&servers, &load).await,
-                    System::Etcd => work::measure::<etcd::Etcd>(&servers, &load).await,
-                }
+                let measured = async {
+                    match system {
+                        System::Redis => work::measure::<redis::Redis>(&servers, &load).await,
+                        System::Zookeeper => work::measure::<zookeeper::Zookeeper>(&servers, &load).await,
+                        System::Etcd => work::measure::<etcd::Etcd>(&servers, &load).await,
+                    }
+                };
+                tokio::time::timeout(limit, measured).await.map_err(|_| "it does not come to an end")?
             })?;
             println!("{}", serde_json::to_string(&figures)?);
             if figures.violations > 0 {
