@@ -5,7 +5,7 @@
 #
 #   --rounds N        how often each is measured, after a warm-up that does not count            [default: 5]
 #   --seconds S       how long each measurement takes                                            [default: 3]
-#   --warmup S        how long each is put under the same load before (Java needs it most)       [default: 8]
+#   --warmup S        how long each is put under the same load before (Java needs it most)       [default: 10]
 #   --systems LIST    which, with commas between           [default: redis,zookeeper,etcd,conclave]
 #   --folder FOLDER   where the data is kept meanwhile, on a disk    [default: $TMPDIR or /var/tmp]
 #   --json            print JSON instead of the table
@@ -21,7 +21,7 @@ set -euo pipefail
 
 usage() { sed -n '4,12s/^# \{0,3\}//p' "$0" >&2; exit 2; }
 
-rounds=5 seconds=3 warmup=8 systems=redis,zookeeper,etcd,conclave disk=${TMPDIR:-/var/tmp} format=() conclave=
+rounds=5 seconds=3 warmup=10 systems=redis,zookeeper,etcd,conclave disk=${TMPDIR:-/var/tmp} format=() conclave=
 while [ $# -gt 0 ]; do
     case $1 in
         --json) format=(--json); shift; continue ;;
@@ -157,10 +157,10 @@ ready() { "$others" leader "$1" "$2" || fail "$1 did not become ready: $(tail -n
 
 # addresses STEP PORT...: every STEPth port's, with commas between.
 addresses() {
-    local step=$1 list= at
+    local step=$1 list='' index
     shift
     local ports=("$@")
-    for ((at = 0; at < $#; at += step)); do list+=,127.0.0.1:${ports[at]}; done
+    for ((index = 0; index < $#; index += step)); do list+=,127.0.0.1:${ports[index]}; done
     echo "${list#,}"
 }
 
@@ -255,7 +255,9 @@ three_nodes() {
         start_conclave conclave3 "${ports[@]:15:3}"
         at[conclave]=$(conclave_leader "127.0.0.1:${ports[15]}" 3)
     fi
-    for system in "${!all[@]}"; do at[$system]=$(ready "$system" "${all[$system]}"); done
+    for system in $order; do
+        if [ "$system" != conclave ]; then at[$system]=$(ready "$system" "${all[$system]}"); fi
+    done
     warm_up "3 nodes" --clients 64
     for ((round = 1; round <= rounds; round++)); do
         say "3 nodes: round $round of $rounds"
@@ -269,7 +271,11 @@ three_nodes() {
             measure "64 clients, 3 nodes, at the leader" "$system" "${at[$system]}" --clients 64
         done
         # A conclave client goes to the first address that answers: there is no such figure of one process.
-        for system in "${!all[@]}"; do measure "64 clients, 3 nodes, spread" "$system" "${all[$system]}" --clients 64; done
+        for system in $order; do
+            if [ "$system" != conclave ]; then
+                measure "64 clients, 3 nodes, spread" "$system" "${all[$system]}" --clients 64
+            fi
+        done
     done
 }
 
@@ -283,7 +289,7 @@ stop
 version() {
     case $1 in
         redis) redis-server --version | sed 's/.* v=\([^ ]*\).*/\1/' ;;
-        zookeeper) ls "${zookeeper_jar%.jar}"-[0-9]*.jar | sed 's/.*-\(.*\)\.jar/\1/' ;;
+        zookeeper) printf '%s\n' "${zookeeper_jar%.jar}"-[0-9]*.jar | sed 's/.*-\(.*\)\.jar/\1/' ;;
         etcd) etcd --version | awk '/^etcd Version/ {print $3}' ;;
         conclave) "$conclave" --version | awk '{print $2}' ;;
     esac
