@@ -1,48 +1,302 @@
 #!/usr/bin/env bash
-# Measures this machine's disk path and Redis beside `conclave bench`, all durable, in turns, so that they can be compared.
+# Measures Redis, ZooKeeper and etcd beside `conclave bench`: all durable, in turns, in one run, so that they can be compared.
 #
-#   scripts/bench-others.sh [ROUNDS] [CONCLAVE]      default: 3 rounds, target/release/conclave
+#   scripts/bench-others.sh [--rounds N] [--seconds S] [--warmup S] [--systems LIST] [--folder FOLDER] [--json] [CONCLAVE]
 #
-# Redis is Debian's `redis-server` (appendonly yes, appendfsync always). Its pair is two writes: a SET (acquire) and a script that
-# compares the holder and writes (release). redis-benchmark measures one command at a time, so a pair takes the sum of
-# both times: pairs/s = 1 / (1/sets + 1/releases).
+#   --rounds N        how often each is measured, after a warm-up that does not count            [default: 5]
+#   --seconds S       how long each measurement takes                                            [default: 3]
+#   --warmup S        how long each is put under the same load before (Java needs it most)       [default: 10]
+#   --systems LIST    which, with commas between           [default: redis,zookeeper,etcd,conclave]
+#   --folder FOLDER   where the data is kept meanwhile, on a disk    [default: $TMPDIR or /var/tmp]
+#   --json            print JSON instead of the table
+#   CONCLAVE          the binary                           [default: target/release/conclave]
+#
+# Debian's packages (nothing is installed here): redis-server, zookeeper, etcd-server. Servers listen on free ports of the
+# loopback address and are stopped at the end, also by Ctrl-C, with their data. With the defaults it takes about seven minutes; the
+# machine should do nothing else.
+#
+# Redis runs with appendfsync always; ZooKeeper (forceSync) and etcd sync by default, as conclave does. The load for the others comes
+# from benches/others, which is built first; what a pair of acquire and release is for each is said at the heads of its files.
 set -euo pipefail
 
-rounds=${1:-3}
-conclave=${2:-target/release/conclave}
-clients=64
-seconds=2
+usage() { sed -n '4,12s/^# \{0,3\}//p' "$0" >&2; exit 2; }
 
-for tool in redis-server redis-benchmark; do
-    command -v "$tool" >/dev/null || { echo "needs $tool: apt-get install redis-server redis-tools" >&2; exit 1; }
+rounds=5 seconds=3 warmup=10 systems=redis,zookeeper,etcd,conclave disk=${TMPDIR:-/var/tmp} format=() conclave=
+while [ $# -gt 0 ]; do
+    case $1 in
+        --json) format=(--json); shift; continue ;;
+        --rounds | --seconds | --warmup | --systems | --folder) [ $# -ge 2 ] || usage ;;&
+        --rounds) rounds=$2 ;;
+        --seconds) seconds=$2 ;;
+        --warmup) warmup=$2 ;;
+        --systems) systems=$2 ;;
+        --folder) disk=$2 ;;
+        -*) usage ;;
+        *) [ -z "$conclave" ] || usage; conclave=$1; shift; continue ;;
+    esac
+    shift 2
 done
-[ -x "$conclave" ] || { echo "needs $conclave: cargo build --release -p conclave" >&2; exit 1; }
+repository=$(cd "$(dirname "$0")/.." && pwd)
+conclave=${conclave:-$repository/target/release/conclave}
+zookeeper_jar=/usr/share/java/zookeeper.jar
 
-folder=$(mktemp -d)
-redis_port=7698
-conclave_port=7699
-redis-server --port $redis_port --dir "$folder" --appendonly yes --appendfsync always --save "" >"$folder/redis.log" &
-redis=$!
-"$conclave" serve --data "$folder/conclave" --listen 127.0.0.1:$conclave_port >"$folder/conclave.log" &
-server=$!
-# Both were started here, and are stopped by their numbers.
-trap 'kill $redis $server 2>/dev/null || true; wait; rm -rf "$folder"' EXIT
-until redis-cli -p $redis_port ping >/dev/null 2>&1; do sleep 0.1; done
-until grep -q $conclave_port "$folder/conclave.log"; do sleep 0.1; done
+wanted() { [[ ,$systems, == *,$1,* ]]; }
+fail() { echo "$1" >&2; exit 1; }
 
-release="if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('set',KEYS[1],ARGV[1]) end return 0"
-bench() { "$conclave" bench --server 127.0.0.1:$conclave_port --seconds $seconds --json "$@" | tr -d ' ",' |
-    awk -F: '/^pairs_per_s/ {p=$2} /^acquire_p50/ {m=$2} /^acquire_p99_us/ {n=$2} /^fairness/ {f=$2} /^violations/ {v=$2}
-             END {printf "%9.0f pairs/s  p50 %6.0f us  p99 %6.0f us  fairness %.3f  violations %d\n", p, m, n, f, v}'; }
+# What is missing, all at once.
+missing=()
+wanted redis && ! command -v redis-server >/dev/null && missing+=(redis-server)
+wanted zookeeper && ! { [ -e $zookeeper_jar ] && command -v java >/dev/null; } && missing+=(zookeeper)
+wanted etcd && ! command -v etcd >/dev/null && missing+=(etcd-server)
+[ ${#missing[@]} -eq 0 ] || fail "needs: apt-get install --no-install-recommends ${missing[*]}   (or leave some out: --systems LIST)"
+wanted conclave && ! [ -x "$conclave" ] && fail "needs $conclave: cargo build --release -p conclave"
+case $(stat -f -c %T "$disk") in
+    tmpfs | ramfs) fail "$disk is in memory, where nothing is durable: name another --folder" ;;
+esac
 
-for round in $(seq "$rounds"); do
-    sets=$(redis-benchmark -p $redis_port -c $clients -n 50000 --csv SET lock:held token PX 100000 | tail -1 | cut -d, -f2 | tr -d '"')
-    releases=$(redis-benchmark -p $redis_port -c $clients -n 50000 --csv EVAL "$release" 1 lock:held token | tail -1 |
-        awk -F'","' '{print $2}')
-    echo "round $round"
-    awk -v a="$sets" -v b="$releases" 'BEGIN {printf "  redis, fsync always, 64 clients %9.0f pairs/s  (%.0f sets/s, %.0f releases/s)\n", 1/(1/a+1/b), a, b}'
-    printf '  conclave, 64 clients           '; bench --clients $clients
-    printf '  conclave, 1 connection, 64     '; bench --clients 1 --connections 1 --in-flight 64
-    printf '  conclave, 16 clients, 1 name   '; bench --clients 16 --workload contended
-    printf '  conclave, 1 client             '; bench --clients 1
+cargo build --release --locked --quiet --manifest-path "$repository/benches/others/Cargo.toml"
+others=$repository/benches/others/target/release/conclave-bench-others
+
+folder=$(mktemp -d "$disk/bench-others.XXXXXX")
+servers=()
+# They were started here and are stopped by their numbers. At once: their data goes too.
+stop() {
+    # Without what the shell says of each.
+    { [ ${#servers[@]} -eq 0 ] || kill -KILL "${servers[@]}" || true; wait; } 2>/dev/null
+    servers=()
+}
+trap 'stop; rm -rf "$folder"' EXIT
+trap 'exit 130' INT TERM HUP
+
+# Starts a server: start LOG COMMAND...
+start() {
+    local log=$folder/$1.log
+    shift
+    "$@" >"$log" 2>&1 &
+    servers+=($!)
+}
+
+start_redis() {
+    mkdir "$folder/redis"
+    start redis redis-server --bind 127.0.0.1 --port "$1" --dir "$folder/redis" --appendonly yes --appendfsync always --save ""
+}
+
+# start_zookeeper NAME PORT...: for each node its port for clients, then for followers, then for elections.
+start_zookeeper() {
+    local name=$1 nodes=$(($# / 3)) node members=
+    shift
+    local ports=("$@")
+    if [ "$nodes" -gt 1 ]; then
+        for ((node = 0; node < nodes; node++)); do
+            members+="server.$node=127.0.0.1:${ports[node * 3 + 1]}:${ports[node * 3 + 2]}"$'\n'
+        done
+    fi
+    for ((node = 0; node < nodes; node++)); do
+        local home=$folder/$name.$node
+        mkdir -p "$home/data"
+        echo "$node" >"$home/data/myid"
+        cat >"$home/zoo.cfg" <<CONFIGURATION
+tickTime=2000
+initLimit=10
+syncLimit=5
+dataDir=$home/data
+clientPortAddress=127.0.0.1
+clientPort=${ports[node * 3]}
+maxClientCnxns=0
+admin.enableServer=false
+$members
+CONFIGURATION
+        # The heap is that of ZooKeeper's own start script.
+        start "$name.$node" java -Xmx1000m -cp $zookeeper_jar org.apache.zookeeper.server.quorum.QuorumPeerMain "$home/zoo.cfg"
+    done
+}
+
+# start_etcd NAME PORT...: for each node its port for clients, then for peers.
+start_etcd() {
+    local name=$1 nodes=$(($# / 2)) node members=
+    shift
+    local ports=("$@")
+    for ((node = 0; node < nodes; node++)); do
+        members+=,$node=http://127.0.0.1:${ports[node * 2 + 1]}
+    done
+    for ((node = 0; node < nodes; node++)); do
+        local client=http://127.0.0.1:${ports[node * 2]} peer=http://127.0.0.1:${ports[node * 2 + 1]}
+        start "$name.$node" etcd --name "$node" --data-dir "$folder/$name.$node" --logger zap --log-level error \
+            --listen-client-urls "$client" --advertise-client-urls "$client" \
+            --listen-peer-urls "$peer" --initial-advertise-peer-urls "$peer" --initial-cluster "${members#,}"
+    done
+}
+
+# start_conclave NAME PORT...
+start_conclave() {
+    local name=$1 first=$2 node=0 port
+    shift
+    for port in "$@"; do
+        local join=()
+        [ $node -eq 0 ] || join=(--join "127.0.0.1:$first")
+        start "$name.$node" "$conclave" serve --data "$folder/$name.$node" --listen "127.0.0.1:$port" "${join[@]}"
+        # The next one joins a cluster that has taken this one in.
+        node=$((node + 1))
+        conclave_leader "127.0.0.1:$port" $node >/dev/null
+    done
+}
+
+# Waits until so many nodes vote and answer, and prints the address of the one that leads: conclave_leader ADDRESS VOTERS
+conclave_leader() {
+    local tries=0 status
+    until status=$("$conclave" cluster status --server "$1" 2>/dev/null) && [[ $status == *"$2 of $2 voters answer"* ]]; do
+        tries=$((tries + 1))
+        [ $tries -lt 300 ] || fail "conclave did not become ready: $(cat "$folder"/conclave*.log)"
+        sleep 0.1
+    done
+    awk '$2 == "leader" {print $NF}' <<<"$status"
+}
+
+# ready SYSTEM ADDRESSES: the leader's address.
+ready() { "$others" leader "$1" "$2" || fail "$1 did not become ready: $(tail -n 5 "$folder/$1"*.log)"; }
+
+# addresses STEP PORT...: every STEPth port's, with commas between.
+addresses() {
+    local step=$1 list='' index
+    shift
+    local ports=("$@")
+    for ((index = 0; index < $#; index += step)); do list+=,127.0.0.1:${ports[index]}; done
+    echo "${list#,}"
+}
+
+# bench SYSTEM ADDRESSES SECONDS LOAD...: the figures as JSON.
+bench() {
+    local system=$1 addresses=$2 time=$3
+    shift 3
+    case $system in
+        floor) "$others" floor "$folder" --seconds "$time" ;;
+        conclave) "$conclave" bench --server "$addresses" --seconds "$time" --json "$@" ;;
+        *) "$others" bench "$system" "$addresses" --seconds "$time" "$@" ;;
+    esac
+}
+
+# measure ROW SYSTEM ADDRESSES LOAD...: adds to the records of all rounds.
+measure() {
+    local row=$1 system=$2 addresses=$3 figures
+    shift 3
+    figures=$(bench "$system" "$addresses" "$seconds" "$@") || fail "$system failed: $row"
+    printf '{"row": "%s", "system": "%s"}\n%s\n' "$row" "$system" "$figures" >>"$folder/records"
+}
+
+say() { echo "$*" >&2; }
+
+# warm_up NODES LOAD...: every system in turn.
+warm_up() {
+    local nodes=$1 system
+    shift
+    for system in $order; do
+        say "$nodes: warming up $system"
+        bench "$system" "${at[$system]}" "$warmup" "$@" >/dev/null || fail "$system failed while it was warmed up"
+    done
+}
+
+# Those that are wanted, in the order in which they take turns.
+order=
+for system in redis zookeeper etcd conclave; do
+    if wanted $system; then order+="$system "; fi
 done
+[ -n "$order" ] || usage
+# Where the clients of each system go.
+declare -A at=()
+
+one_node() {
+    local ports round system
+    mapfile -t ports < <("$others" ports 7)
+    if wanted redis; then
+        start_redis "${ports[0]}"
+        at[redis]=$(ready redis "127.0.0.1:${ports[0]}")
+    fi
+    if wanted zookeeper; then
+        start_zookeeper zookeeper1 "${ports[@]:1:3}"
+        at[zookeeper]=$(ready zookeeper "127.0.0.1:${ports[1]}")
+    fi
+    if wanted etcd; then
+        start_etcd etcd1 "${ports[@]:4:2}"
+        at[etcd]=$(ready etcd "127.0.0.1:${ports[4]}")
+    fi
+    if wanted conclave; then
+        start_conclave conclave1 "${ports[6]}"
+        at[conclave]=127.0.0.1:${ports[6]}
+    fi
+    warm_up "1 node" --clients 64
+    warm_up "1 node, one name" --clients 16 --workload contended
+    for ((round = 1; round <= rounds; round++)); do
+        say "1 node: round $round of $rounds"
+        for system in $order; do measure "64 clients, own names, 1 node" "$system" "${at[$system]}" --clients 64; done
+        for system in $order; do
+            measure "16 clients, one name, 1 node" "$system" "${at[$system]}" --clients 16 --workload contended
+        done
+        measure "1 client, 1 node" floor ""
+        for system in $order; do measure "1 client, 1 node" "$system" "${at[$system]}" --clients 1; done
+        if wanted conclave; then
+            measure "1 connection, 64 in flight, 1 node" conclave "${at[conclave]}" --clients 1 --connections 1 --in-flight 64
+        fi
+    done
+}
+
+three_nodes() {
+    local ports round system
+    declare -A all=()
+    mapfile -t ports < <("$others" ports 18)
+    if wanted zookeeper; then
+        start_zookeeper zookeeper3 "${ports[@]:0:9}"
+        all[zookeeper]=$(addresses 3 "${ports[@]:0:9}")
+    fi
+    if wanted etcd; then
+        start_etcd etcd3 "${ports[@]:9:6}"
+        all[etcd]=$(addresses 2 "${ports[@]:9:6}")
+    fi
+    if wanted conclave; then
+        start_conclave conclave3 "${ports[@]:15:3}"
+        at[conclave]=$(conclave_leader "127.0.0.1:${ports[15]}" 3)
+    fi
+    for system in $order; do
+        if [ "$system" != conclave ]; then at[$system]=$(ready "$system" "${all[$system]}"); fi
+    done
+    warm_up "3 nodes" --clients 64
+    for ((round = 1; round <= rounds; round++)); do
+        say "3 nodes: round $round of $rounds"
+        for system in $order; do
+            # Who leads may have changed since.
+            if [ "$system" = conclave ]; then
+                at[conclave]=$(conclave_leader "127.0.0.1:${ports[15]}" 3)
+            else
+                at[$system]=$(ready "$system" "${all[$system]}")
+            fi
+            measure "64 clients, 3 nodes, at the leader" "$system" "${at[$system]}" --clients 64
+        done
+        # A conclave client goes to the first address that answers: there is no such figure of one process.
+        for system in $order; do
+            if [ "$system" != conclave ]; then
+                measure "64 clients, 3 nodes, spread" "$system" "${all[$system]}" --clients 64
+            fi
+        done
+    done
+}
+
+one_node
+stop
+order=${order/redis /}
+[ -z "$order" ] || three_nodes
+stop
+
+# The versions, as each prints its own.
+version() {
+    case $1 in
+        redis) redis-server --version | sed 's/.* v=\([^ ]*\).*/\1/' ;;
+        zookeeper) printf '%s\n' "${zookeeper_jar%.jar}"-[0-9]*.jar | sed 's/.*-\(.*\)\.jar/\1/' ;;
+        etcd) etcd --version | awk '/^etcd Version/ {print $3}' ;;
+        conclave) "$conclave" --version | awk '{print $2}' ;;
+    esac
+}
+versions=
+for system in redis zookeeper etcd conclave; do
+    if wanted $system; then versions+="$system $(version $system), "; fi
+done
+about="$versions$(nproc) cores, $rounds rounds of $seconds s in turns: medians; fairness is that of the worst round"
+"$others" table --about "$about" "${format[@]}" <"$folder/records"

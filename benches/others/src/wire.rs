@@ -1,0 +1,55 @@
+//! A connection that is written and read in pieces: what is sent gathers until it is flushed, what arrived gathers until it is whole.
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::Result;
+
+/// No answer that is waited for here comes near it: whoever sends more does not speak the protocol.
+const LARGEST_ANSWER: usize = 1 << 20;
+
+/// A connection with its buffers.
+pub struct Wire {
+    stream: TcpStream,
+    /// To be sent with the next flush.
+    pub out: Vec<u8>,
+    arrived: Vec<u8>,
+}
+
+impl Wire {
+    /// Connects, without the delay that waits for more to send.
+    pub async fn connect(server: &str) -> Result<Self> {
+        let stream = TcpStream::connect(server).await?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, out: Vec::new(), arrived: Vec::new() })
+    }
+
+    /// Sends what has gathered, in one write.
+    pub async fn flush(&mut self) -> Result<()> {
+        self.stream.write_all(&self.out).await?;
+        self.out.clear();
+        Ok(())
+    }
+
+    /// Reads until `parse` finds something whole, which it returns with its length.
+    pub async fn receive<T>(&mut self, parse: impl Fn(&[u8]) -> Result<Option<(T, usize)>>) -> Result<T> {
+        loop {
+            if let Some((found, length)) = parse(&self.arrived)? {
+                self.arrived.drain(..length);
+                return Ok(found);
+            }
+            if self.arrived.len() > LARGEST_ANSWER {
+                return Err("an answer of more than a megabyte".into());
+            }
+            if self.stream.read_buf(&mut self.arrived).await? == 0 {
+                return Err("the server closed the connection".into());
+            }
+        }
+    }
+
+    /// Reads until the server closes.
+    pub async fn rest(&mut self) -> Result<String> {
+        self.stream.read_to_end(&mut self.arrived).await?;
+        Ok(String::from_utf8_lossy(&self.arrived).into_owned())
+    }
+}
