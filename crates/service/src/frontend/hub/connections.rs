@@ -164,12 +164,28 @@ impl Hub {
     }
 
     pub(super) fn push(&mut self, connection: ConnectionId, message: ServerMessage) {
-        let Some(known) = self.connections.get_mut(&connection) else { return };
-        known.outbox.push(message);
-        if !known.touched {
-            known.touched = true;
+        if self.put(connection, message) {
             self.touched.push(connection);
         }
+    }
+
+    /// As [`Hub::push`], and before all that is merely told.
+    pub(super) fn push_grant(&mut self, connection: ConnectionId, message: ServerMessage) {
+        if self.put(connection, message) {
+            self.granted.push(connection);
+        }
+    }
+
+    /// Whether this is the first message for the connection since the last flush.
+    fn put(&mut self, connection: ConnectionId, message: ServerMessage) -> bool {
+        let Some(known) = self.connections.get_mut(&connection) else { return false };
+        known.outbox.push(message);
+        !std::mem::replace(&mut known.touched, true)
+    }
+
+    /// Whether something waits for [`Hub::flush`].
+    pub(super) fn has_answers(&self) -> bool {
+        !self.granted.is_empty() || !self.touched.is_empty()
     }
 
     pub(super) fn refuse(&mut self, connection: ConnectionId, id: u64, error: &Error) {
@@ -188,7 +204,7 @@ impl Hub {
     }
 
     pub(super) fn flush(&mut self) {
-        for connection in self.touched.drain(..) {
+        for connection in self.granted.drain(..).chain(self.touched.drain(..)) {
             if let Some(known) = self.connections.get_mut(&connection) {
                 known.touched = false;
                 known.outbox.wake();

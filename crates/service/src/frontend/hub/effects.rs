@@ -15,7 +15,7 @@ use crate::machine::Stamped;
 use crate::replica::log::LogId;
 use crate::replica::{Delivery, ProposeError};
 use crate::state::watch::Notice;
-use crate::state::{Effect, TimerId};
+use crate::state::{Answer, Effect, TimerId};
 
 /// The entries of one flush, by whose commands are in each, and what became of each.
 pub(super) type Proposed = (Vec<Vec<Origin>>, Vec<Result<LogId, ProposeError>>);
@@ -102,7 +102,13 @@ impl Hub {
             Effect::Reply { session, request, answer } => {
                 if let Some(connection) = self.sessions.get(&session).copied() {
                     metrics::add(&self.metrics.replies_total, 1);
-                    self.push(connection, wire::answer(request.0, wire::result(answer)));
+                    let is_grant = matches!(answer, Answer::Granted(_));
+                    let message = wire::answer(request.0, wire::result(answer));
+                    if is_grant {
+                        self.push_grant(connection, message);
+                    } else {
+                        self.push(connection, message);
+                    }
                 }
             }
             Effect::SessionOpened { session, secret } => {

@@ -90,7 +90,9 @@ pub(crate) struct Hub {
     sessions: HashMap<SessionId, ConnectionId>,
     /// Who waits for a session to be opened, by its secret, and since when.
     opening: HashMap<u128, (ConnectionId, Now)>,
-    /// Connections with something new in the outbox.
+    /// Connections with something new in the outbox: first those that were granted something, since names are idle until
+    /// their new holders hear of it.
+    granted: Vec<ConnectionId>,
     touched: Vec<ConnectionId>,
     watchers: Watchers,
     keeper: LeaseKeeper,
@@ -135,6 +137,7 @@ impl Hub {
             connections: HashMap::new(),
             sessions: HashMap::new(),
             opening: HashMap::new(),
+            granted: Vec::new(),
             touched: Vec::new(),
             watchers: Watchers::new(),
             keeper: LeaseKeeper::new(timing),
@@ -167,7 +170,9 @@ impl Hub {
                         break;
                     }
                     delivered.drain(..).flatten().for_each(|delivery| self.on_delivery(delivery));
-                    answers = if self.proposals.is_empty() { Answers::Now } else { Answers::AfterProposing };
+                    if !self.proposals.is_empty() && !self.commands.is_empty() {
+                        answers = Answers::AfterProposing;
+                    }
                 }
                 count = self.inbound.recv_many(&mut arrived, AT_ONCE) => {
                     if count == 0 {
@@ -192,7 +197,11 @@ impl Hub {
                 Some((alive, kept)) = self.forwards.next(), if !self.forwards.is_empty() => {
                     self.on_forwarded(alive, kept);
                 }
-                () = tokio::task::yield_now(), if awake || !self.touched.is_empty() => thread::yield_now(),
+                () = tokio::task::yield_now(), if awake || self.has_answers() => {
+                    if !self.has_answers() {
+                        thread::yield_now();
+                    }
+                }
                 () = tokio::time::sleep_until(wake.into()) => {}
             }
             // Not a branch of its own: under load there is always something else to do, and leases must end all the same.
