@@ -77,7 +77,7 @@ fn what_is_served_is_measured_and_the_true_offset_is_within_the_bound() {
 #[test]
 fn where_nobody_answers_the_exit_code_is_1_and_says_why() {
     // A socket that is bound and never read: nothing is refused and nothing answered.
-    let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap().to_string();
     let output = Command::new(env!("CARGO_BIN_EXE_conclave"))
         .args(["clock", &address, "--samples", "1", "--timeout", "20ms"])

@@ -138,8 +138,8 @@ fn stepped(name: &str, seed: u64) -> Report {
     scenario.setup.seed = seed;
     scenario.setup.nodes = 7;
     let steps = ["4@10s,+50ms", "5@20s,-400ms", "6@30s,+700ms", "3@40s,-50ms", "4@50s,+100s", "6@51s,-90ms"];
-    scenario.setup.faults.extend(steps.map(|step| Fault::parse_step(step).unwrap()));
-    run(&scenario).unwrap()
+    scenario.setup.faults.extend(steps.map(|step| Fault::parse_step(step).expect("it is a step")));
+    run(&scenario).expect("the scenario is valid")
 }
 
 #[test]
