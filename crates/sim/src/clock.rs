@@ -111,9 +111,11 @@ mod tests {
             let (mut clock, mut at, mut last) = (LocalClock::draw(clocks, &mut dice), 0, Time(0));
             for _ in 0..50 {
                 at += dice.below(1_000);
-                assert!(clock.read(at) >= last, "seed {seed}");
+                let shown = clock.read(at);
+                assert!(shown >= last, "seed {seed}");
                 clock.step(at, dice.between(0, 10_000).cast_signed() - 5_000);
                 last = clock.read(at);
+                assert!(last >= shown, "seed {seed}: the step itself");
             }
         }
     }
