@@ -25,7 +25,7 @@
 //! measured to within half a round trip, and two drifting clocks part at 2 rho. Each round is a new reference
 //! ([`Epoch`](super::Epoch)): clocks are compared with those that have heard of the same round.
 //!
-//! **Where we depart**: the paper elects by random timeouts; here two algorithms of the election room are
+//! **Where we depart**: the paper has an election of its own; here two algorithms of the election room are
 //! tenants, [`Bully`] (`berkeley`) and [`ChangRoberts`] (`berkeley-ring`). At boot site 0 calls for the election.
 
 mod rounds;

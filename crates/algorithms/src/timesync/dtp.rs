@@ -31,8 +31,8 @@
 //!  1192.2 us   n0 4   n1 6   n2 4   n3 3   n4 0   n4 hears n3 and jumps by 2
 //! ```
 //!
-//! The paper promises neighbours in a network no more than everybody, 4TD; textbooks do. Telling a jump at once
-//! would not help: for as long as the news travels, it is not known. *Measured*, many seeds: two peers 3 ticks (4 at a
+//! 4TD with D the diameter promises neighbours in a network no more than everybody, and that holds. Telling a jump
+//! at once would not help: for as long as the news travels, it is not known. *Measured*, many seeds: two peers 3 ticks (4 at a
 //! beacon every 4,800); neighbours in a network 4, 5 and 6 at a beacon every 200, 1,200 and 4,800; six hops 13 of 24.
 //!
 //! **Trap**: an over-estimated d. Then every counter that comes back to its sender has gained, the maximum keeps

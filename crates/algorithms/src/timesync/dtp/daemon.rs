@@ -4,7 +4,7 @@
 //! moment between asking and getting: the situation of [`cristian`](super::super::cristian) again, with a server
 //! that is 30 cm away. The middle is the best guess, and half the time that the access took is the bound.
 //!
-//! **Rules** \[LWSW16 §5\]
+//! **Rules** \[LWSW16\], as we read its 8T
 //! 1. An access takes at most 8 ticks ([`SOFTWARE`]), so that it adds at most 4 at each of two ends: 4TD + 8T from
 //!    program to program.
 //! 2. One that takes longer (an interrupt came between) is repeated: [`Access::is_quick`].

@@ -153,7 +153,7 @@ const BEACONS: [u64; 3] = [200, 1_200, 4_800];
 
 #[test]
 fn two_peers_stay_within_four_ticks() {
-    // [LWSW16 §3.3]. Otherwise than in a network, nobody moves one of them but the other.
+    // [LWSW16]. Otherwise than in a network, nobody moves one of them but the other.
     for every in BEACONS {
         let worst = worst(2, 1, every)[1];
         assert!(worst <= BOUND, "{worst} ticks, a beacon every {every}");
@@ -202,7 +202,7 @@ fn a_jump_that_is_not_yet_told_takes_neighbours_beyond_four_ticks() {
 
 #[test]
 fn d_hops_stay_within_four_d_ticks() {
-    // [LWSW16 §3.3]: a chain of six hops, and a switch with six hosts.
+    // [LWSW16]: a chain of six hops, and a switch with six hosts.
     for (fanout, every) in [(1, 200), (1, 1_200), (1, 4_800), (6, 200), (6, 1_200), (6, 4_800)] {
         let worst = worst(7, fanout, every);
         let diameter = if fanout == 1 { 6 } else { 2 };
@@ -216,7 +216,7 @@ fn d_hops_stay_within_four_d_ticks() {
 
 #[test]
 fn programs_on_d_hops_stay_within_four_d_and_eight_ticks() {
-    // [LWSW16 §5]: each of the two reads its counter over a bus that takes up to eight ticks, there and back.
+    // [LWSW16]: each of the two reads its counter over a bus that takes up to eight ticks, there and back.
     for (fanout, every) in [(1, 200), (1, 1_200), (2, 1_200)] {
         let mut dice = conclave_kernel::Prng::new(every);
         for seed in 0..10 {
