@@ -64,10 +64,10 @@ MS=1000000
 SECOND=1000000000
 before=$(wall_minus_boot)
 
-# chronyd as a server on a high port, its clock OFFSET seconds ahead.
-serve_chrony() { # PORT OFFSET
+# chronyd as a server on a high port, its clock OFFSET seconds ahead. Without a SOURCE it does not know the time.
+serve_chrony() { # PORT OFFSET SOURCE
     cat >"$work/$1.conf" <<CONF
-local stratum 5
+${3-local stratum 5}
 allow 127.0.0.1
 bindaddress 127.0.0.1
 port $1
@@ -100,6 +100,7 @@ echo "# conclave as a client of chronyd"
 serve_chrony 11123 +3600
 serve_chrony 11125 +0
 serve_chrony 11126 +0
+serve_chrony 11128 +0 ""
 for port in 11123 11125 11126; do await "$port"; done
 ask 127.0.0.1:11123 >"$work/answer"
 check "an hour ahead: offset $(field offset_ns) ns" within "$(field offset_ns)" $((3600 * SECOND)) $((20 * MS))
@@ -110,6 +111,15 @@ check "the same clock: offset $(field offset_ns) ns" within "$(field offset_ns)"
 ask 127.0.0.1:11125 127.0.0.1:11126 127.0.0.1:11123 >"$work/answer"
 check "two against one: offset $(field offset_ns) ns" within "$(field offset_ns)" 0 $((20 * MS))
 check "all of three do not agree" [ "$(ask 127.0.0.1:11125 127.0.0.1:11123 --faulty 0 >/dev/null; echo $?)" = 1 ]
+check "one reading suffices" [ "$(ask 127.0.0.1:11125 --wanted 1s >"$work/answer"; echo "$?" "$(server_field sent)")" = "0 1" ]
+check "more exact than can be" [ "$(ask 127.0.0.1:11125 --wanted 1ns >"$work/answer"; echo "$?" "$(server_field sent)")" = "1 4" ]
+# Until it listens nobody does; then it answers that it does not know.
+for _ in $(seq 20); do
+    ask 127.0.0.1:11128 >"$work/answer" && break
+    if ! grep -q "nobody listens there" "$work/answer"; then break; fi
+done
+check "a server without the time: $(sed -n 's/.*"error": //p' "$work/answer")" \
+    grep -q '"error": "the server does not know the time"' "$work/answer"
 check "nobody there: exit code 1" [ "$("$CONCLAVE" clock 127.0.0.1:9 --samples 1 --timeout 300ms >/dev/null; echo $?)" = 1 ]
 
 echo "# chronyd as a client of conclave"

@@ -1,8 +1,11 @@
 //! `conclave clock` on loopback: what it serves, it measures. The system clock is both sides' clock, so the true
-//! offset is 0 and must lie within the bound. Against chrony: `scripts/test-clock.sh`.
+//! offset is 0 and must lie within the bound. And servers that refuse, do not know, lie or are forged, by hand.
+//! Against chrony: `scripts/test-clock.sh`.
 
 use std::io::{BufRead, BufReader};
+use std::net::UdpSocket;
 use std::process::{Child, Command, Output, Stdio};
+use std::thread;
 
 use serde_json::Value;
 
@@ -74,7 +77,7 @@ fn what_is_served_is_measured_and_the_true_offset_is_within_the_bound() {
 #[test]
 fn where_nobody_answers_the_exit_code_is_1_and_says_why() {
     // A socket that is bound and never read: nothing is refused and nothing answered.
-    let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap().to_string();
     let output = Command::new(env!("CARGO_BIN_EXE_conclave"))
         .args(["clock", &address, "--samples", "1", "--timeout", "20ms"])
@@ -85,10 +88,117 @@ fn where_nobody_answers_the_exit_code_is_1_and_says_why() {
     assert!(text.contains("no answer") && text.contains("no server answered"), "{text}");
 }
 
+/// Asks a server made by hand once: `answers` says what it sends back to a question, in that order.
+fn asked_by_hand(answers: impl Fn(&[u8; 48]) -> Vec<Vec<u8>> + Send + 'static) -> (Output, Value) {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
+    let address = socket.local_addr().expect("it is bound").to_string();
+    let server = thread::spawn(move || {
+        let mut question = [0; 48];
+        let (_, from) = socket.recv_from(&mut question).expect("it is asked");
+        for answer in answers(&question) {
+            socket.send_to(&answer, from).expect("loopback takes it");
+        }
+    });
+    let output = Command::new(env!("CARGO_BIN_EXE_conclave"))
+        .args(["clock", &address, "--samples", "1", "--timeout", "5s", "--json"])
+        .output()
+        .expect("the binary runs");
+    server.join().expect("it was asked");
+    let server = json(&output)["servers"][0].clone();
+    (output, server)
+}
+
+/// An answer to that question by a server of that stratum, whose clock shows 2026-01-01.
+fn answer(question: &[u8; 48], leap: u8, stratum: u8, reference: &[u8; 4]) -> Vec<u8> {
+    let mut answer = vec![0; 48];
+    answer[0] = leap << 6 | 4 << 3 | 4;
+    answer[1] = stratum;
+    answer[3] = 0xec;
+    answer[12..16].copy_from_slice(reference);
+    answer[24..32].copy_from_slice(&question[40..48]);
+    for at in [16, 32, 40] {
+        answer[at..at + 4].copy_from_slice(&3_976_214_400_u32.to_be_bytes());
+    }
+    answer
+}
+
+#[test]
+fn a_kiss_of_death_is_told_and_ends_the_questions() {
+    let (output, server) = asked_by_hand(|question| vec![answer(question, 3, 0, b"DENY")]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(server["error"], "the server refuses: DENY");
+    assert_eq!((&server["sent"], &server["received"]), (&1.into(), &0.into()));
+}
+
+#[test]
+fn a_server_that_does_not_know_the_time_is_not_believed() {
+    for (leap, stratum) in [(3, 16), (0, 16), (3, 2)] {
+        let (output, server) = asked_by_hand(move |question| vec![answer(question, leap, stratum, b"INIT")]);
+        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(server["error"], "the server does not know the time");
+        assert!(server.get("offset_ns").is_none(), "{server}");
+    }
+}
+
+#[test]
+fn what_does_not_echo_the_question_is_dropped_and_the_true_answer_counts() {
+    let (output, server) = asked_by_hand(|question| {
+        let mut forged = answer(question, 0, 1, b"EVIL");
+        forged[31] ^= 1;
+        let mut question_back = question.to_vec();
+        question_back[0] = 4 << 3 | 3;
+        vec![forged, question_back, b"short".to_vec(), Vec::new(), answer(question, 0, 1, b"GPS\0")]
+    });
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(
+        (&server["reference"], &server["stratum"], &server["received"]),
+        (&"GPS".into(), &1.into(), &1.into())
+    );
+}
+
+#[test]
+fn a_server_is_asked_until_its_offset_is_as_exact_as_wanted() {
+    let server = Server::start(&["--stratum", "3", "--dispersion", "2ms"]);
+    let output = clock(&[&server.address, "--json", "--wanted", "10s"]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(json(&output)["servers"][0]["sent"], 1, "the first was good enough");
+    // Never better than what the server vouches for.
+    let output = clock(&[&server.address, "--json", "--wanted", "1ms"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = &json(&output)["servers"][0];
+    assert_eq!((&said["sent"], &said["error"]), (&3.into(), &"less exact than wanted".into()));
+    assert!(said["bound_ns"].as_u64() > Some(2_000_000), "told all the same: {said}");
+}
+
+#[test]
+fn an_unsynchronised_server_of_ours_says_so() {
+    // Unless somebody vouches for it, or the kernel: then it is as good as that.
+    let server = Server::start(&[]);
+    let output = clock(&[&server.address, "--json"]);
+    let said = &json(&output)["servers"][0];
+    match output.status.code() {
+        Some(0) => assert_eq!(said["stratum"], 10, "{said}"),
+        _ => assert_eq!(said["error"], "the server does not know the time"),
+    }
+}
+
 #[test]
 fn bad_usage_is_refused() {
-    for args in [&[][..], &["--stratum", "3", "x"], &["x", "--serve", "127.0.0.1:0"], &["--serve", "nowhere"]]
-    {
+    for args in [
+        &[][..],
+        &["--stratum", "3", "x"],
+        &["x", "--serve", "127.0.0.1:0"],
+        &["--serve", "nowhere"],
+        &["--serve", "127.0.0.1:0", "--json"],
+        &["x", "--samples", "0"],
+        &["x", "--samples", "65"],
+        &["x", "--interval", "5"],
+        &["x", "--timeout", "0"],
+        &["x", "--faulty", "1"],
+        &["x:99999"],
+        &[""],
+        &["x", "--wanted", "soon"],
+    ] {
         let output = Command::new(env!("CARGO_BIN_EXE_conclave")).arg("clock").args(args).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{args:?}");
     }

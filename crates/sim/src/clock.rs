@@ -1,4 +1,11 @@
-//! Local clocks: each with its own zero and its own speed.
+//! Local clocks: each with its own zero and its own speed; and now and then one jumps.
+//!
+//! A clock that drifts keeps within its specification, and algorithms may count on that. A *step* is a fault: an
+//! operator, a firmware or a virtual machine that slept sets the clock to something else. Timers count the
+//! oscillator, not what the clock shows: a step leaves them alone.
+//!
+//! **Rule**: the world promises that a local clock never runs backwards. One that is stepped back stands still until
+//! time has caught up.
 
 use std::time::Duration;
 
@@ -18,11 +25,13 @@ pub struct Clocks {
     pub exact: u32,
 }
 
-/// One site's clock: reads `skew + t * (1 + ppb / 10^9)` at the world's time `t`. Never runs backwards.
+/// One site's clock: reads `skew + t * (1 + ppb / 10^9)` at the world's time `t`, but never less than `least`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LocalClock {
-    skew: u64,
+    skew: i64,
     ppb: i64,
+    /// What it showed when it was last stepped.
+    least: u64,
 }
 
 const BILLION: i128 = 1_000_000_000;
@@ -34,19 +43,26 @@ impl LocalClock {
     }
 
     pub(crate) fn draw(clocks: Clocks, prng: &mut Prng) -> Self {
-        let skew = prng.between(0, time::nanos(clocks.skew));
+        let skew = prng.between(0, time::nanos(clocks.skew).min(i64::MAX.unsigned_abs())).cast_signed();
         let most = i64::from(clocks.drift_ppm.min(999_999)) * 1000;
         let ppb = prng.between(0, 2 * most.unsigned_abs()) as i64 - most;
-        Self { skew, ppb }
+        Self { skew, ppb, least: 0 }
+    }
+
+    /// From the world's time `at` on, the clock shows so much more, or less.
+    pub(crate) fn step(&mut self, at: u64, by: i64) {
+        self.least = self.read(at).0;
+        self.skew = self.skew.saturating_add(by);
     }
 
     #[inline]
     pub(crate) fn read(self, at: u64) -> Time {
         if self.ppb == 0 {
-            return Time(self.skew.saturating_add(at));
+            return Time(at.saturating_add_signed(self.skew).max(self.least));
         }
         let gained = (i128::from(at) * i128::from(self.ppb)) / BILLION;
-        Time(self.skew.saturating_add(at).saturating_add_signed(gained as i64))
+        let ahead = self.skew.saturating_add(gained as i64);
+        Time(at.saturating_add_signed(ahead).max(self.least))
     }
 
     /// How long the world waits while this clock counts `local` nanoseconds.
@@ -66,9 +82,42 @@ mod tests {
 
     #[test]
     fn a_fast_clock_gains_and_its_timers_come_early() {
-        let fast = LocalClock { skew: 5, ppb: 100_000 };
+        let fast = LocalClock { skew: 5, ppb: 100_000, least: 0 };
         assert_eq!(fast.read(1_000_000_000), Time(1_000_100_005));
         assert_eq!(fast.world_span(1_000_100_000), 1_000_000_000);
+    }
+
+    #[test]
+    fn a_clock_that_is_stepped_ahead_jumps_and_its_timers_do_not() {
+        let mut clock = LocalClock { skew: 5, ppb: 0, least: 0 };
+        clock.step(1_000, 500);
+        assert_eq!((clock.read(1_000), clock.read(1_010)), (Time(1_505), Time(1_515)));
+        assert_eq!(clock.world_span(70), 70);
+    }
+
+    #[test]
+    fn a_clock_that_is_stepped_back_stands_still_until_time_has_caught_up() {
+        let mut clock = LocalClock { skew: 100, ppb: 0, least: 0 };
+        clock.step(1_000, -300);
+        let shown = [1_000, 1_200, 1_300, 1_301, 1_500].map(|at| clock.read(at).0);
+        assert_eq!(shown, [1_100, 1_100, 1_100, 1_101, 1_300]);
+    }
+
+    #[test]
+    fn no_clock_ever_runs_backwards_however_often_it_is_stepped() {
+        for seed in 0..200 {
+            let mut dice = Prng::new(seed);
+            let clocks = Clocks { skew: Duration::from_micros(3), drift_ppm: 900_000, exact: 0 };
+            let (mut clock, mut at, mut last) = (LocalClock::draw(clocks, &mut dice), 0, Time(0));
+            for _ in 0..50 {
+                at += dice.below(1_000);
+                let shown = clock.read(at);
+                assert!(shown >= last, "seed {seed}");
+                clock.step(at, dice.between(0, 10_000).cast_signed() - 5_000);
+                last = clock.read(at);
+                assert!(last >= shown, "seed {seed}: the step itself");
+            }
+        }
     }
 
     #[test]
@@ -83,7 +132,7 @@ mod tests {
         let clocks = Clocks { skew: Duration::from_millis(3), drift_ppm: 50, exact: 0 };
         for seed in 0..500 {
             let clock = LocalClock::draw(clocks, &mut Prng::new(seed));
-            assert!(clock.skew <= 3_000_000 && clock.ppb.abs() <= 50_000);
+            assert!((0..=3_000_000).contains(&clock.skew) && clock.ppb.abs() <= 50_000);
         }
     }
 }

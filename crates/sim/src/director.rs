@@ -48,6 +48,11 @@ pub trait Director<P: Protocol> {
         let _ = (node, desk);
     }
 
+    /// A site's clock jumped by so many nanoseconds.
+    fn on_step(&mut self, node: NodeId, by: i64, desk: &mut Desk<'_, P, Self::Note>) {
+        let _ = (node, by, desk);
+    }
+
     /// A site is back.
     fn on_recover(&mut self, node: NodeId, desk: &mut Desk<'_, P, Self::Note>) {
         let _ = (node, desk);

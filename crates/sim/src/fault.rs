@@ -49,6 +49,13 @@ pub enum FaultKind {
         /// What happens to messages on a cut link.
         loss: CutLoss,
     },
+    /// The site's clock jumps: it leaves its specification, once.
+    Step {
+        /// Which site.
+        node: NodeId,
+        /// By how many nanoseconds. A clock that is stepped back stands still until time has caught up.
+        by: i64,
+    },
 }
 
 /// What a site still knows after a crash.
@@ -88,6 +95,7 @@ impl Fault {
     pub(crate) fn validate(&self) -> Result<(), String> {
         match (&self.kind, self.until) {
             (_, Some(until)) if until <= self.at => Err(format!("{self}: ends before it begins")),
+            (FaultKind::Step { .. }, Some(_)) => Err(format!("{self}: a step takes no time")),
             (FaultKind::Pause { .. }, None) => Err(format!("{self}: a pause needs an end; use a crash")),
             _ => Ok(()),
         }
@@ -96,7 +104,9 @@ impl Fault {
     /// The sites that it names.
     pub fn nodes(&self) -> NodeSet {
         match &self.kind {
-            FaultKind::Crash { node, .. } | FaultKind::Pause { node } => [*node].into_iter().collect(),
+            FaultKind::Crash { node, .. } | FaultKind::Pause { node } | FaultKind::Step { node, .. } => {
+                [*node].into_iter().collect()
+            }
             FaultKind::Partition { group, .. } => group.clone(),
         }
     }
@@ -123,6 +133,24 @@ impl Fault {
         let node = node.parse().map(NodeId).map_err(|_| EXPECTED)?;
         let until = Some(until.ok_or(EXPECTED)?);
         Ok(Self { kind: FaultKind::Pause { node }, at, until, demanded: true })
+    }
+
+    /// Reads `NODE@AT,+BY` or `NODE@AT,-BY`.
+    pub fn parse_step(text: &str) -> Result<Self, String> {
+        const EXPECTED: &str = "expected NODE@TIME,+D or NODE@TIME,-D, such as 2@10s,+50ms";
+        let (rest, by) = text.rsplit_once(',').ok_or(EXPECTED)?;
+        let (sign, by) = match by.split_at_checked(1) {
+            Some(("+", by)) => (1, by),
+            Some(("-", by)) => (-1, by),
+            _ => return Err(EXPECTED.into()),
+        };
+        let (node, at, until) = split(rest, EXPECTED)?;
+        let node = node.parse().map(NodeId).map_err(|_| EXPECTED)?;
+        let by = i64::try_from(time::nanos(time::parse(by)?)).map_err(|_| EXPECTED)?;
+        if until.is_some() || by == 0 {
+            return Err(EXPECTED.into());
+        }
+        Ok(Self { kind: FaultKind::Step { node, by: sign * by }, at, until: None, demanded: true })
     }
 
     /// Reads `NODE+NODE@AT..UNTIL` with an optional `,hold` or `,drop`.
@@ -176,6 +204,10 @@ impl fmt::Display for Fault {
                 let loss = if *loss == CutLoss::Drop { ",drop" } else { "" };
                 write!(f, "--partition {}@{when}{loss}", group.join("+"))
             }
+            FaultKind::Step { node, by } => {
+                let sign = if *by < 0 { '-' } else { '+' };
+                write!(f, "--step {}@{when},{sign}{}", node.0, exact(Duration::from_nanos(by.unsigned_abs())))
+            }
         }
     }
 }
@@ -204,6 +236,8 @@ mod tests {
             Fault::parse_pause("0@1us..2us"),
             Fault::parse_partition("0+1@5ms..20ms"),
             Fault::parse_partition("3@0..20ms,drop"),
+            Fault::parse_step("1@10s,+50ms"),
+            Fault::parse_step("1@10s,-1500us"),
         ];
         let flags: Vec<_> = faults.into_iter().map(|fault| fault.unwrap().to_string()).collect();
         assert_eq!(
@@ -213,7 +247,9 @@ mod tests {
                 "--crash 2@10ms..50ms,amnesia",
                 "--pause 0@1us..2us",
                 "--partition 0+1@5ms..20ms",
-                "--partition 3@0..20ms,drop"
+                "--partition 3@0..20ms,drop",
+                "--step 1@10s,+50ms",
+                "--step 1@10s,-1500us"
             ]
         );
     }
@@ -227,5 +263,17 @@ mod tests {
         assert!(Fault::parse_pause("2@5ms").is_err());
         assert!(Fault::parse_partition("4000000000@1ms").is_err());
         assert!(Fault::parse_partition("@1ms").is_err());
+        for step in [
+            "1@1s",
+            "1@1s,50ms",
+            "1@1s..2s,+50ms",
+            "1@1s,+0",
+            "1@1s,+",
+            "1@1s,",
+            "x@1s,+1ms",
+            "1@1s,+9999999999s",
+        ] {
+            assert!(Fault::parse_step(step).is_err(), "{step}");
+        }
     }
 }

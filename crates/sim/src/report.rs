@@ -59,6 +59,8 @@ pub struct Ledger {
     pub pauses: u64,
     /// Partitions that began.
     pub partitions: u64,
+    /// Clocks that jumped.
+    pub steps: u64,
     /// Faults that were demanded and never struck, as the command line takes them.
     pub unfired: Vec<String>,
 }

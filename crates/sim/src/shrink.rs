@@ -265,6 +265,7 @@ fn restrict(setup: &Setup, kept: &[NodeId]) -> Setup {
                 FaultKind::Crash { node: renumbered(*node)?, recovery: *recovery }
             }
             FaultKind::Pause { node } => FaultKind::Pause { node: renumbered(*node)? },
+            FaultKind::Step { node, by } => FaultKind::Step { node: renumbered(*node)?, by: *by },
             FaultKind::Partition { group, loss } => {
                 let group: NodeSet = group.iter().filter_map(renumbered).collect();
                 let still_cuts = (1..kept.len()).contains(&group.len());

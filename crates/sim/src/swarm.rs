@@ -304,6 +304,7 @@ mod tests {
             (FaultKind::Pause { .. }, _) => "pause",
             (FaultKind::Partition { loss: CutLoss::Hold, .. }, _) => "partition",
             (FaultKind::Partition { loss: CutLoss::Drop, .. }, _) => "dropping partition",
+            (FaultKind::Step { .. }, _) => "step",
         };
         let mut kinds: BTreeSet<_> = setup.faults.iter().map(fault).collect();
         kinds.extend([delay(setup.delay), order]);
@@ -408,7 +409,7 @@ mod tests {
                         FaultKind::Crash { node, .. } => {
                             assert!(crashed.insert(*node), "{node} crashes twice");
                         }
-                        FaultKind::Pause { .. } => {}
+                        FaultKind::Pause { .. } | FaultKind::Step { .. } => {}
                     }
                 }
             }

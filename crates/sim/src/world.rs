@@ -430,6 +430,11 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
                 self.core.ledger.partitions += 1;
                 self.core.mark(What::Cut(group.iter().collect()));
             }
+            FaultKind::Step { node, by } => {
+                self.core.sites[node.index()].clock.step(self.core.now, by);
+                self.core.ledger.steps += 1;
+                self.director.on_step(node, by, &mut Desk { core: &mut self.core, nodes: &self.nodes });
+            }
         }
     }
 
@@ -438,6 +443,7 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
             FaultKind::Crash { node, recovery } => self.recover(node, recovery),
             FaultKind::Pause { node } => self.core.mark(What::Resume(node)),
             FaultKind::Partition { group, .. } => self.core.mark(What::Heal(group.iter().collect())),
+            FaultKind::Step { .. } => {} // it has no end
         }
     }
 

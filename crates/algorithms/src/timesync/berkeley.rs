@@ -11,32 +11,35 @@
 //! 2. The largest set of clocks that differ from each other by at most gamma, the master's own (difference 0)
 //!    among the candidates, is averaged ([`average`]).
 //! 3. Everybody, the master and the outliers included, gets average minus difference, and slews if that is negative.
-//! 4. A master that falls silent is replaced.
+//! 4. The master is elected, and elected again when it dies: by any algorithm of the [`election`] room,
+//!    over a detector. Three layers in one site, as in the mutex room's elected coordinator.
 //!
 //! **Traps**: a correction applies to the clock *as it was when it was measured*; so a site's answer carries its
 //! offset, the correction brings it back, and duplicates and late corrections do no harm. Nothing ties the group to
-//! the true time: all may wander off together, in perfect agreement.
+//! the true time: all may wander off together, in perfect agreement. And an election may be wrong, or its messages
+//! lost: two masters at once, or none. Neither breaks a promise: every reign has a term of its own, of two masters the
+//! one with the smaller (term, id) steps down when it hears of the other, and who hears no master for three periods
+//! calls for an election again.
 //!
 //! **What a site states**: where the *group's time*, the master's clock after its own correction, lies. It was
 //! measured to within half a round trip, and two drifting clocks part at 2 rho. Each round is a new reference
-//! ([`Epoch`]): clocks are compared with those that have heard of the same round.
+//! ([`Epoch`](super::Epoch)): clocks are compared with those that have heard of the same round.
 //!
-//! **Where we depart**: the paper holds an election. Here a site takes over by itself after a silence that is
-//! longer the higher its id, with the next term; of two masters the one with the smaller (term, id) steps down when
-//! it hears of the other.
+//! **Where we depart**: the paper has an election of its own; here two algorithms of the election room are
+//! tenants, [`Bully`] (`berkeley`) and [`ChangRoberts`] (`berkeley-ring`). At boot site 0 calls for the election.
 
-use alloc::vec;
-use alloc::vec::Vec;
-use core::time::Duration;
+mod rounds;
 
-use conclave_kernel::{Card, Cost, Cx, Load, Measure, NodeId, Protocol, Time};
+use conclave_kernel::{Card, Cost, Cx, Input, Load, Measure, NodeId, Protocol, Time};
 use serde::{Deserialize, Serialize};
 
-use super::cristian::{self, Minimum};
-use super::interval::{Estimate, Interval, drift, local};
-use super::slew::Slew;
 use super::spec::{AGREEMENT, NEVER_BACK};
-use super::{Command, Epoch, Event, Group, Reading, TimeSync};
+use super::{Command, Event, Group, Reading, TimeSync};
+use crate::detector::{self, Detector, Heartbeat};
+use crate::election::{self, Bully, ChangRoberts, Election};
+
+pub use rounds::Stamp;
+use rounds::{Duty, Rounds, Said};
 
 /// The fault-tolerant average of differences to the master's clock: of the largest set of which any two differ
 /// by at most `gamma`. Of several such sets the closest together, then the lowest.
@@ -60,129 +63,71 @@ pub fn average(differences: &[i64], gamma: u64) -> Option<i64> {
     (!best.is_empty()).then(|| sum.div_euclid(best.len() as i128) as i64)
 }
 
-/// One site.
+/// One site: the rounds, an election and a detector.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Berkeley {
-    clock: Slew,
-    /// Two drifting clocks part at twice rho.
-    relative_ppm: u32,
-    minimum: Minimum,
-    period: Duration,
-    probes: u32,
-    gamma: u64,
-    /// The latest round that I know of, be it mine.
-    epoch: Epoch,
-    master: Option<Master>,
-    /// The group's time minus my local clock, and the round that says so.
-    known: Option<(Estimate, Epoch)>,
+#[serde(bound = "")]
+pub struct Berkeley<E: Election = Bully> {
+    rounds: Rounds,
+    election: E,
+    detector: Heartbeat,
 }
 
-/// What a master keeps.
+/// The master is elected round a ring.
+pub type BerkeleyRing = Berkeley<ChangRoberts>;
+
+/// What sites say to each other, layer by layer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-struct Master {
-    /// When each poll of this round left: at most `probes`.
-    polls: Vec<Time>,
-    /// The best answer of each site.
-    answers: Vec<Option<Answer>>,
+#[serde(bound = "", rename_all = "snake_case")]
+pub enum Message<E: Election> {
+    /// The rounds'.
+    Rounds(rounds::Message),
+    /// The election's.
+    Election(E::Message),
+    /// The detector's.
+    Detector(<Heartbeat as Protocol>::Message),
 }
 
-/// What the master makes of an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-struct Answer {
-    /// The site's clock minus the master's local clock.
-    difference: Estimate,
-    /// As the site said it.
-    stamp: Stamp,
-}
-
-/// What a site's clock shows, in two parts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Stamp {
-    /// The local clock.
-    pub local: Time,
-    /// The corrections so far.
-    pub offset: i64,
-}
-
-/// What sites say to each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Message {
-    /// What does your clock show?
-    Poll {
-        /// The master's round.
-        epoch: Epoch,
-        /// The number of the poll in that round.
-        probe: u32,
-    },
-    /// This.
-    Clock {
-        /// The round of the poll.
-        epoch: Epoch,
-        /// The number of the poll.
-        probe: u32,
-        /// What it shows.
-        stamp: Stamp,
-    },
-    /// Correct it.
-    Adjust {
-        /// The round.
-        epoch: Epoch,
-        /// By so much.
-        correction: i64,
-        /// The most by which that is wrong, when the clock was read.
-        bound: u64,
-        /// The reading that is corrected.
-        stamp: Stamp,
-    },
-}
-
-/// What a site is reminded of.
+/// What a site asks to be reminded of, layer by layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Timer {
-    /// A master's next poll.
-    Poll,
-    /// A master waits for no more answers.
-    Close,
-    /// The master has been silent for too long.
-    Silence,
+pub enum Timer<E> {
+    /// The rounds'.
+    Rounds(rounds::Timer),
+    /// The election's.
+    Election(E),
+    /// The detector's.
+    Detector(<Heartbeat as Protocol>::Timer),
 }
 
-impl Protocol for Berkeley {
-    type Message = Message;
-    type Timer = Timer;
+impl<E: Election> Protocol for Berkeley<E> {
+    type Message = Message<E>;
+    type Timer = Timer<E::Timer>;
     type Command = Command;
     type Event = Event;
 
     fn on_start(&mut self, cx: &mut Cx<'_, Self>) {
-        self.master = None;
-        // Whoever comes back finds another master, or hears nothing and takes over in its turn.
+        self.keep_time(Input::Start, cx);
+        self.watch(Input::Start, cx);
+        // Who comes back calls for an election by itself.
+        self.elect(Input::Start, cx);
         if cx.me() == NodeId(0) && cx.incarnation() == 0 {
-            self.lead(0, cx);
-        } else {
-            self.listen(cx);
+            self.elect(Input::Command(election::Command::Elect), cx);
         }
     }
 
-    fn on_message(&mut self, from: NodeId, message: Message, cx: &mut Cx<'_, Self>) {
+    fn on_message(&mut self, from: NodeId, message: Message<E>, cx: &mut Cx<'_, Self>) {
         match message {
-            Message::Poll { epoch, probe } => self.polled(from, epoch, probe, cx),
-            Message::Clock { epoch, probe, stamp } if epoch == self.epoch => {
-                self.answered(from, probe, stamp, cx);
-            }
-            Message::Adjust { epoch, correction, bound, stamp } if !self.is_stale(epoch) => {
-                self.adjust(epoch, correction, bound, stamp, cx);
-            }
-            Message::Clock { .. } | Message::Adjust { .. } => {} // of an earlier round
+            Message::Rounds(message) => self.keep_time(Input::Message { from, message }, cx),
+            Message::Election(message) => self.elect(Input::Message { from, message }, cx),
+            Message::Detector(message) => self.watch(Input::Message { from, message }, cx),
         }
     }
 
-    fn on_timer(&mut self, timer: Timer, cx: &mut Cx<'_, Self>) {
+    fn on_timer(&mut self, timer: Timer<E::Timer>, cx: &mut Cx<'_, Self>) {
         match timer {
-            Timer::Poll => self.poll(cx),
-            Timer::Close => self.close(cx),
-            Timer::Silence => self.lead(self.epoch.term + 1, cx),
+            Timer::Rounds(timer) => self.keep_time(Input::Timer(timer), cx),
+            Timer::Election(timer) => self.elect(Input::Timer(timer), cx),
+            Timer::Detector(timer) => self.watch(Input::Timer(timer), cx),
         }
     }
 
@@ -191,184 +136,105 @@ impl Protocol for Berkeley {
     }
 }
 
-/// As a master.
-impl Berkeley {
-    fn lead(&mut self, term: u64, cx: &mut Cx<'_, Self>) {
-        let nodes = cx.members().len();
-        self.master = Some(Master { polls: Vec::new(), answers: vec![None; nodes] });
-        self.epoch = Epoch { term, master: cx.me(), round: 0 };
-        cx.disarm(Timer::Silence);
-        cx.emit(Event::Leads { term });
-        self.begin(cx);
+impl<E: Election> Berkeley<E> {
+    /// Whether the site leads, as far as it knows.
+    pub fn leads(&self) -> bool {
+        self.rounds.leads()
     }
 
-    fn begin(&mut self, cx: &mut Cx<'_, Self>) {
-        let Some(master) = &mut self.master else { return };
-        master.polls.clear();
-        master.answers.fill(None);
-        self.epoch.round += 1;
-        cx.arm(Timer::Close, self.period / 2..=self.period / 2);
-        self.poll(cx);
-    }
-
-    fn poll(&mut self, cx: &mut Cx<'_, Self>) {
-        let Some(master) = &mut self.master else { return };
-        if master.polls.len() == self.probes as usize {
-            // The round is closed and the period over.
-            return self.begin(cx);
-        }
-        let probe = master.polls.len() as u32;
-        master.polls.push(cx.now());
-        cx.broadcast(Message::Poll { epoch: self.epoch, probe });
-        // All polls leave in the first quarter, so that answers have another quarter; then nothing till the end.
-        let apart = self.period / (4 * self.probes);
-        let next = if probe + 1 < self.probes { apart } else { self.period - apart * probe };
-        cx.arm(Timer::Poll, next..=next);
-    }
-
-    fn answered(&mut self, from: NodeId, probe: u32, stamp: Stamp, cx: &mut Cx<'_, Self>) {
-        let (now, relative_ppm) = (cx.now(), self.relative_ppm);
-        let Some(master) = &mut self.master else { return };
-        let Some(sent) = master.polls.get(probe as usize) else { return };
-        let theirs = local(stamp.local).saturating_add(stamp.offset);
-        let Some(reading) = cristian::reading(*sent, now, theirs, self.minimum, relative_ppm) else { return };
-        let difference = Estimate::of(reading, now);
-        let answer = &mut master.answers[from.index()];
-        let better = |known: &Answer| {
-            difference.offset.width() < known.difference.offset_at(now, relative_ppm).width()
-        };
-        if answer.as_ref().is_none_or(better) {
-            *answer = Some(Answer { difference, stamp });
+    /// A step of the rounds.
+    fn keep_time(&mut self, input: Input<Rounds>, cx: &mut Cx<'_, Self>) {
+        for said in cx.drive(&mut self.rounds, input, Message::Rounds, Timer::Rounds) {
+            match said {
+                Said::Up(event) => cx.emit(event),
+                Said::Silent => self.elect(Input::Command(election::Command::Elect), cx),
+            }
         }
     }
 
-    fn close(&mut self, cx: &mut Cx<'_, Self>) {
-        let (now, me) = (cx.now(), cx.me());
-        let Some(master) = &self.master else { return };
-        let answers: Vec<(NodeId, Answer)> = cx
-            .peers()
-            .iter()
-            .filter_map(|site| master.answers[site.index()].map(|answer| (site, answer)))
-            .collect();
-        // Differences to my own corrected clock, mine being 0.
-        let mine = self.clock.offset();
-        let difference = |answer: &Answer| answer.difference.offset.guess().saturating_sub(mine);
-        let all: Vec<i64> =
-            answers.iter().map(|(_, answer)| difference(answer)).chain(core::iter::once(0)).collect();
-        let Some(average) = average(&all, self.gamma) else { return };
-        for (site, answer) in &answers {
-            let correction = average.saturating_sub(difference(answer));
-            // Rounding of the two guesses costs a nanosecond.
-            let bound = answer.difference.offset.bound() + 1;
-            cx.send(*site, Message::Adjust { epoch: self.epoch, correction, bound, stamp: answer.stamp });
+    /// A step of the election.
+    fn elect(&mut self, input: Input<E>, cx: &mut Cx<'_, Self>) {
+        for event in cx.drive(&mut self.election, input, Message::Election, Timer::Election) {
+            if let election::Event::Elected { leader } = event {
+                let duty = if leader == cx.me() { Duty::Lead } else { Duty::Follow };
+                self.keep_time(Input::Command(duty), cx);
+            }
         }
-        debug_assert_eq!(self.epoch.master, me);
-        let offset = mine.saturating_add(average);
-        self.clock.aim(now, offset);
-        // The group's time is my clock: I know it exactly.
-        self.known = Some((Estimate { offset: Interval::point(offset), at: now }, self.epoch));
-        cx.emit(if answers.is_empty() { Event::Missed } else { Event::Synced { offset, bound: 0 } });
+    }
+
+    /// A step of the detector.
+    fn watch(&mut self, input: Input<Heartbeat>, cx: &mut Cx<'_, Self>) {
+        for event in cx.drive(&mut self.detector, input, Message::Detector, Timer::Detector) {
+            match event {
+                detector::Event::Suspected(site) => {
+                    self.elect(Input::Command(election::Command::Suspect(site)), cx);
+                    if self.rounds.master() == Some(site) {
+                        self.elect(Input::Command(election::Command::Elect), cx);
+                    }
+                }
+                detector::Event::Trusted(site) => {
+                    self.elect(Input::Command(election::Command::Trust(site)), cx);
+                }
+            }
+        }
     }
 }
 
-/// As one of the others.
-impl Berkeley {
-    /// Waits for a master; the higher the id, the longer.
-    fn listen(&mut self, cx: &mut Cx<'_, Self>) {
-        let patience = self.period * (3 + 2 * cx.me().0);
-        cx.arm(Timer::Silence, patience..=patience);
-    }
-
-    /// Whether a round is older than what I know.
-    fn is_stale(&self, epoch: Epoch) -> bool {
-        epoch < self.epoch
-    }
-
-    fn polled(&mut self, from: NodeId, epoch: Epoch, probe: u32, cx: &mut Cx<'_, Self>) {
-        // Who polls with an earlier term will hear from the later master, and step down.
-        if (epoch.term, epoch.master) < (self.epoch.term, self.epoch.master) {
-            return;
-        }
-        if epoch.master != cx.me() && self.master.take().is_some() {
-            cx.disarm(Timer::Poll);
-            cx.disarm(Timer::Close);
-        }
-        self.epoch = self.epoch.max(epoch);
-        self.listen(cx);
-        let stamp = Stamp { local: cx.now(), offset: self.clock.offset() };
-        cx.send(from, Message::Clock { epoch, probe, stamp });
-    }
-
-    fn adjust(&mut self, epoch: Epoch, correction: i64, bound: u64, stamp: Stamp, cx: &mut Cx<'_, Self>) {
-        let offset = stamp.offset.saturating_add(correction);
-        let estimate = Estimate { offset: Interval::around(offset, bound), at: stamp.local };
-        if self.known.is_some_and(|(_, known)| known >= epoch) {
-            return; // a duplicate
-        }
-        self.known = Some((estimate, epoch));
-        let now = cx.now();
-        self.clock.aim(now, offset);
-        let bound = bound.saturating_add(drift(now.since(stamp.local), self.relative_ppm));
-        cx.emit(Event::Synced { offset, bound });
-    }
-}
-
-impl TimeSync for Berkeley {
+impl<E: Election> TimeSync for Berkeley<E> {
     const CARD: Card = Card {
         room: "timesync",
-        name: "berkeley",
-        title: "Berkeley",
-        summary: "a master averages the clocks that agree with each other and tells everybody a correction",
+        name: match E::CARD.name.as_bytes() {
+            b"bully" => "berkeley",
+            _ => "berkeley-ring",
+        },
+        title: match E::CARD.name.as_bytes() {
+            b"bully" => "Berkeley",
+            _ => "Berkeley, elected round a ring",
+        },
+        summary: "an elected master averages the clocks that agree with each other and tells everybody a correction",
         papers: &["GZ89"],
         needs: super::ANY_NETWORK,
         promises: &[AGREEMENT.name, NEVER_BACK.name],
         costs: &[Cost {
             measure: Measure::Messages,
             load: Load::Low,
-            formula: "(2P+1)(N-1) for a round of P polls",
+            formula: "(2P+1)(N-1) for a round of P polls, besides elections and heartbeats",
             range: |size| (3.0 * (size.n() - 1.0), f64::INFINITY),
         }],
-        survives: "loss, duplication, any order, and the crash of any site: a silent master is replaced",
+        survives: "loss, duplication, any order, and the crash of any site: another master is elected",
         idle_traffic: true,
         reads_clock: true,
     };
 
-    fn new(_me: NodeId, group: &Group) -> Self {
+    fn new(me: NodeId, group: &Group) -> Self {
+        // Nobody promises how long a message takes. These are guesses: what they get wrong costs an election.
+        let (beat, transmission) = (group.period / 2, group.period / 16);
         Self {
-            clock: Slew::new(group.slew_ppm),
-            relative_ppm: group.drift_ppm.saturating_mul(2).saturating_add(1),
-            minimum: group.minimum,
-            period: group.period,
-            probes: group.probes.max(1),
-            gamma: conclave_kernel::time::nanos(group.agreement),
-            epoch: Epoch::START,
-            master: None,
-            known: None,
+            rounds: Rounds::new(group),
+            election: E::new(me, &election::Group::new(group.nodes, transmission)),
+            detector: Heartbeat::new(me, &detector::Group::new(group.nodes, beat, beat)),
         }
     }
 
-    fn kind(message: &Message) -> &'static str {
+    fn kind(message: &Message<E>) -> &'static str {
         match message {
-            Message::Poll { .. } => "POLL",
-            Message::Clock { .. } => "CLOCK",
-            Message::Adjust { .. } => "ADJUST",
+            Message::Rounds(message) => message.kind(),
+            Message::Election(message) => E::kind(message),
+            Message::Detector(message) => Heartbeat::kind(message),
         }
     }
 
     fn read(&self, now: Time) -> Reading {
-        // My own clock is the group's time as long as I lead: it does not drift from itself.
-        let ppm = match self.known {
-            Some((_, epoch)) if self.master.is_some() && epoch.master == self.epoch.master => 0,
-            _ => self.relative_ppm,
-        };
-        let interval = self.known.map(|(estimate, _)| estimate.time_at(now, ppm));
-        let epoch = self.known.map_or(Epoch::START, |(_, epoch)| epoch);
-        Reading { clock: self.clock.read(now), interval, epoch }
+        self.rounds.read(now)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec;
+    use alloc::vec::Vec;
+    use core::time::Duration;
+
     use conclave_sim::{Clocks, Delay, Fault, Setup};
     use proptest::prelude::*;
 
@@ -403,19 +269,24 @@ mod tests {
         (Group::new(5), Setup { nodes: 5, seed, delay, clocks, ..Setup::default() })
     }
 
-    #[test]
-    fn clocks_of_one_round_are_as_close_as_they_state() {
+    fn as_close_as_they_state<E: Election>() {
         for seed in 0..40 {
             let (group, setup) = five(seed);
-            let breaches = by_sim::judged::<Berkeley>(&group, &setup, 70 * MS, 400);
+            let breaches = by_sim::judged::<Berkeley<E>>(&group, &setup, 70 * MS, 400);
             let promised =
-                |breach: &&super::super::spec::Breach| Berkeley::CARD.promises(breach.property.name);
+                |breach: &&super::super::spec::Breach| Berkeley::<E>::CARD.promises(breach.property.name);
             assert_eq!(breaches.iter().find(promised), None, "seed {seed}");
-            let end = by_sim::run::<Berkeley>(&group, &setup, 20 * SECOND, 1).pop().unwrap();
+            let end = by_sim::run::<Berkeley<E>>(&group, &setup, 20 * SECOND, 1).pop().unwrap();
             let clocks = end.readings.iter().map(|reading| reading.clock);
             let spread = clocks.clone().max().unwrap() - clocks.min().unwrap();
             assert!(spread < 5_000_000, "{spread} ns apart, seed {seed}");
         }
+    }
+
+    #[test]
+    fn clocks_of_one_round_are_as_close_as_they_state() {
+        as_close_as_they_state::<Bully>();
+        as_close_as_they_state::<ChangRoberts>();
     }
 
     #[test]
@@ -439,29 +310,51 @@ mod tests {
         assert!(after[0].abs_diff(mean_of_all) > 3, "not at the mean of all: {before:?} to {after:?}");
     }
 
-    #[test]
-    fn another_leads_when_the_master_dies_and_the_old_one_follows_when_it_is_back() {
+    /// Who leads, and whom all follow, after 30 s.
+    fn masters<E: Election>(faults: &[&str]) -> (Vec<usize>, Vec<Option<NodeId>>) {
         let (group, mut setup) = five(5);
-        setup.faults.push(Fault::parse_crash("0@3s..15s").unwrap());
-        let sites = by_sim::last::<Berkeley>(&group, &setup, 15 * SECOND);
-        let masters: Vec<_> = sites.iter().enumerate().filter(|(_, site)| site.master.is_some()).collect();
-        assert_eq!(masters.len(), 1);
-        assert_eq!((masters[0].0, masters[0].1.epoch.term), (1, 1));
-        assert!(sites.iter().all(|site| site.epoch.master == NodeId(1)), "site 0 follows too");
+        setup.faults.extend(faults.iter().map(|fault| Fault::parse_crash(fault).unwrap()));
+        let sites = by_sim::last::<Berkeley<E>>(&group, &setup, 15 * SECOND);
+        let leading = sites.iter().enumerate().filter(|(_, site)| site.leads()).map(|(site, _)| site);
+        (leading.collect(), sites.iter().map(|site| site.rounds.master()).collect())
+    }
+
+    fn the_highest_alive_leads<E: Election>() {
+        assert_eq!(masters::<E>(&[]), (vec_of(&[4]), vec![Some(NodeId(4)); 5]));
+        // Dead ones do not know that they no longer lead.
+        let (leading, followed) = masters::<E>(&["4@3s"]);
+        assert_eq!((leading, &followed[..4]), (vec_of(&[3, 4]), &vec![Some(NodeId(3)); 4][..]));
+        let (leading, followed) = masters::<E>(&["4@3s", "3@9s", "1@4s"]);
+        assert_eq!((leading, followed[0]), (vec_of(&[2, 3, 4]), Some(NodeId(2))));
+        // Back, it is elected again: with its memory, and without.
+        assert_eq!(masters::<E>(&["4@3s..15s"]), (vec_of(&[4]), vec![Some(NodeId(4)); 5]));
+        assert_eq!(masters::<E>(&["4@3s..15s,amnesia"]), (vec_of(&[4]), vec![Some(NodeId(4)); 5]));
+    }
+
+    fn vec_of(sites: &[usize]) -> Vec<usize> {
+        sites.to_vec()
     }
 
     #[test]
-    fn a_correction_that_comes_twice_counts_once() {
-        let mut site = Berkeley::new(NodeId(1), &Group::new(3));
-        let epoch = Epoch { term: 0, master: NodeId(0), round: 1 };
-        let stamp = Stamp { local: Time(1_000), offset: 0 };
-        let adjust = Message::Adjust { epoch, correction: 500, bound: 7, stamp };
-        let mut world = conclave_kernel::Buffer::default();
-        let env = conclave_kernel::Env { now: Time(2_000), ..conclave_kernel::Env::new(NodeId(1), 3) };
-        for _ in 0..2 {
-            site.on_message(NodeId(0), adjust, &mut Cx::new(env, &mut world));
+    fn when_the_master_dies_the_highest_that_is_left_is_elected() {
+        the_highest_alive_leads::<Bully>();
+        the_highest_alive_leads::<ChangRoberts>();
+    }
+
+    #[test]
+    fn a_group_is_kept_together_by_one_master_after_the_other() {
+        for seed in 0..20 {
+            let (group, mut setup) = five(seed);
+            setup.faults.push(Fault::parse_crash("4@3s..12s,amnesia").unwrap());
+            setup.faults.push(Fault::parse_crash("3@7s..20s").unwrap());
+            for breaches in [
+                by_sim::judged::<Berkeley>(&group, &setup, 70 * MS, 400),
+                by_sim::judged::<BerkeleyRing>(&group, &setup, 70 * MS, 400),
+            ] {
+                let agreement = breaches.iter().find(|breach| breach.property == AGREEMENT);
+                assert_eq!(agreement, None, "seed {seed}");
+            }
         }
-        assert_eq!((site.clock.offset(), world.effects.len()), (500, 1));
     }
 
     proptest! {

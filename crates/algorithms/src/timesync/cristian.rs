@@ -8,8 +8,9 @@
 //! 1. Guess t + (RTT + min2 - min1)/2, wrong by at most (RTT - min1 - min2)/2 ([`reading`]).
 //! 2. The round trip is read on the client's own clock, which drifts: widen by rho RTT. From then on the bound
 //!    grows by rho a second.
-//! 3. Ask again until the round trip is short enough for the bound that is wanted, a few times at most. No
-//!    answer is a valid outcome: the old one goes on growing.
+//! 3. Ask again until the round trip is short enough for the bound that is wanted, a few times at most. One that is
+//!    good enough ends the round. No answer is a valid outcome: the old one goes on growing. If nothing is wanted,
+//!    all questions of a round are asked, and rule 4 makes one answer of theirs.
 //! 4. Of several readings keep the narrowest ([`Narrowest`], the paper's), their average ([`Averaged`], as often
 //!    taught) or what is common to all of them and to what was known before ([`Intersected`]). All three hold the
 //!    true time, in this order of quality: narrower than average, and never wider than narrowest.
@@ -171,7 +172,8 @@ pub struct Cristian<K: Keep> {
     minimum: Minimum,
     period: Duration,
     probes: u32,
-    wanted: u64,
+    /// A reading with a larger bound is not taken.
+    wanted: Option<u64>,
     is_server: bool,
     /// The number of the question that was asked last, and when; `None` once it is answered or given up.
     probe: u64,
@@ -277,8 +279,12 @@ impl<K: Keep> Cristian<K> {
         let Some(asked) = self.asked.take() else { return };
         let now = cx.now();
         let reading = reading(asked, now, time, self.minimum, self.drift_ppm);
-        let reading = reading.filter(|reading| reading.bound() <= self.wanted);
+        let wanted = self.wanted.unwrap_or(u64::MAX);
+        let reading = reading.filter(|reading| reading.bound() <= wanted);
         self.readings.extend(reading.map(|reading| Estimate::of(reading, now)));
+        if reading.is_some() && self.wanted.is_some() {
+            self.left = 0;
+        }
         self.ask_again(cx);
     }
 
@@ -307,7 +313,7 @@ impl<K: Keep> TimeSync for Cristian<K> {
             minimum: group.minimum,
             period: group.period,
             probes: group.probes.max(1),
-            wanted: group.wanted.map_or(u64::MAX, time::nanos),
+            wanted: group.wanted.map(time::nanos),
             is_server: me == SERVER,
             probe: 0,
             asked: None,
@@ -417,6 +423,24 @@ mod tests {
         let before = site.clone();
         step(&mut site, MS, tell(1, 77));
         assert_eq!(site, before, "a duplicate");
+    }
+
+    #[test]
+    fn the_first_reading_that_is_good_enough_ends_the_round() {
+        let group =
+            Group { probes: 3, drift_ppm: 0, wanted: Some(Duration::from_millis(1)), ..Group::new(2) };
+        let mut site = client(&group);
+        let again = step(&mut site, 3 * MS, tell(1, 0));
+        assert!(
+            again.contains(&Effect::Send { to: SERVER, message: Message::Ask { probe: 2 } }),
+            "{again:?}"
+        );
+        let good = step(&mut site, 5 * MS, tell(2, 5 * MS as i64));
+        assert!(
+            good.contains(&Effect::Emit { event: Event::Synced { offset: MS as i64, bound: MS } }),
+            "{good:?}"
+        );
+        assert!(!good.iter().any(|effect| matches!(effect, Effect::Send { .. })), "{good:?}");
     }
 
     #[test]

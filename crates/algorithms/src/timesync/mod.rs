@@ -9,7 +9,7 @@
 //! | [`cristian`] | ask a server, take the middle of what is possible | site 0 | (RTT - min1 - min2)/2, growing by rho |
 //! | [`ntp`] | the same down a tree, through a filter of eight samples | site 0 | the root distance |
 //! | [`marzullo`] | ask several servers, believe what all but f agree upon | most servers | the width of the agreement |
-//! | [`berkeley`] | a master averages the clocks that agree and sends corrections | the master's average | RTT/2 - min, growing by 2 rho |
+//! | [`berkeley`] | an elected master averages the clocks that agree and sends corrections | the master's average | RTT/2 - min, growing by 2 rho |
 //! | [`dtp`] | neighbours exchange counters on the wire, the largest wins | the fastest oscillator | 4T a hop |
 //!
 //! The first three are *external*: the interval holds the true time. The last two are *internal*: the clocks of a
@@ -35,7 +35,7 @@ use core::time::Duration;
 use conclave_kernel::{Card, Needs, NodeId, Protocol, Time};
 use serde::{Deserialize, Serialize};
 
-pub use berkeley::Berkeley;
+pub use berkeley::{Berkeley, BerkeleyRing};
 pub use cristian::{Averaged, Cristian, Intersected, Minimum, Narrowest};
 pub use dtp::Dtp;
 pub use interval::{Estimate, Interval};
@@ -158,7 +158,16 @@ macro_rules! tenants {
     };
 }
 
-tenants![Cristian<Narrowest>, Cristian<Averaged>, Cristian<Intersected>, Ntp, Marzullo, Berkeley, Dtp,];
+tenants![
+    Cristian<Narrowest>,
+    Cristian<Averaged>,
+    Cristian<Intersected>,
+    Ntp,
+    Marzullo,
+    Berkeley,
+    BerkeleyRing,
+    Dtp,
+];
 
 /// What the sites of a group know of each other, and of their clocks, from the start.
 #[derive(Clone, Debug, PartialEq, Eq)]

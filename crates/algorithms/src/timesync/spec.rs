@@ -3,6 +3,12 @@
 //! The judge stands outside and knows the true time. It hears every reading at the moment at which it is given.
 //! Readings of the same moment are compared with each other: intervals on a line overlap in pairs if and only if
 //! they all have a point in common, so it is enough to keep the largest lower and the smallest upper end.
+//!
+//! **Steps**: a clock that jumps has left its specification, and nobody who goes by it can know before the next
+//! comparison. So after [`Judge::stepped`] a site is excused from what it states about the time until it has been
+//! compared twice: the first comparison may have been under way. That suffices where the jump is larger than what
+//! the site states; a smaller one hides in the bound, and is a breach that is told. That its own clock does not go
+//! back is demanded throughout.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -72,7 +78,12 @@ pub struct Judge {
     pace_from: Time,
     /// The largest clock of the group at the first moment from then on.
     ahead: Option<(Time, i64)>,
+    /// Who goes by a clock that jumped: from when on it may recover, and the comparisons that it still needs.
+    excused: Vec<Option<(Time, u32)>>,
 }
+
+/// So many comparisons after a step, what a site states rests on nothing from before.
+const RECOVERS_AFTER: u32 = 2;
 
 type Edge = (i64, NodeId);
 
@@ -90,6 +101,7 @@ impl Judge {
             moment: Time::ZERO,
             meeting: BTreeMap::new(),
             ahead: None,
+            excused: vec![None; nodes as usize],
         }
     }
 
@@ -109,13 +121,32 @@ impl Judge {
             return;
         }
         self.pace(site, truth, reading, &mut breach);
-        let Some(interval) = reading.interval else { return };
+        let Some(interval) = reading.interval.filter(|_| self.excused[site.index()].is_none()) else {
+            return;
+        };
         if !interval.contains(local(truth)) {
             let miss = interval.farthest(local(truth)) - interval.width();
             let why = format!("{site} states {interval} at {} ns: off by {miss} ns", local(truth));
             breach(Breach { property: TRUTH, why });
         }
         self.agreement(site, reading.epoch, interval.lo, interval.hi, &mut breach);
+    }
+
+    /// The clock by which a site goes jumped; comparisons from `from` on tell it.
+    pub fn stepped(&mut self, site: NodeId, from: Time) {
+        self.excused[site.index()] = Some((from, RECOVERS_AFTER));
+    }
+
+    /// A site compared its clock, with one that goes by `upstream`'s if anybody's.
+    pub fn compared(&mut self, site: NodeId, truth: Time, upstream: Option<NodeId>) {
+        let is_misled = upstream.is_some_and(|upstream| self.excused[upstream.index()].is_some());
+        let excused = &mut self.excused[site.index()];
+        if let Some((_, left)) = excused.as_mut().filter(|(from, _)| *from <= truth && !is_misled) {
+            *left -= 1;
+            if *left == 0 {
+                *excused = None;
+            }
+        }
     }
 
     /// A site lost its memory: its clock begins anew.
@@ -197,6 +228,25 @@ mod tests {
         assert_eq!(broken(&[(0, 100, reading(98, 5)), (1, 100, reading(109, 5))]), ["truth", "agreement"]);
         let other = Reading { epoch: Epoch { round: 1, ..Epoch::START }, ..reading(109, 9) };
         assert!(broken(&[(0, 100, reading(98, 2)), (1, 100, other)]).is_empty(), "another reference");
+    }
+
+    #[test]
+    fn after_a_step_two_comparisons_later_the_truth_is_demanded_again() {
+        let mut judge = Judge::new(3, 0, 100, Time::ZERO);
+        let broken = |judge: &mut Judge, at| {
+            let mut names = Vec::new();
+            judge.told(NodeId(1), Time(at), &reading(1_000, 5), |breach| names.push(breach.property.name));
+            names
+        };
+        judge.stepped(NodeId(1), Time(50));
+        judge.stepped(NodeId(2), Time(50));
+        assert!(broken(&mut judge, 40).is_empty());
+        judge.compared(NodeId(1), Time(49), None); // while the clock stands still
+        judge.compared(NodeId(1), Time(60), None);
+        judge.compared(NodeId(1), Time(70), Some(NodeId(2))); // with one that is wrong itself
+        assert!(broken(&mut judge, 70).is_empty());
+        judge.compared(NodeId(1), Time(80), None);
+        assert_eq!(broken(&mut judge, 80), ["truth"]);
     }
 
     #[test]

@@ -22,7 +22,8 @@ use client::{Asked, Manners, Measured};
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// NTP servers, as HOST or HOST:PORT (123 if no port is given)
-    #[arg(value_name = "SERVER", required_unless_present = "serve", conflicts_with = "serve")]
+    #[arg(value_name = "SERVER", required_unless_present = "serve", conflicts_with = "serve",
+          value_parser = server_name)]
     servers: Vec<String>,
     /// How often each server is asked; the exchange with the shortest round trip counts
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
@@ -33,6 +34,10 @@ pub struct Args {
     /// How long to wait for an answer
     #[arg(long, value_name = "D", default_value = "2s", value_parser = duration)]
     timeout: Duration,
+    /// Ask a server no further once its offset is known to within this; it is an error if --samples questions do not
+    /// suffice
+    #[arg(long, value_name = "D", value_parser = duration)]
+    wanted: Option<Duration>,
     /// At most so many of the servers are wrong [default: less than half]
     #[arg(long, value_name = "N")]
     faulty: Option<usize>,
@@ -40,7 +45,8 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     /// Answer NTP clients at this address with the system clock, for ever
-    #[arg(long, value_name = "ADDR", help_heading = "Serving")]
+    #[arg(long, value_name = "ADDR", help_heading = "Serving",
+          conflicts_with_all = ["samples", "interval", "timeout", "wanted", "faulty", "json"])]
     serve: Option<SocketAddr>,
     /// The stratum to tell clients [default: 10]
     #[arg(long, value_name = "N", help_heading = "Serving",
@@ -56,13 +62,28 @@ const EXAMPLES: &str = "\
 Examples:
   conclave clock ntp.example.org
   conclave clock a.example.org b.example.org c.example.org --json
+  conclave clock ntp.example.org --wanted 5ms --samples 20 --interval 200ms
   conclave clock --serve 0.0.0.0:11123
   conclave clock --serve 127.0.0.1:11123 --stratum 3 --dispersion 5ms
 
 offset: the server's clock minus this one. bound: the most by which that is wrong if the server keeps its promises
 (root distance: half the delays, and all dispersions). The intersection holds the true offset if at most --faulty of the
 servers that answered are wrong.
-Exit codes: 0 every server answered and enough of them agree, 1 one did not or they do not, 2 bad usage.";
+Exit codes: 0 every server answered (as exactly as --wanted) and enough of them agree, 1 one did not or they do not,
+2 bad usage.";
+
+/// Refuses what can be no server, so that nobody waits for a name to be looked up that is none.
+fn server_name(text: &str) -> Result<String, String> {
+    const EXPECTED: &str = "expected HOST, HOST:PORT or [ADDRESS]:PORT";
+    let (host, port) = match text.rsplit_once(':') {
+        // An address of version 6 is full of colons: its port comes after a bracket.
+        Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, Some(port)),
+        _ => (text, None),
+    };
+    let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
+    let fits = !host.is_empty() && !host.contains(char::is_whitespace) && port.is_none_or(is_port);
+    if fits { Ok(text.to_owned()) } else { Err(EXPECTED.into()) }
+}
 
 /// Measures or serves.
 pub fn run(args: &Args) -> Done {
@@ -107,12 +128,22 @@ struct Verdict {
 
 impl Verdict {
     fn passed(&self) -> bool {
-        self.agreed.is_some() && self.servers.iter().all(|asked| asked.measured.is_some())
+        self.agreed.is_some() && self.servers.iter().all(|asked| asked.is_good_enough)
     }
 }
 
 fn measure(args: &Args) -> Done {
-    let manners = Manners { samples: args.samples, interval: args.interval, timeout: args.timeout };
+    if args.timeout.is_zero() {
+        return Err(Failure::usage("--timeout 0 leaves no time for an answer"));
+    }
+    if let Some(faulty) = args.faulty.filter(|faulty| *faulty >= args.servers.len()) {
+        let (servers, most) = (args.servers.len(), args.servers.len() - 1);
+        return Err(Failure::usage(format!(
+            "--faulty {faulty}: of {servers} servers at most {most} may be wrong"
+        )));
+    }
+    let Args { samples, interval, timeout, wanted, .. } = *args;
+    let manners = Manners { samples, interval, timeout, wanted };
     let servers = client::ask_all(&args.servers, manners);
     let answered = servers.iter().filter(|asked| asked.measured.is_some()).count();
     let faulty = args.faulty.unwrap_or(answered.saturating_sub(1) / 2);
@@ -226,6 +257,7 @@ mod tests {
             sent: 4,
             received: 4,
             measured: Some(measured),
+            is_good_enough: true,
             error: None,
         }
     }
@@ -238,6 +270,16 @@ mod tests {
         assert_eq!(client::agreement(&servers, 0), None);
         assert_eq!(remark(&servers[0], agreed), "");
         assert_eq!(remark(&servers[2], agreed), "wrong: apart from the others");
+    }
+
+    #[test]
+    fn what_can_be_no_server_is_refused() {
+        for good in ["a", "a.example.org:123", "127.0.0.1:9", "::1", "fe80::1:9", "[::1]", "[::1]:9"] {
+            assert_eq!(server_name(good), Ok(good.to_owned()));
+        }
+        for bad in ["", " ", "a b", ":123", "a:", "a:0", "a:99999", "a:ntp", "[::1]:x"] {
+            assert!(server_name(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -165,6 +165,10 @@ pub struct RoomArgs {
     /// Timesync: how many sites hang on each in the tree of ntp and dtp; 1 is a chain [default: 2, dtp 1]
     #[arg(long, value_name = "N")]
     pub fanout: Option<u32>,
+    /// Timesync: Cristian takes no reading that is less exact than this, and asks again, --probes times at most
+    /// [default: takes any]
+    #[arg(long, value_name = "D", value_parser = duration)]
+    pub wanted: Option<Duration>,
 }
 
 impl RoomArgs {
@@ -217,6 +221,7 @@ impl RoomArgs {
             ("servers", self.servers.is_some()),
             ("liars", self.liars.is_some()),
             ("fanout", self.fanout.is_some()),
+            ("wanted", self.wanted.is_some()),
         ];
         flags.into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect()
     }
@@ -290,7 +295,8 @@ impl Room for deadlock::Scenario {
 }
 
 impl Room for timesync::Scenario {
-    const FLAGS: &'static [&'static str] = &["every", "samples", "probes", "servers", "liars", "fanout"];
+    const FLAGS: &'static [&'static str] =
+        &["every", "samples", "probes", "servers", "liars", "fanout", "wanted"];
 
     fn read(&mut self, flags: &RoomArgs) -> Result<(), Failure> {
         replace(&mut self.every, flags.every);
@@ -299,6 +305,7 @@ impl Room for timesync::Scenario {
         replace(&mut self.servers, flags.servers);
         replace(&mut self.liars, flags.liars);
         replace(&mut self.fanout, flags.fanout);
+        self.wanted = flags.wanted.or(self.wanted);
         Ok(())
     }
 }

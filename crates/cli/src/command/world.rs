@@ -46,6 +46,9 @@ pub struct WorldArgs {
     /// or lost with ...,drop; may be given again
     #[arg(long = "partition", value_name = "CUT", value_parser = Fault::parse_partition)]
     pub partitions: Vec<Fault>,
+    /// A site's clock jumps: NODE@TIME,+D or NODE@TIME,-D; may be given again
+    #[arg(long = "step", value_name = "STEP", value_parser = Fault::parse_step)]
+    pub steps: Vec<Fault>,
     /// The most by which a local clock is ahead at the start
     #[arg(long, value_name = "D", value_parser = duration)]
     pub skew: Option<Duration>,
@@ -76,7 +79,7 @@ impl WorldArgs {
         replace(&mut setup.clocks.skew, self.skew);
         replace(&mut setup.clocks.drift_ppm, self.drift);
         setup.links.extend_from_slice(&self.links);
-        for fault in self.crashes.iter().chain(&self.pauses).chain(&self.partitions) {
+        for fault in self.crashes.iter().chain(&self.pauses).chain(&self.partitions).chain(&self.steps) {
             setup.faults.push(fault.clone());
         }
         flags.refuse_strangers::<S>()?;

@@ -31,6 +31,8 @@ struct Site<P: Protocol> {
     state: P,
     up: bool,
     incarnation: u32,
+    /// By how much its clock is ahead of the stage's.
+    ahead: Duration,
     /// In order of tags.
     timers: Vec<P::Timer>,
 }
@@ -44,7 +46,19 @@ struct Envelope<P: Protocol> {
 impl<P: Protocol> Stage<P> {
     /// A stage with that many sites, all of which have started.
     pub fn new(nodes: u32, make: impl Fn(NodeId) -> P + 'static) -> Self {
-        let site = |id| Site { state: make(NodeId(id)), up: true, incarnation: 0, timers: Vec::new() };
+        Self::with_clocks(nodes, |_| Duration::ZERO, make)
+    }
+
+    /// The same with clocks that are ahead by so much: all go on together, but show different times.
+    pub fn with_clocks(
+        nodes: u32,
+        ahead: impl Fn(NodeId) -> Duration,
+        make: impl Fn(NodeId) -> P + 'static,
+    ) -> Self {
+        let site = |id| {
+            let (state, ahead) = (make(NodeId(id)), ahead(NodeId(id)));
+            Site { state, up: true, incarnation: 0, ahead, timers: Vec::new() }
+        };
         let sites = (0..nodes).map(site).collect();
         let (in_flight, written) = (Vec::new(), String::new());
         let mut stage = Self { sites, in_flight, make: Box::new(make), now: Time::ZERO, written };
@@ -215,7 +229,7 @@ impl<P: Protocol> Stage<P> {
         self.line(format_args!("{node} <- {cause}"));
         let nodes = self.nodes();
         let site = &mut self.sites[node.index()];
-        let env = Env { me: node, nodes, now: self.now, incarnation: site.incarnation };
+        let env = Env { me: node, nodes, now: self.now + site.ahead, incarnation: site.incarnation };
         let mut sink = Buffer::default();
         site.state.step(input, &mut Cx::new(env, &mut sink));
         for effect in sink.effects {

@@ -52,6 +52,12 @@ impl Sample {
         // Theta was rounded to the nanosecond.
         delay.saturating_add(dispersion)
     }
+
+    /// Whether both can be right.
+    fn agrees(&self, other: &Self, now: Time, drift_ppm: u32) -> bool {
+        let farthest = self.root_distance(now, drift_ppm).saturating_add(other.root_distance(now, drift_ppm));
+        self.theta.abs_diff(other.theta) <= farthest
+    }
 }
 
 /// The last eight exchanges, the newest first; `None` for one that did not come about.
@@ -65,6 +71,10 @@ pub struct Filter {
 impl Filter {
     /// Takes an exchange; answers with the one that is to be used now, if another than before. `used_at` is when
     /// the one that is in use ended.
+    ///
+    /// Two exchanges that cannot both be right are no matter of delay: one is a spike, or the clock jumped in
+    /// between, ours or the server's. If the next one agrees with the later of the two, it was a jump: what was
+    /// before says nothing about what the clock shows now, and is forgotten.
     pub fn push(
         &mut self,
         sample: Sample,
@@ -73,6 +83,13 @@ impl Filter {
         drift_ppm: u32,
     ) -> Option<Sample> {
         let now = sample.at;
+        let agrees = |old: &Sample| old.agrees(&sample, now, drift_ppm);
+        let is_jump = self.stages[0].as_ref().is_some_and(agrees)
+            && self.stages[1..].iter().flatten().any(|old| !agrees(old));
+        if is_jump {
+            self.stages.iter_mut().for_each(|stage| *stage = stage.take().filter(agrees));
+            self.used = None;
+        }
         self.shift(Some(sample));
         let best = (*self.by_delay(now, drift_ppm).first()?).clone();
         if used_at.is_some_and(|used_at| best.at <= used_at) {
@@ -177,6 +194,26 @@ mod tests {
         assert_eq!(spike, None, "more than three jitters away");
         // Seen again two polls later it is no spike.
         assert!(filter.push(sample(5, 100_000, 39), Some(used.at), PERIOD, 0).is_some());
+    }
+
+    #[test]
+    fn after_a_jump_what_was_before_is_forgotten_though_it_was_faster() {
+        let mut filter = filled(&[(100, 10), (100, 20), (100, 30)]);
+        // So often that what was used is fresh all the time: the popcorn gate must forget it too.
+        let often = 4 * PERIOD;
+        let used = filter.push(sample(3, 100, 5), None, often, 0).unwrap();
+        assert_eq!(filter.push(sample(4, 50_000, 60), Some(used.at), often, 0), None, "perhaps a spike");
+        let best = filter.push(sample(5, 50_010, 70), Some(used.at), often, 0).unwrap();
+        assert_eq!((best.theta, filter.by_delay(best.at, 0).len()), (50_000, 2));
+    }
+
+    #[test]
+    fn a_spike_that_is_not_seen_again_is_outvoted() {
+        let mut filter = filled(&[(100, 30), (110, 31), (90, 32)]);
+        let used = filter.push(sample(3, 100, 20), None, PERIOD, 0).unwrap();
+        assert_eq!(filter.push(sample(4, 50_000, 60), Some(used.at), PERIOD, 0), None);
+        let best = filter.push(sample(5, 101, 10), Some(used.at), PERIOD, 0).unwrap();
+        assert_eq!((best.theta, filter.by_delay(best.at, 0).len()), (101, 6));
     }
 
     #[test]

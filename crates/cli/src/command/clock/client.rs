@@ -29,6 +29,8 @@ pub struct Manners {
     pub interval: Duration,
     /// How long an answer may take.
     pub timeout: Duration,
+    /// It is asked no further once the offset is known to within this.
+    pub wanted: Option<Duration>,
 }
 
 /// What came of asking one server.
@@ -45,6 +47,9 @@ pub struct Asked {
     /// What it said.
     #[serde(flatten)]
     pub measured: Option<Measured>,
+    /// Whether it said something, as exactly as was wanted.
+    #[serde(skip)]
+    pub is_good_enough: bool,
     /// Why there is nothing, or less than there could be.
     pub error: Option<String>,
 }
@@ -97,8 +102,15 @@ pub fn agreement(asked: &[Asked], faulty: usize) -> Option<Interval> {
 }
 
 fn ask(server: &str, manners: Manners) -> Asked {
-    let mut asked =
-        Asked { server: server.into(), address: None, sent: 0, received: 0, measured: None, error: None };
+    let mut asked = Asked {
+        server: server.into(),
+        address: None,
+        sent: 0,
+        received: 0,
+        measured: None,
+        is_good_enough: false,
+        error: None,
+    };
     let (socket, address) = match connect(server) {
         Ok(connected) => connected,
         Err(error) => return Asked { error: Some(error.to_string()), ..asked },
@@ -106,6 +118,7 @@ fn ask(server: &str, manners: Manners) -> Asked {
     asked.address = Some(address);
     let mut filter = Filter::default();
     let (mut best, mut last) = (None::<(Sample, Packet)>, None);
+    let wanted = manners.wanted.map_or(u64::MAX, time::nanos);
     for number in 0..manners.samples {
         if number > 0 {
             thread::sleep(manners.interval);
@@ -117,8 +130,13 @@ fn ask(server: &str, manners: Manners) -> Asked {
                 last = Some(sample.at);
                 let used_at = best.as_ref().map(|(best, _)| best.at);
                 let period = manners.interval.max(Duration::from_millis(1));
+                let now = sample.at;
                 if let Some(used) = filter.push(sample, used_at, period, DRIFT_PPM) {
                     best = Some((used, answer));
+                }
+                let bound = best.as_ref().map(|(best, _)| best.root_distance(now, DRIFT_PPM));
+                if manners.wanted.is_some() && bound.is_some_and(|bound| bound <= wanted) {
+                    break;
                 }
             }
             Err(Failed::Kissed(code)) => {
@@ -133,6 +151,11 @@ fn ask(server: &str, manners: Manners) -> Asked {
         }
     }
     asked.measured = best.zip(last).map(|((sample, answer), now)| measured(&sample, &answer, &filter, now));
+    let bound = asked.measured.as_ref().map(|measured| measured.bound_ns);
+    asked.is_good_enough = bound.is_some_and(|bound| bound <= wanted);
+    if bound.is_some() && !asked.is_good_enough {
+        asked.error = Some("less exact than wanted".into());
+    }
     asked
 }
 
@@ -168,13 +191,22 @@ fn reference(answer: &Packet) -> String {
 fn connect(server: &str) -> io::Result<(UdpSocket, SocketAddr)> {
     const PORT: u16 = 123;
     let bare = || (server.trim_start_matches('[').trim_end_matches(']'), PORT).to_socket_addrs();
-    let mut addresses = server.to_socket_addrs().or_else(|_| bare())?;
-    let address = addresses.next().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no address"))?;
-    let any: SocketAddr = if address.is_ipv4() { ([0; 4], 0).into() } else { ([0_u16; 8], 0).into() };
-    let socket = UdpSocket::bind(any)?;
-    // Connected: nobody else's packets are delivered.
-    socket.connect(address)?;
-    Ok((socket, address))
+    let open = |address: SocketAddr| {
+        let any: SocketAddr = if address.is_ipv4() { ([0; 4], 0).into() } else { ([0_u16; 8], 0).into() };
+        let socket = UdpSocket::bind(any)?;
+        // Connected: nobody else's packets are delivered.
+        socket.connect(address)?;
+        Ok((socket, address))
+    };
+    // A name may have addresses of a kind to which this machine has no way: the first that has one is taken.
+    let mut opened = Err(io::Error::new(io::ErrorKind::NotFound, "no address"));
+    for address in server.to_socket_addrs().or_else(|_| bare())? {
+        opened = open(address);
+        if opened.is_ok() {
+            break;
+        }
+    }
+    opened
 }
 
 /// Why an exchange came to nothing.
@@ -183,6 +215,7 @@ enum Failed {
     NoAnswer,
     Kissed(String),
     Unsynchronised,
+    Impossible,
 }
 
 impl std::fmt::Display for Failed {
@@ -195,6 +228,7 @@ impl std::fmt::Display for Failed {
             Self::NoAnswer => f.write_str("no answer"),
             Self::Kissed(code) => write!(f, "the server refuses: {code}"),
             Self::Unsynchronised => f.write_str("the server does not know the time"),
+            Self::Impossible => f.write_str("the server says that it thought for longer than we waited"),
         }
     }
 }
@@ -233,7 +267,8 @@ fn sample(sent: i64, elapsed: Duration, answer: &Packet) -> Result<Sample, Faile
     if let Some(code) = answer.kiss() {
         return Err(Failed::Kissed(code));
     }
-    if answer.leap == ALARM || answer.stratum >= UNSYNCHRONISED || answer.transmit.0 == 0 {
+    let has_stratum = (1..UNSYNCHRONISED).contains(&answer.stratum);
+    if answer.leap == ALARM || !has_stratum || answer.transmit.0 == 0 {
         return Err(Failed::Unsynchronised);
     }
     let received = sent.saturating_add_unsigned(time::nanos(elapsed));
@@ -242,10 +277,16 @@ fn sample(sent: i64, elapsed: Duration, answer: &Packet) -> Result<Sample, Faile
     let (theta, delta) = exchange(sent, theirs(answer.receive), theirs(answer.transmit), received);
     // 2^precision seconds, kept to what a clock can sensibly be.
     let precision = 1_000_000_000_u64 >> answer.precision.clamp(-30, 0).unsigned_abs();
+    let epsilon = drift(elapsed, DRIFT_PPM) + PRECISION + precision;
+    // Otherwise a delay of nothing would promise an exact offset.
+    let thought = answer.transmit.since(answer.receive);
+    if thought > i64::try_from(time::nanos(elapsed).saturating_add(epsilon)).unwrap_or(i64::MAX) {
+        return Err(Failed::Impossible);
+    }
     Ok(Sample {
         theta,
         delta,
-        epsilon: drift(elapsed, DRIFT_PPM) + PRECISION + precision,
+        epsilon,
         at: Time(received.cast_unsigned()),
         stratum: answer.stratum,
         root_delay: answer.root_delay.nanos(),
@@ -310,7 +351,14 @@ mod tests {
         let second = Duration::from_secs(1);
         let good = answer(NOW, 0, 0);
         assert!(matches!(sample(NOW, second, &Packet { leap: ALARM, ..good }), Err(Failed::Unsynchronised)));
-        assert!(matches!(sample(NOW, second, &Packet { stratum: 16, ..good }), Err(Failed::Unsynchronised)));
+        for stratum in [0, 16, 255] {
+            let without = Packet { stratum, ..good };
+            assert!(matches!(sample(NOW, second, &without), Err(Failed::Unsynchronised)), "{stratum}");
+        }
+        let never = Packet { transmit: Stamp(0), ..good };
+        assert!(matches!(sample(NOW, second, &never), Err(Failed::Unsynchronised)));
+        let slow = Packet { transmit: Stamp::from_unix(NOW + 1_100_000_000), ..good };
+        assert!(matches!(sample(NOW, second, &slow), Err(Failed::Impossible)));
         let kiss = Packet { stratum: 0, reference_id: *b"DENY", ..good };
         assert!(matches!(sample(NOW, second, &kiss), Err(Failed::Kissed(code)) if code == "DENY"));
     }

@@ -107,9 +107,11 @@ impl Packet {
         bytes
     }
 
-    /// The kiss code of an answer that is none: `RATE`, `DENY`.
+    /// The kiss code of an answer that is none: `RATE`, `DENY`. Stratum 0 without one is how some servers, chronyd
+    /// among them, say that they do not know the time.
     pub fn kiss(&self) -> Option<String> {
-        (self.stratum == 0).then(|| self.reference_id.escape_ascii().to_string().replace("\\x00", ""))
+        let is_code = self.stratum == 0 && self.reference_id[0].is_ascii_alphabetic();
+        is_code.then(|| self.reference_id.escape_ascii().to_string().replace("\\x00", ""))
     }
 }
 
@@ -197,6 +199,7 @@ mod tests {
         let packet = Packet { reference_id: *b"RATE", ..Packet::question(Stamp(1)) };
         assert_eq!(packet.kiss().as_deref(), Some("RATE"));
         assert_eq!(Packet { stratum: 1, ..packet }.kiss(), None);
+        assert_eq!(Packet { reference_id: [0; 4], ..packet }.kiss(), None, "it does not know the time");
     }
 
     #[test]

@@ -76,9 +76,10 @@ fn is_question(packet: &Packet) -> bool {
 }
 
 fn answer(question: &Packet, received: i64, quality: Option<Quality>, now: impl Fn() -> i64) -> Packet {
-    let (leap, stratum, dispersion) = match quality {
-        Some(quality) => (0, quality.stratum, quality.dispersion),
-        None => (ALARM, UNSYNCHRONISED, Duration::from_secs(16)),
+    let (leap, stratum, dispersion, reference) = match quality {
+        Some(quality) => (0, quality.stratum, quality.dispersion, Stamp::from_unix(received)),
+        // Never set, as far as is known.
+        None => (ALARM, UNSYNCHRONISED, Duration::from_secs(16), Stamp(0)),
     };
     Packet {
         leap,
@@ -93,7 +94,7 @@ fn answer(question: &Packet, received: i64, quality: Option<Quality>, now: impl 
         root_dispersion: Short::from_nanos(time::nanos(dispersion)),
         // Not an address, so that nobody finds a loop where there is none.
         reference_id: *b"LOCL",
-        reference: Stamp::from_unix(received),
+        reference,
         origin: question.transmit,
         receive: Stamp::from_unix(received),
         transmit: Stamp::from_unix(now()),
@@ -119,7 +120,7 @@ mod tests {
     #[test]
     fn a_clock_of_which_nobody_knows_anything_is_not_vouched_for() {
         let answer = answer(&Packet::question(Stamp(1)), 0, None, || 0);
-        assert_eq!((answer.leap, answer.stratum), (ALARM, UNSYNCHRONISED));
+        assert_eq!((answer.leap, answer.stratum, answer.reference), (ALARM, UNSYNCHRONISED, Stamp(0)));
         assert_eq!(answer.root_dispersion.nanos(), 16_000_000_000);
     }
 

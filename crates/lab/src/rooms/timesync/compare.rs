@@ -1,10 +1,12 @@
 //! All tenants of the room on the same network: how wrong the clocks are over time, and how wrong they may be.
 
-use conclave_kernel::Card;
+use std::time::Duration;
+
+use conclave_kernel::{Card, time};
 use serde::Serialize;
 
-use super::{Moment, Report, Scenario};
-use crate::diagram::plot::{self, Axis, Formula, Plot, Point, Scale, Series};
+use super::{Report, Scenario};
+use crate::diagram::bounds::{self, Bounds, Moment, Panel};
 use crate::room::{Scenario as _, run};
 
 /// One tenant at one size.
@@ -26,44 +28,32 @@ pub fn row(card: &'static Card, base: &Scenario, nodes: u32) -> Result<Row, Stri
     scenario.set_algorithm(card.name);
     scenario.setup.nodes = nodes;
     scenario.servers = scenario.servers.min(nodes.saturating_sub(1)).max(1);
-    let every_ns = conclave_kernel::time::nanos(scenario.every);
+    let every_ns = time::nanos(scenario.every);
     Ok(Row { algorithm: card.name, nodes, every_ns, report: run(&scenario)? })
 }
 
-/// So many marks a curve: each stands for the worst of its stretch.
-const MARKS: usize = 40;
-
-/// The error of the worst clock over time, and the promised bound as a dashed line. Time is counted in
-/// comparisons, for DTP's are a hundred thousand times more frequent.
+/// The error of the worst clock over time, under the promised bound: a panel for each tenant.
 pub fn plot(rows: &[Row]) -> String {
-    plot::draw(&Plot {
-        title: "The worst clock over time, and the promised bound".into(),
-        subtitle: "error against the true time, or difference within the group (berkeley, dtp); dashed: what the sites state".into(),
-        x: Axis { name: "comparisons".into(), scale: Scale::Linear },
-        y: Axis { name: "microseconds".into(), scale: Scale::Log },
-        series: rows.iter().map(series).collect(),
+    let nodes = rows.first().map_or(0, |row| row.nodes);
+    bounds::draw(&Bounds {
+        title: "How wrong the worst clock is, and how wrong it may be".into(),
+        subtitle: format!("{nodes} sites, log scale; panels with the same unit of time have the same axes"),
+        measured: "error of the worst clock, or the largest difference in the group".into(),
+        panels: rows.iter().map(panel).collect(),
     })
 }
 
-fn series(row: &Row) -> Series {
-    let settled: Vec<_> = row.report.moments.iter().filter(|moment| moment.bound_ns.is_some()).collect();
-    let stretches = || settled.chunks(settled.len().div_ceil(MARKS).max(1));
-    let at =
-        |stretch: &[&Moment]| stretch.first().map_or(0.0, |moment| moment.at_ns as f64 / row.every_ns as f64);
-    // A log axis has no zero: what is exact to the nanosecond is drawn at one.
-    let worst = |stretch: &[&Moment], of: fn(&Moment) -> u64| {
-        stretch.iter().map(|moment| of(moment)).max().unwrap_or(0).max(1) as f64 / 1e3
+fn panel(row: &Row) -> Panel {
+    let against = if row.report.reference == "truth" { "against the true time" } else { "within the group" };
+    let every = time::show(Duration::from_nanos(row.every_ns));
+    let moment = |moment: &super::Moment| Moment {
+        at_ns: moment.at_ns as f64,
+        measured_ns: moment.error_ns as f64,
+        bound_ns: moment.bound_ns.map(|ns| ns as f64),
     };
-    let points = stretches().map(|stretch| Point {
-        x: at(stretch),
-        y: worst(stretch, |moment| moment.error_ns),
-        range: None,
-    });
-    let bound =
-        stretches().map(|stretch| (at(stretch), worst(stretch, |moment| moment.bound_ns.unwrap_or(0))));
-    Series {
+    Panel {
         name: row.algorithm.into(),
-        points: points.collect(),
-        formula: Some(Formula { text: "bound".into(), curves: vec![bound.collect()] }),
+        note: format!("{against}, compared every {every}"),
+        moments: row.report.moments.iter().map(moment).collect(),
     }
 }

@@ -15,6 +15,8 @@ pub struct Moment {
     /// How far the worst clock is off: from the true time, or, where there is no reference outside, from another
     /// clock.
     pub error_ns: u64,
+    /// How far the clocks are from each other.
+    pub spread_ns: u64,
     /// How far it may be, by what the sites state; `None` as long as one of them states nothing.
     pub bound_ns: Option<u64>,
 }
@@ -93,6 +95,7 @@ impl Meter {
         } else {
             (high.abs_diff(low), bounds.map(|(first, second)| first.saturating_add(second)))
         };
-        self.moments.push(Moment { at_ns: self.now.0, error_ns, bound_ns });
+        let spread_ns = high.abs_diff(low);
+        self.moments.push(Moment { at_ns: self.now.0, error_ns, spread_ns, bound_ns });
     }
 }

@@ -18,8 +18,8 @@ mod scenario;
 use std::time::{Duration, Instant};
 
 use conclave_algorithms::timesync::spec::{Breach, Judge};
-use conclave_algorithms::timesync::{Command, Event, Group, TimeSync};
-use conclave_kernel::{NodeId, Time, Trace, Violation};
+use conclave_algorithms::timesync::{self, Command, Event, Group, TimeSync};
+use conclave_kernel::{Card, NodeId, Time, Trace, Violation};
 use conclave_sim::{Desk, Director, Limits, World};
 
 pub use meter::Moment;
@@ -55,9 +55,31 @@ struct Room {
     judge: Judge,
     meter: Meter,
     violations: Vec<Violation>,
-    nodes: u32,
+    group: Group,
+    reach: Reach,
     every: Duration,
     left: u64,
+}
+
+/// Who goes by a site's clock, besides itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// Nobody: all ask a server.
+    Itself,
+    /// Those below it in the tree.
+    Below,
+    /// The group.
+    All,
+}
+
+impl Reach {
+    fn of(card: &Card) -> Self {
+        match () {
+            () if !scenario::is_external(card) => Self::All,
+            () if card.name == timesync::Ntp::CARD.name => Self::Below,
+            () => Self::Itself,
+        }
+    }
 }
 
 /// At most so many violations of a property are described.
@@ -72,9 +94,20 @@ impl Room {
             judge: Judge::new(group.nodes, servers, group.drift_ppm, Time::ZERO + scenario.length() / 4),
             meter: Meter::new(servers, is_external),
             violations: Vec::new(),
-            nodes: group.nodes,
+            group: group.clone(),
+            reach: Reach::of(&P::CARD),
             every: scenario.sample_every(),
             left: scenario.samples,
+        }
+    }
+
+    /// Whether one goes by the other's clock.
+    fn goes_by(&self, one: NodeId, other: NodeId) -> bool {
+        let above = |site: &NodeId| self.group.parent(*site);
+        match self.reach {
+            Reach::All => true,
+            Reach::Itself => one == other,
+            Reach::Below => std::iter::successors(Some(one), above).any(|site| site == other),
         }
     }
 }
@@ -92,13 +125,17 @@ impl<P: TimeSync> Director<P> for Room {
         }
         self.left -= 1;
         self.meter.begin(desk.now());
-        (0..self.nodes).map(NodeId).for_each(|site| desk.command(site, Command::Ask));
+        (0..self.group.nodes).map(NodeId).for_each(|site| desk.command(site, Command::Ask));
         desk.wake_in(self.every, 0);
     }
 
     fn on_event(&mut self, node: NodeId, event: &Event, desk: &mut Desk<'_, P, ()>) {
-        let Event::Told(reading) = event else { return self.meter.event(event) };
         let now = desk.now();
+        if let Event::Synced { .. } = event {
+            let upstream = self.group.parent(node).filter(|_| self.reach == Reach::Below);
+            self.judge.compared(node, now, upstream);
+        }
+        let Event::Told(reading) = event else { return self.meter.event(event) };
         let violations = &mut self.violations;
         self.judge.told(node, now, reading, |Breach { property, why }| {
             let same = |violation: &&Violation| violation.property == property.name;
@@ -116,6 +153,14 @@ impl<P: TimeSync> Director<P> for Room {
     }
 
     fn on_deliver(&mut self, _from: NodeId, _to: NodeId, (): &()) {}
+
+    /// A clock that is stepped back stands still until time has caught up.
+    fn on_step(&mut self, node: NodeId, by: i64, desk: &mut Desk<'_, P, ()>) {
+        let from = desk.now() + Duration::from_nanos(by.min(0).unsigned_abs());
+        let sites = (0..self.group.nodes).map(NodeId);
+        let misled: Vec<_> = sites.filter(|site| self.goes_by(*site, node)).collect();
+        misled.into_iter().for_each(|site| self.judge.stepped(site, from));
+    }
 
     /// Who comes back without its memory has a new clock.
     fn on_crash(&mut self, node: NodeId, _desk: &mut Desk<'_, P, ()>) {

@@ -31,6 +31,8 @@ pub struct Report {
     pub messages_by_kind: BTreeMap<&'static str, u64>,
     /// The moments at which all sites stated a bound.
     pub settled: u64,
+    /// Those at which the worst clock was further off than that: after a step, until it is found out.
+    pub beyond: u64,
     /// The worst clock, on average over those.
     pub error_mean_ns: Option<f64>,
     /// The worst clock at its worst.
@@ -77,6 +79,7 @@ impl Report {
             leaders: meter.leaders,
             messages_by_kind: meter.kinds,
             settled: settled.len() as u64,
+            beyond: settled.iter().filter(|(error, bound)| error > bound).count() as u64,
             error_mean_ns: mean(|moment| moment.0),
             error_max_ns: settled.iter().map(|moment| moment.0).max(),
             error_last_ns: settled.last().map(|moment| moment.0),
@@ -109,6 +112,11 @@ impl room::Report for Report {
             ("settled", format!("{} of {} moments", self.settled, self.moments.len())),
             ("messages", format!("{}: {}", self.facts.messages, kinds.join(", "))),
         ];
+        let steps = self.facts.ledger.steps;
+        if self.beyond > 0 || steps > 0 {
+            figures
+                .push(("beyond the bound", format!("{} moments; {steps} clocks were stepped", self.beyond)));
+        }
         if self.leaders > 0 {
             figures.push(("leaders", self.leaders.to_string()));
         }

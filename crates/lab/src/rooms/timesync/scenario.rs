@@ -6,7 +6,7 @@ use conclave_algorithms::timesync::dtp::ticks;
 use conclave_algorithms::timesync::spec::TRUTH;
 use conclave_algorithms::timesync::{self, Group, Minimum, TimeSync};
 use conclave_kernel::Card;
-use conclave_sim::{Clocks, Delay, Setup, exact};
+use conclave_sim::{Clocks, Delay, FaultKind, Setup, exact};
 use serde::{Deserialize, Serialize};
 
 use super::{Report, run_tenant};
@@ -33,6 +33,9 @@ pub struct Scenario {
     pub liars: u32,
     /// NTP and DTP: how many sites hang on each in the tree; 1 is a chain.
     pub fanout: u32,
+    /// Cristian: a reading that is less exact than this is not taken, and the server is asked again.
+    #[serde(with = "conclave_sim::text::optional_duration")]
+    pub wanted: Option<Duration>,
 }
 
 /// 100 m of cable.
@@ -51,6 +54,7 @@ impl Default for Scenario {
             servers: 3,
             liars: 0,
             fanout: 2,
+            wanted: None,
         }
     }
 }
@@ -66,6 +70,7 @@ impl Scenario {
             probes: self.probes,
             drift_ppm: self.setup.clocks.drift_ppm,
             minimum: self.minimum(),
+            wanted: self.wanted,
             ..Group::new(self.setup.nodes)
         }
     }
@@ -90,6 +95,25 @@ impl Scenario {
     /// How long from one question to the next: in no simple ratio to the comparisons.
     pub(super) fn sample_every(&self) -> Duration {
         self.every * 37 / 100
+    }
+
+    /// The clocks of those who are believed do not jump.
+    fn validate_steps(&self) -> Result<(), String> {
+        let stepped = self.setup.faults.iter().filter_map(|fault| match fault.kind {
+            FaultKind::Step { node, .. } => Some(node),
+            _ => None,
+        });
+        let Some(first) = stepped.min() else { return Ok(()) };
+        match timesync::CARDS.iter().find(|card| card.name == self.algorithm) {
+            Some(card) if card.name == timesync::Dtp::CARD.name => {
+                Err("a counter on the wire counts its oscillator, and that does not step".into())
+            }
+            Some(card) if first.0 < self.servers_of(card) => Err(format!(
+                "node {} is a time server: its clock is the true time and does not step",
+                first.0
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// The shortest that any message can take.
@@ -178,7 +202,7 @@ impl room::Scenario for Scenario {
         if marzullo && self.liars >= self.servers {
             return Err("at least 1 server must tell the true time".into());
         }
-        Ok(())
+        self.validate_steps()
     }
 
     fn flags(&self) -> Vec<String> {
@@ -198,6 +222,7 @@ impl room::Scenario for Scenario {
         ];
         let different = counts.into_iter().filter(|(_, value, default)| value != default);
         flags.extend(different.map(|(name, value, _)| format!("--{name} {value}")));
+        flags.extend(self.wanted.map(|wanted| format!("--wanted {}", exact(wanted))));
         flags
     }
 
@@ -230,6 +255,8 @@ mod tests {
         assert_eq!(scenario.command_line(), "conclave sim timesync/cristian --nodes 5 --seed 1");
         scenario.liars = 1;
         assert!(scenario.command_line().ends_with("--liars 1"));
+        scenario.wanted = Some(Duration::from_micros(800));
+        assert!(scenario.command_line().ends_with("--liars 1 --wanted 800us"));
     }
 
     #[test]
@@ -238,6 +265,19 @@ mod tests {
         scenario.set_algorithm("dtp");
         let line = scenario.command_line();
         assert!(line.contains("--every 1280ns") && line.contains("--delay constant:500ns"), "{line}");
+    }
+
+    #[test]
+    fn a_time_server_and_an_oscillator_do_not_step() {
+        let refused = |algorithm: &str, step: &str| {
+            let mut scenario = Scenario::default();
+            scenario.set_algorithm(algorithm);
+            scenario.setup.faults.push(conclave_sim::Fault::parse_step(step).unwrap());
+            scenario.validate().is_err()
+        };
+        assert!(refused("cristian", "0@5s,+1ms") && !refused("cristian", "1@5s,+1ms"));
+        assert!(refused("marzullo", "2@5s,+1ms") && !refused("marzullo", "3@5s,+1ms"));
+        assert!(refused("dtp", "3@5us,+1ms") && !refused("berkeley", "0@5s,-1ms"));
     }
 
     #[test]
