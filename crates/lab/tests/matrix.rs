@@ -7,7 +7,7 @@ use conclave_lab::matrix::{self, Agreement, Assumption, Cell};
 /// The fair ring's token goes round when nobody asks, and advances the clocks.
 const ENDLESS: [&str; 1] = ["fair-ring"];
 
-/// More than ten million states at three sites; `tests/election.rs` explores it at two.
+/// More than six million states at three sites; `tests/election.rs` explores it at two.
 const LARGE: (&str, Assumption) = ("election/hirschberg-sinclair", Assumption::NoCrash);
 
 fn cells(room: &'static str, nodes: u32, entries: u8, most_states: u64) -> Vec<Cell> {
