@@ -17,7 +17,7 @@
 //! | `visited` | the states seen so far, as fingerprints |
 //! | `breadth`, `depth` | the two searches, over both cores |
 //! | `graph`, `components`, `fairness`, `cost` | the whole graph: who waits for ever, and what executions cost |
-//! | `counterexample` | from fingerprints back to what happened |
+//! | `counterexample`, `retrace` | from fingerprints back to what happened; and the same taken again |
 //!
 //! # What is sound
 //!
@@ -40,6 +40,7 @@ mod model;
 mod options;
 mod registry;
 mod report;
+mod retrace;
 mod stepper;
 mod system;
 mod visited;
@@ -56,6 +57,7 @@ use crate::system::System as _;
 pub use model::{Breach, Findings, MOST_NODES, Model, Monitor, Offer, Renamed};
 pub use options::{Bounds, Faults, Options, Order, Progress, Recovery, Search, Timing};
 pub use report::{CROSSING, CheckError, Costs, Counterexample, Cycles, Extent, Report, Sometimes, Verdict};
+pub use retrace::{Retraced, retrace};
 
 /// Explores everything that can happen.
 pub fn check<M: Model>(model: &M, options: &Options) -> Result<Report<M::Protocol>, CheckError> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use conclave_check::{
     Bounds, CheckError, Cycles, Extent, Faults, Findings, Model, Monitor, Offer, Options, Order, Recovery,
-    Renamed, Report, Search, Timing, Verdict, check, check_watched, costs,
+    Renamed, Report, Search, Timing, Verdict, check, check_watched, costs, retrace,
 };
 use conclave_kernel::trace::What;
 use conclave_kernel::{Cx, Effect, Env, Input, Kind, NodeId, Property, Protocol, Sink};
@@ -275,6 +275,19 @@ impl Monitor<Toy> for Clerk {
     }
 }
 
+/// A counterexample can be taken again, and comes to the same.
+fn assert_repeats(play: &Play, options: &Options, report: &Report<Toy>) {
+    let Some(found) = &report.counterexample else { return };
+    let again = retrace(play, options, &found.trace).expect("what was explored can be taken again");
+    assert_eq!(again.steps, found.trace.len());
+    match again.breach {
+        Some((step, breach)) => {
+            assert_eq!((step + 1, Some(breach.property)), (again.steps, report.property));
+        }
+        None => assert!(!again.waiting.is_empty(), "nothing broke, and nobody waits"),
+    }
+}
+
 fn one_thread() -> Options {
     Options { threads: 1, ..Options::default() }
 }
@@ -291,6 +304,7 @@ fn explore(play: &Play, options: &Options) -> Report<Toy> {
                 (report.verdict, report.property),
                 "{search:?} {threads}"
             );
+            assert_repeats(play, options, &other);
             if report.verdict == Verdict::Holds {
                 assert_eq!(
                     (other.states, other.edges),
@@ -447,6 +461,18 @@ fn dice_fall_in_every_way() {
     assert_eq!(report.counterexample.unwrap().steps, 3);
     let too_many = check(&served(Role::Gambler(1 << 20), 1, 1), &one_thread());
     assert_eq!(too_many.unwrap_err(), CheckError::TooManyChoices(NodeId(0)));
+}
+
+#[test]
+fn a_trace_that_cannot_have_happened_is_refused_where_it_goes_wrong() {
+    let gamble = check(&served(Role::Gambler(8), 1, 1), &one_thread()).expect("the play is sound");
+    let trace = gamble.counterexample.expect("a seven is served").trace;
+    let refused = |play: &Play| retrace(play, &one_thread(), &trace).expect_err("it is of another play");
+    // Two starts and the command; then the answer that only a gambler gives.
+    assert!(refused(&served(Role::Server, 1, 1)).starts_with("step 3: n0 did"));
+    assert!(refused(&served(Role::Gambler(7), 1, 1)).starts_with("step 3: n0 did"));
+    assert!(refused(&served(Role::Gambler(8), 1, 0)).starts_with("step 2: nobody could command"));
+    assert!(refused(&served(Role::Gambler(8), 2, 1)).contains("of 2 sites"));
 }
 
 /// Suspicion after three ticks of silence is right if messages take at most two, and wrong otherwise.

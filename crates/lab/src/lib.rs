@@ -1,5 +1,6 @@
 //! The laboratory: rooms meet worlds, and everything is measured.
 
+pub mod case;
 pub mod diagram;
 pub mod log;
 pub mod matrix;

@@ -4,15 +4,13 @@
 //! met and this one is not, and the checker says whether it is still correct or how it breaks, in as few steps as
 //! possible. No cell is empty: where the card says that an assumption is *not* needed, the cell shows it.
 
-use std::ops::ControlFlow;
-
-use conclave_algorithms::mutex;
-use conclave_check::{Faults, Options, Order, Verdict};
+use conclave_algorithms::{election, mutex, snapshot};
+use conclave_check::{Faults, Options, Order, Timing, Verdict};
 use conclave_kernel::{Card, Needs};
 use serde::Serialize;
 
+use crate::case;
 use crate::log::Log;
-use crate::rooms::mutex::check::Case;
 
 /// Something that an algorithm may rely on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -26,11 +24,22 @@ pub enum Assumption {
     NoDuplication,
     /// Nobody crashes.
     NoCrash,
+    /// Delays are bounded, and the bound is known.
+    Synchrony,
+    /// Whoever tells of crashes is never wrong.
+    PerfectDetector,
 }
 
 impl Assumption {
     /// All, in the order of the columns.
-    pub const ALL: [Self; 4] = [Self::Fifo, Self::NoLoss, Self::NoDuplication, Self::NoCrash];
+    pub const ALL: [Self; 6] = [
+        Self::Fifo,
+        Self::NoLoss,
+        Self::NoDuplication,
+        Self::NoCrash,
+        Self::Synchrony,
+        Self::PerfectDetector,
+    ];
 
     /// The heading of its column.
     pub const fn title(self) -> &'static str {
@@ -39,6 +48,8 @@ impl Assumption {
             Self::NoLoss => "no loss",
             Self::NoDuplication => "no duplication",
             Self::NoCrash => "no crash",
+            Self::Synchrony => "synchrony",
+            Self::PerfectDetector => "perfect detector",
         }
     }
 
@@ -49,30 +60,39 @@ impl Assumption {
             Self::NoLoss => needs.no_loss,
             Self::NoDuplication => needs.no_duplication,
             Self::NoCrash => needs.no_crash,
+            Self::Synchrony => needs.synchrony,
+            Self::PerfectDetector => needs.perfect_detector,
         }
     }
 
-    fn drop_from(self, case: &mut Case) {
+    /// Takes it away from a case, as far as links and sites give it. A detector is the room's own affair.
+    pub(crate) fn drop_from(self, order: &mut Order, timing: &mut Timing, faults: &mut Faults) {
         match self {
-            Self::Fifo => case.order = Order::Any,
-            Self::NoLoss => case.faults = Faults { loss: 1, ..case.faults },
-            Self::NoDuplication => case.faults = Faults { duplication: 1, ..case.faults },
-            Self::NoCrash => case.faults = Faults { crash: 1, ..case.faults },
+            Self::Fifo => *order = Order::Any,
+            Self::NoLoss => faults.loss = 1,
+            Self::NoDuplication => faults.duplication = 1,
+            Self::NoCrash => faults.crash = 1,
+            Self::Synchrony => *timing = Timing::Async,
+            Self::PerfectDetector => {}
         }
     }
 }
 
 /// One cell. The names are those of the JSON object.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Cell {
     /// `room/algorithm`.
     pub algorithm: String,
+    /// N: what was asked for, or more if it takes more to show.
+    pub nodes: u32,
     /// What was taken away.
     pub without: Assumption,
     /// Whether the algorithm says that it needs it.
     pub needed: bool,
     /// What came of it.
     pub verdict: Verdict,
+    /// Whether that is what the card says.
+    pub agrees: Agreement,
     /// What broke.
     pub property: Option<&'static str>,
     /// How.
@@ -88,43 +108,82 @@ pub struct Cell {
     pub counterexample: Option<Log>,
 }
 
-impl Cell {
-    /// Whether it is as the card says: broken if and only if the assumption is needed. An exploration that stopped
-    /// at a bound contradicts nobody.
-    pub fn agrees(&self) -> bool {
-        match self.verdict {
-            Verdict::Holds => !self.needed,
-            Verdict::Violated | Verdict::Stuck => self.needed,
-            Verdict::Bounded => true,
+/// Whether what was found is what the card says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Agreement {
+    /// It is: broken if and only if the assumption is needed.
+    Yes,
+    /// It is not.
+    No,
+    /// The exploration stopped at a bound before it found anything: nobody knows.
+    Unknown,
+}
+
+impl Agreement {
+    const fn of(verdict: Verdict, needed: bool) -> Self {
+        match (verdict, needed) {
+            (Verdict::Holds, false) | (Verdict::Violated | Verdict::Stuck, true) => Self::Yes,
+            (Verdict::Holds, true) | (Verdict::Violated | Verdict::Stuck, false) => Self::No,
+            (Verdict::Bounded, _) => Self::Unknown,
         }
     }
 }
 
-/// The cards that have a row: those of the mutex room, whose tenants send nothing while nobody asks. Layered ones,
-/// whose heartbeats never end, have none.
+/// The rooms that have a matrix.
+pub const ROOMS: [&str; 3] = ["mutex", "election", "snapshot"];
+
+/// The cards that have a row. Layered mutexes, whose heartbeats never end, have none.
 pub fn rows(room: Option<&str>) -> impl Iterator<Item = &'static Card> {
-    mutex::CARDS.iter().filter(move |card| room.is_none_or(|room| card.room == room))
+    let cards = mutex::CARDS.iter().chain(election::CARDS).chain(snapshot::CARDS);
+    cards.filter(move |card| room.is_none_or(|room| card.room == room))
 }
 
-/// Explores one cell. `nodes` sites do `entries` times each what the room is about.
-pub fn cell(
+/// Explores a row. `nodes` sites do `entries` times each what the room is about; `begins` is told what is taken
+/// away next.
+///
+/// Where an assumption was not given in the first place (no order to links that need none, no bound on delays, no
+/// detector), taking it away changes nothing: such cells show one and the same exploration.
+pub fn row(
     card: &'static Card,
-    without: Assumption,
     nodes: u32,
     entries: u8,
     options: &Options,
-) -> Result<Cell, String> {
-    if card.room != "mutex" {
-        return Err(format!("nobody explores {}", card.path()));
+    mut begins: impl FnMut(Assumption),
+) -> Result<Vec<Cell>, String> {
+    let mut cells: Vec<Cell> = Vec::new();
+    let mut explored: Vec<String> = Vec::new();
+    for without in Assumption::ALL {
+        begins(without);
+        let (nodes, case) = case::without(card, without, nodes, entries)?;
+        let key = format!("{case:?}");
+        let needed = without.is_needed(card.needs);
+        let cell = match explored.iter().position(|known| *known == key) {
+            Some(same) => cells[same].clone(),
+            None => explore(card, without, nodes, case.as_ref(), options)?,
+        };
+        explored.push(key);
+        cells.push(Cell { without, needed, agrees: Agreement::of(cell.verdict, needed), ..cell });
     }
-    let mut case = Case::of(card, nodes, entries);
-    without.drop_from(&mut case);
-    let outcome = case.explore(options, &mut |_| ControlFlow::Continue(()))?;
+    Ok(cells)
+}
+
+fn explore(
+    card: &Card,
+    without: Assumption,
+    nodes: u32,
+    case: &dyn case::AnyCase,
+    options: &Options,
+) -> Result<Cell, String> {
+    let outcome = case.explore(options, &mut case::unwatched)?;
+    let needed = without.is_needed(card.needs);
     Ok(Cell {
         algorithm: card.path().to_string(),
+        nodes,
         without,
-        needed: without.is_needed(card.needs),
+        needed,
         verdict: outcome.verdict,
+        agrees: Agreement::of(outcome.verdict, needed),
         property: outcome.property,
         why: outcome.why,
         states: outcome.states,

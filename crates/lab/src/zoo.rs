@@ -4,19 +4,23 @@
 //! that it is wrong: both happen here, and [`honest`] runs every tenant through the worlds of its own mutants.
 //! The zoo knows no room; each room's mutants come from [`mutants::all`], and the room says how they are run.
 
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 use std::time::Duration;
 
-use conclave_algorithms::mutants::mutex::Flawed;
-use conclave_algorithms::mutants::{self, Catch, Mutant, World};
-use conclave_algorithms::mutex::{FairRing, Group};
+use conclave_algorithms::mutants::flawed::Flawed;
+use conclave_algorithms::mutants::{self, Catch, FOREVER, Mutant};
+use conclave_algorithms::mutex::{FairRing, Group, Mutex as _};
+use conclave_algorithms::snapshot::bank::Bank;
+use conclave_algorithms::snapshot::{ChandyLamport, Snapshot as _};
 use conclave_check::{Bounds, Costs, Options, Sometimes, Verdict};
 use conclave_kernel::Card;
 use conclave_sim::Delay;
 use serde::Serialize;
 
-use crate::rooms::mutex::check::{Case, FOREVER, Judged};
+use crate::case;
+use crate::rooms::mutex::check::Judged;
 use crate::rooms::mutex::{Scenario, Work, run_made};
+use crate::rooms::snapshot;
 
 /// What came of looking at a mutant. The names are those of the JSON object.
 #[derive(Clone, Debug, Serialize)]
@@ -73,9 +77,6 @@ impl Finding {
 
 /// Looks at a mutant, with so many threads.
 pub fn look(mutant: &'static Mutant, threads: usize) -> Result<Finding, String> {
-    if mutant.room != "mutex" {
-        return Err(format!("{} belongs to a room that nobody runs", mutant.name));
-    }
     let mut finding = Finding {
         name: mutant.name,
         algorithm: mutant.path().to_string(),
@@ -93,10 +94,10 @@ pub fn look(mutant: &'static Mutant, threads: usize) -> Result<Finding, String> 
     };
     match mutant.catch {
         Catch::Check { world, states } => {
-            let honest = case(mutant, &world);
-            let flawed = Case { mutant: Some(mutant.name.into()), ..honest.clone() };
+            let honest = case::of_mutant(mutant, &world, false)?;
+            let flawed = case::of_mutant(mutant, &world, true)?;
             let options = options(states, threads);
-            let outcome = flawed.explore(&options, &mut |_| ControlFlow::Continue(()))?;
+            let outcome = flawed.explore(&options, &mut case::unwatched)?;
             finding.caught = outcome.is_broken();
             finding.by = outcome.property.map(Into::into);
             (finding.after, finding.within) = (outcome.states, states);
@@ -131,34 +132,51 @@ fn simulate(
     relay: bool,
     seeds: Range<u64>,
 ) -> Result<Option<(u64, String)>, String> {
-    // Every type is run by code of its own: the one that needs it has it.
-    if mutant.algorithm != "fair-ring" {
-        return Err(format!("{}: the simulator runs mutants of the fair ring only", mutant.name));
-    }
-    let flaw = if flawed { mutant.name } else { "" };
-    let make = move |me, group: &Group| Flawed::<FairRing>::named(flaw, me, group);
     for (tried, seed) in (1..).zip(seeds) {
-        let (report, _) = run_made(&scenario(mutant.algorithm, nodes, relay, seed), make, false)?;
-        if let Some(violation) = report.facts.violations.first() {
-            return Ok(Some((tried, violation.property.clone())));
+        // Every type is run by code of its own: those that need it have it.
+        let broken = match mutant.algorithm {
+            "fair-ring" => fair_ring(if flawed { mutant.name } else { "" }, nodes, relay, seed)?,
+            "chandy-lamport" => chandy_lamport(if flawed { mutant.name } else { "" }, nodes, seed)?,
+            _ => {
+                return Err(format!(
+                    "{}: the simulator runs no mutants of {}",
+                    mutant.name, mutant.algorithm
+                ));
+            }
+        };
+        if let Some(property) = broken {
+            return Ok(Some((tried, property)));
         }
     }
     Ok(None)
 }
 
-fn scenario(algorithm: &str, nodes: u32, relay: bool, seed: u64) -> Scenario {
+/// Which promised property a run of the fair ring with that flaw breaks first.
+fn fair_ring(flaw: &'static str, nodes: u32, relay: bool, seed: u64) -> Result<Option<String>, String> {
     let load = if relay { Work::Relay } else { Work::High };
-    let mut scenario = Scenario { algorithm: algorithm.into(), load, entries: 20, ..Scenario::default() };
+    let mut scenario = Scenario { algorithm: "fair-ring".into(), load, entries: 20, ..Scenario::default() };
     scenario.setup.nodes = nodes;
     scenario.setup.seed = seed;
     scenario.setup.delay = Delay::Exponential(Duration::from_millis(1));
-    scenario
+    let make = move |me, group: &Group| Flawed::new(FairRing::new(me, group), flaw);
+    let (report, _) = run_made(&scenario, make, false)?;
+    Ok(report.facts.violations.first().map(|violation| violation.property.clone()))
 }
 
-/// The world of a mutant, judged by what it should break.
-fn case(mutant: &Mutant, world: &World) -> Case {
-    let judged = mutant.breaks.map_or(Judged::Exclusion, Judged::for_property);
-    Case::in_world(mutant.algorithm, world, judged)
+/// The same of Chandy-Lamport, with two snapshots under way at once.
+fn chandy_lamport(flaw: &'static str, nodes: u32, seed: u64) -> Result<Option<String>, String> {
+    let shot = |node: u32, at_ms: u64| snapshot::Shot {
+        at: Duration::from_millis(at_ms),
+        nodes: vec![conclave_kernel::NodeId(node)],
+    };
+    let mut scenario =
+        snapshot::Scenario { snapshots: vec![shot(0, 10), shot(nodes - 1, 11)], ..Default::default() };
+    scenario.setup.nodes = nodes;
+    scenario.setup.seed = seed;
+    scenario.setup.delay = Delay::Exponential(Duration::from_millis(1));
+    let make = move |me, nodes, app: Bank| Flawed::new(ChandyLamport::<Bank>::new(me, nodes, app), flaw);
+    let (report, _) = snapshot::run_made(&scenario, make, false)?;
+    Ok(report.facts.violations.first().map(|violation| violation.property.clone()))
 }
 
 fn options(states: u64, threads: usize) -> Options {
@@ -185,10 +203,11 @@ pub struct Honest {
 /// Runs a tenant through the worlds of its mutants, as far as it stands them: it must keep its promises in all.
 /// `states` bounds each exploration.
 pub fn honest(card: &'static Card, states: u64, threads: usize) -> Result<Vec<Honest>, String> {
-    let mut seen: Vec<(Catch, Judged)> = Vec::new();
+    let mut seen: Vec<(Catch, Option<Judged>)> = Vec::new();
     let mut all = Vec::new();
     for mutant in mutants::all().filter(|mutant| mutant.room == card.room && mutant.algorithm == card.name) {
-        let judged = mutant.breaks.map_or(Judged::Exclusion, Judged::for_property);
+        // What a room judges may depend on the property; mutex alone has judges that others do without.
+        let judged = mutant.breaks.map(Judged::for_property).filter(|_| card.room == "mutex");
         let suits = match mutant.catch {
             // Numbers that grow for ever have no finite graph: such worlds are for those without numbers.
             Catch::Check { world, .. } => world.suits(card.needs) && world.entries != FOREVER,
@@ -213,7 +232,7 @@ fn walk(mutant: &'static Mutant, states: u64, threads: usize) -> Result<Honest, 
     match mutant.catch {
         Catch::Check { world, .. } => {
             let options = options(states, threads);
-            let outcome = case(mutant, &world).explore(&options, &mut |_| ControlFlow::Continue(()))?;
+            let outcome = case::of_mutant(mutant, &world, false)?.explore(&options, &mut case::unwatched)?;
             let why = outcome.why.unwrap_or_default();
             let broke = outcome.property.map(|property| format!("{property}: {why}"));
             let complete = outcome.verdict == Verdict::Holds;

@@ -1,27 +1,56 @@
 //! Cards say what an algorithm needs; the matrix shows it.
 
 use conclave_check::{Bounds, Options, Verdict};
-use conclave_lab::matrix::{self, Assumption, Cell};
+use conclave_kernel::Card;
+use conclave_lab::matrix::{self, Agreement, Assumption, Cell};
 
-fn cells(most_states: u64) -> Vec<Cell> {
-    let bounds = Bounds { states: most_states, ..Bounds::default() };
-    let options = Options { threads: 1, bounds, liveness_states: most_states, ..Options::default() };
-    let rows = matrix::rows(Some("mutex"));
-    rows.flat_map(|card| Assumption::ALL.map(|without| (card, without)))
-        .map(|(card, without)| matrix::cell(card, without, 2, 2, &options).expect("a cell can be explored"))
-        .collect()
+/// The fair ring's token goes round when nobody asks, and advances the clocks.
+const ENDLESS: [&str; 1] = ["fair-ring"];
+
+/// More than six million states at three sites; `tests/election.rs` explores it at two.
+const LARGE: (&str, Assumption) = ("election/hirschberg-sinclair", Assumption::NoCrash);
+
+fn cells(room: &'static str, nodes: u32, entries: u8, most_states: u64) -> Vec<Cell> {
+    let row = |card: &'static Card| {
+        // Who never comes to rest need not be followed for long.
+        let states = if ENDLESS.contains(&card.name) { 50_000 } else { most_states };
+        let bounds = Bounds { states, ..Bounds::default() };
+        let options = Options { threads: 1, bounds, liveness_states: states, ..Options::default() };
+        matrix::row(card, nodes, entries, &options, |_| {}).expect("a row can be explored")
+    };
+    matrix::rows(Some(room)).flat_map(row).collect()
 }
 
-#[test]
-fn every_algorithm_breaks_where_it_says_so_and_nowhere_else() {
-    let cells = cells(100_000);
-    assert_eq!(cells.len(), matrix::rows(Some("mutex")).count() * Assumption::ALL.len());
-    for cell in &cells {
+/// Every cell is as the card says, and explored to its end unless the algorithm never comes to rest.
+fn assert_as_the_cards_say(room: &'static str, cells: &[Cell]) {
+    assert_eq!(cells.len(), matrix::rows(Some(room)).count() * Assumption::ALL.len());
+    for cell in cells {
         let (who, what) = (&cell.algorithm, cell.without);
-        assert!(cell.agrees(), "{who} without {what:?}: {} {:?}", cell.verdict, cell.why);
+        let expected = match cell.verdict {
+            Verdict::Bounded => Agreement::Unknown,
+            _ => Agreement::Yes,
+        };
+        assert_eq!(cell.agrees, expected, "{who} without {what:?}: {} {:?}", cell.verdict, cell.why);
         // What breaks breaks within a few steps: a bound must not hide it.
-        assert!(!cell.needed || cell.verdict != Verdict::Bounded, "{who} without {what:?}: not broken");
+        let endless = ENDLESS.iter().any(|name| who.ends_with(name));
+        let may_be_bounded = !cell.needed && (endless || LARGE == (who.as_str(), what));
+        assert!(may_be_bounded || cell.verdict != Verdict::Bounded, "{who} without {what:?}: bounded");
         assert_eq!(cell.counterexample.is_some(), cell.needed, "{who} without {what:?}");
         assert_eq!(cell.steps.is_some(), cell.needed, "{who} without {what:?}");
     }
+}
+
+#[test]
+fn every_mutex_breaks_where_it_says_so_and_nowhere_else() {
+    assert_as_the_cards_say("mutex", &cells("mutex", 2, 2, 3_000_000));
+}
+
+#[test]
+fn every_election_breaks_where_it_says_so_and_nowhere_else() {
+    assert_as_the_cards_say("election", &cells("election", 3, 1, 1_500_000));
+}
+
+#[test]
+fn every_snapshot_breaks_where_it_says_so_and_nowhere_else() {
+    assert_as_the_cards_say("snapshot", &cells("snapshot", 2, 2, 200_000));
 }

@@ -125,6 +125,8 @@ fn the_equivalent_execution_passes_through_the_picture() {
             assert_eq!(on_the_way, recorded, "{algorithm}, snapshot {}", shown.id);
             let (events, length) = log.through(&cut);
             assert_eq!(length as u32, cut.0.iter().sum::<u32>());
+            let shown = shown.equivalent.as_ref().expect("the run is small");
+            assert_eq!((&shown.events, shown.recorded_after), (&events, length), "{algorithm}");
             let mut place = vec![0; events.len()];
             events.iter().enumerate().for_each(|(index, event)| place[*event] = index);
             for message in log.messages() {

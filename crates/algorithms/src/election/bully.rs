@@ -35,17 +35,17 @@ pub struct Bully {
     seat: Seat,
     /// Everybody's rank, as far as I know.
     ranks: Vec<u64>,
-    stage: Stage,
+    pub(crate) stage: Stage,
     /// T.
-    answer_timeout: Duration,
+    pub(crate) answer_timeout: Duration,
     /// T'.
-    coordinator_timeout: Duration,
+    pub(crate) coordinator_timeout: Duration,
 }
 
 /// How far my own election is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Stage {
+pub(crate) enum Stage {
     /// I hold none.
     #[default]
     Idle,
@@ -60,12 +60,12 @@ enum Stage {
 pub struct Message {
     /// The sender's rank.
     rank: u64,
-    body: Body,
+    pub(crate) body: Body,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Body {
+pub(crate) enum Body {
     /// To the higher: are you there?
     Election,
     /// To the lower: I am, and take over.
@@ -104,7 +104,7 @@ impl Protocol for Bully {
         let is_lower = self.candidate(from) < self.candidate(cx.me());
         match message.body {
             // I lead, and nobody could know better: no need to tell the others again.
-            Body::Election if is_lower && self.seat.leader() == Some(cx.me()) && self.is_highest(cx) => {
+            Body::Election if is_lower && self.leads(cx.me()) && self.is_highest(cx) => {
                 cx.send(from, self.say(Body::Coordinator, cx.me()));
             }
             Body::Election if is_lower => {
@@ -115,7 +115,7 @@ impl Protocol for Bully {
             }
             Body::Ok if self.stage == Stage::Asking && !is_lower => self.wait(cx),
             // It comes too late: I have announced myself, wrongly.
-            Body::Ok if self.seat.leader() == Some(cx.me()) && !is_lower => {
+            Body::Ok if self.leads(cx.me()) && !is_lower => {
                 self.seat.vacate(cx);
                 self.wait(cx);
             }
@@ -149,7 +149,7 @@ impl Protocol for Bully {
 }
 
 impl Bully {
-    fn begin(&mut self, cx: &mut Cx<'_, Self>) {
+    pub(crate) fn begin(&mut self, cx: &mut Cx<'_, Self>) {
         self.seat.vacate(cx);
         let higher: NodeSet = self.than_me(cx, |them, me| them > me);
         if higher.is_empty() {
@@ -176,7 +176,11 @@ impl Bully {
         }
     }
 
-    fn follow(&mut self, leader: NodeId, cx: &mut Cx<'_, Self>) {
+    pub(crate) fn leads(&self, me: NodeId) -> bool {
+        self.seat.leader() == Some(me)
+    }
+
+    pub(crate) fn follow(&mut self, leader: NodeId, cx: &mut Cx<'_, Self>) {
         if self.stage != Stage::Idle {
             self.stage = Stage::Idle;
             cx.disarm(Timer::Answer);
@@ -204,11 +208,11 @@ impl Bully {
         cx.peers().iter().filter(|peer| compare(self.candidate(*peer), me)).collect()
     }
 
-    fn candidate(&self, site: NodeId) -> Candidate {
+    pub(crate) fn candidate(&self, site: NodeId) -> Candidate {
         Candidate { rank: self.ranks[site.index()], site }
     }
 
-    fn say(&self, body: Body, me: NodeId) -> Message {
+    pub(crate) fn say(&self, body: Body, me: NodeId) -> Message {
         Message { rank: self.ranks[me.index()], body }
     }
 }

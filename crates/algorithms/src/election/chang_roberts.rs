@@ -30,10 +30,10 @@ use super::{Candidate, Command, Election, Event, Group, Seat, View};
 /// One site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ChangRoberts {
-    me: Candidate,
+    pub(crate) me: Candidate,
     seat: Seat,
-    view: View,
-    participant: bool,
+    pub(crate) view: View,
+    pub(crate) participant: bool,
     /// Who leads, as a candidate.
     winner: Option<Candidate>,
 }
@@ -41,13 +41,13 @@ pub struct ChangRoberts {
 /// What sites say to each other, and in which view.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Message {
-    view: View,
-    body: Body,
+    pub(crate) view: View,
+    pub(crate) body: Body,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Body {
+pub(crate) enum Body {
     /// This is the highest so far.
     Election(Candidate),
     /// This one has won.
@@ -99,7 +99,7 @@ impl Protocol for ChangRoberts {
 }
 
 impl ChangRoberts {
-    fn begin(&mut self, cx: &mut Cx<'_, Self>) {
+    pub(crate) fn begin(&mut self, cx: &mut Cx<'_, Self>) {
         self.participate(cx);
         self.pass(Body::Election(self.me), cx);
     }
@@ -147,13 +147,13 @@ impl ChangRoberts {
         self.seat.vacate(cx);
     }
 
-    fn settle(&mut self, winner: Candidate, cx: &mut Cx<'_, Self>) {
+    pub(crate) fn settle(&mut self, winner: Candidate, cx: &mut Cx<'_, Self>) {
         (self.participant, self.winner) = (false, Some(winner));
         self.seat.fill(winner.site, cx);
     }
 
     /// Hands something to the successor. Who is alone has come round at once.
-    fn pass(&mut self, body: Body, cx: &mut Cx<'_, Self>) {
+    pub(crate) fn pass(&mut self, body: Body, cx: &mut Cx<'_, Self>) {
         let next = self.view.after(cx.members(), cx.me());
         if next != cx.me() {
             cx.send(next, Message { view: self.view.clone(), body });

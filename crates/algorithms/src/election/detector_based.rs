@@ -113,7 +113,14 @@ impl<D: Detector> Election for DetectorBased<D> {
         title: "Election over a detector",
         summary: "the highest that is not suspected leads; the heartbeats are the price",
         papers: &["CT96"],
-        needs: Needs { no_duplication: false, no_crash: false, synchrony: true, ..Needs::RELIABLE },
+        // Synchrony makes its own detector perfect; whoever else tells it of crashes must be as good.
+        needs: Needs {
+            no_duplication: false,
+            no_crash: false,
+            synchrony: true,
+            perfect_detector: true,
+            ..Needs::RELIABLE
+        },
         promises: &["E1", "E2"],
         costs: &[
             Cost {

@@ -27,25 +27,25 @@ use super::{Candidate, Command, Election, Event, Group, Seat, View};
 /// One site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct HirschbergSinclair {
-    me: Candidate,
+    pub(crate) me: Candidate,
     seat: Seat,
-    view: View,
+    pub(crate) view: View,
     participant: bool,
     /// Who leads, as a candidate.
-    winner: Option<Candidate>,
+    pub(crate) winner: Option<Candidate>,
     /// Whether I may still win: nobody higher has been seen.
-    standing: bool,
-    phase: u32,
+    pub(crate) standing: bool,
+    pub(crate) phase: u32,
     /// What came back in this phase, of what was sent either way: the reply, or the probe itself.
-    back: [bool; 2],
+    pub(crate) back: [bool; 2],
 }
 
 /// What sites say to each other, in which view.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Message {
-    view: View,
+    pub(crate) view: View,
     way: Way,
-    body: Body,
+    pub(crate) body: Body,
 }
 
 /// Which way round a message travels.
@@ -69,7 +69,7 @@ impl Way {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Body {
+pub(crate) enum Body {
     /// Is anybody within 2^phase hops higher? This is hop number so many.
     Probe { candidate: Candidate, phase: u32, hop: u32 },
     /// Nobody is.

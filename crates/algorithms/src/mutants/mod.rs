@@ -8,7 +8,10 @@
 //!
 //! The table is the same for all rooms; each room has its own mutants, and its own way from a name to a type.
 
+pub mod election;
+pub mod flawed;
 pub mod mutex;
+pub mod snapshot;
 
 use crate::quorum::Quorum;
 
@@ -60,7 +63,7 @@ pub enum Catch {
     Sim {
         /// How many sites.
         nodes: u32,
-        /// Whether a site that has asked tells another, which then asks too: causality outside of the algorithm.
+        /// Mutex: whether a site that has asked tells another, which then asks too: causality outside of the algorithm.
         relay: bool,
         /// The budget.
         seeds: u64,
@@ -74,6 +77,8 @@ pub struct World {
     pub nodes: u32,
     /// How often each site does what the room is about; [`FOREVER`] for without end.
     pub entries: u8,
+    /// Who does it; everybody, if empty.
+    pub who: &'static [u32],
     /// Which quorums, where there are any.
     pub quorum: Option<Quorum>,
     /// Whether links keep the order of messages.
@@ -84,6 +89,14 @@ pub struct World {
     pub duplication: u8,
     /// How many sites may crash.
     pub crash: u8,
+    /// Whether those who crash may come back, and know everything that they knew.
+    pub recovery: bool,
+    /// How many mistakes the detector may make, all of which it takes back.
+    pub mistakes: u8,
+    /// Within how many ticks every message arrives; `None` if there is no bound.
+    pub ticks: Option<u16>,
+    /// How many ticks the sites believe that a message takes at most.
+    pub believed: u16,
 }
 
 /// Without end.
@@ -92,13 +105,32 @@ pub const FOREVER: u8 = u8::MAX;
 impl World {
     /// A world in which nothing goes wrong, with FIFO links.
     pub const fn new(nodes: u32, entries: u8) -> Self {
-        Self { nodes, entries, quorum: None, fifo: true, loss: 0, duplication: 0, crash: 0 }
+        Self {
+            nodes,
+            entries,
+            who: &[],
+            quorum: None,
+            fifo: true,
+            loss: 0,
+            duplication: 0,
+            crash: 0,
+            recovery: false,
+            mistakes: 0,
+            ticks: None,
+            believed: 1,
+        }
     }
 
     /// The same with these quorums.
     #[must_use]
     pub const fn quorum(self, quorum: Quorum) -> Self {
         Self { quorum: Some(quorum), ..self }
+    }
+
+    /// The same, but only these do what the room is about; the others join in.
+    #[must_use]
+    pub const fn only(self, who: &'static [u32]) -> Self {
+        Self { who, ..self }
     }
 
     /// The same, but messages arrive in any order.
@@ -119,16 +151,53 @@ impl World {
         Self { crash: 1, ..self }
     }
 
+    /// The same, but a site may crash and come back.
+    #[must_use]
+    pub const fn reviving(self) -> Self {
+        Self { crash: 1, recovery: true, ..self }
+    }
+
+    /// The same, but the detector errs once.
+    #[must_use]
+    pub const fn erring(self) -> Self {
+        Self { mistakes: 1, ..self }
+    }
+
+    /// The same, but every message arrives within so many ticks, and the sites know that.
+    #[must_use]
+    pub const fn within_ticks(self, ticks: u16) -> Self {
+        Self { ticks: Some(ticks), believed: ticks, ..self }
+    }
+
+    /// The same, but the sites believe that messages take so many ticks at most.
+    #[must_use]
+    pub const fn believing(self, believed: u16) -> Self {
+        Self { believed, ..self }
+    }
+
     /// Whether nothing happens in it that an algorithm with such needs does not stand.
     pub const fn suits(&self, needs: conclave_kernel::Needs) -> bool {
         (self.fifo || !needs.fifo)
             && (self.loss == 0 || !needs.no_loss)
             && (self.duplication == 0 || !needs.no_duplication)
             && (self.crash == 0 || !needs.no_crash)
+            && (self.mistakes == 0 || !needs.perfect_detector)
+            && (self.is_bounded() || !needs.synchrony)
+    }
+
+    /// Whether messages take no longer than the sites believe.
+    const fn is_bounded(&self) -> bool {
+        match self.ticks {
+            Some(ticks) => ticks <= self.believed,
+            None => false,
+        }
     }
 }
 
 /// All mutants, room by room.
 pub fn all() -> impl Iterator<Item = &'static Mutant> + Clone {
-    mutex::MUTANTS.iter()
+    mutex::MUTANTS.iter().chain(election::MUTANTS).chain(snapshot::MUTANTS)
 }
+
+/// The rooms that have mutants, in order.
+pub const ROOMS: [&str; 3] = ["mutex", "election", "snapshot"];

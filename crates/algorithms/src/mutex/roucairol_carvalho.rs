@@ -46,7 +46,7 @@ pub struct RoucairolCarvalho {
     /// Whose requests wait until I leave: the number of each.
     pub(crate) deferred: NodeMap<u64>,
     /// The number of the latest request that came from each site; what does not grow is a copy.
-    seen: Box<[u64]>,
+    pub(crate) seen: Box<[u64]>,
     /// The largest fence that I know of.
     pub(crate) fence: Fence,
 }

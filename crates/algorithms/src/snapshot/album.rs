@@ -15,7 +15,7 @@ use super::{
 /// A site's snapshots.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "")]
-pub(super) struct Album<A: Protocol> {
+pub(crate) struct Album<A: Protocol> {
     open: BTreeMap<SnapshotId, Shot<A>>,
     /// In order.
     over: Vec<SnapshotId>,
@@ -36,8 +36,8 @@ struct Shot<A: Protocol> {
 /// A part in the making.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "")]
-struct Recording<A: Protocol> {
-    state: A,
+pub(crate) struct Recording<A: Protocol> {
+    pub(crate) state: A,
     reminders: Vec<Reminder<A>>,
     /// The incoming channels on which something recorded may still arrive.
     open: NodeSet,
@@ -47,18 +47,18 @@ struct Recording<A: Protocol> {
 }
 
 impl<A: Protocol> Album<A> {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { open: BTreeMap::new(), over: Vec::new() }
     }
 
     /// Whether this site's state is recorded for that snapshot already, or the snapshot is over.
-    pub(super) fn has_recorded(&self, id: SnapshotId) -> bool {
+    pub(crate) fn has_recorded(&self, id: SnapshotId) -> bool {
         self.open.get(&id).is_some_and(|shot| shot.recording.is_some() || !shot.parts.is_empty())
             || self.is_over(id)
     }
 
     /// Whether a command may start it.
-    pub(super) fn may_start(&self, id: SnapshotId) -> Result<(), Refusal> {
+    pub(crate) fn may_start(&self, id: SnapshotId) -> Result<(), Refusal> {
         if self.is_over(id) {
             return Err(Refusal::Over);
         }
@@ -67,12 +67,12 @@ impl<A: Protocol> Album<A> {
     }
 
     /// The snapshots that are recorded here and not yet complete.
-    pub(super) fn recorded(&self) -> impl Iterator<Item = SnapshotId> + '_ {
+    pub(crate) fn recorded(&self) -> impl Iterator<Item = SnapshotId> + '_ {
         self.open.keys().copied()
     }
 
     /// The snapshots whose channel from that site is still recorded.
-    pub(super) fn listening(&self, from: NodeId) -> impl Iterator<Item = SnapshotId> + '_ {
+    pub(crate) fn listening(&self, from: NodeId) -> impl Iterator<Item = SnapshotId> + '_ {
         let listens = move |shot: &Shot<A>| {
             shot.recording.as_ref().is_some_and(|recording| recording.open.contains(from))
         };
@@ -80,7 +80,7 @@ impl<A: Protocol> Album<A> {
     }
 
     /// Records the site's state, with the channels on which something may still come.
-    pub(super) fn record<P: Protocol<Event = Event<A>>>(
+    pub(crate) fn record<P: Protocol<Event = Event<A>>>(
         &mut self,
         id: SnapshotId,
         site: &Hosted<A>,
@@ -102,7 +102,7 @@ impl<A: Protocol> Album<A> {
     }
 
     /// A message was on its way when the picture was taken. If there are too many, the picture is given up.
-    pub(super) fn keep<P: Protocol<Event = Event<A>>>(
+    pub(crate) fn keep<P: Protocol<Event = Event<A>>>(
         &mut self,
         id: SnapshotId,
         from: NodeId,
@@ -121,7 +121,7 @@ impl<A: Protocol> Album<A> {
 
     /// Nothing recorded comes on that channel any more. If it was the last, the part is finished, and
     /// everybody gets it.
-    pub(super) fn close<P: Protocol<Event = Event<A>>>(
+    pub(crate) fn close<P: Protocol<Event = Event<A>>>(
         &mut self,
         id: SnapshotId,
         from: NodeId,
@@ -135,7 +135,7 @@ impl<A: Protocol> Album<A> {
     }
 
     /// Finishes this site's part if all its channels are closed.
-    pub(super) fn finish_part<P: Protocol<Event = Event<A>>>(
+    pub(crate) fn finish_part<P: Protocol<Event = Event<A>>>(
         &mut self,
         id: SnapshotId,
         cx: &mut Cx<'_, P>,
@@ -156,7 +156,7 @@ impl<A: Protocol> Album<A> {
     }
 
     /// A part came in; if it is the last one, the picture is complete.
-    pub(super) fn add<P: Protocol<Event = Event<A>>>(&mut self, part: Part<A>, cx: &mut Cx<'_, P>) {
+    pub(crate) fn add<P: Protocol<Event = Event<A>>>(&mut self, part: Part<A>, cx: &mut Cx<'_, P>) {
         let id = part.id;
         // Everybody's part needs this site's marker first, so that a part of an unknown snapshot is a late
         // copy.
@@ -169,7 +169,7 @@ impl<A: Protocol> Album<A> {
         }
     }
 
-    fn recording(&mut self, id: SnapshotId) -> Option<&mut Recording<A>> {
+    pub(crate) fn recording(&mut self, id: SnapshotId) -> Option<&mut Recording<A>> {
         self.open.get_mut(&id)?.recording.as_mut()
     }
 

@@ -39,8 +39,8 @@ pub enum Message<A: Protocol> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub struct ChandyLamport<A: Protocol> {
-    site: Hosted<A>,
-    album: Album<A>,
+    pub(crate) site: Hosted<A>,
+    pub(crate) album: Album<A>,
     /// How many messages to itself are under way; and of those, how many a snapshot still waits for.
     own_under_way: u32,
     own_awaited: BTreeMap<SnapshotId, u32>,
@@ -136,7 +136,7 @@ impl<A: Protocol> Protocol for ChandyLamport<A> {
 }
 
 impl<A: Protocol> ChandyLamport<A> {
-    fn record(&mut self, id: SnapshotId, started_here: bool, cx: &mut Cx<'_, Self>) {
+    pub(crate) fn record(&mut self, id: SnapshotId, started_here: bool, cx: &mut Cx<'_, Self>) {
         let mut open: NodeSet = cx.peers().iter().collect();
         if self.own_under_way > 0 {
             open.insert(cx.me());

@@ -13,19 +13,19 @@ use crate::link::tap::{each_receiver, tap};
 /// The application's site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "")]
-pub(super) struct Hosted<A: Protocol> {
-    pub(super) app: A,
+pub(crate) struct Hosted<A: Protocol> {
+    pub(crate) app: A,
     /// The earliest and the latest moment, from when it was armed.
     armed: BTreeMap<A::Timer, (Duration, Duration)>,
 }
 
 impl<A: Protocol> Hosted<A> {
-    pub(super) fn new(app: A) -> Self {
+    pub(crate) fn new(app: A) -> Self {
         Self { app, armed: BTreeMap::new() }
     }
 
     /// The reminders that it waits for.
-    pub(super) fn reminders(&self) -> Vec<Reminder<A>> {
+    pub(crate) fn reminders(&self) -> Vec<Reminder<A>> {
         self.armed
             .iter()
             .map(|(timer, (min, max))| Reminder { timer: *timer, min: *min, max: *max })
@@ -33,7 +33,7 @@ impl<A: Protocol> Hosted<A> {
     }
 
     /// Runs a step of the application. What it sends is for the tenant to wrap.
-    pub(super) fn step<P>(
+    pub(crate) fn step<P>(
         &mut self,
         input: Input<A>,
         cx: &mut Cx<'_, P>,

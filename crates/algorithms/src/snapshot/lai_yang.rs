@@ -63,13 +63,13 @@ pub struct LaiYang<A: Protocol> {
     /// By peer.
     sent: Vec<u32>,
     received: Vec<u32>,
-    tallies: BTreeMap<SnapshotId, Vec<Tally>>,
+    pub(crate) tallies: BTreeMap<SnapshotId, Vec<Tally>>,
 }
 
 /// The white messages of one channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-struct Tally {
-    received: u32,
+pub(crate) struct Tally {
+    pub(crate) received: u32,
     /// How many were sent, once that is known.
     sent: Option<u32>,
 }
@@ -139,7 +139,7 @@ impl<A: Protocol> Protocol for LaiYang<A> {
 
 impl<A: Protocol> LaiYang<A> {
     /// Somebody has recorded: so must I, before I hear more of him.
-    fn turn_red(&mut self, id: SnapshotId, cx: &mut Cx<'_, Self>) {
+    pub(crate) fn turn_red(&mut self, id: SnapshotId, cx: &mut Cx<'_, Self>) {
         if !self.album.has_recorded(id) {
             self.record(id, false, cx);
         }
@@ -159,7 +159,13 @@ impl<A: Protocol> LaiYang<A> {
     }
 
     /// A message of the application came in: for those snapshots for which it is white, it was on its way.
-    fn receive(&mut self, from: NodeId, red: &[SnapshotId], message: &A::Message, cx: &mut Cx<'_, Self>) {
+    pub(crate) fn receive(
+        &mut self,
+        from: NodeId,
+        red: &[SnapshotId],
+        message: &A::Message,
+        cx: &mut Cx<'_, Self>,
+    ) {
         self.received[from.index()] = self.received[from.index()].wrapping_add(1);
         let listening: SmallVec<[_; 2]> = self.album.listening(from).filter(|id| !red.contains(id)).collect();
         for id in listening {
@@ -185,7 +191,7 @@ impl<A: Protocol> LaiYang<A> {
     }
 
     /// Runs a step of the application; what it sends gets the site's colour.
-    fn drive(&mut self, input: Input<A>, cx: &mut Cx<'_, Self>) {
+    pub(crate) fn drive(&mut self, input: Input<A>, cx: &mut Cx<'_, Self>) {
         self.site.step(input, cx, |cx, to, message| {
             self.sent[to.index()] = self.sent[to.index()].wrapping_add(1);
             cx.send(to, Message::App { red: self.album.recorded().collect(), message });

@@ -1,8 +1,6 @@
 //! `conclave check`: every execution, not a sample.
 
 mod detector;
-mod election;
-mod snapshot;
 
 use std::fmt::Write as _;
 use std::io::IsTerminal;
@@ -12,16 +10,18 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use conclave_algorithms::quorum::Quorum;
-use conclave_algorithms::{catalog, mutants, mutex};
+use conclave_algorithms::{catalog, mutants};
 use conclave_check::{
-    Bounds, Costs, Faults, Model, Options, Order, Progress, Recovery, Search, Timing, Verdict,
+    Bounds, Costs, Cycles, Faults, Model, Options, Order, Progress, Recovery, Search, Timing, Verdict,
 };
 use conclave_kernel::{Card, time};
+use conclave_lab::case::{AnyCase, Found, Outcome, TICK, Watcher};
+use conclave_lab::diagram::spacetime;
 use conclave_lab::diagram::span::Span;
-use conclave_lab::diagram::{spacetime, span};
 use conclave_lab::log::Log;
-use conclave_lab::rooms::mutex::check::{Case, Found, Judged, Outcome};
-use conclave_lab::suggest;
+use conclave_lab::room::Scenario as _;
+use conclave_lab::rooms::{election, mutex, snapshot};
+use conclave_lab::{matrix, suggest};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
@@ -35,7 +35,8 @@ pub struct Args {
     /// Which algorithm, as ROOM/ALGORITHM; `conclave list` shows them. A ROOM alone with --all
     #[arg(value_name = "ROOM/ALGORITHM")]
     algorithm: String,
-    /// Explore every algorithm of the room, 3 sites with 2 entries each and 4 with one, and print a table in Markdown
+    /// Explore every algorithm of the room (mutex, election, snapshot) at a few sizes, over links as it needs them, and
+    /// print a table in Markdown
     #[arg(long, conflicts_with_all = ["cost", "svg", "trace", "mutant", "causal"])]
     all: bool,
     /// A wrong variant of the algorithm in its place; `conclave mutants` shows them
@@ -121,7 +122,7 @@ Examples:
 Exit codes: 0 holds, 1 violated or stuck, 2 bad usage, 3 stopped at a bound.";
 
 /// The exploration stopped at a bound.
-const BOUNDED: u8 = 3;
+pub(super) const BOUNDED: u8 = 3;
 
 /// Explores what was asked for.
 pub fn run(args: &Args) -> Done {
@@ -130,33 +131,30 @@ pub fn run(args: &Args) -> Done {
     }
     let (room, name) = rooms::find(&args.algorithm)?;
     let done = match room {
-        "mutex" => check_mutex(args, name),
-        "election" => election::check(args, name),
         "detector" => detector::check(args, name),
-        "snapshot" => snapshot::check(args, name),
-        _ => None,
+        _ => case(args, room, name).map(|(card, case)| explore_case(args, card, case.as_ref())),
     };
     done.unwrap_or_else(|| Err(Failure::usage(format!("{room}/{name} cannot be explored"))))
 }
 
-/// The mutex room, whose tenants have mutants; `None` if nobody has that name.
-fn check_mutex(args: &Args, name: &str) -> Option<Done> {
-    let card = mutex::CARDS.iter().find(|card| card.name == name)?;
-    Some(explore_case(args, card))
-}
-
-fn explore_case(args: &Args, card: &Card) -> Done {
+fn explore_case(args: &Args, card: &Card, case: &dyn AnyCase) -> Done {
     refuse_clocks(card)?;
     if let Some(mutant) = &args.mutant {
-        let names = mutants::all().filter(|known| known.algorithm == card.name).map(|known| known.name);
+        let of_card = |known: &&mutants::Mutant| known.room == card.room && known.algorithm == card.name;
+        let names = mutants::all().filter(of_card).map(|known| known.name);
         if !names.clone().any(|known| known == mutant) {
             let what = format!("mutant of {}", args.algorithm);
             return Err(suggest::unknown(&what, mutant, names).into());
         }
     }
-    let (case, options) = (case(args, card), options(args));
-    let outcome = watched(&case.algorithm, |watcher| case.explore(&options, watcher))?;
-    finish(args, &outcome, span::mutex, || case.costs(&options))
+    let options = options(args);
+    let outcome = watched(card.name, |watcher| case.explore(&options, watcher))?;
+    let spans = match card.room {
+        "mutex" => mutex::Scenario::spans,
+        "election" => election::Scenario::spans,
+        _ => snapshot::Scenario::spans,
+    };
+    finish(args, &outcome, spans, || case.costs(&options))
 }
 
 /// Explores a model of whatever room. The bars of a picture are the room's.
@@ -226,29 +224,43 @@ impl Args {
     }
 }
 
-/// How long a tick is.
-const TICK: Duration = Duration::from_millis(1);
-
-fn case(args: &Args, card: &Card) -> Case {
-    let case = Case::of(card, args.nodes, args.entries);
-    Case {
-        mutant: args.mutant.clone(),
-        quorum: args.quorum,
-        order: args.order,
-        timing: args.timing(),
-        faults: args.faults(),
-        judged: if args.causal { Judged::Order } else { case.judged },
-        ..case
-    }
+/// The tenant of that name and what is to be explored of it; `None` if the room has no cases, or nobody that name.
+fn case(args: &Args, room: &str, name: &str) -> Option<(&'static Card, Box<dyn AnyCase>)> {
+    let card = catalog::cards().find(|card| card.room == room && card.name == name)?;
+    let (order, timing, faults, mutant) = (args.order, args.timing(), args.faults(), args.mutant.clone());
+    let case: Box<dyn AnyCase> = match room {
+        "mutex" if matrix::rows(Some(room)).any(|known| known.name == name) => {
+            let case = mutex::check::Case::of(card, args.nodes, args.entries);
+            let judged = if args.causal { mutex::check::Judged::Order } else { case.judged };
+            let quorum = args.quorum;
+            Box::new(mutex::check::Case { mutant, quorum, order, timing, faults, judged, ..case })
+        }
+        "election" => Box::new(election::Case {
+            mutant,
+            order,
+            timing,
+            faults,
+            transmission: args.bound(args.transmission),
+            period: args.period(),
+            margin: args.bound(args.margin),
+            ..election::Case::of(card, args.nodes, args.entries)
+        }),
+        "snapshot" => {
+            let case = snapshot::Case::of(card, args.nodes, args.entries);
+            Box::new(snapshot::Case { mutant, order, timing, faults, ..case })
+        }
+        _ => return None,
+    };
+    Some((card, case))
 }
 
 /// Explores, and says on the way how far it is.
 fn watched(
     what: &str,
-    explore: impl FnOnce(&mut dyn FnMut(&Progress) -> ControlFlow<()>) -> Result<Outcome, String>,
+    explore: impl FnOnce(Watcher<'_>) -> Result<Outcome, String>,
 ) -> Result<Outcome, Failure> {
     let bar = progress();
-    let outcome = explore(&mut |progress| {
+    let outcome = explore(&mut |progress: &Progress| {
         bar.set_message(format!(
             "{what}: {} states, depth {}, {} waiting",
             progress.states, progress.depth, progress.waiting
@@ -259,8 +271,15 @@ fn watched(
     Ok(outcome?)
 }
 
-/// The sizes of the table: sites, and entries of each.
-const SIZES: [(u32, u8); 2] = [(3, 2), (4, 1)];
+/// The sizes of a room's table: sites, and entries of each.
+fn sizes(room: &str) -> &'static [(u32, u8)] {
+    match room {
+        "mutex" => &[(3, 2), (4, 1)],
+        "election" => &[(3, 1), (3, 2), (4, 1)],
+        "snapshot" => &[(2, 3), (3, 1), (3, 2)],
+        _ => &[],
+    }
+}
 
 /// Every algorithm of a room at every size, as the table of `docs/exhaustive.md`.
 fn table(args: &Args) -> Done {
@@ -268,36 +287,40 @@ fn table(args: &Args) -> Done {
     if !catalog::rooms().any(|known| known == room) {
         return Err(suggest::unknown("room", room, catalog::rooms()).into());
     }
-    let cards: Vec<_> = mutex::CARDS.iter().filter(|card| card.room == room).collect();
+    let cards: Vec<_> = matrix::rows(Some(room)).collect();
     if cards.is_empty() {
-        return Err(Failure::usage(format!("room {room} has no table; mutex has one")));
+        let known = matrix::ROOMS.join(", ");
+        return Err(Failure::usage(format!("room {room} has no table; {known} have one")));
     }
     output::print(
         "| algorithm | sites | entries a site | links | states | depth | seconds | verdict |\n\
          |---|---|---|---|---|---|---|---|\n",
     );
     let mut worst = ExitCode::SUCCESS;
-    for (nodes, entries) in SIZES {
+    for (nodes, entries) in sizes(room).iter().copied() {
         for card in &cards {
-            let case = Case::of(card, nodes, entries);
+            let case = conclave_lab::case::of(card, nodes, entries)?;
             let options = options(args);
             let outcome = watched(card.name, |watcher| case.explore(&options, watcher))?;
             if outcome.is_broken() {
                 worst = ExitCode::from(VIOLATED);
             }
-            output::print(&row(&case, &outcome));
+            output::print(&row(card, nodes, entries, &outcome));
         }
     }
     Ok(worst)
 }
 
-fn row(case: &Case, outcome: &Outcome) -> String {
-    let links = if case.order == Order::Fifo { "FIFO" } else { "any order" };
+fn row(card: &Card, nodes: u32, entries: u8, outcome: &Outcome) -> String {
+    let links = if card.needs.fifo { "FIFO" } else { "any order" };
     let verdict = match (outcome.property, &outcome.found) {
         (Some(property), Some(found)) => format!("{property} broken in {} steps", found.steps),
+        _ if outcome.verdict == Verdict::Holds && outcome.cycles == Cycles::NotJudged => {
+            "holds (cycles not judged)".to_owned()
+        }
         _ => outcome.verdict.to_string(),
     };
-    let Case { algorithm, nodes, entries, .. } = case;
+    let algorithm = card.name;
     let Outcome { states, depth, seconds, .. } = outcome;
     format!(
         "| {algorithm} | {nodes} | {entries} | {links} | {states} | {depth} | {seconds:.1} | {verdict} |\n"
@@ -352,7 +375,7 @@ struct Json<'a> {
     /// The steps, in words; null if there is none.
     counterexample: Option<Vec<String>>,
     sometimes: &'a [conclave_check::Sometimes],
-    cycles: conclave_check::Cycles,
+    cycles: Cycles,
     cost: Option<&'a Costs>,
 }
 

@@ -5,10 +5,14 @@ use std::process::ExitCode;
 
 use conclave_algorithms::catalog;
 use conclave_check::{Bounds, Options, Verdict};
-use conclave_lab::diagram::{spacetime, span};
-use conclave_lab::matrix::{self, Assumption, Cell};
+use conclave_lab::diagram::spacetime;
+use conclave_lab::diagram::span::Span;
+use conclave_lab::log::Log;
+use conclave_lab::matrix::{self, Agreement, Assumption, Cell};
 use conclave_lab::suggest;
 
+use super::check::BOUNDED;
+use super::rooms::{self, Room};
 use super::world;
 use crate::output::{self, Done, Failure, Paint, Table, VIOLATED};
 
@@ -22,11 +26,11 @@ pub struct Args {
     /// How many sites
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = world::nodes)]
     nodes: u32,
-    /// How often each site may ask
+    /// How often each site may ask, call for an election, or make a transfer
     #[arg(long, value_name = "K", default_value_t = 1)]
     entries: u8,
     /// Stop a cell at about so many states
-    #[arg(long, value_name = "N", default_value_t = 5_000_000)]
+    #[arg(long, value_name = "N", default_value_t = 20_000_000)]
     most_states: u64,
     /// How many threads explore [default: all cores]
     #[arg(long, value_name = "N")]
@@ -42,12 +46,15 @@ pub struct Args {
 const EXAMPLES: &str = "\
 Examples:
   conclave matrix
-  conclave matrix mutex --svg counterexamples
+  conclave matrix election --svg counterexamples
   conclave matrix mutex --entries 2 --most-states 20000000
 
-A column is what is taken away: messages arrive in any order, one is lost, one arrives twice, one site crashes. A cell
-says what then breaks and in how many steps, or that everything still holds. In brackets: the algorithm does not need it.
-Exit codes: 0 every algorithm breaks where it says it needs the assumption, and nowhere else; 1 one does not; 2 bad usage.";
+A column is what is taken away: messages arrive in any order, one is lost, one arrives twice, one site crashes, delays
+have no bound, the detector errs once. A cell says what then breaks and in how many steps, or that everything still
+holds. In brackets: the algorithm does not need it. Cells marked (!) contradict the algorithm's card; a 'bounded' one
+stopped at --most-states without having found anything, and says nothing.
+Exit codes: 0 every algorithm breaks where it says it needs the assumption, and nowhere else; 1 one does not; 2 bad usage;
+3 none contradicts its card, but some cells are bounded.";
 
 /// Explores every cell.
 pub fn run(args: &Args) -> Done {
@@ -63,55 +70,79 @@ pub fn run(args: &Args) -> Done {
     let cards: Vec<_> = matrix::rows(args.room.as_deref()).collect();
     if cards.is_empty() {
         let room = args.room.as_deref().unwrap_or_default();
-        return Err(Failure::usage(format!("room {room} has no matrix; mutex has one")));
+        return Err(Failure::usage(format!(
+            "room {room} has no matrix; {} have one",
+            matrix::ROOMS.join(", ")
+        )));
     }
     let bar = output::progress((cards.len() * Assumption::ALL.len()) as u64, "cells");
     let mut cells = Vec::new();
     for card in cards {
-        for without in Assumption::ALL {
+        let row = matrix::row(card, args.nodes, args.entries, &options, |without| {
             bar.set_message(format!("{} without {}", card.name, without.title()));
-            let cell = matrix::cell(card, without, args.nodes, args.entries, &options)?;
-            draw(args, &cell)?;
-            cells.push(cell);
             bar.inc(1);
+        })?;
+        for cell in &row {
+            draw(args, card.room, cell)?;
         }
+        cells.extend(row);
     }
     bar.finish_and_clear();
     if args.json {
         output::print_json(&cells)?;
     } else {
-        output::print(&describe(&cells, Paint::stdout()));
+        output::print(&describe(args, &cells, Paint::stdout()));
     }
-    let agree = cells.iter().all(Cell::agrees);
-    Ok(if agree { ExitCode::SUCCESS } else { ExitCode::from(VIOLATED) })
+    let any = |agreement| cells.iter().any(|cell| cell.agrees == agreement);
+    Ok(match (any(Agreement::No), any(Agreement::Unknown)) {
+        (true, _) => ExitCode::from(VIOLATED),
+        (false, true) => ExitCode::from(BOUNDED),
+        (false, false) => ExitCode::SUCCESS,
+    })
 }
 
-fn draw(args: &Args, cell: &Cell) -> Result<(), Failure> {
+fn draw(args: &Args, room: &str, cell: &Cell) -> Result<(), Failure> {
     let (Some(folder), Some(log)) = (&args.svg, &cell.counterexample) else { return Ok(()) };
     std::fs::create_dir_all(folder).map_err(|error| Failure::file(folder, &error))?;
     let name = format!("{} without {}.svg", cell.algorithm, cell.without.title());
-    let options = spacetime::Options { spans: span::mutex(log), ..Default::default() };
+    let spans = rooms::visit(room, Spans(log)).unwrap_or_default();
+    let options = spacetime::Options { spans, ..Default::default() };
     let path = folder.join(name.replace(['/', ' '], "-"));
     output::write_file(&path, spacetime::draw(log, &options).as_bytes())
 }
 
-fn describe(cells: &[Cell], paint: Paint) -> String {
+struct Spans<'a>(&'a Log);
+
+impl rooms::Visit for Spans<'_> {
+    type Out = Vec<Span>;
+
+    fn visit<S: Room>(self) -> Self::Out {
+        S::spans(self.0)
+    }
+}
+
+fn describe(args: &Args, cells: &[Cell], paint: Paint) -> String {
     let titles = Assumption::ALL.map(Assumption::title);
     let mut table = Table::new(&[&["without"][..], &titles].concat());
     for row in cells.chunk_by(|one, next| one.algorithm == next.algorithm) {
         let algorithm = row.first().map(|cell| cell.algorithm.clone()).unwrap_or_default();
-        table.row([algorithm].into_iter().chain(row.iter().map(words)).collect());
+        table.row([algorithm].into_iter().chain(row.iter().map(|cell| words(args, cell))).collect());
     }
     table.render(paint)
 }
 
-fn words(cell: &Cell) -> String {
+fn words(args: &Args, cell: &Cell) -> String {
     let text = match (cell.verdict, cell.property, cell.steps) {
         (Verdict::Holds, ..) => format!("holds, {} states", cell.states),
-        (Verdict::Bounded, ..) => format!("not broken in {} states", cell.states),
+        (Verdict::Bounded, ..) => format!("bounded: {} states, {:.0} s", cell.states, cell.seconds),
         (_, Some(property), Some(steps)) => format!("{property} in {steps} steps"),
         (verdict, ..) => verdict.to_string(),
     };
-    let doubt = if cell.agrees() { "" } else { " (!)" };
+    let text = if cell.nodes == args.nodes { text } else { format!("{text}, N = {}", cell.nodes) };
+    let doubt = match cell.agrees {
+        Agreement::Yes => "",
+        Agreement::No => " (!)",
+        Agreement::Unknown => " (?)",
+    };
     if cell.needed { format!("{text}{doubt}") } else { format!("[{text}]{doubt}") }
 }

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use conclave_algorithms::catalog;
 use conclave_algorithms::mutants::{self, Mutant};
 use conclave_lab::suggest;
 use conclave_lab::zoo::{self, Finding, Messages};
@@ -12,6 +13,9 @@ use crate::output::{self, Done, Failure, Paint, Table, VIOLATED};
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
+    /// Only those of this room
+    #[arg(value_name = "ROOM")]
+    room: Option<String>,
     /// Only those whose name or algorithm contains this; may be given again
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
@@ -26,6 +30,7 @@ pub struct Args {
 const EXAMPLES: &str = "\
 Examples:
   conclave mutants
+  conclave mutants election
   conclave mutants --only maekawa
   conclave check mutex/maekawa --quorum all --mutant maekawa-1985 --svg deadlock.svg
 
@@ -55,14 +60,26 @@ pub fn run(args: &Args) -> Done {
 }
 
 fn choose(args: &Args) -> Result<Vec<&'static Mutant>, Failure> {
+    if let Some(room) = args.room.as_deref().filter(|room| !mutants::ROOMS.contains(room)) {
+        return Err(match catalog::rooms().any(|known| known == room) {
+            true => Failure::usage(format!("room {room} has no mutants; {} have", mutants::ROOMS.join(", "))),
+            false => suggest::unknown("room", room, mutants::ROOMS.into_iter()).into(),
+        });
+    }
+    let in_room = |mutant: &&Mutant| args.room.as_deref().is_none_or(|room| mutant.room == room);
     let fits = |mutant: &Mutant, part: &str| mutant.name.contains(part) || mutant.algorithm.contains(part);
     for part in &args.only {
-        if !mutants::all().any(|mutant| fits(mutant, part)) {
-            return Err(suggest::unknown("mutant", part, mutants::all().map(|mutant| mutant.name)).into());
+        if !mutants::all().filter(in_room).any(|mutant| fits(mutant, part)) {
+            return Err(suggest::unknown(
+                "mutant",
+                part,
+                mutants::all().filter(in_room).map(|mutant| mutant.name),
+            )
+            .into());
         }
     }
     let wanted = |mutant: &Mutant| args.only.is_empty() || args.only.iter().any(|part| fits(mutant, part));
-    Ok(mutants::all().filter(|mutant| wanted(mutant)).collect())
+    Ok(mutants::all().filter(in_room).filter(|mutant| wanted(mutant)).collect())
 }
 
 fn describe(findings: &[Finding], paint: Paint) -> String {

@@ -6,7 +6,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use conclave_algorithms::catalog;
+use conclave_check::Retraced;
 use conclave_kernel::trace::Mark;
+use conclave_lab::case::{self, AnyCase};
 use conclave_lab::log::{self, Log};
 use conclave_lab::room::Recorder;
 
@@ -36,7 +38,8 @@ pub struct Args {
     /// Begin at this step
     #[arg(long, value_name = "STEP", default_value_t = 0)]
     from: usize,
-    /// Run the trace's scenario again and say whether it comes to the same, line by line
+    /// Run the trace's scenario again and say whether it comes to the same, line by line; a counterexample of `check`
+    /// is taken again step by step
     #[arg(long)]
     verify: bool,
     /// Print the trace as JSON lines instead of text
@@ -157,6 +160,10 @@ impl rooms::Visit for Record<'_> {
 fn verify(path: &str) -> Done {
     let text = std::fs::read_to_string(path).map_err(|error| Failure::file(Path::new(path), &error))?;
     let log = log::read_log(path, text.as_bytes()).map_err(|error| Failure::usage(error.to_string()))?;
+    let room = log.about.algorithm.split_once('/').map_or("", |(room, _)| room);
+    if let Some(case) = case::read(room, &log.about.scenario) {
+        return retrace(path, &text, case.as_ref());
+    }
     let again = in_room(&log.about.algorithm, Record::Header(&log.about.scenario))
         .map_err(|failure| Failure { message: format!("{path}: {}", failure.message), ..failure })?;
     let again = String::from_utf8_lossy(&again);
@@ -176,6 +183,28 @@ fn verify(path: &str) -> Done {
                 shown(&text),
                 shown(&again)
             ));
+            Ok(ExitCode::from(VIOLATED))
+        }
+    }
+}
+
+/// Takes the steps of a counterexample again, with fresh sites and a fresh judge.
+fn retrace(path: &str, text: &str, case: &dyn AnyCase) -> Done {
+    match case.retrace(path, text.as_bytes()) {
+        Ok(Retraced { steps, breach, waiting }) => {
+            let mut line = format!("the counterexample repeats exactly: {steps} steps");
+            if let Some((step, breach)) = breach {
+                _ = write!(line, "; {} breaks at step {step}: {}", breach.property, breach.why);
+            }
+            if !waiting.is_empty() {
+                let who: Vec<_> = waiting.iter().map(ToString::to_string).collect();
+                _ = write!(line, "; {} still waiting at its end", who.join(", "));
+            }
+            output::print(&format!("{line}\n"));
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(difference) => {
+            output::print(&format!("{path}: {difference}\n"));
             Ok(ExitCode::from(VIOLATED))
         }
     }

@@ -12,7 +12,7 @@ use alloc::vec;
 use conclave_kernel::{Card, Cx, Never, NodeId, Protocol};
 use serde::{Deserialize, Serialize};
 
-use super::{Fallible, Step};
+use crate::mutants::flawed::{Fallible, Step};
 use crate::mutex::door::Place;
 use crate::mutex::{Bill, Command, Door, Event, Fence, Group, Mutex, SuzukiKasami};
 

@@ -2,8 +2,8 @@
 
 use conclave_kernel::{Cx, Effect, Input, Protocol};
 
-use super::{Fallible, Memory, Step, handle, tampered};
 use crate::clock::Stamp;
+use crate::mutants::flawed::{Fallible, Memory, Step, handle, tampered};
 use crate::mutex::maekawa::arbiter::Waiting;
 use crate::mutex::maekawa::{Message, Standing};
 use crate::mutex::{Command, Event, Fence, Maekawa};

@@ -14,28 +14,12 @@ mod stamps;
 mod table;
 mod tokens;
 
-use conclave_kernel::{Buffer, Card, Cx, Effect, Env, Input, NodeId, NodeSet, Protocol};
-use serde::{Deserialize, Serialize};
+use conclave_kernel::{Card, NodeId};
 
-use crate::mutex::{Bill, Command, Event, Group, Mutex};
+use super::flawed::{Fallible, Flawed};
+use crate::mutex::{Bill, Group, Mutex};
 
 pub use table::{MUTANTS, visit, visit_honest};
-
-/// A second version of a tenant's step.
-pub type Step<P> = fn(&mut P, &mut Memory, Input<P>, &mut Cx<'_, P>);
-
-/// A tenant that something can be wrong with.
-pub trait Fallible: Mutex {
-    /// What can be wrong, by name.
-    const FLAWS: &'static [(&'static str, Step<Self>)];
-}
-
-/// What a flaw may have to remember besides the tenant's state.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Memory {
-    count: u64,
-    sites: NodeSet,
-}
 
 /// Something to be done with a mutant whose name is known only at run time.
 pub trait Visit {
@@ -46,68 +30,12 @@ pub trait Visit {
     fn visit<P: Mutex>(self, make: fn(NodeId, &Group) -> P) -> Self::Out;
 }
 
-/// A tenant with a flaw: says the same things in the same words, and has the same card. One type for all flaws of a
-/// tenant, because every type is explored by code of its own.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(bound = "")]
-pub struct Flawed<P: Fallible> {
-    site: P,
-    memory: Memory,
-    /// An index of [`Fallible::FLAWS`]; nothing is wrong beyond its end.
-    flaw: usize,
-}
-
-impl<P: Fallible> Flawed<P> {
-    /// A site with the flaw of that name; without any if there is none.
-    pub fn named(name: &str, me: NodeId, group: &Group) -> Self {
-        let flaw = P::FLAWS.iter().position(|(known, _)| *known == name).unwrap_or(P::FLAWS.len());
-        Self { site: P::new(me, group), memory: Memory::default(), flaw }
-    }
-
-    fn run(&mut self, input: Input<P>, cx: &mut Cx<'_, Self>) {
-        let mut said = Buffer::default();
-        let mut inner = Cx::new(env(cx), &mut said);
-        match P::FLAWS.get(self.flaw) {
-            Some((_, step)) => step(&mut self.site, &mut self.memory, input, &mut inner),
-            None => self.site.step(input, &mut inner),
-        }
-        said.effects.into_iter().for_each(|effect| forward(effect, cx));
-    }
-}
-
-impl<P: Fallible> Protocol for Flawed<P> {
-    type Message = <P as Protocol>::Message;
-    type Timer = <P as Protocol>::Timer;
-    type Command = Command;
-    type Event = Event;
-
-    fn on_start(&mut self, cx: &mut Cx<'_, Self>) {
-        self.run(Input::Start, cx);
-    }
-
-    fn on_message(&mut self, from: NodeId, message: Self::Message, cx: &mut Cx<'_, Self>) {
-        self.run(Input::Message { from, message }, cx);
-    }
-
-    fn on_timer(&mut self, timer: Self::Timer, cx: &mut Cx<'_, Self>) {
-        self.run(Input::Timer(timer), cx);
-    }
-
-    fn on_command(&mut self, command: Command, cx: &mut Cx<'_, Self>) {
-        self.run(Input::Command(command), cx);
-    }
-
-    fn on_recover(&mut self, cx: &mut Cx<'_, Self>) {
-        self.run(Input::Recover, cx);
-    }
-}
-
-impl<P: Fallible> Mutex for Flawed<P> {
+impl<P: Fallible + Mutex> Mutex for Flawed<P> {
     const CARD: Card = P::CARD;
     const USES_QUORUMS: bool = P::USES_QUORUMS;
 
     fn new(me: NodeId, group: &Group) -> Self {
-        Self::named("", me, group)
+        Self::new(P::new(me, group), "")
     }
 
     fn bill(message: &Self::Message, from: NodeId, to: NodeId) -> Bill {
@@ -115,51 +43,6 @@ impl<P: Fallible> Mutex for Flawed<P> {
     }
 
     fn clock(&self) -> u64 {
-        self.site.clock()
-    }
-}
-
-/// The handler alone, without the guards.
-fn handle<P: Protocol>(site: &mut P, input: Input<P>, cx: &mut Cx<'_, P>) {
-    match input {
-        Input::Start => site.on_start(cx),
-        Input::Recover => site.on_recover(cx),
-        Input::Message { from, message } => site.on_message(from, message, cx),
-        Input::Timer(timer) => site.on_timer(timer, cx),
-        Input::Command(command) => site.on_command(command, cx),
-    }
-}
-
-/// A whole step of the real code, but what it says goes through `tamper` first.
-fn tampered<P: Protocol>(
-    site: &mut P,
-    input: Input<P>,
-    cx: &mut Cx<'_, P>,
-    mut tamper: impl FnMut(Effect<P>) -> Option<Effect<P>>,
-) {
-    let mut said = Buffer::default();
-    site.step(input, &mut Cx::new(env(cx), &mut said));
-    said.effects.into_iter().filter_map(&mut tamper).for_each(|effect| forward(effect, cx));
-}
-
-/// What a context says of its surroundings.
-fn env<P: Protocol>(cx: &Cx<'_, P>) -> Env {
-    let nodes = cx.members().len() as u32;
-    Env { me: cx.me(), nodes, now: cx.now(), incarnation: cx.incarnation() }
-}
-
-/// Says what another said in the same words.
-fn forward<P, Q>(effect: Effect<P>, cx: &mut Cx<'_, Q>)
-where
-    P: Protocol,
-    Q: Protocol<Message = P::Message, Timer = P::Timer, Event = P::Event>,
-{
-    match effect {
-        Effect::Send { to, message } => cx.send(to, message),
-        Effect::SendTo { to, message } => cx.send_to(to, message),
-        Effect::Broadcast { message } => cx.broadcast(message),
-        Effect::Arm { timer, min, max } => cx.arm(timer, min..=max),
-        Effect::Disarm { timer } => cx.disarm(timer),
-        Effect::Emit { event } => cx.emit(event),
+        self.site().clock()
     }
 }

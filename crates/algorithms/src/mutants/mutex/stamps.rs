@@ -2,8 +2,8 @@
 
 use conclave_kernel::{Buffer, Cx, Effect, Input, NodeId, NodeSet, Protocol};
 
-use super::{Fallible, Memory, Step, env, forward, handle, tampered};
 use crate::clock::Stamp;
+use crate::mutants::flawed::{Fallible, Memory, Step, env, forward, handle, tampered};
 use crate::mutex::lamport::{self, Says};
 use crate::mutex::{
     Command, Event, Fence, Lamport, LamportOmission, RicartAgrawala, RoucairolCarvalho, ricart_agrawala,
@@ -46,8 +46,9 @@ impl Fallible for RoucairolCarvalho {
         ("rc-keeps-at-exit", keeps_at_exit),
         ("rc-forgets-it-gave", forgets_it_gave),
         ("rc-does-not-ask-again", does_not_ask_again),
-        ("rc-no-tie-break", rc_no_tie_break),
-        ("rc-no-tie-break-fifo", rc_no_tie_break),
+        ("rc-no-tie-break", rc_no_tie_break_plain),
+        ("rc-no-tie-break-fifo", rc_no_tie_break_plain),
+        ("rc-no-tie-break-copies", rc_no_tie_break),
         ("rc-gives-inside", gives_inside),
         ("rc-stamp-as-fence", stamp_as_fence),
     ];
@@ -229,7 +230,16 @@ fn does_not_ask_again(site: &mut Rc, _: &mut Memory, input: Input<Rc>, cx: &mut 
     });
 }
 
-/// Roucairol-Carvalho that compares times without ids.
+/// Roucairol-Carvalho as in the paper, which tells no copies, that compares times without ids. Two that tie give way to
+/// each other again and again, with the same stamp: what ours takes for a copy is the next question.
+fn rc_no_tie_break_plain(site: &mut Rc, memory: &mut Memory, input: Input<Rc>, cx: &mut Cx<'_, Rc>) {
+    if let Input::Message { from, message: roucairol_carvalho::Message::Request(_) } = &input {
+        site.seen[from.index()] = 0;
+    }
+    rc_no_tie_break(site, memory, input, cx);
+}
+
+/// Roucairol-Carvalho that compares times without ids, and takes a request whose number does not grow for a copy.
 fn rc_no_tie_break(site: &mut Rc, _: &mut Memory, input: Input<Rc>, cx: &mut Cx<'_, Rc>) {
     // A tie is given way to, whoever has the smaller id: for the moment, mine is the younger.
     let Some(mine) = site.wanted else { return site.step(input, cx) };

@@ -1,10 +1,11 @@
 //! The list of the room's mutants: what is wrong with each, who says so, and where it is caught.
 
+use super::Visit;
 use super::cyclic::CyclicSuzukiKasami;
-use super::{Fallible, Flawed, Visit};
+use crate::mutants::flawed::{Fallible, Flawed};
 use crate::mutants::{Catch, FOREVER, Mutant, World};
 use crate::mutex::{
-    Central, FairRing, Lamport, LamportOmission, Maekawa, NaimiTrehel, Raymond, RicartAgrawala,
+    Central, FairRing, Lamport, LamportOmission, Maekawa, Mutex, NaimiTrehel, Raymond, RicartAgrawala,
     RoucairolCarvalho, SuzukiKasami, TokenRing,
 };
 use crate::quorum::Quorum;
@@ -37,7 +38,7 @@ macro_rules! mutants {
         /// Does something with the mutant of that name; `None` if nobody has it.
         pub fn visit<V: Visit>(name: &str, visitor: V) -> Option<V::Out> {
             match name {
-                $($name => Some(visitor.visit(|me, group| Flawed::<$tenant>::named($name, me, group))),)+
+                $($name => Some(visitor.visit(|me, group| Flawed::new(<$tenant>::new(me, group), $name))),)+
                 _ => None,
             }
         }
@@ -50,8 +51,8 @@ macro_rules! mutants {
 pub fn visit_honest<V: Visit>(algorithm: &str, visitor: V) -> Option<V::Out> {
     struct Wrap<V>(V);
     impl<V: Visit> Wrap<V> {
-        fn visit<P: Fallible>(self) -> V::Out {
-            self.0.visit(|me, group| Flawed::<P>::named("", me, group))
+        fn visit<P: Fallible + Mutex>(self) -> V::Out {
+            self.0.visit(|me, group| Flawed::new(P::new(me, group), ""))
         }
     }
     let wrap = Wrap(visitor);
@@ -173,6 +174,9 @@ mutants! {
         "equal numbers: gives way; a REQUEST overtakes the permission", "CR83",
         ME1, within(World::new(3, 1).any_order(), 100_000), 10;
     "rc-no-tie-break-fifo": RoucairolCarvalho, of "roucairol-carvalho",
+        "equal numbers: gives way, on FIFO links", "CR83",
+        None, within(World::new(3, 1), 100_000);
+    "rc-no-tie-break-copies": RoucairolCarvalho, of "roucairol-carvalho",
         "equal numbers: gives way; on FIFO links the second question is taken for a copy of the first", "CR83",
         ME2, within(World::new(3, 1), 100_000);
     "rc-gives-inside": RoucairolCarvalho, of "roucairol-carvalho",
@@ -286,7 +290,7 @@ mutants! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mutex::{CARDS, Group, Mutex};
+    use crate::mutex::{CARDS, Group};
     use conclave_kernel::NodeId;
 
     struct Name;

@@ -2,7 +2,7 @@
 
 use conclave_kernel::{Cx, Effect, Input, NodeId, Protocol};
 
-use super::{Fallible, Memory, Step, handle, tampered};
+use crate::mutants::flawed::{Fallible, Memory, Step, handle, tampered};
 use crate::mutex::central::{self, Body, Ticket};
 use crate::mutex::door::Place;
 use crate::mutex::raymond::Holder;

@@ -4,26 +4,175 @@
 //! Crashes are told by a perfect oracle, to everybody, at any moment after. Whoever knew no leader then, or
 //! the dead one, must call for an election.
 
-use std::marker::PhantomData;
+use std::time::Duration;
 
 use conclave_algorithms::detector::{self, Class, Oracle};
 use conclave_algorithms::election::spec::{E1, E2, Judge};
 use conclave_algorithms::election::{Command, Election, Event, Group};
-use conclave_check::{Findings, Model, Monitor, Offer};
-use conclave_kernel::{NodeId, Property};
+use conclave_algorithms::mutants::election::Visit;
+use conclave_algorithms::mutants::{self, World};
+use conclave_check::{Faults, Findings, Model, Monitor, Offer, Options, Order, Timing};
+use conclave_kernel::{Card, NodeId, Property};
+use serde::{Deserialize, Serialize};
+
+use crate::case::{self, TICK, Work};
+
+/// Everything that an exploration of the room is a function of, but for its bounds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Case {
+    /// The tenant's name.
+    pub algorithm: String,
+    /// Which mutant of it, if not the tenant itself.
+    pub mutant: Option<String>,
+    /// N.
+    pub nodes: u32,
+    /// How often each site may call, without need.
+    pub entries: u8,
+    /// Who may; everybody, if empty.
+    #[serde(default)]
+    pub who: Vec<u32>,
+    /// In which order messages arrive.
+    pub order: Order,
+    /// What is assumed of time.
+    pub timing: Timing,
+    /// What may go wrong.
+    pub faults: Faults,
+    /// The longest that a message takes, as timeouts assume it.
+    pub transmission: Duration,
+    /// T of a detector underneath: a heartbeat is sent so often.
+    pub period: Duration,
+    /// D of a detector underneath: silence may last for T + D.
+    pub margin: Duration,
+    /// How many mistakes the oracle makes that tells of crashes; it takes them back.
+    pub mistakes: u8,
+    /// What is judged.
+    pub judged: Judged,
+}
+
+/// What is judged besides that everybody decides in the end (E2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Judged {
+    /// That no decision is ever wrong (E1).
+    #[default]
+    Everything,
+    /// Nothing: where sites come back, nobody can promise E1 (FACTS part 2, trap b).
+    Outcome,
+}
+
+impl Case {
+    /// A tenant in a world in which nothing goes wrong and all that it needs is given.
+    pub fn of(card: &Card, nodes: u32, entries: u8) -> Self {
+        Self {
+            algorithm: card.name.into(),
+            mutant: None,
+            nodes,
+            entries,
+            who: Vec::new(),
+            order: if card.needs.fifo { Order::Fifo } else { Order::Any },
+            timing: if card.needs.synchrony { Timing::Sync { delay: 1, tick: TICK } } else { Timing::Async },
+            faults: Faults::default(),
+            transmission: TICK,
+            period: 2 * TICK,
+            margin: TICK,
+            mistakes: 0,
+            judged: Judged::Everything,
+        }
+    }
+
+    /// A tenant in the world of a mutant that breaks that property.
+    pub fn in_world(algorithm: &str, world: &World, breaks: Option<&str>) -> Self {
+        let (order, timing, faults) = case::surroundings(world);
+        let bound = TICK * u32::from(world.believed);
+        let judged = match world.recovery && breaks != Some(E1.name) {
+            true => Judged::Outcome,
+            false => Judged::Everything,
+        };
+        Self {
+            algorithm: algorithm.into(),
+            mutant: None,
+            nodes: world.nodes,
+            entries: world.entries,
+            who: world.who.to_vec(),
+            order,
+            timing,
+            faults,
+            transmission: bound,
+            period: 2 * bound,
+            margin: bound,
+            mistakes: world.mistakes,
+            judged,
+        }
+    }
+
+    fn group(&self) -> Group {
+        let detector = detector::Group::new(self.nodes, self.period, self.margin);
+        Group { detector, ..Group::new(self.nodes, self.transmission) }
+    }
+}
+
+impl case::Case for Case {
+    fn work<W: Work>(&self, options: &Options, work: W) -> Result<W::Out, String> {
+        let options =
+            Options { order: self.order, timing: self.timing, faults: self.faults, ..options.clone() };
+        let work = Do { case: self, options, work };
+        match &self.mutant {
+            Some(mutant) => mutants::election::visit(mutant, work)
+                .ok_or_else(|| format!("there is no mutant called {mutant}"))?,
+            None => mutants::election::visit_honest(&self.algorithm, work)
+                .ok_or_else(|| format!("there is no algorithm called {}", self.algorithm))?,
+        }
+    }
+}
+
+struct Do<'a, W> {
+    case: &'a Case,
+    options: Options,
+    work: W,
+}
+
+impl<W: Work> Visit for Do<'_, W> {
+    type Out = Result<W::Out, String>;
+
+    fn visit<P: Election>(self, make: Make<P>) -> Self::Out {
+        let Self { case, options, work } = self;
+        let class = match case.mistakes {
+            0 => Class::Perfect,
+            mistakes => Class::EventuallyPerfect { mistakes },
+        };
+        let about = serde_json::to_string(case).map_err(|error| error.to_string())?;
+        let (who, judged) = (case.who.clone(), case.judged);
+        let model = Elections { make, about, who, judged, ..Elections::new(case.group(), case.entries) };
+        work.on(&model.told_by(class), &options)
+    }
+}
+
+/// What makes a site of a group.
+type Make<P> = fn(NodeId, &Group) -> P;
 
 /// A group in which every site may call for an election a number of times, at any moment.
 pub struct Elections<P> {
     group: Group,
     calls: u8,
+    who: Vec<u32>,
     class: Class,
-    tenant: PhantomData<fn() -> P>,
+    judged: Judged,
+    about: String,
+    make: Make<P>,
 }
 
 impl<P: Election> Elections<P> {
     /// Each site of the group may call at most so many times, without need.
     pub fn new(group: Group, calls: u8) -> Self {
-        Self { group, calls, class: Class::Perfect, tenant: PhantomData }
+        Self {
+            group,
+            calls,
+            who: Vec::new(),
+            class: Class::Perfect,
+            judged: Judged::Everything,
+            about: String::new(),
+            make: P::new,
+        }
     }
 
     /// The same, told of crashes by a detector of some class.
@@ -41,21 +190,28 @@ impl<P: Election> Model for Elections<P> {
         P::CARD.path().to_string()
     }
 
+    fn scenario(&self) -> String {
+        self.about.clone()
+    }
+
     fn nodes(&self) -> u32 {
         self.group.nodes
     }
 
     fn site(&self, me: NodeId) -> P {
-        P::new(me, &self.group)
+        (self.make)(me, &self.group)
     }
 
     fn monitor(&self) -> Watch {
         Watch {
             judge: Judge::new(self.group.candidates()),
             oracle: Oracle::new(self.group.nodes, self.class),
-            left: vec![self.calls; self.group.nodes as usize],
+            left: (0..self.group.nodes)
+                .map(|site| if self.who.is_empty() || self.who.contains(&site) { self.calls } else { 0 })
+                .collect(),
             must_call: 0,
             begun: false,
+            judged: self.judged,
         }
     }
 
@@ -68,9 +224,14 @@ impl<P: Election> Model for Elections<P> {
     }
 
     fn sometimes(&self) -> &'static [&'static str] {
-        &["one has decided while another has not", "everybody has decided"]
+        &[HALFWAY, DECIDED]
     }
 }
+
+/// What should be seen somewhere: one has decided while another has not.
+pub const HALFWAY: &str = "one has decided while another has not";
+/// What should be seen somewhere: everybody has decided.
+pub const DECIDED: &str = "everybody has decided";
 
 /// Who may still call, who must, and what the judge and the oracle remember.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -81,6 +242,7 @@ pub struct Watch {
     /// A bit a site: it noticed a crash, and knows no leader that is up.
     must_call: u64,
     begun: bool,
+    judged: Judged,
 }
 
 impl<P: Election> Monitor<P> for Watch {
@@ -129,7 +291,8 @@ impl<P: Election> Monitor<P> for Watch {
     }
 
     fn on_event(&mut self, node: NodeId, event: &Event, findings: &mut Findings) {
-        if let Some(why) = self.judge.tells(node, event) {
+        let wrong = self.judge.tells(node, event).filter(|_| self.judged == Judged::Everything);
+        if let Some(why) = wrong {
             findings.breach(&E1, why);
         }
         match event {

@@ -22,7 +22,7 @@ use conclave_algorithms::election::{Command, Election, Event};
 use conclave_kernel::{NodeId, Prng, Property, Time, Trace, Violation, time};
 use conclave_sim::{Desk, Director, End, Limits, Outcome, World};
 
-pub use check::{Elections, Watch};
+pub use check::{Case, DECIDED, Elections, HALFWAY, Judged, Watch};
 pub use report::Report;
 pub use scenario::{Ranks, Scenario, Start, Trigger, longest};
 

@@ -6,24 +6,19 @@
 
 mod judge;
 
-use std::ops::ControlFlow;
-
 use conclave_algorithms::mutants::mutex::Visit;
 use conclave_algorithms::mutants::{self, World};
 use conclave_algorithms::mutex::spec::{FENCES, ME1, ME2};
 use conclave_algorithms::mutex::{Command, Event, Group, Mutex};
 use conclave_algorithms::quorum::Quorum;
-use conclave_check::{
-    Costs, Counterexample, Cycles, Faults, Findings, Model, Monitor, Offer, Options, Order, Progress, Report,
-    Sometimes, Timing, Verdict, check_watched,
-};
-use conclave_kernel::{Card, NodeId, Property, Protocol};
+use conclave_check::{Faults, Findings, Model, Monitor, Offer, Options, Order, Timing};
+use conclave_kernel::{Card, NodeId, Property};
 use serde::{Deserialize, Serialize};
 
 pub use judge::{Bare, Causal, Fences, Judge, Noted, Plain, Quiet};
 
 use super::Scenario;
-use crate::log::{self, Log};
+use crate::case::{self, Work};
 
 /// Everything that an exploration of the room is a function of, but for its bounds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,36 +92,18 @@ impl Case {
 
     /// A tenant in the world of a mutant.
     pub fn in_world(algorithm: &str, world: &World, judged: Judged) -> Self {
+        let (order, timing, faults) = case::surroundings(world);
         Self {
             algorithm: algorithm.into(),
             mutant: None,
             nodes: world.nodes,
             entries: world.entries,
             quorum: world.quorum,
-            order: if world.fifo { Order::Fifo } else { Order::Any },
-            timing: Timing::Async,
-            faults: Faults {
-                loss: world.loss,
-                duplication: world.duplication,
-                crash: world.crash,
-                recovery: None,
-            },
+            order,
+            timing,
+            faults,
             judged,
         }
-    }
-
-    /// Explores it. Of the options, order, timing and faults are the case's own.
-    pub fn explore(
-        &self,
-        options: &Options,
-        watcher: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
-    ) -> Result<Outcome, String> {
-        self.visit(Explore { case: self, options, watcher })?
-    }
-
-    /// The fewest and the most messages over all its executions.
-    pub fn costs(&self, options: &Options) -> Result<Costs, String> {
-        self.visit(Count { case: self, options })?
     }
 
     /// Does something with the algorithm or mutant that it names. All go through the wrapper of the mutants, whether
@@ -152,127 +129,39 @@ impl Case {
     }
 }
 
-struct Explore<'a> {
-    case: &'a Case,
-    options: &'a Options,
-    watcher: &'a mut dyn FnMut(&Progress) -> ControlFlow<()>,
+impl case::Case for Case {
+    fn work<W: Work>(&self, options: &Options, work: W) -> Result<W::Out, String> {
+        self.visit(Do { case: self, options: self.options(options), work })?
+    }
 }
 
-impl Visit for Explore<'_> {
-    type Out = Result<Outcome, String>;
+struct Do<'a, W> {
+    case: &'a Case,
+    options: Options,
+    work: W,
+}
+
+impl<W: Work> Visit for Do<'_, W> {
+    type Out = Result<W::Out, String>;
 
     fn visit<P: Mutex>(self, make: Make<P>) -> Self::Out {
-        let Self { case, watcher, .. } = self;
-        let options = case.options(self.options);
+        let Self { case, options, work } = self;
         let nodes = case.nodes;
         let noted = match case.judged {
+            _ if !W::JUDGES => None,
             _ if case.entries == FOREVER => Some(Noted::Quiet(Quiet::new(nodes))),
             Judged::Causality => Some(Noted::Causality(Causal::new(nodes))),
             Judged::Order => Some(Noted::Order(Causal::new(nodes))),
             Judged::Exclusion | Judged::Fences => None,
         };
         let plain = match case.judged {
-            Judged::Fences => Plain::Fences(Fences::new(nodes)),
+            Judged::Fences if W::JUDGES => Plain::Fences(Fences::new(nodes)),
             _ => Plain::Bare(Bare),
         };
-        let report = match noted {
-            Some(judge) => check_watched(&case.model(make, judge)?, &options, watcher),
-            None => check_watched(&case.model(make, plain)?, &options, watcher),
-        };
-        Outcome::of(report.map_err(|error| error.to_string())?)
-    }
-}
-
-struct Count<'a> {
-    case: &'a Case,
-    options: &'a Options,
-}
-
-impl Visit for Count<'_> {
-    type Out = Result<Costs, String>;
-
-    fn visit<P: Mutex>(self, make: Make<P>) -> Self::Out {
-        let model = self.case.model(make, Plain::Bare(Bare))?;
-        conclave_check::costs(&model, &self.case.options(self.options)).map_err(|error| error.to_string())
-    }
-}
-
-/// What an exploration found, whatever was explored: a [`Report`] without its type.
-#[derive(Debug)]
-pub struct Outcome {
-    /// The outcome.
-    pub verdict: Verdict,
-    /// The property that was broken.
-    pub property: Option<&'static str>,
-    /// How, in a sentence; or at which bound the exploration stopped.
-    pub why: Option<String>,
-    /// How that comes about.
-    pub found: Option<Found>,
-    /// Unique states.
-    pub states: u64,
-    /// Steps between them.
-    pub edges: u64,
-    /// The largest distance from the beginning, in steps.
-    pub depth: u32,
-    /// Time on the wall.
-    pub seconds: f64,
-    /// The memory for states at its peak.
-    pub bytes: u64,
-    /// The chance that two states were taken for one.
-    pub collision_probability: f64,
-    /// Whether runs that go on for ever were judged.
-    pub cycles: Cycles,
-    /// What should have been seen somewhere.
-    pub sometimes: Vec<Sometimes>,
-    /// The kinds of messages that were sent.
-    pub kinds: Vec<&'static str>,
-}
-
-/// A counterexample.
-#[derive(Debug)]
-pub struct Found {
-    /// How many steps it has.
-    pub steps: u32,
-    /// If it goes on for ever: the number of steps after which the rest repeats.
-    pub repeats_after: Option<u32>,
-    /// What happens, to be drawn and told.
-    pub log: Log,
-    /// The same as a trace file holds it.
-    pub lines: Vec<u8>,
-}
-
-impl Outcome {
-    /// What a report says, without its type.
-    pub fn of<P: Protocol>(report: Report<P>) -> Result<Self, String> {
-        let found = match &report.counterexample {
-            Some(Counterexample { trace, steps, repeats_after }) => {
-                let mut lines = Vec::new();
-                log::write_trace(trace, &mut lines).map_err(|error| error.to_string())?;
-                let log = Log::from_trace(trace)?;
-                Some(Found { steps: *steps, repeats_after: *repeats_after, log, lines })
-            }
-            None => None,
-        };
-        Ok(Self {
-            verdict: report.verdict,
-            property: report.property,
-            why: report.why,
-            found,
-            states: report.states,
-            edges: report.edges,
-            depth: report.depth,
-            seconds: report.seconds,
-            bytes: report.bytes,
-            collision_probability: report.collision_probability,
-            cycles: report.cycles,
-            sometimes: report.sometimes,
-            kinds: report.kinds,
-        })
-    }
-
-    /// Whether a property was broken.
-    pub fn is_broken(&self) -> bool {
-        matches!(self.verdict, Verdict::Violated | Verdict::Stuck)
+        match noted {
+            Some(judge) => work.on(&case.model(make, judge)?, &options),
+            None => work.on(&case.model(make, plain)?, &options),
+        }
     }
 }
 

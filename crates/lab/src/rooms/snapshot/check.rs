@@ -1,13 +1,87 @@
 //! The snapshot room in the checker: every execution of a bank in which each site makes so many transfers,
 //! and any site may start the snapshot at any moment.
 
-use std::marker::PhantomData;
-
+use conclave_algorithms::mutants::snapshot::{Make, Visit};
+use conclave_algorithms::mutants::{self, World};
 use conclave_algorithms::snapshot::bank::{Bank, Transfer};
 use conclave_algorithms::snapshot::spec::{COMPLETE, CONSERVED, SAME};
 use conclave_algorithms::snapshot::{Application, Command, Event, Snapshot, SnapshotId};
-use conclave_check::{Findings, Model, Monitor, Offer};
-use conclave_kernel::{Digest, NodeId, Property};
+use conclave_check::{Faults, Findings, Model, Monitor, Offer, Options, Order, Timing};
+use conclave_kernel::{Card, Digest, NodeId, Property};
+use serde::{Deserialize, Serialize};
+
+use crate::case::{self, Work};
+
+/// Everything that an exploration of the room is a function of, but for its bounds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Case {
+    /// The tenant's name.
+    pub algorithm: String,
+    /// Which mutant of it, if not the tenant itself.
+    pub mutant: Option<String>,
+    /// N.
+    pub nodes: u32,
+    /// How many transfers each site may make.
+    pub entries: u8,
+    /// In which order messages arrive.
+    pub order: Order,
+    /// What is assumed of time.
+    pub timing: Timing,
+    /// What may go wrong.
+    pub faults: Faults,
+}
+
+impl Case {
+    /// A tenant in a world in which nothing goes wrong, over links as it needs them.
+    pub fn of(card: &Card, nodes: u32, entries: u8) -> Self {
+        Self {
+            algorithm: card.name.into(),
+            mutant: None,
+            nodes,
+            entries,
+            order: if card.needs.fifo { Order::Fifo } else { Order::Any },
+            timing: Timing::Async,
+            faults: Faults::default(),
+        }
+    }
+
+    /// A tenant in the world of a mutant.
+    pub fn in_world(algorithm: &str, world: &World) -> Self {
+        let (order, timing, faults) = case::surroundings(world);
+        let World { nodes, entries, .. } = *world;
+        Self { algorithm: algorithm.into(), mutant: None, nodes, entries, order, timing, faults }
+    }
+}
+
+impl case::Case for Case {
+    fn work<W: Work>(&self, options: &Options, work: W) -> Result<W::Out, String> {
+        let options =
+            Options { order: self.order, timing: self.timing, faults: self.faults, ..options.clone() };
+        let work = Do { case: self, options, work };
+        match &self.mutant {
+            Some(mutant) => mutants::snapshot::visit(mutant, work)
+                .ok_or_else(|| format!("there is no mutant called {mutant}"))?,
+            None => mutants::snapshot::visit_honest(&self.algorithm, work)
+                .ok_or_else(|| format!("there is no algorithm called {}", self.algorithm))?,
+        }
+    }
+}
+
+struct Do<'a, W> {
+    case: &'a Case,
+    options: Options,
+    work: W,
+}
+
+impl<W: Work> Visit for Do<'_, W> {
+    type Out = Result<W::Out, String>;
+
+    fn visit<P: Snapshot<Bank>>(self, make: Make<P>) -> Self::Out {
+        let Self { case, options, work } = self;
+        let about = serde_json::to_string(case).map_err(|error| error.to_string())?;
+        work.on(&Transfers { make, about, ..Transfers::new(case.nodes, case.entries) }, &options)
+    }
+}
 
 /// A bank whose sites may each make a number of transfers, to the next site, at any moment; and of which any
 /// sites may start one snapshot.
@@ -17,7 +91,8 @@ use conclave_kernel::{Digest, NodeId, Property};
 pub struct Transfers<P> {
     nodes: u32,
     transfers: u8,
-    tenant: PhantomData<fn() -> P>,
+    about: String,
+    make: Make<P>,
 }
 
 /// What every account holds at first.
@@ -27,8 +102,8 @@ const ID: SnapshotId = SnapshotId(1);
 
 impl<P: Snapshot<Bank>> Transfers<P> {
     /// Each of the sites makes at most so many transfers.
-    pub const fn new(nodes: u32, transfers: u8) -> Self {
-        Self { nodes, transfers, tenant: PhantomData }
+    pub fn new(nodes: u32, transfers: u8) -> Self {
+        Self { nodes, transfers, about: String::new(), make: P::new }
     }
 }
 
@@ -40,12 +115,16 @@ impl<P: Snapshot<Bank>> Model for Transfers<P> {
         P::CARD.path().to_string()
     }
 
+    fn scenario(&self) -> String {
+        self.about.clone()
+    }
+
     fn nodes(&self) -> u32 {
         self.nodes
     }
 
     fn site(&self, me: NodeId) -> P {
-        P::new(me, self.nodes, Bank { balance: BALANCE })
+        (self.make)(me, self.nodes, Bank { balance: BALANCE })
     }
 
     fn monitor(&self) -> Watch {
@@ -68,9 +147,14 @@ impl<P: Snapshot<Bank>> Model for Transfers<P> {
     }
 
     fn sometimes(&self) -> &'static [&'static str] {
-        &["a picture has something on its way", "two have recorded and nobody is complete"]
+        &[ON_ITS_WAY, HALFWAY]
     }
 }
+
+/// What should be seen somewhere: a picture has something on its way.
+pub const ON_ITS_WAY: &str = "a picture has something on its way";
+/// What should be seen somewhere: two have recorded and nobody is complete.
+pub const HALFWAY: &str = "two have recorded and nobody is complete";
 
 /// Who may still transfer, who has recorded, who has the picture, and the picture's fingerprint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

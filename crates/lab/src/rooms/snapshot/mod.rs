@@ -4,12 +4,14 @@
 //! |---|---|
 //! | `check` | [`Transfers`]: the room in the checker |
 //! | [`compare`] | both tenants on the same work |
+//! | `equivalent` | [`Equivalent`]: the run, reordered so that it passes through a picture |
 //! | `scenario` | [`Scenario`]: everything a run is a function of, and the command line that repeats it |
 //! | `play` | what the applications do in a run, and how their states are shown |
 //! | `report` | [`Report`]: the pictures, the figures and the verdicts of one run |
 
 mod check;
 pub mod compare;
+mod equivalent;
 mod play;
 mod report;
 mod scenario;
@@ -22,10 +24,12 @@ use conclave_algorithms::snapshot::{Command, Event, Snapshot, SnapshotId};
 use conclave_kernel::{NodeId, Prng, Time, Trace, Violation};
 use conclave_sim::{Desk, Director, End, Limits, World};
 
-pub use check::Transfers;
+pub use check::{Case, HALFWAY, ON_ITS_WAY, Transfers};
+pub use equivalent::Equivalent;
 pub use report::{InTransit, Report, Shown};
 pub use scenario::{App, Scenario, Shot};
 
+use crate::log::Log;
 use crate::room::Scenario as _;
 use play::Played;
 
@@ -34,13 +38,23 @@ fn run_tenant<A: Played, P: Snapshot<A>>(
     scenario: &Scenario,
     record: bool,
 ) -> Result<(Report, Option<Trace<P>>), String> {
+    run_made(scenario, P::new, record)
+}
+
+/// The same, with sites that are made differently.
+pub(crate) fn run_made<A: Played, P: Snapshot<A>>(
+    scenario: &Scenario,
+    make_site: impl Fn(NodeId, u32, A) -> P + 'static,
+    record: bool,
+) -> Result<(Report, Option<Trace<P>>), String> {
     scenario.validate()?;
     let nodes = scenario.setup.nodes;
     let make = scenario.clone();
     let mut world = World::new(scenario.setup.clone(), Room::<A>::new(scenario), move |me| {
-        P::new(me, nodes, A::make(&make))
+        make_site(me, nodes, A::make(&make))
     });
-    if record {
+    let explains = scenario.acts <= equivalent::MOST_ACTS && nodes <= equivalent::MOST_NODES;
+    if record || explains {
         world = world.recording(scenario.header());
     }
     let started = Instant::now();
@@ -49,7 +63,11 @@ fn run_tenant<A: Played, P: Snapshot<A>>(
     let states: Vec<A> = world.nodes().iter().map(|node| node.app().clone()).collect();
     let (mut room, trace) = world.into_parts();
     room.close(&states, A::total(scenario), outcome.end, outcome.at);
-    Ok((Report::new::<A, P>(scenario, &room, &outcome, seconds), trace))
+    let mut report = Report::new::<A, P>(scenario, &room, &outcome, seconds);
+    if let Some(trace) = trace.as_ref().filter(|_| explains) {
+        report.explain(&Log::from_trace(trace)?);
+    }
+    Ok((report, trace.filter(|_| record)))
 }
 
 /// What a run is judged and measured by: the director of the snapshot room.

@@ -9,7 +9,7 @@ use conclave_kernel::{NodeId, Prng};
 use super::Scenario;
 
 /// An application that the room can run.
-pub(super) trait Played: Application {
+pub(crate) trait Played: Application {
     /// A site before it starts.
     fn make(scenario: &Scenario) -> Self;
 

@@ -8,7 +8,8 @@ use conclave_sim::Outcome;
 use serde::Serialize;
 
 use super::play::Played;
-use super::{Room, Scenario, Timing};
+use super::{Equivalent, Room, Scenario, Timing};
+use crate::log::Log;
 use crate::room::{self, Facts, nanos, number, range};
 
 /// What one run of the snapshot room showed. The names are those of the JSON object.
@@ -54,6 +55,8 @@ pub struct Shown {
     pub expected_sum: Option<u64>,
     /// Stable properties that the picture shows.
     pub stable: Vec<String>,
+    /// The run in an order that passes through the picture; of small runs only.
+    pub equivalent: Option<Equivalent>,
 }
 
 /// A channel that was not empty.
@@ -99,6 +102,15 @@ impl Report {
     }
 }
 
+impl Report {
+    /// Adds to every picture how the run passes through it.
+    pub(super) fn explain(&mut self, log: &Log) {
+        for shown in &mut self.snapshots {
+            shown.equivalent = Equivalent::of(log, shown.id);
+        }
+    }
+}
+
 impl Shown {
     fn new<A: Played>(
         picture: &Picture<A>,
@@ -128,6 +140,7 @@ impl Shown {
             sum: A::conserved(picture),
             expected_sum: A::total(scenario),
             stable: A::stable_facts(picture).into_iter().map(A::fact).collect(),
+            equivalent: None,
         }
     }
 
@@ -158,6 +171,9 @@ impl Shown {
         }
         if !self.stable.is_empty() {
             figures.push(("  shows", shortened(self.stable.clone())));
+        }
+        if let Some(equivalent) = &self.equivalent {
+            equivalent.figures(figures);
         }
     }
 }

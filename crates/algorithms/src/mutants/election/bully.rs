@@ -1,0 +1,137 @@
+//! Bully, nearly; and the election over a detector.
+//!
+//! FACTS' trap (d), the announcement of somebody lower, needs announcements that go to everybody: ours go to the lower
+//! alone, so that nobody hears one while ranks stand. The mutant that believes it therefore tells everybody too.
+
+use conclave_kernel::{Cx, Effect, Input, Protocol};
+
+use crate::detector::{Heartbeat, Mute};
+use crate::election::bully::{Body, Message, Stage, Timer};
+use crate::election::{Bully, Command, DetectorBased};
+use crate::mutants::flawed::{Fallible, Memory, Step, tampered};
+
+impl Fallible for Bully {
+    const FLAWS: &'static [(&'static str, Step<Self>)] = &[
+        ("bully-short-timeout", short_timeout),
+        ("bully-short-second-timeout", short_second_timeout),
+        ("bully-no-second-timeout", no_second_timeout),
+        ("bully-follows-lower", follows_lower),
+        ("bully-announces-to-all", announces_to_all),
+        ("bully-silent-return", silent_return),
+        ("bully-only-answers", only_answers),
+        ("bully-no-answer", no_answer),
+        ("bully-begins-each-time", begins_each_time),
+    ];
+}
+
+impl Fallible for DetectorBased<Mute> {
+    const FLAWS: &'static [(&'static str, Step<Self>)] = &[("detector-never-trusts", never_trusts)];
+}
+
+impl Fallible for DetectorBased<Heartbeat> {
+    const FLAWS: &'static [(&'static str, Step<Self>)] = &[];
+}
+
+/// Bully that waits for one message each way less: T = T_trans.
+fn short_timeout(site: &mut Bully, _: &mut Memory, input: Input<Bully>, cx: &mut Cx<'_, Bully>) {
+    if matches!(input, Input::Start) {
+        site.answer_timeout /= 2;
+    }
+    site.step(input, cx);
+}
+
+/// Bully whose second timeout is as long as the first.
+fn short_second_timeout(site: &mut Bully, _: &mut Memory, input: Input<Bully>, cx: &mut Cx<'_, Bully>) {
+    site.coordinator_timeout = site.answer_timeout;
+    site.step(input, cx);
+}
+
+/// Bully that waits for ever for whoever answered.
+fn no_second_timeout(site: &mut Bully, _: &mut Memory, input: Input<Bully>, cx: &mut Cx<'_, Bully>) {
+    tampered(site, input, cx, |effect| match effect {
+        Effect::Arm { timer: Timer::Coordinator, .. } => None,
+        effect => Some(effect),
+    });
+}
+
+/// Whether the input is that message, from somebody lower.
+fn is_from_lower(site: &Bully, input: &Input<Bully>, body: Body, cx: &Cx<'_, Bully>) -> bool {
+    match input {
+        Input::Message { from, message: Message { body: said, .. } } => {
+            *said == body && site.candidate(*from) < site.candidate(cx.me())
+        }
+        _ => false,
+    }
+}
+
+/// Bully that announces itself to everybody, and not only to the lower.
+fn announces_to_all(site: &mut Bully, _: &mut Memory, input: Input<Bully>, cx: &mut Cx<'_, Bully>) {
+    let led_before = site.leads(cx.me());
+    let mut announced = false;
+    tampered(site, input, cx, |effect| match effect {
+        Effect::SendTo { message: Message { body: Body::Coordinator, .. }, .. } => {
+            announced = true;
+            None
+        }
+        effect => Some(effect),
+    });
+    // The lowest has nobody to tell, otherwise.
+    if announced || site.leads(cx.me()) && !led_before {
+        cx.broadcast(site.say(Body::Coordinator, cx.me()));
+    }
+}
+
+/// The same, and whoever hears it follows, also if it is higher.
+fn follows_lower(site: &mut Bully, memory: &mut Memory, input: Input<Bully>, cx: &mut Cx<'_, Bully>) {
+    match input {
+        Input::Message { from, message: Message { body: Body::Coordinator, .. } } => site.follow(from, cx),
+        input => announces_to_all(site, memory, input, cx),
+    }
+}
+
+/// Bully that comes back without a word.
+fn silent_return(site: &mut Bully, _: &mut Memory, input: Input<Bully>, cx: &mut Cx<'_, Bully>) {
+    match input {
+        Input::Start | Input::Recover if cx.incarnation() > 0 => site.stage = Stage::Idle,
+        input => site.step(input, cx),
+    }
+}
+
+/// Bully that answers, and does not stand itself.
+fn only_answers(site: &mut Bully, _: &mut Memory, input: Input<Bully>, cx: &mut Cx<'_, Bully>) {
+    match input {
+        Input::Message { from, .. } if is_from_lower(site, &input, Body::Election, cx) => {
+            cx.send(from, site.say(Body::Ok, cx.me()));
+        }
+        input => site.step(input, cx),
+    }
+}
+
+/// Bully that stands when it is asked, and does not answer.
+fn no_answer(site: &mut Bully, _: &mut Memory, input: Input<Bully>, cx: &mut Cx<'_, Bully>) {
+    tampered(site, input, cx, |effect| match effect {
+        Effect::Send { message: Message { body: Body::Ok, .. }, .. } => None,
+        effect => Some(effect),
+    });
+}
+
+/// Bully that begins anew whenever it is asked.
+fn begins_each_time(site: &mut Bully, _: &mut Memory, input: Input<Bully>, cx: &mut Cx<'_, Bully>) {
+    let asked = is_from_lower(site, &input, Body::Election, cx) && site.stage != Stage::Idle;
+    site.step(input, cx);
+    if asked {
+        site.begin(cx);
+    }
+}
+
+/// An election over a detector whose revisions are not heard.
+fn never_trusts(
+    site: &mut DetectorBased<Mute>,
+    _: &mut Memory,
+    input: Input<DetectorBased<Mute>>,
+    cx: &mut Cx<'_, DetectorBased<Mute>>,
+) {
+    if !matches!(input, Input::Command(Command::Trust(_))) {
+        site.step(input, cx);
+    }
+}

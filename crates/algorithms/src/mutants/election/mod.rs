@@ -1,0 +1,43 @@
+//! The mutants of the election room.
+//!
+//! | file | whose |
+//! |---|---|
+//! | `rings` | Chang-Roberts and Hirschberg-Sinclair |
+//! | `bully` | bully; and the election over a detector |
+//! | `table` | the list |
+
+mod bully;
+mod rings;
+mod table;
+
+use conclave_kernel::{Card, NodeId};
+
+use super::flawed::{Fallible, Flawed};
+use crate::election::{Election, Group};
+
+pub use table::{MUTANTS, visit, visit_honest};
+
+/// Something to be done with a mutant whose name is known only at run time.
+pub trait Visit {
+    /// What comes of it.
+    type Out;
+
+    /// Does it; `make` makes a site of a group.
+    fn visit<P: Election>(self, make: fn(NodeId, &Group) -> P) -> Self::Out;
+}
+
+impl<P: Fallible + Election> Election for Flawed<P> {
+    const CARD: Card = P::CARD;
+
+    fn new(me: NodeId, group: &Group) -> Self {
+        Self::new(P::new(me, group), "")
+    }
+
+    fn kind(message: &Self::Message) -> &'static str {
+        P::kind(message)
+    }
+
+    fn is_background(message: &Self::Message) -> bool {
+        P::is_background(message)
+    }
+}

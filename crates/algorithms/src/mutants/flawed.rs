@@ -1,0 +1,127 @@
+//! What all mutants are made of: a tenant of whatever room, with one of its handlers replaced or its words tampered
+//! with.
+
+use conclave_kernel::{Buffer, Cx, Effect, Env, Input, NodeId, NodeSet, Protocol};
+use serde::{Deserialize, Serialize};
+
+/// A second version of a tenant's step.
+pub type Step<P> = fn(&mut P, &mut Memory, Input<P>, &mut Cx<'_, P>);
+
+/// A tenant, of whatever room, that something can be wrong with.
+pub trait Fallible: Protocol {
+    /// What can be wrong, by name.
+    const FLAWS: &'static [(&'static str, Step<Self>)];
+}
+
+/// What a flaw may have to remember besides the tenant's state.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Memory {
+    pub(super) count: u64,
+    pub(super) sites: NodeSet,
+}
+
+/// A tenant with a flaw: says the same things in the same words, and has the same card. One type for all flaws of a
+/// tenant, because every type is explored by code of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(bound = "")]
+pub struct Flawed<P: Fallible> {
+    site: P,
+    memory: Memory,
+    /// An index of [`Fallible::FLAWS`]; nothing is wrong beyond its end.
+    flaw: usize,
+}
+
+impl<P: Fallible> Flawed<P> {
+    /// A site with the flaw of that name; without any if there is none.
+    pub fn new(site: P, name: &str) -> Self {
+        let flaw = P::FLAWS.iter().position(|(known, _)| *known == name).unwrap_or(P::FLAWS.len());
+        Self { site, memory: Memory::default(), flaw }
+    }
+
+    /// The site inside.
+    pub fn site(&self) -> &P {
+        &self.site
+    }
+
+    fn run(&mut self, input: Input<P>, cx: &mut Cx<'_, Self>) {
+        let mut said = Buffer::default();
+        let mut inner = Cx::new(env(cx), &mut said);
+        match P::FLAWS.get(self.flaw) {
+            Some((_, step)) => step(&mut self.site, &mut self.memory, input, &mut inner),
+            None => self.site.step(input, &mut inner),
+        }
+        said.effects.into_iter().for_each(|effect| forward(effect, cx));
+    }
+}
+
+impl<P: Fallible> Protocol for Flawed<P> {
+    type Message = <P as Protocol>::Message;
+    type Timer = <P as Protocol>::Timer;
+    type Command = <P as Protocol>::Command;
+    type Event = <P as Protocol>::Event;
+
+    fn on_start(&mut self, cx: &mut Cx<'_, Self>) {
+        self.run(Input::Start, cx);
+    }
+
+    fn on_message(&mut self, from: NodeId, message: Self::Message, cx: &mut Cx<'_, Self>) {
+        self.run(Input::Message { from, message }, cx);
+    }
+
+    fn on_timer(&mut self, timer: Self::Timer, cx: &mut Cx<'_, Self>) {
+        self.run(Input::Timer(timer), cx);
+    }
+
+    fn on_command(&mut self, command: Self::Command, cx: &mut Cx<'_, Self>) {
+        self.run(Input::Command(command), cx);
+    }
+
+    fn on_recover(&mut self, cx: &mut Cx<'_, Self>) {
+        self.run(Input::Recover, cx);
+    }
+}
+
+/// The handler alone, without the guards.
+pub(super) fn handle<P: Protocol>(site: &mut P, input: Input<P>, cx: &mut Cx<'_, P>) {
+    match input {
+        Input::Start => site.on_start(cx),
+        Input::Recover => site.on_recover(cx),
+        Input::Message { from, message } => site.on_message(from, message, cx),
+        Input::Timer(timer) => site.on_timer(timer, cx),
+        Input::Command(command) => site.on_command(command, cx),
+    }
+}
+
+/// A whole step of the real code, but what it says goes through `tamper` first.
+pub(super) fn tampered<P: Protocol>(
+    site: &mut P,
+    input: Input<P>,
+    cx: &mut Cx<'_, P>,
+    mut tamper: impl FnMut(Effect<P>) -> Option<Effect<P>>,
+) {
+    let mut said = Buffer::default();
+    site.step(input, &mut Cx::new(env(cx), &mut said));
+    said.effects.into_iter().filter_map(&mut tamper).for_each(|effect| forward(effect, cx));
+}
+
+/// What a context says of its surroundings.
+pub(super) fn env<P: Protocol>(cx: &Cx<'_, P>) -> Env {
+    let nodes = cx.members().len() as u32;
+    Env { me: cx.me(), nodes, now: cx.now(), incarnation: cx.incarnation() }
+}
+
+/// Says what another said in the same words.
+pub(super) fn forward<P, Q>(effect: Effect<P>, cx: &mut Cx<'_, Q>)
+where
+    P: Protocol,
+    Q: Protocol<Message = P::Message, Timer = P::Timer, Event = P::Event>,
+{
+    match effect {
+        Effect::Send { to, message } => cx.send(to, message),
+        Effect::SendTo { to, message } => cx.send_to(to, message),
+        Effect::Broadcast { message } => cx.broadcast(message),
+        Effect::Arm { timer, min, max } => cx.arm(timer, min..=max),
+        Effect::Disarm { timer } => cx.disarm(timer),
+        Effect::Emit { event } => cx.emit(event),
+    }
+}

@@ -1,0 +1,300 @@
+//! What the checker explores, as data: a room's *case* is everything that an exploration is a function of.
+//!
+//! The command line makes cases, so do the zoo and the matrix; a counterexample carries its case in its header, so
+//! that it can be taken again. Each room has a [`Case`] of its own. Who does not know the room has an [`AnyCase`].
+
+use std::fmt::Debug;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use conclave_algorithms::mutants::{Mutant, World};
+use conclave_check::{
+    Costs, Counterexample, Cycles, Faults, Model, Options, Order, Progress, Recovery, Report, Retraced,
+    Sometimes, Timing, Verdict,
+};
+use conclave_kernel::{Card, Protocol};
+use serde::de::DeserializeOwned;
+
+use crate::log::{self, Log};
+use crate::matrix::Assumption;
+use crate::rooms::{election, mutex, snapshot};
+
+/// A case of some room.
+pub trait Case: Clone + Debug + DeserializeOwned {
+    /// Does some work on the model that it describes. Of the options, order, timing and faults are the case's own.
+    fn work<W: Work>(&self, options: &Options, work: W) -> Result<W::Out, String>;
+}
+
+/// A case of whatever room.
+pub trait AnyCase: Debug {
+    /// Explores it.
+    fn explore(&self, options: &Options, watcher: Watcher<'_>) -> Result<Outcome, String>;
+
+    /// The fewest and the most messages over all its executions.
+    fn costs(&self, options: &Options) -> Result<Costs, String>;
+
+    /// Takes a counterexample again, as a trace file holds it. `name` is what errors call the file.
+    fn retrace(&self, name: &str, lines: &[u8]) -> Result<Retraced, String>;
+}
+
+/// Whoever wants to know how far an exploration is; may end it.
+pub type Watcher<'w> = &'w mut dyn FnMut(&Progress) -> ControlFlow<()>;
+
+/// Nobody wants to know.
+pub fn unwatched(_: &Progress) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+impl<C: Case> AnyCase for C {
+    fn explore(&self, options: &Options, watcher: Watcher<'_>) -> Result<Outcome, String> {
+        self.work(options, Explore(watcher))
+    }
+
+    fn costs(&self, options: &Options) -> Result<Costs, String> {
+        self.work(options, Count)
+    }
+
+    fn retrace(&self, name: &str, lines: &[u8]) -> Result<Retraced, String> {
+        self.work(&Options::default(), Retrace { name, lines })
+    }
+}
+
+/// The case of a mutant in the world in which it is looked at; or of the algorithm itself, in the same world.
+pub fn of_mutant(mutant: &Mutant, world: &World, flawed: bool) -> Result<Box<dyn AnyCase>, String> {
+    let name = flawed.then(|| mutant.name.to_owned());
+    Ok(match mutant.room {
+        "mutex" => {
+            let judged =
+                mutant.breaks.map_or(mutex::check::Judged::Exclusion, mutex::check::Judged::for_property);
+            Box::new(mutex::check::Case {
+                mutant: name,
+                ..mutex::check::Case::in_world(mutant.algorithm, world, judged)
+            })
+        }
+        "election" => {
+            // The algorithm itself is not blamed for what nobody can promise.
+            let breaks = mutant.breaks.filter(|_| flawed);
+            let case = election::Case::in_world(mutant.algorithm, world, breaks);
+            Box::new(election::Case { mutant: name, ..case })
+        }
+        "snapshot" => {
+            Box::new(snapshot::Case { mutant: name, ..snapshot::Case::in_world(mutant.algorithm, world) })
+        }
+        room => return Err(format!("{}: nobody explores room {room}", mutant.name)),
+    })
+}
+
+/// The case of an algorithm whose needs are met, except for one; and how many sites it has: sometimes it takes more
+/// than were asked for to show why the assumption is needed.
+pub fn without(
+    card: &Card,
+    assumption: Assumption,
+    nodes: u32,
+    entries: u8,
+) -> Result<(u32, Box<dyn AnyCase>), String> {
+    if (card.room, card.name, assumption) == ("election", "hirschberg-sinclair", Assumption::Fifo)
+        && nodes < 4
+    {
+        // Among three, one of the two neighbours of whoever begins anew behind ELECTED has decided already, and begins
+        // as well. Among four both may be lower, and one of them swallows.
+        let case =
+            election::Case { order: Order::Any, who: vec![1, 3], ..election::Case::of(card, 4, entries) };
+        return Ok((4, Box::new(case)));
+    }
+    let case = made(card, nodes, entries, |order, timing, faults, mistakes| {
+        assumption.drop_from(order, timing, faults);
+        *mistakes = u8::from(assumption == Assumption::PerfectDetector);
+    })?;
+    Ok((nodes, case))
+}
+
+/// The case of an algorithm whose needs are all met.
+pub fn of(card: &Card, nodes: u32, entries: u8) -> Result<Box<dyn AnyCase>, String> {
+    made(card, nodes, entries, |_, _, _, _| {})
+}
+
+/// The same in a world that somebody has changed. Mistakes are those of the detector that tells of crashes.
+fn made(
+    card: &Card,
+    nodes: u32,
+    entries: u8,
+    change: impl FnOnce(&mut Order, &mut Timing, &mut Faults, &mut u8),
+) -> Result<Box<dyn AnyCase>, String> {
+    Ok(match card.room {
+        "mutex" => {
+            let mut case = mutex::check::Case::of(card, nodes, entries);
+            change(&mut case.order, &mut case.timing, &mut case.faults, &mut 0);
+            Box::new(case)
+        }
+        "election" => {
+            let mut case = election::Case::of(card, nodes, entries);
+            change(&mut case.order, &mut case.timing, &mut case.faults, &mut case.mistakes);
+            Box::new(case)
+        }
+        "snapshot" => {
+            let mut case = snapshot::Case::of(card, nodes, entries);
+            change(&mut case.order, &mut case.timing, &mut case.faults, &mut 0);
+            Box::new(case)
+        }
+        room => return Err(format!("nobody explores room {room}")),
+    })
+}
+
+/// The case in the header of a trace, if the checker wrote it.
+pub fn read(room: &str, scenario: &str) -> Option<Box<dyn AnyCase>> {
+    fn boxed<C: Case + 'static>(scenario: &str) -> Option<Box<dyn AnyCase>> {
+        serde_json::from_str::<C>(scenario).ok().map(|case| Box::new(case) as Box<dyn AnyCase>)
+    }
+    match room {
+        "mutex" => boxed::<mutex::check::Case>(scenario),
+        "election" => boxed::<election::Case>(scenario),
+        "snapshot" => boxed::<snapshot::Case>(scenario),
+        _ => None,
+    }
+}
+
+/// How long a tick is.
+pub const TICK: Duration = Duration::from_millis(1);
+
+/// What the world of a mutant means to the checker.
+pub(crate) fn surroundings(world: &World) -> (Order, Timing, Faults) {
+    let order = if world.fifo { Order::Fifo } else { Order::Any };
+    let timing = world.ticks.map_or(Timing::Async, |delay| Timing::Sync { delay, tick: TICK });
+    let faults = Faults {
+        loss: world.loss,
+        duplication: world.duplication,
+        crash: world.crash,
+        recovery: world.recovery.then_some(Recovery::Stable),
+    };
+    (order, timing, faults)
+}
+
+/// Something to be done with a model.
+pub trait Work {
+    /// What comes of it.
+    type Out;
+
+    /// Whether it is about what is judged; if not, the model may leave its judges out.
+    const JUDGES: bool = true;
+
+    /// Does it.
+    fn on<M: Model>(self, model: &M, options: &Options) -> Result<Self::Out, String>;
+}
+
+/// Explores it.
+struct Explore<'w>(Watcher<'w>);
+
+impl Work for Explore<'_> {
+    type Out = Outcome;
+
+    fn on<M: Model>(self, model: &M, options: &Options) -> Result<Outcome, String> {
+        let report = conclave_check::check_watched(model, options, self.0);
+        Outcome::of(report.map_err(|error| error.to_string())?)
+    }
+}
+
+/// Counts its messages.
+struct Count;
+
+impl Work for Count {
+    type Out = Costs;
+    const JUDGES: bool = false;
+
+    fn on<M: Model>(self, model: &M, options: &Options) -> Result<Costs, String> {
+        conclave_check::costs(model, options).map_err(|error| error.to_string())
+    }
+}
+
+/// Takes a counterexample again.
+struct Retrace<'a> {
+    name: &'a str,
+    lines: &'a [u8],
+}
+
+impl Work for Retrace<'_> {
+    type Out = Retraced;
+
+    fn on<M: Model>(self, model: &M, options: &Options) -> Result<Retraced, String> {
+        let trace = log::read_trace(self.name, self.lines).map_err(|error| error.to_string())?;
+        conclave_check::retrace(model, options, &trace)
+    }
+}
+
+/// What an exploration found, whatever was explored: a [`Report`] without its type.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The outcome.
+    pub verdict: Verdict,
+    /// The property that was broken.
+    pub property: Option<&'static str>,
+    /// How, in a sentence; or at which bound the exploration stopped.
+    pub why: Option<String>,
+    /// How that comes about.
+    pub found: Option<Found>,
+    /// Unique states.
+    pub states: u64,
+    /// Steps between them.
+    pub edges: u64,
+    /// The largest distance from the beginning, in steps.
+    pub depth: u32,
+    /// Time on the wall.
+    pub seconds: f64,
+    /// The memory for states at its peak.
+    pub bytes: u64,
+    /// The chance that two states were taken for one.
+    pub collision_probability: f64,
+    /// Whether runs that go on for ever were judged.
+    pub cycles: Cycles,
+    /// What should have been seen somewhere.
+    pub sometimes: Vec<Sometimes>,
+    /// The kinds of messages that were sent.
+    pub kinds: Vec<&'static str>,
+}
+
+/// A counterexample.
+#[derive(Debug)]
+pub struct Found {
+    /// How many steps it has.
+    pub steps: u32,
+    /// If it goes on for ever: the number of steps after which the rest repeats.
+    pub repeats_after: Option<u32>,
+    /// What happens, to be drawn and told.
+    pub log: Log,
+    /// The same as a trace file holds it.
+    pub lines: Vec<u8>,
+}
+
+impl Outcome {
+    /// What a report says, without its type.
+    pub fn of<P: Protocol>(report: Report<P>) -> Result<Self, String> {
+        let found = match &report.counterexample {
+            Some(Counterexample { trace, steps, repeats_after }) => {
+                let mut lines = Vec::new();
+                log::write_trace(trace, &mut lines).map_err(|error| error.to_string())?;
+                let log = Log::from_trace(trace)?;
+                Some(Found { steps: *steps, repeats_after: *repeats_after, log, lines })
+            }
+            None => None,
+        };
+        Ok(Self {
+            verdict: report.verdict,
+            property: report.property,
+            why: report.why,
+            found,
+            states: report.states,
+            edges: report.edges,
+            depth: report.depth,
+            seconds: report.seconds,
+            bytes: report.bytes,
+            collision_probability: report.collision_probability,
+            cycles: report.cycles,
+            sometimes: report.sometimes,
+            kinds: report.kinds,
+        })
+    }
+
+    /// Whether a property was broken.
+    pub fn is_broken(&self) -> bool {
+        matches!(self.verdict, Verdict::Violated | Verdict::Stuck)
+    }
+}
