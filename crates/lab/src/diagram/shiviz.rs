@@ -18,17 +18,18 @@
 //! event that explains it. **Trap**: two events learnt of at once may be one message, if one knows of the
 //! other.
 
-use std::borrow::Cow;
+mod events;
+
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 use std::io::{BufRead, Read as _};
 
-use conclave_kernel::{NodeId, StepHead, Time};
+use conclave_kernel::NodeId;
 use regex::RegexBuilder;
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
-use serde_json::{Number, Value};
+use serde_json::Value;
 
-use crate::log::{About, Builder, Causality, Cause, Error, Lines, Log, Timescale};
+use crate::log::{Causality, Error, Lines, Log};
+use events::{Events, assemble};
 
 const HEADER: &str = r"(?<host>\S*) (?<clock>{.*})\n(?<event>.*)";
 
@@ -59,13 +60,14 @@ pub fn write(log: &Log) -> Result<String, String> {
 /// Reads the log of another program. `name` is what errors call the file.
 pub fn read(name: &str, reader: impl BufRead) -> Result<Log, Error> {
     let mut lines = Lines::new(name, reader);
-    let mut events = Vec::new();
-    let mut hosts = Hosts::default();
+    let mut events = Events::default();
     let mut order = None;
     let mut first = true;
-    let mut held: Option<String> = None;
-    while let Some(line) = lines.next_or_blank()? {
-        let line = line.trim().to_owned();
+    // Two lines make an event. Both are used again and again: a log has millions.
+    let (mut line, mut other, mut is_held) = (String::new(), String::new(), false);
+    while let Some(read) = lines.next_or_blank()? {
+        line.clear();
+        line.push_str(read.trim());
         if std::mem::take(&mut first) && line.starts_with("(?<") {
             order = Some(order_of_header(&line).map_err(|what| lines.error(what))?);
             if lines.next_or_blank()?.is_some_and(|line| !line.trim().is_empty()) {
@@ -74,33 +76,33 @@ pub fn read(name: &str, reader: impl BufRead) -> Result<Log, Error> {
             }
             continue;
         }
-        if line.is_empty() && held.is_none() {
+        if line.is_empty() && !is_held {
             continue;
         }
         let order = *order.get_or_insert(if is_clock(&line) { Order::ClockFirst } else { Order::TextFirst });
-        let Some(other) = held.take() else {
-            held = Some(line);
+        is_held = !is_held;
+        if is_held {
+            std::mem::swap(&mut line, &mut other);
             continue;
-        };
+        }
         let first = order == Order::ClockFirst;
-        let (clock, text) = if first { (other, line) } else { (line, other) };
+        let (clock, text) = if first { (&other, &line) } else { (&line, &other) };
         let number = lines.number() - u64::from(first);
-        let event = hosts.line(&clock, text, number);
-        let event = event.map_err(|what| Error { file: name.to_owned(), line: number, what })?;
         if events.len() == MOST_EVENTS {
             return Err(lines.error(format!("more than {MOST_EVENTS} events")));
         }
-        events.push(event);
+        let event = events.line(clock, text, number);
+        event.map_err(|what| Error { file: name.to_owned(), line: number, what })?;
     }
-    if held.is_some() {
+    if is_held {
         return Err(
             lines.error("the last event is cut off: expected a line with the clock and a line of text")
         );
     }
-    if events.is_empty() {
+    if events.len() == 0 {
         return Err(lines.error("no events: not a ShiViz log"));
     }
-    assemble(name, hosts, events).map_err(|(line, what)| Error { file: name.to_owned(), line, what })
+    assemble(name, events).map_err(|(line, what)| Error { file: name.to_owned(), line, what })
 }
 
 /// Reads the log of another program by an expression with the groups `host`, `clock` and `event`, as one
@@ -131,7 +133,7 @@ fn read_from(name: &str, expression: &str, mut reader: impl BufRead, skipped: us
     if text.len() as u64 > MOST_TEXT {
         return Err(refuse(1, format!("longer than {MOST_TEXT} bytes")));
     }
-    let (mut hosts, mut events) = (Hosts::default(), Vec::new());
+    let mut events = Events::default();
     let start: usize = text.split_inclusive('\n').take(skipped).map(str::len).sum();
     let text = &text[start..];
     let (mut line, mut counted) = (1 + skipped as u64, 0_usize);
@@ -144,14 +146,12 @@ fn read_from(name: &str, expression: &str, mut reader: impl BufRead, skipped: us
         if events.len() == MOST_EVENTS {
             return Err(refuse(line, format!("more than {MOST_EVENTS} events")));
         }
-        events.push(
-            hosts.event(host, clock, column, event.to_owned(), line).map_err(|what| refuse(line, what))?,
-        );
+        events.event(host, clock, column, event, line).map_err(|what| refuse(line, what))?;
     }
-    if events.is_empty() {
+    if events.len() == 0 {
         return Err(refuse(1, "the expression matches nothing".to_owned()));
     }
-    assemble(name, hosts, events).map_err(|(line, what)| refuse(line, what))
+    assemble(name, events).map_err(|(line, what)| refuse(line, what))
 }
 
 /// The most bytes of a log that is read by an expression, and of the expression when compiled.
@@ -189,9 +189,8 @@ fn is_count(text: &str) -> bool {
     !from.is_empty() && from.bytes().chain(to.bytes()).all(|byte| byte.is_ascii_digit())
 }
 
-/// The most events and hosts of a foreign log.
+/// The most events of a foreign log.
 const MOST_EVENTS: usize = 1 << 24;
-const MOST_HOSTS: usize = 1 << 16;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Order {
@@ -219,229 +218,6 @@ fn is_clock(line: &str) -> bool {
         let clock = clock.trim();
         clock.starts_with('{') && clock.ends_with('}')
     })
-}
-
-/// An event as it was read: its clock sparse, as (host, count) in order of hosts.
-struct Foreign {
-    host: u32,
-    clock: Vec<(u32, u32)>,
-    text: String,
-    line: u64,
-}
-
-impl Foreign {
-    fn knows(&self, host: u32) -> u32 {
-        let found = self.clock.binary_search_by_key(&host, |(known, _)| *known);
-        found.map_or(0, |index| self.clock[index].1)
-    }
-}
-
-/// A vector clock as it is written: names borrowed from the line, for a log has millions of them.
-struct Clock<'a>(Vec<(Cow<'a, str>, Number)>);
-
-#[derive(serde::Deserialize)]
-struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
-
-impl<'de> Deserialize<'de> for Clock<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Entries;
-        impl<'de> Visitor<'de> for Entries {
-            type Value = Clock<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a vector clock")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Clock<'de>, A::Error> {
-                let mut entries = Vec::new();
-                while let Some((Name(name), count)) = map.next_entry()? {
-                    entries.push((name, count));
-                }
-                Ok(Clock(entries))
-            }
-        }
-        deserializer.deserialize_map(Entries)
-    }
-}
-
-const EXPECTED: &str = "expected a host and its vector clock, such as n0 {\"n0\":1}";
-
-#[derive(Default)]
-struct Hosts {
-    names: Vec<String>,
-    numbers: HashMap<String, u32>,
-}
-
-impl Hosts {
-    fn number(&mut self, name: &str) -> Result<u32, String> {
-        if let Some(number) = self.numbers.get(name) {
-            return Ok(*number);
-        }
-        if self.names.len() == MOST_HOSTS {
-            return Err(format!("more than {MOST_HOSTS} hosts"));
-        }
-        let number = self.names.len() as u32;
-        self.names.push(name.to_owned());
-        self.numbers.insert(name.to_owned(), number);
-        Ok(number)
-    }
-
-    /// An event whose host and clock share a line.
-    fn line(&mut self, line: &str, text: String, number: u64) -> Result<Foreign, String> {
-        let (host, clock) = line.split_once(' ').ok_or_else(|| format!("column 1: {EXPECTED}"))?;
-        self.event(host, clock, host.len() + 2, text, number)
-    }
-
-    /// An event; its clock begins at that column of that line.
-    fn event(
-        &mut self,
-        host: &str,
-        clock: &str,
-        column: usize,
-        text: String,
-        number: u64,
-    ) -> Result<Foreign, String> {
-        let clock: Clock<'_> = serde_json::from_str(clock)
-            .map_err(|error| format!("column {}: {EXPECTED}", column + error.column().saturating_sub(1)))?;
-        let own = self.number(host)?;
-        let mut counts = Vec::with_capacity(clock.0.len());
-        for (name, count) in &clock.0 {
-            let count = count.as_u64().and_then(|count| u32::try_from(count).ok());
-            let count = count.ok_or_else(|| format!("the clock's entry for {name} is no count"))?;
-            if count > 0 {
-                counts.push((self.number(name)?, count));
-            }
-        }
-        counts.sort_unstable();
-        if counts.windows(2).any(|pair| pair[0].0 == pair[1].0) {
-            return Err("the clock names a host twice".to_owned());
-        }
-        let event = Foreign { host: own, clock: counts, text, line: number };
-        if event.knows(own) == 0 {
-            return Err(format!("the clock has no entry for {host}, whose event it is"));
-        }
-        Ok(event)
-    }
-}
-
-/// Puts the events in an order that causality allows, and finds the messages between them.
-fn assemble(name: &str, hosts: Hosts, mut events: Vec<Foreign>) -> Result<Log, (u64, String)> {
-    // What happened before has less knowledge, so the sum of its clock is smaller.
-    events.sort_by_cached_key(|event| event.clock.iter().map(|(_, count)| u64::from(*count)).sum::<u64>());
-    let place = index_by_host(&hosts, &events)?;
-    let learnt = events
-        .iter()
-        .map(|event| learnt_from(event, &place, &events, &hosts))
-        .collect::<Result<Vec<_>, _>>()?;
-    // Who sends to whom, from the receivers' side to the senders'.
-    let mut receivers: Vec<Vec<u32>> = vec![Vec::new(); events.len()];
-    for (receiver, senders) in learnt.iter().enumerate() {
-        senders.iter().for_each(|sender| receivers[*sender].push(receiver as u32));
-    }
-    let about = About { algorithm: name.to_owned(), timescale: Timescale::Logical, ..About::default() };
-    let mut build = Builder::named(about, hosts.names);
-    let nothing = build.text("");
-    let mut stamps = vec![0_u64; events.len()];
-    let mut last = vec![0_u64; place.len()];
-    // The messages that each event receives, in the order of its senders; known once these are sent.
-    let mut arriving: Vec<Vec<u32>> = learnt.iter().map(|senders| vec![0; senders.len()]).collect();
-    let mut sent = 0_u32;
-    let mut order: Vec<usize> = (0..events.len()).collect();
-    for (index, event) in events.iter().enumerate() {
-        let host = event.host as usize;
-        let heard = learnt[index].iter().map(|sender| stamps[*sender]).max().unwrap_or(0);
-        stamps[index] = heard.max(last[host]) + 1;
-        last[host] = stamps[index];
-    }
-    order.sort_by_key(|index| stamps[*index]);
-    for index in order {
-        let event = &events[index];
-        let cause = Cause::Foreign(build.text(&event.text));
-        let (at, node) = (Time(stamps[index]), NodeId(event.host));
-        let head = StepHead { at, node, clock: at, stamp: at.0, received: None, first_sent: u64::from(sent) };
-        let refuse = |what| (event.line, what);
-        build.step(head, cause, None).map_err(refuse)?;
-        // Senders come first, by their stamps.
-        std::mem::take(&mut arriving[index]).into_iter().for_each(|message| build.also_receives(message));
-        for receiver in &receivers[index] {
-            let receiver = *receiver as usize;
-            build.send([NodeId(events[receiver].host)], nothing).map_err(refuse)?;
-            let place = learnt[receiver].iter().position(|sender| *sender == index);
-            arriving[receiver][place.expect("the receiver learnt from it")] = sent;
-            sent += 1;
-        }
-    }
-    build.finish().map_err(|what| (1, what))
-}
-
-/// For every host, its events by their own count; these must be 1, 2, 3, ...
-fn index_by_host(hosts: &Hosts, events: &[Foreign]) -> Result<Vec<Vec<usize>>, (u64, String)> {
-    let mut place: Vec<Vec<usize>> = vec![Vec::new(); hosts.names.len()];
-    for (index, event) in events.iter().enumerate() {
-        let row = &mut place[event.host as usize];
-        row.push(index);
-        let (own, expected) = (event.knows(event.host), row.len());
-        if own as usize != expected {
-            let host = &hosts.names[event.host as usize];
-            let what = format!("{host} counts {own} where its event number {expected} should stand");
-            return Err((event.line, what));
-        }
-    }
-    Ok(place)
-}
-
-/// The events of other hosts that an event heard from: the latest of each host that it newly knows of,
-/// without those that another of them already knew.
-fn learnt_from(
-    event: &Foreign,
-    place: &[Vec<usize>],
-    events: &[Foreign],
-    hosts: &Hosts,
-) -> Result<Vec<usize>, (u64, String)> {
-    let own = event.knows(event.host) as usize;
-    let before = own.checked_sub(2).map(|previous| &events[place[event.host as usize][previous]]);
-    let refuse = |what: String| (event.line, what);
-    let name = |host: u32| &hosts.names[host as usize];
-    let mut news = Vec::new();
-    for (host, count) in event.clock.iter().filter(|(host, _)| *host != event.host) {
-        if *count > before.map_or(0, |before| before.knows(*host)) {
-            let sender = place[*host as usize].get(*count as usize - 1).copied();
-            let sender = sender.ok_or_else(|| {
-                refuse(format!("knows of event {count} of {}, which is not in the log", name(*host)))
-            })?;
-            news.push(sender);
-        }
-    }
-    let direct: Vec<usize> = news
-        .iter()
-        .copied()
-        .filter(|old| {
-            let old = &events[*old];
-            let known = |new: &Foreign| new.host != old.host && new.knows(old.host) >= old.knows(old.host);
-            !news.iter().any(|new| known(&events[*new]))
-        })
-        .collect();
-    if let Some(sender) =
-        direct.iter().map(|sender| &events[*sender]).find(|sender| sender.knows(event.host) as usize >= own)
-    {
-        return Err(refuse(format!(
-            "knows an event of {} that knows it: neither came first",
-            name(sender.host)
-        )));
-    }
-    // What it says it knows must be what it could have learnt: no more, no less.
-    let teachers = || before.into_iter().chain(direct.iter().map(|sender| &events[*sender]));
-    for host in event
-        .clock
-        .iter()
-        .map(|(host, _)| *host)
-        .chain(teachers().flat_map(|teacher| teacher.clock.iter().map(|(host, _)| *host)))
-    {
-        let most = teachers().map(|teacher| teacher.knows(host)).max().unwrap_or(0);
-        if host != event.host && event.knows(host) != most {
-            let (says, name) = (event.knows(host), name(host));
-            return Err(refuse(format!("says {says} for {name}, but its past says {most}")));
-        }
-    }
-    Ok(direct)
 }
 
 fn put(out: &mut String, text: fmt::Arguments<'_>) {
