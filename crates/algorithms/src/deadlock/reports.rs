@@ -1,12 +1,13 @@
 //! Central detection on demand: two reports, which is wrong, and one report of both ends, which is right.
 //!
-//! A site whose process blocks wakes the coordinator, which asks every site for its tables. *Two reports*: if they show a
-//! deadlock it asks again, and believes the edges that are in both. *One report*: every site sends two tables, what its
-//! process waits for and who waits for it, and an edge is believed when both its ends have it.
+//! A site wakes the coordinator, which asks every site for its tables. *Two reports*: if they show a deadlock it asks
+//! again, and believes the edges that are in both. *One report*: every site sends two tables, what its process waits for
+//! and who waits for it, and an edge is believed when both its ends have it.
 //!
 //! **Rules** \[HR82 §3, §4\]
-//! 1. WAKE the coordinator when the process blocks; in one report also when a blocked process is asked, for only then both
-//!    ends know the edge.
+//! 1. WAKE the coordinator: in two reports when the process blocks, in one report when a blocked process is asked, or waits
+//!    for itself. (Of the requests of a deadlock one arrives last, at a process that is blocked; before that some edge has
+//!    only one end, and there is nothing to be seen.)
 //! 2. The coordinator sends ASK to all, and concludes when all have sent TABLE. A WAKE meanwhile makes it ask once more.
 //! 3. Edges that are not believed stand in nobody's way.
 //!
@@ -111,7 +112,7 @@ impl<const TWICE: bool> Detection for Reports<TWICE> {
             &[Cost {
                 measure: Measure::Messages,
                 load: Load::Low,
-                formula: "2(N-1) + 1",
+                formula: "2(N-1) + 1, one less if the coordinator is asked",
                 range: |size| (2.0 * (size.n() - 1.0), 2.0 * (size.n() - 1.0) + 1.0),
             }],
         )
@@ -142,7 +143,9 @@ impl<const TWICE: bool> Detection for Reports<TWICE> {
     }
 
     fn on_blocked(&mut self, process: &Underlying, out: &mut Out<Message>) {
-        self.wake(process, out);
+        if TWICE || process.waits_for_itself() {
+            self.wake(process, out);
+        }
     }
 
     fn on_asked(&mut self, _from: NodeId, process: &Underlying, out: &mut Out<Message>) {
