@@ -253,13 +253,23 @@ impl Analysis<'_> {
     /// values least (the lower index of equals). Aborting ends a process's wait; it then runs and finishes.
     ///
     /// Every victim is on a cycle when it is chosen. The set need not be the smallest: that is NP-hard for AND
-    /// (feedback vertex set \[Karp72\]). Linear, but for the part of each cycle that is walked again.
-    pub fn victims<C: Ord>(&self, mut cost: impl FnMut(NodeIndex) -> C) -> Vec<NodeIndex> {
+    /// (feedback vertex set \[Karp72\]). Linear: who leaves a long cycle in its middle makes half of it be walked again, and
+    /// when that has happened for [`WALKS`] times the whole graph, of a cycle only the last [`LAST`] processes are considered.
+    pub fn victims<C: Ord>(&self, cost: impl FnMut(NodeIndex) -> C) -> Vec<NodeIndex> {
+        self.victims_within(WALKS.saturating_mul(self.snapshot.nodes.len()), cost)
+    }
+
+    fn victims_within<C: Ord>(
+        &self,
+        mut walks: usize,
+        mut cost: impl FnMut(NodeIndex) -> C,
+    ) -> Vec<NodeIndex> {
         let mut rest = self.clone();
         let mut victims = Vec::new();
         let mut cursor: Vec<u32> = self.snapshot.nodes.iter().map(|node| node.first).collect();
         let mut place = vec![OFF_PATH; self.snapshot.nodes.len()];
         let mut path: Vec<NodeIndex> = Vec::new();
+        let mut finished = Vec::new();
         for start in 0..self.snapshot.processes {
             while rest.is_stuck(start) {
                 let next = path.last().map_or(start, |last| rest.first_stuck(*last, &mut cursor));
@@ -269,15 +279,18 @@ impl Analysis<'_> {
                     path.push(next);
                     continue;
                 }
+                let cycle = &path[at as usize..];
+                let considered = if walks > 0 { cycle.len() } else { LAST };
                 // Gates wait only for older nodes, so there is a process on every cycle.
-                let on_cycle =
-                    path[at as usize..].iter().copied().filter(|node| *node < self.snapshot.processes);
-                let victim =
-                    on_cycle.min_by_key(|node| (cost(*node), *node)).expect("a process on the cycle");
+                let processes = cycle.iter().rev().copied().filter(|node| *node < self.snapshot.processes);
+                let victim = processes.take(considered).min_by_key(|node| (cost(*node), *node));
+                let victim = victim.expect("a process on the cycle");
                 victims.push(victim);
                 rest.missing[victim as usize] = 0;
                 let mut keep = place[victim as usize];
-                rest.peel(&mut vec![victim], |peeled| keep = keep.min(place[peeled as usize]));
+                walks = walks.saturating_sub(path.len() - keep as usize);
+                finished.push(victim);
+                rest.peel(&mut finished, |peeled| keep = keep.min(place[peeled as usize]));
                 for left in path.drain(keep as usize..) {
                     place[left as usize] = OFF_PATH;
                 }
@@ -314,6 +327,11 @@ impl Analysis<'_> {
         self.snapshot.targets[*at as usize]
     }
 }
+
+/// How often the whole graph may be walked again in search of the cheapest victims.
+pub const WALKS: usize = 4;
+/// How many processes of a cycle are considered after that.
+pub const LAST: usize = 16;
 
 const OFF_PATH: u32 = u32::MAX;
 

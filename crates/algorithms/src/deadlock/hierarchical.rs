@@ -20,7 +20,7 @@ use alloc::collections::BTreeMap;
 use conclave_kernel::{Card, Cost, Load, Measure, NodeId, NodeMap, NodeSet};
 use serde::{Deserialize, Serialize};
 
-use super::reports::{Table, both_ends, new_victims};
+use super::reports::{Table, both_ends, victims};
 use super::site::{Detection, Model, Out};
 use super::underlying::Underlying;
 
@@ -232,7 +232,7 @@ impl Hierarchical {
 
 impl Desk {
     fn accuse(&mut self, tables: &Tables, out: &mut Out<Message>) {
-        for (victim, number) in new_victims(&both_ends(tables), &self.accused) {
+        for (victim, number) in victims(&both_ends(tables), &self.accused) {
             self.accused.insert(victim, number);
             out.accuse(victim, number);
         }

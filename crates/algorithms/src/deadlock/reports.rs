@@ -195,7 +195,7 @@ impl<const TWICE: bool> Reports<TWICE> {
             (None, true) => believed(&tables, |_, _, _| true),
             (None, false) => both_ends(&tables),
         };
-        let victims = new_victims(&waits, &desk.accused);
+        let victims = victims(&waits, &desk.accused);
         if TWICE && desk.first.is_none() && !victims.is_empty() {
             desk.first = Some(tables);
             return self.ask(process, out);
@@ -245,9 +245,16 @@ fn in_both(first: &BTreeMap<NodeId, Table>, second: &BTreeMap<NodeId, Table>) ->
     })
 }
 
-/// Whom to abort, given that some were told already.
-pub(super) fn new_victims(waits: &BTreeMap<NodeId, Wait>, accused: &NodeMap<u64>) -> Vec<(NodeId, u64)> {
-    let is_new = |(process, wait): &(NodeId, &Wait)| accused.get(*process) != Some(wait.number);
-    let waits = waits.iter().map(|(process, wait)| (*process, wait)).filter(is_new);
-    Known::new(waits, &|_, _| 0).victims()
+/// Whom to abort. Who was told already and is deadlocked by the same request is told again: its turn may be still to
+/// come, but it may also be over, if somebody else's abort had just freed it, and this be another deadlock.
+pub(super) fn victims(waits: &BTreeMap<NodeId, Wait>, accused: &NodeMap<u64>) -> Vec<(NodeId, u64)> {
+    let all = Known::new(waits.iter().map(|(process, wait)| (*process, wait)), &|_, _| 0);
+    let is_again =
+        |process: NodeId, wait: &Wait| accused.get(process) == Some(wait.number) && all.is_on_cycle(process);
+    let (again, rest): (Vec<_>, Vec<_>) = waits
+        .iter()
+        .map(|(process, wait)| (*process, wait))
+        .partition(|(process, wait)| is_again(*process, wait));
+    let again = again.into_iter().map(|(process, wait)| (process, wait.number));
+    again.chain(Known::new(rest, &|_, _| 0).victims()).collect()
 }

@@ -26,7 +26,7 @@ fn set(ids: &[u32]) -> NodeSet {
 
 impl<D: Detection> ByHand<D> {
     fn new(nodes: u32, resolves: bool) -> Self {
-        let group = Group { nodes, resolves };
+        let group = Group::new(nodes, resolves);
         Self {
             sites: (0..nodes).map(|id| Site::new(NodeId(id), &group)).collect(),
             links: BTreeMap::new(),
@@ -250,4 +250,27 @@ fn cycles_within_between_and_across_the_root_are_found_by_the_hierarchy() {
         assert_eq!(group.declared.len(), 1, "{ring:?}");
         assert_eq!(group.sent.contains_key("ASK CLUSTER"), needs_root, "{ring:?}");
     }
+}
+
+/// The accused was freed by somebody else's abort before its turn, waits on by the same request, and gets into another
+/// deadlock: that it was accused before is no reason not to see it.
+#[test]
+fn who_was_accused_once_can_be_accused_again() {
+    use super::reports::victims;
+    use super::underlying::Wait;
+    use conclave_kernel::NodeMap;
+
+    let wait = |number, of: &[u32]| Wait { number, need: 1, of: set(of) };
+    let mut accused = NodeMap::new(4);
+    accused.insert(NodeId(2), 7);
+    let waits = BTreeMap::from([(NodeId(1), wait(5, &[2])), (NodeId(2), wait(7, &[1]))]);
+    assert_eq!(victims(&waits, &accused), [(NodeId(2), 7)], "2 is told again");
+    // 2 waits for the cycle 0, 1 now: that one needs a victim, and 3, which waits for 2, must not count as freed.
+    let waits = BTreeMap::from([
+        (NodeId(0), wait(1, &[1])),
+        (NodeId(1), wait(6, &[0])),
+        (NodeId(2), wait(7, &[1])),
+        (NodeId(3), wait(2, &[2])),
+    ]);
+    assert_eq!(victims(&waits, &accused), [(NodeId(1), 6)]);
 }

@@ -92,10 +92,12 @@ impl Analysis<'_> {
 
     fn knot(&self, process: NodeIndex) -> Option<Vec<NodeIndex>> {
         let snapshot = self.snapshot;
-        let edges = |(node, missing): (&Node, &u32)| (*missing > 0).then_some(node.first..node.end);
-        let stuck = snapshot.nodes.iter().zip(&self.missing).map(edges);
-        let mut nodes = first_component(process, stuck, |place| snapshot.targets[place as usize]);
-        nodes.sort_unstable();
+        let edges = |node: u32| {
+            let Node { first, end, .. } = snapshot.nodes[node as usize];
+            first..end
+        };
+        let stuck = self.missing.iter().map(|missing| *missing > 0);
+        let nodes = first_component(process, stuck, edges, |place| snapshot.targets[place as usize]);
         let is_or = |node: &NodeIndex| {
             let need = snapshot.nodes[*node as usize].need;
             need == 1 || snapshot.members(*node).all(|(_, weight)| weight >= need)
