@@ -44,6 +44,8 @@ pub enum Command {
     Grant(NodeId),
     /// Grant what that process asked for, and block until it grants in turn: what a lock does.
     Lend(NodeId),
+    /// Wait no longer: what was asked for has come otherwise.
+    Withdraw,
 }
 
 /// What a site tells the layer above.
@@ -537,6 +539,13 @@ impl<D: Detection> Protocol for Site<D> {
                     cx.emit(Event::Refused);
                 }
             }
+            Command::Withdraw => match self.process.wait().map(|wait| wait.number) {
+                Some(number) => {
+                    self.process.abort(|to, traffic| cx.send(to, Message::Process(traffic)));
+                    self.on_runs(number, cx);
+                }
+                None => cx.emit(Event::Refused),
+            },
         }
     }
 }

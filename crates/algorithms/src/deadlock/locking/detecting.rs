@@ -10,9 +10,9 @@
 //!    nothing new before each of them has asked, for who is blocked gives nothing back.
 //! 3. A lock is no victim: one that is accused blames its holder, which is on the same cycle.
 //!
-//! **The trap.** An abort must not cross a lock that is already on its way to the victim, or the lock is lost between
-//! the two. It cannot where the victim looks again before it aborts: who is stuck by the records was not granted anything.
-//! So only detectors that confirm are let in.
+//! **The trap.** A victim cancels its request, and its abort lets others go on; one of them may give back the very lock, which
+//! then goes to the victim while the cancellation is still under way. The lock sees the cancellation of something it
+//! granted: it was never taken, and is free. Else it would wait for somebody who does not know of it.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Command, Estate, Event, Lock, Locking, PER_TRANSACTION, WITH_ABORTS, card, cost};
 use crate::deadlock::site::{self, Detection, Group, Part, Site};
+use crate::deadlock::underlying::Traffic;
 
 /// A site: the processes of its client and of its locks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -72,7 +73,6 @@ impl<D: Detection> Locking for Detecting<D> {
     );
 
     fn new(me: NodeId, estate: &Estate) -> Self {
-        const { assert!(D::CONFIRMS, "an unconfirmed abort may lose a lock") };
         let Estate { nodes, locks } = *estate;
         let group = Group { nodes: nodes + locks, resolves: true, resources_from: nodes };
         let kept = (nodes..nodes + locks).map(NodeId).filter(|lock| host(*lock, nodes) == me);
@@ -139,6 +139,7 @@ impl<D: Detection> Detecting<D> {
     fn run(&mut self, mut agenda: Agenda<D>, cx: &mut Cx<'_, Self>) {
         while let Some((id, input)) = agenda.pop_front() {
             let Some(process) = self.processes.get_mut(&id) else { continue };
+            let is_untaken = is_untaken(process, &input);
             let mut buffer = Buffer::default();
             process.step(input, &mut Cx::new(Env::new(id, self.nodes + self.locks), &mut buffer));
             for effect in buffer.effects {
@@ -157,6 +158,9 @@ impl<D: Detection> Detecting<D> {
                     }
                     Effect::Emit { event } => self.on_lock(id, &event, &mut agenda),
                 }
+            }
+            if is_untaken {
+                agenda.push_back((id, Input::Command(site::Command::Withdraw)));
             }
         }
     }
@@ -240,6 +244,15 @@ impl<D: Detection> Detecting<D> {
             }
         }
     }
+}
+
+/// Whether the input is the cancellation of something that this process granted, and still waits to have back.
+fn is_untaken<D: Detection>(process: &Site<D>, input: &Input<Site<D>>) -> bool {
+    let Input::Message { from, message: site::Message::Process(Traffic::Cancel(number)) } = input else {
+        return false;
+    };
+    let process = process.process();
+    process.granted(*from) == *number && process.wait().is_some_and(|wait| wait.of.contains(*from))
 }
 
 /// The site of a process.

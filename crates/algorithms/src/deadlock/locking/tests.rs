@@ -62,7 +62,14 @@ impl<L: Locking> ByHand<L> {
     }
 
     fn settle(&mut self) {
-        while let Some((&(from, to), _)) = self.links.iter().find(|(_, link)| !link.is_empty()) {
+        self.settle_without((0, 0));
+    }
+
+    /// Delivers until nothing is under way but on that link.
+    fn settle_without(&mut self, held: (u32, u32)) {
+        let is_busy =
+            |(link, messages): &(&(u32, u32), &VecDeque<L::Message>)| **link != held && !messages.is_empty();
+        while let Some((&(from, to), _)) = self.links.iter().find(is_busy) {
             self.deliver(from, to);
         }
     }
@@ -141,6 +148,35 @@ fn wound_wait_takes_from_the_younger_and_lets_it_wait() {
     bank.command(1, Command::Commit);
     bank.settle();
     assert_eq!(bank.told(), [(1, Event::Committed), (2, Event::Locked(2))]);
+}
+
+#[test]
+fn wound_wait_gives_a_lock_to_the_oldest_that_waits() {
+    let mut bank = ByHand::<Locker<WoundWait>>::new(4, 1);
+    for site in [1, 2, 3] {
+        bank.begin(site, &[0]);
+    }
+    bank.lock(1, 0);
+    bank.lock(3, 0);
+    bank.lock(2, 0);
+    bank.told();
+    bank.command(1, Command::Commit);
+    bank.settle();
+    assert_eq!(bank.told(), [(1, Event::Committed), (2, Event::Locked(0))]);
+}
+
+/// A lock that is given to somebody who is no more is lost.
+#[test]
+fn a_line_forgets_who_was_aborted() {
+    let mut bank = crossed::<Locker<WoundWait>>();
+    bank.lock(2, 0);
+    bank.lock(1, 2); // wounds 2, which waits for lock 0
+    bank.command(1, Command::Commit);
+    bank.settle();
+    bank.told();
+    bank.begin(1, &[0]);
+    bank.lock(1, 0);
+    assert_eq!(bank.told(), [(1, Event::Locked(0))]);
 }
 
 #[test]
@@ -233,4 +269,32 @@ fn a_deadlock_of_locks_has_one_victim_and_the_other_goes_on() {
     assert_eq!(victims.len(), 1, "{told:?}");
     let (other, lock) = if victims == [1] { (2, 0) } else { (1, 2) };
     assert!(told.contains(&(other, Event::Locked(lock))), "{told:?}");
+}
+
+/// The victim's abort lets the other one commit, which gives back what the victim had waited for; it is lent to the victim
+/// while the cancellation is under way. It is free, and not lost.
+#[test]
+fn a_lock_that_an_aborted_client_never_took_is_free() {
+    let mut bank = ByHand::<Detecting<EdgeChasing>>::new(3, 3);
+    bank.begin(1, &[2, 0]);
+    bank.begin(2, &[0, 2]);
+    bank.lock(1, 2);
+    bank.lock(2, 0);
+    bank.lock(2, 2);
+    bank.command(1, Command::Lock(0));
+    while !bank.told.contains(&(1, Event::Aborted)) {
+        let busy = bank.links.iter().find(|(_, link)| !link.is_empty()).map(|(link, _)| *link);
+        let (from, to) = busy.expect("who closes the cycle is aborted in the end");
+        bank.deliver(from, to);
+    }
+    bank.told();
+    bank.settle_without((1, 0));
+    assert_eq!(bank.told(), [(2, Event::Locked(2))]);
+    bank.command(2, Command::Commit);
+    bank.settle_without((1, 0));
+    bank.settle();
+    bank.told();
+    bank.begin(2, &[0]);
+    bank.lock(2, 0);
+    assert_eq!(bank.told(), [(2, Event::Locked(0))]);
 }
