@@ -154,7 +154,7 @@ impl<D: Detection> Detecting<D> {
                     }
                     Effect::Arm { timer, .. } | Effect::Disarm { timer } => match timer {},
                     Effect::Emit { event } if id.0 < self.nodes => {
-                        self.on_client(id, &event, &mut agenda, cx)
+                        self.on_client(id, &event, &mut agenda, cx);
                     }
                     Effect::Emit { event } => self.on_lock(id, &event, &mut agenda),
                 }

@@ -369,11 +369,10 @@ impl Keeper {
             (Rule::WaitDie, Some(holder)) if holder.attempt.is_older_than(me) => {
                 return self.says.push_back((me.client, Message::Die(me)));
             }
-            (Rule::WoundWait, Some(holder)) if me.is_older_than(holder.attempt) => {
-                if !core::mem::replace(&mut holder.is_wounded, true) {
-                    let wounded = holder.attempt;
-                    self.says.push_back((wounded.client, Message::Wound(wounded)));
-                }
+            (Rule::WoundWait, Some(holder)) if me.is_older_than(holder.attempt) && !holder.is_wounded => {
+                holder.is_wounded = true;
+                let wounded = holder.attempt;
+                self.says.push_back((wounded.client, Message::Wound(wounded)));
             }
             _ => {}
         }

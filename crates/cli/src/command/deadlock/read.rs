@@ -427,7 +427,8 @@ impl Reader {
                 match joined {
                     Joined::Alone => claims.next().expect("a plain text has a name"),
                     Joined::ByAnd | Joined::ByOr => {
-                        let members: Vec<Wish> = claims.collect();
+                        let mut members: Vec<Wish> = claims.collect();
+                        members.shrink_to_fit(); // there may be a million of them
                         let all = members.len() as u32;
                         Wish::Gate { need: if *joined == Joined::ByAnd { all } else { 1 }, members }
                     }
@@ -454,7 +455,9 @@ impl Reader {
     fn wish(&mut self, node: &expr::Node, kind: Kind) -> Result<Wish, Refused> {
         let mut gate = |need: u32, members: &[expr::Node]| {
             let members: Result<Vec<_>, _> = members.iter().map(|member| self.wish(member, kind)).collect();
-            Ok(Wish::Gate { need, members: members? })
+            let mut members = members?;
+            members.shrink_to_fit();
+            Ok(Wish::Gate { need, members })
         };
         match node {
             expr::Node::All(members) => gate(members.len() as u32, members),

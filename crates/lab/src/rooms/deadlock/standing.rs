@@ -443,7 +443,7 @@ enum Holders {
     #[default]
     Nobody,
     One(Process, Demand),
-    Several(Box<BTreeMap<Process, Demand>>),
+    Several(BTreeMap<Process, Demand>),
 }
 
 impl Holders {
@@ -477,7 +477,7 @@ impl Holders {
         if let Self::One(holder, held) = *self
             && holder != process
         {
-            *self = Self::Several(Box::new(BTreeMap::from([(holder, held)])));
+            *self = Self::Several(BTreeMap::from([(holder, held)]));
         }
         match self {
             Self::Several(holders) => holders.entry(process).or_insert(demand),
