@@ -1,7 +1,8 @@
 //! A wait-for graph at one moment, as somebody wrote it down: who is stuck, why, and whom to abort.
 //!
 //! **Intuition.** Processes hold resources and wait for resources, or, as the theory writes it, for each other. All of
-//! it is lowered to one [`Snapshot`](conclave_algorithms::deadlock::batch::Snapshot), which is peeled in linear time: a million processes are no trouble.
+//! it is lowered to one [`Snapshot`](conclave_algorithms::deadlock::batch::Snapshot), which is peeled in linear time: a
+//! million processes are no trouble.
 //!
 //! **Rules.**
 //! - A lock does not stand in its own holder's way (it is re-entrant); permits do, and so does a process that waits
