@@ -77,6 +77,34 @@ fn whole_graph(c: &mut Criterion) {
     group.finish();
 }
 
+/// A million processes that all wait, each for two others anywhere: whom to abort of the one great tangle; and, if one of the two
+/// were enough, why they are stuck: one knot.
+fn tangle(c: &mut Criterion) {
+    let mut group = c.benchmark_group("deadlock/tangle of 1M processes");
+    group.sample_size(10);
+    let snapshot = |need| {
+        let mut dice = Dice(0x9E37_79B9_7F4A_7C15);
+        let mut snapshot = Snapshot::new(MILLION);
+        for process in 0..MILLION {
+            let of = [dice.below(MILLION), dice.below(MILLION)];
+            snapshot.wait_for(process, need, &of).expect("known nodes, each waiting once");
+        }
+        snapshot
+    };
+    let all = snapshot(2);
+    let analysis = all.analyse();
+    println!("{} victims", analysis.victims(|process| process).len());
+    group.bench_function("victims", |b| b.iter(|| black_box(analysis.victims(|process| process))));
+    let any = snapshot(1);
+    group.bench_function("analysis and knot", |b| {
+        b.iter(|| {
+            let analysis = any.analyse();
+            black_box(analysis.why(0))
+        });
+    });
+    group.finish();
+}
+
 fn exclusive(resource: u32) -> Claim<u32> {
     Claim { resource, demand: Demand::Exclusive }
 }
@@ -148,5 +176,5 @@ fn one_resource(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, whole_graph, one_wait, one_resource);
+criterion_group!(benches, whole_graph, tangle, one_wait, one_resource);
 criterion_main!(benches);

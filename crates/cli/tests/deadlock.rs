@@ -283,6 +283,50 @@ fn detectors_run_in_the_simulator_and_their_runs_can_be_repeated() {
 }
 
 #[test]
+fn ways_to_get_locks_run_in_the_simulator_like_any_algorithm() {
+    for way in ["detect", "all-at-once", "ordered", "wait-die", "wound-wait", "safe-state"] {
+        let run = format!("sim deadlock/{way} --nodes 4 --requests 20 --delay exponential:1ms");
+        let report: Value = serde_json::from_str(&line(&format!("{run} --json"), 0)).unwrap();
+        assert_eq!((&report["commits"], &report["properties"]["exclusive"]), (&json!(20), &json!("holds")));
+        assert!(report["messages_per_commit"].as_f64() > Some(0.0), "{report}");
+        let trace = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("deadlock-{way}.jsonl"));
+        line(&format!("{run} --trace {}", trace.display()), 0);
+        line(&format!("replay {} --verify", trace.display()), 0);
+    }
+    let refused = line("sim deadlock/wait-die --detect-only", 2);
+    assert!(refused.contains("mean nothing to wait-die"), "{refused}");
+}
+
+#[test]
+fn reading_and_judging_are_timed_apart_on_standard_error() {
+    let output = conclave(&file("timing.txt", GOLDEN_AND), &["--timing"]);
+    let timing = text(&output.stderr);
+    assert!(timing.starts_with("read in ") && timing.contains(", judged in "), "{timing}");
+}
+
+/// Names alone, joined by one sign, are read without a tree: they mean the same as in brackets.
+#[test]
+fn a_plain_line_means_the_same_as_one_that_needs_a_tree() {
+    let same = [
+        ("a -> b & c\nb -> a\nc -> 7", "a -> (b & c)\nb -> (a)\nc -> \"7\""),
+        ("a -> b|c\nb -> a | c\nc -> b", "a -> (b) | c\nb -> (a | c)\nc -> \"b\""),
+        (
+            "a holds x\nb holds y\na waits y\nb waits x & z",
+            "a holds \"x\"\nb holds /y\na waits (y)\nb waits (x) & z",
+        ),
+        ("a -> /b\nb -> a", "a -> b\nb -> a"),
+    ];
+    for (at, (plain, tree)) in same.into_iter().enumerate() {
+        let plain = verdict(&format!("plain-{at}.txt"), plain, &[]);
+        assert_eq!(plain, verdict(&format!("tree-{at}.txt"), tree, &[]));
+        assert_eq!(plain["deadlock"], json!(true));
+    }
+    refused("plain-twice.txt", "a -> b\na -> c\n", "2:6", "a waits already");
+    refused("plain-open.txt", "a -> b &\n", "1:9", "expected a name");
+    refused("plain-two.txt", "a -> b c\n", "1:8", "expected '&'");
+}
+
+#[test]
 fn detection_prevention_and_avoidance_are_compared() {
     let rows: Value =
         serde_json::from_str(&line("compare deadlock --nodes 4 --requests 60 --json", 0)).unwrap();

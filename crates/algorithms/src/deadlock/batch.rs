@@ -154,12 +154,11 @@ impl Snapshot {
 
     /// Peels the graph.
     pub fn analyse(&self) -> Analysis<'_> {
-        let missing: Vec<u32> = self.nodes.iter().map(|node| node.need).collect();
-        let mut analysis = Analysis { snapshot: self, missing };
+        let mut missing: Vec<u32> = self.nodes.iter().map(|node| node.need).collect();
         let running = (0..).zip(&self.nodes).filter(|(_, node)| node.need == 0);
         let mut finished: Vec<NodeIndex> = running.map(|(index, _)| index).collect();
-        analysis.peel(&mut finished, |_| ());
-        analysis
+        self.peel(&mut finished, |waiter, weight| count_down(&mut missing[waiter as usize], weight));
+        Analysis { snapshot: self, missing }
     }
 
     fn check_runs(&self, process: NodeIndex) -> Result<(), SnapshotError> {
@@ -253,67 +252,113 @@ impl Analysis<'_> {
     /// values least (the lower index of equals). Aborting ends a process's wait; it then runs and finishes.
     ///
     /// Every victim is on a cycle when it is chosen. The set need not be the smallest: that is NP-hard for AND
-    /// (feedback vertex set \[Karp72\]). Linear, but for the part of each cycle that is walked again.
-    pub fn victims<C: Ord>(&self, mut cost: impl FnMut(NodeIndex) -> C) -> Vec<NodeIndex> {
-        let mut rest = self.clone();
+    /// (feedback vertex set \[Karp72\]). Linear: who leaves a long cycle in its middle makes half of it be walked again, and
+    /// when that comes to [`WALKED_AGAIN`] nodes, of a cycle only the last [`LAST`] processes are considered.
+    pub fn victims<C: Ord>(&self, cost: impl FnMut(NodeIndex) -> C) -> Vec<NodeIndex> {
+        self.victims_within(WALKED_AGAIN, cost)
+    }
+
+    fn victims_within<C: Ord>(
+        &self,
+        mut walks: usize,
+        mut cost: impl FnMut(NodeIndex) -> C,
+    ) -> Vec<NodeIndex> {
+        let snapshot = self.snapshot;
+        let mark = |(node, missing): (&Node, &u32)| Mark {
+            missing: *missing,
+            ahead: node.first,
+            member: snapshot.targets.get(node.first as usize).copied().unwrap_or(0),
+            place: OFF_PATH,
+        };
+        let mut marks: Vec<Mark> = snapshot.nodes.iter().zip(&self.missing).map(mark).collect();
         let mut victims = Vec::new();
-        let mut cursor: Vec<u32> = self.snapshot.nodes.iter().map(|node| node.first).collect();
-        let mut place = vec![OFF_PATH; self.snapshot.nodes.len()];
         let mut path: Vec<NodeIndex> = Vec::new();
-        for start in 0..self.snapshot.processes {
-            while rest.is_stuck(start) {
-                let next = path.last().map_or(start, |last| rest.first_stuck(*last, &mut cursor));
-                let at = place[next as usize];
-                if at == OFF_PATH {
-                    place[next as usize] = u32::try_from(path.len()).expect("a path has no node twice");
+        let mut finished = Vec::new();
+        for start in 0..snapshot.processes {
+            while marks[start as usize].missing > 0 {
+                let next = path.last().map_or(start, |last| snapshot.first_stuck(*last, &mut marks));
+                let mark = &mut marks[next as usize];
+                if mark.place == OFF_PATH {
+                    mark.place = u32::try_from(path.len()).expect("a path has no node twice");
                     path.push(next);
                     continue;
                 }
+                let cycle = &path[mark.place as usize..];
+                let considered = if walks > 0 { cycle.len() } else { LAST };
                 // Gates wait only for older nodes, so there is a process on every cycle.
-                let on_cycle =
-                    path[at as usize..].iter().copied().filter(|node| *node < self.snapshot.processes);
-                let victim =
-                    on_cycle.min_by_key(|node| (cost(*node), *node)).expect("a process on the cycle");
+                let processes = cycle.iter().rev().copied().filter(|node| *node < snapshot.processes);
+                let victim = processes.take(considered).min_by_key(|node| (cost(*node), *node));
+                let victim = victim.expect("a process on the cycle");
                 victims.push(victim);
-                rest.missing[victim as usize] = 0;
-                let mut keep = place[victim as usize];
-                rest.peel(&mut vec![victim], |peeled| keep = keep.min(place[peeled as usize]));
+                marks[victim as usize].missing = 0;
+                let mut keep = marks[victim as usize].place;
+                finished.push(victim);
+                snapshot.peel(&mut finished, |waiter, weight| {
+                    let mark = &mut marks[waiter as usize];
+                    let is_peeled = count_down(&mut mark.missing, weight);
+                    keep = if is_peeled { keep.min(mark.place) } else { keep };
+                    is_peeled
+                });
+                walks = walks.saturating_sub(path.len() - keep as usize);
                 for left in path.drain(keep as usize..) {
-                    place[left as usize] = OFF_PATH;
+                    marks[left as usize].place = OFF_PATH;
                 }
             }
         }
         victims
     }
+}
 
-    /// Counts down the dependents of the `finished`, and theirs.
-    fn peel(&mut self, finished: &mut Vec<NodeIndex>, mut on_peel: impl FnMut(NodeIndex)) {
+impl Snapshot {
+    /// Tells of all that wait for the `finished`, and how much that counts; who is then said to be done has finished, too.
+    fn peel(&self, finished: &mut Vec<NodeIndex>, mut is_done: impl FnMut(NodeIndex, u32) -> bool) {
         while let Some(node) = finished.pop() {
-            let mut at = self.snapshot.nodes[node as usize].dependents;
+            let mut at = self.nodes[node as usize].dependents;
             while at != END_OF_LIST {
-                let Dependent { waiter, next } = self.snapshot.dependents[at as usize];
-                let missing = &mut self.missing[waiter as usize];
-                if *missing > 0 {
-                    *missing = missing.saturating_sub(self.snapshot.weight(at));
-                    if *missing == 0 {
-                        on_peel(waiter);
-                        finished.push(waiter);
-                    }
+                let Dependent { waiter, next } = self.dependents[at as usize];
+                if is_done(waiter, self.weight(at)) {
+                    finished.push(waiter);
                 }
                 at = next;
             }
         }
     }
 
-    /// The first member that is stuck. Members only ever get unstuck, so the cursor need not go back.
-    fn first_stuck(&self, node: NodeIndex, cursor: &mut [u32]) -> NodeIndex {
-        let at = &mut cursor[node as usize];
-        while !self.is_stuck(self.snapshot.targets[*at as usize]) {
-            *at += 1;
+    /// The first member that is stuck. Members only ever get unstuck, so that one need not go back.
+    fn first_stuck(&self, node: NodeIndex, marks: &mut [Mark]) -> NodeIndex {
+        let mut member = marks[node as usize].member;
+        while marks[member as usize].missing == 0 {
+            let mark = &mut marks[node as usize];
+            mark.ahead += 1;
+            member = self.targets[mark.ahead as usize];
+            mark.member = member;
         }
-        self.snapshot.targets[*at as usize]
+        member
     }
 }
+
+/// Whether nothing is missing now, and something was.
+fn count_down(missing: &mut u32, weight: u32) -> bool {
+    let before = *missing;
+    *missing = before.saturating_sub(weight);
+    before > 0 && *missing == 0
+}
+
+/// All that the search for victims needs of a node side by side, since memory is what it waits for.
+struct Mark {
+    /// What it still lacks.
+    missing: u32,
+    /// The wait that it is in, and whom that is for.
+    ahead: u32,
+    member: NodeIndex,
+    /// Where it is on the path.
+    place: u32,
+}
+
+/// How many nodes may be walked again in search of the cheapest victims.
+pub const WALKED_AGAIN: usize = 250_000;
+/// How many processes of a cycle are considered after that.
+pub const LAST: usize = 8;
 
 const OFF_PATH: u32 = u32::MAX;
 

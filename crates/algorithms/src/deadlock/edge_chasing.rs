@@ -10,6 +10,9 @@
 //! *leads to* a cycle never gets its probe back: so everybody who blocks starts one, and the last one closes the
 //! cycle. Several on one cycle may find it at once: the resolution makes one victim of them.
 //!
+//! The m(n-1)/2 messages of the literature, for m processes on n sites, count every pair of processes once: a graph
+//! in which two wait for each other may have twice as many edges, and then needs as many probes.
+//!
 //! **Where we depart**: a process is a site, so that all edges are between sites; to wait for oneself is found without a message.
 
 use alloc::boxed::Box;
@@ -49,7 +52,7 @@ impl Detection for EdgeChasing {
         &[Cost {
             measure: Measure::Messages,
             load: Load::Low,
-            formula: "one a wait edge",
+            formula: "one a wait edge: at most m(n-1)/2, unless two wait for each other",
             range: |size| (0.0, size.n() * (size.n() - 1.0)),
         }],
     );

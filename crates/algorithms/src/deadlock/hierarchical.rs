@@ -5,7 +5,7 @@
 //! nearest common ancestor of all clusters \[MM79\].
 //!
 //! **Rules**
-//! 1. WAKE the leader when the process blocks, or is asked while it is blocked.
+//! 1. WAKE the leader when the process is asked while it is blocked, or waits for itself.
 //! 2. The leader sends ASK to its members and reduces their TABLEs; processes of other clusters count as running. It accuses
 //!    whom it finds. If a table shows an edge that leaves or enters the cluster it sends WAKE to the root.
 //! 3. The root sends ASK to the leaders, which ask their members and send all their tables together, as CLUSTER.
@@ -20,7 +20,7 @@ use alloc::collections::BTreeMap;
 use conclave_kernel::{Card, Cost, Load, Measure, NodeId, NodeMap, NodeSet};
 use serde::{Deserialize, Serialize};
 
-use super::reports::{Table, both_ends, new_victims};
+use super::reports::{Table, both_ends, victims};
 use super::site::{Detection, Model, Out};
 use super::underlying::Underlying;
 
@@ -81,8 +81,8 @@ impl Detection for Hierarchical {
         &[Cost {
             measure: Measure::Messages,
             load: Load::Low,
-            formula: "2(c-1) + 1 within a cluster of c; at most 2(c-1) + 2N + 2 between clusters",
-            range: |size| (0.0, 4.0 * size.n() + 2.0),
+            formula: "2(c-1) + 1 within a cluster of c; 2(c-1) + 2N between clusters",
+            range: |size| (0.0, 4.0 * size.n()),
         }],
     );
     const MODEL: Model = Model::POutOfQ;
@@ -113,7 +113,9 @@ impl Detection for Hierarchical {
     }
 
     fn on_blocked(&mut self, process: &Underlying, out: &mut Out<Message>) {
-        self.wake(process, out);
+        if process.waits_for_itself() {
+            self.wake(process, out);
+        }
     }
 
     fn on_asked(&mut self, _from: NodeId, process: &Underlying, out: &mut Out<Message>) {
@@ -230,7 +232,7 @@ impl Hierarchical {
 
 impl Desk {
     fn accuse(&mut self, tables: &Tables, out: &mut Out<Message>) {
-        for (victim, number) in new_victims(&both_ends(tables), &self.accused) {
+        for (victim, number) in victims(&both_ends(tables), &self.accused) {
             self.accused.insert(victim, number);
             out.accuse(victim, number);
         }

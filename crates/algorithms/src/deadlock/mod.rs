@@ -21,12 +21,14 @@
 //! | [`central`] | all | report every edge to one site: phantoms | 1, and 1 a grant |
 //! | [`reports`], two | all | ask all sites twice: phantoms | 4(N-1) + 1 |
 //! | [`reports`], one | all | ask all sites for both ends of the edges | 2(N-1) + 1 |
-//! | [`single`] | single | labels flow against the waits | s(s-1)/2 on a cycle of s |
+//! | [`single`] | single | labels flow against the waits | 2 a wait, s(s-1)/2 on a cycle of s |
 //! | [`edge_chasing`] | AND | a probe comes back | 1 an edge |
 //! | [`diffusion`] | OR | everybody answers | 2 an edge |
 //! | [`p_out_of_q`] | all | flood, echo, exact weights | 4e - 2n + 2l |
 //! | [`hierarchical`] | all | clusters, then the root | 2(c-1) + 1 in a cluster of c |
 //! | [`stable`] | all | a snapshot of all | N(N-1) + N-1 |
+//!
+//! **What to do about deadlocks**: [`locking`] runs transactions over locks by detection, by prevention and by avoidance.
 
 pub mod batch;
 pub mod central;
@@ -34,6 +36,7 @@ pub mod diffusion;
 pub mod edge_chasing;
 pub mod graph;
 pub mod hierarchical;
+pub mod locking;
 pub mod p_out_of_q;
 pub mod records;
 pub mod reports;
@@ -62,7 +65,7 @@ pub use single::MitchellMerritt;
 pub use site::{Command, Detection, Event, Group, Model, Site};
 pub use stable::Stable;
 
-/// Something to be done with a tenant whose name is known only at run time.
+/// Something to be done with a detector whose name is known only at run time.
 pub trait Visit {
     /// What comes of it.
     type Out;
@@ -71,13 +74,13 @@ pub trait Visit {
     fn visit<D: Detection>(self) -> Self::Out;
 }
 
-/// Lists the tenants once: their cards, and the way from a name to a type.
+/// Lists the detectors once: their cards, and the way from a name to a type.
 macro_rules! tenants {
     ($($tenant:ty),+ $(,)?) => {
-        /// The cards of all tenants, in the order in which the room is told.
-        pub const CARDS: &[Card] = &[$(<$tenant as Detection>::CARD),+];
+        /// The cards of the detectors, in the order in which the room is told.
+        pub const DETECTORS: &[Card] = &[$(<$tenant as Detection>::CARD),+];
 
-        /// Does something with the tenant of that name; `None` if nobody has it.
+        /// Does something with the detector of that name; `None` if nobody has it.
         pub fn visit<V: Visit>(name: &str, visitor: V) -> Option<V::Out> {
             $(if name == <$tenant as Detection>::CARD.name {
                 return Some(visitor.visit::<$tenant>());
@@ -98,6 +101,18 @@ tenants![
     Hierarchical,
     Stable,
 ];
+
+/// The cards of all tenants: the detectors, then the ways to live with deadlocks ([`locking`]).
+pub const CARDS: &[Card] = &{
+    let mut cards = [DETECTORS[0]; DETECTORS.len() + locking::CARDS.len()];
+    let mut at = 0;
+    while at < cards.len() {
+        let ways = at.wrapping_sub(DETECTORS.len());
+        cards[at] = if at < DETECTORS.len() { DETECTORS[at] } else { locking::CARDS[ways] };
+        at += 1;
+    }
+    cards
+};
 
 /// What an exact detector promises.
 const EXACT: &[&str] = &[spec::NO_PHANTOM.name, spec::NO_MISS.name, spec::ONE_VICTIM.name, spec::PURGED.name];

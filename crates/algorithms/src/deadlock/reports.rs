@@ -1,12 +1,13 @@
 //! Central detection on demand: two reports, which is wrong, and one report of both ends, which is right.
 //!
-//! A site whose process blocks wakes the coordinator, which asks every site for its tables. *Two reports*: if they show a
-//! deadlock it asks again, and believes the edges that are in both. *One report*: every site sends two tables, what its
-//! process waits for and who waits for it, and an edge is believed when both its ends have it.
+//! A site wakes the coordinator, which asks every site for its tables. *Two reports*: if they show a deadlock it asks
+//! again, and believes the edges that are in both. *One report*: every site sends two tables, what its process waits for
+//! and who waits for it, and an edge is believed when both its ends have it.
 //!
 //! **Rules** \[HR82 §3, §4\]
-//! 1. WAKE the coordinator when the process blocks; in one report also when a blocked process is asked, for only then both
-//!    ends know the edge.
+//! 1. WAKE the coordinator: in two reports when the process blocks, in one report when a blocked process is asked, or waits
+//!    for itself. (Of the requests of a deadlock one arrives last, at a process that is blocked; before that some edge has
+//!    only one end, and there is nothing to be seen.)
 //! 2. The coordinator sends ASK to all, and concludes when all have sent TABLE. A WAKE meanwhile makes it ask once more.
 //! 3. Edges that are not believed stand in nobody's way.
 //!
@@ -111,7 +112,7 @@ impl<const TWICE: bool> Detection for Reports<TWICE> {
             &[Cost {
                 measure: Measure::Messages,
                 load: Load::Low,
-                formula: "2(N-1) + 1",
+                formula: "2(N-1) + 1, one less if the coordinator is asked",
                 range: |size| (2.0 * (size.n() - 1.0), 2.0 * (size.n() - 1.0) + 1.0),
             }],
         )
@@ -142,7 +143,9 @@ impl<const TWICE: bool> Detection for Reports<TWICE> {
     }
 
     fn on_blocked(&mut self, process: &Underlying, out: &mut Out<Message>) {
-        self.wake(process, out);
+        if TWICE || process.waits_for_itself() {
+            self.wake(process, out);
+        }
     }
 
     fn on_asked(&mut self, _from: NodeId, process: &Underlying, out: &mut Out<Message>) {
@@ -192,7 +195,7 @@ impl<const TWICE: bool> Reports<TWICE> {
             (None, true) => believed(&tables, |_, _, _| true),
             (None, false) => both_ends(&tables),
         };
-        let victims = new_victims(&waits, &desk.accused);
+        let victims = victims(&waits, &desk.accused);
         if TWICE && desk.first.is_none() && !victims.is_empty() {
             desk.first = Some(tables);
             return self.ask(process, out);
@@ -242,9 +245,16 @@ fn in_both(first: &BTreeMap<NodeId, Table>, second: &BTreeMap<NodeId, Table>) ->
     })
 }
 
-/// Whom to abort, given that some were told already.
-pub(super) fn new_victims(waits: &BTreeMap<NodeId, Wait>, accused: &NodeMap<u64>) -> Vec<(NodeId, u64)> {
-    let is_new = |(process, wait): &(NodeId, &Wait)| accused.get(*process) != Some(wait.number);
-    let waits = waits.iter().map(|(process, wait)| (*process, wait)).filter(is_new);
-    Known::new(waits, &|_, _| 0).victims()
+/// Whom to abort. Who was told already and is deadlocked by the same request is told again: its turn may be still to
+/// come, but it may also be over, if somebody else's abort had just freed it, and this be another deadlock.
+pub(super) fn victims(waits: &BTreeMap<NodeId, Wait>, accused: &NodeMap<u64>) -> Vec<(NodeId, u64)> {
+    let all = Known::new(waits.iter().map(|(process, wait)| (*process, wait)), &|_, _| 0);
+    let is_again =
+        |process: NodeId, wait: &Wait| accused.get(process) == Some(wait.number) && all.is_on_cycle(process);
+    let (again, rest): (Vec<_>, Vec<_>) = waits
+        .iter()
+        .map(|(process, wait)| (*process, wait))
+        .partition(|(process, wait)| is_again(*process, wait));
+    let again = again.into_iter().map(|(process, wait)| (process, wait.number));
+    again.chain(Known::new(rest, &|_, _| 0).victims()).collect()
 }

@@ -1,71 +1,59 @@
-//! Strongly connected components [Tar72], with the call stack as data: a chain of a million is no deeper than one.
+//! Strongly connected components [Tar72], path-based as Gabow has it, with the call stack as data: a chain of a million is no
+//! deeper than one.
 
 use alloc::vec::Vec;
 use core::ops::Range;
 
-/// The component that is completed first in a search from `start`: one from which no other can be reached.
+/// The component that is completed first in a search from `start`, sorted: one from which no other can be reached.
 ///
-/// `nodes` gives the places of each node's edges, or `None` for a node that does not count; `target(place)` is where an
-/// edge leads. Since the search ends with the first completed component, whatever was seen is still on Tarjan's
-/// stack, and no mark for that is needed.
+/// `counts` says of each node whether it counts; `edges(node)` are the places of its edges and `target(place)` is where one
+/// leads. Since the search ends with the first completed component, whatever was seen is still on the stack of nodes, and
+/// one number a node is all that must be remembered: memory out of order is what a search waits for.
 pub(super) fn first_component(
     start: u32,
-    nodes: impl Iterator<Item = Option<Range<u32>>>,
+    counts: impl Iterator<Item = bool>,
+    edges: impl Fn(u32) -> Range<u32>,
     target: impl Fn(u32) -> u32,
 ) -> Vec<u32> {
-    let mut marks: Vec<Mark> = nodes.map(Mark::new).collect();
-    let mut stack: Vec<u32> = Vec::new();
-    let mut path: Vec<u32> = Vec::new();
+    let mut order: Vec<u32> = counts.map(|counts| if counts { UNSEEN } else { OUTSIDE }).collect();
+    // The order of each node on the path, and the edges it has not followed.
+    let mut path: Vec<(u32, Range<u32>)> = Vec::new();
+    // Where the components on the path begin, as far as is known: seen later, they may turn out to be one.
+    let mut begins: Vec<u32> = Vec::new();
+    let mut seen = 0;
     let mut enter = Some(start);
     loop {
         if let Some(node) = enter.take() {
-            let order = u32::try_from(stack.len()).expect("no more than there are nodes");
-            (marks[node as usize].order, marks[node as usize].low) = (order, order);
-            stack.push(node);
-            path.push(node);
+            order[node as usize] = seen;
+            begins.push(seen);
+            path.push((seen, edges(node)));
+            seen += 1;
         }
-        let Some(&node) = path.last() else { return Vec::new() };
-        let mark = &mut marks[node as usize];
-        if mark.ahead < mark.end {
-            let next = target(mark.ahead);
-            mark.ahead += 1;
-            match marks[next as usize].order {
+        let Some((own, ahead)) = path.last_mut() else { return Vec::new() };
+        if let Some(place) = ahead.next() {
+            let next = target(place);
+            match order[next as usize] {
                 OUTSIDE => {}
                 UNSEEN => enter = Some(next),
-                seen => marks[node as usize].low = marks[node as usize].low.min(seen),
+                before => {
+                    while begins.last().is_some_and(|begin| *begin > before) {
+                        begins.pop();
+                    }
+                }
             }
             continue;
         }
-        let (order, low) = (mark.order, mark.low);
+        let begin = *own;
         path.pop();
-        if low == order {
-            return stack.split_off(order as usize);
-        }
-        if let Some(&parent) = path.last() {
-            marks[parent as usize].low = marks[parent as usize].low.min(low);
+        if begins.last() == Some(&begin) {
+            let is_in = |(_, order): &(u32, &u32)| (begin..seen).contains(*order);
+            return (0..).zip(&order).filter(is_in).map(|(node, _)| node).collect();
         }
     }
 }
 
 const OUTSIDE: u32 = u32::MAX - 1;
 const UNSEEN: u32 = u32::MAX;
-
-/// All that the search needs of a node side by side, since memory is what it waits for.
-struct Mark {
-    order: u32,
-    low: u32,
-    /// The edges not yet followed.
-    ahead: u32,
-    end: u32,
-}
-
-impl Mark {
-    fn new(edges: Option<Range<u32>>) -> Self {
-        let order = if edges.is_some() { UNSEEN } else { OUTSIDE };
-        let Range { start, end } = edges.unwrap_or(0..0);
-        Self { order, low: UNSEEN, ahead: start, end }
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -97,8 +85,8 @@ mod tests {
             inside.iter_mut().for_each(|to| to.retain(|to| *to != outside));
             let at = |node: u32| 3 * node..3 * node + edges[node as usize].len() as u32;
             let target = |place: u32| edges[(place / 3) as usize][(place % 3) as usize];
-            let nodes = (0..12).map(|node| (node != outside).then(|| at(node)));
-            let component = first_component(0, nodes, target);
+            let component = first_component(0, (0..12).map(|node| node != outside), at, target);
+            prop_assert!(component.is_sorted());
             prop_assert!(reach(&inside, 0)[component[0] as usize]);
             for member in &component {
                 let reached = reach(&inside, *member);

@@ -11,7 +11,8 @@
 //!
 //! **Where we depart**: labels are not read but sent: a process that is asked answers with its label (the read of rule 1)
 //! and sends every new one to all that wait for it. A label names the request it answers, so that none is taken
-//! for one of an earlier wait. On a cycle of s processes at most s(s-1)/2 labels are transmitted.
+//! for one of an earlier wait. On a cycle of s processes at most s(s-1)/2 labels are transmitted; what is sent besides is the
+//! answer to each request and the new label of each that blocks.
 
 use conclave_kernel::{Card, Cost, Load, Measure, NodeId};
 use serde::{Deserialize, Serialize};
@@ -56,8 +57,8 @@ impl Detection for MitchellMerritt {
         &[Cost {
             measure: Measure::Messages,
             load: Load::Low,
-            formula: "1 a wait, and at most s(s-1)/2 on a cycle of s",
-            range: |size| (0.0, size.n() + size.n() * (size.n() - 1.0) / 2.0),
+            formula: "2 a wait, and at most s(s-1)/2 on a cycle of s",
+            range: |size| (0.0, 2.0 * size.n() + size.n() * (size.n() - 1.0) / 2.0),
         }],
     );
     const MODEL: Model = Model::Single;

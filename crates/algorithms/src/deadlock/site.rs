@@ -42,6 +42,10 @@ pub enum Command {
     },
     /// Grant what that process asked for.
     Grant(NodeId),
+    /// Grant what that process asked for, and block until it grants in turn: what a lock does.
+    Lend(NodeId),
+    /// Wait no longer: what was asked for has come otherwise.
+    Withdraw,
 }
 
 /// What a site tells the layer above.
@@ -134,6 +138,15 @@ pub struct Group {
     pub nodes: u32,
     /// Whether what is found is also resolved.
     pub resolves: bool,
+    /// Processes from this one on are resources, which wait for one process at a time: they are never aborted.
+    pub resources_from: u32,
+}
+
+impl Group {
+    /// A group of processes.
+    pub fn new(nodes: u32, resolves: bool) -> Self {
+        Self { nodes, resolves, resources_from: nodes }
+    }
 }
 
 /// A tenant of the room, as the other parts of a site see it.
@@ -226,6 +239,9 @@ pub struct Site<D: Detection> {
     process: Underlying,
     detector: D,
     resolves: bool,
+    is_resource: bool,
+    /// By which request each was declared last, if deadlocks are left standing.
+    declared: BTreeMap<NodeId, u64>,
     /// The turn of this site's process to be looked at again.
     inquiry: Option<Inquiry>,
     /// Whose turn it is, and who comes next: at the registrar only, at most one entry a site.
@@ -250,6 +266,8 @@ pub enum Message<D: Detection> {
 pub enum Resolution {
     /// To the accused: you are deadlocked by this request.
     Accused(u64),
+    /// From a resource to who has it: you are deadlocked, for I am, and wait for you.
+    Blamed,
     /// To the registrar: I am deadlocked by this request.
     Apply(u64),
     /// From the registrar: it is your turn.
@@ -280,6 +298,8 @@ impl<D: Detection> Site<D> {
             process: Underlying::new(me, group.nodes),
             detector: D::new(me, group.nodes),
             resolves: group.resolves,
+            is_resource: me.0 >= group.resources_from,
+            declared: BTreeMap::new(),
             inquiry: None,
             turns: VecDeque::new(),
         }
@@ -303,6 +323,7 @@ impl<D: Detection> Site<D> {
             Message::Process(Traffic::Grant(_)) => ("GRANT", Part::Process),
             Message::Process(Traffic::Cancel(_)) => ("CANCEL", Part::Process),
             Message::Resolution(Resolution::Accused(_)) => ("ACCUSED", Part::Resolution),
+            Message::Resolution(Resolution::Blamed) => ("BLAMED", Part::Resolution),
             Message::Resolution(Resolution::Apply(_)) => ("APPLY", Part::Resolution),
             Message::Resolution(Resolution::Turn(_)) => ("TURN", Part::Resolution),
             Message::Resolution(Resolution::Over(_)) => ("OVER", Part::Resolution),
@@ -319,6 +340,10 @@ impl<D: Detection> Site<D> {
             cx.send(to, Message::Detector(message));
         }
         for (process, number) in out.accused {
+            // What is left standing is told once, however often it is found.
+            if !self.resolves && self.declared.insert(process, number) == Some(number) {
+                continue;
+            }
             cx.emit(Event::Declared { process, number });
             if self.resolves {
                 self.tell(process, Resolution::Accused(number), cx);
@@ -338,8 +363,17 @@ impl<D: Detection> Site<D> {
     fn on_resolution(&mut self, from: NodeId, message: Resolution, cx: &mut Cx<'_, Self>) {
         match message {
             Resolution::Accused(number) if !self.process.waits_by(number) => {}
+            Resolution::Accused(_) if self.is_resource => {
+                let holder = self.process.waits_for().iter().next();
+                holder.into_iter().for_each(|holder| self.tell(holder, Resolution::Blamed, cx));
+            }
             Resolution::Accused(number) if D::CONFIRMS => self.tell(REGISTRAR, Resolution::Apply(number), cx),
             Resolution::Accused(_) => self.abort(cx),
+            Resolution::Blamed => {
+                if let Some(number) = self.process.wait().map(|wait| wait.number) {
+                    self.on_resolution(from, Resolution::Accused(number), cx);
+                }
+            }
             Resolution::Apply(number) => self.on_apply(from, number, cx),
             Resolution::Turn(number) => self.begin_inquiry(number, cx),
             Resolution::Over(number) => {
@@ -432,6 +466,11 @@ impl<D: Detection> Site<D> {
         self.watch(cx, Detection::on_runs);
     }
 
+    fn grant(&mut self, to: NodeId, cx: &mut Cx<'_, Self>) -> bool {
+        let is_member = cx.members().contains(to);
+        is_member && self.process.grant(to, |to, traffic| cx.send(to, Message::Process(traffic)))
+    }
+
     /// Who runs needs no turn.
     fn on_runs(&mut self, number: u64, cx: &mut Cx<'_, Self>) {
         cx.emit(Event::Proceeds { number });
@@ -486,12 +525,27 @@ impl<D: Detection> Protocol for Site<D> {
                 }
             }
             Command::Grant(to) => {
-                let is_member = cx.members().contains(to);
-                let send = |to, traffic| cx.send(to, Message::Process(traffic));
-                if !(is_member && self.process.grant(to, send)) {
+                if !self.grant(to, cx) {
                     cx.emit(Event::Refused);
                 }
             }
+            Command::Lend(to) => {
+                let of = NodeSet::from_iter([to]);
+                let is_lent = self.grant(to, cx)
+                    && self.process.ask(1, &of, |to, traffic| cx.send(to, Message::Process(traffic)));
+                if is_lent {
+                    self.watch(cx, Detection::on_blocked);
+                } else {
+                    cx.emit(Event::Refused);
+                }
+            }
+            Command::Withdraw => match self.process.wait().map(|wait| wait.number) {
+                Some(number) => {
+                    self.process.abort(|to, traffic| cx.send(to, Message::Process(traffic)));
+                    self.on_runs(number, cx);
+                }
+                None => cx.emit(Event::Refused),
+            },
         }
     }
 }

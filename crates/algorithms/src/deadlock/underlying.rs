@@ -107,6 +107,11 @@ impl Underlying {
         of
     }
 
+    /// Whether it stands in its own way.
+    pub fn waits_for_itself(&self) -> bool {
+        self.wait.as_ref().is_some_and(|wait| wait.of.contains(self.me))
+    }
+
     /// Both ends of its edges.
     pub fn record(&self) -> Record {
         Record { process: self.me, wait: self.wait.clone(), granted: self.granted.iter().collect() }

@@ -6,7 +6,9 @@ use std::fmt::Write as _;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
+use conclave_kernel::time::show;
 use conclave_lab::diagram::waitfor;
 use conclave_lab::rooms::deadlock::standing::{Findings, Link, Process, Why};
 use conclave_lab::rooms::deadlock::{Policy, Standing};
@@ -33,6 +35,9 @@ pub struct Args {
     /// Draw the graph
     #[arg(long, value_name = "FILE", help_heading = "What to write")]
     svg: Option<PathBuf>,
+    /// Say on standard error how long reading and judging took, in time of the processor
+    #[arg(long, help_heading = "What to write")]
+    timing: bool,
     /// Print JSON instead of text
     #[arg(long, help_heading = "What to write")]
     json: bool,
@@ -67,9 +72,15 @@ pub fn run(args: &Args) -> Done {
     let text = slurp(&args.file)?;
     let standing =
         read::read(&text).map_err(|error| Failure::usage(format!("{}:{error}", args.file.display())))?;
+    drop(text); // a large file is not needed twice
+    let is_read = cpu_time();
     let findings = standing
         .judge(args.abort, args.reasons)
         .map_err(|_| Failure::usage("the graph has more waits than 32 bits count"))?;
+    if args.timing {
+        let judged = cpu_time().saturating_sub(is_read);
+        eprintln!("read in {}, judged in {}", show(is_read), show(judged));
+    }
     if let Some(path) = &args.dot {
         output::write_file(path, waitfor::dot(&standing, &findings).as_bytes())?;
     }
@@ -82,6 +93,12 @@ pub fn run(args: &Args) -> Done {
         output::print(&Words { standing: &standing, findings: &findings }.report(args.abort));
     }
     Ok(if findings.stuck.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(VIOLATED) })
+}
+
+/// What the processor has spent on this program so far.
+fn cpu_time() -> Duration {
+    let spent = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::try_from(spent).unwrap_or_default()
 }
 
 fn slurp(path: &Path) -> Result<String, Failure> {

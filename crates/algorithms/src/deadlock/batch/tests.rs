@@ -120,6 +120,19 @@ fn left_over(waits: &[Option<Request<u32>>]) -> BTreeSet<u32> {
     }
 }
 
+/// A long cycle has its cheapest victim wherever it is, until too much was walked again.
+#[test]
+fn the_cheapest_of_a_cycle_is_chosen_and_after_much_walking_the_cheapest_of_its_end() {
+    let mut snapshot = Snapshot::new(100);
+    for process in 0..100 {
+        snapshot.wait_for_all(process, &[(process + 1) % 100]).unwrap();
+    }
+    let analysis = snapshot.analyse();
+    let cost = |process: u32| process.abs_diff(7);
+    assert_eq!(analysis.victims(cost), [7]);
+    assert_eq!(analysis.victims_within(0, cost), [100 - LAST as u32], "of 92 to 99");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
     #[test]
@@ -142,10 +155,10 @@ proptest! {
     }
 
     #[test]
-    fn aborting_the_victims_leaves_nobody_stuck_and_each_was_stuck(waits in any_waits()) {
+    fn aborting_the_victims_leaves_nobody_stuck_and_each_was_stuck(waits in any_waits(), walks in 0..3usize) {
         let snapshot = snapshot_of(&waits);
         let analysis = snapshot.analyse();
-        let victims = analysis.victims(|process| process % 3);
+        let victims = analysis.victims_within(10 * walks, |process| process % 3);
         let mut waits = waits;
         for victim in victims {
             prop_assert!(left_over(&waits).contains(&victim));

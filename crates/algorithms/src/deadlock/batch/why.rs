@@ -47,24 +47,29 @@ impl Analysis<'_> {
     /// them, so their reasons explain all.
     pub fn representatives(&self) -> Vec<NodeIndex> {
         let mut walk = vec![0u32; self.snapshot.nodes.len()];
-        let mut cursor: Vec<u32> = self.snapshot.nodes.iter().map(|node| node.first).collect();
         let mut found = Vec::new();
         for start in self.stuck() {
             let number = start + 1;
             let mut at = start;
             while walk[at as usize] == 0 {
                 walk[at as usize] = number;
-                at = self.first_stuck(at, &mut cursor);
+                at = self.first_stuck(at);
             }
             if walk[at as usize] == number {
                 // Gates wait only for older nodes: a process is not far.
                 while at >= self.snapshot.processes {
-                    at = self.first_stuck(at, &mut cursor);
+                    at = self.first_stuck(at);
                 }
                 found.push(at);
             }
         }
         found
+    }
+
+    /// The first member of a stuck node that is stuck, too.
+    fn first_stuck(&self, node: NodeIndex) -> NodeIndex {
+        let mut stuck = self.stuck_members(node);
+        stuck.next().map(|(member, _)| member).expect("a stuck node waits for a stuck one")
     }
 
     fn stuck_members(&self, node: NodeIndex) -> impl Iterator<Item = (NodeIndex, u32)> {
@@ -92,10 +97,12 @@ impl Analysis<'_> {
 
     fn knot(&self, process: NodeIndex) -> Option<Vec<NodeIndex>> {
         let snapshot = self.snapshot;
-        let edges = |(node, missing): (&Node, &u32)| (*missing > 0).then_some(node.first..node.end);
-        let stuck = snapshot.nodes.iter().zip(&self.missing).map(edges);
-        let mut nodes = first_component(process, stuck, |place| snapshot.targets[place as usize]);
-        nodes.sort_unstable();
+        let edges = |node: u32| {
+            let Node { first, end, .. } = snapshot.nodes[node as usize];
+            first..end
+        };
+        let stuck = self.missing.iter().map(|missing| *missing > 0);
+        let nodes = first_component(process, stuck, edges, |place| snapshot.targets[place as usize]);
         let is_or = |node: &NodeIndex| {
             let need = snapshot.nodes[*node as usize].need;
             need == 1 || snapshot.members(*node).all(|(_, weight)| weight >= need)

@@ -342,8 +342,9 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
             }
             first.push(u32::try_from(targets.len()).expect("no more edges than holds and claims"));
         }
-        let edges = first.windows(2).map(|ends| Some(ends[0]..ends[1]));
-        let component = first_component(0, edges, |place| targets[place as usize]);
+        let edges = |node: u32| first[node as usize]..first[node as usize + 1];
+        let counts = core::iter::repeat_n(true, nodes.len());
+        let component = first_component(0, counts, edges, |place| targets[place as usize]);
         let names = component.into_iter().map(|node| nodes.slot(node as usize));
         names.filter(|name| name.is_multiple_of(2)).map(|name| name / 2).collect()
     }

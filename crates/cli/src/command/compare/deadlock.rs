@@ -1,10 +1,9 @@
-//! The deadlock room compared: every detector on random requests, then what to do instead of detecting.
+//! The deadlock room compared: every detector on random requests, then what to do about deadlocks on one kind of work.
 
-use std::time::Duration;
-
+use conclave_algorithms::deadlock::locking;
+use conclave_algorithms::deadlock::site::Part;
 use conclave_lab::room::{self, Report as _, Scenario as _, nanos};
-use conclave_lab::rooms::deadlock::strategy::{self, Load, Outcome, Strategy};
-use conclave_lab::rooms::deadlock::{Report, Scenario};
+use conclave_lab::rooms::deadlock::{Detected, Locked, Report, Scenario};
 use conclave_lab::sweep;
 use serde::Serialize;
 
@@ -14,18 +13,23 @@ use crate::output::{self, Failure, Paint, Table, number};
 /// One row of the comparison.
 #[derive(Serialize)]
 #[serde(tag = "compares", rename_all = "snake_case")]
-enum Row {
+enum Row<'r> {
     /// A detector.
-    Detector(Box<Report>),
-    /// A way to lock, with as many clients as the group has sites.
-    Strategy {
-        nodes: u32,
-        #[serde(flatten)]
-        outcome: Outcome,
-    },
+    Detector(&'r Detected),
+    /// A way to get locks.
+    Strategy(&'r Locked),
 }
 
-/// Runs every detector at each size, and every strategy.
+impl<'r> From<&'r Report> for Row<'r> {
+    fn from(report: &'r Report) -> Self {
+        match report {
+            Report::Detected(report) => Self::Detector(report),
+            Report::Locked(report) => Self::Strategy(report),
+        }
+    }
+}
+
+/// Runs every detector and every way to get locks, at each size.
 pub fn compare(args: &Args) -> Result<Compared, Failure> {
     let cards = args.cards::<Scenario>()?;
     let sizes = args.sizes();
@@ -39,53 +43,54 @@ pub fn compare(args: &Args) -> Result<Compared, Failure> {
             let mut scenario = base.clone();
             scenario.set_algorithm(card.name);
             scenario.setup.nodes = nodes;
+            if locking::CARDS.iter().any(|way| way.name == card.name) {
+                // These are of the detectors.
+                (scenario.model, scenario.detect_only) = (None, false);
+            }
             room::run(&scenario)
         },
         |_| bar.inc(1),
     );
     bar.finish_and_clear();
     let reports = reports.into_iter().collect::<Result<Vec<_>, String>>()?;
-    let strategies: Vec<(u32, Outcome)> = sizes
-        .iter()
-        .flat_map(|nodes| {
-            Strategy::ALL.map(|strategy| (*nodes, strategy::run(strategy, load(args.seed, *nodes))))
-        })
-        .collect();
-    let passed = reports.iter().all(|report| report.facts().passed())
-        && strategies.iter().all(|(_, outcome)| outcome.stuck == 0);
-    let text = tables(&sizes, &reports, &strategies);
-    let detectors = reports.into_iter().map(|report| Row::Detector(Box::new(report)));
-    let strategies = strategies.into_iter().map(|(nodes, outcome)| Row::Strategy { nodes, outcome });
-    let rows: Vec<Row> = detectors.chain(strategies).collect();
+    let passed = reports.iter().all(|report| report.facts().passed());
+    let text = tables(&sizes, &reports);
+    let rows: Vec<Row<'_>> = reports.iter().map(Row::from).collect();
     Compared::new(&rows, text, None, passed)
 }
 
-/// Contended, but not hopeless: four locks of one and a half times as many as there are clients.
-fn load(seed: u64, clients: u32) -> Load {
-    let locks = (clients.saturating_mul(3) / 2).max(4);
-    Load { clients, locks, per_transaction: 4, transactions: 100, work: Duration::from_millis(1), seed }
-}
-
-fn tables(sizes: &[u32], reports: &[Report], strategies: &[(u32, Outcome)]) -> String {
+fn tables(sizes: &[u32], reports: &[Report]) -> String {
     let paint = Paint::stdout();
     let mut text = String::new();
     for nodes in sizes {
-        text.push_str(&paint.bold(&format!("deadlock detection, N = {nodes}")));
-        text.push_str("\n\n");
-        text.push_str(&detectors(reports.iter().filter(|report| report.facts.nodes == *nodes)).render(paint));
-        text.push('\n');
-        text.push_str(&paint.bold(&format!("what to do about deadlocks, {nodes} clients")));
-        text.push_str("\n\n");
-        let outcomes = strategies.iter().filter(|(clients, _)| clients == nodes);
-        text.push_str(&ways(outcomes.map(|(_, outcome)| outcome)).render(paint));
-        text.push('\n');
+        let here = || reports.iter().filter(|report| report.facts().nodes == *nodes);
+        let detected = here().filter_map(|report| match report {
+            Report::Detected(report) => Some(&**report),
+            Report::Locked(_) => None,
+        });
+        let locked = here().filter_map(|report| match report {
+            Report::Detected(_) => None,
+            Report::Locked(report) => Some(&**report),
+        });
+        let parts = [
+            (format!("deadlock detection, N = {nodes}"), detectors(detected)),
+            (format!("what to do about deadlocks, {nodes} clients"), ways(locked)),
+        ];
+        for (title, table) in parts.into_iter().filter_map(|(title, table)| Some((title, table?))) {
+            text.push_str(&paint.bold(&title));
+            text.push_str("\n\n");
+            text.push_str(&table.render(paint));
+            text.push('\n');
+        }
     }
     text.push_str("msgs/request: the detector's own; phantoms: declared although it could proceed; for nothing: aborted although; found after: from the request that closed it\n");
-    text.push_str("wait: for locks, a transaction; wasted: work thrown away by aborts\n");
+    text.push_str("wait: for locks, a transaction; wasted: work thrown away by aborts; msgs: a transaction, of which to detect and to resolve (DIE, WOUND)\n");
     text
 }
 
-fn detectors<'r>(reports: impl Iterator<Item = &'r Report>) -> Table {
+fn detectors<'r>(reports: impl Iterator<Item = &'r Detected>) -> Option<Table> {
+    let mut reports = reports.peekable();
+    reports.peek()?;
     let mut table = Table::new(&[
         "detector",
         "requests",
@@ -99,7 +104,7 @@ fn detectors<'r>(reports: impl Iterator<Item = &'r Report>) -> Table {
         "verdict",
     ]);
     for report in reports {
-        let facts = report.facts();
+        let facts = &report.facts;
         table.row(vec![
             facts.algorithm.clone(),
             report.model.to_string(),
@@ -113,20 +118,26 @@ fn detectors<'r>(reports: impl Iterator<Item = &'r Report>) -> Table {
             if facts.passed() { "holds".into() } else { "violated".into() },
         ]);
     }
-    table
+    Some(table)
 }
 
-fn ways<'o>(outcomes: impl Iterator<Item = &'o Outcome>) -> Table {
-    let mut table = Table::new(&["strategy", "commits/s", "aborts", "wait", "wasted", "waits"]);
-    for outcome in outcomes {
+fn ways<'r>(reports: impl Iterator<Item = &'r Locked>) -> Option<Table> {
+    let mut reports = reports.peekable();
+    reports.peek()?;
+    let mut table =
+        Table::new(&["way", "commits/s", "aborts", "wait", "wasted", "msgs", "detect", "resolve", "verdict"]);
+    for report in reports {
         table.row(vec![
-            outcome.strategy.to_owned(),
-            number(outcome.throughput_per_s),
-            outcome.aborts.to_string(),
-            nanos(outcome.wait_ns),
-            format!("{}%", number(100.0 * outcome.wasted)),
-            outcome.waits.to_string(),
+            report.facts.algorithm.clone(),
+            number(report.throughput_per_s),
+            report.aborts.to_string(),
+            report.wait_ns.map_or("-".into(), nanos),
+            format!("{}%", number(100.0 * report.wasted)),
+            report.messages_per_commit.map_or("-".into(), number),
+            number(report.part_per_commit(Part::Detection)),
+            number(report.part_per_commit(Part::Resolution)),
+            if report.facts.passed() { "holds".into() } else { "violated".into() },
         ]);
     }
-    table
+    Some(table)
 }

@@ -1,11 +1,13 @@
 //! The two forms of a wait-for file, and errors that point at line and column.
 //!
-//! Both forms come to the same statements, which are carried out in two rounds: semaphores first, because whether
-//! `pool` in a request is a lock or a permit depends on a line that may come later.
+//! Both forms come to the same statements. The file is read twice: semaphores first, because whether `pool` in a request is a
+//! lock or a permit depends on a line that may come later; only lines that may speak of one are looked at then.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use conclave_algorithms::deadlock::{Claim, Demand};
+use conclave_api::LockName;
 use conclave_api::expr::{self, Expr, ExprError};
 use conclave_lab::rooms::deadlock::Standing;
 use conclave_lab::rooms::deadlock::standing::{Process, Refusal, Resource, Target, Wish};
@@ -27,39 +29,93 @@ impl fmt::Display for ReadError {
 }
 
 /// Reads a file in either form: JSON lines if the first line that is not empty begins with a brace.
+///
+/// Nothing is kept of a line once it is carried out: a file of a million lines is read in the room of what it says.
 pub fn read(text: &str) -> Result<Standing, ReadError> {
     let is_json = text.trim_start().starts_with('{');
-    let mut statements = Vec::new();
-    for (number, line) in (1..).zip(text.lines()) {
-        let at = Line { number, text: line };
-        if is_json { at.json(&mut statements)? } else { at.statement(&mut statements)? }
-    }
     let mut reader = Reader { standing: Standing::new() };
-    for statement in statements.iter().filter(|statement| matches!(statement.what, What::Permits(_))) {
-        reader.carry_out(statement)?;
+    let mut statements = Vec::new();
+    for line in lines(text).filter(|line| line.may_be_semaphore(is_json)) {
+        // What is wrong with a line is told in the second round, when its turn comes.
+        if line.read(is_json, &mut statements).is_ok() {
+            statements.iter().for_each(|statement| reader.set_limit(statement));
+        }
+        statements.clear();
     }
-    for statement in statements.iter().filter(|statement| !matches!(statement.what, What::Permits(_))) {
-        reader.carry_out(statement)?;
+    for line in lines(text) {
+        line.read(is_json, &mut statements)?;
+        for statement in statements.drain(..) {
+            reader.carry_out(line, &statement)?;
+        }
     }
     Ok(reader.standing)
 }
 
+fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
+    (1..).zip(text.lines()).map(|(number, text)| Line { number, text })
+}
+
 struct Statement<'t> {
-    line: Line<'t>,
-    subject: String,
-    what: What,
+    subject: Cow<'t, str>,
+    what: What<'t>,
     /// Where the object of the statement begins, in bytes of the line.
     at: usize,
 }
 
-enum What {
+enum What<'t> {
     Exists,
     Permits(u32),
     Priority(i64),
     Since(i64),
-    Holds { leaf: Expr, perhaps: bool },
-    Waits(Expr),
-    WaitsFor(Expr),
+    Holds { leaf: Expression<'t>, perhaps: bool },
+    Waits(Expression<'t>),
+    WaitsFor(Expression<'t>),
+}
+
+/// What is held or waited for.
+enum Expression<'t> {
+    /// A name that needs no quotes and says nothing else, or several of them, joined by the same sign: most files have no
+    /// others, and need no tree.
+    Plain(Cow<'t, str>, Joined),
+    Any(Expr),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Joined {
+    Alone,
+    ByAnd,
+    ByOr,
+}
+
+impl Joined {
+    /// How the text is joined, if it is plain: a short list of bare names, without a `/`, of which some are dropped.
+    fn of(text: &str) -> Option<Self> {
+        let (mut and, mut or) = (false, false);
+        for byte in text.bytes() {
+            match byte {
+                b'&' => and = true,
+                b'|' => or = true,
+                b' ' | b'_' | b'.' | b'-' => {}
+                _ if byte.is_ascii_alphanumeric() => {}
+                _ => return None,
+            }
+        }
+        let joined = match (and, or) {
+            (false, false) => Self::Alone,
+            (true, false) => Self::ByAnd,
+            (false, true) => Self::ByOr,
+            (true, true) => return None,
+        };
+        let is_name =
+            |name: &str| !name.is_empty() && name.len() <= LockName::MAX_BYTES && !name.contains(' ');
+        let is_short = text.len() <= expr::MAX_BYTES / 4 && joined.names(text).count() <= expr::MAX_NAMES;
+        (is_short && joined.names(text).all(is_name)).then_some(joined)
+    }
+
+    fn names(self, text: &str) -> impl Iterator<Item = &str> {
+        let sign = if self == Self::ByOr { '|' } else { '&' };
+        text.split(sign).map(|name| name.trim_matches(' '))
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -94,8 +150,13 @@ impl<'t> Line<'t> {
         ReadError { line: self.number, column: before.chars().count() + 1, message: message.into() }
     }
 
-    fn push(self, statements: &mut Vec<Statement<'t>>, subject: &str, at: usize, what: What) {
-        statements.push(Statement { line: self, subject: subject.to_owned(), what, at });
+    /// Whether it may say that something is a semaphore; what it does say is found out by reading it.
+    fn may_be_semaphore(self, is_json: bool) -> bool {
+        if is_json { !self.text.contains("\"process\"") } else { self.text.contains("permit") }
+    }
+
+    fn read(self, is_json: bool, statements: &mut Vec<Statement<'t>>) -> Result<(), ReadError> {
+        if is_json { self.json(statements) } else { self.statement(statements) }
     }
 
     fn statement(self, statements: &mut Vec<Statement<'t>>) -> Result<(), ReadError> {
@@ -117,14 +178,15 @@ impl<'t> Line<'t> {
         let what = match verb {
             "holds" => {
                 for (offset, leaf) in listed(object) {
-                    let leaf = self.leaf(at + offset, leaf)?;
-                    self.push(statements, &subject, at + offset, What::Holds { leaf, perhaps });
+                    let leaf = self.leaf(at + offset, leaf.into())?;
+                    let what = What::Holds { leaf, perhaps };
+                    statements.push(Statement { subject: subject.clone(), what, at: at + offset });
                 }
                 return Ok(());
             }
             _ if perhaps => return Err(self.error(verb_at, "expected 'perhaps holds'")),
-            "->" => What::WaitsFor(self.expression(at, object)?),
-            "waits" => What::Waits(self.expression(at, object)?),
+            "->" => What::WaitsFor(self.expression(at, object.into())?),
+            "waits" => What::Waits(self.expression(at, object.into())?),
             "priority" => What::Priority(self.number(at, object)?),
             "since" => What::Since(self.number(at, object)?),
             "has" => match object.strip_suffix("permits").or(object.strip_suffix("permit")) {
@@ -137,7 +199,7 @@ impl<'t> Line<'t> {
                 return Err(self.error(verb_at, format!("expected {expected}, found '{other}'")));
             }
         };
-        self.push(statements, &subject, at, what);
+        statements.push(Statement { subject, what, at });
         Ok(())
     }
 
@@ -161,8 +223,8 @@ impl<'t> Line<'t> {
                 if !is_alone {
                     return Err(self.error(0, "a semaphore has permits and nothing else"));
                 }
-                let name = self.name_of(0, semaphore)?;
-                self.push(statements, &name, 0, What::Permits(permits));
+                let subject = self.name_of(0, semaphore)?.into();
+                statements.push(Statement { subject, what: What::Permits(permits), at: 0 });
                 return Ok(());
             }
             (Some(_), None, None) => {}
@@ -172,58 +234,79 @@ impl<'t> Line<'t> {
             }
         }
         let process = self.name_of(0, object.process.as_deref().unwrap_or_default())?;
-        self.push(statements, &process, 0, What::Exists);
+        let mut push = |at, what| {
+            statements.push(Statement { subject: process.clone().into(), what, at });
+        };
+        push(0, What::Exists);
         let certain = object.holds.into_iter().map(|raw| (raw, false));
         for (raw, perhaps) in certain.chain(object.perhaps_holds.into_iter().map(|raw| (raw, true))) {
             let (at, text) = self.string(raw)?;
-            let leaf = self.leaf(at, &text)?;
-            self.push(statements, &process, at, What::Holds { leaf, perhaps });
+            push(at, What::Holds { leaf: self.leaf(at, text)?, perhaps });
         }
         if let Some(raw) = object.waits {
             let (at, text) = self.string(raw)?;
-            self.push(statements, &process, at, What::Waits(self.expression(at, &text)?));
+            push(at, What::Waits(self.expression(at, text)?));
         }
         if let Some(raw) = object.waits_for {
             let (at, text) = self.string(raw)?;
-            self.push(statements, &process, at, What::WaitsFor(self.expression(at, &text)?));
+            push(at, What::WaitsFor(self.expression(at, text)?));
         }
         let numbers = [object.priority.map(What::Priority), object.since.map(What::Since)];
-        numbers.into_iter().flatten().for_each(|what| self.push(statements, &process, 0, what));
+        numbers.into_iter().flatten().for_each(|what| push(0, what));
         Ok(())
     }
 
     /// The string in a raw value, and where its first character stands in the line.
-    fn string(self, raw: &RawValue) -> Result<(usize, String), ReadError> {
+    fn string(self, raw: &'t RawValue) -> Result<(usize, Cow<'t, str>), ReadError> {
         // A raw value borrows from the line, so that its place is the distance between the two.
         let at = raw.get().as_ptr() as usize - self.text.as_ptr() as usize;
-        let text = serde_json::from_str(raw.get()).map_err(|_| self.error(at, "expected a string"))?;
-        Ok((at + 1, text))
+        let inner = raw.get().strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+        if let Some(text) = inner.filter(|text| !text.contains('\\')) {
+            return Ok((at + 1, text.into()));
+        }
+        let text: String =
+            serde_json::from_str(raw.get()).map_err(|_| self.error(at, "expected a string"))?;
+        Ok((at + 1, text.into()))
     }
 
-    fn expression(self, at: usize, text: &str) -> Result<Expr, ReadError> {
+    fn expression(self, at: usize, text: Cow<'t, str>) -> Result<Expression<'t>, ReadError> {
+        if let Some(joined) = Joined::of(&text) {
+            return Ok(Expression::Plain(text, joined));
+        }
+        self.tree(at, &text).map(Expression::Any)
+    }
+
+    fn tree(self, at: usize, text: &str) -> Result<Expr, ReadError> {
         let place = |error: &ExprError| self.error(at + error.span().start, error.message());
         text.parse().map_err(|error: ExprError| place(&error))
     }
 
-    fn leaf(self, at: usize, text: &str) -> Result<Expr, ReadError> {
+    fn leaf(self, at: usize, text: Cow<'t, str>) -> Result<Expression<'t>, ReadError> {
         let leaf = self.expression(at, text)?;
-        if leaf.as_single().is_none() {
+        let is_single = match &leaf {
+            Expression::Plain(_, joined) => *joined == Joined::Alone,
+            Expression::Any(tree) => tree.as_single().is_some(),
+        };
+        if !is_single {
             return Err(self.error(at, "one name is held at a time: separate them by commas"));
         }
         Ok(leaf)
     }
 
     /// A name as it is written in an expression.
-    fn name(self, at: usize, text: &str) -> Result<String, ReadError> {
-        match self.expression(at, text)?.as_single() {
-            Some(leaf) if leaf.claim == expr::Claim::Exclusive => Ok(leaf.name.as_str().to_owned()),
+    fn name(self, at: usize, text: &'t str) -> Result<Cow<'t, str>, ReadError> {
+        if Joined::of(text) == Some(Joined::Alone) {
+            return Ok(text.into());
+        }
+        match self.tree(at, text)?.as_single() {
+            Some(leaf) if leaf.claim == expr::Claim::Exclusive => Ok(leaf.name.as_str().to_owned().into()),
             _ => Err(self.error(at, "expected a name")),
         }
     }
 
     /// A name as it is.
     fn name_of(self, at: usize, text: &str) -> Result<String, ReadError> {
-        let name = conclave_api::LockName::new(text).map_err(|error| self.error(at, error.to_string()))?;
+        let name = LockName::new(text).map_err(|error| self.error(at, error.to_string()))?;
         Ok(name.as_str().to_owned())
     }
 
@@ -234,6 +317,9 @@ impl<'t> Line<'t> {
 
 /// Where a comment begins, or the line ends; a hash in quotes begins none.
 fn comment(line: &str) -> usize {
+    if !line.contains('#') {
+        return line.len();
+    }
     let (mut quoted, mut escaped) = (false, false);
     for (at, c) in line.char_indices() {
         match c {
@@ -291,12 +377,17 @@ struct Reader {
 }
 
 impl Reader {
-    fn carry_out(&mut self, statement: &Statement<'_>) -> Result<(), ReadError> {
-        let Statement { subject, what, .. } = statement;
-        if let What::Permits(permits) = what {
-            let resource = self.standing.resource(subject);
-            self.standing.set_limit(resource, *permits);
-            return Ok(());
+    fn set_limit(&mut self, statement: &Statement<'_>) {
+        if let What::Permits(permits) = statement.what {
+            let resource = self.standing.resource(&statement.subject);
+            self.standing.set_limit(resource, permits);
+        }
+    }
+
+    fn carry_out(&mut self, line: Line<'_>, statement: &Statement<'_>) -> Result<(), ReadError> {
+        let Statement { subject, what, at } = statement;
+        if let What::Permits(_) = what {
+            return Ok(()); // in the first round
         }
         let process = self.standing.process(subject);
         let done = match what {
@@ -310,29 +401,63 @@ impl Reader {
                 Ok(())
             }
             What::Holds { leaf, perhaps } => self.hold(process, leaf, *perhaps),
-            What::Waits(expression) => self.wait(process, expression.node(), Kind::Resources),
-            What::WaitsFor(expression) => self.wait(process, expression.node(), Kind::Processes),
+            What::Waits(expression) => self.wait(process, expression, Kind::Resources),
+            What::WaitsFor(expression) => self.wait(process, expression, Kind::Processes),
         };
-        done.map_err(|refusal| statement.line.error(statement.at, self.refused(subject, &refusal)))
+        done.map_err(|refusal| line.error(*at, self.refused(subject, &refusal)))
     }
 
-    fn hold(&mut self, process: Process, leaf: &Expr, perhaps: bool) -> Result<(), Refused> {
-        let leaf = leaf.as_single().expect("checked when it was read");
-        let resource = self.standing.resource(leaf.name.as_str());
-        let demand = self.demand(resource, leaf.claim);
+    fn hold(&mut self, process: Process, leaf: &Expression<'_>, perhaps: bool) -> Result<(), Refused> {
+        let (name, claim) = match leaf {
+            Expression::Plain(name, _) => (name.as_ref(), expr::Claim::Exclusive),
+            Expression::Any(tree) => {
+                let leaf = tree.as_single().expect("checked when it was read");
+                (leaf.name.as_str(), leaf.claim)
+            }
+        };
+        let resource = self.standing.resource(name);
+        let demand = self.demand(resource, claim);
         self.standing.hold(process, Claim { resource, demand }, perhaps).map_err(Refused::Standing)
     }
 
-    fn wait(&mut self, process: Process, node: &expr::Node, kind: Kind) -> Result<(), Refused> {
-        let wish = self.wish(node, kind)?;
+    fn wait(&mut self, process: Process, expression: &Expression<'_>, kind: Kind) -> Result<(), Refused> {
+        let wish = match expression {
+            Expression::Plain(text, joined) => {
+                let mut claims = joined.names(text).map(|name| self.claim(name, kind));
+                match joined {
+                    Joined::Alone => claims.next().expect("a plain text has a name"),
+                    Joined::ByAnd | Joined::ByOr => {
+                        let mut members: Vec<Wish> = claims.collect();
+                        members.shrink_to_fit(); // there may be a million of them
+                        let all = members.len() as u32;
+                        Wish::Gate { need: if *joined == Joined::ByAnd { all } else { 1 }, members }
+                    }
+                }
+            }
+            Expression::Any(tree) => self.wish(tree.node(), kind)?,
+        };
         self.standing.wait(process, wish).map_err(Refused::Standing)
+    }
+
+    /// A name alone.
+    fn claim(&mut self, name: &str, kind: Kind) -> Wish {
+        let (resource, demand) = match kind {
+            Kind::Processes => (Target::Process(self.standing.process(name)), Demand::Exclusive),
+            Kind::Resources => {
+                let resource = self.standing.resource(name);
+                (Target::Resource(resource), self.demand(resource, expr::Claim::Exclusive))
+            }
+        };
+        Wish::Claim(Claim { resource, demand })
     }
 
     /// As deep as an expression may be.
     fn wish(&mut self, node: &expr::Node, kind: Kind) -> Result<Wish, Refused> {
         let mut gate = |need: u32, members: &[expr::Node]| {
             let members: Result<Vec<_>, _> = members.iter().map(|member| self.wish(member, kind)).collect();
-            Ok(Wish::Gate { need, members: members? })
+            let mut members = members?;
+            members.shrink_to_fit();
+            Ok(Wish::Gate { need, members })
         };
         match node {
             expr::Node::All(members) => gate(members.len() as u32, members),
@@ -342,8 +467,7 @@ impl Reader {
                 if leaf.claim != expr::Claim::Exclusive {
                     return Err(Refused::Claimed(leaf.name.to_string()));
                 }
-                let resource = Target::Process(self.standing.process(leaf.name.as_str()));
-                Ok(Wish::Claim(Claim { resource, demand: Demand::Exclusive }))
+                Ok(self.claim(leaf.name.as_str(), kind))
             }
             expr::Node::Name(leaf) => {
                 let resource = self.standing.resource(leaf.name.as_str());

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use conclave_algorithms::deadlock::locking::{self, Locking};
 use conclave_algorithms::deadlock::{self, Detection, Model};
 use conclave_kernel::Card;
 use conclave_sim::{Setup, exact};
 use serde::{Deserialize, Serialize};
 
-use super::{Report, run_tenant};
+use super::{Report, run_tenant, run_way};
 use crate::room::{self, Recorder};
 
 /// Everything a run of the deadlock room is a function of.
@@ -18,11 +19,11 @@ pub struct Scenario {
     pub algorithm: String,
     /// Network, clocks, faults, seed.
     pub setup: Setup,
-    /// How many requests in all, over all sites.
+    /// How many requests in all, over all sites; transactions, of those who lock.
     pub requests: u64,
-    /// What processes ask for; `None`: as much as the tenant can judge.
+    /// What processes ask for; `None`: as much as the tenant can judge. Means nothing to those who lock.
     pub model: Option<Model>,
-    /// How long a process that runs takes before it grants or asks again: the mean.
+    /// How long a process that runs takes before it grants or asks again, a transaction before its next lock: the mean.
     #[serde(with = "conclave_sim::text::duration")]
     pub think: Duration,
     /// Whether deadlocks are only found, and not resolved.
@@ -96,7 +97,10 @@ impl room::Scenario for Scenario {
     }
 
     fn run(&self, recorder: &mut Recorder) -> Result<Report, String> {
-        deadlock::visit(&self.algorithm, Run(self, recorder)).ok_or_else(|| self.unknown_algorithm())?
+        if let Some(report) = deadlock::visit(&self.algorithm, Run(self, recorder)) {
+            return report;
+        }
+        locking::visit(&self.algorithm, Run(self, recorder)).ok_or_else(|| self.unknown_algorithm())?
     }
 }
 
@@ -109,6 +113,17 @@ impl deadlock::Visit for Run<'_> {
         let Self(scenario, recorder) = self;
         let (report, trace) = run_tenant::<D>(scenario, recorder.wants_trace())?;
         trace.map_or(Ok(()), |trace| recorder.take(&trace))?;
-        Ok(report)
+        Ok(Report::Detected(Box::new(report)))
+    }
+}
+
+impl locking::Visit for Run<'_> {
+    type Out = Result<Report, String>;
+
+    fn visit<L: Locking>(self) -> Self::Out {
+        let Self(scenario, recorder) = self;
+        let (report, trace) = run_way::<L>(scenario, recorder.wants_trace())?;
+        trace.map_or(Ok(()), |trace| recorder.take(&trace))?;
+        Ok(Report::Locked(Box::new(report)))
     }
 }

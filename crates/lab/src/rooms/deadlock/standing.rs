@@ -1,7 +1,8 @@
 //! A wait-for graph at one moment, as somebody wrote it down: who is stuck, why, and whom to abort.
 //!
 //! **Intuition.** Processes hold resources and wait for resources, or, as the theory writes it, for each other. All of
-//! it is lowered to one [`Snapshot`], which is peeled in linear time: a million processes are no trouble.
+//! it is lowered to one [`Snapshot`](conclave_algorithms::deadlock::batch::Snapshot), which is peeled in linear time: a
+//! million processes are no trouble.
 //!
 //! **Rules.**
 //! - A lock does not stand in its own holder's way (it is re-entrant); permits do, and so does a process that waits
@@ -13,21 +14,23 @@
 //! **The trap.** Claims of one request on one semaphore add up, so that `pool*2 & (pool*2 | x)` is no tree of
 //! independent gates; such a request is lowered by its AND-OR form.
 
+mod lowering;
+mod names;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 mod why;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
-use conclave_algorithms::deadlock::batch::{NodeIndex, Snapshot, SnapshotError};
 use conclave_algorithms::deadlock::request::MAX_ENTANGLED_ALTERNATIVES;
 use conclave_algorithms::deadlock::{Claim, Demand, Limits, Request, RequestError};
 use serde::Serialize;
 
+use names::Names;
 pub use why::{Findings, Link, Why};
 
 /// How large one request may be.
@@ -68,6 +71,8 @@ pub struct Standing {
     resource_names: Names,
     processes: Vec<ProcessState>,
     resources: Vec<ResourceState>,
+    /// Who holds which resource, and whether only perhaps.
+    holds: BTreeSet<(Process, Resource, bool)>,
     /// Waits so far: the order in which they came.
     waits: u64,
 }
@@ -164,20 +169,20 @@ impl Standing {
     pub fn hold(&mut self, process: Process, claim: Claim<Resource>, perhaps: bool) -> Result<(), Refusal> {
         self.check_kind(claim)?;
         let state = &mut self.resources[claim.resource as usize];
-        let is_conflict = |(holder, held): &(&Process, &Demand)| {
+        let is_conflict = |(holder, held): &(Process, Demand)| {
             let harmless =
-                claim.demand.is_permits() || (claim.demand, **held) == (Demand::Shared, Demand::Shared);
-            **holder != process && !harmless
+                claim.demand.is_permits() || (claim.demand, *held) == (Demand::Shared, Demand::Shared);
+            *holder != process && !harmless
         };
         // Shared holders are all alike: the first other one tells.
         if !perhaps && let Some((other, _)) = state.holders.iter().take(2).find(is_conflict) {
-            return Err(Refusal::Conflict(*other));
+            return Err(Refusal::Conflict(other));
         }
         let holders = if perhaps { &mut state.perhaps } else { &mut state.holders };
-        let held = holders.entry(process).or_insert(claim.demand);
+        let held = holders.entry(process, claim.demand);
         let merged = held.and(claim.demand).expect("of one kind, as was checked");
         // What was just inserted is not held twice.
-        let is_new = self.processes[process as usize].holds.insert((claim.resource, perhaps));
+        let is_new = self.holds.insert((process, claim.resource, perhaps));
         if !is_new {
             *held = merged;
         }
@@ -191,6 +196,9 @@ impl Standing {
     pub fn wait(&mut self, process: Process, wish: Wish) -> Result<(), Refusal> {
         if self.processes[process as usize].wait.is_some() {
             return Err(Refusal::AlreadyWaiting);
+        }
+        if wish.is_plain() {
+            return self.waits(process, wish, None);
         }
         let request = wish.request().map_err(Refusal::Request)?;
         request.check(LIMITS).map_err(Refusal::Request)?;
@@ -209,9 +217,7 @@ impl Standing {
         } else {
             None
         };
-        self.waits += 1;
-        self.processes[process as usize].wait = Some(Wait { wish, terms, order: self.waits });
-        Ok(())
+        self.waits(process, wish, terms)
     }
 
     /// How many processes there are.
@@ -231,12 +237,12 @@ impl Standing {
 
     /// The name of a process.
     pub fn process_name(&self, process: Process) -> &str {
-        &self.process_names.names[process as usize]
+        self.process_names.name(process)
     }
 
     /// The name of a resource.
     pub fn resource_name(&self, resource: Resource) -> &str {
-        &self.resource_names.names[resource as usize]
+        self.resource_names.name(resource)
     }
 
     /// What the process waits for.
@@ -252,8 +258,8 @@ impl Standing {
     /// Who holds the resource: the process, what of it, and whether only perhaps.
     pub fn holders(&self, resource: Resource) -> impl Iterator<Item = (Process, Demand, bool)> {
         let ResourceState { holders, perhaps, .. } = &self.resources[resource as usize];
-        let certain = holders.iter().map(|(process, demand)| (*process, *demand, false));
-        certain.chain(perhaps.iter().map(|(process, demand)| (*process, *demand, true)))
+        let certain = holders.iter().map(|(process, demand)| (process, demand, false));
+        certain.chain(perhaps.iter().map(|(process, demand)| (process, demand, true)))
     }
 
     /// A wish as people write it, within [`LIMITS`] deep.
@@ -289,6 +295,13 @@ impl Standing {
         }
     }
 
+    fn waits(&mut self, process: Process, wish: Wish, terms: Option<Terms>) -> Result<(), Refusal> {
+        self.waits += 1;
+        let terms = terms.map(Box::new);
+        self.processes[process as usize].wait = Some(Wait { wish, terms, order: self.waits });
+        Ok(())
+    }
+
     fn check_kind(&self, claim: Claim<Resource>) -> Result<(), Refusal> {
         match (claim.demand.is_permits(), self.is_semaphore(claim.resource)) {
             (true, false) => Err(Refusal::NotASemaphore(claim.resource)),
@@ -298,7 +311,7 @@ impl Standing {
     }
 
     /// The alternatives that do not ask for more than exists; claims have been added up.
-    fn possible(&self, mut terms: Vec<Vec<Claim<Target>>>) -> Result<Vec<Vec<Claim<Target>>>, Refusal> {
+    fn possible(&self, mut terms: Terms) -> Result<Terms, Refusal> {
         let excess = |claim: &Claim<Target>| match (claim.resource, claim.demand) {
             (Target::Resource(resource), Demand::Permits(count)) => {
                 let limit = self.resources[resource as usize].limit.filter(|limit| count > *limit)?;
@@ -317,134 +330,6 @@ impl Standing {
             Some(refused) if terms.is_empty() => Err(refused),
             _ => Ok(terms),
         }
-    }
-}
-
-/// Everything as nodes that count down; `with_perhaps` takes what is perhaps held for held.
-struct Lowering<'s> {
-    standing: &'s Standing,
-    with_perhaps: bool,
-    snapshot: Snapshot,
-    /// What somebody who holds nothing of the resource waits for: shared by all of them, so that many waiters of
-    /// many holders stay linear.
-    shared: BTreeMap<(Resource, Demand), NodeIndex>,
-}
-
-/// What stands in the way of a claim.
-enum Obstacle {
-    /// Nothing.
-    Free,
-    /// All of them.
-    All(Vec<Process>),
-    /// Some of them, worth so many permits.
-    Permits { shortage: u32, holders: Vec<(Process, u32)> },
-}
-
-impl<'s> Lowering<'s> {
-    fn run(standing: &'s Standing, with_perhaps: bool) -> Result<Snapshot, SnapshotError> {
-        // One process more, which runs: what is free waits for it.
-        let processes = standing.processes().checked_add(1).ok_or(SnapshotError::Full)?;
-        let snapshot = Snapshot::new(processes);
-        let mut lowering = Self { standing, with_perhaps, snapshot, shared: BTreeMap::new() };
-        for (process, state) in (0..).zip(&standing.processes) {
-            let Some(wait) = &state.wait else { continue };
-            let (need, members) = match (&wait.terms, &wait.wish) {
-                (Some(terms), _) => (1, lowering.terms(process, terms)?),
-                (None, Wish::Claim(claim)) => (1, vec![lowering.claim(process, *claim)?]),
-                (None, Wish::Gate { need, members }) => (*need, lowering.wishes(process, members)?),
-            };
-            lowering.snapshot.wait_for(process, need, &members)?;
-        }
-        Ok(lowering.snapshot)
-    }
-
-    /// As deep as [`LIMITS`] allow.
-    fn wishes(&mut self, process: Process, wishes: &[Wish]) -> Result<Vec<NodeIndex>, SnapshotError> {
-        let mut nodes = Vec::with_capacity(wishes.len());
-        for wish in wishes {
-            nodes.push(match wish {
-                Wish::Claim(claim) => self.claim(process, *claim)?,
-                Wish::Gate { need, members } => {
-                    let members = self.wishes(process, members)?;
-                    self.snapshot.gate(*need, &members)?
-                }
-            });
-        }
-        Ok(nodes)
-    }
-
-    fn terms(
-        &mut self,
-        process: Process,
-        terms: &[Vec<Claim<Target>>],
-    ) -> Result<Vec<NodeIndex>, SnapshotError> {
-        let mut nodes = Vec::with_capacity(terms.len());
-        for term in terms {
-            let mut claims = Vec::with_capacity(term.len());
-            for claim in term {
-                claims.push(self.claim(process, *claim)?);
-            }
-            let all = u32::try_from(claims.len()).map_err(|_| SnapshotError::Full)?;
-            nodes.push(self.snapshot.gate(all, &claims)?);
-        }
-        Ok(nodes)
-    }
-
-    fn claim(&mut self, process: Process, claim: Claim<Target>) -> Result<NodeIndex, SnapshotError> {
-        let resource = match claim.resource {
-            Target::Process(target) => return Ok(target),
-            Target::Resource(resource) => resource,
-        };
-        let holds = self.standing.processes[process as usize].holds.contains(&(resource, false))
-            || self.standing.processes[process as usize].holds.contains(&(resource, true));
-        // Permits of one's own are in one's way like those of others.
-        let is_shared = claim.demand.is_permits() || !holds;
-        if is_shared && let Some(node) = self.shared.get(&(resource, claim.demand)) {
-            return Ok(*node);
-        }
-        let node = match self.standing.obstacle(process, resource, claim.demand, self.with_perhaps) {
-            Obstacle::Free => self.standing.processes(),
-            Obstacle::All(holders) if holders.len() == 1 => holders[0],
-            Obstacle::All(holders) => {
-                let all = u32::try_from(holders.len()).map_err(|_| SnapshotError::Full)?;
-                self.snapshot.gate(all, &holders)?
-            }
-            Obstacle::Permits { shortage, holders } => self.snapshot.semaphore(shortage, &holders)?,
-        };
-        if is_shared {
-            self.shared.insert((resource, claim.demand), node);
-        }
-        Ok(node)
-    }
-}
-
-impl Standing {
-    fn obstacle(&self, process: Process, resource: Resource, demand: Demand, with_perhaps: bool) -> Obstacle {
-        let state = &self.resources[resource as usize];
-        let perhaps = state.perhaps.iter().filter(|_| with_perhaps);
-        let holders = state.holders.iter().chain(perhaps);
-        if let (Demand::Permits(count), Some(limit)) = (demand, state.limit) {
-            let permits = |(holder, held): (&Process, &Demand)| match held {
-                Demand::Permits(held) => (*holder, *held),
-                Demand::Shared | Demand::Exclusive => (*holder, 0),
-            };
-            let holders: Vec<_> = holders.map(permits).collect();
-            let held: u64 = holders.iter().map(|(_, held)| u64::from(*held)).sum();
-            let shortage = (held + u64::from(count)).saturating_sub(u64::from(limit));
-            return match u32::try_from(shortage) {
-                Ok(0) => Obstacle::Free,
-                Ok(shortage) => Obstacle::Permits { shortage, holders },
-                // More is held than 32 bits count: all of them must give back.
-                Err(_) => Obstacle::All(holders.into_iter().map(|(holder, _)| holder).collect()),
-            };
-        }
-        let is_in_the_way = |(holder, held): &(&Process, &Demand)| {
-            **holder != process && (demand, **held) != (Demand::Shared, Demand::Shared)
-        };
-        let mut others: Vec<_> = holders.filter(is_in_the_way).map(|(holder, _)| *holder).collect();
-        others.sort_unstable();
-        others.dedup();
-        if others.is_empty() { Obstacle::Free } else { Obstacle::All(others) }
     }
 }
 
@@ -474,6 +359,20 @@ impl Wish {
             }
         }
         true
+    }
+
+    /// Whether it is for processes only, all or any of a few: what can only be right needs no further look.
+    fn is_plain(&self) -> bool {
+        let is_process = |wish: &Self| matches!(wish, Self::Claim(Claim { resource: Target::Process(_), demand }) if !demand.is_permits());
+        match self {
+            Self::Claim(_) => is_process(self),
+            Self::Gate { need, members } => {
+                let is_plain_need = *need == 1 || *need as usize == members.len();
+                (1..=LIMITS.claims).contains(&members.len())
+                    && is_plain_need
+                    && members.iter().all(is_process)
+            }
+        }
     }
 
     /// As the one request type, which knows what a request is.
@@ -515,43 +414,76 @@ impl fmt::Display for Policy {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Names {
-    numbers: HashMap<Box<str>, u32>,
-    names: Vec<Box<str>>,
-}
-
-impl Names {
-    fn intern(&mut self, name: &str) -> u32 {
-        if let Some(number) = self.numbers.get(name) {
-            return *number;
-        }
-        let number = u32::try_from(self.names.len()).expect("a file has fewer names than bytes");
-        self.numbers.insert(name.into(), number);
-        self.names.push(name.into());
-        number
-    }
-}
-
-#[derive(Clone, Debug, Default)]
 struct ProcessState {
     wait: Option<Wait>,
-    /// Which resources, and whether only perhaps.
-    holds: BTreeSet<(Resource, bool)>,
     priority: i64,
     since: i64,
 }
 
+/// Alternatives, each of which is all of its claims.
+type Terms = Vec<Vec<Claim<Target>>>;
+
 #[derive(Clone, Debug)]
 struct Wait {
     wish: Wish,
-    /// The AND-OR form, where claims add up.
-    terms: Option<Vec<Vec<Claim<Target>>>>,
+    /// The AND-OR form, where claims add up; boxed, for it is rare and there are many waits.
+    terms: Option<Box<Terms>>,
     order: u64,
 }
 
 #[derive(Clone, Debug, Default)]
 struct ResourceState {
     limit: Option<u32>,
-    holders: BTreeMap<Process, Demand>,
-    perhaps: BTreeMap<Process, Demand>,
+    holders: Holders,
+    perhaps: Holders,
+}
+
+/// Who holds a resource: mostly nobody or one, and then no map is made.
+#[derive(Clone, Debug, Default)]
+enum Holders {
+    #[default]
+    Nobody,
+    One(Process, Demand),
+    Several(BTreeMap<Process, Demand>),
+}
+
+impl Holders {
+    fn iter(&self) -> impl Iterator<Item = (Process, Demand)> {
+        let (one, several) = match self {
+            Self::Nobody => (None, None),
+            Self::One(process, demand) => (Some((*process, *demand)), None),
+            Self::Several(holders) => (None, Some(holders)),
+        };
+        let several = several.into_iter().flat_map(|holders| holders.iter());
+        one.into_iter().chain(several.map(|(process, demand)| (*process, *demand)))
+    }
+
+    fn is_empty(&self) -> bool {
+        matches!(self, Self::Nobody)
+    }
+
+    fn contains(&self, process: Process) -> bool {
+        match self {
+            Self::Nobody => false,
+            Self::One(holder, _) => *holder == process,
+            Self::Several(holders) => holders.contains_key(&process),
+        }
+    }
+
+    /// What the process holds; the demand, if it held nothing before.
+    fn entry(&mut self, process: Process, demand: Demand) -> &mut Demand {
+        if self.is_empty() {
+            *self = Self::One(process, demand);
+        }
+        if let Self::One(holder, held) = *self
+            && holder != process
+        {
+            *self = Self::Several(BTreeMap::from([(holder, held)]));
+        }
+        match self {
+            Self::Several(holders) => holders.entry(process).or_insert(demand),
+            Self::One(_, held) => held,
+            Self::Nobody => unreachable!("somebody was put there"),
+        }
+    }
 }

@@ -1,5 +1,6 @@
 use proptest::prelude::*;
 
+use super::lowering::Lowering;
 use super::testing::{catalogue, process_wish, stuck_naively};
 use super::*;
 

@@ -5,7 +5,8 @@ use std::cmp::Reverse;
 use conclave_algorithms::deadlock::Claim;
 use conclave_algorithms::deadlock::batch::{Analysis, Reason};
 
-use super::{Lowering, Obstacle, Policy, Process, Refusal, Resource, Standing, Target, Wish};
+use super::lowering::{Lowering, Obstacle};
+use super::{Policy, Process, Refusal, Resource, Standing, Target, Wish};
 
 /// What a [`Standing`] came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,7 +92,10 @@ impl Standing {
     }
 
     fn certainly_held(&self, process: Process) -> usize {
-        self.processes[process as usize].holds.iter().filter(|(_, perhaps)| !perhaps).count()
+        self.holds
+            .range((process, 0, false)..=(process, Resource::MAX, true))
+            .filter(|(.., perhaps)| !perhaps)
+            .count()
     }
 
     fn perhaps_stuck(&self, certain: &Analysis<'_>) -> Result<Vec<Process>, Refusal> {
@@ -137,7 +141,7 @@ impl Standing {
         let has = |claim: &Claim<Target>| match claim.resource {
             Target::Process(_) => None,
             Target::Resource(resource) => {
-                let holds = self.resources[resource as usize].holders.contains_key(&holder);
+                let holds = self.resources[resource as usize].holders.contains(holder);
                 // A lock is re-entrant: one's own is not in one's way.
                 (holds && (holder != waiter || claim.demand.is_permits())).then_some(resource)
             }
