@@ -135,7 +135,8 @@ pub struct RoomArgs {
     /// Detector: how long the run lasts [default: 60s]
     #[arg(long, value_name = "D", value_parser = duration)]
     pub duration: Option<Duration>,
-    /// Deadlock: how many requests in all, over all processes [default: 100]
+    /// Deadlock: how many requests (transactions, where a way of handling locks is run) in all, over all
+    /// processes [default: 100]
     #[arg(long, value_name = "N")]
     pub requests: Option<u64>,
     /// Deadlock: what processes ask for: single, and, or, p-out-of-q [default: as much as the algorithm can judge]
