@@ -11,6 +11,8 @@
 //! 3. The root sends ASK to the leaders, which ask their members and send all their tables together, as CLUSTER.
 //!
 //! **The trap**: a cycle through two clusters is in the tables of neither; one that crosses the root's own cluster is no exception.
+//! **Another**: the root's question interrupts a leader's own round, and must not answer for it: another cluster may have
+//! answered the root before it knew of the edge that the leader was woken for.
 //!
 //! Clusters are blocks of ceil(sqrt N) ids, the lowest of which leads; site 0 leads the first and is the root.
 
@@ -188,6 +190,10 @@ impl Hierarchical {
     /// The root wants the cluster's tables: fresh ones, asked for after it did.
     fn call(&mut self, round: u64, process: &Underlying, out: &mut Out<Message>) {
         self.is_called = Some(round);
+        if let Some(desk) = &mut self.leader {
+            // What the leader was about to see may be newer than what other clusters have told the root in this round.
+            desk.again |= !desk.awaited.is_empty();
+        }
         self.ask_cluster(process, out);
     }
 

@@ -204,7 +204,7 @@ impl Locked {
             ("  started again", self.aborts.to_string()),
             ("mean wait", self.wait_ns.map_or("-".into(), nanos)),
             ("work thrown away", format!("{}%", number(100.0 * self.wasted))),
-            ("messages a transaction", self.messages_per_commit.map_or("-".into(), number)),
+            ("messages each", self.messages_per_commit.map_or("-".into(), number)),
             ("  of the locks", number(self.part_per_commit(Part::Process))),
             ("  to detect", number(self.part_per_commit(Part::Detection))),
             ("  to resolve", number(self.part_per_commit(Part::Resolution))),
