@@ -9,6 +9,7 @@ use super::super::metrics;
 use super::super::outbox::Outbox;
 use super::super::wire::{self, Ask, Query};
 use super::effects::Origin;
+use super::gathering::Asked;
 use super::rounds::{ALIVE_BEATS, Alive, Wanted, no_majority};
 use super::{ConnectionId, Hub, Inbound, MAX_IN_FLIGHT, MAX_PARKED, overloaded, stopping};
 use crate::lease::Now;
@@ -21,13 +22,20 @@ pub(super) struct Connection {
     /// Asks that wait for the session, if one is being opened or resumed.
     parked: Option<Vec<Ask>>,
     touched: bool,
+    asked: Asked,
 }
 
 impl Hub {
     pub(super) fn on_inbound(&mut self, inbound: Inbound) {
         match inbound {
             Inbound::Attach { connection, outbox } => {
-                let known = Connection { outbox, session: None, parked: None, touched: false };
+                let known = Connection {
+                    outbox,
+                    session: None,
+                    parked: None,
+                    touched: false,
+                    asked: Asked::default(),
+                };
                 self.connections.insert(connection, known);
                 metrics::set(&self.metrics.connections, self.connections.len());
             }
@@ -104,6 +112,16 @@ impl Hub {
             return self.refuse(connection, id.0, &overloaded());
         }
         self.commands.push((Origin::Request { session, id }, Command::Request(request)));
+        if let Some(known) = self.connections.get_mut(&connection) {
+            self.gathering.on_asked(&mut known.asked);
+        }
+    }
+
+    /// The last answer to a request is on its way.
+    pub(super) fn on_answered(&mut self, connection: ConnectionId) {
+        if let Some(known) = self.connections.get_mut(&connection) {
+            self.gathering.on_answered(&mut known.asked);
+        }
     }
 
     pub(super) fn open(&mut self, connection: ConnectionId, ttl_ms: u64, lock_delay_ms: u64, label: String) {
@@ -158,6 +176,7 @@ impl Hub {
         {
             self.sessions.remove(&session);
         }
+        self.gathering.on_detached(known.asked);
         self.watchers.end_session(watcher(connection));
         metrics::set(&self.metrics.connections, self.connections.len());
         metrics::set(&self.metrics.sessions_here, self.sessions.len());
@@ -204,6 +223,9 @@ impl Hub {
     }
 
     pub(super) fn flush(&mut self) {
+        if self.has_answers() {
+            self.gathering.on_sent();
+        }
         for connection in self.granted.drain(..).chain(self.touched.drain(..)) {
             if let Some(known) = self.connections.get_mut(&connection) {
                 known.touched = false;

@@ -11,6 +11,7 @@ use conclave_api::{Code, Error, RequestId, SessionId};
 use super::super::metrics;
 use super::super::wire;
 use super::{ConnectionId, Hub};
+use crate::awake;
 use crate::machine::Stamped;
 use crate::replica::log::LogId;
 use crate::replica::{Delivery, ProposeError};
@@ -29,11 +30,18 @@ pub(super) enum Origin {
 }
 
 impl Hub {
-    /// Proposes what has gathered, unless a flush is on its way: then more gathers, and shares one entry and one sync.
+    /// Proposes what has gathered, unless a flush is on its way or more is about to come: then that shares one entry and one
+    /// sync.
     pub(super) fn propose(&mut self) {
-        if self.commands.is_empty() || !self.proposals.is_empty() {
+        if !self.proposals.is_empty() {
             return;
         }
+        // On a single processor nobody looks whether more comes.
+        let waits = awake::is_worth_it() && self.gathering.waits(self.now(), !self.commands.is_empty());
+        if waits || self.commands.is_empty() {
+            return;
+        }
+        self.gathering.on_proposed();
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let wall_ms = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);
         self.in_flight += self.commands.len();
@@ -65,6 +73,7 @@ impl Hub {
             Origin::Request { session, id } => {
                 if let Some(connection) = self.sessions.get(&session).copied() {
                     self.push(connection, wire::refusal(id.0, &error));
+                    self.on_answered(connection);
                 }
             }
             Origin::Open { secret } => {
@@ -102,12 +111,16 @@ impl Hub {
             Effect::Reply { session, request, answer } => {
                 if let Some(connection) = self.sessions.get(&session).copied() {
                     metrics::add(&self.metrics.replies_total, 1);
-                    let is_grant = matches!(answer, Answer::Granted(_));
+                    let (is_grant, is_last) =
+                        (matches!(answer, Answer::Granted(_)), !matches!(answer, Answer::Queued(_)));
                     let message = wire::answer(request.0, wire::result(answer));
                     if is_grant {
                         self.push_grant(connection, message);
                     } else {
                         self.push(connection, message);
+                    }
+                    if is_last {
+                        self.on_answered(connection);
                     }
                 }
             }

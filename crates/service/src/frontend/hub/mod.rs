@@ -26,6 +26,7 @@
 mod connections;
 mod door;
 mod effects;
+mod gathering;
 mod rounds;
 
 use std::collections::HashMap;
@@ -50,6 +51,7 @@ use crate::state::watch::Watchers;
 use connections::Connection;
 pub(crate) use door::{ConnectionId, Door, Inbound, Link};
 use effects::{Origin, Proposed};
+use gathering::Gathering;
 use rounds::{Forwarded, Round, Waiting, confirmed};
 
 /// Proposals that may be on their way.
@@ -100,6 +102,7 @@ pub(crate) struct Hub {
     applied_term: u64,
     /// Commands for the next flush.
     commands: Vec<(Origin, Command)>,
+    gathering: Gathering,
     in_flight: usize,
     awake_until: Option<Instant>,
     proposals: FuturesUnordered<BoxFuture<'static, Proposed>>,
@@ -143,6 +146,7 @@ impl Hub {
             keeper: LeaseKeeper::new(timing),
             applied_term: 0,
             commands: Vec::new(),
+            gathering: Gathering::default(),
             in_flight: 0,
             awake_until: None,
             proposals: FuturesUnordered::new(),
@@ -161,7 +165,8 @@ impl Hub {
         let (mut arrived, mut delivered) = (Vec::with_capacity(AT_ONCE), Vec::with_capacity(AT_ONCE));
         loop {
             let wake = self.began + self.next_wake();
-            let awake = self.awake_until.is_some_and(|until| Instant::now() < until);
+            let awake =
+                self.gathering.is_waiting() || self.awake_until.is_some_and(|until| Instant::now() < until);
             let mut answers = Answers::Now;
             tokio::select! {
                 biased;
