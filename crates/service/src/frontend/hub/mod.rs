@@ -27,6 +27,8 @@ mod connections;
 mod door;
 mod effects;
 mod rounds;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::sync::Arc;
