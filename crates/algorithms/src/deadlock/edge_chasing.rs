@@ -10,6 +10,10 @@
 //! *leads to* a cycle never gets its probe back: so everybody who blocks starts one, and the last one closes the
 //! cycle. Several on one cycle may find it at once: the resolution makes one victim of them.
 //!
+//! To forget when k runs again makes a probe that is late find a cycle sooner than who closed it does. Nothing would be
+//! missed without it: the last to block on a cycle starts a computation with a number of its own, and everybody else on the
+//! cycle blocks for good before the first probe of that number is sent.
+//!
 //! The m(n-1)/2 messages of the literature, for m processes on n sites, count every pair of processes once: a graph
 //! in which two wait for each other may have twice as many edges, and then needs as many probes.
 //!

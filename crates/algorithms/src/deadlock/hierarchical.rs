@@ -7,8 +7,11 @@
 //! **Rules**
 //! 1. WAKE the leader when the process is asked while it is blocked, or waits for itself.
 //! 2. The leader sends ASK to its members and reduces their TABLEs; processes of other clusters count as running. It accuses
-//!    whom it finds. If a table shows an edge that leaves or enters the cluster it sends WAKE to the root.
+//!    whom it finds. If a table shows an edge that leaves the cluster it sends WAKE to the root.
 //! 3. The root sends ASK to the leaders, which ask their members and send all their tables together, as CLUSTER.
+//!
+//! An edge that enters is no reason: of the processes of a deadlock between clusters each waits in the end for all others, so that
+//! an edge leaves every one of these clusters, and also that where the last request arrived and woke the leader.
 //!
 //! **The trap**: a cycle through two clusters is in the tables of neither; one that crosses the root's own cluster is no exception.
 //! **Another**: the root's question interrupts a leader's own round, and must not answer for it: another cluster may have
@@ -170,10 +173,7 @@ impl Hierarchical {
         desk.accuse(&tables, out);
         let again = core::mem::take(&mut desk.again);
         let is_stranger = |site: NodeId| leader_of(site, nodes) != me;
-        let leaves = |table: &Table| {
-            let waits = table.wait.as_ref().is_some_and(|wait| wait.of.iter().any(is_stranger));
-            waits || (table.wait.is_some() && table.asked.iter().any(|(site, _)| is_stranger(*site)))
-        };
+        let leaves = |table: &Table| table.wait.as_ref().is_some_and(|wait| wait.of.iter().any(is_stranger));
         let is_open = tables.values().any(leaves);
         match self.is_called.take() {
             Some(round) if me == ROOT => self.on_cluster(me, round, tables, out, process),

@@ -1,6 +1,7 @@
 //! Detectors stepped by hand: the message counts of the papers ([`counts`]), and the traps one by one.
 
 mod counts;
+mod walks;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -8,6 +9,7 @@ use alloc::vec::Vec;
 use conclave_kernel::{Buffer, Cx, Effect, Env, Input, NodeId, NodeSet, Prng, Protocol};
 
 use super::site::{Message, Part};
+use super::spec::{Breach, Judge};
 use super::*;
 
 /// Sites, their FIFO links, and what happened so far.
@@ -18,6 +20,8 @@ struct ByHand<D: Detection> {
     sent: BTreeMap<&'static str, u32>,
     declared: Vec<u32>,
     aborted: Vec<u32>,
+    judge: Judge,
+    breaches: Vec<Breach>,
 }
 
 fn set(ids: &[u32]) -> NodeSet {
@@ -33,6 +37,8 @@ impl<D: Detection> ByHand<D> {
             sent: BTreeMap::new(),
             declared: Vec::new(),
             aborted: Vec::new(),
+            judge: Judge::new(nodes),
+            breaches: Vec::new(),
         }
     }
 
@@ -44,8 +50,23 @@ impl<D: Detection> ByHand<D> {
         self.step(site, Input::Command(Command::Grant(NodeId(to))));
     }
 
+    fn withdraw(&mut self, site: u32) {
+        self.step(site, Input::Command(Command::Withdraw));
+    }
+
     fn step(&mut self, site: u32, input: Input<Site<D>>) {
-        let env = Env::new(NodeId(site), self.sites.len() as u32);
+        let me = NodeId(site);
+        match &input {
+            Input::Command(Command::Ask { need, of }) => {
+                self.judge.asks(me, *need, of.clone());
+            }
+            Input::Command(Command::Grant(to)) => {
+                let number = self.sites[site as usize].process().pending().get(*to);
+                self.judge.grants(me, *to, number.expect("only who asked is granted"));
+            }
+            _ => {}
+        }
+        let env = Env::new(me, self.sites.len() as u32);
         let mut buffer = Buffer::default();
         self.sites[site as usize].step(input, &mut Cx::new(env, &mut buffer));
         for effect in buffer.effects {
@@ -57,8 +78,15 @@ impl<D: Detection> ByHand<D> {
                     }
                     self.links.entry((site, to.0)).or_default().push_back(message);
                 }
-                Effect::Emit { event: Event::Declared { process, .. } } => self.declared.push(process.0),
-                Effect::Emit { event: Event::Aborted { .. } } => self.aborted.push(site),
+                Effect::Emit { event: Event::Declared { process, number } } => {
+                    self.declared.push(process.0);
+                    self.breaches.extend(self.judge.declares(process, number));
+                }
+                Effect::Emit { event: Event::Aborted { .. } } => {
+                    self.aborted.push(site);
+                    self.breaches.extend(self.judge.aborts(me));
+                }
+                Effect::Emit { event: Event::Proceeds { .. } } => self.judge.runs(me),
                 Effect::Emit { event: Event::Refused } => panic!("{site} was asked something without sense"),
                 Effect::Emit { .. } => {}
                 other => panic!("not expected by hand: {other:?}"),
@@ -225,6 +253,57 @@ fn a_probe_from_whom_was_granted_means_nothing() {
     assert_eq!(group.declared, []);
 }
 
+/// [CMH83 §3]: 0 waits for 1 and 2. Its probe passes 2 while 2 waits for 1, which runs; then 1 grants, waits for 2, and 2
+/// closes the cycle. When the probe comes to 2 again, by way of 1, that it has been there in an earlier wait means nothing.
+#[test]
+fn a_probe_that_passed_in_an_earlier_wait_passes_again() {
+    let mut group = ByHand::<EdgeChasing>::new(3, false);
+    group.ask(2, 1, &[1]);
+    group.settle();
+    group.ask(0, 2, &[1, 2]);
+    group.deliver(0, 2);
+    group.deliver(0, 2); // the probe, straight
+    group.deliver(2, 1); // 1 runs
+    group.deliver(0, 1); // the request; the other probe is under way
+    group.grant(1, 2);
+    group.deliver(1, 2);
+    group.ask(1, 1, &[2]);
+    group.deliver(1, 2);
+    group.ask(2, 1, &[0]);
+    group.deliver(0, 1); // the other probe
+    group.deliver(1, 2); // 1's own
+    let before = group.messages();
+    group.deliver(1, 2); // that of 0, again
+    assert_eq!(group.messages(), before + 1, "it goes on to 0");
+    (0..4).for_each(|_| group.deliver(2, 0)); // the request, the probes of 2, 1 and 0
+    assert_eq!(group.declared, [0], "before the probe of 2, which closed the cycle, is home");
+    group.settle();
+    assert!(group.declared.contains(&2), "{:?}", group.declared);
+    assert_eq!(group.breaches, []);
+}
+
+/// [MM84 §2]: the label of 1 is on its way home when 1 gives up waiting; it is taken neither then nor in the next wait.
+#[test]
+fn a_label_that_comes_home_after_the_wait_declares_nobody() {
+    for asks_again in [false, true] {
+        let mut group = ByHand::<MitchellMerritt>::new(3, false);
+        group.ask(0, 1, &[1]);
+        group.settle();
+        group.ask(1, 1, &[0]);
+        group.deliver(1, 0);
+        group.deliver(0, 1); // the label of 0: that of 1 is larger
+        group.deliver(1, 0); // 0 takes it over
+        group.withdraw(1);
+        if asks_again {
+            group.ask(1, 1, &[2]);
+        }
+        group.deliver(0, 1); // home
+        assert_eq!(group.declared, []);
+        group.settle();
+        assert_eq!((&group.declared[..], &group.breaches[..]), (&[][..], &[][..]), "2 runs");
+    }
+}
+
 /// Two processes of one cycle find it at once: one is aborted.
 #[test]
 fn two_that_declare_at_once_make_one_victim() {
@@ -250,6 +329,45 @@ fn cycles_within_between_and_across_the_root_are_found_by_the_hierarchy() {
         assert_eq!(group.declared.len(), 1, "{ring:?}");
         assert_eq!(group.sent.contains_key("ASK CLUSTER"), needs_root, "{ring:?}");
     }
+}
+
+/// [MM79]: who waits for the deadlock of another cluster is freed by its victim.
+#[test]
+fn a_cluster_that_is_only_waited_for_does_not_wake_the_root() {
+    // Four sites, clusters 0-1 and 2-3.
+    let mut group = ByHand::<Hierarchical>::new(4, false);
+    for (site, of) in [(2, 3), (3, 2), (1, 2)] {
+        group.ask(site, 1, &[of]);
+        group.settle();
+    }
+    assert_eq!(group.declared, [3]);
+    assert_eq!(group.sent.get("WAKE ROOT"), None, "{:?}", group.sent);
+    assert_eq!(group.judge.rests(), None);
+}
+
+/// The root asks while leader 2 looks for itself, for the sake of an edge of which the root's own cluster knew nothing when it
+/// answered: leader 2 must look once more.
+#[test]
+fn a_question_of_the_root_does_not_answer_for_the_round_that_it_interrupts() {
+    let mut group = ByHand::<Hierarchical>::new(4, false);
+    for (site, of) in [(1, 0), (2, 1)] {
+        group.ask(site, 1, &[of]);
+        group.settle();
+    }
+    group.ask(3, 1, &[2]); // 2 is blocked, and leads
+    group.deliver(3, 2);
+    group.deliver(2, 3); // ASK
+    group.deliver(3, 2); // TABLE: 2 waits for a stranger
+    group.deliver(2, 0); // WAKE ROOT; ASK CLUSTER is under way
+    group.deliver(0, 1);
+    group.deliver(1, 0); // the root's cluster has answered: 0 runs
+    group.ask(0, 1, &[3]); // closes the cycle
+    group.deliver(0, 3);
+    group.deliver(3, 2); // WAKE: leader 2 asks
+    group.deliver(0, 2); // ASK CLUSTER
+    group.settle();
+    assert_eq!(group.declared, [3]);
+    assert_eq!((group.judge.rests(), &group.breaches[..]), (None, &[][..]));
 }
 
 /// The accused was freed by somebody else's abort before its turn, waits on by the same request, and gets into another

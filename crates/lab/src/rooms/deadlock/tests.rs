@@ -74,14 +74,6 @@ fn hundreds_of_histories_of_every_detector() {
     }
 }
 
-/// The root's question came while a leader was looking for itself, and another cluster had answered the root before it knew of the
-/// edge: the deadlock of all five was missed.
-#[test]
-fn a_question_of_the_root_does_not_answer_for_the_round_that_it_interrupts() {
-    let hierarchical = DETECTORS.iter().find(|card| card.name == "hierarchical").expect("it is a detector");
-    histories(hierarchical, 6_489..6_490);
-}
-
 /// `cargo test --release -p conclave-lab --lib -- --ignored --nocapture a_hundred_thousand_histories`
 #[test]
 #[ignore = "minutes: the command is in its doc"]

@@ -21,8 +21,16 @@ pub(super) struct Connection {
     pub(super) session: Option<SessionId>,
     /// Asks that wait for the session, if one is being opened or resumed.
     parked: Option<Vec<Ask>>,
-    touched: bool,
+    touched: Touched,
     asked: Asked,
+}
+
+/// What was put into an outbox since the last flush.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Touched {
+    No,
+    Told,
+    Granted,
 }
 
 impl Hub {
@@ -33,7 +41,7 @@ impl Hub {
                     outbox,
                     session: None,
                     parked: None,
-                    touched: false,
+                    touched: Touched::No,
                     asked: Asked::default(),
                 };
                 self.connections.insert(connection, known);
@@ -183,23 +191,25 @@ impl Hub {
     }
 
     pub(super) fn push(&mut self, connection: ConnectionId, message: ServerMessage) {
-        if self.put(connection, message) {
+        if self.put(connection, message, Touched::Told) {
             self.touched.push(connection);
         }
     }
 
     /// As [`Hub::push`], and before all that is merely told.
     pub(super) fn push_grant(&mut self, connection: ConnectionId, message: ServerMessage) {
-        if self.put(connection, message) {
+        if self.put(connection, message, Touched::Granted) {
             self.granted.push(connection);
         }
     }
 
-    /// Whether this is the first message for the connection since the last flush.
-    fn put(&mut self, connection: ConnectionId, message: ServerMessage) -> bool {
+    /// Whether the connection is now more urgent than it was.
+    fn put(&mut self, connection: ConnectionId, message: ServerMessage, touched: Touched) -> bool {
         let Some(known) = self.connections.get_mut(&connection) else { return false };
         known.outbox.push(message);
-        !std::mem::replace(&mut known.touched, true)
+        let is_more = known.touched < touched;
+        known.touched = known.touched.max(touched);
+        is_more
     }
 
     /// Whether something waits for [`Hub::flush`].
@@ -227,8 +237,10 @@ impl Hub {
             self.gathering.on_sent();
         }
         for connection in self.granted.drain(..).chain(self.touched.drain(..)) {
-            if let Some(known) = self.connections.get_mut(&connection) {
-                known.touched = false;
+            // Who was told something and then granted something is in both, and woken once.
+            if let Some(known) = self.connections.get_mut(&connection)
+                && std::mem::replace(&mut known.touched, Touched::No) != Touched::No
+            {
                 known.outbox.wake();
             }
         }

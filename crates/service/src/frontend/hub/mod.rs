@@ -28,6 +28,8 @@ mod door;
 mod effects;
 mod gathering;
 mod rounds;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::sync::Arc;
