@@ -22,7 +22,7 @@ use self::pb::watch_request::RequestUnion;
 use crate::Result;
 use crate::work::{Client, Workload};
 
-#[allow(unused_qualifications)] // as generated
+#[allow(unused_qualifications, reason = "as generated")]
 mod pb {
     tonic::include_proto!("etcdserverpb");
 }
@@ -74,7 +74,7 @@ impl Client for Etcd {
         Ok(Self { kv, leases, lease, prefix, key, watches })
     }
 
-    async fn acquire(&mut self) -> Result<()> {
+    async fn acquired(&mut self) -> Result<()> {
         let own = self.put_if_absent().await?;
         if self.watches.is_none() {
             return Ok(());
@@ -91,7 +91,7 @@ impl Client for Etcd {
         Ok(())
     }
 
-    async fn release(&mut self) -> Result<()> {
+    async fn released(&mut self) -> Result<()> {
         let request = pb::DeleteRangeRequest { key: self.key.clone() };
         match self.kv.delete_range(request).await?.into_inner().deleted {
             1 => Ok(()),

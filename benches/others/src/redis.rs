@@ -36,7 +36,6 @@ enum Reply {
 pub async fn leads(server: &str) -> Result<bool> {
     let mut wire = Wire::connect(server).await?;
     ask(&mut wire.out, &["PING"]);
-    wire.flush().await?;
     Ok(wire.receive(parse).await? == Reply::Text("PONG".into()))
 }
 
@@ -62,29 +61,6 @@ impl Client for Redis {
         Ok(client)
     }
 
-    async fn acquire(&mut self) -> Result<()> {
-        self.ask_acquire();
-        self.acquired().await
-    }
-
-    async fn release(&mut self) -> Result<()> {
-        self.ask_release();
-        self.released().await
-    }
-
-    async fn release_and_acquire(&mut self) -> Result<()> {
-        self.ask_release();
-        self.ask_acquire();
-        self.released().await?;
-        self.acquired().await
-    }
-
-    async fn close(self) -> Result<()> {
-        Ok(())
-    }
-}
-
-impl Redis {
     fn ask_acquire(&mut self) {
         match self.workload {
             Workload::Own => ask(&mut self.wire.out, &["SET", &self.name, &self.token, "NX", "PX", "30000"]),
@@ -116,10 +92,13 @@ impl Redis {
         }
     }
 
+    async fn close(self) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Redis {
     async fn answer(&mut self) -> Result<Reply> {
-        if !self.wire.out.is_empty() {
-            self.wire.flush().await?;
-        }
         self.wire.receive(parse).await
     }
 }

@@ -1,4 +1,4 @@
-//! A connection that is written and read in pieces: what is sent gathers until it is flushed, what arrived gathers until it is whole.
+//! A connection that is written and read in pieces: what is sent gathers until an answer is waited for, what arrived gathers until it is whole.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -11,7 +11,7 @@ const LARGEST_ANSWER: usize = 1 << 20;
 /// A connection with its buffers.
 pub struct Wire {
     stream: TcpStream,
-    /// To be sent with the next flush.
+    /// To be sent, in one write, when an answer is waited for.
     pub out: Vec<u8>,
     arrived: Vec<u8>,
 }
@@ -24,15 +24,9 @@ impl Wire {
         Ok(Self { stream, out: Vec::new(), arrived: Vec::new() })
     }
 
-    /// Sends what has gathered, in one write.
-    pub async fn flush(&mut self) -> Result<()> {
-        self.stream.write_all(&self.out).await?;
-        self.out.clear();
-        Ok(())
-    }
-
-    /// Reads until `parse` finds something whole, which it returns with its length.
+    /// Sends what has gathered, and reads until `parse` finds something whole, which it returns with its length.
     pub async fn receive<T>(&mut self, parse: impl Fn(&[u8]) -> Result<Option<(T, usize)>>) -> Result<T> {
+        self.flush().await?;
         loop {
             if let Some((found, length)) = parse(&self.arrived)? {
                 self.arrived.drain(..length);
@@ -47,9 +41,18 @@ impl Wire {
         }
     }
 
-    /// Reads until the server closes.
+    /// Sends what has gathered, and reads until the server closes.
     pub async fn rest(&mut self) -> Result<String> {
+        self.flush().await?;
         self.stream.read_to_end(&mut self.arrived).await?;
         Ok(String::from_utf8_lossy(&self.arrived).into_owned())
+    }
+
+    async fn flush(&mut self) -> Result<()> {
+        if !self.out.is_empty() {
+            self.stream.write_all(&self.out).await?;
+            self.out.clear();
+        }
+        Ok(())
     }
 }

@@ -15,17 +15,38 @@ pub trait Client: Sized + Send + 'static {
     /// Connects and prepares, so that neither is measured.
     fn connect(server: &str, number: u32, workload: Workload) -> impl Future<Output = Result<Self>> + Send;
 
+    /// Puts the request for the name into what is sent next. Nothing to do where the protocol keeps no order of requests:
+    /// these are made when their answer is waited for.
+    fn ask_acquire(&mut self) {}
+
     /// Returns when the name is held.
-    fn acquire(&mut self) -> impl Future<Output = Result<()>> + Send;
+    fn acquired(&mut self) -> impl Future<Output = Result<()>> + Send;
+
+    /// The same for the release.
+    fn ask_release(&mut self) {}
 
     /// Returns when the release is durable.
-    fn release(&mut self) -> impl Future<Output = Result<()>> + Send;
+    fn released(&mut self) -> impl Future<Output = Result<()>> + Send;
+
+    /// Asks for the name, and returns when it is held.
+    fn acquire(&mut self) -> impl Future<Output = Result<()>> + Send {
+        self.ask_acquire();
+        self.acquired()
+    }
+
+    /// Releases the name, and returns when that is durable.
+    fn release(&mut self) -> impl Future<Output = Result<()>> + Send {
+        self.ask_release();
+        self.released()
+    }
 
     /// Both, for names that others wait for; in one write where the protocol lets.
     fn release_and_acquire(&mut self) -> impl Future<Output = Result<()>> + Send {
         async {
-            self.release().await?;
-            self.acquire().await
+            self.ask_release();
+            self.ask_acquire();
+            self.released().await?;
+            self.acquired().await
         }
     }
 

@@ -51,7 +51,6 @@ pub async fn leads(server: &str) -> Result<bool> {
     let asked = async {
         let mut wire = Wire::connect(server).await?;
         wire.out.extend_from_slice(b"srvr");
-        wire.flush().await?;
         wire.rest().await
     };
     let text = tokio::time::timeout(Duration::from_secs(2), asked).await??;
@@ -69,7 +68,6 @@ impl Client for Zookeeper {
         // Version 0, no transaction seen, timeout, no session yet, no password yet, not read-only.
         hello.int(0).long(0).int(SESSION_MS).long(0).bytes(&[0; 16]).bool(false);
         hello.frame(&mut wire.out);
-        wire.flush().await?;
         let welcome = wire.receive(frame).await?;
         if Reader(&welcome).skip(4)?.int()? <= 0 {
             return Err("the session was refused".into());
@@ -86,31 +84,6 @@ impl Client for Zookeeper {
         Ok(client)
     }
 
-    async fn acquire(&mut self) -> Result<()> {
-        self.ask_acquire();
-        self.acquired().await
-    }
-
-    async fn release(&mut self) -> Result<()> {
-        self.ask_release();
-        self.released().await
-    }
-
-    async fn release_and_acquire(&mut self) -> Result<()> {
-        self.ask_release();
-        self.ask_acquire();
-        self.released().await?;
-        self.acquired().await
-    }
-
-    async fn close(mut self) -> Result<()> {
-        self.ask(CLOSE, &Record::default());
-        self.answer().await?.body()?;
-        Ok(())
-    }
-}
-
-impl Zookeeper {
     fn ask_acquire(&mut self) {
         match self.workload {
             Workload::Own => self.ask_create(&self.path.clone(), EPHEMERAL),
@@ -156,6 +129,14 @@ impl Zookeeper {
         Ok(())
     }
 
+    async fn close(mut self) -> Result<()> {
+        self.ask(CLOSE, &Record::default());
+        self.answer().await?.body()?;
+        Ok(())
+    }
+}
+
+impl Zookeeper {
     fn ask_create(&mut self, path: &str, flags: i32) {
         let mut record = Record::default();
         // No data; one rule of access: everybody may do everything.
@@ -179,9 +160,6 @@ impl Zookeeper {
 
     /// The next answer; they arrive in the order of the requests.
     async fn answer(&mut self) -> Result<Answer> {
-        if !self.wire.out.is_empty() {
-            self.wire.flush().await?;
-        }
         loop {
             match self.frame().await? {
                 None => self.events += 1,

@@ -9,21 +9,17 @@
 //! `CONCLAVE_REWRITE=1 cargo test -p conclave-algorithms --test election_scenarios` writes what happened into the
 //! files; `elects` is never rewritten.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+mod support;
+
 use std::time::Duration;
 
 use conclave_algorithms::election::{self, Command, Election, Group, Visit};
 use conclave_kernel::NodeId;
-use conclave_sim::script::{Played, Script, ScriptError, Stage, golden};
+use conclave_sim::script::{Played, Script, ScriptError, Stage};
 
 #[test]
 fn every_scenario_comes_true() {
-    let scenarios = scenarios();
-    assert!(!scenarios.is_empty());
-    for path in scenarios {
-        golden(&path, play).unwrap_or_else(|error| panic!("{error}"));
-    }
+    support::come_true(&support::scripts("scenarios/election"), play);
 }
 
 #[test]
@@ -31,23 +27,6 @@ fn a_scenario_that_elects_somebody_else_fails() {
     let text = "algorithm election/bully\nnodes 2\nelects 0 0\n\nelect 1\nsettle\n----\n";
     let error = play(&Script::parse("test.txt", text).unwrap()).unwrap_err();
     assert_eq!(error.to_string(), "test.txt:1: `elects 0 0` but they elected 1 1");
-}
-
-fn scenarios() -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios/election")];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).expect("the scenarios are in the repository") {
-            let path = entry.expect("a folder can be listed").path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "txt") {
-                found.push(path);
-            }
-        }
-    }
-    found.sort();
-    found
 }
 
 fn play(script: &Script) -> Result<Played, ScriptError> {

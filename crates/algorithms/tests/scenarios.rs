@@ -14,29 +14,27 @@
 //! `CONCLAVE_REWRITE=1 cargo test -p conclave-algorithms --test scenarios` writes what happened into the files;
 //! `grants` and `breaks` are never rewritten.
 
+mod support;
+
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use conclave_algorithms::mutex::{self, Command, Event, Group, Mutex, Visit};
 use conclave_kernel::{NodeId, NodeSet};
-use conclave_sim::script::{Played, Script, ScriptError, Stage, golden};
+use conclave_sim::script::{Played, Script, ScriptError, Stage};
 use conclave_sim::{Desk, Director, Limits, Setup, World};
+
+const FOLDER: &str = "scenarios/mutex";
 
 #[test]
 fn every_scenario_comes_true() {
-    let complaints: Vec<_> = scenarios()
-        .iter()
-        .filter_map(|path| golden(path, play).err())
-        .map(|error| error.to_string())
-        .collect();
-    assert!(complaints.is_empty(), "{} scenarios failed\n{}", complaints.len(), complaints.join("\n\n"));
+    support::come_true(&support::scripts(FOLDER), play);
 }
 
 #[test]
 fn every_tenant_of_the_mutex_room_has_a_scenario() {
-    let told: BTreeSet<String> = scenarios()
+    let told: BTreeSet<String> = support::scripts(FOLDER)
         .iter()
         .map(|path| Script::parse("scenario", &fs::read_to_string(path).unwrap()).unwrap())
         .filter_map(|script| script.setting("algorithm"))
@@ -61,23 +59,6 @@ fn two_machines_lose_a_deposit_without_a_lock_and_none_with_any_tenants() {
         assert_eq!(balance(false), 11_000, "{}", card.path());
         assert_eq!(balance(true), 21_000, "{}", card.path());
     }
-}
-
-fn scenarios() -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios/mutex")];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).expect("the scenarios are in the repository") {
-            let path = entry.expect("a folder can be listed").path();
-            match path.extension() {
-                _ if path.is_dir() => folders.push(path),
-                Some(extension) if extension == "txt" => found.push(path),
-                _ => {}
-            }
-        }
-    }
-    found.sort();
-    found
 }
 
 fn play(script: &Script) -> Result<Played, ScriptError> {

@@ -12,20 +12,18 @@
 //! conclave-algorithms --test snapshot_scenarios` writes what happened into the files; `picture` is never
 //! rewritten.
 
-use std::path::{Path, PathBuf};
+mod support;
 
 use conclave_algorithms::snapshot::bank::{Bank, Transfer};
 use conclave_algorithms::snapshot::{self, Command, Snapshot, SnapshotId, Visit};
 use conclave_kernel::NodeId;
-use conclave_sim::script::{Played, Script, ScriptError, Stage, golden};
+use conclave_sim::script::{Played, Script, ScriptError, Stage};
 
 #[test]
 fn every_schedule_comes_true() {
-    let scripts = scripts();
+    let scripts = support::scripts("snapshot");
     assert!(scripts.len() >= 4, "{scripts:?}");
-    let complaints: Vec<_> =
-        scripts.iter().filter_map(|path| golden(path, play).err()).map(|error| error.to_string()).collect();
-    assert!(complaints.is_empty(), "{} scripts failed\n{}", complaints.len(), complaints.join("\n\n"));
+    support::come_true(&scripts, play);
 }
 
 #[test]
@@ -33,14 +31,6 @@ fn a_schedule_with_another_picture_fails() {
     let text = "algorithm snapshot/lai-yang\nnodes 1\nbalances 7\npicture 8\n\ntake 0 1\n----\n";
     let error = play(&Script::parse("test.txt", text).unwrap()).unwrap_err();
     assert_eq!(error.to_string(), "test.txt:1: `picture 8` but it is 7");
-}
-
-fn scripts() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshot");
-    let entries = std::fs::read_dir(folder).expect("the scripts are in the repository");
-    let mut found: Vec<_> = entries.map(|entry| entry.expect("a folder can be listed").path()).collect();
-    found.sort();
-    found
 }
 
 fn play(script: &Script) -> Result<Played, ScriptError> {

@@ -15,30 +15,29 @@
 //! The room's command is `ask A`. `CONCLAVE_REWRITE=1 cargo test -p conclave-algorithms --test timesync_scenarios`
 //! writes what happened into the files; `corrections` and `tells` are never rewritten.
 
+mod support;
+
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use conclave_algorithms::timesync::dtp::ticks;
 use conclave_algorithms::timesync::{self, Command, Group, Minimum, TimeSync, Visit};
 use conclave_kernel::{NodeId, time};
-use conclave_sim::script::{Played, Script, ScriptError, Stage, golden};
+use conclave_sim::script::{Played, Script, ScriptError, Stage};
+
+const FOLDER: &str = "scenarios/timesync";
 
 #[test]
 fn every_scenario_comes_true() {
-    let complaints: Vec<_> = scenarios()
-        .iter()
-        .filter_map(|path| golden(path, play).err())
-        .map(|error| error.to_string())
-        .collect();
-    assert!(complaints.is_empty(), "{} scenarios failed\n{}", complaints.len(), complaints.join("\n\n"));
+    support::come_true(&support::scripts(FOLDER), play);
 }
 
 #[test]
 fn every_idea_of_the_room_has_a_scenario() {
     let read = |path: &PathBuf| fs::read_to_string(path).expect("the scenarios are in the repository");
-    let told: BTreeSet<String> = scenarios()
+    let told: BTreeSet<String> = support::scripts(FOLDER)
         .iter()
         .filter_map(|path| {
             Script::parse("scenario", &read(path)).expect("it is a script").setting("algorithm")
@@ -58,14 +57,6 @@ fn a_scenario_that_tells_another_time_fails() {
         error.to_string(),
         "test.txt:1: `tells 0:00:01+-0 0:00:02+-0` but it is 0:00:01+-0 0:00:01+-0"
     );
-}
-
-fn scenarios() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios/timesync");
-    let entries = fs::read_dir(folder).expect("the scenarios are in the repository");
-    let mut found: Vec<_> = entries.map(|entry| entry.expect("a folder can be listed").path()).collect();
-    found.sort();
-    found
 }
 
 fn play(script: &Script) -> Result<Played, ScriptError> {

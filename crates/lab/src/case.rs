@@ -12,7 +12,7 @@ use conclave_check::{
     Costs, Counterexample, Cycles, Faults, Model, Options, Order, Progress, Recovery, Report, Retraced,
     Sometimes, Timing, Verdict,
 };
-use conclave_kernel::{Card, Protocol};
+use conclave_kernel::{Card, NodeId, Protocol};
 use serde::de::DeserializeOwned;
 
 use crate::log::{self, Log};
@@ -167,6 +167,34 @@ pub(crate) fn surroundings(world: &World) -> (Order, Timing, Faults) {
         recovery: world.recovery.then_some(Recovery::Stable),
     };
     (order, timing, faults)
+}
+
+/// Work on a case, on its way to the type of the algorithm or mutant that the case names.
+pub(crate) struct Job<'a, C, W> {
+    pub(crate) case: &'a C,
+    pub(crate) options: Options,
+    pub(crate) work: W,
+}
+
+/// Takes a visitor to the mutant, or to the algorithm where there is none, by these two ways of a room. All go through the
+/// wrapper of the mutants, whether or not something is wrong with them: every type is explored by code of its own, which
+/// takes long to build.
+pub(crate) fn visit<V, T>(
+    mutant: Option<&str>,
+    algorithm: &str,
+    visitor: V,
+    flawed: fn(&str, V) -> Option<T>,
+    honest: fn(&str, V) -> Option<T>,
+) -> Result<T, String> {
+    match mutant {
+        Some(mutant) => flawed(mutant, visitor).ok_or_else(|| format!("there is no mutant called {mutant}")),
+        None => honest(algorithm, visitor).ok_or_else(|| format!("there is no algorithm called {algorithm}")),
+    }
+}
+
+/// A site's bit in sets of sites, which are part of the checker's states.
+pub(crate) const fn bit(site: NodeId) -> u64 {
+    1 << site.0
 }
 
 /// Something to be done with a model.

@@ -201,3 +201,77 @@ pub fn all() -> impl Iterator<Item = &'static Mutant> + Clone {
 
 /// The rooms that have mutants, in order.
 pub const ROOMS: [&str; 3] = ["mutex", "election", "snapshot"];
+
+/// The checker, in that world, before it has seen so many states.
+const fn within(world: World, states: u64) -> Catch {
+    Catch::Check { world, states }
+}
+
+/// Lists a room's mutants once: the table, and the way from a name to a type, also of tenants without a flaw. `$cards` are those
+/// of the room; `$parts` is what a site is made from.
+macro_rules! listing {
+    (room $room:literal of $trait:path, with $cards:path, made from $parts:tt, tenants {
+         $($honest_name:literal: $honest:ty,)+
+     };
+     $($name:literal: $tenant:ty, of $algorithm:literal,
+       $flaw:literal, $source:literal, $breaks:expr, $catch:expr $(, $steps:literal)?;)+) => {
+        /// All of them, algorithm by algorithm.
+        pub const MUTANTS: &[$crate::mutants::Mutant] = &[$($crate::mutants::Mutant {
+            name: $name,
+            room: $room,
+            algorithm: $algorithm,
+            flaw: $flaw,
+            source: $source,
+            breaks: $breaks,
+            catch: $catch,
+            published_steps: $crate::mutants::listing!(@steps $($steps)?),
+        }),+];
+
+        /// Does something with the mutant of that name; `None` if nobody has it.
+        pub fn visit<V: super::Visit>(name: &str, visitor: V) -> Option<V::Out> {
+            Some(match name {
+                $($name => visitor.visit($crate::mutants::listing!(@make $parts, $tenant, $trait, $name)),)+
+                _ => return None,
+            })
+        }
+
+        /// Does something with the tenant of that name, without a flaw; `None` if nobody has it.
+        pub fn visit_honest<V: super::Visit>(algorithm: &str, visitor: V) -> Option<V::Out> {
+            Some(match algorithm {
+                $($honest_name => visitor.visit(<$crate::mutants::flawed::Flawed<$honest> as $trait>::new),)+
+                _ => return None,
+            })
+        }
+
+        #[cfg(test)]
+        mod tests {
+            use super::super::{Make, Visit};
+            use super::*;
+
+            struct Name;
+            impl Visit for Name {
+                type Out = &'static str;
+                fn visit<P: $trait>(self, _: Make<P>) -> &'static str {
+                    P::CARD.name
+                }
+            }
+
+            #[test]
+            fn every_name_leads_to_its_algorithm() {
+                for card in $cards {
+                    assert_eq!(visit_honest(card.name, Name), Some(card.name));
+                }
+                for mutant in MUTANTS {
+                    assert_eq!(visit(mutant.name, Name), Some(mutant.algorithm), "{}", mutant.name);
+                }
+                assert_eq!((visit("nobody", Name), visit_honest("nobody", Name)), (None, None));
+            }
+        }
+    };
+    (@make ($($part:ident),+), $tenant:ty, $trait:path, $name:literal) => {
+        |$($part),+| $crate::mutants::flawed::Flawed::new(<$tenant as $trait>::new($($part),+), $name)
+    };
+    (@steps $steps:literal) => { Some($steps) };
+    (@steps) => { None };
+}
+use listing;

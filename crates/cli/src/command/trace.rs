@@ -158,8 +158,8 @@ impl rooms::Visit for Spans<'_> {
 
 /// Reads the file, in the format that was given or the one that it looks like.
 fn read(args: &Args) -> Result<Log, Failure> {
-    let open =
-        || File::open(&args.file).map(BufReader::new).map_err(|error| Failure::file(&args.file, &error));
+    let buffered = |file| BufReader::with_capacity(1 << 18, file);
+    let open = || File::open(&args.file).map(buffered).map_err(|error| Failure::file(&args.file, &error));
     let name = args.file.display().to_string();
     let read = match args.format.as_str() {
         "conclave" => log::read_log(&name, open()?),

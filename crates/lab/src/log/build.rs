@@ -86,11 +86,18 @@ impl Builder {
         Self { log, ids: BTreeMap::new(), next_id: 0, most_messages: MOST_MESSAGES, fates: Vec::new() }
     }
 
-    pub(crate) fn named(about: About, names: Vec<String>) -> Self {
-        let sites = u32::try_from(names.len()).expect("the reader bounds the number of hosts");
-        let mut build = Self::new(about, sites);
-        build.log.names = names;
-        build
+    /// Who the sites are, if that is not known from the start.
+    pub(crate) fn name_sites(&mut self, names: Vec<String>) {
+        self.log.sites = u32::try_from(names.len()).expect("the reader bounds the number of hosts");
+        self.log.names = names;
+    }
+
+    /// Makes room for so many events and messages.
+    pub(crate) fn reserve(&mut self, events: usize, messages: usize) {
+        self.log.events.reserve_exact(events);
+        let messages = messages.min(self.most_messages);
+        self.log.messages.reserve_exact(messages);
+        self.log.received.reserve_exact(messages);
     }
 
     /// The same with another bound on messages.

@@ -1,12 +1,8 @@
 //! The list of the room's mutants: what is wrong with each, who says so, and where it is caught.
 
-use conclave_kernel::NodeId;
-
-use super::Visit;
 use crate::detector::{Heartbeat, Mute};
-use crate::election::{Bully, ChangRoberts, DetectorBased, Election, Group, HirschbergSinclair};
-use crate::mutants::flawed::{Fallible, Flawed};
-use crate::mutants::{Catch, Mutant, World};
+use crate::election::{Bully, ChangRoberts, DetectorBased, Election, HirschbergSinclair};
+use crate::mutants::{World, listing, within};
 
 /// Three sites that may call once each.
 const RING: World = World::new(3, 1);
@@ -17,55 +13,17 @@ const SYNC: World = World::new(3, 1).any_order().within_ticks(1);
 /// blame.
 const PAIR: World = World::new(2, 1).any_order().within_ticks(1);
 
-const fn within(world: World, states: u64) -> Catch {
-    Catch::Check { world, states }
-}
-
-/// Lists the mutants once: the table, and the way from a name to a type.
-macro_rules! mutants {
-    ($($name:literal: $tenant:ty, of $algorithm:literal,
-       $flaw:literal, $source:literal, $breaks:expr, $catch:expr;)+) => {
-        /// All of them, algorithm by algorithm.
-        pub const MUTANTS: &[Mutant] = &[$(Mutant {
-            name: $name,
-            room: "election",
-            algorithm: $algorithm,
-            flaw: $flaw,
-            source: $source,
-            breaks: $breaks,
-            catch: $catch,
-            published_steps: None,
-        }),+];
-
-        /// Does something with the mutant of that name; `None` if nobody has it.
-        pub fn visit<V: Visit>(name: &str, visitor: V) -> Option<V::Out> {
-            match name {
-                $($name => Some(visitor.visit(|me, group| make::<$tenant>(me, group, $name))),)+
-                _ => None,
-            }
-        }
-    };
-}
-
-fn make<P: Fallible + Election>(me: NodeId, group: &Group, flaw: &str) -> Flawed<P> {
-    Flawed::new(P::new(me, group), flaw)
-}
-
-/// Does something with the tenant of that name, without a flaw; `None` if nobody has it.
-pub fn visit_honest<V: Visit>(algorithm: &str, visitor: V) -> Option<V::Out> {
-    Some(match algorithm {
-        "chang-roberts" => visitor.visit(|me, group| make::<ChangRoberts>(me, group, "")),
-        "hirschberg-sinclair" => visitor.visit(|me, group| make::<HirschbergSinclair>(me, group, "")),
-        "bully" => visitor.visit(|me, group| make::<Bully>(me, group, "")),
-        "detector-based" => visitor.visit(|me, group| make::<DetectorBased<Heartbeat>>(me, group, "")),
-        _ => return None,
-    })
-}
-
 const E1: Option<&str> = Some("E1");
 const E2: Option<&str> = Some("E2");
 
-mutants! {
+listing! {
+    room "election" of Election, with crate::election::CARDS, made from (me, group), tenants {
+        "chang-roberts": ChangRoberts,
+        "hirschberg-sinclair": HirschbergSinclair,
+        "bully": Bully,
+        "detector-based": DetectorBased<Heartbeat>,
+    };
+
     "cr-forwards-participating": ChangRoberts, of "chang-roberts",
         "a participant forwards lower candidates instead of swallowing them: each comes home", "CR79 §2",
         E1, within(RING, 10_000);
@@ -150,29 +108,4 @@ mutants! {
     "detector-never-trusts": DetectorBased<Mute>, of "detector-based",
         "suspicions are not taken back: who returns is not elected again", "CT96 §2",
         E2, within(RING.within_ticks(1).reviving(), 10_000);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::election::CARDS;
-
-    struct Name;
-    impl Visit for Name {
-        type Out = &'static str;
-        fn visit<P: Election>(self, _: fn(NodeId, &Group) -> P) -> &'static str {
-            P::CARD.name
-        }
-    }
-
-    #[test]
-    fn every_name_leads_to_its_algorithm() {
-        for card in CARDS {
-            assert_eq!(visit_honest(card.name, Name), Some(card.name));
-        }
-        for mutant in MUTANTS {
-            assert_eq!(visit(mutant.name, Name), Some(mutant.algorithm), "{}", mutant.name);
-        }
-        assert_eq!((visit("nobody", Name), visit_honest("nobody", Name)), (None, None));
-    }
 }

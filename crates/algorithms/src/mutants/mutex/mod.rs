@@ -27,8 +27,11 @@ pub trait Visit {
     type Out;
 
     /// Does it; `make` makes a site of a group.
-    fn visit<P: Mutex>(self, make: fn(NodeId, &Group) -> P) -> Self::Out;
+    fn visit<P: Mutex>(self, make: Make<P>) -> Self::Out;
 }
+
+/// What makes a site of a group.
+pub type Make<P> = fn(NodeId, &Group) -> P;
 
 impl<P: Fallible + Mutex> Mutex for Flawed<P> {
     const CARD: Card = P::CARD;

@@ -1,9 +1,7 @@
 //! The list of the room's mutants: what is wrong with each, who says so, and where it is caught.
 
-use super::Visit;
 use super::cyclic::CyclicSuzukiKasami;
-use crate::mutants::flawed::{Fallible, Flawed};
-use crate::mutants::{Catch, FOREVER, Mutant, World};
+use crate::mutants::{Catch, FOREVER, World, listing, within};
 use crate::mutex::{
     Central, FairRing, Lamport, LamportOmission, Maekawa, Mutex, NaimiTrehel, Raymond, RicartAgrawala,
     RoucairolCarvalho, SuzukiKasami, TokenRing,
@@ -15,69 +13,26 @@ const ALL: World = World::new(3, 1).quorum(Quorum::All);
 /// The triangle: two contenders at each arbiter.
 const TRIANGLE: World = World::new(3, 1).quorum(Quorum::Plane);
 
-const fn within(world: World, states: u64) -> Catch {
-    Catch::Check { world, states }
-}
-
-/// Lists the mutants once: the table, and the way from a name to a type.
-macro_rules! mutants {
-    ($($name:literal: $tenant:ty, of $algorithm:literal,
-       $flaw:literal, $source:literal, $breaks:expr, $catch:expr $(, $steps:literal)?;)+) => {
-        /// All of them, algorithm by algorithm.
-        pub const MUTANTS: &[Mutant] = &[$(Mutant {
-            name: $name,
-            room: "mutex",
-            algorithm: $algorithm,
-            flaw: $flaw,
-            source: $source,
-            breaks: $breaks,
-            catch: $catch,
-            published_steps: mutants!(@steps $($steps)?),
-        }),+];
-
-        /// Does something with the mutant of that name; `None` if nobody has it.
-        pub fn visit<V: Visit>(name: &str, visitor: V) -> Option<V::Out> {
-            match name {
-                $($name => Some(visitor.visit(|me, group| Flawed::new(<$tenant>::new(me, group), $name))),)+
-                _ => None,
-            }
-        }
-    };
-    (@steps $steps:literal) => { Some($steps) };
-    (@steps) => { None };
-}
-
-/// Does something with the tenant of that name, without a flaw; `None` if nobody has it.
-pub fn visit_honest<V: Visit>(algorithm: &str, visitor: V) -> Option<V::Out> {
-    struct Wrap<V>(V);
-    impl<V: Visit> Wrap<V> {
-        fn visit<P: Fallible + Mutex>(self) -> V::Out {
-            self.0.visit(|me, group| Flawed::new(P::new(me, group), ""))
-        }
-    }
-    let wrap = Wrap(visitor);
-    Some(match algorithm {
-        "central" => wrap.visit::<Central>(),
-        "token-ring" => wrap.visit::<TokenRing>(),
-        "fair-ring" => wrap.visit::<FairRing>(),
-        "lamport" => wrap.visit::<Lamport>(),
-        "lamport-omission" => wrap.visit::<LamportOmission>(),
-        "ricart-agrawala" => wrap.visit::<RicartAgrawala>(),
-        "roucairol-carvalho" => wrap.visit::<RoucairolCarvalho>(),
-        "maekawa" => wrap.visit::<Maekawa>(),
-        "suzuki-kasami" => wrap.visit::<SuzukiKasami>(),
-        "raymond" => wrap.visit::<Raymond>(),
-        "naimi-trehel" => wrap.visit::<NaimiTrehel>(),
-        _ => return None,
-    })
-}
-
 const ME1: Option<&str> = Some("ME1");
 const ME2: Option<&str> = Some("ME2");
 const ME3: Option<&str> = Some("ME3");
 const FENCES: Option<&str> = Some("fences");
 
-mutants! {
+listing! {
+    room "mutex" of Mutex, with crate::mutex::CARDS, made from (me, group), tenants {
+        "central": Central,
+        "token-ring": TokenRing,
+        "fair-ring": FairRing,
+        "lamport": Lamport,
+        "lamport-omission": LamportOmission,
+        "ricart-agrawala": RicartAgrawala,
+        "roucairol-carvalho": RoucairolCarvalho,
+        "maekawa": Maekawa,
+        "suzuki-kasami": SuzukiKasami,
+        "raymond": Raymond,
+        "naimi-trehel": NaimiTrehel,
+    };
+
     "central-forgets-holder": Central, of "central",
         "grants whenever somebody asks, whoever is inside", "CDK §15.2",
         ME1, within(World::new(3, 1), 1_000);
@@ -285,30 +240,4 @@ mutants! {
     "naimi-gives-inside": NaimiTrehel, of "naimi-trehel",
         "gives the token away while inside", "NT96",
         ME1, within(World::new(3, 1), 1_000);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::mutex::{CARDS, Group};
-    use conclave_kernel::NodeId;
-
-    struct Name;
-    impl Visit for Name {
-        type Out = &'static str;
-        fn visit<P: Mutex>(self, _: fn(NodeId, &Group) -> P) -> &'static str {
-            P::CARD.name
-        }
-    }
-
-    #[test]
-    fn every_name_leads_to_its_algorithm() {
-        for card in CARDS {
-            assert_eq!(visit_honest(card.name, Name), Some(card.name));
-        }
-        for mutant in MUTANTS {
-            assert_eq!(visit(mutant.name, Name), Some(mutant.algorithm), "{}", mutant.name);
-        }
-        assert_eq!((visit("nobody", Name), visit_honest("nobody", Name)), (None, None));
-    }
 }

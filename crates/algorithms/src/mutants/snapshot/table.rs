@@ -1,66 +1,27 @@
 //! The list of the room's mutants: what is wrong with each, who says so, and where it is caught.
 
-use conclave_kernel::NodeId;
-
-use super::Visit;
-use crate::mutants::flawed::{Fallible, Flawed};
-use crate::mutants::{Catch, Mutant, World};
+use crate::mutants::{Catch, World, listing, within};
+use crate::snapshot::Snapshot;
 use crate::snapshot::bank::Bank;
-use crate::snapshot::{ChandyLamport, LaiYang, Snapshot};
+
+type ChandyLamport = crate::snapshot::ChandyLamport<Bank>;
+type LaiYang = crate::snapshot::LaiYang<Bank>;
 
 /// Two sites, with a transfer each.
 const TWO: World = World::new(2, 1);
 /// Three: a site then has channels on which different things happen.
 const THREE: World = World::new(3, 1);
 
-const fn within(world: World, states: u64) -> Catch {
-    Catch::Check { world, states }
-}
-
-/// Lists the mutants once: the table, and the way from a name to a type.
-macro_rules! mutants {
-    ($($name:literal: $tenant:ident, of $algorithm:literal,
-       $flaw:literal, $source:literal, $breaks:expr, $catch:expr;)+) => {
-        /// All of them, algorithm by algorithm.
-        pub const MUTANTS: &[Mutant] = &[$(Mutant {
-            name: $name,
-            room: "snapshot",
-            algorithm: $algorithm,
-            flaw: $flaw,
-            source: $source,
-            breaks: $breaks,
-            catch: $catch,
-            published_steps: None,
-        }),+];
-
-        /// Does something with the mutant of that name; `None` if nobody has it.
-        pub fn visit<V: Visit>(name: &str, visitor: V) -> Option<V::Out> {
-            match name {
-                $($name => Some(visitor.visit(|me, nodes, app| make::<$tenant<Bank>>(me, nodes, app, $name))),)+
-                _ => None,
-            }
-        }
-    };
-}
-
-fn make<P: Fallible + Snapshot<Bank>>(me: NodeId, nodes: u32, app: Bank, flaw: &str) -> Flawed<P> {
-    Flawed::new(P::new(me, nodes, app), flaw)
-}
-
-/// Does something with the tenant of that name, without a flaw; `None` if nobody has it.
-pub fn visit_honest<V: Visit>(algorithm: &str, visitor: V) -> Option<V::Out> {
-    Some(match algorithm {
-        "chandy-lamport" => visitor.visit(|me, nodes, app| make::<ChandyLamport<Bank>>(me, nodes, app, "")),
-        "lai-yang" => visitor.visit(|me, nodes, app| make::<LaiYang<Bank>>(me, nodes, app, "")),
-        _ => return None,
-    })
-}
-
 const CONSERVED: Option<&str> = Some("conserved");
 const CONSISTENT: Option<&str> = Some("consistent");
 const COMPLETE: Option<&str> = Some("complete");
 
-mutants! {
+listing! {
+    room "snapshot" of Snapshot<Bank>, with crate::snapshot::CARDS, made from (me, nodes, app), tenants {
+        "chandy-lamport": ChandyLamport,
+        "lai-yang": LaiYang,
+    };
+
     "cl-any-order": ChandyLamport, of "chandy-lamport",
         "channels that are not FIFO: a marker is overtaken, or overtakes", "CL85 §3",
         CONSERVED, within(TWO.any_order(), 10_000);
@@ -110,30 +71,4 @@ mutants! {
     "ly-counts-twice": LaiYang, of "lai-yang",
         "every count is sent twice", "M93 §3",
         None, within(TWO.any_order(), 100_000);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::Make;
-    use super::*;
-    use crate::snapshot::CARDS;
-
-    struct Name;
-    impl Visit for Name {
-        type Out = &'static str;
-        fn visit<P: Snapshot<Bank>>(self, _: Make<P>) -> &'static str {
-            P::CARD.name
-        }
-    }
-
-    #[test]
-    fn every_name_leads_to_its_algorithm() {
-        for card in CARDS {
-            assert_eq!(visit_honest(card.name, Name), Some(card.name));
-        }
-        for mutant in MUTANTS {
-            assert_eq!(visit(mutant.name, Name), Some(mutant.algorithm), "{}", mutant.name);
-        }
-        assert_eq!((visit("nobody", Name), visit_honest("nobody", Name)), (None, None));
-    }
 }

@@ -7,6 +7,8 @@ use conclave_algorithms::detector::{Detector, Event, Group};
 use conclave_check::{Findings, Model, Monitor, Offer};
 use conclave_kernel::{Never, NodeId, Property};
 
+use crate::case::bit;
+
 /// A group that watches itself. Obligations are a bit a pair: at most 8 sites.
 pub struct Watching<P> {
     group: Group,
@@ -127,8 +129,4 @@ impl<P: Detector> Monitor<P> for Watch {
     fn on_recover(&mut self, node: NodeId, _findings: &mut Findings) {
         self.down &= !bit(node);
     }
-}
-
-const fn bit(site: NodeId) -> u64 {
-    1 << site.0
 }

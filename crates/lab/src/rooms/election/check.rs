@@ -9,13 +9,13 @@ use std::time::Duration;
 use conclave_algorithms::detector::{self, Class, Oracle};
 use conclave_algorithms::election::spec::{E1, E2, Judge};
 use conclave_algorithms::election::{Command, Election, Event, Group};
-use conclave_algorithms::mutants::election::Visit;
-use conclave_algorithms::mutants::{self, World};
+use conclave_algorithms::mutants::World;
+use conclave_algorithms::mutants::election::{self, Make, Visit};
 use conclave_check::{Faults, Findings, Model, Monitor, Offer, Options, Order, Timing};
 use conclave_kernel::{Card, NodeId, Property};
 use serde::{Deserialize, Serialize};
 
-use crate::case::{self, TICK, Work};
+use crate::case::{self, Job, TICK, Work, bit};
 
 /// Everything that an exploration of the room is a function of, but for its bounds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,23 +115,12 @@ impl case::Case for Case {
     fn work<W: Work>(&self, options: &Options, work: W) -> Result<W::Out, String> {
         let options =
             Options { order: self.order, timing: self.timing, faults: self.faults, ..options.clone() };
-        let work = Do { case: self, options, work };
-        match &self.mutant {
-            Some(mutant) => mutants::election::visit(mutant, work)
-                .ok_or_else(|| format!("there is no mutant called {mutant}"))?,
-            None => mutants::election::visit_honest(&self.algorithm, work)
-                .ok_or_else(|| format!("there is no algorithm called {}", self.algorithm))?,
-        }
+        let job = Job { case: self, options, work };
+        case::visit(self.mutant.as_deref(), &self.algorithm, job, election::visit, election::visit_honest)?
     }
 }
 
-struct Do<'a, W> {
-    case: &'a Case,
-    options: Options,
-    work: W,
-}
-
-impl<W: Work> Visit for Do<'_, W> {
+impl<W: Work> Visit for Job<'_, Case, W> {
     type Out = Result<W::Out, String>;
 
     fn visit<P: Election>(self, make: Make<P>) -> Self::Out {
@@ -146,9 +135,6 @@ impl<W: Work> Visit for Do<'_, W> {
         work.on(&model.told_by(class), &options)
     }
 }
-
-/// What makes a site of a group.
-type Make<P> = fn(NodeId, &Group) -> P;
 
 /// A group in which every site may call for an election a number of times, at any moment.
 pub struct Elections<P> {
@@ -320,8 +306,4 @@ impl<P: Election> Monitor<P> for Watch {
         self.oracle.recovers(node);
         self.begun = true; // whoever comes back begins an election
     }
-}
-
-const fn bit(node: NodeId) -> u64 {
-    1 << node.0
 }

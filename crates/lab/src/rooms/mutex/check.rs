@@ -6,7 +6,7 @@
 
 mod judge;
 
-use conclave_algorithms::mutants::mutex::Visit;
+use conclave_algorithms::mutants::mutex::{self, Make, Visit};
 use conclave_algorithms::mutants::{self, World};
 use conclave_algorithms::mutex::spec::{FENCES, ME1, ME2};
 use conclave_algorithms::mutex::{Command, Event, Group, Mutex};
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 pub use judge::{Bare, Causal, Fences, Judge, Noted, Plain, Quiet};
 
 use super::Scenario;
-use crate::case::{self, Work};
+use crate::case::{self, Job, Work};
 
 /// Everything that an exploration of the room is a function of, but for its bounds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,21 +106,6 @@ impl Case {
         }
     }
 
-    /// Does something with the algorithm or mutant that it names. All go through the wrapper of the mutants, whether
-    /// or not something is wrong with them: every type is explored by code of its own, which takes long to build.
-    fn visit<V: Visit>(&self, visitor: V) -> Result<V::Out, String> {
-        match &self.mutant {
-            Some(mutant) => mutants::mutex::visit(mutant, visitor)
-                .ok_or_else(|| format!("there is no mutant called {mutant}")),
-            None => mutants::mutex::visit_honest(&self.algorithm, visitor)
-                .ok_or_else(|| format!("there is no algorithm called {}", self.algorithm)),
-        }
-    }
-
-    fn options(&self, base: &Options) -> Options {
-        Options { order: self.order, timing: self.timing, faults: self.faults, ..base.clone() }
-    }
-
     fn model<P: Mutex, J: Judge>(&self, make: Make<P>, judge: J) -> Result<Entries<P, J>, String> {
         let mut scenario = Scenario { quorum: self.quorum, ..Scenario::default() };
         scenario.setup.nodes = self.nodes;
@@ -131,17 +116,14 @@ impl Case {
 
 impl case::Case for Case {
     fn work<W: Work>(&self, options: &Options, work: W) -> Result<W::Out, String> {
-        self.visit(Do { case: self, options: self.options(options), work })?
+        let options =
+            Options { order: self.order, timing: self.timing, faults: self.faults, ..options.clone() };
+        let job = Job { case: self, options, work };
+        case::visit(self.mutant.as_deref(), &self.algorithm, job, mutex::visit, mutex::visit_honest)?
     }
 }
 
-struct Do<'a, W> {
-    case: &'a Case,
-    options: Options,
-    work: W,
-}
-
-impl<W: Work> Visit for Do<'_, W> {
+impl<W: Work> Visit for Job<'_, Case, W> {
     type Out = Result<W::Out, String>;
 
     fn visit<P: Mutex>(self, make: Make<P>) -> Self::Out {
@@ -164,9 +146,6 @@ impl<W: Work> Visit for Do<'_, W> {
         }
     }
 }
-
-/// What makes a site of a group.
-pub type Make<P> = fn(NodeId, &Group) -> P;
 
 /// A group in which every site may ask a number of times, at any moment.
 pub struct Entries<P, J> {

@@ -1,8 +1,8 @@
 //! The snapshot room in the checker: every execution of a bank in which each site makes so many transfers,
 //! and any site may start the snapshot at any moment.
 
-use conclave_algorithms::mutants::snapshot::{Make, Visit};
-use conclave_algorithms::mutants::{self, World};
+use conclave_algorithms::mutants::World;
+use conclave_algorithms::mutants::snapshot::{self, Make, Visit};
 use conclave_algorithms::snapshot::bank::{Bank, Transfer};
 use conclave_algorithms::snapshot::spec::{COMPLETE, CONSERVED, SAME};
 use conclave_algorithms::snapshot::{Application, Command, Event, Snapshot, SnapshotId};
@@ -10,7 +10,7 @@ use conclave_check::{Faults, Findings, Model, Monitor, Offer, Options, Order, Ti
 use conclave_kernel::{Card, Digest, NodeId, Property};
 use serde::{Deserialize, Serialize};
 
-use crate::case::{self, Work};
+use crate::case::{self, Job, Work, bit};
 
 /// Everything that an exploration of the room is a function of, but for its bounds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,23 +57,12 @@ impl case::Case for Case {
     fn work<W: Work>(&self, options: &Options, work: W) -> Result<W::Out, String> {
         let options =
             Options { order: self.order, timing: self.timing, faults: self.faults, ..options.clone() };
-        let work = Do { case: self, options, work };
-        match &self.mutant {
-            Some(mutant) => mutants::snapshot::visit(mutant, work)
-                .ok_or_else(|| format!("there is no mutant called {mutant}"))?,
-            None => mutants::snapshot::visit_honest(&self.algorithm, work)
-                .ok_or_else(|| format!("there is no algorithm called {}", self.algorithm))?,
-        }
+        let job = Job { case: self, options, work };
+        case::visit(self.mutant.as_deref(), &self.algorithm, job, snapshot::visit, snapshot::visit_honest)?
     }
 }
 
-struct Do<'a, W> {
-    case: &'a Case,
-    options: Options,
-    work: W,
-}
-
-impl<W: Work> Visit for Do<'_, W> {
+impl<W: Work> Visit for Job<'_, Case, W> {
     type Out = Result<W::Out, String>;
 
     fn visit<P: Snapshot<Bank>>(self, make: Make<P>) -> Self::Out {
@@ -230,10 +219,6 @@ impl<P: Snapshot<Bank>> Monitor<P> for Watch {
         self.dead |= bit(node);
         self.left[node.index()] = 0;
     }
-}
-
-const fn bit(node: NodeId) -> u64 {
-    1 << node.0
 }
 
 const fn all(nodes: usize) -> u64 {
