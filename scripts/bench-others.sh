@@ -228,6 +228,9 @@ one_node() {
     for ((round = 1; round <= rounds; round++)); do
         say "1 node: round $round of $rounds"
         for system in $order; do measure "64 clients, own names, 1 node" "$system" "${at[$system]}" --clients 64; done
+        if wanted zookeeper; then
+            measure "64 clients, bare nodes, 1 node" zookeeper "${at[zookeeper]}" --clients 64 --workload bare
+        fi
         for system in $order; do
             measure "16 clients, one name, 1 node" "$system" "${at[$system]}" --clients 16 --workload contended
         done
@@ -270,6 +273,9 @@ three_nodes() {
             fi
             measure "64 clients, 3 nodes, at the leader" "$system" "${at[$system]}" --clients 64
         done
+        if wanted zookeeper; then
+            measure "64 clients, bare nodes, 3 nodes" zookeeper "${at[zookeeper]}" --clients 64 --workload bare
+        fi
         # A conclave client goes to the first address that answers: there is no such figure of one process.
         for system in $order; do
             if [ "$system" != conclave ]; then

@@ -50,7 +50,7 @@ impl Client for Redis {
             other => return Err(format!("no hash of a script: {other:?}").into()),
         }
         // The first of them makes things as they should be, whatever an earlier run left.
-        if workload == Workload::Own || number == 0 {
+        if workload != Workload::Contended || number == 0 {
             ask(&mut client.wire.out, &["DEL", &client.name]);
             client.answer().await?;
         }
@@ -63,14 +63,16 @@ impl Client for Redis {
 
     fn ask_acquire(&mut self) {
         match self.workload {
-            Workload::Own => ask(&mut self.wire.out, &["SET", &self.name, &self.token, "NX", "PX", "30000"]),
+            Workload::Own | Workload::Bare => {
+                ask(&mut self.wire.out, &["SET", &self.name, &self.token, "NX", "PX", "30000"])
+            }
             Workload::Contended => ask(&mut self.wire.out, &["BLPOP", &self.name, "0"]),
         }
     }
 
     async fn acquired(&mut self) -> Result<()> {
         match (self.workload, self.answer().await?) {
-            (Workload::Own, Reply::Text(ok)) if ok == "OK" => Ok(()),
+            (Workload::Own | Workload::Bare, Reply::Text(ok)) if ok == "OK" => Ok(()),
             (Workload::Contended, Reply::List(_)) => Ok(()),
             (_, other) => Err(format!("not acquired: {other:?}").into()),
         }
@@ -78,7 +80,7 @@ impl Client for Redis {
 
     fn ask_release(&mut self) {
         match self.workload {
-            Workload::Own => {
+            Workload::Own | Workload::Bare => {
                 ask(&mut self.wire.out, &["EVALSHA", &self.script, "1", &self.name, &self.token]);
             }
             Workload::Contended => ask(&mut self.wire.out, &["RPUSH", &self.name, "token"]),

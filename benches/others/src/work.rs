@@ -73,6 +73,8 @@ pub enum Workload {
     Own,
     /// All of them one name
     Contended,
+    /// Each its own name, with as little as can be called a lock. Only ZooKeeper has less than for `own`
+    Bare,
 }
 
 impl Workload {
@@ -80,6 +82,7 @@ impl Workload {
     pub fn name(self, number: u32) -> String {
         match self {
             Self::Own => format!("bench-own-{number}"),
+            Self::Bare => format!("bench-bare-{number}"),
             Self::Contended => "bench-contended".to_owned(),
         }
     }

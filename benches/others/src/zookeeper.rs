@@ -1,10 +1,14 @@
 //! ZooKeeper, over its own protocol (jute records in frames with a length before them).
 //!
-//! **Own names**: create an ephemeral node, delete it.
+//! A lock is the recipe of ZooKeeper's documentation: create a sequential ephemeral node, list the children; the lowest holds; everybody
+//! else watches the one before it, and lists again when that is gone.
 //!
-//! **One name**: the recipe of ZooKeeper's documentation. Create a sequential ephemeral node, list the children; the lowest holds; everybody
-//! else watches the one before it, and lists again when that is gone. The deletion, the next creation and the listing do not need
-//! each other's answers and are sent in one write; ZooKeeper keeps the order of a session's requests.
+//! **Own names**: one request at a time, as its clients do it: three round trips a pair, two of them durable.
+//!
+//! **One name**: the deletion, the next creation and the listing do not need each other's answers and are sent in one write;
+//! ZooKeeper keeps the order of a session's requests.
+//!
+//! **Bare**: create an ephemeral node, delete it. Two round trips; nobody could wait for such a lock in a queue.
 
 use std::time::Duration;
 
@@ -31,7 +35,7 @@ const NODE_EXISTS: i32 = -110;
 pub struct Zookeeper {
     wire: Wire,
     workload: Workload,
-    /// The node of an own name, the folder of one that is shared.
+    /// The folder of a name, or its bare node.
     path: String,
     /// In the folder: the node that stands for this client's turn.
     turn: String,
@@ -74,7 +78,7 @@ impl Client for Zookeeper {
         }
         let path = format!("/{}", workload.name(number));
         let mut client = Self { wire, workload, path, turn: String::new(), last_request: 0, events: 0 };
-        if workload == Workload::Contended && number == 0 {
+        if workload == Workload::Own || (workload == Workload::Contended && number == 0) {
             client.ask_create(&client.path.clone(), PERSISTENT);
             match client.answer().await?.error {
                 0 | NODE_EXISTS => {}
@@ -86,7 +90,8 @@ impl Client for Zookeeper {
 
     fn ask_acquire(&mut self) {
         match self.workload {
-            Workload::Own => self.ask_create(&self.path.clone(), EPHEMERAL),
+            Workload::Bare => self.ask_create(&self.path.clone(), EPHEMERAL),
+            Workload::Own => self.ask_create(&format!("{}/turn-", self.path), EPHEMERAL_SEQUENTIAL),
             Workload::Contended => {
                 self.ask_create(&format!("{}/turn-", self.path), EPHEMERAL_SEQUENTIAL);
                 self.ask_about(GET_CHILDREN, &self.path.clone(), false);
@@ -96,10 +101,13 @@ impl Client for Zookeeper {
 
     async fn acquired(&mut self) -> Result<()> {
         let created = self.answer().await?.body()?;
-        if self.workload == Workload::Own {
+        if self.workload == Workload::Bare {
             return Ok(());
         }
         self.turn = Reader(&created).string()?;
+        if self.workload == Workload::Own {
+            self.ask_about(GET_CHILDREN, &self.path.clone(), false);
+        }
         loop {
             let children = children(&self.answer().await?.body()?)?;
             let own = self.turn.rsplit('/').next().unwrap_or_default();
@@ -118,7 +126,7 @@ impl Client for Zookeeper {
     }
 
     fn ask_release(&mut self) {
-        let path = if self.workload == Workload::Own { &self.path } else { &self.turn };
+        let path = if self.workload == Workload::Bare { &self.path } else { &self.turn };
         let mut record = Record::default();
         record.string(path).int(-1); // whatever its version
         self.ask(DELETE, &record);
