@@ -142,9 +142,9 @@ mod tests {
         let (mut gathering, mut all) = (Gathering::default(), connections(64));
         answered(&mut gathering, &mut all);
         let mut now = MOMENT;
-        for back in 0..56 {
+        for (back, connection) in all.iter_mut().take(56).enumerate() {
             assert!(gathering.waits(now, true), "{back} are back");
-            gathering.on_asked(&mut all[back]);
+            gathering.on_asked(connection);
             now += MOMENT;
         }
         assert!(!gathering.waits(now, true));
