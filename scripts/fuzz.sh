@@ -4,7 +4,7 @@
 #   scripts/fuzz.sh TARGET [SECONDS] [FLAG...]      TARGET: expr, native_frame, peer_frame, log_recovery, snapshot or all
 #
 # SECONDS is 60 by default, for each target. Further flags go to libFuzzer (-help=1 lists them). What it finds worth keeping goes to
-# fuzz/corpus/TARGET, an input that crashes to fuzz/artifacts/TARGET; neither is under version control.
+# fuzz/corpus/TARGET, an input that crashes or takes longer than 30 seconds to fuzz/artifacts/TARGET; neither is under version control.
 # `cargo +nightly fuzz run TARGET` does the same with the address sanitizer.
 set -euo pipefail
 
@@ -30,5 +30,5 @@ coverage+=" -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sa
 for target in "${targets[@]}"; do
     mkdir -p "corpus/$target" "artifacts/$target"
     RUSTFLAGS=$coverage cargo run --release --locked --target "$host" --bin "$target" -- \
-        "corpus/$target" -artifact_prefix="artifacts/$target/" -max_total_time="$seconds" -print_final_stats=1 "$@"
+        "corpus/$target" -artifact_prefix="artifacts/$target/" -max_total_time="$seconds" -timeout=30 -print_final_stats=1 "$@"
 done
