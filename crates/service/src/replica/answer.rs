@@ -4,7 +4,9 @@
 //! openraft would take for granted (entries that follow each other, numbers that can still grow, a snapshot that the
 //! machine can read) is checked here, where the peer can still be refused.
 //!
-//! Bound: one snapshot is gathered at a time, of at most [`SNAPSHOT_BYTES_MAX`]; another one replaces it.
+//! Bounds: one snapshot is gathered at a time, of at most [`SNAPSHOT_BYTES_MAX`]; another one replaces it. An answer takes at
+//! most [`super::Options::answer_limit`]: a node that leads without a majority waits for one, perhaps for ever, and the peer
+//! has long given up.
 
 use std::io;
 use std::sync::PoisonError;
@@ -34,10 +36,17 @@ impl<M: Machine> Replica<M> {
     /// Answers a request that a peer's [`super::Transport`] brought.
     pub async fn answer(&self, request: &[u8]) -> Vec<u8> {
         let reply = match open_request(self.inner.identity, request) {
-            Ok(request) => self.reply(request).await.unwrap_or_else(Reply::Refused),
+            Ok(request) => self.reply_in_time(request).await.unwrap_or_else(Reply::Refused),
             Err(why) => Reply::Refused(why),
         };
         seal_reply(&reply)
+    }
+
+    /// What was begun and is not waited for any more goes on: the peer is told nothing about its fate.
+    async fn reply_in_time(&self, request: Request) -> Result<Reply, String> {
+        let limit = self.inner.answer_limit;
+        let late = |_| format!("no answer within {limit:?}");
+        tokio::time::timeout(limit, self.reply(request)).await.map_err(late)?
     }
 
     async fn reply(&self, request: Request) -> Result<Reply, String> {

@@ -305,6 +305,26 @@ fn a_proposal_of_a_leader_cut_off_is_never_reported_as_applied() {
     });
 }
 
+/// What a follower forwarded just before the leader lost its majority: there is an answer, though it says nothing.
+#[test]
+fn a_leader_cut_off_answers_its_peers_all_the_same() {
+    run(async {
+        let options = Options { answer_limit: Duration::from_millis(200), ..quick() };
+        let cluster = Cluster::of(3, options).await;
+        let old = cluster.leader(&[1, 2, 3]).await;
+        cluster.wires.cut_off(old, true);
+        let proposal = Proposal::<Notebook>::new(vec![77]).unwrap().data().to_vec();
+        for request in [Request::Propose(vec![proposal]), Request::ReadIndex] {
+            let bytes = network::seal_request(7, old, &request).unwrap();
+            match postcard::from_bytes(&cluster.nodes[&old].replica.answer(&bytes).await).unwrap() {
+                Reply::Refused(why) => assert!(why.contains("no answer within 200ms"), "{why}"),
+                Reply::ReadIndex(result) => assert_eq!(result, Err(ReadError::Retry)),
+                _ => panic!("it had no majority"),
+            }
+        }
+    });
+}
+
 #[test]
 fn a_node_cut_off_asks_in_vain_and_raises_no_term() {
     run(async {

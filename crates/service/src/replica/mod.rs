@@ -74,6 +74,8 @@ pub struct Options {
     pub keep: u64,
     /// Handfuls of deliveries that may wait for the frontends; the machine waits when there are more.
     pub deliveries: usize,
+    /// How long a peer is kept waiting for an answer, and a follower may take to install a snapshot.
+    pub answer_limit: Duration,
 }
 
 impl Default for Options {
@@ -85,6 +87,7 @@ impl Default for Options {
             snapshot_every: 100_000,
             keep: 10_000,
             deliveries: 64,
+            answer_limit: Duration::from_secs(20),
         }
     }
 }
@@ -101,7 +104,7 @@ impl Options {
             heartbeat_interval: ms(self.heartbeat),
             election_timeout_min: shortest,
             election_timeout_max: lease,
-            install_snapshot_timeout: 20_000,
+            install_snapshot_timeout: ms(self.answer_limit),
             max_payload_entries: 1024,
             replication_lag_threshold: self.snapshot_every.saturating_add(self.keep).saturating_mul(2),
             snapshot_policy: SnapshotPolicy::LogsSinceLast(self.snapshot_every),
@@ -274,6 +277,7 @@ struct Inner<M: Machine> {
     log: Arc<Log>,
     doors: Doors<M>,
     entry_bytes_max: usize,
+    answer_limit: Duration,
     /// The snapshot that a leader is sending.
     incoming: Mutex<Option<Incoming>>,
 }
@@ -312,9 +316,9 @@ impl<M: Machine> Replica<M> {
         raft.run();
         tokio::spawn(network.clone().keep_addresses(raft.server_metrics()));
         let doors = Doors::open(&raft, &network);
-        let entry_bytes_max = sizes.entry_bytes_max();
+        let (entry_bytes_max, answer_limit) = (sizes.entry_bytes_max(), options.answer_limit);
         let incoming = Mutex::new(None);
-        let inner = Inner { identity, raft, shared, log, doors, entry_bytes_max, incoming };
+        let inner = Inner { identity, raft, shared, log, doors, entry_bytes_max, answer_limit, incoming };
         let replica = Self { inner: Arc::new(inner) };
         // From now on the status is that of the log, not that of a node that has not looked yet.
         replica.wait_for(|status| status.last >= last).await;
