@@ -18,6 +18,7 @@ use conclave_api::proto::v1;
 use conclave_api::{Code, Error};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::net::tcp::WriteHalf;
 use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -157,17 +158,13 @@ async fn serve(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
             set(sleep.as_mut(), &mut due, core.next_tick(now), now);
             core.is_closed()
         });
+        send(&writer, &mut output)?;
         if is_closed && output.is_empty() {
             return writer.shutdown().await;
         }
         tokio::select! {
             biased;
-            written = writer.write(&output), if !output.is_empty() => match written? {
-                0 => return Err(io::ErrorKind::WriteZero.into()),
-                // The buffer is used again from its beginning.
-                all if all == output.len() => output.clear(),
-                some => output.advance(some),
-            },
+            ready = writer.writable(), if !output.is_empty() => ready?,
             read = reader.read_buf(&mut input) => {
                 if read? == 0 {
                     return Ok(());
@@ -184,6 +181,21 @@ async fn serve(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
             () = sleep.as_mut(), if due.is_some() => due = None,
         }
     }
+}
+
+/// Writes what can be written at once.
+fn send(writer: &WriteHalf<'_>, output: &mut BytesMut) -> io::Result<()> {
+    while !output.is_empty() {
+        match writer.try_write(output) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            // The buffer is used again from its beginning.
+            Ok(all) if all == output.len() => output.clear(),
+            Ok(some) => output.advance(some),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// Sets the alarm, unless it is set so already.

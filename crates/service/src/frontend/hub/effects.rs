@@ -12,6 +12,7 @@ use super::super::metrics;
 use super::super::wire;
 use super::{ConnectionId, Hub};
 use crate::awake;
+use crate::lease::Now;
 use crate::machine::Stamped;
 use crate::replica::log::LogId;
 use crate::replica::{Delivery, ProposeError};
@@ -32,12 +33,12 @@ pub(super) enum Origin {
 impl Hub {
     /// Proposes what has gathered, unless a flush is on its way or more is about to come: then that shares one entry and one
     /// sync.
-    pub(super) fn propose(&mut self) {
+    pub(super) fn propose(&mut self, now: Now) {
         if !self.proposals.is_empty() {
             return;
         }
         // On a single processor nobody looks whether more comes.
-        let waits = awake::is_worth_it() && self.gathering.waits(self.now(), !self.commands.is_empty());
+        let waits = awake::is_worth_it() && self.gathering.waits(now, !self.commands.is_empty());
         if waits || self.commands.is_empty() {
             return;
         }

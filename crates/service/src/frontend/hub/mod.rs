@@ -106,7 +106,6 @@ pub(crate) struct Hub {
     commands: Vec<(Origin, Command)>,
     gathering: Gathering,
     in_flight: usize,
-    awake_until: Option<Instant>,
     proposals: FuturesUnordered<BoxFuture<'static, Proposed>>,
     /// What waits for the next round.
     waiting: Vec<Waiting>,
@@ -150,7 +149,6 @@ impl Hub {
             commands: Vec::new(),
             gathering: Gathering::default(),
             in_flight: 0,
-            awake_until: None,
             proposals: FuturesUnordered::new(),
             waiting: Vec::new(),
             round: None,
@@ -165,11 +163,16 @@ impl Hub {
     /// Works until it is stopped, or the replica or all doors are gone.
     pub(crate) async fn run(mut self) {
         let (mut arrived, mut delivered) = (Vec::with_capacity(AT_ONCE), Vec::with_capacity(AT_ONCE));
+        let (mut wake, mut now, mut awake_until) = (Now::ZERO, Now::ZERO, Now::ZERO);
+        let mut sleep = std::pin::pin!(tokio::time::sleep_until(self.began.into()));
         loop {
-            let wake = self.began + self.next_wake();
-            let awake =
-                self.gathering.is_waiting() || self.awake_until.is_some_and(|until| Instant::now() < until);
-            let mut answers = Answers::Now;
+            let next_wake = self.next_wake();
+            if wake != next_wake {
+                wake = next_wake;
+                sleep.as_mut().reset((self.began + wake).into());
+            }
+            let awake = self.gathering.is_waiting() || now < awake_until;
+            let (mut is_asked, mut answers) = (false, Answers::Now);
             tokio::select! {
                 biased;
                 count = self.deliveries.recv_many(&mut delivered, AT_ONCE) => {
@@ -194,11 +197,11 @@ impl Hub {
                         }
                         self.on_inbound(inbound);
                     }
-                    self.stay_awake();
+                    is_asked = true;
                 }
                 Some(proposed) = self.proposals.next(), if !self.proposals.is_empty() => {
                     self.on_proposals(proposed);
-                    self.stay_awake();
+                    is_asked = true;
                 }
                 result = confirmed(&mut self.round), if self.round.is_some() => self.on_round(result),
                 Some((alive, kept)) = self.forwards.next(), if !self.forwards.is_empty() => {
@@ -209,27 +212,26 @@ impl Hub {
                         thread::yield_now();
                     }
                 }
-                () = tokio::time::sleep_until(wake.into()) => {}
+                () = sleep.as_mut() => {}
+            }
+            // Turns are many: the clock is looked at once in each.
+            now = self.now();
+            // Whoever was answered often asks again at once, and a thread that sleeps takes longer to wake than that: look
+            // again and again for a while.
+            if is_asked && awake::is_worth_it() {
+                awake_until = now + AWAKE;
             }
             // Not a branch of its own: under load there is always something else to do, and leases must end all the same.
-            if Instant::now() >= wake {
-                self.on_time();
+            if now >= wake {
+                self.on_time(now);
             }
-            self.propose();
+            self.propose(now);
             self.begin_round();
             if answers == Answers::Now {
                 self.flush();
             }
         }
         self.goodbye();
-    }
-
-    /// Looks again and again for a while instead of sleeping: whoever was answered often asks again at once, and a thread that
-    /// sleeps takes longer to wake than that.
-    fn stay_awake(&mut self) {
-        if awake::is_worth_it() {
-            self.awake_until = Some(Instant::now() + AWAKE);
-        }
     }
 
     fn now(&self) -> Now {
@@ -241,8 +243,7 @@ impl Hub {
         [self.keeper.next_tick(), round].into_iter().flatten().fold(self.next_beat, Now::min)
     }
 
-    fn on_time(&mut self) {
-        let now = self.now();
+    fn on_time(&mut self, now: Now) {
         if now >= self.next_beat {
             self.check_role(now);
             self.check_snapshot();

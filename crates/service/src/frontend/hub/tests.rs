@@ -9,12 +9,14 @@ use tokio::sync::oneshot;
 
 use super::super::outbox::Outbox;
 use super::super::wire::Ask;
+use super::effects::Origin;
 use super::rounds::no_majority;
 use super::*;
 use crate::peers::Tcp;
+use crate::replica::ProposeError;
 use crate::replica::disk::SimDisk;
 use crate::replica::{Identity, Options};
-use crate::state::{Answer, Effect, Granted};
+use crate::state::{Answer, Effect, Granted, Op};
 
 async fn alone(timing: Timing) -> (Hub, Door) {
     let peers = Arc::new(Peers::new(7, Arc::new(Tcp)));
@@ -91,4 +93,99 @@ async fn who_was_granted_something_is_woken_before_all_who_are_told_something() 
     assert!(woken.lock().unwrap().is_empty(), "not before the flush");
     hub.flush();
     assert_eq!(*woken.lock().unwrap(), [3, 4, 2, 1]);
+}
+
+/// Three clients with a session each, of which [`Hub`] thinks that their requests go to the disk when a test says so.
+struct Three {
+    hub: Hub,
+    request: u64,
+}
+
+impl Three {
+    async fn attached() -> Self {
+        let (mut hub, _door) = alone(Timing::default()).await;
+        for connection in 1..=3 {
+            hub.on_inbound(Inbound::Attach { connection, outbox: Arc::new(Outbox::default()) });
+            hub.bind(connection, SessionId(connection), KeptAlive { token: 0 }.into());
+        }
+        hub.flush();
+        Self { hub, request: 0 }
+    }
+
+    fn asks(&mut self, connection: ConnectionId) {
+        self.request += 1;
+        let id = RequestId(self.request);
+        let asks = vec![Ask::Request { id, lowest: id, op: Op::Release { grant: RequestId(0) } }];
+        self.hub.on_inbound(Inbound::Asks { connection, asks });
+    }
+
+    /// Whether what was asked goes to the disk now. It is there at once.
+    fn goes(&mut self) -> bool {
+        self.hub.propose(self.hub.now());
+        let goes = !self.hub.proposals.is_empty();
+        self.hub.proposals.clear();
+        goes
+    }
+
+    fn is_answered(&mut self, connection: ConnectionId) {
+        let (session, request) = (SessionId(connection), RequestId(self.request));
+        self.hub.on_effect(Effect::Reply { session, request, answer: Answer::Done });
+    }
+
+    /// 1 and 2 have asked together, and were answered by the same flush.
+    async fn two_answered() -> Self {
+        let mut three = Self::attached().await;
+        three.asks(1);
+        three.asks(2);
+        assert!(three.goes(), "nobody was answered before");
+        three.is_answered(1);
+        three.is_answered(2);
+        three.hub.flush();
+        three
+    }
+}
+
+// No clock decides here: a pause begins when it is first looked for.
+
+#[tokio::test]
+async fn the_first_who_asks_again_waits_for_the_other() {
+    let mut three = Three::two_answered().await;
+    three.asks(1);
+    assert_eq!(three.goes(), !awake::is_worth_it());
+    three.asks(2);
+    assert!(three.goes());
+}
+
+#[tokio::test]
+async fn who_was_refused_is_waited_for_as_well() {
+    let mut three = Three::attached().await;
+    three.asks(1);
+    assert!(three.goes());
+    let origin = Origin::Request { session: SessionId(1), id: RequestId(1) };
+    three.hub.on_proposals((vec![vec![origin]], vec![Err(ProposeError::Retry)]));
+    three.hub.flush();
+    three.asks(3);
+    assert_eq!(three.goes(), !awake::is_worth_it());
+}
+
+#[tokio::test]
+async fn who_hung_up_is_not_waited_for() {
+    let mut three = Three::two_answered().await;
+    three.hub.on_inbound(Inbound::Detach { connection: 2 });
+    three.asks(1);
+    assert!(three.goes());
+}
+
+#[tokio::test]
+async fn nobody_is_late_before_the_answers_are_sent() {
+    let mut three = Three::attached().await;
+    three.asks(1);
+    assert!(three.goes());
+    three.is_answered(1);
+    assert!(!three.goes(), "there is nothing, but it is looked who comes");
+    // Sending takes longer than anybody is waited for.
+    three.hub.began -= Duration::from_millis(1);
+    three.hub.flush();
+    three.asks(3);
+    assert_eq!(three.goes(), !awake::is_worth_it());
 }
