@@ -56,12 +56,20 @@ enum Command {
     Service(service::Command),
 }
 
+/// The commands of the service alone.
+#[derive(Parser)]
+#[command(name = "conclave", version, max_term_width = 110)]
+struct ServiceCli {
+    #[command(subcommand)]
+    command: service::Command,
+}
+
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
+    let command = match parse() {
+        Ok(command) => command,
         Err(error) => return refuse(&error),
     };
-    let done = match cli.command {
+    let done = match command {
         Command::List(args) => list::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Check(args) => check::run(&args),
@@ -81,6 +89,16 @@ fn main() -> ExitCode {
             ExitCode::from(code)
         }
     }
+}
+
+/// What was asked for. Scripts start `conclave run` again and again, and the laboratory has most of the flags: these are
+/// described only if somebody wants them.
+fn parse() -> Result<Command, clap::Error> {
+    let name = std::env::args_os().nth(1);
+    if name.is_some_and(|name| name.to_str().is_some_and(service::Command::has_subcommand)) {
+        return ServiceCli::try_parse().map(|cli| Command::Service(cli.command));
+    }
+    Cli::try_parse().map(|cli| cli.command)
 }
 
 /// Help and version as they are; an error in as few lines as it takes, without the usage block.
