@@ -168,12 +168,31 @@ pub fn number(value: f64) -> String {
     text.strip_suffix(".00").map_or(text.clone(), ToOwned::to_owned)
 }
 
+/// So many of something, in words: `1 step`, `2 steps`, `1 entry`, `2 entries`.
+pub fn counted(count: impl Into<u64>, what: &str) -> String {
+    match count.into() {
+        1 => format!("1 {what}"),
+        count => format!("{count} {}", plural(what)),
+    }
+}
+
+/// Several of something: `steps`, `entries`.
+pub fn plural(what: &str) -> String {
+    what.strip_suffix('y').map_or_else(|| format!("{what}s"), |stem| format!("{stem}ies"))
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Read as _;
     use std::os::unix::fs::FileTypeExt as _;
 
     use super::*;
+
+    #[test]
+    fn one_is_not_many() {
+        assert_eq!([0_u32, 1, 2].map(|count| counted(count, "step")), ["0 steps", "1 step", "2 steps"]);
+        assert_eq!([1_u32, 2].map(|count| counted(count, "entry")), ["1 entry", "2 entries"]);
+    }
 
     #[test]
     fn a_pipe_is_written_to_and_stays_a_pipe() {

@@ -18,6 +18,28 @@ use crate::diagram::span::Span;
 use crate::log::{self, Log};
 use crate::suggest;
 
+/// The accessors of a [`Scenario`] with the fields `algorithm` and `setup`.
+macro_rules! accessors {
+    () => {
+        fn algorithm(&self) -> &str {
+            &self.algorithm
+        }
+
+        fn set_algorithm(&mut self, name: &str) {
+            name.clone_into(&mut self.algorithm);
+        }
+
+        fn setup(&self) -> &Setup {
+            &self.setup
+        }
+
+        fn setup_mut(&mut self) -> &mut Setup {
+            &mut self.setup
+        }
+    };
+}
+pub(crate) use accessors;
+
 /// Everything a run of a room is a function of.
 pub trait Scenario: Clone + Debug + Default + Send + Sync + Serialize + DeserializeOwned {
     /// The room's name on the command line.

@@ -26,7 +26,7 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::{rooms, world};
-use crate::output::{self, Done, Failure, Paint, VIOLATED, number};
+use crate::output::{self, Done, Failure, Paint, VIOLATED, counted, number, plural};
 
 /// Explore every execution of an algorithm: all orders of messages, all falls of its dice.
 #[derive(clap::Args)]
@@ -292,29 +292,44 @@ fn table(args: &Args) -> Done {
         let known = matrix::ROOMS.join(", ");
         return Err(Failure::usage(format!("room {room} has no table; {known} have one")));
     }
-    output::print(
-        "| algorithm | sites | entries a site | links | states | depth | seconds | verdict |\n\
+    let tasks = plural(task(room));
+    output::print(&format!(
+        "| algorithm | sites | {tasks} a site | links | states | depth | seconds | verdict |\n\
          |---|---|---|---|---|---|---|---|\n",
-    );
-    let mut worst = ExitCode::SUCCESS;
+    ));
+    let (mut is_broken, mut is_bounded) = (false, false);
     for (nodes, entries) in sizes(room).iter().copied() {
         for card in &cards {
             let case = conclave_lab::case::of(card, nodes, entries)?;
             let options = options(args);
             let outcome = watched(card.name, |watcher| case.explore(&options, watcher))?;
-            if outcome.is_broken() {
-                worst = ExitCode::from(VIOLATED);
-            }
+            is_broken |= outcome.is_broken();
+            is_bounded |= outcome.verdict == Verdict::Bounded;
             output::print(&row(card, nodes, entries, &outcome));
         }
     }
-    Ok(worst)
+    Ok(match (is_broken, is_bounded) {
+        (true, _) => ExitCode::from(VIOLATED),
+        (false, true) => ExitCode::from(BOUNDED),
+        (false, false) => ExitCode::SUCCESS,
+    })
+}
+
+/// What a site does so many times.
+fn task(algorithm: &str) -> &'static str {
+    match algorithm.split('/').next() {
+        Some("election") => "call",
+        Some("snapshot") => "transfer",
+        _ => "entry",
+    }
 }
 
 fn row(card: &Card, nodes: u32, entries: u8, outcome: &Outcome) -> String {
     let links = if card.needs.fifo { "FIFO" } else { "any order" };
     let verdict = match (outcome.property, &outcome.found) {
-        (Some(property), Some(found)) => format!("{property} broken in {} steps", found.steps),
+        (Some(property), Some(found)) => {
+            format!("{property} broken in {}", counted(found.steps, "step"))
+        }
         _ if outcome.verdict == Verdict::Holds && outcome.cycles == Cycles::NotJudged => {
             "holds (cycles not judged)".to_owned()
         }
@@ -414,7 +429,8 @@ fn describe(args: &Args, report: &Outcome, costs: Option<&Costs>, steps: Option<
         _ => paint.bad(&report.verdict.to_string()),
     };
     let title = paint.bold(args.mutant.as_ref().unwrap_or(&args.algorithm));
-    let mut text = format!("{title}  N = {}, {} entries a site: {verdict}\n\n", args.nodes, args.entries);
+    let entries = counted(args.entries, task(&args.algorithm));
+    let mut text = format!("{title}  N = {}, {entries} a site: {verdict}\n\n", args.nodes);
     let mut line = |name: &str, value: String| _ = writeln!(text, "  {name:<22}{value}");
     line(
         "states",

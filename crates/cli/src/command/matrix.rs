@@ -14,7 +14,7 @@ use conclave_lab::suggest;
 use super::check::BOUNDED;
 use super::rooms::{self, Room};
 use super::world;
-use crate::output::{self, Done, Failure, Paint, Table, VIOLATED};
+use crate::output::{self, Done, Failure, Paint, Table, VIOLATED, counted};
 
 /// Take away one assumption at a time: which algorithm stands it, and how the others break.
 #[derive(clap::Args)]
@@ -135,7 +135,7 @@ fn words(args: &Args, cell: &Cell) -> String {
     let text = match (cell.verdict, cell.property, cell.steps) {
         (Verdict::Holds, ..) => format!("holds, {} states", cell.states),
         (Verdict::Bounded, ..) => format!("bounded: {} states, {:.0} s", cell.states, cell.seconds),
-        (_, Some(property), Some(steps)) => format!("{property} in {steps} steps"),
+        (_, Some(property), Some(steps)) => format!("{property} in {}", counted(steps, "step")),
         (verdict, ..) => verdict.to_string(),
     };
     let text = if cell.nodes == args.nodes { text } else { format!("{text}, N = {}", cell.nodes) };

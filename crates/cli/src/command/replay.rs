@@ -14,7 +14,7 @@ use conclave_lab::room::Recorder;
 
 use super::rooms::{self, Room, RoomArgs};
 use super::world::{self, WorldArgs};
-use crate::output::{self, Done, Failure, Paint, VIOLATED};
+use crate::output::{self, Done, Failure, Paint, VIOLATED, counted};
 
 /// Step through a recorded run, or through the run of a seed.
 #[derive(clap::Args)]
@@ -192,7 +192,7 @@ fn verify(path: &str) -> Done {
 fn retrace(path: &str, text: &str, case: &dyn AnyCase) -> Done {
     match case.retrace(path, text.as_bytes()) {
         Ok(Retraced { steps, breach, waiting }) => {
-            let mut line = format!("the counterexample repeats exactly: {steps} steps");
+            let mut line = format!("the counterexample repeats exactly: {}", counted(steps as u64, "step"));
             if let Some((step, breach)) = breach {
                 _ = write!(line, "; {} breaks at step {step}: {}", breach.property, breach.why);
             }

@@ -51,21 +51,7 @@ impl room::Scenario for Scenario {
         deadlock::CARDS
     }
 
-    fn algorithm(&self) -> &str {
-        &self.algorithm
-    }
-
-    fn set_algorithm(&mut self, name: &str) {
-        name.clone_into(&mut self.algorithm);
-    }
-
-    fn setup(&self) -> &Setup {
-        &self.setup
-    }
-
-    fn setup_mut(&mut self) -> &mut Setup {
-        &mut self.setup
-    }
+    room::accessors!();
 
     fn work(&self) -> u64 {
         self.requests
