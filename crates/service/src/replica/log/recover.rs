@@ -48,9 +48,11 @@ pub(super) fn recover(disk: &dyn Disk, first_segment_bytes: u64) -> Result<Recov
     if let Some(gap) = numbers.windows(2).find(|pair| pair[0] + 1 != pair[1]) {
         return Err(corrupt(gap[0] + 1, 0, "the segment is missing, but a later one is there"));
     }
+    let all = numbers[0] == 1;
     let mut reader = Reader {
-        index: Index::new((numbers[0] == 1).then_some(0)),
-        expected: (numbers[0] == 1).then_some(1),
+        all,
+        index: Index::new(all.then_some(0)),
+        expected: all.then_some(1),
         end: None,
         torn: None,
     };
@@ -62,6 +64,8 @@ pub(super) fn recover(disk: &dyn Disk, first_segment_bytes: u64) -> Result<Recov
 }
 
 struct Reader {
+    /// No segment was ever deleted.
+    all: bool,
     index: Index,
     /// The number of the next batch; unknown until the oldest segment's first record.
     expected: Option<u64>,
@@ -95,7 +99,7 @@ impl Reader {
         }
         self.index.hold(segment.clone());
         let at = self.read_batches(&segment, &bytes)?;
-        if self.end.is_none() && number != 1 {
+        if self.end.is_none() && !self.all {
             let what = "no whole batch, but older segments were deleted when there was one";
             return Err(corrupt(number, at, what));
         }

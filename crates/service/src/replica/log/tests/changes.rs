@@ -19,6 +19,21 @@ fn a_fresh_log_is_empty_and_what_is_written_is_found_again() {
     assert_eq!(log.entries(), expected);
 }
 
+/// The next segment is prepared before the first batch is written: a power cut in between damages nothing.
+#[test]
+fn a_log_with_two_segments_and_no_batch_yet_is_a_fresh_one() {
+    let disk = SimDisk::new(1);
+    Bare::open(&disk).unwrap();
+    segment::prepare(&disk.handle(), 2, SMALL.segment_bytes).unwrap();
+    disk.crash();
+    let mut log = Bare::open(&disk).unwrap();
+    assert_eq!(log.state, State::default());
+    log.commit(&[entries(1, 0..100, 100)]).unwrap();
+    disk.crash();
+    let log = Bare::open(&disk).unwrap();
+    assert_eq!(log.entries(), (0..100).map(|at| entry(1, at, 100)).collect::<Vec<_>>());
+}
+
 #[test]
 fn a_truncation_and_the_entries_after_it_are_found_again() {
     let disk = SimDisk::new(1);
