@@ -141,3 +141,15 @@ fn the_rooms_of_election_and_snapshot_have_a_matrix() {
     assert!(text.contains("snapshot/lai-yang") && text.contains("conserved in 5 steps"), "{text}");
     assert_eq!(line("matrix detector").status.code(), Some(2));
 }
+
+#[test]
+fn a_table_of_a_room_has_a_row_for_each_and_says_what_was_not_explored() {
+    let text = prints("check mutex --all --most-states 2000", 3);
+    assert!(text.contains("| entries a site |"), "{text}");
+    assert!(text.contains("| central | 3 | 2 | any order | 869 |"), "{text}");
+    assert_eq!(text.lines().count(), 2 + 2 * 11, "{text}");
+    let fair_ring = text.lines().find(|row| row.starts_with("| fair-ring |")).expect("a row");
+    assert!(fair_ring.ends_with("| bounded |"), "{fair_ring}");
+    let text = prints("check election --all --most-states 100", 3);
+    assert!(text.contains("| calls a site |") && text.contains("| bounded |"), "{text}");
+}

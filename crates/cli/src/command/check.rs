@@ -122,7 +122,7 @@ Examples:
 Exit codes: 0 holds, 1 violated or stuck, 2 bad usage, 3 stopped at a bound.";
 
 /// The exploration stopped at a bound.
-pub(super) const BOUNDED: u8 = 3;
+const BOUNDED: u8 = 3;
 
 /// Explores what was asked for.
 pub fn run(args: &Args) -> Done {
@@ -308,11 +308,16 @@ fn table(args: &Args) -> Done {
             output::print(&row(card, nodes, entries, &outcome));
         }
     }
-    Ok(match (is_broken, is_bounded) {
+    Ok(exit(is_broken, is_bounded))
+}
+
+/// The exit code of many explorations: what is broken counts more than what is not known.
+pub(super) fn exit(is_broken: bool, is_bounded: bool) -> ExitCode {
+    match (is_broken, is_bounded) {
         (true, _) => ExitCode::from(VIOLATED),
         (false, true) => ExitCode::from(BOUNDED),
         (false, false) => ExitCode::SUCCESS,
-    })
+    }
 }
 
 /// What a site does so many times.

@@ -1,7 +1,6 @@
 //! `conclave matrix`: what happens if an assumption does not hold.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use conclave_algorithms::catalog;
 use conclave_check::{Bounds, Options, Verdict};
@@ -11,10 +10,10 @@ use conclave_lab::log::Log;
 use conclave_lab::matrix::{self, Agreement, Assumption, Cell};
 use conclave_lab::suggest;
 
-use super::check::BOUNDED;
+use super::check;
 use super::rooms::{self, Room};
 use super::world;
-use crate::output::{self, Done, Failure, Paint, Table, VIOLATED, counted};
+use crate::output::{self, Done, Failure, Paint, Table, counted};
 
 /// Take away one assumption at a time: which algorithm stands it, and how the others break.
 #[derive(clap::Args)]
@@ -94,11 +93,7 @@ pub fn run(args: &Args) -> Done {
         output::print(&describe(args, &cells, Paint::stdout()));
     }
     let any = |agreement| cells.iter().any(|cell| cell.agrees == agreement);
-    Ok(match (any(Agreement::No), any(Agreement::Unknown)) {
-        (true, _) => ExitCode::from(VIOLATED),
-        (false, true) => ExitCode::from(BOUNDED),
-        (false, false) => ExitCode::SUCCESS,
-    })
+    Ok(check::exit(any(Agreement::No), any(Agreement::Unknown)))
 }
 
 fn draw(args: &Args, room: &str, cell: &Cell) -> Result<(), Failure> {
