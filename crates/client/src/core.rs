@@ -74,8 +74,6 @@ pub(crate) struct Core {
     late: Vec<(u64, v1::Granted)>,
     watches: BTreeMap<u64, Watched>,
     out: VecDeque<Out>,
-    /// Empty between uses: only its room is kept.
-    frame: v1::ClientFrame,
     /// What was sent behind an opening that is not answered.
     behind: usize,
     retry_at: Option<Now>,
@@ -160,7 +158,6 @@ impl Core {
             late: Vec::new(),
             watches: BTreeMap::new(),
             out: VecDeque::new(),
-            frame: v1::ClientFrame::default(),
             behind: 0,
             retry_at: None,
             standing: Standing::Valid,

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use conclave_api::proto::frame::{self, CLIENT_MAGIC, PREFACE_BYTES};
+use conclave_api::proto::frame::{self, CLIENT_MAGIC, Frames, PREFACE_BYTES};
 use conclave_api::proto::v1;
 use conclave_api::{Code, Error};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -147,7 +147,7 @@ fn jittered(pause: Duration) -> Duration {
 async fn serve(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
     let (mut reader, mut writer) = stream.split();
     let mut input = BytesMut::with_capacity(READ_BYTES);
-    let mut output = BytesMut::from(&frame::preface(CLIENT_MAGIC)[..]);
+    let mut output = Frames::behind(frame::preface(CLIENT_MAGIC));
     let mut greeted = false;
     let mut sleep = std::pin::pin!(sleep_until(Instant::now()));
     let mut due = None;
@@ -159,12 +159,12 @@ async fn serve(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
             core.is_closed()
         });
         send(&writer, &mut output)?;
-        if is_closed && output.is_empty() {
+        if is_closed && output.bytes().is_empty() {
             return writer.shutdown().await;
         }
         tokio::select! {
             biased;
-            ready = writer.writable(), if !output.is_empty() => ready?,
+            ready = writer.writable(), if !output.bytes().is_empty() => ready?,
             read = reader.read_buf(&mut input) => {
                 if read? == 0 {
                     return Ok(());
@@ -184,13 +184,11 @@ async fn serve(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
 }
 
 /// Writes what can be written at once.
-fn send(writer: &WriteHalf<'_>, output: &mut BytesMut) -> io::Result<()> {
-    while !output.is_empty() {
-        match writer.try_write(output) {
+fn send(writer: &WriteHalf<'_>, output: &mut Frames) -> io::Result<()> {
+    while !output.bytes().is_empty() {
+        match writer.try_write(output.bytes()) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            // The buffer is used again from its beginning.
-            Ok(all) if all == output.len() => output.clear(),
-            Ok(some) => output.advance(some),
+            Ok(sent) => output.advance(sent),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
             Err(error) => return Err(error),
         }

@@ -51,6 +51,98 @@ pub fn encode(message: &impl Message, out: &mut BytesMut) -> Result<(), FrameErr
     Ok(())
 }
 
+/// A frame is closed when it has this many bytes: far below the bound, enough to share what a frame costs.
+const FRAME_BYTES: usize = 64 * 1024;
+/// Room beyond this, once needed for something large, is given back.
+const KEEP_BYTES: usize = 256 * 1024;
+/// What `messages`, the only field of both kinds of frame, begins with.
+const MESSAGES: u8 = 1 << 3 | 2;
+
+/// Messages on their way, as the bytes of their frames: encoded once, when they are put in, and without a copy in between.
+///
+/// ```
+/// use conclave_api::proto::frame::{self, Frames};
+/// use conclave_api::proto::v1::{ServerFrame, ServerMessage, KeptAlive};
+///
+/// let message: ServerMessage = KeptAlive { token: 7 }.into();
+/// let mut frames = Frames::default();
+/// frames.push(&message)?;
+/// frames.push(&message)?;
+/// let frame = frame::decode::<ServerFrame>(&mut frames.take())?;
+/// assert_eq!(frame, Some(ServerFrame { messages: vec![message.clone(), message] }));
+/// # Ok::<(), frame::FrameError>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct Frames {
+    bytes: BytesMut,
+    /// Where the frame begins that may still grow.
+    open: Option<usize>,
+}
+
+impl Frames {
+    /// None yet, behind a preface.
+    pub fn behind(preface: [u8; PREFACE_BYTES]) -> Self {
+        Self { bytes: BytesMut::from(&preface[..]), open: None }
+    }
+
+    /// Puts a message into the last frame, or into one of its own if that is full.
+    ///
+    /// # Errors
+    /// [`FrameError::TooLong`] if no frame can have the message; then nothing is put in.
+    pub fn push(&mut self, message: &impl Message) -> Result<(), FrameError> {
+        let length = message.encoded_len();
+        let more = 1 + prost::length_delimiter_len(length) + length;
+        if more > MAX_FRAME_BYTES {
+            return Err(FrameError::TooLong { bytes: more });
+        }
+        let open = self.open.filter(|open| self.bytes.len() - open + more <= FRAME_BYTES);
+        let begin = open.unwrap_or(self.bytes.len());
+        self.bytes.reserve(4 + more);
+        if open.is_none() {
+            self.bytes.put_u32(0);
+            self.open = Some(begin);
+        }
+        self.bytes.put_u8(MESSAGES);
+        prost::encode_length_delimiter(length, &mut self.bytes).expect("the buffer grows");
+        message.encode_raw(&mut self.bytes);
+        let (header, frame) =
+            self.bytes[begin..].split_first_chunk_mut::<4>().expect("a frame begins with its length");
+        *header = u32::try_from(frame.len()).expect("MAX_FRAME_BYTES fits").to_be_bytes();
+        Ok(())
+    }
+
+    /// Everything, as it is to be sent.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// So many bytes are sent. What comes next is in a frame of its own if the last one is among them, even in part.
+    ///
+    /// # Panics
+    /// If there were not as many.
+    pub fn advance(&mut self, sent: usize) {
+        if sent == self.bytes.len() {
+            return self.clear();
+        }
+        self.bytes.advance(sent);
+        self.open = self.open.and_then(|open| open.checked_sub(sent));
+    }
+
+    /// Takes everything.
+    pub fn take(&mut self) -> BytesMut {
+        std::mem::take(self).bytes
+    }
+
+    /// Drops everything, and keeps the room for it.
+    pub fn clear(&mut self) {
+        if self.bytes.capacity() > KEEP_BYTES {
+            self.bytes = BytesMut::new();
+        }
+        self.bytes.clear();
+        self.open = None;
+    }
+}
+
 /// Takes one frame from the front, if it is there whole; what is left stays.
 ///
 /// # Errors
@@ -100,13 +192,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::proto::v1::{ClientFrame, ClientMessage, KeepAlive, client_message};
+    use crate::proto::v1::{ClientFrame, ClientMessage, File, KeepAlive};
+
+    fn keep_alive(token: u64) -> ClientMessage {
+        KeepAlive { token }.into()
+    }
 
     fn keep_alives(tokens: &[u64]) -> ClientFrame {
-        let message = |token: &u64| ClientMessage {
-            message: Some(client_message::Message::KeepAlive(KeepAlive { token: *token })),
-        };
-        ClientFrame { messages: tokens.iter().map(message).collect() }
+        ClientFrame { messages: tokens.iter().copied().map(keep_alive).collect() }
     }
 
     #[test]
@@ -125,10 +218,45 @@ mod tests {
 
     #[test]
     fn a_message_beyond_the_bound_is_not_sent() {
-        let large = crate::proto::v1::File { data: vec![7; MAX_FRAME_BYTES], ..Default::default() };
+        let large = File { data: vec![7; MAX_FRAME_BYTES], ..Default::default() };
         let mut out = BytesMut::new();
         assert!(matches!(encode(&large, &mut out), Err(FrameError::TooLong { .. })));
         assert!(out.is_empty());
+        let mut frames = Frames::default();
+        assert!(matches!(frames.push(&large), Err(FrameError::TooLong { .. })));
+        assert!(frames.bytes().is_empty());
+    }
+
+    /// The largest message that a frame can have: one byte more is refused.
+    #[test]
+    fn a_message_up_to_the_bound_has_a_frame_of_its_own() {
+        // Around the data: a tag and a length of three bytes, in the message and in the frame.
+        let largest = File { data: vec![7; MAX_FRAME_BYTES - 8], ..Default::default() };
+        let mut frames = Frames::default();
+        frames.push(&keep_alive(1)).unwrap();
+        frames.push(&largest).unwrap();
+        frames.push(&keep_alive(2)).unwrap();
+        let one_more = File { data: vec![7; MAX_FRAME_BYTES - 7], ..Default::default() };
+        assert!(matches!(frames.push(&one_more), Err(FrameError::TooLong { .. })));
+        let mut wire = frames.take();
+        assert_eq!(decode::<ClientFrame>(&mut wire).unwrap(), Some(keep_alives(&[1])));
+        assert_eq!(wire[..4], u32::try_from(MAX_FRAME_BYTES).unwrap().to_be_bytes());
+        wire.advance(4 + MAX_FRAME_BYTES);
+        assert_eq!(decode::<ClientFrame>(&mut wire).unwrap(), Some(keep_alives(&[2])));
+        assert!(wire.is_empty());
+    }
+
+    #[test]
+    fn room_for_something_large_is_not_kept() {
+        let mut frames = Frames::default();
+        frames.push(&File { data: vec![7; KEEP_BYTES], ..Default::default() }).unwrap();
+        frames.clear();
+        assert_eq!(frames.bytes.capacity(), 0);
+        frames.push(&keep_alive(1)).unwrap();
+        let room = frames.bytes.capacity();
+        frames.clear();
+        assert!(frames.bytes().is_empty());
+        assert_eq!(frames.bytes.capacity(), room);
     }
 
     proptest! {
@@ -149,6 +277,38 @@ mod tests {
             }
             prop_assert!(input.is_empty());
             prop_assert_eq!(received, sent);
+        }
+
+        #[test]
+        fn messages_put_together_are_those_of_whole_frames(tokens in prop::collection::vec(any::<u64>(), 1..100)) {
+            let (mut frames, mut whole) = (Frames::default(), BytesMut::new());
+            for token in &tokens {
+                frames.push(&keep_alive(*token)).unwrap();
+            }
+            encode(&keep_alives(&tokens), &mut whole).unwrap();
+            prop_assert_eq!(frames.bytes(), &whole[..]);
+        }
+
+        #[test]
+        fn frames_survive_any_pace_of_sending(tokens in prop::collection::vec(any::<u64>(), 0..50), steps in prop::collection::vec(0_usize..40, 1..50)) {
+            let (mut frames, mut wire) = (Frames::behind(preface(CLIENT_MAGIC)), BytesMut::new());
+            let mut send = |frames: &mut Frames, most: usize| {
+                let sent = most.min(frames.bytes().len());
+                wire.extend_from_slice(&frames.bytes()[..sent]);
+                frames.advance(sent);
+            };
+            for (token, step) in tokens.iter().zip(steps.iter().cycle()) {
+                frames.push(&keep_alive(*token)).unwrap();
+                send(&mut frames, *step);
+            }
+            send(&mut frames, usize::MAX);
+            prop_assert_eq!(&wire.split_to(PREFACE_BYTES)[..], &preface(CLIENT_MAGIC)[..]);
+            let mut received = Vec::new();
+            while let Some(frame) = decode::<ClientFrame>(&mut wire).unwrap() {
+                received.extend(frame.messages);
+            }
+            prop_assert!(wire.is_empty());
+            prop_assert_eq!(received, keep_alives(&tokens).messages);
         }
 
         #[test]

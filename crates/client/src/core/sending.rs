@@ -1,15 +1,13 @@
 //! What goes out: the order of things on a connection, and what a clock makes due.
 
-use bytes::BytesMut;
-use conclave_api::proto::{frame, v1};
+use conclave_api::proto::frame::Frames;
+use conclave_api::proto::v1;
 use conclave_api::{Code, Error};
 
 use super::{Core, Held, Out, Pending, Session, What};
 use crate::guard::Loss;
 use crate::lease::{Now, Standing};
 
-/// A frame is closed when it has this many bytes: far below the bound, enough to share a system call.
-const FRAME_BYTES: usize = 64 * 1024;
 /// What may be sent behind an opening that is not answered; the server keeps a bounded number of these.
 const MAX_BEHIND: usize = 256;
 
@@ -152,25 +150,14 @@ impl Core {
         }
     }
 
-    /// Appends frames of everything that may be sent now.
-    pub(crate) fn drain(&mut self, out: &mut BytesMut) {
-        let mut frame = std::mem::take(&mut self.frame);
-        let mut bytes = 0;
+    /// Appends everything that may be sent now.
+    pub(crate) fn drain(&mut self, out: &mut Frames) {
         while self.may_send() {
             let Some(next) = self.out.pop_front() else { break };
-            let Some(message) = self.message(next) else { continue };
-            let length = prost_len(&message);
-            if bytes > 0 && bytes + length > FRAME_BYTES {
-                put(&mut frame, out);
-                bytes = 0;
+            if let Some(message) = self.message(next) {
+                out.push(&message).expect("a message beyond the bound is not taken in");
             }
-            bytes += length;
-            frame.messages.push(message);
         }
-        if !frame.messages.is_empty() {
-            put(&mut frame, out);
-        }
-        self.frame = frame;
     }
 
     fn may_send(&self) -> bool {
@@ -238,10 +225,4 @@ pub(super) fn encoded_len(id: u64, what: &What) -> usize {
 
 fn prost_len(message: &impl prost::Message) -> usize {
     message.encoded_len()
-}
-
-fn put(frame: &mut v1::ClientFrame, out: &mut BytesMut) {
-    frame::encode(frame, out)
-        .expect("a message beyond the bound is not taken in, and frames are closed before it");
-    frame.messages.clear();
 }

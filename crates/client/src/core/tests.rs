@@ -1,6 +1,6 @@
 //! The conversation, by hand: messages in, frames out.
 
-use bytes::BytesMut;
+use conclave_api::proto::frame::Frames;
 use conclave_api::proto::v1::client_message::Message as Sent;
 use conclave_api::proto::{frame, v1};
 
@@ -20,9 +20,9 @@ fn connected() -> Core {
 
 /// What would be written now.
 fn sent(core: &mut Core) -> Vec<Sent> {
-    let mut out = BytesMut::new();
+    let mut out = Frames::default();
     core.drain(&mut out);
-    let mut messages = Vec::new();
+    let (mut out, mut messages) = (out.take(), Vec::new());
     while let Some(frame) = frame::decode::<v1::ClientFrame>(&mut out).unwrap() {
         messages.extend(frame.messages.into_iter().map(|message| message.message.unwrap()));
     }

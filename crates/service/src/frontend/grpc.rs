@@ -6,8 +6,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use bytes::BytesMut;
 use conclave_api::proto::DESCRIPTORS;
-use conclave_api::proto::frame::MAX_FRAME_BYTES;
+use conclave_api::proto::frame::{self, MAX_FRAME_BYTES};
 use conclave_api::proto::v1::conclave_server::{Conclave, ConclaveServer};
 use conclave_api::proto::v1::{ClientFrame, ServerFrame};
 use conclave_api::{Code, Error};
@@ -48,13 +49,13 @@ impl Conclave for Native {
     type SessionStream = Answers;
 
     async fn session(&self, request: Request<Streaming<ClientFrame>>) -> Result<Response<Answers>, Status> {
-        let Ok(link) = self.door.attach().await else {
+        let Ok(link) = self.door.attach(None).await else {
             return Err(Status::unavailable("this node stops"));
         };
         let answers = Answers {
             asks: Some(request.into_inner()),
             handing: None,
-            ready: Vec::new().into_iter(),
+            ready: BytesMut::new(),
             link: Arc::new(link),
         };
         Ok(Response::new(answers))
@@ -68,7 +69,7 @@ pub(crate) struct Answers {
     /// A batch on its way to the hub.
     handing: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// Frames that were taken from the outbox.
-    ready: std::vec::IntoIter<ServerFrame>,
+    ready: BytesMut,
     link: Arc<Link>,
 }
 
@@ -113,13 +114,15 @@ impl Stream for Answers {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.poll_asks(cx);
         loop {
-            if let Some(frame) = self.ready.next() {
-                return Poll::Ready(Some(Ok(frame)));
+            match frame::decode(&mut self.ready) {
+                Ok(Some(frame)) => return Poll::Ready(Some(Ok(frame))),
+                Ok(None) => {}
+                Err(error) => return Poll::Ready(Some(Err(Status::internal(error.to_string())))),
             }
             match self.link.outbox.poll_take(cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(None) => return Poll::Ready(None),
-                Poll::Ready(Some(frames)) => self.ready = frames.into_iter(),
+                Poll::Ready(Some(frames)) => self.ready = frames,
             }
         }
     }

@@ -1,8 +1,8 @@
 //! The native frontend: length-prefixed protobuf frames on a TCP connection (see [`conclave_api::proto::frame`]).
 //!
-//! **Rules.** One task a connection. It takes as many frames from one read as there are, hands them to the hub as one batch,
-//! and sends everything that waits in one write. While a write does not go through, nothing is read: who does not
-//! take answers cannot ask more.
+//! **Rules.** One task a connection. It takes as many frames from one read as there are and hands them to the hub as one
+//! batch. The hub answers by writing to the socket itself; what does not go through is sent by the task. While it does
+//! not, nothing is read: who does not take answers cannot ask more.
 //!
 //! **Bounds.** A frame of at most 1 MiB; at most [`READ_BYTES`] are read before the hub gets them, unless a frame is larger.
 //! What cannot be read is answered by a goodbye that says why; then the connection is closed, after the client had a
@@ -10,14 +10,17 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use conclave_api::proto::frame::{self, CLIENT_MAGIC, FrameError, MAX_FRAME_BYTES, PREFACE_BYTES, VERSION};
-use conclave_api::proto::v1::{ClientFrame, ServerFrame};
+use conclave_api::proto::frame::{self, CLIENT_MAGIC, FrameError, PREFACE_BYTES, VERSION};
+use conclave_api::proto::v1::ClientFrame;
 use conclave_api::{Code, Error};
+use rustix::net::Shutdown;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::hub::{Door, Link};
 use super::wire::Ask;
@@ -31,23 +34,24 @@ const LAST_WORD: Duration = Duration::from_secs(2);
 
 /// Serves one connection until it ends; its preface has been read, and `version` was the last byte of it.
 pub(crate) async fn serve(mut stream: TcpStream, version: u8, door: Door) -> io::Result<()> {
-    let Ok(link) = door.attach().await else { return Ok(()) };
     stream.write_all(&frame::preface(CLIENT_MAGIC)).await?;
+    let (mut reader, writer) = stream.into_split();
+    let writer = Arc::new(writer);
+    let Ok(link) = door.attach(Some(writer.clone())).await else { return Ok(()) };
     if version != VERSION {
         let text = format!("version {version} of the protocol: this server speaks {VERSION}");
         link.fail(Error::new(Code::Unsupported, text)).await;
     }
     let mut input = BytesMut::with_capacity(READ_BYTES);
-    let mut output = BytesMut::with_capacity(READ_BYTES);
     let mut readable = version == VERSION;
     loop {
         tokio::select! {
             biased;
-            frames = poll_fn(|cx| link.outbox.poll_take(cx)) => match frames {
-                Some(frames) => write(&mut stream, &frames, &mut output).await?,
-                None => return close(stream).await,
+            rest = poll_fn(|cx| link.outbox.poll_take(cx)) => match rest {
+                Some(rest) => write(&writer, &rest).await?,
+                None => return close(reader, &writer).await,
             },
-            read = read_some(&mut stream, &mut input), if readable => {
+            read = read_some(&mut reader, &mut input), if readable => {
                 if read? == 0 {
                     return Ok(());
                 }
@@ -57,11 +61,11 @@ pub(crate) async fn serve(mut stream: TcpStream, version: u8, door: Door) -> io:
     }
 }
 
-async fn read_some(stream: &mut TcpStream, input: &mut BytesMut) -> io::Result<usize> {
+async fn read_some(reader: &mut OwnedReadHalf, input: &mut BytesMut) -> io::Result<usize> {
     if input.capacity() - input.len() < READ_BYTES / 4 {
         input.reserve(READ_BYTES);
     }
-    stream.read_buf(input).await
+    reader.read_buf(input).await
 }
 
 /// Hands every whole frame to the hub; `false` if the rest cannot be read.
@@ -93,25 +97,24 @@ fn unreadable(error: &FrameError) -> Error {
     Error::new(code, error.to_string())
 }
 
-async fn write(stream: &mut TcpStream, frames: &[ServerFrame], output: &mut BytesMut) -> io::Result<()> {
-    for frame in frames {
-        // No answer of ours is as large as a frame may be: files and pages are bounded far below.
-        frame::encode(frame, output).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-    }
-    stream.write_all(output).await?;
-    output.clear();
-    if output.capacity() > KEEP_BYTES.min(MAX_FRAME_BYTES) {
-        *output = BytesMut::with_capacity(READ_BYTES);
+pub(super) async fn write(writer: &OwnedWriteHalf, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        writer.writable().await?;
+        match writer.try_write(bytes) {
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
     }
     Ok(())
 }
 
 /// Closes so that the last word arrives: were unread bytes left behind, the system would cut the connection off and the
 /// client might never see what was sent.
-async fn close(mut stream: TcpStream) -> io::Result<()> {
-    stream.shutdown().await?;
+async fn close(mut reader: OwnedReadHalf, writer: &OwnedWriteHalf) -> io::Result<()> {
+    rustix::net::shutdown(writer.as_ref(), Shutdown::Write)?;
     let mut rest = [0; 4096];
-    let drain = async { while stream.read(&mut rest).await.is_ok_and(|bytes| bytes > 0) {} };
+    let drain = async { while reader.read(&mut rest).await.is_ok_and(|bytes| bytes > 0) {} };
     // Whoever goes on sending is cut off.
     drop(tokio::time::timeout(LAST_WORD, drain).await);
     Ok(())

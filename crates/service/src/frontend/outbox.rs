@@ -1,88 +1,128 @@
 //! What waits to be sent on one connection.
 //!
-//! The hub puts messages in and never waits; the connection takes all there is and sends it in as few writes as possible.
+//! The hub puts messages in and never waits. When it flushes, it writes to the socket itself: to wake a task for one write
+//! would cost as much as what the write has to say. What does not go through at once is left to the connection's task, and
+//! until that has sent it, so is everything behind it. A connection without a socket of its own (a gRPC stream) takes
+//! everything by its task.
+//!
+//! **The trap.** Two may write to the socket, but never at the same time, or their bytes would mix: the task writes from the
+//! moment when it has been left something, or the outbox is closed, until nothing is left; the hub only before and after.
 //!
 //! **Bound.** When more than [`OUTBOX_BYTES`] wait, the client does not read: everything is dropped but one last word, and the
 //! connection ends. Nothing is lost by that: answers are remembered by the state, watches are told of their gap.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use conclave_api::proto::v1::{Goodbye, ServerFrame, ServerMessage};
+use bytes::BytesMut;
+use conclave_api::proto::frame::Frames;
+use conclave_api::proto::v1::{Goodbye, ServerMessage};
 use conclave_api::{Code, Error};
 use futures_util::task::AtomicWaker;
-use prost::Message;
+use tokio::net::tcp::OwnedWriteHalf;
 
 /// The most that waits for a client, in bytes.
 pub const OUTBOX_BYTES: usize = 4 * 1024 * 1024;
-/// Frames are closed when they have this size; a single larger message has a frame of its own.
-const FRAME_BYTES: usize = 64 * 1024;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     inner: Mutex<Inner>,
-    reader: AtomicWaker,
+    task: AtomicWaker,
+    socket: Option<Arc<OwnedWriteHalf>>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    messages: Vec<ServerMessage>,
-    bytes: usize,
+    /// What the hub could not write: the task sends it before anything else.
+    rest: BytesMut,
+    frames: Frames,
+    /// The task has been left something, and has not said that it is sent.
+    task_writes: bool,
     /// Nothing is added any more.
     closed: bool,
 }
 
 impl Outbox {
-    /// Adds a message. The reader is not woken yet: see [`Outbox::wake`].
-    pub(crate) fn push(&self, message: ServerMessage) {
-        let bytes = message.encoded_len();
+    /// An outbox; with a socket, the hub writes to it.
+    pub(crate) fn new(socket: Option<Arc<OwnedWriteHalf>>) -> Self {
+        Self { socket, ..Self::default() }
+    }
+
+    /// Adds a message. It is not sent yet: see [`Outbox::flush`].
+    pub(crate) fn push(&self, message: &ServerMessage) {
         let mut inner = self.lock();
         if inner.closed {
             return;
         }
-        if inner.bytes + bytes > OUTBOX_BYTES {
+        if let Err(error) = inner.frames.push(message) {
+            // No answer of ours is as large: files and pages are bounded far below.
+            inner.close(&Error::new(Code::Internal, error.to_string()));
+        } else if inner.frames.bytes().len() > OUTBOX_BYTES {
             let text =
                 format!("more than {OUTBOX_BYTES} bytes wait for you: read faster, or resume elsewhere");
-            inner.messages.clear();
+            inner.frames.clear();
             inner.close(&Error::new(Code::Overloaded, text));
-            drop(inner);
-            return self.wake();
+        } else {
+            return;
         }
-        inner.bytes += bytes;
-        inner.messages.push(message);
+        drop(inner);
+        self.task.wake();
     }
 
-    /// Wakes the reader; once for many messages.
-    pub(crate) fn wake(&self) {
-        self.reader.wake();
+    /// Sends what was added, or wakes who does; once for many messages. `spare` is empty before and after.
+    pub(crate) fn flush(&self, spare: &mut Frames) {
+        let Some(socket) = &self.socket else { return self.task.wake() };
+        let mut inner = self.lock();
+        if inner.task_writes || inner.closed {
+            drop(inner);
+            return self.task.wake();
+        }
+        std::mem::swap(&mut inner.frames, spare);
+        drop(inner);
+        // Not under the lock, and still nobody else writes: the task only does when it was told to, which is done here.
+        let bytes = spare.bytes();
+        let written = socket.try_write(bytes).unwrap_or(0);
+        if written < bytes.len() {
+            // If the connection is broken, the task finds out as well.
+            let mut inner = self.lock();
+            inner.rest.extend_from_slice(&bytes[written..]);
+            inner.task_writes = true;
+            drop(inner);
+            self.task.wake();
+        }
+        spare.clear();
     }
 
     /// Says goodbye after everything that waits, and ends the connection.
     pub(crate) fn close(&self, why: &Error) {
         self.lock().close(why);
-        self.wake();
+        self.task.wake();
     }
 
-    /// Takes everything that waits, as frames; `None` at the end.
-    pub(crate) fn poll_take(&self, cx: &mut Context<'_>) -> Poll<Option<Vec<ServerFrame>>> {
+    /// Takes what the task is to send, as frames; `None` at the end. To be asked again when that is sent.
+    pub(crate) fn poll_take(&self, cx: &mut Context<'_>) -> Poll<Option<BytesMut>> {
         if let Some(ready) = self.take() {
             return Poll::Ready(ready);
         }
-        self.reader.register(cx.waker());
+        self.task.register(cx.waker());
         // Between the look and the registration somebody may have pushed and woken nobody.
         self.take().map_or(Poll::Pending, Poll::Ready)
     }
 
-    fn take(&self) -> Option<Option<Vec<ServerFrame>>> {
+    fn take(&self) -> Option<Option<BytesMut>> {
         let mut inner = self.lock();
-        if inner.messages.is_empty() {
+        if !inner.rest.is_empty() {
+            return Some(Some(std::mem::take(&mut inner.rest)));
+        }
+        if self.socket.is_some() && !inner.task_writes && !inner.closed {
+            return None;
+        }
+        if inner.frames.bytes().is_empty() {
+            inner.task_writes = false;
             return inner.closed.then_some(None);
         }
-        inner.bytes = 0;
-        let messages = std::mem::take(&mut inner.messages);
-        drop(inner);
-        Some(Some(frames(messages)))
+        Some(Some(inner.frames.take()))
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -94,44 +134,38 @@ impl Inner {
     fn close(&mut self, why: &Error) {
         if !self.closed {
             self.closed = true;
-            self.messages.push(Goodbye { error: Some(why.into()) }.into());
+            let goodbye: ServerMessage = Goodbye { error: Some(why.into()) }.into();
+            // An error has a sentence, not a megabyte; without a goodbye the connection ends all the same.
+            drop(self.frames.push(&goodbye));
         }
     }
-}
-
-fn frames(messages: Vec<ServerMessage>) -> Vec<ServerFrame> {
-    if messages.len() < 16 {
-        let bytes: usize = messages.iter().map(Message::encoded_len).sum();
-        if bytes <= FRAME_BYTES {
-            return vec![ServerFrame { messages }];
-        }
-    }
-    let mut frames: Vec<ServerFrame> = Vec::new();
-    let mut room = 0;
-    for message in messages {
-        let bytes = message.encoded_len();
-        match frames.last_mut().filter(|_| bytes <= room) {
-            Some(frame) => frame.messages.push(message),
-            None => {
-                frames.push(ServerFrame { messages: vec![message] });
-                room = FRAME_BYTES;
-            }
-        }
-        room = room.saturating_sub(bytes);
-    }
-    frames
 }
 
 #[cfg(test)]
 mod tests {
     use std::task::Waker;
 
-    use conclave_api::proto::v1::{Answer, File, KeptAlive, answer, server_message};
+    use conclave_api::proto::frame;
+    use conclave_api::proto::v1::{Answer, File, KeptAlive, ServerFrame, answer, server_message};
+    use tokio::io::AsyncReadExt;
+    use tokio::net::{TcpListener, TcpStream};
 
+    use super::super::native::write;
     use super::*;
 
     fn take(outbox: &Outbox) -> Poll<Option<Vec<ServerFrame>>> {
-        outbox.poll_take(&mut Context::from_waker(Waker::noop()))
+        let frames = outbox.poll_take(&mut Context::from_waker(Waker::noop()));
+        frames.map(|bytes| bytes.map(decode))
+    }
+
+    fn decode(mut bytes: BytesMut) -> Vec<ServerFrame> {
+        let frames = std::iter::from_fn(|| frame::decode(&mut bytes).unwrap()).collect();
+        assert!(bytes.is_empty(), "frames are whole");
+        frames
+    }
+
+    fn kept(token: u64) -> ServerMessage {
+        KeptAlive { token }.into()
     }
 
     fn file(bytes: usize) -> ServerMessage {
@@ -143,11 +177,31 @@ mod tests {
         matches!(message.message, Some(server_message::Message::Goodbye(_)))
     }
 
+    /// An outbox with a socket, and the client's end of it.
+    async fn connected() -> (Outbox, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (_, socket) = listener.accept().await.unwrap().0.into_split();
+        socket.writable().await.unwrap();
+        (Outbox::new(Some(Arc::new(socket))), client)
+    }
+
+    async fn read(client: &mut TcpStream, count: usize) -> Vec<ServerMessage> {
+        let (mut input, mut messages) = (BytesMut::new(), Vec::new());
+        while messages.len() < count {
+            assert_ne!(client.read_buf(&mut input).await.unwrap(), 0, "the connection ended");
+            while let Some(frame) = frame::decode::<ServerFrame>(&mut input).unwrap() {
+                messages.extend(frame.messages);
+            }
+        }
+        messages
+    }
+
     #[test]
     fn many_small_messages_share_a_frame_and_keep_their_order() {
         let outbox = Outbox::default();
-        let sent: Vec<ServerMessage> = (0..100).map(|token| KeptAlive { token }.into()).collect();
-        sent.iter().cloned().for_each(|message| outbox.push(message));
+        let sent: Vec<ServerMessage> = (0..100).map(kept).collect();
+        sent.iter().for_each(|message| outbox.push(message));
         let Poll::Ready(Some(frames)) = take(&outbox) else { panic!("nothing to take") };
         assert_eq!(frames, [ServerFrame { messages: sent }]);
         assert!(take(&outbox).is_pending());
@@ -156,7 +210,7 @@ mod tests {
     #[test]
     fn a_large_message_does_not_make_a_frame_too_long() {
         let outbox = Outbox::default();
-        (0..10).for_each(|_| outbox.push(file(256 * 1024)));
+        (0..10).for_each(|_| outbox.push(&file(256 * 1024)));
         let Poll::Ready(Some(frames)) = take(&outbox) else { panic!("nothing to take") };
         assert_eq!(frames.len(), 10);
     }
@@ -164,23 +218,87 @@ mod tests {
     #[test]
     fn who_does_not_read_is_told_goodbye_and_nothing_else() {
         let outbox = Outbox::default();
-        (0..20).for_each(|_| outbox.push(file(256 * 1024)));
+        (0..20).for_each(|_| outbox.push(&file(256 * 1024)));
         let Poll::Ready(Some(frames)) = take(&outbox) else { panic!("nothing to take") };
         let messages: Vec<ServerMessage> = frames.into_iter().flat_map(|frame| frame.messages).collect();
         assert_eq!(messages.len(), 1);
         assert!(is_goodbye(&messages[0]));
-        outbox.push(file(1));
+        outbox.push(&file(1));
+        assert_eq!(take(&outbox), Poll::Ready(None));
+    }
+
+    #[test]
+    fn what_no_frame_can_have_ends_the_connection_after_what_waits() {
+        let outbox = Outbox::default();
+        outbox.push(&kept(1));
+        outbox.push(&file(frame::MAX_FRAME_BYTES));
+        let Poll::Ready(Some(frames)) = take(&outbox) else { panic!("nothing to take") };
+        assert_eq!(frames[0].messages[0], kept(1));
+        assert!(is_goodbye(&frames[0].messages[1]));
         assert_eq!(take(&outbox), Poll::Ready(None));
     }
 
     #[test]
     fn goodbye_comes_after_what_waits() {
         let outbox = Outbox::default();
-        outbox.push(file(1));
+        outbox.push(&file(1));
         outbox.close(&Error::new(Code::ShuttingDown, "bye"));
         outbox.close(&Error::new(Code::Internal, "twice"));
         let Poll::Ready(Some(frames)) = take(&outbox) else { panic!("nothing to take") };
         assert_eq!(frames[0].messages.len(), 2);
+        assert!(is_goodbye(&frames[0].messages[1]));
+        assert_eq!(take(&outbox), Poll::Ready(None));
+    }
+
+    #[tokio::test]
+    async fn a_flush_writes_and_leaves_nothing_to_the_task() {
+        let ((outbox, mut client), mut spare) = (connected().await, Frames::default());
+        outbox.push(&kept(1));
+        assert!(take(&outbox).is_pending(), "the hub will write it");
+        outbox.flush(&mut spare);
+        assert!(take(&outbox).is_pending());
+        outbox.push(&kept(2));
+        outbox.push(&kept(3));
+        outbox.flush(&mut spare);
+        assert_eq!(read(&mut client, 3).await, [kept(1), kept(2), kept(3)]);
+        assert!(spare.bytes().is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_does_not_go_through_is_the_tasks_until_all_of_it_is_sent() {
+        let ((outbox, mut client), mut spare) = (connected().await, Frames::default());
+        let mut sent = Vec::new();
+        while !outbox.lock().task_writes {
+            assert!(sent.len() < 100, "all of it goes through though nobody reads");
+            sent.push(file(1_000_000));
+            outbox.push(&sent[sent.len() - 1]);
+            outbox.flush(&mut spare);
+        }
+        sent.push(kept(1));
+        outbox.push(&kept(1));
+        outbox.flush(&mut spare);
+        let task = async {
+            let socket = outbox.socket.as_ref().unwrap();
+            while let Poll::Ready(Some(bytes)) = outbox.poll_take(&mut Context::from_waker(Waker::noop())) {
+                write(socket, &bytes).await.unwrap();
+            }
+        };
+        let (received, ()) = tokio::join!(read(&mut client, sent.len()), task);
+        assert!(received == sent, "something is missing, or not in its place");
+        outbox.push(&kept(2));
+        outbox.flush(&mut spare);
+        assert!(take(&outbox).is_pending(), "the hub writes again");
+        assert_eq!(read(&mut client, 1).await, [kept(2)]);
+    }
+
+    #[tokio::test]
+    async fn after_a_close_everything_is_the_tasks() {
+        let ((outbox, _client), mut spare) = (connected().await, Frames::default());
+        outbox.push(&kept(1));
+        outbox.close(&Error::new(Code::ShuttingDown, "bye"));
+        outbox.flush(&mut spare);
+        let Poll::Ready(Some(frames)) = take(&outbox) else { panic!("nothing to take") };
+        assert_eq!(frames[0].messages[0], kept(1));
         assert!(is_goodbye(&frames[0].messages[1]));
         assert_eq!(take(&outbox), Poll::Ready(None));
     }

@@ -345,6 +345,11 @@ impl<M: Machine> Replica<M> {
         self.inner.doors.propose(proposal).await
     }
 
+    /// Says that something is about to be proposed: the log gets ready for it.
+    pub fn rouse(&self) {
+        self.inner.log.rouse();
+    }
+
     /// Proposes commands in their order and before whatever is proposed later: they are handed in by the call, not when the
     /// future is first polled. The future is of their results, one each; `TooLarge` for those that are, `Retry` for all others
     /// if too many are under way.

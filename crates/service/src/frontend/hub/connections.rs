@@ -11,7 +11,7 @@ use super::super::wire::{self, Ask, Query};
 use super::effects::Origin;
 use super::gathering::Asked;
 use super::rounds::{ALIVE_BEATS, Alive, Wanted, no_majority};
-use super::{ConnectionId, Hub, Inbound, MAX_IN_FLIGHT, MAX_PARKED, overloaded, stopping};
+use super::{AT_ONCE, ConnectionId, Hub, Inbound, MAX_IN_FLIGHT, MAX_PARKED, overloaded, stopping};
 use crate::lease::Now;
 use crate::state::{Command, OpenSession, Request};
 
@@ -160,7 +160,7 @@ impl Hub {
     }
 
     /// The session of a connection is known: what waited for it goes on.
-    pub(super) fn bind(&mut self, connection: ConnectionId, session: SessionId, hello: ServerMessage) {
+    pub(super) fn bind(&mut self, connection: ConnectionId, session: SessionId, hello: &ServerMessage) {
         let Some(known) = self.connections.get_mut(&connection) else { return };
         known.session = Some(session);
         let parked = known.parked.take().unwrap_or_default();
@@ -190,21 +190,21 @@ impl Hub {
         metrics::set(&self.metrics.sessions_here, self.sessions.len());
     }
 
-    pub(super) fn push(&mut self, connection: ConnectionId, message: ServerMessage) {
+    pub(super) fn push(&mut self, connection: ConnectionId, message: &ServerMessage) {
         if self.put(connection, message, Touched::Told) {
-            self.touched.push(connection);
+            self.touched.push_back(connection);
         }
     }
 
     /// As [`Hub::push`], and before all that is merely told.
-    pub(super) fn push_grant(&mut self, connection: ConnectionId, message: ServerMessage) {
+    pub(super) fn push_grant(&mut self, connection: ConnectionId, message: &ServerMessage) {
         if self.put(connection, message, Touched::Granted) {
-            self.granted.push(connection);
+            self.granted.push_back(connection);
         }
     }
 
     /// Whether the connection is now more urgent than it was.
-    fn put(&mut self, connection: ConnectionId, message: ServerMessage, touched: Touched) -> bool {
+    fn put(&mut self, connection: ConnectionId, message: &ServerMessage, touched: Touched) -> bool {
         let Some(known) = self.connections.get_mut(&connection) else { return false };
         known.outbox.push(message);
         let is_more = known.touched < touched;
@@ -219,7 +219,7 @@ impl Hub {
 
     pub(super) fn refuse(&mut self, connection: ConnectionId, id: u64, error: &Error) {
         metrics::add(&self.metrics.requests_refused_total, 1);
-        self.push(connection, wire::refusal(id, error));
+        self.push(connection, &wire::refusal(id, error));
     }
 
     pub(super) fn close(&mut self, connection: ConnectionId, error: &Error) {
@@ -232,18 +232,23 @@ impl Hub {
         self.connections.values().for_each(|known| known.outbox.close(&stopping()));
     }
 
+    /// Sends what is in the outboxes, of some connections at a time: there may be thousands, and other things to do.
     pub(super) fn flush(&mut self) {
-        if self.has_answers() {
-            self.gathering.on_sent();
+        if !self.has_answers() {
+            return;
         }
-        for connection in self.granted.drain(..).chain(self.touched.drain(..)) {
-            // Who was told something and then granted something is in both, and woken once.
+        for _ in 0..AT_ONCE {
+            let Some(connection) = self.granted.pop_front().or_else(|| self.touched.pop_front()) else {
+                break;
+            };
+            // Who was told something and then granted something is in both, and sent to once.
             if let Some(known) = self.connections.get_mut(&connection)
                 && std::mem::replace(&mut known.touched, Touched::No) != Touched::No
             {
-                known.outbox.wake();
+                known.outbox.flush(&mut self.spare);
             }
         }
+        self.gathering.on_sent();
     }
 }
 

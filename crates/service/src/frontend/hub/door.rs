@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use conclave_api::{Error, SessionId};
+use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::{mpsc, oneshot};
 
 use super::super::metrics::{self, Metrics};
@@ -57,10 +58,10 @@ pub(crate) struct Door {
 pub(crate) struct Stopped;
 
 impl Door {
-    /// A new connection.
-    pub(crate) async fn attach(&self) -> Result<Link, Stopped> {
+    /// A new connection; with a socket, it is answered there.
+    pub(crate) async fn attach(&self, socket: Option<Arc<OwnedWriteHalf>>) -> Result<Link, Stopped> {
         let connection = self.next.fetch_add(1, Ordering::Relaxed);
-        let outbox = Arc::new(Outbox::default());
+        let outbox = Arc::new(Outbox::new(socket));
         let attach = Inbound::Attach { connection, outbox: outbox.clone() };
         self.sender.send(attach).await.map_err(|_| Stopped)?;
         metrics::add(&self.metrics.connections_total, 1);

@@ -39,7 +39,14 @@ impl Hub {
         }
         // On a single processor nobody looks whether more comes.
         let waits = awake::is_worth_it() && self.gathering.waits(now, !self.commands.is_empty());
-        if waits || self.commands.is_empty() {
+        if self.commands.is_empty() {
+            return;
+        }
+        if self.gathering.is_time_to_rouse() {
+            // The log's writer wakes while the last ones come back and consensus has its say.
+            self.replica.rouse();
+        }
+        if waits {
             return;
         }
         self.gathering.on_proposed();
@@ -73,7 +80,7 @@ impl Hub {
         match *origin {
             Origin::Request { session, id } => {
                 if let Some(connection) = self.sessions.get(&session).copied() {
-                    self.push(connection, wire::refusal(id.0, &error));
+                    self.push(connection, &wire::refusal(id.0, &error));
                     self.on_answered(connection);
                 }
             }
@@ -116,9 +123,9 @@ impl Hub {
                         (matches!(answer, Answer::Granted(_)), !matches!(answer, Answer::Queued(_)));
                     let message = wire::answer(request.0, wire::result(answer));
                     if is_grant {
-                        self.push_grant(connection, message);
+                        self.push_grant(connection, &message);
                     } else {
-                        self.push(connection, message);
+                        self.push(connection, &message);
                     }
                     if is_last {
                         self.on_answered(connection);
@@ -128,7 +135,7 @@ impl Hub {
             Effect::SessionOpened { session, secret } => {
                 if let Some((connection, _)) = self.opening.remove(&secret) {
                     let opened = self.opened(session, secret);
-                    self.bind(connection, session, opened);
+                    self.bind(connection, session, &opened);
                 }
             }
             Effect::SessionRefused { secret, error } => {
@@ -139,12 +146,12 @@ impl Hub {
             Effect::Broken { session, grant, name, reason } => {
                 if let Some(connection) = self.sessions.get(&session).copied() {
                     let broken = v1::Broken { grant: grant.0, name: name.as_str().into(), reason };
-                    self.push(connection, broken.into());
+                    self.push(connection, &broken.into());
                 }
             }
             Effect::SessionEnded { session, cause } => {
                 if let Some(connection) = self.sessions.get(&session).copied() {
-                    self.push(connection, wire::ended(session, cause));
+                    self.push(connection, &wire::ended(session, cause));
                 }
             }
             Effect::StartTimer { .. } | Effect::StopTimer { .. } => {
@@ -187,7 +194,7 @@ impl Hub {
 
     pub(super) fn tell_watchers(&mut self, notices: Vec<Notice>) {
         for Notice { session: SessionId(connection), watch, event } in notices {
-            self.push(connection, wire::event(watch, event));
+            self.push(connection, &wire::event(watch, event));
         }
     }
 

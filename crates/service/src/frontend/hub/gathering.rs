@@ -35,6 +35,7 @@ pub(super) struct Gathering {
     waits_since: Option<Now>,
     /// Since when nobody came back; unknown if somebody did since the last look.
     pause_since: Option<Now>,
+    has_roused: bool,
     /// How many flushes are not to wait, and how many did not.
     to_skip: u32,
     skipped: u32,
@@ -89,6 +90,14 @@ impl Gathering {
         self.is_worth_it()
             && now < pause_since + PAUSE
             && self.waits_since.is_none_or(|waits_since| now < waits_since + LIMIT)
+    }
+
+    /// Once a round, when most are back: what has gathered goes soon.
+    pub(super) fn is_time_to_rouse(&mut self) -> bool {
+        !self.has_roused && {
+            self.has_roused = self.away <= self.answered / 4;
+            self.has_roused
+        }
     }
 
     /// Whether something has waited since it could have gone.
@@ -148,6 +157,24 @@ mod tests {
             now += MOMENT;
         }
         assert!(!gathering.waits(now, true));
+    }
+
+    #[test]
+    fn the_log_is_roused_once_shortly_before_it_is_needed() {
+        let (mut gathering, mut all) = (Gathering::default(), connections(64));
+        all.iter_mut().for_each(|connection| gathering.on_asked(connection));
+        for _ in 0..3 {
+            all.iter_mut().for_each(|connection| gathering.on_answered(connection));
+            let roused = all.iter_mut().take(56).map(|connection| {
+                gathering.on_asked(connection);
+                gathering.is_time_to_rouse()
+            });
+            let when: Vec<usize> =
+                (1..).zip(roused).filter(|(_, roused)| *roused).map(|(back, _)| back).collect();
+            assert_eq!(when, [48]);
+            gathering.on_proposed();
+            all[56..].iter_mut().for_each(|connection| gathering.on_asked(connection));
+        }
     }
 
     #[test]

@@ -3,12 +3,12 @@
 //! ```text
 //!   connections ---- asks, a batch a read ----> hub ---- commands ----> replica
 //!       ^                                        |  <--- effects, in the order of the log
-//!       +--------- outbox, one wake a flush -----+
+//!       +--------- outbox, one write a flush ----+
 //! ```
 //!
 //! **Intuition.** One task owns all tables, so there is no lock to hold and no order to get wrong: whatever is told to a
 //! session is told in the order of the log. It never waits for anybody: asks come in batches, proposals go out in
-//! batches, answers are put into outboxes, and each connection is woken once however many answers it gets.
+//! batches, answers are put into outboxes, and each connection is written to once however many answers it gets.
 //!
 //! **Rules.**
 //! - Keep-alives, linearizable reads, watches and resumed sessions wait for a *round*: a quorum confirms the leader. A round
@@ -31,12 +31,13 @@ mod rounds;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use conclave_api::proto::frame::Frames;
 use conclave_api::{Code, Error, SessionId};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -69,7 +70,7 @@ const AWAKE: Duration = Duration::from_micros(200);
 /// After so many commands a snapshot is taken: the replica counts entries, and an entry may have many commands, all of which
 /// would be applied again at the next start.
 const SNAPSHOT_COMMANDS: u64 = 400_000;
-/// How many handfuls and batches are handled before answers are flushed.
+/// How many handfuls and batches are handled before answers are flushed, and to how many connections at a time.
 const AT_ONCE: usize = 128;
 
 /// When what is in the outboxes is sent.
@@ -96,8 +97,10 @@ pub(crate) struct Hub {
     opening: HashMap<u128, (ConnectionId, Now)>,
     /// Connections with something new in the outbox: first those that were granted something, since names are idle until
     /// their new holders hear of it.
-    granted: Vec<ConnectionId>,
-    touched: Vec<ConnectionId>,
+    granted: VecDeque<ConnectionId>,
+    touched: VecDeque<ConnectionId>,
+    /// Empty between uses: only its room is kept.
+    spare: Frames,
     watchers: Watchers,
     keeper: LeaseKeeper,
     /// The term of the last entry applied.
@@ -141,8 +144,9 @@ impl Hub {
             connections: HashMap::new(),
             sessions: HashMap::new(),
             opening: HashMap::new(),
-            granted: Vec::new(),
-            touched: Vec::new(),
+            granted: VecDeque::new(),
+            touched: VecDeque::new(),
+            spare: Frames::default(),
             watchers: Watchers::new(),
             keeper: LeaseKeeper::new(timing),
             applied_term: 0,

@@ -99,7 +99,7 @@ impl Hub {
 
     pub(super) fn end_unknown(&mut self, alive: &Alive) {
         let ended = wire::ended(alive.session, EndCause::Expired);
-        self.push(alive.connection, ended);
+        self.push(alive.connection, &ended);
         self.forget(alive.session);
     }
 
@@ -163,7 +163,7 @@ impl Hub {
         match waiting.what {
             Wanted::KeepAlive(alive) if alive.term == Some(term) => {
                 metrics::add(&self.metrics.keep_alives_total, 1);
-                self.push(alive.connection, v1::KeptAlive { token: alive.token }.into());
+                self.push(alive.connection, &v1::KeptAlive { token: alive.token }.into());
             }
             Wanted::KeepAlive(alive) if self.has_ended(alive.session) => self.end_unknown(&alive),
             Wanted::KeepAlive(alive) => elsewhere.push(alive),
@@ -188,7 +188,7 @@ impl Hub {
                             drift_ppm: self.timing.drift_ppm,
                             nodes: self.nodes(),
                         };
-                        self.bind(connection, session, resumed.into());
+                        self.bind(connection, session, &resumed.into());
                     }
                     Err(error) => self.close(connection, &error),
                 }
@@ -219,7 +219,7 @@ impl Hub {
         metrics::add(&self.metrics.queries_total, 1);
         let nodes = || query::cluster(&self.replica);
         let result = self.replica.read_stale(|service| query::answer(service.state(), query, nodes));
-        self.push(connection, wire::answer(id, result));
+        self.push(connection, &wire::answer(id, result));
     }
 
     pub(super) fn watch(
@@ -234,7 +234,10 @@ impl Hub {
             |state: &State| (state.applied(), watchers.watch(state, watcher(connection), id, target, after));
         match self.replica.read_stale(|service| begin(service.state())) {
             (index, Ok(missed)) => {
-                self.push(connection, wire::answer(id, v1::answer::Result::Watching(v1::Watching { index })));
+                self.push(
+                    connection,
+                    &wire::answer(id, v1::answer::Result::Watching(v1::Watching { index })),
+                );
                 self.tell_watchers(missed);
             }
             (_, Err(error)) => self.refuse(connection, id, &error),
@@ -270,7 +273,7 @@ impl Hub {
             match kept {
                 Kept::Extended => {
                     metrics::add(&self.metrics.keep_alives_total, 1);
-                    self.push(alive.connection, v1::KeptAlive { token: alive.token }.into());
+                    self.push(alive.connection, &v1::KeptAlive { token: alive.token }.into());
                 }
                 Kept::Unknown => self.end_unknown(&alive),
                 // The client will ask again.

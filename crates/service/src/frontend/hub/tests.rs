@@ -4,7 +4,8 @@ use std::sync::Mutex;
 use std::task::{Context, Poll, Wake, Waker};
 
 use conclave_api::RequestId;
-use conclave_api::proto::v1::{Goodbye, KeptAlive, server_message};
+use conclave_api::proto::frame;
+use conclave_api::proto::v1::{Goodbye, KeptAlive, ServerFrame, server_message};
 use tokio::sync::oneshot;
 
 use super::super::outbox::Outbox;
@@ -32,7 +33,7 @@ async fn alone(timing: Timing) -> (Hub, Door) {
 async fn time_is_looked_at_however_much_there_is_to_do() {
     // A beat has no length: it is always time, and whoever waits has waited too long.
     let (hub, door) = alone(Timing { heartbeat: Duration::ZERO, ..Timing::default() }).await;
-    let (waits, busy) = (door.attach().await.unwrap(), door.attach().await.unwrap());
+    let (waits, busy) = (door.attach(None).await.unwrap(), door.attach(None).await.unwrap());
     waits.send(vec![Ask::Open { ttl_ms: 10_000, lock_delay_ms: 0, label: String::new() }]).await.unwrap();
     for token in 0..4 * AT_ONCE as u64 {
         busy.send(vec![Ask::KeepAlive { token }]).await.unwrap();
@@ -40,10 +41,12 @@ async fn time_is_looked_at_however_much_there_is_to_do() {
     let (done, _stopped) = oneshot::channel();
     assert!(door.sender.try_send(Inbound::Stop { done }).is_ok(), "all of it waits for the hub");
     hub.run().await;
-    let Poll::Ready(Some(frames)) = waits.outbox.poll_take(&mut Context::from_waker(Waker::noop())) else {
+    let Poll::Ready(Some(mut sent)) = waits.outbox.poll_take(&mut Context::from_waker(Waker::noop())) else {
         panic!("not even a goodbye");
     };
-    let last = frames.last().and_then(|frame| frame.messages.last()).and_then(|last| last.message.clone());
+    let frame = frame::decode::<ServerFrame>(&mut sent).unwrap().unwrap();
+    assert!(sent.is_empty(), "little was said: one frame is enough");
+    let last = frame.messages.last().and_then(|last| last.message.clone());
     let sent_away = Goodbye { error: Some((&no_majority()).into()) };
     assert_eq!(
         last,
@@ -71,7 +74,7 @@ async fn who_was_granted_something_is_woken_before_all_who_are_told_something() 
     for connection in 1..=4 {
         let outbox = Arc::new(Outbox::default());
         hub.on_inbound(Inbound::Attach { connection, outbox: outbox.clone() });
-        hub.bind(connection, SessionId(connection), KeptAlive { token: 0 }.into());
+        hub.bind(connection, SessionId(connection), &KeptAlive { token: 0 }.into());
         hub.flush();
         let waker = Waker::from(Arc::new(Noted { connection, woken: woken.clone() }));
         assert!(outbox.poll_take(&mut Context::from_waker(&waker)).is_ready(), "the hello");
@@ -106,7 +109,7 @@ impl Three {
         let (mut hub, _door) = alone(Timing::default()).await;
         for connection in 1..=3 {
             hub.on_inbound(Inbound::Attach { connection, outbox: Arc::new(Outbox::default()) });
-            hub.bind(connection, SessionId(connection), KeptAlive { token: 0 }.into());
+            hub.bind(connection, SessionId(connection), &KeptAlive { token: 0 }.into());
         }
         hub.flush();
         Self { hub, request: 0 }

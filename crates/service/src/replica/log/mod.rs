@@ -218,6 +218,13 @@ pub struct Log {
 }
 
 impl Log {
+    /// Says that a change is about to come. A writer that sleeps takes as long to wake as some take to get ready: it wakes
+    /// now, and looks for it.
+    pub fn rouse(&self) {
+        // If the queue is full it is awake, and if it is closed there is nobody to wake.
+        drop(self.queue.try_send(Message::Rouse));
+    }
+
     /// Reads the log from its folder, cuts a torn tail, and starts the writer.
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<(Self, State), OpenError> {
         options.check()?;
@@ -328,6 +335,8 @@ impl Log {
 
 enum Message {
     Do(Order),
+    /// More is about to come.
+    Rouse,
     Stop,
 }
 
@@ -381,6 +390,7 @@ fn write_until_closed(
                     bytes += order.weight();
                     orders.push(order);
                 }
+                Message::Rouse => {}
                 Message::Stop => open = false,
             }
             if open && bytes < drain_bytes {
@@ -398,7 +408,7 @@ fn write_until_closed(
                 let waiting =
                     std::iter::from_fn(|| inbox.try_recv().ok()).filter_map(|message| match message {
                         Message::Do(order) => Some(order),
-                        Message::Stop => None,
+                        Message::Rouse | Message::Stop => None,
                     });
                 for order in orders.drain(..).chain(waiting) {
                     order.finish(Err(io::Error::new(error.kind(), why.to_string())));

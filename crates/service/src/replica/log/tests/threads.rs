@@ -26,6 +26,20 @@ fn a_failed_sync_stops_the_log_for_good_and_everybody_hears_of_it() {
 }
 
 #[test]
+fn a_writer_that_was_roused_in_vain_goes_on() {
+    let disk = SimDisk::new(1);
+    let (log, _) = Log::open(Arc::new(disk.handle()), SMALL).unwrap();
+    for index in 0..5 {
+        // More often than the queue is long.
+        (0..2 * SMALL.queue).for_each(|_| log.rouse());
+        wait(&log, entries(1, index..index + 1, 8)).unwrap();
+    }
+    log.close();
+    log.rouse();
+    assert_eq!(Bare::open(&disk).unwrap().state.last, Some(id(1, 4)));
+}
+
+#[test]
 fn an_entry_too_large_is_refused_and_the_log_lives_on() {
     let disk = SimDisk::new(1);
     let (log, _) = Log::open(Arc::new(disk.handle()), SMALL).unwrap();
