@@ -16,7 +16,7 @@
 # machine should do nothing else.
 #
 # Redis runs with appendfsync always; ZooKeeper (forceSync) and etcd sync by default, as conclave does. The load for the others comes
-# from benches/others, which is built first; what a pair of acquire and release is for each is said at the heads of its files.
+# from benches/others, which is built first. All of it goes by TCP, but for the row that says otherwise. What a pair of acquire and release is for each is said at the heads of its files.
 set -euo pipefail
 
 usage() { sed -n '4,12s/^# \{0,3\}//p' "$0" >&2; exit 2; }
@@ -78,7 +78,8 @@ start() {
 
 start_redis() {
     mkdir "$folder/redis"
-    start redis redis-server --bind 127.0.0.1 --port "$1" --dir "$folder/redis" --appendonly yes --appendfsync always --save ""
+    start redis redis-server --bind 127.0.0.1 --port "$1" --dir "$folder/redis" --appendonly yes --appendfsync always --save "" \
+        --unixsocket "$folder/redis.socket" --unixsocketperm 700
 }
 
 # start_zookeeper NAME PORT...: for each node its port for clients, then for followers, then for elections.
@@ -221,7 +222,7 @@ one_node() {
     fi
     if wanted conclave; then
         start_conclave conclave1 "${ports[6]}"
-        at[conclave]=127.0.0.1:${ports[6]}
+        at[conclave]=tcp:127.0.0.1:${ports[6]}
     fi
     warm_up "1 node" --clients 64
     warm_up "1 node, one name" --clients 16 --workload contended
@@ -230,6 +231,13 @@ one_node() {
         for system in $order; do measure "64 clients, own names, 1 node" "$system" "${at[$system]}" --clients 64; done
         if wanted zookeeper; then
             measure "64 clients, bare nodes, 1 node" zookeeper "${at[zookeeper]}" --clients 64 --workload bare
+        fi
+        # Those two that have one; a conclave client takes it by itself.
+        if wanted redis; then
+            measure "64 clients, own names, 1 node, Unix socket" redis "$folder/redis.socket" --clients 64
+        fi
+        if wanted conclave; then
+            measure "64 clients, own names, 1 node, Unix socket" conclave "${at[conclave]#tcp:}" --clients 64
         fi
         for system in $order; do
             measure "16 clients, one name, 1 node" "$system" "${at[$system]}" --clients 16 --workload contended
@@ -256,7 +264,7 @@ three_nodes() {
     fi
     if wanted conclave; then
         start_conclave conclave3 "${ports[@]:15:3}"
-        at[conclave]=$(conclave_leader "127.0.0.1:${ports[15]}" 3)
+        at[conclave]=tcp:$(conclave_leader "127.0.0.1:${ports[15]}" 3)
     fi
     for system in $order; do
         if [ "$system" != conclave ]; then at[$system]=$(ready "$system" "${all[$system]}"); fi
@@ -267,7 +275,7 @@ three_nodes() {
         for system in $order; do
             # Who leads may have changed since.
             if [ "$system" = conclave ]; then
-                at[conclave]=$(conclave_leader "127.0.0.1:${ports[15]}" 3)
+                at[conclave]=tcp:$(conclave_leader "127.0.0.1:${ports[15]}" 3)
             else
                 at[$system]=$(ready "$system" "${all[$system]}")
             fi

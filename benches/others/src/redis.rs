@@ -64,7 +64,7 @@ impl Client for Redis {
     fn ask_acquire(&mut self) {
         match self.workload {
             Workload::Own | Workload::Bare => {
-                ask(&mut self.wire.out, &["SET", &self.name, &self.token, "NX", "PX", "30000"])
+                ask(&mut self.wire.out, &["SET", &self.name, &self.token, "NX", "PX", "30000"]);
             }
             Workload::Contended => ask(&mut self.wire.out, &["BLPOP", &self.name, "0"]),
         }

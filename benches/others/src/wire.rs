@@ -1,26 +1,36 @@
 //! A connection that is written and read in pieces: what is sent gathers until an answer is waited for, what arrived gathers until it is whole.
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
 
 use crate::Result;
 
 /// No answer that is waited for here comes near it: whoever sends more does not speak the protocol.
 const LARGEST_ANSWER: usize = 1 << 20;
 
+/// By TCP or by a Unix socket.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
 /// A connection with its buffers.
 pub struct Wire {
-    stream: TcpStream,
+    stream: Box<dyn Stream>,
     /// To be sent, in one write, when an answer is waited for.
     pub out: Vec<u8>,
     arrived: Vec<u8>,
 }
 
 impl Wire {
-    /// Connects, without the delay that waits for more to send.
+    /// Connects, without the delay that waits for more to send. What begins with a slash is the path of a Unix socket.
     pub async fn connect(server: &str) -> Result<Self> {
-        let stream = TcpStream::connect(server).await?;
-        stream.set_nodelay(true)?;
+        let stream: Box<dyn Stream> = if server.starts_with('/') {
+            Box::new(UnixStream::connect(server).await?)
+        } else {
+            let stream = TcpStream::connect(server).await?;
+            stream.set_nodelay(true)?;
+            Box::new(stream)
+        };
         Ok(Self { stream, out: Vec::new(), arrived: Vec::new() })
     }
 

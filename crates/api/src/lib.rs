@@ -4,6 +4,7 @@
 //! - [`Error`]: every error of the system: whose fault, definite or not, what to do.
 //! - [`name`] and [`request`]: the words all three share: [`LockName`], [`Fence`], [`SessionId`], [`Wait`],
 //!   ...
+//! - `socket`: the way from a client to a server, with the feature of that name.
 //! - [`proto`]: the messages on the wire, for clients in Rust and in other languages.
 //!
 //! This crate depends on no other crate of the project.
@@ -13,6 +14,8 @@ pub mod expr;
 pub mod name;
 pub mod proto;
 pub mod request;
+#[cfg(feature = "socket")]
+pub mod socket;
 
 pub use error::{Code, Error, Fault};
 pub use expr::{Claim, Expr, ExprError};

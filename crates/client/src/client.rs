@@ -52,6 +52,9 @@ pub(crate) struct Handle {
 impl Client {
     /// Connects to the first of `servers` that answers: `HOST:PORT`, several with commas between.
     ///
+    /// A server of the same user on the same machine is reached by its Unix socket, if its address is given as one of loopback
+    /// (`127.0.0.1:7411`); with `tcp:` before the address it is not.
+    ///
     /// # Errors
     /// [`Code::Unreachable`] if none does.
     pub async fn connect(servers: &str) -> Result<Self> {
@@ -88,6 +91,11 @@ impl Client {
     /// As [`Client::lock`].
     pub async fn lock_within(&self, expr: &str, limit: Duration) -> Result<Option<Guard>> {
         self.request(expr).within(limit).start()?.granted_in_time().await
+    }
+
+    /// Whether the server is, or was last, reached by its Unix socket.
+    pub fn is_local(&self) -> bool {
+        self.handle.shared.is_local()
     }
 
     /// A request with options.

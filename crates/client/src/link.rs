@@ -8,17 +8,16 @@
 //! lease, gives up: everything that was asked fails, and the session ends by itself. The next request starts anew.
 
 use std::io;
-use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use conclave_api::proto::frame::{self, CLIENT_MAGIC, Frames, PREFACE_BYTES};
 use conclave_api::proto::v1;
+use conclave_api::socket::{Socket, Writer};
 use conclave_api::{Code, Error};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::net::tcp::WriteHalf;
+use tokio::io::AsyncReadExt;
 use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -37,11 +36,13 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_s
 pub(crate) struct Shared {
     core: Mutex<Core>,
     wake: Notify,
+    /// Whether the connection, or the last one, is within the machine.
+    is_local: AtomicBool,
 }
 
 impl Shared {
     pub(crate) fn new(core: Core) -> Self {
-        Self { core: Mutex::new(core), wake: Notify::new() }
+        Self { core: Mutex::new(core), wake: Notify::new(), is_local: AtomicBool::new(false) }
     }
 
     /// Looks into the core, or asks something of it.
@@ -56,6 +57,11 @@ impl Shared {
         result
     }
 
+    /// Whether the server was last reached by its Unix socket.
+    pub(crate) fn is_local(&self) -> bool {
+        self.is_local.load(Ordering::Relaxed)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Core> {
         // Nothing panics while it is held; should it happen, the tables are still whole.
         self.core.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -63,26 +69,16 @@ impl Shared {
 }
 
 /// Connects to the first node that answers, and says which.
-pub(crate) async fn connect(nodes: &[String]) -> Result<(TcpStream, String), Error> {
+pub(crate) async fn connect(nodes: &[String]) -> Result<(Socket, String), Error> {
     let mut failures = Vec::new();
     for node in nodes {
-        match tokio::time::timeout(CONNECT_WITHIN, connect_one(node)).await {
-            Ok(Ok(stream)) => return Ok((stream, node.clone())),
+        match tokio::time::timeout(CONNECT_WITHIN, Socket::connect(node)).await {
+            Ok(Ok(socket)) => return Ok((socket, node.clone())),
             Ok(Err(error)) => failures.push(format!("{node}: {error}")),
             Err(_) => failures.push(format!("{node}: no answer")),
         }
     }
     Err(Error::new(Code::Unreachable, format!("no server can be reached ({})", failures.join("; "))))
-}
-
-async fn connect_one(node: &str) -> io::Result<TcpStream> {
-    // An address needs no resolver, and no thread for it.
-    let stream = match node.parse::<SocketAddr>() {
-        Ok(address) => TcpStream::connect(address).await?,
-        Err(_) => TcpStream::connect(node).await?,
-    };
-    stream.set_nodelay(true)?;
-    Ok(stream)
 }
 
 /// Serves a client until its last handle is gone.
@@ -94,14 +90,15 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) async fn run(self, (mut stream, mut node): (TcpStream, String)) {
+    pub(crate) async fn run(self, (mut socket, mut node): (Socket, String)) {
         loop {
+            self.shared.is_local.store(matches!(socket, Socket::Unix(_)), Ordering::Relaxed);
             self.shared.with(Core::on_connected);
             // Why it broke is of no interest: it is made anew, and what was asked is asked again.
-            drop(serve(stream, &self.shared).await);
+            drop(serve(socket, &self.shared).await);
             self.shared.with(|core, _| core.on_disconnected());
             match self.reconnect(&node).await {
-                Some(connected) => (stream, node) = connected,
+                Some(connected) => (socket, node) = connected,
                 None => break,
             }
         }
@@ -111,7 +108,7 @@ impl Driver {
 
     /// Tries all nodes until one answers, `last` the last of them: it may be alive and of no use. `None` if nobody needs a
     /// connection any more.
-    async fn reconnect(&self, last: &str) -> Option<(TcpStream, String)> {
+    async fn reconnect(&self, last: &str) -> Option<(Socket, String)> {
         let mut pause = PAUSE.0;
         let began = clock::now();
         while !self.shared.with(|core, _| core.is_closing()) {
@@ -144,8 +141,8 @@ fn jittered(pause: Duration) -> Duration {
 }
 
 /// Speaks on one connection until it ends, or until the last handle is gone and everything is said.
-async fn serve(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
-    let (mut reader, mut writer) = stream.split();
+async fn serve(socket: Socket, shared: &Shared) -> io::Result<()> {
+    let (mut reader, writer) = socket.into_split();
     let mut input = BytesMut::with_capacity(READ_BYTES);
     let mut output = Frames::behind(frame::preface(CLIENT_MAGIC));
     let mut greeted = false;
@@ -160,7 +157,7 @@ async fn serve(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
         });
         send(&writer, &mut output)?;
         if is_closed && output.bytes().is_empty() {
-            return writer.shutdown().await;
+            return writer.shutdown();
         }
         tokio::select! {
             biased;
@@ -184,7 +181,7 @@ async fn serve(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
 }
 
 /// Writes what can be written at once.
-fn send(writer: &WriteHalf<'_>, output: &mut Frames) -> io::Result<()> {
+fn send(writer: &Writer, output: &mut Frames) -> io::Result<()> {
     while !output.bytes().is_empty() {
         match writer.try_write(output.bytes()) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use axum::Router;
 use conclave_api::proto::frame::{CLIENT_MAGIC, PEER_MAGIC};
+use conclave_api::socket::{LocalListener, Socket};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
@@ -131,7 +132,9 @@ impl Server {
             door: door.clone(),
             stopped,
         };
-        let accepting = tokio::spawn(acceptor.run(listener));
+        let local = LocalListener::bind(address)
+            .inspect_err(|error| tracing::debug!(%error, "no Unix socket: clients on this machine use TCP"));
+        let accepting = tokio::spawn(acceptor.run(listener, local.ok()));
         let settled = move || {
             // Should it fail, the folder is merely still called fresh.
             drop(tokio::task::spawn_blocking(move || unmark_fresh(&*disk)));
@@ -264,13 +267,13 @@ struct Acceptor {
 }
 
 impl Acceptor {
-    async fn run(self, listener: TcpListener) {
+    async fn run(self, listener: TcpListener, local: Option<LocalListener>) {
         let mut stopped = self.stopped.clone();
         let mut connections = JoinSet::new();
         loop {
             tokio::select! {
-                accepted = listener.accept() => match accepted {
-                    Ok((stream, _)) => self.take(stream, &mut connections),
+                accepted = accept(&listener, local.as_ref()) => match accepted {
+                    Ok(socket) => self.take(socket, &mut connections),
                     // Out of descriptors, most likely: wait until some connection ends.
                     Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
                 },
@@ -278,11 +281,13 @@ impl Acceptor {
                 () = until(&mut stopped) => break,
             }
         }
+        // In this order: when the address is free, the next server on it may have taken the name of the socket.
+        drop(local);
         drop(listener);
         while connections.join_next().await.is_some() {}
     }
 
-    fn take(&self, stream: TcpStream, connections: &mut JoinSet<()>) {
+    fn take(&self, socket: Socket, connections: &mut JoinSet<()>) {
         let Ok(permit) = self.room.clone().try_acquire_owned() else {
             metrics::add(&self.door.metrics.connections_refused_total, 1);
             return;
@@ -291,9 +296,45 @@ impl Acceptor {
         let stopped = self.stopped.clone();
         connections.spawn(async move {
             // How a stranger's connection ended is of interest to nobody but the stranger.
-            drop(serve(stream, router, desk, door, stopped, permit).await);
+            drop(match socket {
+                Socket::Tcp(stream) => serve(stream, router, desk, door, stopped, permit).await,
+                Socket::Unix(_) => serve_local(socket, door, stopped, permit).await,
+            });
         });
     }
+}
+
+/// The next connection, by either way.
+async fn accept(listener: &TcpListener, local: Option<&LocalListener>) -> io::Result<Socket> {
+    let local = async {
+        match local {
+            Some(local) => local.accept().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        accepted = listener.accept() => accepted.map(|(stream, _)| Socket::Tcp(stream)),
+        accepted = local => accepted,
+    }
+}
+
+/// On a Unix socket there are only clients, and they know the protocol.
+async fn serve_local(
+    socket: Socket,
+    door: Door,
+    mut stopped: watch::Receiver<bool>,
+    _room: OwnedSemaphorePermit,
+) -> io::Result<()> {
+    let (mut reader, writer) = socket.into_split();
+    let [magic @ .., version] = tokio::select! {
+        preface = tokio::time::timeout(FIRST_BYTES, native::read_preface(&mut reader)) => preface??,
+        () = until(&mut stopped) => return Ok(()),
+    };
+    if magic != CLIENT_MAGIC {
+        return Ok(());
+    }
+    metrics::add(&door.metrics.local_connections_total, 1);
+    native::serve((reader, writer), version, door).await
 }
 
 async fn serve(
@@ -319,7 +360,7 @@ async fn serve(
     let [magic @ .., version] =
         tokio::time::timeout(FIRST_BYTES, native::read_preface(&mut stream)).await??;
     match magic {
-        CLIENT_MAGIC => native::serve(stream, version, door).await,
+        CLIENT_MAGIC => native::serve(Socket::Tcp(stream).into_split(), version, door).await,
         PEER_MAGIC => tokio::select! {
             ended = peers::serve(stream, version, desk, door) => ended,
             () = until(&mut stopped) => Ok(()),

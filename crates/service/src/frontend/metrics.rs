@@ -25,6 +25,7 @@ macro_rules! counters {
 counters! {
     connections: "gauge", "Client connections open now";
     connections_total: "counter", "Client connections accepted";
+    local_connections_total: "counter", "Those of them that came by the Unix socket";
     connections_refused_total: "counter", "Connections refused because there were too many";
     sessions_here: "gauge", "Sessions connected to this node";
     requests_total: "counter", "Requests taken from clients";

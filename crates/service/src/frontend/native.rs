@@ -1,4 +1,4 @@
-//! The native frontend: length-prefixed protobuf frames on a TCP connection (see [`conclave_api::proto::frame`]).
+//! The native frontend: length-prefixed protobuf frames on a connection, by TCP or within the machine (see [`conclave_api::proto::frame`]).
 //!
 //! **Rules.** One task a connection. It takes as many frames from one read as there are and hands them to the hub as one
 //! batch. The hub answers by writing to the socket itself; what does not go through is sent by the task. While it does
@@ -16,11 +16,9 @@ use std::time::Duration;
 use bytes::BytesMut;
 use conclave_api::proto::frame::{self, CLIENT_MAGIC, FrameError, PREFACE_BYTES, VERSION};
 use conclave_api::proto::v1::ClientFrame;
+use conclave_api::socket::{Reader, Writer};
 use conclave_api::{Code, Error};
-use rustix::net::Shutdown;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::hub::{Door, Link};
 use super::wire::Ask;
@@ -33,9 +31,8 @@ const KEEP_BYTES: usize = 256 * 1024;
 const LAST_WORD: Duration = Duration::from_secs(2);
 
 /// Serves one connection until it ends; its preface has been read, and `version` was the last byte of it.
-pub(crate) async fn serve(mut stream: TcpStream, version: u8, door: Door) -> io::Result<()> {
-    stream.write_all(&frame::preface(CLIENT_MAGIC)).await?;
-    let (mut reader, writer) = stream.into_split();
+pub(crate) async fn serve((mut reader, writer): (Reader, Writer), version: u8, door: Door) -> io::Result<()> {
+    writer.write_all(&frame::preface(CLIENT_MAGIC)).await?;
     let writer = Arc::new(writer);
     let Ok(link) = door.attach(Some(writer.clone())).await else { return Ok(()) };
     if version != VERSION {
@@ -48,7 +45,7 @@ pub(crate) async fn serve(mut stream: TcpStream, version: u8, door: Door) -> io:
         tokio::select! {
             biased;
             rest = poll_fn(|cx| link.outbox.poll_take(cx)) => match rest {
-                Some(rest) => write(&writer, &rest).await?,
+                Some(rest) => writer.write_all(&rest).await?,
                 None => return close(reader, &writer).await,
             },
             read = read_some(&mut reader, &mut input), if readable => {
@@ -61,7 +58,7 @@ pub(crate) async fn serve(mut stream: TcpStream, version: u8, door: Door) -> io:
     }
 }
 
-async fn read_some(reader: &mut OwnedReadHalf, input: &mut BytesMut) -> io::Result<usize> {
+async fn read_some(reader: &mut Reader, input: &mut BytesMut) -> io::Result<usize> {
     if input.capacity() - input.len() < READ_BYTES / 4 {
         input.reserve(READ_BYTES);
     }
@@ -97,22 +94,10 @@ fn unreadable(error: &FrameError) -> Error {
     Error::new(code, error.to_string())
 }
 
-pub(super) async fn write(writer: &OwnedWriteHalf, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        writer.writable().await?;
-        match writer.try_write(bytes) {
-            Ok(written) => bytes = &bytes[written..],
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
 /// Closes so that the last word arrives: were unread bytes left behind, the system would cut the connection off and the
 /// client might never see what was sent.
-async fn close(mut reader: OwnedReadHalf, writer: &OwnedWriteHalf) -> io::Result<()> {
-    rustix::net::shutdown(writer.as_ref(), Shutdown::Write)?;
+async fn close(mut reader: Reader, writer: &Writer) -> io::Result<()> {
+    writer.shutdown()?;
     let mut rest = [0; 4096];
     let drain = async { while reader.read(&mut rest).await.is_ok_and(|bytes| bytes > 0) {} };
     // Whoever goes on sending is cut off.
@@ -121,7 +106,7 @@ async fn close(mut reader: OwnedReadHalf, writer: &OwnedWriteHalf) -> io::Result
 }
 
 /// Reads a preface that is known to begin like one of ours.
-pub(crate) async fn read_preface(stream: &mut TcpStream) -> io::Result<[u8; PREFACE_BYTES]> {
+pub(crate) async fn read_preface(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<[u8; PREFACE_BYTES]> {
     let mut preface = [0; PREFACE_BYTES];
     stream.read_exact(&mut preface).await?;
     Ok(preface)

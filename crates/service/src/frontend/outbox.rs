@@ -17,9 +17,9 @@ use std::task::{Context, Poll};
 use bytes::BytesMut;
 use conclave_api::proto::frame::Frames;
 use conclave_api::proto::v1::{Goodbye, ServerMessage};
+use conclave_api::socket::Writer;
 use conclave_api::{Code, Error};
 use futures_util::task::AtomicWaker;
-use tokio::net::tcp::OwnedWriteHalf;
 
 /// The most that waits for a client, in bytes.
 pub const OUTBOX_BYTES: usize = 4 * 1024 * 1024;
@@ -29,7 +29,7 @@ pub const OUTBOX_BYTES: usize = 4 * 1024 * 1024;
 pub(crate) struct Outbox {
     inner: Mutex<Inner>,
     task: AtomicWaker,
-    socket: Option<Arc<OwnedWriteHalf>>,
+    socket: Option<Arc<Writer>>,
 }
 
 #[derive(Debug, Default)]
@@ -45,7 +45,7 @@ struct Inner {
 
 impl Outbox {
     /// An outbox; with a socket, the hub writes to it.
-    pub(crate) fn new(socket: Option<Arc<OwnedWriteHalf>>) -> Self {
+    pub(crate) fn new(socket: Option<Arc<Writer>>) -> Self {
         Self { socket, ..Self::default() }
     }
 
@@ -147,10 +147,10 @@ mod tests {
 
     use conclave_api::proto::frame;
     use conclave_api::proto::v1::{Answer, File, KeptAlive, ServerFrame, answer, server_message};
+    use conclave_api::socket::Socket;
     use tokio::io::AsyncReadExt;
     use tokio::net::{TcpListener, TcpStream};
 
-    use super::super::native::write;
     use super::*;
 
     fn take(outbox: &Outbox) -> Poll<Option<Vec<ServerFrame>>> {
@@ -181,7 +181,7 @@ mod tests {
     async fn connected() -> (Outbox, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let (_, socket) = listener.accept().await.unwrap().0.into_split();
+        let (_, socket) = Socket::Tcp(listener.accept().await.unwrap().0).into_split();
         socket.writable().await.unwrap();
         (Outbox::new(Some(Arc::new(socket))), client)
     }
@@ -280,7 +280,7 @@ mod tests {
         let task = async {
             let socket = outbox.socket.as_ref().unwrap();
             while let Poll::Ready(Some(bytes)) = outbox.poll_take(&mut Context::from_waker(Waker::noop())) {
-                write(socket, &bytes).await.unwrap();
+                socket.write_all(&bytes).await.unwrap();
             }
         };
         let (received, ()) = tokio::join!(read(&mut client, sent.len()), task);

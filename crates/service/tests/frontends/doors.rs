@@ -1,11 +1,15 @@
 //! Bad input at every door: a clear error, nothing lost, no panic. And the doors for people and their tools.
 
+use std::io::ErrorKind;
+
 use bytes::{BufMut, BytesMut};
 use conclave_api::proto::frame::{self, CLIENT_MAGIC, PEER_MAGIC};
 use conclave_api::proto::v1;
 use conclave_api::proto::v1::answer::Result as Answer;
 use conclave_api::proto::v1::conclave_client::ConclaveClient;
 use conclave_api::proto::v1::server_message::Message;
+use conclave_api::socket::Socket;
+use conclave_client::Client;
 use conclave_service::server::{Server, StartError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -86,6 +90,45 @@ async fn random_bytes_at_every_door_harm_nobody() {
         ends(raw(&scene.server, &input).await).await;
     }
     scene.assert_unharmed().await;
+}
+
+#[tokio::test]
+async fn random_bytes_at_the_unix_socket_harm_nobody() {
+    let scene = Scene::new().await;
+    let mut noise = Noise(4);
+    for round in 0..40 {
+        let mut input = if round % 2 == 0 { Vec::new() } else { frame::preface(CLIENT_MAGIC).to_vec() };
+        input.extend(noise.bytes(2000));
+        let socket = Socket::connect(&scene.server.address().to_string()).await.unwrap();
+        assert!(matches!(socket, Socket::Unix(_)));
+        let (mut reader, writer) = socket.into_split();
+        // It may have been closed already.
+        drop(writer.write_all(&input).await);
+        drop(writer.shutdown());
+        drop(reader.read_to_end(&mut Vec::new()).await);
+    }
+    scene.assert_unharmed().await;
+}
+
+#[tokio::test]
+async fn a_client_on_the_machine_comes_by_the_unix_socket_unless_told_otherwise() {
+    let folder = Folder::new();
+    let server = start(&folder).await;
+    let address = server.address().to_string();
+    let local = Client::connect(&address).await.unwrap();
+    let guard = local.lock("x").await.unwrap();
+    assert!(local.is_local());
+    let far = Client::connect(&format!("tcp:{address}")).await.unwrap();
+    assert!(far.try_lock("x").await.unwrap().is_none(), "both are clients of one server");
+    assert!(!far.is_local());
+    let (_, text) = http_get(&server, "/metrics").await;
+    assert!(text.contains("\nconclave_connections_total 2\n"), "{text}");
+    assert!(text.contains("\nconclave_local_connections_total 1\n"), "{text}");
+    guard.release().await.unwrap();
+    server.shutdown().await;
+    assert!(
+        matches!(Socket::connect(&address).await, Err(error) if error.kind() == ErrorKind::ConnectionRefused)
+    );
 }
 
 #[tokio::test]

@@ -71,6 +71,7 @@ Examples:
   conclave bench --clients 16 --workload contended --seconds 10 --json
   conclave bench --clients 1 --connections 1 --in-flight 64
 
+A server on this machine is reached by its Unix socket; with --server tcp:127.0.0.1:7411 by TCP.
 Fairness is the most pairs of a client over the fewest: 1 is best.
 Exit codes: 0 exclusion held, 1 it was violated, 2 bad usage, 69 no server.";
 
@@ -81,6 +82,8 @@ struct Figures {
     clients: u32,
     in_flight: u32,
     connections: u32,
+    /// `unix` or `tcp`.
+    by: &'static str,
     seconds: f64,
     pairs: u64,
     pairs_per_s: f64,
@@ -144,6 +147,7 @@ async fn measure(args: &Args) -> Result<Figures, Failure> {
         clients: args.clients,
         in_flight: args.in_flight,
         connections,
+        by: if clients.iter().all(Client::is_local) { "unix" } else { "tcp" },
         seconds: args.seconds,
         pairs: total,
         pairs_per_s: (total as f64 / args.seconds).round(),
@@ -172,8 +176,10 @@ fn describe(figures: &Figures, paint: Paint) -> String {
     };
     let fairness =
         figures.fairness.map_or("somebody starved".to_owned(), |fairness| format!("{fairness:.3}"));
+    let way =
+        if figures.by == "unix" { " (by the server's Unix socket; --server tcp:ADDR by TCP)" } else { "" };
     format!(
-        "{} pairs/s\nacquire: p50 {} us, p99 {} us, p99.9 {} us\nfairness: {fairness}\n{violations}\n",
+        "{} pairs/s{way}\nacquire: p50 {} us, p99 {} us, p99.9 {} us\nfairness: {fairness}\n{violations}\n",
         paint.bold(&output::number(figures.pairs_per_s)),
         output::number(figures.acquire_p50_us),
         output::number(figures.acquire_p99_us),

@@ -96,7 +96,8 @@ const DEADLOCK: u8 = 77;
 /// Where the servers are.
 #[derive(clap::Args)]
 pub struct ServerArgs {
-    /// The servers, with commas between: any of them will do
+    /// The servers, with commas between: any of them will do. One on this machine is reached by its Unix socket, by TCP
+    /// with `tcp:` before its address
     #[arg(long, value_name = "ADDR[,ADDR]", env = "CONCLAVE_SERVER", default_value = DEFAULT_SERVER)]
     pub server: String,
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use conclave_api::socket::Writer;
 use conclave_api::{Error, SessionId};
-use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::{mpsc, oneshot};
 
 use super::super::metrics::{self, Metrics};
@@ -59,7 +59,7 @@ pub(crate) struct Stopped;
 
 impl Door {
     /// A new connection; with a socket, it is answered there.
-    pub(crate) async fn attach(&self, socket: Option<Arc<OwnedWriteHalf>>) -> Result<Link, Stopped> {
+    pub(crate) async fn attach(&self, socket: Option<Arc<Writer>>) -> Result<Link, Stopped> {
         let connection = self.next.fetch_add(1, Ordering::Relaxed);
         let outbox = Arc::new(Outbox::new(socket));
         let attach = Inbound::Attach { connection, outbox: outbox.clone() };

@@ -7,7 +7,7 @@
 //! **Rules.**
 //! - A connection is *away* when the last of its requests was answered, until it asks again. What has gathered waits while
 //!   more than one in eight of those who were answered by the last flush are away.
-//! - Not for long: it goes when nobody has come back for [`PAUSE`], and [`LIMIT`] after it could have gone.
+//! - Not for long: it goes when nobody has come back for a [pause](PAUSE_EACH), and [`LIMIT`] after it could have gone.
 //! - Only while it pays: if most did not come back, the next flushes do not wait, twice as many each time.
 //!
 //! **The trap.** Nobody comes back before the answer was sent, and sending takes its time: the pause begins after that, and
@@ -17,8 +17,11 @@ use std::time::Duration;
 
 use crate::lease::Now;
 
-/// How long nobody may come back. A round trip on one machine takes a tenth of it if nobody sleeps.
-const PAUSE: Duration = Duration::from_micros(100);
+/// How long nobody may come back, for each who was answered: for one alone there is little to gain, and the more there are
+/// the longer some of them may wait for a processor.
+const PAUSE_EACH: Duration = Duration::from_micros(25);
+/// The shortest pause and the longest. A round trip on one machine takes a tenth of the shortest if nobody sleeps.
+const PAUSE: (Duration, Duration) = (Duration::from_micros(100), Duration::from_micros(500));
 /// How long what has gathered waits at most.
 const LIMIT: Duration = Duration::from_millis(2);
 /// So many flushes at most go without waiting before it is tried again.
@@ -88,8 +91,13 @@ impl Gathering {
             self.waits_since.get_or_insert(now);
         }
         self.is_worth_it()
-            && now < pause_since + PAUSE
+            && now < pause_since + self.pause()
             && self.waits_since.is_none_or(|waits_since| now < waits_since + LIMIT)
+    }
+
+    fn pause(&self) -> Duration {
+        let answered = u32::try_from(self.answered).unwrap_or(u32::MAX);
+        PAUSE_EACH.saturating_mul(answered).clamp(PAUSE.0, PAUSE.1)
     }
 
     /// Once a round, when most are back: what has gathered goes soon.
@@ -197,11 +205,24 @@ mod tests {
     fn nobody_back_for_a_pause_ends_the_wait() {
         let (mut gathering, mut all) = (Gathering::default(), connections(64));
         answered(&mut gathering, &mut all);
+        let (_, pause) = PAUSE;
         assert!(gathering.waits(MOMENT, true));
         gathering.on_asked(&mut all[0]);
-        assert!(gathering.waits(PAUSE, true));
-        assert!(gathering.waits(2 * PAUSE - MOMENT, true));
-        assert!(!gathering.waits(2 * PAUSE, true));
+        assert!(gathering.waits(pause, true));
+        assert!(gathering.waits(2 * pause - MOMENT, true));
+        assert!(!gathering.waits(2 * pause, true));
+    }
+
+    #[test]
+    fn few_are_not_waited_for_as_long_as_many() {
+        for (count, pause) in [(1, 100), (4, 100), (10, 250), (20, 500), (100, 500)] {
+            let (mut gathering, mut all) = (Gathering::default(), connections(count));
+            answered(&mut gathering, &mut all);
+            let pause = Duration::from_micros(pause);
+            assert!(gathering.waits(Now::ZERO, true));
+            assert!(gathering.waits(pause - MOMENT, true), "{count} were answered");
+            assert!(!gathering.waits(pause, true), "{count} were answered");
+        }
     }
 
     #[test]
@@ -209,7 +230,7 @@ mod tests {
         let (mut gathering, mut two) = (Gathering::default(), connections(2));
         answered(&mut gathering, &mut two);
         assert!(gathering.waits(MOMENT, false));
-        assert!(!gathering.waits(MOMENT + PAUSE, true));
+        assert!(!gathering.waits(MOMENT + PAUSE.0, true));
     }
 
     #[test]
@@ -232,7 +253,7 @@ mod tests {
         for _ in 0..20 {
             answered(&mut gathering, &mut two);
             waited.push(gathering.waits(now, true));
-            now += PAUSE;
+            now += PAUSE.0;
             assert!(!gathering.waits(now, true));
             gathering.on_proposed();
         }

@@ -1,0 +1,338 @@
+//! The way between a client and a server: TCP, or on one machine a Unix socket, which costs half of it.
+//!
+//! **Intuition.** A client that is told `127.0.0.1:7411` means a server on its own machine. If that server is the same user's,
+//! it also listens on a Unix socket whose path follows from the address, and the client takes that. If there is none, or
+//! nobody behind it, there is TCP: nobody has to configure anything, and nothing fails that did not fail before.
+//!
+//! **Rules.** The path is `/tmp/conclave-USER/NETWORK-ADDRESS`, with the numbers of the user and of the network namespace: the
+//! same address in another container is another server. An address with `tcp:` before it is only tried by TCP.
+//!
+//! **The trap.** Anybody may create that folder before its user does, and listen in it. So both sides look: it must be a
+//! folder, of this very user, that nobody else may write to.
+
+use std::fs::{DirBuilder, Metadata};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use rustix::net::Shutdown;
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::net::{TcpStream, UnixListener, UnixStream, tcp, unix};
+
+/// Before an address that is only to be tried by TCP.
+const TCP_ONLY: &str = "tcp:";
+
+/// A connection.
+#[derive(Debug)]
+pub enum Socket {
+    /// By the network, or loopback.
+    Tcp(TcpStream),
+    /// Within the machine.
+    Unix(UnixStream),
+}
+
+impl Socket {
+    /// Connects to a server: an address, or a name and a port.
+    ///
+    /// # Errors
+    /// Those of TCP.
+    pub async fn connect(server: &str) -> io::Result<Self> {
+        let (server, may_be_local) = match server.strip_prefix(TCP_ONLY) {
+            Some(server) => (server, false),
+            None => (server, true),
+        };
+        // An address needs no resolver, and no thread for it.
+        let stream = match server.parse::<SocketAddr>() {
+            Ok(address) => {
+                if may_be_local && let Some(local) = connect_local(address).await {
+                    return Ok(local);
+                }
+                TcpStream::connect(address).await?
+            }
+            Err(_) => TcpStream::connect(server).await?,
+        };
+        stream.set_nodelay(true)?;
+        Ok(Self::Tcp(stream))
+    }
+
+    /// Both directions, each by itself.
+    pub fn into_split(self) -> (Reader, Writer) {
+        match self {
+            Self::Tcp(stream) => {
+                let (reader, writer) = stream.into_split();
+                (Reader::Tcp(reader), Writer::Tcp(writer))
+            }
+            Self::Unix(stream) => {
+                let (reader, writer) = stream.into_split();
+                (Reader::Unix(reader), Writer::Unix(writer))
+            }
+        }
+    }
+}
+
+async fn connect_local(address: SocketAddr) -> Option<Socket> {
+    let path = path_of(address)?;
+    is_safe(path.parent()?).ok()?;
+    // Whatever is wrong with it, there is TCP.
+    UnixStream::connect(path).await.ok().map(Socket::Unix)
+}
+
+/// What arrives.
+#[derive(Debug)]
+pub enum Reader {
+    /// See [`Socket::Tcp`].
+    Tcp(tcp::OwnedReadHalf),
+    /// See [`Socket::Unix`].
+    Unix(unix::OwnedReadHalf),
+}
+
+impl AsyncRead for Reader {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(reader) => Pin::new(reader).poll_read(cx, buffer),
+            Self::Unix(reader) => Pin::new(reader).poll_read(cx, buffer),
+        }
+    }
+}
+
+/// Where one writes.
+#[derive(Debug)]
+pub enum Writer {
+    /// See [`Socket::Tcp`].
+    Tcp(tcp::OwnedWriteHalf),
+    /// See [`Socket::Unix`].
+    Unix(unix::OwnedWriteHalf),
+}
+
+impl Writer {
+    /// Writes as much as goes through at once.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if nothing does: see [`Writer::writable`].
+    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(writer) => writer.try_write(bytes),
+            Self::Unix(writer) => writer.try_write(bytes),
+        }
+    }
+
+    /// Waits until something may go through.
+    ///
+    /// # Errors
+    /// If the runtime has ended.
+    pub async fn writable(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(writer) => writer.writable().await,
+            Self::Unix(writer) => writer.writable().await,
+        }
+    }
+
+    /// Writes all of it.
+    ///
+    /// # Errors
+    /// If the connection is broken.
+    pub async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            self.writable().await?;
+            match self.try_write(bytes) {
+                Ok(written) => bytes = &bytes[written..],
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Says that nothing more will be written.
+    ///
+    /// # Errors
+    /// If the connection is broken.
+    pub fn shutdown(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(writer) => rustix::net::shutdown(writer.as_ref(), Shutdown::Write)?,
+            Self::Unix(writer) => rustix::net::shutdown(writer.as_ref(), Shutdown::Write)?,
+        }
+        Ok(())
+    }
+}
+
+/// Where a server listens for clients of its own machine and user. Dropped, the socket's name is gone.
+#[derive(Debug)]
+pub struct LocalListener {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl LocalListener {
+    /// Listens for those who would otherwise come to this address, on which the caller listens already: so whoever had the name
+    /// before is gone.
+    ///
+    /// # Errors
+    /// If there is no such place: the address is of another machine, the folder not ours, or the system refuses.
+    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+        let path = path_of(address).ok_or(io::ErrorKind::Unsupported)?;
+        let folder = path.parent().ok_or(io::ErrorKind::Unsupported)?;
+        match DirBuilder::new().mode(0o700).create(folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => is_safe(folder)?,
+        }
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        Ok(Self { listener: UnixListener::bind(&path)?, path })
+    }
+
+    /// The next connection.
+    ///
+    /// # Errors
+    /// Out of descriptors, most likely.
+    pub async fn accept(&self) -> io::Result<Socket> {
+        let (stream, _) = self.listener.accept().await?;
+        Ok(Socket::Unix(stream))
+    }
+}
+
+impl Drop for LocalListener {
+    fn drop(&mut self) {
+        // A name that stays leads nowhere, and whoever follows it goes on to TCP.
+        drop(std::fs::remove_file(&self.path));
+    }
+}
+
+/// Where the Unix socket of the server at this address is, if the address can be one of this machine.
+fn path_of(address: SocketAddr) -> Option<PathBuf> {
+    let ip = match address.ip() {
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    let network = std::fs::metadata("/proc/self/ns/net").map_or(0, |namespace| namespace.ino());
+    let folder = format!("/tmp/conclave-{}", rustix::process::getuid().as_raw());
+    let name = format!("{network}-{}", SocketAddr::new(ip, address.port()));
+    ip.is_loopback().then(|| Path::new(&folder).join(name))
+}
+
+/// Whether nobody but this user, or root, can have put something into a folder.
+fn is_safe(folder: &Path) -> io::Result<()> {
+    let found = std::fs::symlink_metadata(folder)?;
+    let is_ours = |found: &Metadata| found.is_dir() && found.uid() == rustix::process::getuid().as_raw();
+    if !is_ours(&found) || found.mode() & 0o022 != 0 {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "a folder that others may write to"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    async fn listener() -> (TcpListener, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        (listener, address)
+    }
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("conclave-socket-{}-{name}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        fs::set_permissions(&folder, Permissions::from_mode(0o700)).unwrap();
+        folder
+    }
+
+    #[tokio::test]
+    async fn who_is_on_the_machine_comes_by_the_unix_socket_unless_told_otherwise() {
+        let (listener, address) = listener().await;
+        let local = LocalListener::bind(address).unwrap();
+        assert!(matches!(Socket::connect(&address.to_string()).await.unwrap(), Socket::Unix(_)));
+        local.accept().await.unwrap();
+        assert!(matches!(Socket::connect(&format!("tcp:{address}")).await.unwrap(), Socket::Tcp(_)));
+        listener.accept().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn where_nobody_listens_there_is_tcp() {
+        let (listener, address) = listener().await;
+        let local = LocalListener::bind(address).unwrap();
+        let path = local.path.clone();
+        drop(local);
+        assert!(!path.exists());
+        assert!(matches!(Socket::connect(&address.to_string()).await.unwrap(), Socket::Tcp(_)));
+        // What a killed server leaves behind, and what the next one makes of it.
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(path.exists());
+        assert!(matches!(Socket::connect(&address.to_string()).await.unwrap(), Socket::Tcp(_)));
+        let _local = LocalListener::bind(address).unwrap();
+        assert!(matches!(Socket::connect(&address.to_string()).await.unwrap(), Socket::Unix(_)));
+        drop(listener);
+    }
+
+    #[tokio::test]
+    async fn both_ways_carry_both_directions_and_an_end() {
+        let (listener, address) = listener().await;
+        let local = LocalListener::bind(address).unwrap();
+        for server in [format!("tcp:{address}"), address.to_string()] {
+            let client = Socket::connect(&server).await.unwrap();
+            let accepted = match client {
+                Socket::Tcp(_) => Socket::Tcp(listener.accept().await.unwrap().0),
+                Socket::Unix(_) => local.accept().await.unwrap(),
+            };
+            let ((mut heard, said), (mut read, answered)) = (client.into_split(), accepted.into_split());
+            // More than the system keeps for one who does not read.
+            let question = vec![7; 16 << 20];
+            let (mut question_read, mut answer) = (Vec::new(), Vec::new());
+            let ask = async {
+                said.write_all(&question).await.unwrap();
+                said.shutdown().unwrap();
+            };
+            let (_, all) = tokio::join!(ask, read.read_to_end(&mut question_read));
+            all.unwrap();
+            assert!(question_read == question, "by {server}");
+            answered.write_all(b"yes").await.unwrap();
+            answered.shutdown().unwrap();
+            heard.read_to_end(&mut answer).await.unwrap();
+            assert_eq!(answer, b"yes", "by {server}");
+        }
+    }
+
+    #[test]
+    fn the_name_is_that_of_a_loopback_address() {
+        let path = |address: &str| path_of(address.parse().unwrap());
+        assert_eq!(path("0.0.0.0:7411"), path("127.0.0.1:7411"), "whoever listens everywhere listens here");
+        assert_eq!(path("[::]:7411"), path("[::1]:7411"));
+        assert_ne!(path("127.0.0.1:7411"), path("127.0.0.2:7411"));
+        assert_ne!(path("127.0.0.1:7411"), path("127.0.0.1:7412"));
+        assert_eq!(path("10.0.0.1:7411"), None, "of another machine, perhaps");
+        let refused = LocalListener::bind("10.0.0.1:7411".parse().unwrap()).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
+    }
+
+    #[test]
+    fn a_folder_that_others_may_have_prepared_is_not_trusted() {
+        let ours = folder("ours");
+        is_safe(&ours).unwrap();
+        for mode in [0o770, 0o707, 0o1777] {
+            fs::set_permissions(&ours, Permissions::from_mode(mode)).unwrap();
+            assert_eq!(is_safe(&ours).unwrap_err().kind(), io::ErrorKind::PermissionDenied, "{mode:o}");
+        }
+        fs::set_permissions(&ours, Permissions::from_mode(0o700)).unwrap();
+        let link = ours.join("link");
+        symlink(&ours, &link).unwrap();
+        assert!(is_safe(&link).is_err(), "a link to where it leads today");
+        fs::remove_dir_all(&ours).unwrap();
+        assert_eq!(is_safe(&ours).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}
