@@ -176,11 +176,35 @@ bench() {
     esac
 }
 
+# The versions, as each prints its own.
+version() {
+    case $1 in
+        redis) redis-server --version | sed 's/.* v=\([^ ]*\).*/\1/' ;;
+        zookeeper) printf '%s\n' "${zookeeper_jar%.jar}"-[0-9]*.jar | sed 's/.*-\(.*\)\.jar/\1/' ;;
+        etcd) etcd --version | awk '/^etcd Version/ {print $3}' ;;
+        conclave) "$conclave" --version | awk '{print $2}' ;;
+    esac
+}
+
+# The table of what was measured.
+report() {
+    local system versions='' about
+    for system in redis zookeeper etcd conclave; do
+        if wanted $system; then versions+="$system $(version $system), "; fi
+    done
+    about="$versions$(nproc) cores, $rounds rounds of $seconds s in turns: medians; fairness is that of the worst round"
+    "$others" table --about "$about" "${format[@]}" <"$folder/records"
+}
+
 # measure ROW SYSTEM ADDRESSES LOAD...: adds to the records of all rounds.
 measure() {
     local row=$1 system=$2 addresses=$3 figures
     shift 3
-    figures=$(bench "$system" "$addresses" "$seconds" "$@") || fail "$system failed: $row"
+    if ! figures=$(bench "$system" "$addresses" "$seconds" "$@"); then
+        # What the others have shown until then is not lost.
+        report
+        fail "$system failed: $row"
+    fi
     printf '{"row": "%s", "system": "%s"}\n%s\n' "$row" "$system" "$figures" >>"$folder/records"
 }
 
@@ -299,18 +323,4 @@ order=${order/redis /}
 [ -z "$order" ] || three_nodes
 stop
 
-# The versions, as each prints its own.
-version() {
-    case $1 in
-        redis) redis-server --version | sed 's/.* v=\([^ ]*\).*/\1/' ;;
-        zookeeper) printf '%s\n' "${zookeeper_jar%.jar}"-[0-9]*.jar | sed 's/.*-\(.*\)\.jar/\1/' ;;
-        etcd) etcd --version | awk '/^etcd Version/ {print $3}' ;;
-        conclave) "$conclave" --version | awk '{print $2}' ;;
-    esac
-}
-versions=
-for system in redis zookeeper etcd conclave; do
-    if wanted $system; then versions+="$system $(version $system), "; fi
-done
-about="$versions$(nproc) cores, $rounds rounds of $seconds s in turns: medians; fairness is that of the worst round"
-"$others" table --about "$about" "${format[@]}" <"$folder/records"
+report
