@@ -7,20 +7,24 @@
 //! **Rules.** The path is `/tmp/conclave-USER/NETWORK-ADDRESS`, with the numbers of the user and of the network namespace: the
 //! same address in another container is another server. An address with `tcp:` before it is only tried by TCP.
 //!
-//! **The trap.** Anybody may create that folder before its user does, and listen in it. So both sides look: it must be a
+//! **Two traps.** A Unix socket calls itself writable whenever the other side has read something, so whoever waits for that as
+//! well is woken for nothing by every message: here only reading is waited for, and writing when it has failed. And anybody may create that folder before its user does, and listen in it. So both sides look: it must be a
 //! folder, of this very user, that nobody else may write to.
 
 use std::fs::{DirBuilder, Metadata};
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::net;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use rustix::net::Shutdown;
-use tokio::io::{AsyncRead, ReadBuf};
-use tokio::net::{TcpStream, UnixListener, UnixStream, tcp, unix};
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncRead, Interest, ReadBuf};
+use tokio::net::{TcpStream, UnixListener, UnixStream, tcp};
 
 /// Before an address that is only to be tried by TCP.
 const TCP_ONLY: &str = "tcp:";
@@ -31,7 +35,7 @@ pub enum Socket {
     /// By the network, or loopback.
     Tcp(TcpStream),
     /// Within the machine.
-    Unix(UnixStream),
+    Unix(Local),
 }
 
 impl Socket {
@@ -65,9 +69,9 @@ impl Socket {
                 let (reader, writer) = stream.into_split();
                 (Reader::Tcp(reader), Writer::Tcp(writer))
             }
-            Self::Unix(stream) => {
-                let (reader, writer) = stream.into_split();
-                (Reader::Unix(reader), Writer::Unix(writer))
+            Self::Unix(local) => {
+                let writer = Local { stream: local.stream.clone(), ..local };
+                (Reader::Unix(local), Writer::Unix(writer))
             }
         }
     }
@@ -77,7 +81,62 @@ async fn connect_local(address: SocketAddr) -> Option<Socket> {
     let path = path_of(address)?;
     is_safe(path.parent()?).ok()?;
     // Whatever is wrong with it, there is TCP.
-    UnixStream::connect(path).await.ok().map(Socket::Unix)
+    let stream = UnixStream::connect(path).await.ok()?;
+    Local::new(stream).ok().map(Socket::Unix)
+}
+
+/// One end of a Unix socket, or one direction of it.
+#[derive(Debug)]
+pub struct Local {
+    stream: Arc<AsyncFd<net::UnixStream>>,
+    /// How much is read at once.
+    step: usize,
+}
+
+/// Enough for most that is said at once, and little to clear before; the most when that was not enough.
+const STEP: (usize, usize) = (4 * 1024, 64 * 1024);
+
+impl Local {
+    fn new(stream: UnixStream) -> io::Result<Self> {
+        let stream = watched(stream.into_std()?, Interest::READABLE)?;
+        Ok(Self { stream: Arc::new(stream), step: STEP.0 })
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let mut ready = std::task::ready!(self.stream.poll_read_ready(cx))?;
+            let room = self.step.min(buffer.remaining());
+            match self.stream.get_ref().read(buffer.initialize_unfilled_to(room)) {
+                Ok(read) => {
+                    buffer.advance(read);
+                    if read < room {
+                        // That was all: whatever comes next is announced.
+                        ready.clear_ready();
+                    }
+                    self.step = if read < room { STEP.0 } else { STEP.1 };
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+
+    async fn writable(&self) -> io::Result<()> {
+        // By a second descriptor, so that the first is not told of it ever after.
+        let stream = watched(self.stream.get_ref().try_clone()?, Interest::WRITABLE)?;
+        stream.writable().await?.retain_ready();
+        Ok(())
+    }
+}
+
+#[expect(
+    deprecated,
+    reason = "its successor is unsafe for types that give their descriptor away; this one keeps it"
+)]
+fn watched(stream: net::UnixStream, interest: Interest) -> io::Result<AsyncFd<net::UnixStream>> {
+    AsyncFd::with_interest(stream, interest)
 }
 
 /// What arrives.
@@ -86,7 +145,7 @@ pub enum Reader {
     /// See [`Socket::Tcp`].
     Tcp(tcp::OwnedReadHalf),
     /// See [`Socket::Unix`].
-    Unix(unix::OwnedReadHalf),
+    Unix(Local),
 }
 
 impl AsyncRead for Reader {
@@ -97,7 +156,7 @@ impl AsyncRead for Reader {
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(reader) => Pin::new(reader).poll_read(cx, buffer),
-            Self::Unix(reader) => Pin::new(reader).poll_read(cx, buffer),
+            Self::Unix(reader) => reader.poll_read(cx, buffer),
         }
     }
 }
@@ -108,7 +167,7 @@ pub enum Writer {
     /// See [`Socket::Tcp`].
     Tcp(tcp::OwnedWriteHalf),
     /// See [`Socket::Unix`].
-    Unix(unix::OwnedWriteHalf),
+    Unix(Local),
 }
 
 impl Writer {
@@ -119,7 +178,7 @@ impl Writer {
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(writer) => writer.try_write(bytes),
-            Self::Unix(writer) => writer.try_write(bytes),
+            Self::Unix(writer) => writer.stream.get_ref().write(bytes),
         }
     }
 
@@ -140,10 +199,9 @@ impl Writer {
     /// If the connection is broken.
     pub async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
-            self.writable().await?;
             match self.try_write(bytes) {
                 Ok(written) => bytes = &bytes[written..],
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable().await?,
                 Err(error) => return Err(error),
             }
         }
@@ -157,7 +215,7 @@ impl Writer {
     pub fn shutdown(&self) -> io::Result<()> {
         match self {
             Self::Tcp(writer) => rustix::net::shutdown(writer.as_ref(), Shutdown::Write)?,
-            Self::Unix(writer) => rustix::net::shutdown(writer.as_ref(), Shutdown::Write)?,
+            Self::Unix(writer) => rustix::net::shutdown(writer.stream.get_ref(), Shutdown::Write)?,
         }
         Ok(())
     }
@@ -196,7 +254,7 @@ impl LocalListener {
     /// Out of descriptors, most likely.
     pub async fn accept(&self) -> io::Result<Socket> {
         let (stream, _) = self.listener.accept().await?;
-        Ok(Socket::Unix(stream))
+        Local::new(stream).map(Socket::Unix)
     }
 }
 
