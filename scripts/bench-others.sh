@@ -16,7 +16,8 @@
 # machine should do nothing else.
 #
 # Redis runs with appendfsync always; ZooKeeper (forceSync) and etcd sync by default, as conclave does. The load for the others comes
-# from benches/others, which is built first. All of it goes by TCP, but for the row that says otherwise. What a pair of acquire and release is for each is said at the heads of its files.
+# from benches/others, which is built first. All of it goes by TCP, but for the row that says otherwise. What a pair of acquire and
+# release is for each is said at the heads of its files.
 set -euo pipefail
 
 usage() { sed -n '4,12s/^# \{0,3\}//p' "$0" >&2; exit 2; }

@@ -1,4 +1,5 @@
-//! The native frontend: length-prefixed protobuf frames on a connection, by TCP or within the machine (see [`conclave_api::proto::frame`]).
+//! The native frontend: length-prefixed protobuf frames on a connection (see [`conclave_api::proto::frame`]), by TCP or by a Unix
+//! socket.
 //!
 //! **Rules.** One task a connection. It takes as many frames from one read as there are and hands them to the hub as one
 //! batch. The hub answers by writing to the socket itself; what does not go through is sent by the task. While it does

@@ -98,6 +98,32 @@ async fn who_was_granted_something_is_woken_before_all_who_are_told_something() 
     assert_eq!(*woken.lock().unwrap(), [3, 4, 2, 1]);
 }
 
+#[tokio::test]
+async fn many_are_answered_some_at_a_time_and_nobody_is_forgotten() {
+    let (mut hub, _door) = alone(Timing::default()).await;
+    let many = 2 * AT_ONCE as u64 + 1;
+    let outboxes: Vec<_> = (1..=many)
+        .map(|connection| {
+            let outbox = Arc::new(Outbox::default());
+            hub.on_inbound(Inbound::Attach { connection, outbox: outbox.clone() });
+            outbox
+        })
+        .collect();
+    let woken = Arc::new(Mutex::new(Vec::new()));
+    for (connection, outbox) in (1..).zip(&outboxes) {
+        let waker = Waker::from(Arc::new(Noted { connection, woken: woken.clone() }));
+        assert!(outbox.poll_take(&mut Context::from_waker(&waker)).is_pending());
+        hub.push(connection, &KeptAlive { token: 0 }.into());
+    }
+    for answered in [AT_ONCE, 2 * AT_ONCE, 2 * AT_ONCE + 1] {
+        assert!(hub.has_answers());
+        hub.flush();
+        assert_eq!(woken.lock().unwrap().len(), answered);
+    }
+    assert!(!hub.has_answers());
+    assert_eq!(*woken.lock().unwrap(), (1..=many).collect::<Vec<_>>());
+}
+
 /// Three clients with a session each, of which [`Hub`] thinks that their requests go to the disk when a test says so.
 struct Three {
     hub: Hub,
