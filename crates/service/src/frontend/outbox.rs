@@ -292,6 +292,18 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_hub_writes_nothing_while_the_task_has_something_in_hand() {
+        let ((outbox, client), mut spare) = (connected().await, Frames::default());
+        // As if a write had not gone through, though now there is room.
+        outbox.lock().task_writes = true;
+        outbox.push(&kept(1));
+        outbox.flush(&mut spare);
+        tokio::task::yield_now().await;
+        assert!(client.try_read(&mut [0; 100]).is_err(), "it would be in the midst of what the task writes");
+        assert!(matches!(take(&outbox), Poll::Ready(Some(_))));
+    }
+
+    #[tokio::test]
     async fn after_a_close_everything_is_the_tasks() {
         let ((outbox, _client), mut spare) = (connected().await, Frames::default());
         outbox.push(&kept(1));
