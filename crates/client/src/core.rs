@@ -69,6 +69,8 @@ pub(crate) struct Core {
     pending: BTreeMap<u64, Box<Pending>>,
     /// Those of them that are not even queued: the first is the lowest number the server must remember.
     unanswered: BTreeSet<u64>,
+    /// How many requests in a row were asked when no other was unanswered.
+    alone: u32,
     held: HashMap<u64, Held>,
     /// Grants that came when the lease was past its deadline: handed out when it is confirmed again.
     late: Vec<(u64, v1::Granted)>,
@@ -154,6 +156,7 @@ impl Core {
             next_id: 1,
             pending: BTreeMap::new(),
             unanswered: BTreeSet::new(),
+            alone: 0,
             held: HashMap::new(),
             late: Vec::new(),
             watches: BTreeMap::new(),
@@ -322,6 +325,7 @@ impl Core {
         if sending::encoded_len(id, &pending.what) > MAX_FRAME_BYTES {
             return Err(Error::new(Code::TooLarge, format!("a request has at most {MAX_FRAME_BYTES} bytes")));
         }
+        self.alone = if self.unanswered.is_empty() { self.alone.saturating_add(1) } else { 0 };
         let is_request = matches!(pending.what, What::Request(_));
         self.pending.insert(id, Box::new(pending));
         self.unanswered.insert(id);

@@ -4,12 +4,15 @@
 //! other: a server that waits for us to read, while we wait for it to read, would wait for ever. After a lost
 //! connection all known nodes are tried in turn, with a growing pause after each round.
 //!
+//! Who asks one thing at a time writes it himself: nobody comes with whom the write could be shared, and to wake the task would
+//! cost a turn of it. What does not go through at once is left to the task.
+//!
 //! **The end.** Who cannot reach any node until the lease is past its deadline, or for the client's patience if there is no
 //! lease, gives up: everything that was asked fails, and the session ends by itself. The next request starts anew.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
@@ -35,6 +38,9 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_s
 /// What handles and the task share.
 pub(crate) struct Shared {
     core: Mutex<Core>,
+    /// Locked before the core, never after it, and while one writes: so what is drained from the core goes out in its order.
+    /// `None` while there is no connection.
+    line: Mutex<Option<Line>>,
     wake: Notify,
     /// Whether the connection, or the last one, is within the machine.
     is_local: AtomicBool,
@@ -42,7 +48,12 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(core: Core) -> Self {
-        Self { core: Mutex::new(core), wake: Notify::new(), is_local: AtomicBool::new(false) }
+        Self {
+            core: Mutex::new(core),
+            line: Mutex::new(None),
+            wake: Notify::new(),
+            is_local: AtomicBool::new(false),
+        }
     }
 
     /// Looks into the core, or asks something of it.
@@ -52,9 +63,40 @@ impl Shared {
 
     /// As [`Shared::with`]; what it has to say goes out.
     pub(crate) fn ask<T>(&self, act: impl FnOnce(&mut Core, Now) -> T) -> T {
-        let result = self.with(act);
-        self.wake.notify_one();
+        // Whoever else has the line may have looked into the core before us: then the task looks again.
+        let mut line = self.line.try_lock().ok();
+        let mut line = line.as_deref_mut().and_then(Option::as_mut);
+        let result = self.with(|core, now| {
+            let result = act(core, now);
+            line = line.take().filter(|_| core.has_one_to_ask());
+            if let Some(line) = &mut line {
+                core.drain(&mut line.output);
+            }
+            result
+        });
+        // If the connection is broken, the task finds out as well.
+        let is_sent = line.is_some_and(|line| line.send().is_ok() && line.output.bytes().is_empty());
+        if !is_sent {
+            self.wake.notify_one();
+        }
         result
+    }
+
+    /// Writes what is to be said after `act`.
+    fn say(&self, act: impl FnOnce(&mut Core, Now)) -> io::Result<Said> {
+        let mut line = self.line();
+        let Some(line) = line.as_mut() else { return Err(io::ErrorKind::NotConnected.into()) };
+        let is_closed = self.with(|core, now| {
+            act(core, now);
+            core.drain(&mut line.output);
+            core.is_closed()
+        });
+        line.send()?;
+        Ok(match line.output.bytes() {
+            [] if is_closed => Said::Last,
+            [] => Said::All,
+            _ => Said::InPart,
+        })
     }
 
     /// Whether the server was last reached by its Unix socket.
@@ -64,7 +106,45 @@ impl Shared {
 
     fn lock(&self) -> MutexGuard<'_, Core> {
         // Nothing panics while it is held; should it happen, the tables are still whole.
-        self.core.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn line(&self) -> MutexGuard<'_, Option<Line>> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How much of what there was to say has gone through.
+#[derive(PartialEq)]
+enum Said {
+    All,
+    InPart,
+    /// All, and there will be no more.
+    Last,
+}
+
+/// Where one writes on a connection, and what has not gone through yet.
+struct Line {
+    writer: Arc<Writer>,
+    output: Frames,
+}
+
+impl Line {
+    fn new(writer: Arc<Writer>) -> Self {
+        Self { writer, output: Frames::behind(frame::preface(CLIENT_MAGIC)) }
+    }
+
+    /// Writes what can be written at once.
+    fn send(&mut self) -> io::Result<()> {
+        while !self.output.bytes().is_empty() {
+            match self.writer.try_write(self.output.bytes()) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(sent) => self.output.advance(sent),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 }
 
@@ -96,6 +176,7 @@ impl Driver {
             self.shared.with(Core::on_connected);
             // Why it broke is of no interest: it is made anew, and what was asked is asked again.
             drop(serve(socket, &self.shared).await);
+            *self.shared.line() = None;
             self.shared.with(|core, _| core.on_disconnected());
             match self.reconnect(&node).await {
                 Some(connected) => (socket, node) = connected,
@@ -143,25 +224,23 @@ fn jittered(pause: Duration) -> Duration {
 /// Speaks on one connection until it ends, or until the last handle is gone and everything is said.
 async fn serve(socket: Socket, shared: &Shared) -> io::Result<()> {
     let (mut reader, writer) = socket.into_split();
+    let writer = Arc::new(writer);
+    *shared.line() = Some(Line::new(writer.clone()));
     let mut input = BytesMut::with_capacity(READ_BYTES);
-    let mut output = Frames::behind(frame::preface(CLIENT_MAGIC));
     let mut greeted = false;
     let mut sleep = std::pin::pin!(sleep_until(Instant::now()));
     let mut due = None;
     loop {
-        let is_closed = shared.with(|core, now| {
+        let said = shared.say(|core, now| {
             core.on_tick(now);
-            core.drain(&mut output);
             set(sleep.as_mut(), &mut due, core.next_tick(now), now);
-            core.is_closed()
-        });
-        send(&writer, &mut output)?;
-        if is_closed && output.bytes().is_empty() {
+        })?;
+        if said == Said::Last {
             return writer.shutdown();
         }
         tokio::select! {
             biased;
-            ready = writer.writable(), if !output.bytes().is_empty() => ready?,
+            ready = writer.writable(), if said == Said::InPart => ready?,
             read = reader.read_buf(&mut input) => {
                 if read? == 0 {
                     return Ok(());
@@ -178,19 +257,6 @@ async fn serve(socket: Socket, shared: &Shared) -> io::Result<()> {
             () = sleep.as_mut(), if due.is_some() => due = None,
         }
     }
-}
-
-/// Writes what can be written at once.
-fn send(writer: &Writer, output: &mut Frames) -> io::Result<()> {
-    while !output.bytes().is_empty() {
-        match writer.try_write(output.bytes()) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(sent) => output.advance(sent),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }
 
 /// Sets the alarm, unless it is set so already.
@@ -223,4 +289,113 @@ fn take(input: &mut BytesMut, shared: &Shared) -> io::Result<()> {
         shared.with(|core, now| frame.messages.into_iter().for_each(|message| core.on_message(now, message)));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Waker};
+
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::core::{Opening, Reply};
+
+    /// A client on a connection, without its task, and the server's end.
+    async fn connected() -> (Shared, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (_, writer) = Socket::Tcp(client).into_split();
+        writer.writable().await.unwrap();
+        let shared = Shared::new(Core::new(Opening::default(), Duration::from_secs(10)));
+        shared.with(Core::on_connected);
+        *shared.line() = Some(Line { writer: Arc::new(writer), output: Frames::default() });
+        (shared, listener.accept().await.unwrap().0)
+    }
+
+    fn ask(shared: &Shared) -> u64 {
+        let what = v1::query::What::Why(v1::Why { name: "x".into() });
+        let (sender, _) = oneshot::channel();
+        shared.ask(|core, now| core.query(now, what, Reply::Once(sender))).unwrap()
+    }
+
+    fn answer(shared: &Shared, id: u64) {
+        let result = v1::answer::Result::Done(v1::Done {});
+        let answer = v1::Answer { id, result: Some(result) };
+        shared.with(|core, now| core.on_message(now, answer.into()));
+    }
+
+    /// Whether the task was woken since this was last asked.
+    fn is_woken(shared: &Shared) -> bool {
+        std::pin::pin!(shared.wake.notified()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    /// The requests in the next frame.
+    async fn read(server: &mut TcpStream) -> Vec<u64> {
+        let mut input = BytesMut::new();
+        loop {
+            if let Some(frame) = frame::decode::<v1::ClientFrame>(&mut input).unwrap() {
+                let id = |message: v1::ClientMessage| match message.message {
+                    Some(v1::client_message::Message::Query(query)) => query.id,
+                    other => panic!("nobody said {other:?}"),
+                };
+                return frame.messages.into_iter().map(id).collect();
+            }
+            assert_ne!(server.read_buf(&mut input).await.unwrap(), 0, "the connection ended");
+        }
+    }
+
+    #[tokio::test]
+    async fn who_asks_one_thing_at_a_time_writes_it_himself() {
+        let (shared, mut server) = connected().await;
+        let first = ask(&shared);
+        assert!(is_woken(&shared), "nobody knows yet that it stays one at a time");
+        assert!(shared.say(|_, _| {}).unwrap() == Said::All);
+        assert_eq!(read(&mut server).await, [first]);
+        answer(&shared, first);
+        for _ in 0..3 {
+            let next = ask(&shared);
+            assert!(!is_woken(&shared));
+            assert_eq!(read(&mut server).await, [next]);
+            answer(&shared, next);
+        }
+        // The first of many cannot know it.
+        let alone = ask(&shared);
+        assert_eq!(read(&mut server).await, [alone]);
+        let (second, third) = (ask(&shared), ask(&shared));
+        assert!(is_woken(&shared));
+        shared.say(|_, _| {}).unwrap();
+        assert_eq!(read(&mut server).await, [second, third], "in one write");
+        [alone, second, third].into_iter().for_each(|id| answer(&shared, id));
+        ask(&shared);
+        assert!(is_woken(&shared), "there were many a moment ago");
+    }
+
+    #[tokio::test]
+    async fn what_does_not_go_through_is_left_to_the_task() {
+        let (shared, mut server) = connected().await;
+        let first = ask(&shared);
+        assert!(is_woken(&shared));
+        shared.say(|_, _| {}).unwrap();
+        assert_eq!(read(&mut server).await, [first]);
+        answer(&shared, first);
+        // The server does not read, and there is no room left for anything.
+        let writer = shared.line().as_ref().unwrap().writer.clone();
+        let mut filled = 0;
+        while let Ok(written) = writer.try_write(&[0; 1 << 16]) {
+            filled += written;
+        }
+        let next = ask(&shared);
+        assert!(is_woken(&shared));
+        assert!(shared.say(|_, _| {}).unwrap() == Said::InPart);
+        let task = async {
+            while shared.say(|_, _| {}).unwrap() == Said::InPart {
+                writer.writable().await.unwrap();
+            }
+        };
+        let mut filling = vec![1; filled];
+        let (_, all) = tokio::join!(task, server.read_exact(&mut filling));
+        all.unwrap();
+        assert_eq!(read(&mut server).await, [next]);
+    }
 }

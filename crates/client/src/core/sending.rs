@@ -160,6 +160,11 @@ impl Core {
         }
     }
 
+    /// Whether one request is all there is to say, and likely to stay so for a moment: it was the same with the one before.
+    pub(crate) fn has_one_to_ask(&self) -> bool {
+        !self.closing && self.out.len() == 1 && self.alone > 1
+    }
+
     fn may_send(&self) -> bool {
         match &self.session {
             Session::None | Session::Open { attached: true, .. } => true,
