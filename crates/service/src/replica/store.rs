@@ -24,7 +24,7 @@ use super::types::{
 };
 
 const KEPT_ENTRIES: usize = 8 * 1024;
-const KEPT_BYTES: usize = 4 * 1024 * 1024;
+const KEPT_BYTES: usize = 1024 * 1024;
 /// How much of the log is read from segments at once.
 const READ_BYTES: usize = 1024 * 1024;
 
