@@ -209,6 +209,14 @@ measure() {
     printf '{"row": "%s", "system": "%s"}\n%s\n' "$row" "$system" "$figures" >>"$folder/records"
 }
 
+# measure_local ROW LOAD...: those two that have a Unix socket; a conclave client takes it by itself.
+measure_local() {
+    local row="$1, Unix socket"
+    shift
+    if wanted redis; then measure "$row" redis "$folder/redis.socket" "$@"; fi
+    if wanted conclave; then measure "$row" conclave "${at[conclave]#tcp:}" "$@"; fi
+}
+
 say() { echo "$*" >&2; }
 
 # warm_up NODES LOAD...: every system in turn.
@@ -257,16 +265,11 @@ one_node() {
         if wanted zookeeper; then
             measure "64 clients, bare nodes, 1 node" zookeeper "${at[zookeeper]}" --clients 64 --workload bare
         fi
-        # Those two that have one; a conclave client takes it by itself.
-        if wanted redis; then
-            measure "64 clients, own names, 1 node, Unix socket" redis "$folder/redis.socket" --clients 64
-        fi
-        if wanted conclave; then
-            measure "64 clients, own names, 1 node, Unix socket" conclave "${at[conclave]#tcp:}" --clients 64
-        fi
+        measure_local "64 clients, own names, 1 node" --clients 64
         for system in $order; do
             measure "16 clients, one name, 1 node" "$system" "${at[$system]}" --clients 16 --workload contended
         done
+        measure_local "16 clients, one name, 1 node" --clients 16 --workload contended
         measure "1 client, 1 node" floor ""
         for system in $order; do measure "1 client, 1 node" "$system" "${at[$system]}" --clients 1; done
         if wanted conclave; then
