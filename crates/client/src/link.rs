@@ -249,7 +249,8 @@ async fn serve(socket: Socket, shared: &Shared) -> io::Result<()> {
                 if greeted {
                     take(&mut input, shared)?;
                 }
-                if input.capacity() - input.len() < READ_BYTES / 4 {
+                // Where everything was taken one begins again at the front, in memory that is at hand.
+                if !input.try_reclaim(READ_BYTES) && input.capacity() - input.len() < READ_BYTES / 4 {
                     input.reserve(READ_BYTES);
                 }
             }

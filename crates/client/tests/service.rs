@@ -73,6 +73,29 @@ async fn a_lock_is_waited_for_and_its_fence_grows() {
     assert_eq!(next.fence_of("src"), None);
 }
 
+/// One after another they write themselves, many at once leave it to the task: on one connection, from many threads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_many_threads_ask_of_one_client_is_never_mixed_up() {
+    async fn pairs(client: Client, name: String, count: usize) {
+        for _ in 0..count {
+            client.lock(&name).await.unwrap().release().await.unwrap();
+        }
+    }
+    let service = Service::start().await;
+    for server in [service.address.to_string(), format!("tcp:{}", service.address)] {
+        let client = Client::connect(&server).await.unwrap();
+        for round in 0..10 {
+            pairs(client.clone(), "alone".into(), 5).await;
+            let many = (0..8).map(|task| tokio::spawn(pairs(client.clone(), format!("{round}/{task}"), 5)));
+            for task in many.collect::<Vec<_>>() {
+                task.await.unwrap();
+            }
+        }
+        let all = client.locks("").await.unwrap();
+        assert!(all.is_empty(), "{all:?} by {server}");
+    }
+}
+
 #[tokio::test]
 async fn a_dropped_guard_and_a_dropped_wait_are_given_back() {
     let service = Service::start().await;

@@ -25,7 +25,7 @@ use super::hub::{Door, Link};
 use super::wire::Ask;
 
 /// What is read at once.
-const READ_BYTES: usize = 64 * 1024;
+const READ_BYTES: usize = 16 * 1024;
 /// A buffer that grew beyond this for a large frame is given back.
 const KEEP_BYTES: usize = 256 * 1024;
 /// How long a client has to read the last word.
@@ -60,7 +60,8 @@ pub(crate) async fn serve((mut reader, writer): (Reader, Writer), version: u8, d
 }
 
 async fn read_some(reader: &mut Reader, input: &mut BytesMut) -> io::Result<usize> {
-    if input.capacity() - input.len() < READ_BYTES / 4 {
+    // Where everything was taken one begins again at the front, in memory that is at hand.
+    if !input.try_reclaim(READ_BYTES) && input.capacity() - input.len() < READ_BYTES / 4 {
         input.reserve(READ_BYTES);
     }
     reader.read_buf(input).await
