@@ -315,7 +315,11 @@ mod tests {
     }
 
     fn ask(shared: &Shared) -> u64 {
-        let what = v1::query::What::Why(v1::Why { name: "x".into() });
+        ask_about(shared, "x")
+    }
+
+    fn ask_about(shared: &Shared, name: &str) -> u64 {
+        let what = v1::query::What::Why(v1::Why { name: name.into() });
         let (sender, _) = oneshot::channel();
         shared.ask(|core, now| core.query(now, what, Reply::Once(sender))).unwrap()
     }
@@ -331,16 +335,20 @@ mod tests {
         std::pin::pin!(shared.wake.notified()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
+    fn ids(frame: v1::ClientFrame) -> Vec<u64> {
+        let id = |message: v1::ClientMessage| match message.message {
+            Some(v1::client_message::Message::Query(query)) => query.id,
+            other => panic!("nobody said {other:?}"),
+        };
+        frame.messages.into_iter().map(id).collect()
+    }
+
     /// The requests in the next frame.
     async fn read(server: &mut TcpStream) -> Vec<u64> {
         let mut input = BytesMut::new();
         loop {
-            if let Some(frame) = frame::decode::<v1::ClientFrame>(&mut input).unwrap() {
-                let id = |message: v1::ClientMessage| match message.message {
-                    Some(v1::client_message::Message::Query(query)) => query.id,
-                    other => panic!("nobody said {other:?}"),
-                };
-                return frame.messages.into_iter().map(id).collect();
+            if let Some(frame) = frame::decode(&mut input).unwrap() {
+                return ids(frame);
             }
             assert_ne!(server.read_buf(&mut input).await.unwrap(), 0, "the connection ended");
         }
@@ -398,5 +406,28 @@ mod tests {
         let (_, all) = tokio::join!(task, server.read_exact(&mut filling));
         all.unwrap();
         assert_eq!(read(&mut server).await, [next]);
+    }
+    #[tokio::test]
+    async fn everything_is_said_before_the_end_though_it_does_not_go_through_at_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let mut server = listener.accept().await.unwrap().0;
+        let shared = Shared::new(Core::new(Opening::default(), Duration::from_secs(10)));
+        shared.with(Core::on_connected);
+        // More than the system keeps for one who does not read.
+        let name = "n".repeat(900_000);
+        let asked: Vec<u64> = (0..20).map(|_| ask_about(&shared, &name)).collect();
+        shared.ask(Core::close);
+        let mut heard = Vec::new();
+        let both =
+            async { tokio::join!(serve(Socket::Tcp(client), &shared), server.read_to_end(&mut heard)) };
+        let forever = Duration::from_secs(60);
+        let (served, read) = tokio::time::timeout(forever, both).await.expect("somebody waits for ever");
+        served.unwrap();
+        read.unwrap();
+        let mut heard = BytesMut::from(&heard[PREFACE_BYTES..]);
+        let frames = std::iter::from_fn(|| frame::decode(&mut heard).unwrap());
+        assert_eq!(frames.flat_map(ids).collect::<Vec<_>>(), asked);
+        assert!(heard.is_empty());
     }
 }
