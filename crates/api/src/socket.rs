@@ -8,8 +8,9 @@
 //! same address in another container is another server. An address with `tcp:` before it is only tried by TCP.
 //!
 //! **Two traps.** A Unix socket calls itself writable whenever the other side has read something, so whoever waits for that as
-//! well is woken for nothing by every message: here only reading is waited for, and writing when it has failed. And anybody may create that folder before its user does, and listen in it. So both sides look: it must be a
-//! folder, of this very user, that nobody else may write to.
+//! well is woken for nothing by every message: here only reading is waited for, and writing when it has failed. And anybody
+//! may create that folder before its user does, and listen in it. So both sides look: it must be a folder, of this very
+//! user, that nobody else may write to.
 
 use std::fs::{DirBuilder, Metadata};
 use std::io::{self, Read, Write};

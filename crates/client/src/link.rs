@@ -407,6 +407,7 @@ mod tests {
         all.unwrap();
         assert_eq!(read(&mut server).await, [next]);
     }
+
     #[tokio::test]
     async fn everything_is_said_before_the_end_though_it_does_not_go_through_at_once() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -169,3 +169,12 @@ fn who_is_elected_proclaims_and_the_next_takes_over() {
     assert_eq!(first.end().0, 0);
     assert_eq!(second.end().1, "mine\n");
 }
+
+/// Scripts start it again and again: see `docs/decisions/0017-a-fixed-address.md`.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[test]
+fn the_binary_has_no_pointers_to_correct_when_it_starts() {
+    let binary = std::fs::read(env!("CARGO_BIN_EXE_conclave")).unwrap();
+    // The type in the header of an ELF file: 2 is a program at a fixed address, 3 one that may lie anywhere.
+    assert_eq!((&binary[..4], binary[16]), (&b"\x7fELF"[..], 2));
+}
