@@ -2,18 +2,22 @@
 //!
 //! Whoever comes while a batch is on its way is in the next one; a batch takes all who wait, up to a bound.
 //! - Proposals go to the leader: into openraft if that is this node, else in one message to the node that leads.
-//!   Several batches may be on their way at once; the log makes one sync of what has gathered.
+//!   Several batches may be on their way at once; the log makes one sync of what has gathered. Many that are handed in together
+//!   on the node that leads are a batch already, and go into openraft without a task in between.
 //! - Reads share a round in which the leader confirms that it leads (ReadIndex). A round serves only those who came
 //!   before it began, or a leader that was deposed in between could answer with what is no longer true.
 //!
 //! Bounds: at most [`PROPOSALS`] proposals and as many reads are under way; who comes then with one waits for room, who
 //! comes with many is told to come again.
 
+use std::future::ready;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use futures_util::{Stream, StreamExt};
+use futures_util::future::Either;
+use futures_util::{FutureExt, Stream, StreamExt};
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::{ClientWriteError, ForwardToLeader, LinearizableReadError, RaftError};
 use openraft::raft::WriteResponse;
@@ -39,8 +43,11 @@ pub(super) type RaftOf<M> = Raft<Types<M>, StateMachine<M>>;
 
 /// Where proposals and reads are handed in.
 pub(super) struct Doors<M: Machine> {
+    way: Way<M>,
     room: Arc<Semaphore>,
     proposals: mpsc::Sender<Waiting<M>>,
+    /// How many have not left the channel, or the task behind it, towards the leader yet: nobody may go past them.
+    gathered: Arc<AtomicUsize>,
     reads: mpsc::Sender<oneshot::Sender<Result<LogId, ReadError>>>,
 }
 
@@ -59,10 +66,11 @@ impl<M: Machine> Doors<M> {
     pub(super) fn open(raft: &RaftOf<M>, network: &Network) -> Self {
         let (proposals, proposed) = mpsc::channel(PROPOSALS);
         let (reads, asked) = mpsc::channel(PROPOSALS);
+        let gathered = Arc::new(AtomicUsize::new(0));
         let way = Way { raft: raft.clone(), network: network.clone() };
-        tokio::spawn(gather_proposals(way.clone(), proposed));
-        tokio::spawn(gather_reads(way, asked));
-        Self { room: Arc::new(Semaphore::new(PROPOSALS)), proposals, reads }
+        tokio::spawn(gather_proposals(way.clone(), proposed, gathered.clone()));
+        tokio::spawn(gather_reads(way.clone(), asked));
+        Self { way, room: Arc::new(Semaphore::new(PROPOSALS)), proposals, gathered, reads }
     }
 
     pub(super) async fn propose(&self, proposal: Proposal<M>) -> Result<LogId, ProposeError> {
@@ -79,15 +87,35 @@ impl<M: Machine> Doors<M> {
         let count = proposals.len();
         let room =
             u32::try_from(count).ok().and_then(|count| self.room.clone().try_acquire_many_owned(count).ok());
-        let handed_in = room.map(|room| self.hand_in(proposals, room));
+        let Some(room) = room else {
+            return Either::Left(ready(vec![Err(ProposeError::Retry); count]));
+        };
+        if self.gathered.load(Ordering::Acquire) == 0 && self.way.leads_here() {
+            return Either::Right(Either::Left(self.propose_now(proposals, room)));
+        }
+        Either::Right(Either::Right(self.hand_in(proposals, room)))
+    }
+
+    /// Hands proposals to openraft.
+    fn propose_now(
+        &self,
+        proposals: Vec<Proposal<M>>,
+        room: OwnedSemaphorePermit,
+    ) -> impl Future<Output = Results> + Send + use<M> {
+        let count = proposals.len();
+        let taken = self.way.raft.client_write_many(proposals).now_or_never();
         async move {
-            match handed_in {
-                Some(handed_in) => handed_in.await,
+            let _room = room;
+            match taken {
+                Some(Ok(results)) => results_of(results, count).await,
+                Some(Err(_)) => vec![Err(ProposeError::Stopped); count],
+                // Its queue is full, and nothing was put there.
                 None => vec![Err(ProposeError::Retry); count],
             }
         }
     }
 
+    /// Hands proposals to the task that gathers them.
     fn hand_in(
         &self,
         proposals: Vec<Proposal<M>>,
@@ -95,6 +123,7 @@ impl<M: Machine> Doors<M> {
     ) -> impl Future<Output = Results> + Send + use<M> {
         let count = proposals.len();
         let (answer, answered) = oneshot::channel();
+        self.gathered.fetch_add(1, Ordering::AcqRel);
         // There is room in the channel for as many as have a permit.
         let handed_in = self.proposals.try_send(Waiting { proposals, answer, room }).is_ok();
         async move {
@@ -126,6 +155,13 @@ impl<M: Machine> Way<M> {
     /// Whether consensus has ended here. What is handed to it then may be dropped without a word.
     fn has_ended(&self) -> bool {
         self.raft.metrics().borrow_watched().running_state.is_err()
+    }
+
+    /// Whether this node leads, as far as it knows.
+    fn leads_here(&self) -> bool {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        metrics.current_leader == Some(metrics.id) && metrics.running_state.is_ok()
     }
 
     /// The leader, if it is another node.
@@ -162,33 +198,40 @@ impl<M: Machine> Way<M> {
     }
 }
 
-async fn gather_proposals<M: Machine>(way: Way<M>, mut proposed: mpsc::Receiver<Waiting<M>>) {
+async fn gather_proposals<M: Machine>(
+    way: Way<M>,
+    mut proposed: mpsc::Receiver<Waiting<M>>,
+    gathered: Arc<AtomicUsize>,
+) {
     let mut batch = Vec::with_capacity(BATCH);
     while proposed.recv_many(&mut batch, BATCH).await > 0 {
+        let count = batch.len();
         way.until_led().await;
-        let (proposals, waiting): (Vec<_>, Vec<_>) = batch
-            .drain(..)
-            .map(|handed_in| (handed_in.proposals, (handed_in.answer, handed_in.room)))
-            .unzip();
-        let counts: Vec<_> = proposals.iter().map(Vec::len).collect();
-        let proposals: Vec<_> = proposals.into_iter().flatten().collect();
-        let waiting: Vec<_> = counts.into_iter().zip(waiting).collect();
-        if let Some((leader, member)) = way.leader_elsewhere() {
-            let way = way.clone();
-            tokio::spawn(async move { answer(waiting, forward(way, leader, member, proposals).await) });
-            continue;
+        take_to_leader(&way, batch.drain(..)).await;
+        gathered.fetch_sub(count, Ordering::AcqRel);
+    }
+}
+
+/// Takes proposals to the leader, wherever it is; what becomes of them is not waited for.
+async fn take_to_leader<M: Machine>(way: &Way<M>, batch: impl Iterator<Item = Waiting<M>>) {
+    let (proposals, waiting): (Vec<_>, Vec<_>) =
+        batch.map(|handed_in| (handed_in.proposals, (handed_in.answer, handed_in.room))).unzip();
+    let waiting: Vec<_> = proposals.iter().map(Vec::len).zip(waiting).collect();
+    let proposals: Vec<_> = proposals.into_iter().flatten().collect();
+    let count = proposals.len();
+    if let Some((leader, member)) = way.leader_elsewhere() {
+        let way = way.clone();
+        tokio::spawn(async move { answer(waiting, forward(way, leader, member, proposals).await) });
+        return;
+    }
+    if way.has_ended() {
+        return answer(waiting, vec![Err(ProposeError::Stopped); count]);
+    }
+    match way.raft.client_write_many(proposals).await {
+        Ok(results) => {
+            tokio::spawn(async move { answer(waiting, results_of(results, count).await) });
         }
-        let count = proposals.len();
-        if way.has_ended() {
-            answer(waiting, vec![Err(ProposeError::Stopped); count]);
-            continue;
-        }
-        match way.raft.client_write_many(proposals).await {
-            Ok(results) => {
-                tokio::spawn(async move { answer(waiting, results_of(results, count).await) });
-            }
-            Err(_) => answer(waiting, vec![Err(ProposeError::Stopped); count]),
-        }
+        Err(_) => answer(waiting, vec![Err(ProposeError::Stopped); count]),
     }
 }
 

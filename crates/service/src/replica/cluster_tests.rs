@@ -295,13 +295,54 @@ fn a_proposal_of_a_leader_cut_off_is_never_reported_as_applied() {
         let old = cluster.leader(&[1, 2, 3]).await;
         cluster.wires.cut_off(old, true);
         let proposer = cluster.nodes[&old].replica.clone();
-        let proposed = tokio::spawn(async move { proposer.propose(vec![77]).await });
+        let together = proposer.propose_all(vec![vec![76], vec![78]]);
+        let proposed = tokio::spawn(async move { (proposer.propose(vec![77]).await, together.await) });
         let others: Vec<NodeId> = cluster.nodes.keys().copied().filter(|node| *node != old).collect();
         let new = cluster.leader(&others).await;
         let last = write(&cluster.nodes[&new].replica, 2).await;
         cluster.wires.cut_off(old, false);
-        assert!(proposed.await.unwrap().is_err());
+        let (alone, together) = proposed.await.unwrap();
+        assert!(alone.is_err());
+        assert!(matches!(together[..], [Err(_), Err(_)]), "{together:?}");
         assert_eq!(cluster.agreed(last.index).await.seen, vec![2]);
+    });
+}
+
+/// Some before there is a leader, which a task gathers, and some after, which need no task.
+#[test]
+fn what_is_handed_in_later_is_applied_later() {
+    run(async {
+        for seed in 0..20 {
+            let (replica, deliveries) = alone(Arc::new(SimDisk::new(seed).handle())).await.unwrap();
+            drop(deliveries);
+            let early = (0..50).map(|number| replica.propose_all(vec![vec![number]]));
+            let early: Vec<_> = early.collect();
+            replica.wait_for(Status::leads).await.unwrap();
+            let late = (50..100).map(|number| replica.propose_all(vec![vec![number]]));
+            let late: Vec<_> = late.collect();
+            for results in futures_util::future::join_all(early.into_iter().chain(late)).await {
+                assert!(matches!(results[..], [Ok(_)]), "seed {seed}: {results:?}");
+            }
+            let seen = replica.read(|notebook| notebook.seen.clone()).await.unwrap();
+            assert_eq!(seen, (0..100).collect::<Vec<_>>(), "seed {seed}");
+            replica.shutdown().await;
+        }
+    });
+}
+
+#[test]
+fn more_at_once_than_may_be_under_way_are_told_to_come_again() {
+    run(async {
+        let replica = alone_on(&SimDisk::new(1)).await;
+        replica.wait_for(Status::leads).await.unwrap();
+        let numbers = |from: u64| (from..from + 10_000).map(|number| vec![number]).collect::<Vec<_>>();
+        let (first, second) = (replica.propose_all(numbers(0)), replica.propose_all(numbers(10_000)));
+        assert!(second.await.iter().all(|result| *result == Err(ProposeError::Retry)));
+        assert!(first.await.iter().all(Result::is_ok));
+        // Those who were answered have made room.
+        assert!(replica.propose_all(numbers(10_000)).await.iter().all(Result::is_ok));
+        let seen = replica.read(|notebook| notebook.seen.clone()).await.unwrap();
+        assert_eq!(seen, (0..20_000).collect::<Vec<_>>());
     });
 }
 
