@@ -20,6 +20,9 @@ use std::sync::Arc;
 pub use real::RealDisk;
 pub use sim::{SimDisk, SimHandle};
 
+/// What a disk writes at once. Most have smaller blocks, which divide it.
+pub const BLOCK: usize = 4096;
+
 /// One flat folder of files.
 pub trait Disk: Send + Sync + 'static {
     /// The names of all files, in no particular order.
@@ -52,7 +55,8 @@ pub trait File: Send + Sync + 'static {
     /// Fills `buffer` from `offset` on; an `UnexpectedEof` error if the file is too short.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
 
-    /// Writes all of `bytes` at `offset`, growing the file if need be.
+    /// Writes all of `bytes` at `offset`, growing the file if need be. Whole [`BLOCK`]s, in memory that is aligned alike, may go
+    /// to the disk without a stop in memory of the system.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
     /// Makes everything written so far durable. A failure is final: see the module's head.

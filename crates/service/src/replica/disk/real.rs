@@ -1,15 +1,19 @@
 //! A folder of the operating system, locked against a second process.
+//!
+//! Whole blocks are written past the page cache (`O_DIRECT`), where the file system lets them; everything is read through it.
+//! The kernel keeps both the same: it drops the pages of what was written past it.
 
 use std::fs::{self, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::{Disk, File};
+use super::{BLOCK, Disk, File};
 
 const LOCK_NAME: &str = "lock";
 
@@ -57,7 +61,7 @@ impl RealDisk {
     fn file(&self, name: &str, options: &OpenOptions) -> io::Result<Arc<dyn File>> {
         let path = self.folder.join(name);
         let file = options.open(&path).map_err(|e| named(&e, "cannot open", &path))?;
-        Ok(Arc::new(RealFile { file }))
+        Ok(Arc::new(RealFile { file, direct: OnceLock::new() }))
     }
 }
 
@@ -108,6 +112,38 @@ impl Disk for RealDisk {
 #[derive(Debug)]
 struct RealFile {
     file: fs::File,
+    /// The same file, past the page cache; opened when it is first of use, and nothing if the file system has no such way.
+    direct: OnceLock<Option<fs::File>>,
+}
+
+impl RealFile {
+    fn direct(&self) -> Option<&fs::File> {
+        let open = || {
+            let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+            let flags = OFlags::DIRECT.bits().cast_signed();
+            OpenOptions::new().write(true).custom_flags(flags).open(path).ok()
+        };
+        self.direct.get_or_init(open).as_ref()
+    }
+
+    /// Whether the bytes were written past the page cache. If not, nothing was.
+    fn write_direct(&self, bytes: &[u8], offset: u64) -> io::Result<bool> {
+        if !is_whole_blocks(bytes, offset) {
+            return Ok(false);
+        }
+        let Some(direct) = self.direct() else { return Ok(false) };
+        match direct.write_all_at(bytes, offset) {
+            Ok(()) => Ok(true),
+            // This disk's blocks are larger.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn is_whole_blocks(bytes: &[u8], offset: u64) -> bool {
+    let are_multiples = bytes.len().is_multiple_of(BLOCK) && offset.is_multiple_of(BLOCK as u64);
+    are_multiples && bytes.as_ptr().align_offset(BLOCK) == 0
 }
 
 impl File for RealFile {
@@ -120,7 +156,7 @@ impl File for RealFile {
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.file.write_all_at(bytes, offset)
+        if self.write_direct(bytes, offset)? { Ok(()) } else { self.file.write_all_at(bytes, offset) }
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -163,6 +199,43 @@ mod tests {
         assert_eq!(&bytes, b"\0\0\0conclave");
         assert_eq!(file.size().unwrap(), 11);
         assert_eq!(file.read_at(&mut [0; 2], 10).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    /// A block in memory that is aligned, and the memory.
+    fn block(byte: u8) -> (Vec<u8>, std::ops::Range<usize>) {
+        let memory = vec![byte; 2 * BLOCK];
+        let start = memory.as_ptr().align_offset(BLOCK);
+        (memory, start..start + BLOCK)
+    }
+
+    fn file_with_other_way(folder: &TempFolder, other: fs::File) -> RealFile {
+        let path = folder.path().join("file");
+        let file = OpenOptions::new().create(true).truncate(true).read(true).write(true).open(path).unwrap();
+        RealFile { file, direct: OnceLock::from(Some(other)) }
+    }
+
+    #[test]
+    fn blocks_that_the_disk_does_not_take_go_through_the_page_cache() {
+        let folder = TempFolder::new();
+        // Says that a block of zeros is an invalid argument, as a disk with larger blocks does.
+        let refuses = OpenOptions::new().write(true).open("/proc/self/coredump_filter").unwrap();
+        let (zeros, aligned) = block(0);
+        let refused = refuses.write_at(&zeros[aligned.clone()], 0).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+        let file = file_with_other_way(&folder, refuses);
+        file.write_at(&zeros[aligned], BLOCK as u64).unwrap();
+        assert_eq!(file.size().unwrap(), 2 * BLOCK as u64);
+    }
+
+    #[test]
+    fn a_write_past_the_page_cache_that_fails_is_not_tried_again() {
+        let folder = TempFolder::new();
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let file = file_with_other_way(&folder, full);
+        let (ones, aligned) = block(1);
+        let failed = file.write_at(&ones[aligned], 0).unwrap_err();
+        assert_eq!(failed.kind(), io::ErrorKind::StorageFull);
+        assert_eq!(file.size().unwrap(), 0, "nobody knows what is on the disk now");
     }
 
     #[test]

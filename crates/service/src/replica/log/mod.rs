@@ -14,6 +14,7 @@
 //! term, an index and bytes. A failed write or sync stops it for good: what is on the disk is then unknown,
 //! and only a restart, which reads it, can tell.
 
+mod blocks;
 mod index;
 mod record;
 mod recover;

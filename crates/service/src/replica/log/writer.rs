@@ -16,6 +16,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use super::blocks::Blocks;
 use super::index::{Index, Place};
 use super::record::{self, Record};
 use super::recover::Recovered;
@@ -30,6 +31,7 @@ pub(super) struct Writer {
     offset: u64,
     batch: Batch,
     batch_bytes: usize,
+    blocks: Blocks,
     committed: Option<LogId>,
     keeper: Keeper,
 }
@@ -52,6 +54,7 @@ impl Writer {
             offset: recovered.offset,
             batch: Batch { number: recovered.batch, bytes: Vec::new(), starts: Vec::new() },
             batch_bytes: options.batch_bytes_max(),
+            blocks: Blocks::new(),
             committed: None,
             keeper,
         };
@@ -130,7 +133,7 @@ impl Writer {
             self.roll()?;
         }
         self.batch.seal(self.current.seed, self.offset);
-        self.current.file.write_at(&self.batch.bytes, self.offset)?;
+        self.blocks.write(&self.current, &self.batch.bytes, self.offset)?;
         self.current.file.sync()?;
         let gone = self.learn()?;
         self.keeper.remove(gone);
