@@ -69,8 +69,10 @@ pub(crate) struct Core {
     pending: BTreeMap<u64, Box<Pending>>,
     /// Those of them that are not even queued: the first is the lowest number the server must remember.
     unanswered: BTreeSet<u64>,
-    /// How many requests in a row were asked when no other was unanswered.
-    alone: u32,
+    /// How many requests were asked since none was unanswered.
+    together: usize,
+    /// How many it had been before.
+    usually_together: usize,
     held: HashMap<u64, Held>,
     /// Grants that came when the lease was past its deadline: handed out when it is confirmed again.
     late: Vec<(u64, v1::Granted)>,
@@ -156,7 +158,8 @@ impl Core {
             next_id: 1,
             pending: BTreeMap::new(),
             unanswered: BTreeSet::new(),
-            alone: 0,
+            together: 0,
+            usually_together: 0,
             held: HashMap::new(),
             late: Vec::new(),
             watches: BTreeMap::new(),
@@ -325,7 +328,10 @@ impl Core {
         if sending::encoded_len(id, &pending.what) > MAX_FRAME_BYTES {
             return Err(Error::new(Code::TooLarge, format!("a request has at most {MAX_FRAME_BYTES} bytes")));
         }
-        self.alone = if self.unanswered.is_empty() { self.alone.saturating_add(1) } else { 0 };
+        if self.unanswered.is_empty() {
+            self.usually_together = std::mem::take(&mut self.together);
+        }
+        self.together += 1;
         let is_request = matches!(pending.what, What::Request(_));
         self.pending.insert(id, Box::new(pending));
         self.unanswered.insert(id);

@@ -4,8 +4,9 @@
 //! other: a server that waits for us to read, while we wait for it to read, would wait for ever. After a lost
 //! connection all known nodes are tried in turn, with a growing pause after each round.
 //!
-//! Who asks one thing at a time writes it himself: nobody comes with whom the write could be shared, and to wake the task would
-//! cost a turn of it. What does not go through at once is left to the task.
+//! Who has asked as much as the last time, one thing or a release and the next acquire, writes it himself: nothing comes with
+//! which the write could be shared, and to wake the task would cost a turn of it. What does not go through at once is left to
+//! the task.
 //!
 //! **The end.** Who cannot reach any node until the lease is past its deadline, or for the client's patience if there is no
 //! lease, gives up: everything that was asked fails, and the session ends by itself. The next request starts anew.
@@ -68,7 +69,7 @@ impl Shared {
         let mut line = line.as_deref_mut().and_then(Option::as_mut);
         let result = self.with(|core, now| {
             let result = act(core, now);
-            line = line.take().filter(|_| core.has_one_to_ask());
+            line = line.take().filter(|_| core.is_likely_all());
             if let Some(line) = &mut line {
                 core.drain(&mut line.output);
             }
@@ -355,29 +356,35 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_asks_one_thing_at_a_time_writes_it_himself() {
-        let (shared, mut server) = connected().await;
-        let first = ask(&shared);
-        assert!(is_woken(&shared), "nobody knows yet that it stays one at a time");
-        assert!(shared.say(|_, _| {}).unwrap() == Said::All);
-        assert_eq!(read(&mut server).await, [first]);
-        answer(&shared, first);
-        for _ in 0..3 {
-            let next = ask(&shared);
-            assert!(!is_woken(&shared));
-            assert_eq!(read(&mut server).await, [next]);
-            answer(&shared, next);
+    async fn who_has_asked_as_much_as_the_last_time_writes_it_himself() {
+        for usual in 1..=3 {
+            let (shared, mut server) = connected().await;
+            let first: Vec<u64> = (0..usual).map(|_| ask(&shared)).collect();
+            assert!(is_woken(&shared), "nobody knows yet how many there will be");
+            assert!(shared.say(|_, _| {}).unwrap() == Said::All);
+            assert_eq!(read(&mut server).await, first);
+            first.into_iter().for_each(|id| answer(&shared, id));
+            for _ in 0..3 {
+                let most: Vec<u64> = (1..usual).map(|_| ask(&shared)).collect();
+                // The task does not come to it.
+                assert_eq!(is_woken(&shared), usual > 1);
+                let next = most.into_iter().chain([ask(&shared)]).collect::<Vec<_>>();
+                assert!(!is_woken(&shared));
+                assert_eq!(read(&mut server).await, next, "in one write");
+                next.into_iter().for_each(|id| answer(&shared, id));
+            }
+            // Who asks more than usual cannot know it in time.
+            let as_usual: Vec<u64> = (0..usual).map(|_| ask(&shared)).collect();
+            assert_eq!(is_woken(&shared), usual > 1);
+            assert_eq!(read(&mut server).await, as_usual);
+            let more = [ask(&shared), ask(&shared)];
+            assert!(is_woken(&shared));
+            shared.say(|_, _| {}).unwrap();
+            assert_eq!(read(&mut server).await, more, "in one write");
+            as_usual.into_iter().chain(more).for_each(|id| answer(&shared, id));
+            ask(&shared);
+            assert!(is_woken(&shared), "there were more a moment ago");
         }
-        // The first of many cannot know it.
-        let alone = ask(&shared);
-        assert_eq!(read(&mut server).await, [alone]);
-        let (second, third) = (ask(&shared), ask(&shared));
-        assert!(is_woken(&shared));
-        shared.say(|_, _| {}).unwrap();
-        assert_eq!(read(&mut server).await, [second, third], "in one write");
-        [alone, second, third].into_iter().for_each(|id| answer(&shared, id));
-        ask(&shared);
-        assert!(is_woken(&shared), "there were many a moment ago");
     }
 
     #[tokio::test]

@@ -160,9 +160,9 @@ impl Core {
         }
     }
 
-    /// Whether one request is all there is to say, and likely to stay so for a moment: it was the same with the one before.
-    pub(crate) fn has_one_to_ask(&self) -> bool {
-        !self.closing && self.out.len() == 1 && self.alone > 1
+    /// Whether what there is to say is likely to be all for a moment: as many were asked as the last time.
+    pub(crate) fn is_likely_all(&self) -> bool {
+        !self.closing && self.out.len() == self.together && self.together == self.usually_together
     }
 
     fn may_send(&self) -> bool {
