@@ -135,6 +135,21 @@ fn a_disk_that_fails_stops_the_node_and_it_says_so() {
 }
 
 #[test]
+fn consensus_that_stops_is_a_failure_and_an_entry_is_none() {
+    run(async {
+        let replica = alone_on(&SimDisk::new(1)).await;
+        let mut failed = std::pin::pin!(replica.failed());
+        for number in 0..10 {
+            write(&replica, number).await;
+            assert!(futures_util::poll!(failed.as_mut()).is_pending());
+        }
+        replica.inner.raft.shutdown().await.unwrap();
+        assert_eq!(failed.await, "consensus has stopped");
+        assert_eq!(replica.failed().await, "consensus has stopped", "whoever asks later");
+    });
+}
+
+#[test]
 fn a_command_too_large_is_refused_and_nothing_is_lost() {
     run(async {
         let replica = alone_on(&SimDisk::new(1)).await;

@@ -487,7 +487,9 @@ impl<M: Machine> Replica<M> {
             }
         };
         let by_raft = async {
-            self.wait_for(|status| !status.running).await;
+            // Of the metrics, these do not change with every entry; they end with consensus itself.
+            let mut metrics = self.inner.raft.server_metrics();
+            while metrics.changed().await.is_ok() {}
             "consensus has stopped".to_owned()
         };
         tokio::select! {
