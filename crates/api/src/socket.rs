@@ -12,6 +12,8 @@
 //! may create that folder before its user does, and listen in it. So both sides look: it must be a folder, of this very
 //! user, that nobody else may write to.
 
+use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::fs::{DirBuilder, Metadata};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -242,6 +244,8 @@ impl LocalListener {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => is_safe(folder)?,
         }
+        // What cannot be swept stays, and is in nobody's way.
+        drop(sweep(folder));
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -266,6 +270,34 @@ impl Drop for LocalListener {
     }
 }
 
+/// Removes the names that killed servers of this network left. Whoever lives is known to the system; should another server
+/// take a dead name at this very moment, its clients come by TCP.
+fn sweep(folder: &Path) -> io::Result<()> {
+    let network = format!("{}-", network());
+    let is_ours = |path: &PathBuf| path.file_name().is_some_and(|name| starts_with(name, &network));
+    // The names first: who is among them and lives is among the living as well.
+    let names: Vec<PathBuf> =
+        std::fs::read_dir(folder)?.flatten().map(|entry| entry.path()).filter(is_ours).collect();
+    let sockets = std::fs::read("/proc/net/unix")?;
+    let sockets = String::from_utf8_lossy(&sockets);
+    let living: HashSet<&Path> =
+        sockets.lines().filter_map(|line| line.split(' ').next_back()).map(Path::new).collect();
+    for dead in names.iter().filter(|name| !living.contains(name.as_path())) {
+        // Another server may be sweeping too.
+        drop(std::fs::remove_file(dead));
+    }
+    Ok(())
+}
+
+fn starts_with(name: &OsStr, start: &str) -> bool {
+    name.as_encoded_bytes().starts_with(start.as_bytes())
+}
+
+/// The number of the network namespace.
+fn network() -> u64 {
+    std::fs::metadata("/proc/self/ns/net").map_or(0, |namespace| namespace.ino())
+}
+
 /// Where the Unix socket of the server at this address is, if the address can be one of this machine.
 fn path_of(address: SocketAddr) -> Option<PathBuf> {
     let ip = match address.ip() {
@@ -273,9 +305,8 @@ fn path_of(address: SocketAddr) -> Option<PathBuf> {
         IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
         ip => ip,
     };
-    let network = std::fs::metadata("/proc/self/ns/net").map_or(0, |namespace| namespace.ino());
     let folder = format!("/tmp/conclave-{}", rustix::process::getuid().as_raw());
-    let name = format!("{network}-{}", SocketAddr::new(ip, address.port()));
+    let name = format!("{}-{}", network(), SocketAddr::new(ip, address.port()));
     ip.is_loopback().then(|| Path::new(&folder).join(name))
 }
 
@@ -332,11 +363,27 @@ mod tests {
         assert!(matches!(Socket::connect(&address.to_string()).await.unwrap(), Socket::Tcp(_)));
         // What a killed server leaves behind, and what the next one makes of it.
         drop(UnixListener::bind(&path).unwrap());
-        assert!(path.exists());
         assert!(matches!(Socket::connect(&address.to_string()).await.unwrap(), Socket::Tcp(_)));
         let _local = LocalListener::bind(address).unwrap();
         assert!(matches!(Socket::connect(&address.to_string()).await.unwrap(), Socket::Unix(_)));
         drop(listener);
+    }
+
+    #[tokio::test]
+    async fn names_that_lead_nowhere_are_swept_and_no_others() {
+        let (_tcp, address) = listener().await;
+        let living = LocalListener::bind(address).unwrap();
+        let folder = living.path.parent().unwrap();
+        // Of a server that was killed, and of one in another container, about which nobody can know.
+        let (dead, elsewhere) =
+            (format!("{}-dead-{}", network(), address.port()), format!("elsewhere-{}", address.port()));
+        let (dead, elsewhere) = (folder.join(dead), folder.join(elsewhere));
+        drop((UnixListener::bind(&dead).unwrap(), UnixListener::bind(&elsewhere).unwrap()));
+        let (_tcp, other) = listener().await;
+        let _other = LocalListener::bind(other).unwrap();
+        assert!(!dead.exists());
+        assert!(living.path.exists() && elsewhere.exists());
+        fs::remove_file(elsewhere).unwrap();
     }
 
     #[tokio::test]

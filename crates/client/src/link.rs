@@ -29,8 +29,6 @@ use crate::clock;
 use crate::core::Core;
 use crate::lease::Now;
 
-/// What is read at once.
-const READ_BYTES: usize = 16 * 1024;
 /// How long one node may take to be connected to.
 const CONNECT_WITHIN: Duration = Duration::from_secs(3);
 /// The first and the longest pause between rounds through all nodes.
@@ -227,7 +225,7 @@ async fn serve(socket: Socket, shared: &Shared) -> io::Result<()> {
     let (mut reader, writer) = socket.into_split();
     let writer = Arc::new(writer);
     *shared.line() = Some(Line::new(writer.clone()));
-    let mut input = BytesMut::with_capacity(READ_BYTES);
+    let mut input = BytesMut::new();
     let mut greeted = false;
     let mut sleep = std::pin::pin!(sleep_until(Instant::now()));
     let mut due = None;
@@ -239,6 +237,7 @@ async fn serve(socket: Socket, shared: &Shared) -> io::Result<()> {
         if said == Said::Last {
             return writer.shutdown();
         }
+        frame::make_room(&mut input);
         tokio::select! {
             biased;
             ready = writer.writable(), if said == Said::InPart => ready?,
@@ -249,10 +248,6 @@ async fn serve(socket: Socket, shared: &Shared) -> io::Result<()> {
                 greeted = greeted || greet(&mut input)?;
                 if greeted {
                     take(&mut input, shared)?;
-                }
-                // Where everything was taken one begins again at the front, in memory that is at hand.
-                if !input.try_reclaim(READ_BYTES) && input.capacity() - input.len() < READ_BYTES / 4 {
-                    input.reserve(READ_BYTES);
                 }
             }
             () = shared.wake.notified() => {}

@@ -29,6 +29,8 @@ pub const VERSION: u8 = 1;
 pub const PREFACE_BYTES: usize = 8;
 /// The longest frame, without its length.
 pub const MAX_FRAME_BYTES: usize = 1024 * 1024;
+/// What is read at once.
+pub const READ_BYTES: usize = 16 * 1024;
 
 /// What a client sends first, and what a server answers.
 pub const fn preface(magic: [u8; 7]) -> [u8; PREFACE_BYTES] {
@@ -140,6 +142,17 @@ impl Frames {
         }
         self.bytes.clear();
         self.open = None;
+    }
+}
+
+/// Makes room to read more: [`READ_BYTES`], or what is left of them if there is still enough.
+pub fn make_room(input: &mut BytesMut) {
+    // Where everything was taken one begins again at the front, in memory that is at hand.
+    if !input.try_reclaim(READ_BYTES) && input.capacity() - input.len() < READ_BYTES / 4 {
+        input.reserve(READ_BYTES);
+    }
+    if input.is_empty() && input.capacity() > KEEP_BYTES {
+        *input = BytesMut::with_capacity(READ_BYTES);
     }
 }
 
@@ -257,6 +270,31 @@ mod tests {
         frames.clear();
         assert!(frames.bytes().is_empty());
         assert_eq!(frames.bytes.capacity(), room);
+    }
+
+    #[test]
+    fn there_is_always_room_to_read_and_no_memory_is_kept_for_something_large() {
+        let room = |input: &BytesMut| input.capacity() - input.len();
+        let mut input = BytesMut::new();
+        make_room(&mut input);
+        assert_eq!(room(&input), READ_BYTES);
+        let start = input.as_ptr();
+        for _ in 0..10 {
+            // Most of it comes, and is taken.
+            input.put_bytes(0, READ_BYTES - 100);
+            input.advance(READ_BYTES - 100);
+            make_room(&mut input);
+            assert_eq!((room(&input), input.as_ptr()), (READ_BYTES, start), "in the same memory");
+        }
+        // Half a frame stays, and there is room behind it.
+        input.put_bytes(7, READ_BYTES - 100);
+        make_room(&mut input);
+        assert!(room(&input) >= READ_BYTES);
+        assert_eq!(input[..], [7; READ_BYTES - 100]);
+        input.put_bytes(7, 2 * KEEP_BYTES);
+        input.advance(input.len());
+        make_room(&mut input);
+        assert_eq!((input.capacity(), input.len()), (READ_BYTES, 0));
     }
 
     proptest! {

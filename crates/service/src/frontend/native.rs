@@ -5,7 +5,7 @@
 //! batch. The hub answers by writing to the socket itself; what does not go through is sent by the task. While it does
 //! not, nothing is read: who does not take answers cannot ask more.
 //!
-//! **Bounds.** A frame of at most 1 MiB; at most [`READ_BYTES`] are read before the hub gets them, unless a frame is larger.
+//! **Bounds.** A frame of at most 1 MiB; at most [`frame::READ_BYTES`] are read before the hub gets them, unless a frame is larger.
 //! What cannot be read is answered by a goodbye that says why; then the connection is closed, after the client had a
 //! moment to read it.
 
@@ -24,10 +24,6 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use super::hub::{Door, Link};
 use super::wire::Ask;
 
-/// What is read at once.
-const READ_BYTES: usize = 16 * 1024;
-/// A buffer that grew beyond this for a large frame is given back.
-const KEEP_BYTES: usize = 256 * 1024;
 /// How long a client has to read the last word.
 const LAST_WORD: Duration = Duration::from_secs(2);
 
@@ -40,7 +36,7 @@ pub(crate) async fn serve((mut reader, writer): (Reader, Writer), version: u8, d
         let text = format!("version {version} of the protocol: this server speaks {VERSION}");
         link.fail(Error::new(Code::Unsupported, text)).await;
     }
-    let mut input = BytesMut::with_capacity(READ_BYTES);
+    let mut input = BytesMut::new();
     let mut readable = version == VERSION;
     loop {
         tokio::select! {
@@ -60,10 +56,7 @@ pub(crate) async fn serve((mut reader, writer): (Reader, Writer), version: u8, d
 }
 
 async fn read_some(reader: &mut Reader, input: &mut BytesMut) -> io::Result<usize> {
-    // Where everything was taken one begins again at the front, in memory that is at hand.
-    if !input.try_reclaim(READ_BYTES) && input.capacity() - input.len() < READ_BYTES / 4 {
-        input.reserve(READ_BYTES);
-    }
+    frame::make_room(input);
     reader.read_buf(input).await
 }
 
@@ -77,9 +70,6 @@ async fn take_frames(link: &Link, input: &mut BytesMut) -> bool {
             Err(error) => break Some(error),
         }
     };
-    if input.is_empty() && input.capacity() > KEEP_BYTES {
-        *input = BytesMut::with_capacity(READ_BYTES);
-    }
     let taken = link.send(asks).await.is_ok();
     if let Some(error) = error {
         link.fail(unreadable(&error)).await;
