@@ -23,6 +23,7 @@ use openraft::errors::{ClientWriteError, ForwardToLeader, LinearizableReadError,
 use openraft::raft::WriteResponse;
 use openraft::{Raft, ReadPolicy};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::task::unconstrained;
 
 use super::log::LogId;
 use super::machine::{Machine, StateMachine};
@@ -103,7 +104,8 @@ impl<M: Machine> Doors<M> {
         room: OwnedSemaphorePermit,
     ) -> impl Future<Output = Results> + Send + use<M> {
         let count = proposals.len();
-        let taken = self.way.raft.client_write_many(proposals).now_or_never();
+        // Whatever the runtime thinks that this task has had of its turn: there is no second try.
+        let taken = unconstrained(self.way.raft.client_write_many(proposals)).now_or_never();
         async move {
             let _room = room;
             match taken {

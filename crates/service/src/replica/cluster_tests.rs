@@ -5,6 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use proptest::prelude::*;
 
@@ -342,6 +343,24 @@ fn what_is_handed_in_later_is_applied_later() {
             assert_eq!(seen, (0..100).collect::<Vec<_>>(), "seed {seed}");
             replica.shutdown().await;
         }
+    });
+}
+
+/// The runtime lets a task that has done much find nothing more ready until its next turn.
+#[test]
+fn who_has_had_his_turn_hands_in_all_the_same() {
+    run(async {
+        let replica = alone_on(&SimDisk::new(1)).await;
+        replica.wait_for(Status::leads).await.unwrap();
+        let proposer = replica.clone();
+        let proposed = tokio::spawn(async move {
+            let (sender, mut receiver) = mpsc::unbounded_channel();
+            (0..1000).for_each(|number| sender.send(number).unwrap());
+            let taken = std::iter::from_fn(|| receiver.recv().now_or_never()).count();
+            assert!(taken < 1000, "the turn is over");
+            proposer.propose_all(vec![vec![1]]).await
+        });
+        assert!(matches!(proposed.await.unwrap()[..], [Ok(_)]));
     });
 }
 
