@@ -81,7 +81,8 @@ mod tests {
         loop {
             let longest = [10, 200, 5000, 5000, ROOM as u64 + 5000][draw(5)];
             let length = if draw(8) == 0 { BLOCK - at % BLOCK } else { 1 + draw(longest) };
-            if at + length > expected.len() {
+            let length = length.min(expected.len() - at);
+            if length == 0 {
                 break;
             }
             let batch: Vec<u8> = (0..length).map(|_| u8::try_from(1 + draw(255)).unwrap()).collect();
