@@ -13,8 +13,7 @@
 //! user, that nobody else may write to.
 
 use std::collections::HashSet;
-use std::ffi::OsStr;
-use std::fs::{DirBuilder, Metadata};
+use std::fs::{DirBuilder, DirEntry, Metadata};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -274,10 +273,11 @@ impl Drop for LocalListener {
 /// take a dead name at this very moment, its clients come by TCP.
 fn sweep(folder: &Path) -> io::Result<()> {
     let network = format!("{}-", network());
-    let is_ours = |path: &PathBuf| path.file_name().is_some_and(|name| starts_with(name, &network));
+    let is_ours =
+        |entry: &DirEntry| entry.file_name().to_str().is_some_and(|name| name.starts_with(&network));
     // The names first: who is among them and lives is among the living as well.
     let names: Vec<PathBuf> =
-        std::fs::read_dir(folder)?.flatten().map(|entry| entry.path()).filter(is_ours).collect();
+        std::fs::read_dir(folder)?.flatten().filter(is_ours).map(|entry| entry.path()).collect();
     let sockets = std::fs::read("/proc/net/unix")?;
     let sockets = String::from_utf8_lossy(&sockets);
     let living: HashSet<&Path> =
@@ -287,10 +287,6 @@ fn sweep(folder: &Path) -> io::Result<()> {
         drop(std::fs::remove_file(dead));
     }
     Ok(())
-}
-
-fn starts_with(name: &OsStr, start: &str) -> bool {
-    name.as_encoded_bytes().starts_with(start.as_bytes())
 }
 
 /// The number of the network namespace.

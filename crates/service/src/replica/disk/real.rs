@@ -126,7 +126,7 @@ impl RealFile {
         self.direct.get_or_init(open).as_ref()
     }
 
-    /// Whether the bytes were written past the page cache. If not, nothing was.
+    /// Whether the bytes were written past the page cache. If not, all of them are to be written through it.
     fn write_direct(&self, bytes: &[u8], offset: u64) -> io::Result<bool> {
         if !is_whole_blocks(bytes, offset) {
             return Ok(false);
@@ -212,6 +212,26 @@ mod tests {
         let path = folder.path().join("file");
         let file = OpenOptions::new().create(true).truncate(true).read(true).write(true).open(path).unwrap();
         RealFile { file, direct: OnceLock::from(Some(other)) }
+    }
+
+    #[test]
+    fn whole_blocks_and_nothing_else_go_past_the_page_cache_where_they_can() {
+        let folder = TempFolder::new();
+        let path = folder.path().join("file");
+        let file = OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&path).unwrap();
+        let file = RealFile { file, direct: OnceLock::new() };
+        let (ones, aligned) = block(1);
+        file.write_at(&ones[aligned.clone()], 8).unwrap();
+        file.write_at(&ones[aligned.start..aligned.end - 8], 0).unwrap();
+        file.write_at(&ones[aligned.start + 8..][..BLOCK], 0).unwrap();
+        assert!(file.direct.get().is_none(), "another place, length or memory");
+        file.write_at(&ones[aligned], 0).unwrap();
+        let flags = OFlags::DIRECT.bits().cast_signed();
+        let is_possible = OpenOptions::new().write(true).custom_flags(flags).open(&path).is_ok();
+        assert_eq!(file.direct.get().unwrap().is_some(), is_possible);
+        let mut bytes = [0; BLOCK + 8];
+        file.read_at(&mut bytes, 0).unwrap();
+        assert_eq!(bytes, [1; BLOCK + 8]);
     }
 
     #[test]
