@@ -113,7 +113,12 @@ impl Cluster {
         for node in 2..=count {
             first.add_learner(node, member(node)).await.unwrap();
         }
-        first.set_voters((1..=count).collect::<BTreeSet<_>>()).await.unwrap();
+        let voters: BTreeSet<NodeId> = (1..=count).collect();
+        first.set_voters(voters.clone()).await.unwrap();
+        // A majority knows it by now. Who does not would never stand for election if it were cut off first.
+        for node in cluster.nodes.values() {
+            node.replica.wait_for(|status| status.membership.voters == [voters.clone()]).await.unwrap();
+        }
         cluster
     }
 
