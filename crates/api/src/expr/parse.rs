@@ -82,8 +82,9 @@ pub(super) fn parse(text: &str) -> Result<Expr, ExprError> {
         return Err(parser.error(span, hint));
     }
     let expr = Expr(node);
-    // Printing adds at most ":shared" and two spaces a name: short texts need not be measured.
-    if text.len() > MAX_BYTES - 10 * MAX_NAMES && expr.to_string().len() > MAX_BYTES {
+    // Printing adds at most a space a threshold, and quotes, ":shared" and two spaces a name: what is typed in half of
+    // the bound need not be measured.
+    if text.len() > MAX_BYTES / 2 && expr.to_string().len() > MAX_BYTES {
         let message = format!("its canonical form has more than {MAX_BYTES} bytes");
         return Err(ExprError::new(text, 0..text.len(), message));
     }

@@ -106,6 +106,26 @@ fn a_canonical_form_beyond_the_bound_is_refused_when_it_is_read() {
     let text = format!("({}):shared", vec![name; 8].join("|"));
     assert!(text.len() <= MAX_BYTES);
     assert!(refusal(&text).starts_with("its canonical form has more than 4096 bytes"));
+    // Every threshold gains a space, every name two and its mode: what is short still grows beyond the bound.
+    let member = format!("{}abcdefgh{}", "1 of(".repeat(7), ")".repeat(7));
+    let text = format!("({}):shared", vec![member; MAX_NAMES].join("&"));
+    assert!(text.len() < MAX_BYTES - 10 * MAX_NAMES);
+    assert!(refusal(&text).starts_with("its canonical form has more than 4096 bytes"));
+}
+
+#[test]
+fn the_longest_that_half_of_the_bound_becomes_is_within_it() {
+    for name in ["a", "ab", "/a", "of", "2", "\"a\"", "\"é\""] {
+        for depth in 0..MAX_DEPTH - 1 {
+            let member = format!("{}{name}{}", "1 of(".repeat(depth), ")".repeat(depth));
+            for (group, separator) in [("(", "&"), ("(", "|"), ("1 of(", ",")] {
+                let typed = |members| format!("{group}{}):shared", vec![&*member; members].join(separator));
+                let longest = (1..=MAX_NAMES).rev().map(typed).find(|typed| typed.len() <= MAX_BYTES / 2);
+                let expr: Expr = longest.unwrap().parse().unwrap();
+                assert_eq!(expr.to_string().parse::<Expr>().as_ref(), Ok(&expr));
+            }
+        }
+    }
 }
 
 #[test]

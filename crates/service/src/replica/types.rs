@@ -52,6 +52,10 @@ struct Content<C> {
 impl<M: Machine> Proposal<M> {
     pub(super) fn new(command: M::Command) -> Result<Self, postcard::Error> {
         let data = postcard::to_extend(&command, vec![COMMAND])?;
+        debug_assert!(
+            postcard::from_bytes::<M::Command>(&data[1..]).is_ok(),
+            "a command that cannot be read back would stop every node that reads it: {command:?}"
+        );
         Ok(Self::of(command, data.into()))
     }
 
