@@ -13,7 +13,8 @@
 //! **Rules.** A connection is made when it is needed. When it breaks, every question on it fails and the next makes a new
 //! one; nothing is sent twice from here, since only the caller knows whether that is right.
 //!
-//! **Bounds.** [`MAX_BYTES`] a frame, [`MAX_CALLS`] questions under way on a connection: who asks more waits.
+//! **Bounds.** [`MAX_BYTES`] a frame, [`MAX_CALLS`] questions under way on a connection, with [`MAX_ASKED_BYTES`] in all.
+//! A question beyond the first two fails at once; one beyond the last is read when there is room.
 
 use std::collections::HashMap;
 use std::io;
@@ -40,6 +41,8 @@ use crate::replica::{Member, NodeId, Transport};
 pub const MAX_BYTES: usize = 64 * 1024 * 1024;
 /// Questions under way on one connection.
 pub const MAX_CALLS: usize = 1024;
+/// Bytes of the questions that are being answered on one connection.
+const MAX_ASKED_BYTES: usize = 2 * MAX_BYTES;
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 const KEEP_ALIVE_LIMIT: Duration = Duration::from_secs(5);
@@ -154,22 +157,36 @@ async fn call(dial: Arc<dyn Dial>, address: String, mut calls: mpsc::Receiver<Ca
             count = calls.recv_many(&mut batch, 64) => if count == 0 { break },
             _ = &mut reading => return,
         }
-        for Call { kind, body, answer } in batch.drain(..) {
-            number += 1;
-            let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
-            // Whoever stopped waiting is not answered; its number is free again.
-            pending.retain(|_, answer| !answer.is_closed());
-            if body.len() <= MAX_BYTES - HEADER && pending.len() < MAX_CALLS {
-                pending.insert(number, answer);
-                put_frame(&mut output, number, kind, &body);
-            }
-        }
+        put_questions(&mut output, &mut number, &pending, batch.drain(..));
         if writer.write_all(&output).await.is_err() {
             break;
         }
         output.clear();
     }
     reading.abort();
+}
+
+/// Writes questions that keep to the bounds; whoever asked the others is told.
+fn put_questions(
+    output: &mut BytesMut,
+    number: &mut u64,
+    pending: &Pending,
+    batch: impl Iterator<Item = Call>,
+) {
+    let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
+    // Whoever stopped waiting is not answered, and not counted.
+    pending.retain(|_, answer| !answer.is_closed());
+    for Call { kind, body, answer } in batch {
+        if body.len() > MAX_BYTES - HEADER {
+            drop(answer.send(Err(invalid(format!("a question of {} bytes fits no frame", body.len())))));
+        } else if pending.len() >= MAX_CALLS {
+            drop(answer.send(Err(io::Error::other("too many questions are under way"))));
+        } else {
+            *number += 1;
+            pending.insert(*number, answer);
+            put_frame(output, *number, kind, &body);
+        }
+    }
 }
 
 /// Asks one question of somebody who may be of any cluster, on a connection of its own.
@@ -245,7 +262,7 @@ pub(crate) async fn serve(mut stream: TcpStream, version: u8, desk: Arc<Desk>, d
             output.clear();
         }
     });
-    let room = Arc::new(Semaphore::new(MAX_CALLS));
+    let room = Arc::new(Semaphore::new(MAX_ASKED_BYTES));
     let mut input = BytesMut::new();
     let ended = loop {
         let (number, kind, body) = match read_frame(&mut reader, &mut input).await {
@@ -260,7 +277,9 @@ pub(crate) async fn serve(mut stream: TcpStream, version: u8, desk: Arc<Desk>, d
             }
             Err(error) => break Err(error),
         };
-        let Ok(permit) = room.clone().acquire_owned().await else { break Ok(()) };
+        // As if none were short: so there are never more than MAX_CALLS.
+        let cost = u32::try_from(body.len().max(MAX_ASKED_BYTES / MAX_CALLS)).unwrap_or(u32::MAX);
+        let Ok(permit) = room.clone().acquire_many_owned(cost).await else { break Ok(()) };
         let (desk, door, answers) = (desk.clone(), door.clone(), answers.clone());
         tokio::spawn(async move {
             let (kind, body) = match answer(&desk, &door, kind, &body).await {
@@ -413,6 +432,30 @@ mod tests {
         };
         let (answer, ()) = tokio::join!(again, answer_backwards(&listener, 1));
         assert_eq!(answer, [2, 1]);
+    }
+
+    #[tokio::test]
+    async fn questions_beyond_the_bounds_fail_at_once_and_say_why() {
+        let pending = Pending::default();
+        let (mut output, mut number) = (BytesMut::new(), 0);
+        let call = |bytes: usize| {
+            let (answer, answered) = oneshot::channel();
+            (Call { kind: CONSENSUS, body: vec![0; bytes], answer }, answered)
+        };
+        let (calls, mut waiting): (Vec<_>, Vec<_>) = (0..=MAX_CALLS).map(|_| call(1)).unzip();
+        put_questions(&mut output, &mut number, &pending, calls.into_iter());
+        let refused = waiting.pop().unwrap().await.unwrap().unwrap_err();
+        assert_eq!(refused.to_string(), "too many questions are under way");
+        assert!(waiting.iter_mut().all(|answered| answered.try_recv().is_err()));
+        // Whoever stopped waiting makes room.
+        waiting.pop();
+        let ((calls, mut waiting), before) =
+            ([call(1)].into_iter().unzip::<_, _, Vec<_>, Vec<_>>(), output.len());
+        put_questions(&mut output, &mut number, &pending, calls.into_iter());
+        assert!(waiting[0].try_recv().is_err() && output.len() > before);
+        let (long, answered) = call(MAX_BYTES - HEADER + 1);
+        put_questions(&mut output, &mut number, &pending, [long].into_iter());
+        assert_eq!(answered.await.unwrap().unwrap_err().kind(), io::ErrorKind::InvalidData);
     }
 
     #[tokio::test]

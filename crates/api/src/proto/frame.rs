@@ -12,12 +12,13 @@
 //! request begins like it: one port serves both.
 //!
 //! **The trap.** The length is checked before anything is reserved for it: four bytes from a stranger must not cost a
-//! gigabyte.
+//! gigabyte. So are the messages counted before they are read: an empty one has two bytes, and takes hundreds in memory.
 
 use std::fmt;
 
 use bytes::{Buf, BufMut, BytesMut};
 use prost::Message;
+use prost::encoding::{DecodeContext, skip_field};
 
 /// How a client's connection begins, without the version.
 pub const CLIENT_MAGIC: [u8; 7] = [0xC1, b'c', b'o', b'n', b'c', b'l', b'v'];
@@ -57,6 +58,8 @@ pub fn encode(message: &impl Message, out: &mut BytesMut) -> Result<(), FrameErr
 const FRAME_BYTES: usize = 64 * 1024;
 /// Room beyond this, once needed for something large, is given back.
 const KEEP_BYTES: usize = 256 * 1024;
+/// Messages in one frame. Ours are closed before they have as many: the shortest message has four bytes.
+const MAX_MESSAGES: usize = FRAME_BYTES / 4;
 /// What `messages`, the only field of both kinds of frame, begins with.
 const MESSAGES: u8 = 1 << 3 | 2;
 
@@ -170,9 +173,28 @@ pub fn decode<M: Message + Default>(input: &mut BytesMut) -> Result<Option<M>, F
         input.reserve(4 + bytes - input.len());
         return Ok(None);
     }
-    let message = M::decode(&input[4..4 + bytes]).map_err(FrameError::Garbled)?;
+    let frame = &input[4..4 + bytes];
+    if has_too_many(frame) {
+        return Err(FrameError::TooMany);
+    }
+    let message = M::decode(frame).map_err(FrameError::Garbled)?;
     input.advance(4 + bytes);
     Ok(Some(message))
+}
+
+/// Whether there are more than [`MAX_MESSAGES`]. Where the frame is garbled, reading it will tell.
+fn has_too_many(mut frame: &[u8]) -> bool {
+    if frame.len() <= 2 * MAX_MESSAGES {
+        return false;
+    }
+    for _ in 0..MAX_MESSAGES {
+        let skipped = prost::encoding::decode_key(&mut frame)
+            .and_then(|(tag, wire)| skip_field(wire, tag, &mut frame, DecodeContext::default()));
+        if skipped.is_err() {
+            return false;
+        }
+    }
+    !frame.is_empty()
 }
 
 /// Why a stream of frames can not be read further.
@@ -183,6 +205,8 @@ pub enum FrameError {
         /// The length it has, or says it has.
         bytes: usize,
     },
+    /// A frame has more messages than any of ours.
+    TooMany,
     /// A frame does not contain the message it should.
     Garbled(prost::DecodeError),
 }
@@ -193,6 +217,7 @@ impl fmt::Display for FrameError {
             Self::TooLong { bytes } => {
                 write!(f, "a frame of {bytes} bytes: at most {MAX_FRAME_BYTES} are allowed")
             }
+            Self::TooMany => write!(f, "a frame with more than {MAX_MESSAGES} messages"),
             Self::Garbled(error) => write!(f, "a frame that is no message: {error}"),
         }
     }
@@ -238,6 +263,28 @@ mod tests {
         let mut frames = Frames::default();
         assert!(matches!(frames.push(&large), Err(FrameError::TooLong { .. })));
         assert!(frames.bytes().is_empty());
+    }
+
+    #[test]
+    fn messages_are_counted_before_they_are_read() {
+        let empty = |count| {
+            let mut wire = BytesMut::new();
+            encode(&ClientFrame { messages: vec![ClientMessage::default(); count] }, &mut wire).unwrap();
+            decode::<ClientFrame>(&mut wire).map(|frame| frame.map(|frame| frame.messages.len()))
+        };
+        assert!(matches!(empty(MAX_MESSAGES), Ok(Some(MAX_MESSAGES))));
+        assert!(matches!(empty(MAX_MESSAGES + 1), Err(FrameError::TooMany)));
+        assert!(matches!(empty(MAX_FRAME_BYTES / 2), Err(FrameError::TooMany)));
+        // Nobody who keeps to `Frames` is refused, however much there is to say.
+        let mut frames = Frames::default();
+        for _ in 0..3 * MAX_MESSAGES {
+            frames.push(&keep_alive(0)).unwrap();
+        }
+        let (mut wire, mut received) = (frames.take(), 0);
+        while let Some(frame) = decode::<ClientFrame>(&mut wire).unwrap() {
+            received += frame.messages.len();
+        }
+        assert_eq!(received, 3 * MAX_MESSAGES);
     }
 
     /// The largest message that a frame can have: one byte more is refused.

@@ -80,7 +80,7 @@ async fn take_frames(link: &Link, input: &mut BytesMut) -> bool {
 
 fn unreadable(error: &FrameError) -> Error {
     let code = match error {
-        FrameError::TooLong { .. } => Code::TooLarge,
+        FrameError::TooLong { .. } | FrameError::TooMany => Code::TooLarge,
         FrameError::Garbled(_) => Code::Unsupported,
     };
     Error::new(code, error.to_string())
