@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::LockName;
 
-/// A session: the log index of the entry that opened it, so never used twice.
+/// A session: the number of the command that opened it, so never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SessionId(pub u64);
 
@@ -66,6 +66,9 @@ pub enum Owner {
     /// The owner of an earlier grant of the session: this is how a guard is upgraded.
     OfGrant(RequestId),
 }
+
+/// The longest label of a session, in bytes.
+pub const MAX_SESSION_LABEL_BYTES: usize = 256;
 
 /// The label of an owner, unique within its session.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

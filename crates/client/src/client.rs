@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use conclave_api::proto::v1;
+use conclave_api::request::MAX_SESSION_LABEL_BYTES;
 use conclave_api::{Code, Error, OwnerLabel, SessionId};
 use tokio::sync::oneshot;
 
@@ -316,8 +317,12 @@ impl Options {
     /// Connects to the first of `servers` that answers: `HOST:PORT`, several with commas between.
     ///
     /// # Errors
-    /// [`Code::Unreachable`] if none does.
+    /// [`Code::Unreachable`] if none does, [`Code::InvalidArgument`] if the label is too long.
     pub async fn connect(self, servers: &str) -> Result<Client> {
+        if self.opening.label.len() > MAX_SESSION_LABEL_BYTES {
+            let text = format!("the label of a session has at most {MAX_SESSION_LABEL_BYTES} bytes");
+            return Err(Error::new(Code::InvalidArgument, text));
+        }
         let seeds: Vec<String> =
             servers.split(',').map(str::trim).filter(|node| !node.is_empty()).map(Into::into).collect();
         let connected = link::connect(&seeds).await?;

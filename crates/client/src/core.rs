@@ -277,14 +277,15 @@ impl Core {
         target: v1::watch::Target,
         after: Option<u64>,
         queue: Arc<Queue>,
-    ) -> (u64, oneshot::Receiver<Result<u64, Error>>) {
+    ) -> Result<(u64, oneshot::Receiver<Result<u64, Error>>), Error> {
+        check_fits(target.encoded_len())?;
         let (begun, begins) = oneshot::channel();
         let id = self.number();
         self.watches.insert(id, Watched { target, after, begun: Some(begun), queue, retry: false });
         if self.connected {
             self.out.push_back(Out::Watch(id));
         }
-        (id, begins)
+        Ok((id, begins))
     }
 
     /// Ends a watch.
@@ -323,11 +324,9 @@ impl Core {
             let text = format!("{MAX_UNANSWERED} requests are without an answer");
             return Err(Error::new(Code::TooManyUnanswered, text));
         }
+        check_fits(sending::encoded_len(&what))?;
         let id = self.number();
         let pending = Pending { what, reply, since: now, sent: false, uncertain: false, retry: false };
-        if sending::encoded_len(id, &pending.what) > MAX_FRAME_BYTES {
-            return Err(Error::new(Code::TooLarge, format!("a request has at most {MAX_FRAME_BYTES} bytes")));
-        }
         if self.unanswered.is_empty() {
             self.usually_together = std::mem::take(&mut self.together);
         }
@@ -408,4 +407,12 @@ impl Core {
     fn changed(&mut self) {
         self.changes.send_modify(|count| *count += 1);
     }
+}
+
+/// Refuses what no frame can carry. A frame has numbers, tags and lengths around what it says.
+fn check_fits(bytes: usize) -> Result<(), Error> {
+    if bytes + 128 > MAX_FRAME_BYTES {
+        return Err(Error::new(Code::TooLarge, format!("a request has at most {MAX_FRAME_BYTES} bytes")));
+    }
+    Ok(())
 }

@@ -41,7 +41,7 @@ pub struct Children {
     pub names: Vec<String>,
     /// What is known of the file itself.
     pub stat: v1::Stat,
-    /// The state of the last page read: a watch from the first page's misses nothing.
+    /// The state that the first page was read at: a watch from here misses nothing.
     pub index: u64,
 }
 
@@ -90,7 +90,7 @@ impl Files {
     /// # Errors
     /// [`Code::NoSuchFile`].
     pub async fn list(&self, path: &str) -> Result<Children> {
-        let mut all = Children { names: Vec::new(), stat: v1::Stat::default(), index: 0 };
+        let mut all = Children { names: Vec::new(), stat: v1::Stat::default(), index: u64::MAX };
         loop {
             let after = all.names.last().cloned().unwrap_or_default();
             let what = v1::query::What::Children(v1::ReadChildren { path: path.into(), after });
@@ -98,7 +98,9 @@ impl Files {
                 v1::answer::Result::Children(page) => {
                     let more = page.more && !page.names.is_empty();
                     all.names.extend(page.names);
-                    (all.stat, all.index) = (page.stat.unwrap_or_default(), page.index);
+                    all.stat = page.stat.unwrap_or_default();
+                    // Of the first page: the later ones were read later.
+                    all.index = all.index.min(page.index);
                     if !more {
                         return Ok(all);
                     }

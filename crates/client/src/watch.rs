@@ -43,7 +43,7 @@ impl Watch {
         after: Option<u64>,
     ) -> Result<Self> {
         let queue = Arc::new(Queue::default());
-        let (id, begun) = client.handle.shared.ask(|core, _| core.watch(target, after, queue.clone()));
+        let (id, begun) = client.handle.shared.ask(|core, _| core.watch(target, after, queue.clone()))?;
         // From here on its drop ends it, also if this future is dropped.
         let mut watch = Self { handle: client.handle.clone(), id, index: 0, queue };
         let gone = || Err(Error::new(Code::Disconnected, "the client's task was stopped"));

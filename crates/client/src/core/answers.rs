@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use conclave_api::proto::v1;
 use conclave_api::proto::v1::server_message::Message;
+use conclave_api::proto::{secret_from_wire, v1};
 use conclave_api::{Code, Error};
 
 use super::{Core, Held, RETRY_AFTER, Reply, Session};
@@ -143,6 +143,10 @@ impl Core {
 
     fn on_opened(&mut self, now: Now, opened: v1::Opened) {
         let Session::Opening(sent) = self.session else { return };
+        if secret_from_wire(&opened.secret).is_err() {
+            let text = "the server opened a session without a secret: what was asked may have been done";
+            return self.give_up(&Error::new(Code::Disconnected, text));
+        }
         let lease = Lease::new(sent, Duration::from_millis(opened.ttl_ms), opened.drift_ppm);
         self.standing = lease.standing(now);
         self.nodes = opened.nodes;

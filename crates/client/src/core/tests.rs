@@ -256,6 +256,34 @@ fn a_broken_lock_is_lost_with_its_reason() {
 }
 
 #[test]
+fn what_fits_no_frame_is_refused_before_it_is_taken_in() {
+    let mut core = connected();
+    let long = "x".repeat(MAX_FRAME_BYTES);
+    let target = v1::watch::Target::Lock(long.clone());
+    assert_eq!(core.watch(target, None, Arc::default()).unwrap_err().code, Code::TooLarge);
+    for op in [
+        v1::request::Op::Limit(v1::Limit { name: long.clone(), permits: 1 }),
+        v1::request::Op::Break(v1::Break { name: "x".into(), reason: long.clone() }),
+    ] {
+        assert_eq!(core.request(ms(0), op, Reply::Forget).unwrap_err().code, Code::TooLarge);
+    }
+    let what = v1::query::What::Why(v1::Why { name: long });
+    assert_eq!(core.query(ms(0), what, Reply::Forget).unwrap_err().code, Code::TooLarge);
+    assert_eq!(sent(&mut core), []);
+}
+
+#[test]
+fn a_server_whose_secret_is_none_is_given_up() {
+    let mut core = connected();
+    let (_, mut answer) = change(&mut core, ms(0));
+    sent(&mut core);
+    let opened = v1::Opened { session: 7, secret: vec![0; 17], ttl_ms: 10_000, ..Default::default() };
+    core.on_message(ms(1), opened.into());
+    assert_eq!(answer.try_recv().unwrap().unwrap_err().code, Code::Disconnected);
+    assert_eq!(core.session(), None);
+}
+
+#[test]
 fn there_is_a_bound_on_what_is_unanswered() {
     let mut core = connected();
     let mut answers: Vec<_> = (0..MAX_UNANSWERED).map(|_| change(&mut core, ms(0))).collect();

@@ -14,6 +14,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use conclave_api::request::MAX_SESSION_LABEL_BYTES;
 use conclave_api::{Code, Error, RequestId};
 use serde::{Deserialize, Serialize};
 
@@ -31,8 +32,6 @@ pub const MAX_SESSIONS: usize = 1 << 20;
 pub const TTL_MS: std::ops::RangeInclusive<u64> = 100..=86_400_000;
 /// The longest lock-delay.
 pub const MAX_LOCK_DELAY_MS: u64 = 86_400_000;
-/// The longest label of a session, in bytes.
-pub const MAX_LABEL_BYTES: usize = 256;
 
 /// A session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -119,9 +118,10 @@ impl Session {
         id < self.lowest || self.answers.contains_key(&id) || self.waiting.contains_key(&id)
     }
 
-    /// Requests that wait, or whose answers the client has not acknowledged.
+    /// Answers that the client has not acknowledged. Waits are not among them: `queued` was their answer, and
+    /// [`MAX_LIVE`] is their bound. Who waits often must still be able to release and to cancel.
     pub(super) fn unanswered(&self) -> usize {
-        self.answers.len() + self.waiting.len()
+        self.answers.len()
     }
 }
 
@@ -132,8 +132,10 @@ pub(super) fn check(open: &OpenSession) -> Result<(), Error> {
     if open.lock_delay_ms > MAX_LOCK_DELAY_MS {
         return refuse(format!("a lock-delay has at most {MAX_LOCK_DELAY_MS} ms"));
     }
-    if open.label.len() > MAX_LABEL_BYTES || open.label.chars().any(char::is_control) {
-        return refuse(format!("a label has at most {MAX_LABEL_BYTES} bytes and no control characters"));
+    if open.label.len() > MAX_SESSION_LABEL_BYTES || open.label.chars().any(char::is_control) {
+        return refuse(format!(
+            "a label has at most {MAX_SESSION_LABEL_BYTES} bytes and no control characters"
+        ));
     }
     Ok(())
 }

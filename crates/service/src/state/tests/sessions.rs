@@ -247,6 +247,18 @@ fn at_most_1024_unanswered_then_a_clear_error() {
 }
 
 #[test]
+fn who_waits_for_more_than_1024_names_can_still_release_and_cancel() {
+    let mut w = World::new();
+    let a = w.client();
+    let x = w.hold(a, acquire("x"));
+    let waits: Vec<RequestId> = (0..1100).map(|_| w.wait(a, acquire("x"))).collect();
+    w.release(a, x);
+    assert_eq!(w.granted(a, waits[0]).unwrap(), "x");
+    let (_, answer) = w.ask(a, Op::Cancel { request: waits[1] });
+    assert_eq!(answer, Answer::Cancelled { released: false });
+}
+
+#[test]
 fn an_acquire_that_was_queued_is_remembered_below_the_lowest_too() {
     let mut w = World::new();
     let a = w.client();
