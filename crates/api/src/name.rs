@@ -8,6 +8,7 @@
 //! **The trap.** A quoted name is not a second namespace: `"a/b"` and `a/b` are the same lock. So empty
 //! segments are refused in quotes too, or `"/a"` and `a` could not both be printed back.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -42,7 +43,7 @@ impl LockName {
         if name.len() > Self::MAX_BYTES {
             return Err(NameError::TooLong);
         }
-        if name.bytes().any(|byte| byte < b' ') || name.chars().any(char::is_control) {
+        if name.chars().any(char::is_control) {
             return Err(NameError::Control);
         }
         if name.starts_with('/') || name.ends_with('/') || name.contains("//") {
@@ -96,6 +97,13 @@ impl fmt::Display for NameError {
 impl std::error::Error for NameError {}
 
 /// Prints the form that an expression can contain: quoted where it must be.
+/// Names are ordered as their texts.
+impl Borrow<str> for LockName {
+    fn borrow(&self) -> &str {
+        self.as_str()
+    }
+}
+
 impl fmt::Display for LockName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_bare() {

@@ -120,7 +120,7 @@ async fn render_metrics(State(node): State<Arc<Node>>) -> Response {
 
 async fn locks(State(node): State<Arc<Node>>, Query(page): Query<Page>) -> Result<Response, Failure> {
     let after = page.after.as_deref().map(LockName::new).transpose()?;
-    let locks = node.read(page.stale, |state| state.locks(after.as_ref(), page.limit())).await?;
+    let locks = node.read(page.stale, |state| state.locks("", after.as_ref(), page.limit())).await?;
     Ok(Json(locks).into_response())
 }
 

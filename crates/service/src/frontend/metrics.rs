@@ -25,7 +25,7 @@ macro_rules! counters {
 counters! {
     connections: "gauge", "Client connections open now";
     connections_total: "counter", "Client connections accepted";
-    local_connections_total: "counter", "Those of them that came by the Unix socket";
+    local_connections_total: "counter", "Client connections accepted by the Unix socket";
     connections_refused_total: "counter", "Connections refused because there were too many";
     sessions_here: "gauge", "Sessions connected to this node";
     requests_total: "counter", "Requests taken from clients";
@@ -59,6 +59,8 @@ pub(crate) fn render(metrics: &Metrics, totals: Totals, status: &Status) -> Stri
     line(&mut out, "files", "gauge", "Files", totals.files);
     line(&mut out, "file_bytes", "gauge", "Bytes in files", totals.file_bytes);
     line(&mut out, "deadlocks_total", "counter", "Deadlocks found", totals.deadlocks);
+    let help = "Acquires in deadlocks that were left standing";
+    line(&mut out, "deadlocked", "gauge", help, totals.deadlocked);
     line(&mut out, "term", "gauge", "The current term", status.term);
     line(&mut out, "leads", "gauge", "Whether this node leads", u64::from(status.leads()));
     line(&mut out, "has_leader", "gauge", "Whether a leader is known", u64::from(status.leader.is_some()));

@@ -36,20 +36,8 @@ pub(super) fn answer(
             _ => no_such_file(path),
         },
         Query::Locks { prefix, after } => {
-            let mut locks = Vec::new();
-            let mut after = after.clone();
-            // Names are not indexed by prefix: pages are read until one is full or there are no more.
-            let more = loop {
-                let infos = state.locks(after.as_ref(), PAGE);
-                let Some(last) = infos.last().map(|info| info.name.clone()) else { break false };
-                let wanted = infos.iter().filter(|info| info.name.as_str().starts_with(prefix.as_str()));
-                locks.extend(wanted.map(wire::lock));
-                if locks.len() > PAGE {
-                    locks.truncate(PAGE);
-                    break true;
-                }
-                after = Some(last);
-            };
+            let locks = state.locks(prefix, after.as_ref(), PAGE + 1);
+            let (locks, more) = page(locks.iter().map(wire::lock));
             Wire::Locks(v1::Locks { locks, more, index })
         }
         Query::Why(name) => Wire::Report(wire::report(name, state.why(name), index)),

@@ -4,7 +4,7 @@
 //! number and the reason, and harms nobody else on the connection. Outwards nothing can fail.
 
 use conclave_api::proto::{secret_from_wire, v1};
-use conclave_api::{Code, Error, Expr, Fence, LockName, RequestId, SessionId, Version};
+use conclave_api::{Claim, Code, Error, Expr, Fence, LockName, RequestId, SessionId, Version};
 
 use crate::state::query::{LockInfo, SessionInfo, WaiterInfo, WhyInfo};
 use crate::state::tree::{FileChange, FileDone, FileOp, MAX_OPERATIONS, Stat};
@@ -219,11 +219,10 @@ pub(crate) fn result(answer: Answer) -> v1::answer::Result {
 }
 
 fn granted(granted: &Granted) -> v1::Granted {
-    use conclave_api::Claim;
     let name = |granted: &crate::state::GrantedName| v1::GrantedName {
         name: granted.name.as_str().into(),
         fence: granted.fence.0,
-        claim: (granted.claim != Claim::Exclusive).then(|| granted.claim.into()),
+        claim: wire_claim(granted.claim),
     };
     v1::Granted { names: granted.names.iter().map(name).collect() }
 }
@@ -239,6 +238,11 @@ fn file_done(done: &FileDone) -> v1::FileDone {
     v1::FileDone { done: Some(done) }
 }
 
+/// Exclusive is said by saying nothing.
+fn wire_claim(claim: Claim) -> Option<v1::Claim> {
+    (claim != Claim::Exclusive).then(|| claim.into())
+}
+
 fn holder(holder: &Holder) -> v1::Holder {
     v1::Holder {
         name: holder.name.as_str().into(),
@@ -246,7 +250,7 @@ fn holder(holder: &Holder) -> v1::Holder {
         owner: holder.owner.clone(),
         fence: holder.fence.0,
         since_ms: holder.since_ms,
-        claim: None,
+        claim: wire_claim(holder.claim),
     }
 }
 
@@ -269,7 +273,7 @@ pub(crate) fn lock(info: &LockInfo) -> v1::LockSummary {
         limit: info.limit,
         holders: info.holders_total,
         waiters: info.waiting,
-        first: info.holders.iter().take(4).map(holder).collect(),
+        first: info.holders.iter().map(holder).collect(),
     }
 }
 
@@ -296,7 +300,7 @@ pub(crate) fn report(name: &LockName, why: Option<WhyInfo>, index: u64) -> v1::R
 }
 
 fn waiter(waiter: &WaiterInfo) -> v1::Waiter {
-    let name = |(name, claim): &(LockName, conclave_api::Claim)| format!("{name}{claim}");
+    let name = |(name, claim): &(LockName, Claim)| format!("{name}{claim}");
     v1::Waiter {
         session: waiter.session.0,
         owner: waiter.owner.clone(),

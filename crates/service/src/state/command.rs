@@ -1,8 +1,8 @@
 //! What goes into the replicated state and what comes out of it.
 //!
-//! A [`Command`] is one entry of the log. An [`Effect`] is what a node does about it; every node computes the
-//! same ones. Effects are addressed to *sessions*, not to nodes: each frontend carries out those of the
-//! sessions connected to it and drops the rest. Timers are for the leader alone: it starts them, and proposes
+//! A [`Command`] is one change; an entry of the log carries several. An [`Effect`] is what a node does about it; every
+//! node computes the same ones. Effects are addressed to *sessions*, not to nodes: each frontend carries out those of
+//! the sessions connected to it and drops the rest. Timers are for the leader alone: it starts them, and proposes
 //! [`Command::Expire`] when one runs out.
 
 use conclave_api::{
@@ -14,18 +14,18 @@ use super::lock::Ticket;
 use super::tree::{FileDone, FileOp};
 use super::watch::Change;
 
-/// Where in the log an entry stands.
+/// Where a command stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct At {
-    /// Its index: strictly increasing.
+    /// Its number: how many commands were applied, this one included.
     pub index: u64,
     /// The term of the leader that appended it.
     pub term: u64,
-    /// The leader's wall time in milliseconds; shown to people, never compared.
+    /// The wall time of the node that proposed it, in milliseconds; shown to people, never compared.
     pub wall_ms: u64,
 }
 
-/// One entry of the log.
+/// One change of the state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Command {
     /// Begins a session. Answered by [`Effect::SessionOpened`].
@@ -185,6 +185,8 @@ pub struct Holder {
     pub session: SessionId,
     /// The owner, for people.
     pub owner: String,
+    /// How it is held.
+    pub claim: Claim,
     /// The fence it holds it by.
     pub fence: Fence,
     /// The wall time since when, in milliseconds; for display.
@@ -216,7 +218,7 @@ impl Granted {
     }
 }
 
-/// What a node does about an entry.
+/// What a node does about a command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Effect {
     /// A session begins. Whoever waits with this secret is told its id.
@@ -292,14 +294,14 @@ pub enum TimerId {
         session: SessionId,
         /// The number of the acquire.
         request: RequestId,
-        /// The entry of the acquire: never used twice.
+        /// The number of the acquire's command: never used twice.
         ticket: Ticket,
     },
     /// The end of the lock-delay after an unclean end.
     LockDelay {
         /// The session that ended.
         session: SessionId,
-        /// The entry that ended it.
+        /// The command that ended it.
         generation: u64,
     },
 }

@@ -23,7 +23,7 @@ use std::ops::Bound::{Excluded, Included, Unbounded};
 use conclave_algorithms::deadlock::{Claim, Turn, Verdict, WaitGraph, Why};
 use conclave_api::{Deadlock, Error, VictimPolicy, WaitsFor};
 
-use super::grant::{Entry, Outcome, Work};
+use super::grant::{Moment, Outcome, Work};
 use super::lock::{Claims, LockId, Locks, OwnerId, Rank, Ticket, Waiter};
 
 /// The edges of a deadlock that are told; a knot may have thousands.
@@ -60,7 +60,7 @@ impl Locks {
         if !self.is_waited_for(waiter.owner) {
             return None;
         }
-        let reached = self.reach(waiter, Edges::HardAndSoft);
+        let reached = self.reach([waiter], Edges::HardAndSoft);
         let before = waiter.claims.iter().flat_map(|claim| {
             let lock = self.lock(claim.resource);
             lock.queue.range(..waiter.rank).map(|(rank, _)| rank).chain(&lock.upgraders)
@@ -77,12 +77,12 @@ impl Locks {
     }
 
     /// Refuses victims until the waiter closes no deadlock any more.
-    pub(super) fn end_deadlocks(&mut self, entry: Entry, ticket: Ticket, work: &mut Work) {
+    pub(super) fn end_deadlocks(&mut self, moment: Moment, ticket: Ticket, work: &mut Work) {
         while let Some(waiter) = self.waiters.get(&ticket) {
             if !self.is_waited_for(waiter.owner) {
                 return;
             }
-            let graph = self.graph(&self.reach(waiter, Edges::Hard));
+            let graph = self.graph(&self.reach([waiter], Edges::Hard));
             let Verdict::Deadlock(found) = graph.examine(waiter.owner) else { return };
             let victim = self.victim(waiter, &found.why.candidates());
             let deadlock = Deadlock {
@@ -92,18 +92,19 @@ impl Locks {
             work.outcomes.push(Outcome::Deadlock(deadlock.clone()));
             let Some(victim) = victim else { return };
             self.refuse(victim, Error::deadlock(deadlock), work);
-            self.settle(entry, work);
+            self.settle(moment, work);
         }
     }
 
-    /// Everybody who will wait for ever.
-    pub(super) fn stuck_owners(&self) -> Vec<OwnerId> {
-        let mut all = Reach::default();
-        for waiter in self.waiters.values() {
-            all.owners.insert(waiter.owner);
-            all.names.extend(waiter.claims.iter().map(|claim| (claim.resource, None)));
-        }
-        self.graph(&all).stuck()
+    /// Who of them, and of those they wait for, will wait for ever; sorted.
+    pub(super) fn stuck<'a>(&'a self, waiters: impl IntoIterator<Item = &'a Waiter>) -> Vec<OwnerId> {
+        self.graph(&self.reach(waiters, Edges::Hard)).stuck()
+    }
+
+    /// Everybody in a deadlock that was left standing: whoever closed it wanted it so, and is in it.
+    pub(super) fn left_standing(&self) -> Vec<OwnerId> {
+        let closers = self.waiters.values().filter(|waiter| waiter.policy == VictimPolicy::None);
+        self.stuck(closers.filter(|waiter| self.is_waited_for(waiter.owner)))
     }
 
     fn victim(&self, closer: &Waiter, candidates: &[OwnerId]) -> Option<Ticket> {
@@ -149,10 +150,11 @@ impl Locks {
         edges.take(MAX_EDGES_TOLD).map(|(waiter, lock, holder)| edge(waiter, lock, holder)).collect()
     }
 
-    /// Everybody whom `start` waits for, directly or not, and itself.
-    fn reach(&self, start: &Waiter, edges: Edges) -> Reach {
-        let mut reach = Reach { owners: BTreeSet::from([start.owner]), names: BTreeMap::new() };
-        let mut open = vec![start];
+    /// Everybody whom `starts` wait for, directly or not, and they themselves.
+    fn reach<'a>(&'a self, starts: impl IntoIterator<Item = &'a Waiter>, edges: Edges) -> Reach {
+        let mut open: Vec<&Waiter> = starts.into_iter().collect();
+        let owners = open.iter().map(|waiter| waiter.owner).collect();
+        let mut reach = Reach { owners, names: BTreeMap::new() };
         while let Some(waiter) = open.pop() {
             for claim in &waiter.claims {
                 let lock = self.lock(claim.resource);
@@ -260,7 +262,6 @@ impl Locks {
 
 /// A part of the wait-for graph: owners, and the names they ask for with how far down their queues were
 /// followed.
-#[derive(Default)]
 struct Reach {
     owners: BTreeSet<OwnerId>,
     names: BTreeMap<LockId, Option<Rank>>,

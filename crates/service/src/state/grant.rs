@@ -6,7 +6,7 @@
 //! So a hot lock with a hundred thousand waiters costs two looks a release, and nobody is looked at whom the
 //! change cannot help.
 //!
-//! **Rules** (SERVICE 3). Waiters are examined by priority, then entry index. A granted waiter drops its
+//! **Rules** (SERVICE 3). Waiters are examined by priority, then the number of their command. A granted waiter drops its
 //! claims on the alternatives it did not take, so its names join the agenda too. Only when the walk is over,
 //! overtaking is considered (see [`super::deadlock`]), one waiter at a time, each followed by a walk of its
 //! own.
@@ -24,9 +24,9 @@ use conclave_api::{Deadlock, Priority, RequestId, SessionId, VictimPolicy, Wait}
 
 use super::lock::{Claims, Grant, Hold, Item, LockId, Locks, Owner, OwnerId, Rank, Ticket, Waiter};
 
-/// What the entry being applied is: its place in the log, and its wall time for display.
+/// The command being applied: its number, and its wall time for display.
 #[derive(Clone, Copy)]
-pub(super) struct Entry {
+pub(super) struct Moment {
     pub(super) index: u64,
     pub(super) now_ms: u64,
 }
@@ -53,7 +53,7 @@ pub(super) enum AskOwner {
     Known(OwnerId),
 }
 
-/// What came of an acquire within its entry.
+/// What came of an acquire at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Settled {
     /// It is granted.
@@ -64,7 +64,7 @@ pub(super) enum Settled {
     Victim,
 }
 
-/// What an entry did to requests other than its own, and to names.
+/// What a command did to requests other than its own, and to names.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Outcome {
     Granted(Ticket),
@@ -74,7 +74,7 @@ pub(super) enum Outcome {
     Deadlock(Deadlock),
 }
 
-/// What one entry still has to do, and what it has done.
+/// What one command still has to do, and what it has done.
 #[derive(Default)]
 pub(super) struct Work {
     /// Whom to examine next; with a name, its later waiters follow.
@@ -95,7 +95,7 @@ enum Closed {
 
 impl Locks {
     /// Grants, queues or refuses an acquire.
-    pub(super) fn acquire(&mut self, entry: Entry, ask: Ask, work: &mut Work) -> Result<Settled, Error> {
+    pub(super) fn acquire(&mut self, moment: Moment, ask: Ask, work: &mut Work) -> Result<Settled, Error> {
         let wants = self.lower(&ask.expr, work)?;
         self.check_possible(&wants)?;
         let single_lock = wants.as_single().is_some_and(|claim| claim.demand == Demand::Exclusive);
@@ -103,7 +103,7 @@ impl Locks {
             let message = "only a single exclusive name can be campaigned for";
             return Err(Error::new(Code::InvalidArgument, message));
         }
-        let ticket = Ticket(entry.index);
+        let ticket = Ticket(moment.index);
         let (owner, busy) = self.resolve_owner(ask.owner, ask.session, ticket);
         let rank = Rank::new(ask.priority, ticket);
         let claims = if let Some(claim) = wants.as_single() { vec![*claim] } else { wants.envelope() };
@@ -116,13 +116,13 @@ impl Locks {
             claims,
             policy: ask.policy,
             value: ask.value,
-            since_ms: entry.now_ms,
+            since_ms: moment.now_ms,
         };
         if let Some(choice) = self.choice(&waiter, Claims::Bind) {
-            self.grant(entry, waiter, &choice, work);
-            self.settle(entry, work);
+            self.grant(moment, waiter, &choice, work);
+            self.settle(moment, work);
             if let Some(waiting) = busy {
-                self.end_deadlocks(entry, waiting.ticket, work);
+                self.end_deadlocks(moment, waiting.ticket, work);
             }
             return Ok(Settled::Granted);
         }
@@ -133,11 +133,11 @@ impl Locks {
         }
         self.enqueue(waiter);
         if ask.wait == Wait::Try {
-            return self.try_to_overtake(entry, ticket, work);
+            return self.try_to_overtake(moment, ticket, work);
         }
         work.unsettled |= self.can_close_a_cycle(ticket);
-        self.settle(entry, work);
-        self.end_deadlocks(entry, ticket, work);
+        self.settle(moment, work);
+        self.end_deadlocks(moment, ticket, work);
         if self.waiters.contains_key(&ticket) {
             Ok(Settled::Waiting)
         } else if self.grants.contains_key(&ticket) {
@@ -207,7 +207,7 @@ impl Locks {
     /// Makes or changes a semaphore; a limit of 0 makes an unused one a plain name again.
     pub(super) fn set_limit(
         &mut self,
-        entry: Entry,
+        moment: Moment,
         name: &LockName,
         permits: u32,
         work: &mut Work,
@@ -237,33 +237,33 @@ impl Locks {
             work.unsettled = true;
         }
         self.examine_all(id, work);
-        self.settle(entry, work);
+        self.settle(moment, work);
         if lowered {
             let waiting: Vec<Rank> = self.lock(id).holding.iter().copied().collect();
             for rank in waiting {
-                self.end_deadlocks(entry, rank.ticket, work);
+                self.end_deadlocks(moment, rank.ticket, work);
             }
         }
         Ok(())
     }
 
     /// Walks the agenda, then lets overtake whoever may, until nothing more can be granted.
-    pub(super) fn settle(&mut self, entry: Entry, work: &mut Work) {
+    pub(super) fn settle(&mut self, moment: Moment, work: &mut Work) {
         loop {
             while let Some((rank, walk)) = work.agenda.pop_first() {
-                self.examine(entry, rank, walk, work);
+                self.examine(moment, rank, walk, work);
             }
             if !work.unsettled {
                 return;
             }
             match self.overtaker() {
-                Some((ticket, choice)) => self.grant_waiter(entry, ticket, &choice, work),
+                Some((ticket, choice)) => self.grant_waiter(moment, ticket, &choice, work),
                 None => work.unsettled = false,
             }
         }
     }
 
-    /// Forgets the names that fell out of use; the entry is over.
+    /// Forgets the names that fell out of use; the command is over.
     pub(super) fn finish(&mut self, work: &mut Work) {
         for id in work.touched.drain(..) {
             self.forget_if_idle(id);
@@ -271,7 +271,7 @@ impl Locks {
     }
 
     /// One step of the walk.
-    fn examine(&mut self, entry: Entry, rank: Rank, walk: Option<LockId>, work: &mut Work) {
+    fn examine(&mut self, moment: Moment, rank: Rank, walk: Option<LockId>, work: &mut Work) {
         // Somebody may have left since; the walk goes on from its place.
         if let Some(waiter) = self.waiters.get(&rank.ticket) {
             match walk.and_then(|id| self.closed(id, rank).map(|closed| (id, closed))) {
@@ -280,7 +280,7 @@ impl Locks {
                 None => {}
             }
             if let Some(choice) = self.choice(waiter, Claims::Bind) {
-                self.grant_waiter(entry, rank.ticket, &choice, work);
+                self.grant_waiter(moment, rank.ticket, &choice, work);
             } else {
                 work.unsettled = true;
                 if !self.owner(waiter.owner).holds.is_empty() && self.fits_ignoring_claims(waiter) {
@@ -329,13 +329,13 @@ impl Locks {
     }
 
     /// A try: now, or by overtaking, or not at all.
-    fn try_to_overtake(&mut self, entry: Entry, ticket: Ticket, work: &mut Work) -> Result<Settled, Error> {
+    fn try_to_overtake(&mut self, moment: Moment, ticket: Ticket, work: &mut Work) -> Result<Settled, Error> {
         let choice = if self.can_close_a_cycle(ticket) { self.overtaking_choice(ticket) } else { None };
         let waiter = self.dequeue(ticket, work);
         match choice {
             Some(choice) => {
-                self.grant(entry, waiter, &choice, work);
-                self.settle(entry, work);
+                self.grant(moment, waiter, &choice, work);
+                self.settle(moment, work);
                 Ok(Settled::Granted)
             }
             None => {
@@ -355,20 +355,20 @@ impl Locks {
             || waiter.claims.iter().any(|claim| self.lock(claim.resource).next_after(waiter.rank).is_some())
     }
 
-    fn grant_waiter(&mut self, entry: Entry, ticket: Ticket, choice: &[Claim<LockId>], work: &mut Work) {
+    fn grant_waiter(&mut self, moment: Moment, ticket: Ticket, choice: &[Claim<LockId>], work: &mut Work) {
         let waiter = self.dequeue(ticket, work);
-        self.grant(entry, waiter, choice, work);
+        self.grant(moment, waiter, choice, work);
         work.outcomes.push(Outcome::Granted(ticket));
     }
 
     /// Makes a grant of what was chosen. The waiter is in no queue.
-    fn grant(&mut self, entry: Entry, waiter: Waiter, choice: &[Claim<LockId>], work: &mut Work) {
+    fn grant(&mut self, moment: Moment, waiter: Waiter, choice: &[Claim<LockId>], work: &mut Work) {
         let Waiter { session, request, owner, rank, value, .. } = waiter;
-        let fence = Fence(self.fence_base.saturating_add(entry.index));
+        let fence = Fence(self.fence_base.saturating_add(moment.index));
         let mut items = Vec::with_capacity(choice.len());
         self.around_waiting(owner, work, |locks, work| {
             for claim in choice {
-                let fence = locks.add_hold(owner, *claim, fence, entry.now_ms);
+                let fence = locks.add_hold(owner, *claim, fence, moment.now_ms);
                 items.push(Item { lock: claim.resource, demand: claim.demand, fence });
                 let lock = locks.lock_mut(claim.resource);
                 if value.is_some() {

@@ -15,7 +15,7 @@
 //! whenever a snapshot is read.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound::{Excluded, Unbounded};
+use std::ops::Bound::{Excluded, Included, Unbounded};
 
 use conclave_algorithms::deadlock::{Claim, Demand, Request};
 use conclave_api::{Fence, LockName, OwnerLabel, Priority, RequestId, SessionId, VictimPolicy};
@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(super) struct LockId(u32);
 
-/// An acquire, from its entry to its release: the log index of that entry.
+/// An acquire, from its command to its release: the number of that command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Ticket(pub u64);
 
@@ -33,7 +33,7 @@ pub struct Ticket(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(super) struct OwnerId(pub(super) u64);
 
-/// The place of a waiter in the one total order: the higher priority first, then the earlier entry.
+/// The place of a waiter in the one total order: the higher priority first, then the earlier command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct Rank {
     class: i64,
@@ -88,7 +88,7 @@ pub(super) struct Hold {
     /// Permits, over all grants.
     pub(super) permits: u64,
     pub(super) fence: Fence,
-    /// The wall time of the entry in which it came to be held; for display.
+    /// The wall time of the command by which it came to be held; for display.
     pub(super) since_ms: u64,
 }
 
@@ -232,9 +232,15 @@ impl Locks {
         self.names.values().map(|id| (*id, self.lock(*id)))
     }
 
-    pub(super) fn names_after(&self, after: Option<&LockName>) -> impl Iterator<Item = (LockId, &Lock)> {
-        let range = (after.map_or(Unbounded, Excluded), Unbounded);
-        self.names.range::<LockName, _>(range).map(|(_, id)| (*id, self.lock(*id)))
+    pub(super) fn beginning_with(
+        &self,
+        prefix: &str,
+        after: Option<&LockName>,
+    ) -> impl Iterator<Item = &Lock> {
+        let from =
+            after.map(LockName::as_str).filter(|after| *after >= prefix).map_or(Included(prefix), Excluded);
+        let names = self.names.range::<str, _>((from, Unbounded));
+        names.take_while(move |(name, _)| name.as_str().starts_with(prefix)).map(|(_, id)| self.lock(*id))
     }
 
     pub(super) fn waiter(&self, ticket: Ticket) -> &Waiter {

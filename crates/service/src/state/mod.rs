@@ -1,10 +1,10 @@
 //! The replicated state: sessions, locks, files, as one pure function of the log.
 //!
-//! **Intuition.** Every node feeds the same entries to [`State::apply`] and comes to the same state, byte for
+//! **Intuition.** Every node feeds the same commands to [`State::apply`] and comes to the same state, byte for
 //! byte, and to the same effects. So everything that must be agreed (who holds, who is next, who is the
 //! victim, what a retry is answered) is decided here, and nothing here can ask the world anything.
 //!
-//! **Rules.** No clock is read or compared: that a lease, a wait or a lock-delay is over is an entry,
+//! **Rules.** No clock is read or compared: that a lease, a wait or a lock-delay is over is a command,
 //! proposed by the leader and naming the generation it ends (SERVICE 5). No unordered map is iterated. No
 //! input makes it panic: what makes no sense is answered by an error. Every table has a bound, told where it
 //! is defined.
@@ -34,7 +34,7 @@ use conclave_algorithms::deadlock::Demand;
 use conclave_api::{Code, Deadlock, Error, LockName, Owner, RequestId, SessionId, Wait};
 use serde::{Deserialize, Serialize};
 
-use self::grant::{Ask, AskOwner, Entry, Outcome, Settled, Work};
+use self::grant::{Ask, AskOwner, Moment, Outcome, Settled, Work};
 use self::lock::Locks;
 use self::session::{Admission, MAX_LIVE, MAX_SESSIONS, Session};
 use self::tree::{FileChange, FileOp, Tree, TreeChange};
@@ -91,7 +91,7 @@ struct Incidents {
     breaks: VecDeque<(u64, u64, LockName, String)>,
 }
 
-/// One entry being applied.
+/// One command being applied.
 struct Step<'a> {
     at: At,
     work: Work,
@@ -99,8 +99,8 @@ struct Step<'a> {
 }
 
 impl Step<'_> {
-    fn entry(&self) -> Entry {
-        Entry { index: self.at.index, now_ms: self.at.wall_ms }
+    fn moment(&self) -> Moment {
+        Moment { index: self.at.index, now_ms: self.at.wall_ms }
     }
 
     fn reply(&mut self, session: SessionId, request: RequestId, answer: Answer) {
@@ -114,12 +114,12 @@ impl State {
         Self::default()
     }
 
-    /// The index of the last entry applied.
+    /// How many commands were applied.
     pub fn applied(&self) -> u64 {
         self.applied
     }
 
-    /// Applies one entry. An entry that was applied already has no effect.
+    /// Applies one command. One that was applied already has no effect.
     pub fn apply(&mut self, at: At, command: Command) -> Vec<Effect> {
         let mut effects = Vec::new();
         self.apply_into(at, command, &mut effects);
@@ -213,7 +213,7 @@ impl State {
         let ticket = Ticket(step.at.index);
         let wait = acquire.wait;
         let ask = self.check_acquire(id, request, acquire);
-        let settled = ask.and_then(|ask| self.locks.acquire(step.entry(), ask, &mut step.work));
+        let settled = ask.and_then(|ask| self.locks.acquire(step.moment(), ask, &mut step.work));
         let session = self.sessions.get_mut(&id).expect("looked up by the caller");
         match settled {
             Ok(Settled::Granted) => {
@@ -320,7 +320,7 @@ impl State {
     }
 
     fn limit(&mut self, step: &mut Step<'_>, name: &LockName, permits: u32) -> Result<Answer, Error> {
-        self.locks.set_limit(step.entry(), name, permits, &mut step.work)?;
+        self.locks.set_limit(step.moment(), name, permits, &mut step.work)?;
         self.changed(step, name.clone(), LockChange::Limited(permits));
         Ok(Answer::Done)
     }
@@ -453,9 +453,9 @@ impl State {
         }
     }
 
-    /// Grants what became free, and tells everybody what the entry did to them.
+    /// Grants what became free, and tells everybody what the command did to them.
     fn finish(&mut self, step: &mut Step<'_>) {
-        self.locks.settle(step.entry(), &mut step.work);
+        self.locks.settle(step.moment(), &mut step.work);
         self.locks.finish(&mut step.work);
         for outcome in std::mem::take(&mut step.work.outcomes) {
             match outcome {

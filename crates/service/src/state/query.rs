@@ -1,7 +1,7 @@
 //! What people and frontends ask: who holds, who waits, for whom, since when.
 //!
-//! Nothing here changes anything. Lists are cut to what was asked for, so that a status page cannot be made
-//! slow by a queue of a hundred thousand.
+//! Nothing here changes anything. Lists are cut to what was asked for, and deadlocks are looked for only from those who
+//! are shown, so that a status page cannot be made slow by a queue of a hundred thousand.
 
 use conclave_algorithms::deadlock::Demand;
 use conclave_api::{Claim, Code, Deadlock, Error, LockName, Priority, RequestId, SessionId};
@@ -13,8 +13,10 @@ use super::path::FilePath;
 use super::tree::Stat;
 use super::{Delay, State, WaitLimit};
 
-/// The holders told to somebody who is queued.
+/// The holders told to somebody who is queued, and of each name in a list.
 const HOLDERS_TOLD: usize = 8;
+/// The holders and waiters of a name that somebody asks about.
+const SHOWN: usize = 100;
 /// How far a queue is counted from either end before the position is an estimate.
 const COUNTED: usize = 1024;
 
@@ -29,7 +31,7 @@ pub struct LockInfo {
     pub permits_held: u64,
     /// Whether it is held alone.
     pub exclusive: bool,
-    /// Who holds it; the first hundred.
+    /// Who holds it: in a list the first few, alone the first hundred.
     pub holders: Vec<Holder>,
     /// How many hold it.
     pub holders_total: u64,
@@ -76,7 +78,7 @@ pub struct WaiterInfo {
 /// A deadlock that was found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadlockInfo {
-    /// The entry that closed it.
+    /// The command that closed it.
     pub index: u64,
     /// When, wall time in milliseconds.
     pub wall_ms: u64,
@@ -87,7 +89,7 @@ pub struct DeadlockInfo {
 /// A name that was taken away.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BreakInfo {
-    /// The entry.
+    /// The command.
     pub index: u64,
     /// When, wall time in milliseconds.
     pub wall_ms: u64,
@@ -146,6 +148,8 @@ pub struct Totals {
     pub file_bytes: u64,
     /// Deadlocks found since the beginning.
     pub deadlocks: u64,
+    /// Acquires in deadlocks that were left standing.
+    pub deadlocked: u64,
 }
 
 impl State {
@@ -155,12 +159,13 @@ impl State {
     /// [`Code::SessionEnded`] or [`Code::WrongSecret`].
     pub fn authenticate(&self, session: SessionId, secret: u128) -> Result<SessionInfo, Error> {
         let info = self.session(session).ok_or_else(|| super::session_ended(session))?;
-        // All bits are compared, whatever the first ones say.
-        if self.sessions[&session].open.secret ^ secret == 0 {
-            Ok(info)
-        } else {
-            Err(Error::new(Code::WrongSecret, format!("this is not the secret of session {session}")))
+        if self.sessions[&session].open.secret != secret {
+            return Err(Error::new(
+                Code::WrongSecret,
+                format!("this is not the secret of session {session}"),
+            ));
         }
+        Ok(info)
     }
 
     /// One session.
@@ -194,9 +199,11 @@ impl State {
         held.map(|(request, ticket)| (*request, self.locks.granted(*ticket))).collect()
     }
 
-    /// The names in use after `after`, in order, at most `limit`.
-    pub fn locks(&self, after: Option<&LockName>, limit: usize) -> Vec<LockInfo> {
-        self.locks.names_after(after).take(limit).map(|(_, lock)| self.locks.info(lock)).collect()
+    /// The names in use that begin with `prefix`, those after `after`, in order, at most `limit`; of each the
+    /// first few holders.
+    pub fn locks(&self, prefix: &str, after: Option<&LockName>, limit: usize) -> Vec<LockInfo> {
+        let locks = self.locks.beginning_with(prefix, after).take(limit);
+        locks.map(|lock| self.locks.info(lock, HOLDERS_TOLD)).collect()
     }
 
     /// Who holds a name, who waits for it, and what happened to it lately. `None` if nothing is known of it.
@@ -223,12 +230,12 @@ impl State {
             let is_known = !deadlocks.is_empty() || !breaks.is_empty();
             return is_known.then_some(WhyInfo { lock, queue: Vec::new(), deadlocks, breaks });
         };
-        let stuck = self.locks.stuck_owners();
         let lock = self.locks.lock(id);
-        let queue = lock.queue.keys().take(100).map(|rank| self.locks.waiter(rank.ticket));
+        let first = || lock.queue.keys().take(SHOWN).map(|rank| self.locks.waiter(rank.ticket));
+        let stuck = self.locks.stuck(first());
         let queue =
-            queue.map(|waiter| self.locks.waiter_info(waiter, stuck.binary_search(&waiter.owner).is_ok()));
-        Some(WhyInfo { queue: queue.collect(), lock: self.locks.info(lock), deadlocks, breaks })
+            first().map(|waiter| self.locks.waiter_info(waiter, stuck.binary_search(&waiter.owner).is_ok()));
+        Some(WhyInfo { queue: queue.collect(), lock: self.locks.info(lock, SHOWN), deadlocks, breaks })
     }
 
     /// The deadlocks found lately.
@@ -241,9 +248,10 @@ impl State {
         self.incidents.deadlocks.iter().map(info).collect()
     }
 
-    /// How many acquires will wait for ever, because a deadlock was left standing. Looks at all who wait.
-    pub fn stuck(&self) -> usize {
-        self.locks.stuck_owners().len()
+    /// How many will wait for ever, found by looking at all who wait.
+    #[cfg(test)]
+    pub(super) fn stuck(&self) -> usize {
+        self.locks.stuck(self.locks.waiters.values()).len()
     }
 
     /// Who leads an election.
@@ -287,6 +295,7 @@ impl State {
             files: self.tree.len() as u64,
             file_bytes: self.tree.bytes(),
             deadlocks: self.incidents.deadlocks_total,
+            deadlocked: self.locks.left_standing().len() as u64,
         }
     }
 
@@ -365,17 +374,18 @@ impl Locks {
             name: lock.name.clone(),
             session: self.owner(*owner).session,
             owner: self.owner_name(*owner),
+            claim: claim(hold.demand()),
             fence: hold.fence,
             since_ms: hold.since_ms,
         })
     }
 
-    fn info(&self, lock: &Lock) -> LockInfo {
+    fn info(&self, lock: &Lock, holders: usize) -> LockInfo {
         LockInfo {
             limit: lock.limit,
             permits_held: lock.permits_held,
             exclusive: lock.is_exclusive(),
-            holders: self.holders(lock).take(100).collect(),
+            holders: self.holders(lock).take(holders).collect(),
             holders_total: lock.holds.len() as u64,
             waiting: lock.queue.len() as u64,
             value: lock.value.clone(),

@@ -86,11 +86,11 @@ pub struct Stat {
     pub version: Version,
     /// One more with every child made or removed.
     pub children_version: u64,
-    /// The log index at which it was made.
+    /// The command that made it.
     pub created: u64,
-    /// The log index of the last write.
+    /// The command of the last write.
     pub modified: u64,
-    /// The log index at which a child was last made or removed.
+    /// The command that last made or removed a child.
     pub children_modified: u64,
     /// The session it ends with.
     pub ephemeral: Option<SessionId>,

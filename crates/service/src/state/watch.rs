@@ -1,12 +1,12 @@
 //! Watches: what changed, in order, with nothing lost between a read and its watch.
 //!
-//! **Intuition.** Every change has the log index of its entry. A read is done at some index; a watch says
+//! **Intuition.** Every change has the number of its command. A read is done at some index; a watch says
 //! from which index on it wants the changes. As long as the history reaches back to it, it gets all of
 //! them, in order; if not, it is told so (*resync*: read again), never left in the dark.
 //!
 //! **Rules** (SERVICE 7). The history is replicated and part of the snapshot, so a watch can be resumed on
 //! any node. The watches themselves are not: [`Watchers`] is kept by the node that the session is connected
-//! to, and fed with the effects of every entry. A watch costs no log entry.
+//! to, and fed with the effects of every command. A watch costs no log entry.
 //!
 //! **Bounds.** [`HISTORY_LENGTH`] changes are remembered; [`MAX_WATCHES`] watches a session.
 
@@ -27,7 +27,7 @@ pub const MAX_WATCHES: usize = 4096;
 /// Something changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// The entry that changed it.
+    /// The command that changed it.
     pub index: u64,
     /// What it was.
     pub what: What,

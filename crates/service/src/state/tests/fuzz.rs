@@ -170,7 +170,7 @@ fn of_two_conflicting_grants_of_a_name_the_later_has_the_larger_fence() {
                 for granted in
                     granted.names.iter().filter(|granted| granted.fence.0 == at.index + state.fence_base())
                 {
-                    if granted.claim == conclave_api::Claim::Exclusive {
+                    if granted.claim == Claim::Exclusive {
                         let before = last.insert(granted.name.clone(), granted.fence);
                         assert!(before < Some(granted.fence), "seed {seed}: {session} {request} {granted:?}");
                     }

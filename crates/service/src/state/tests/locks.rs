@@ -22,7 +22,7 @@ fn an_expression_is_granted_whole_or_not_at_all() {
     let a = w.client();
     let x = w.hold(a, acquire("x"));
     let both = w.wait(a, acquire("y & x"));
-    assert_eq!(w.state.locks(None, 10).iter().map(|lock| lock.holders_total).sum::<u64>(), 1);
+    assert_eq!(w.state.locks("", None, 10).iter().map(|lock| lock.holders_total).sum::<u64>(), 1);
     w.release(a, x);
     assert_eq!(w.granted(a, both).unwrap(), "x y");
 }
@@ -567,5 +567,33 @@ fn why_tells_holder_fence_and_queue() {
     assert_eq!(why.queue[0].names.len(), 2);
     assert!(!why.queue[0].stuck);
     assert_eq!(w.state.why(&name("nothing")), None);
-    assert_eq!(w.state.locks(Some(&name("x")), 10)[0].name, name("y"));
+}
+
+#[test]
+fn why_tells_how_a_name_is_held() {
+    let mut w = World::new();
+    let a = w.client();
+    w.limit(a, "pool", 5);
+    w.hold(a, acquire("x & y:shared & pool*3"));
+    let claim = |of| w.state.why(&name(of)).unwrap().lock.holders[0].claim;
+    assert_eq!([claim("x"), claim("y"), claim("pool")], [Claim::Exclusive, Claim::Shared, Claim::Permits(3)]);
+}
+
+#[test]
+fn names_are_listed_by_prefix_and_from_page_to_page() {
+    let mut w = World::new();
+    let a = w.client();
+    w.hold(a, acquire("a & b & b/1 & b/2 & b/3 & b-x & c"));
+    let listed = |prefix, after: Option<&str>, limit| {
+        let locks = w.state.locks(prefix, after.map(name).as_ref(), limit);
+        locks.iter().map(|lock| lock.name.to_string()).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(listed("", None, 10), "a b b-x b/1 b/2 b/3 c");
+    assert_eq!(listed("b/", None, 10), "b/1 b/2 b/3");
+    assert_eq!(listed("b/", None, 2), "b/1 b/2");
+    assert_eq!(listed("b/", Some("b/2"), 2), "b/3");
+    assert_eq!(listed("b/", Some("b/3"), 2), "");
+    assert_eq!(listed("b/", Some("a"), 10), "b/1 b/2 b/3", "a page may begin before the prefix");
+    assert_eq!(listed("b/", Some("c"), 10), "");
+    assert_eq!(listed("zzz", None, 10), "");
 }

@@ -8,7 +8,7 @@ mod model;
 mod sessions;
 
 use conclave_api::{
-    Code, Expr, Fence, LockName, Owner, OwnerLabel, Priority, RequestId, SessionId, VictimPolicy, Wait,
+    Claim, Code, Expr, Fence, LockName, Owner, OwnerLabel, Priority, RequestId, SessionId, VictimPolicy, Wait,
 };
 
 use super::tree::FileOp;
