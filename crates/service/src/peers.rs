@@ -45,6 +45,9 @@ pub const MAX_CALLS: usize = 1024;
 const MAX_ASKED_BYTES: usize = 2 * MAX_BYTES;
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
+/// How long what was sent may stay unacknowledged by the other machine before the connection is given up. Otherwise TCP would
+/// ask ever more seldom, and find a node that is back only minutes later.
+const UNACKNOWLEDGED_LIMIT: Duration = Duration::from_secs(3);
 const KEEP_ALIVE_LIMIT: Duration = Duration::from_secs(5);
 const HEADER: usize = 9;
 
@@ -207,6 +210,8 @@ pub(crate) async fn ask_once(dial: &dyn Dial, address: &str, kind: u8, body: &[u
 async fn connect(dial: &dyn Dial, address: &str) -> io::Result<(OwnedReadHalf, OwnedWriteHalf)> {
     let mut stream = dial.dial(address).await?;
     stream.set_nodelay(true)?;
+    let limit = u32::try_from(UNACKNOWLEDGED_LIMIT.as_millis()).unwrap_or(u32::MAX);
+    rustix::net::sockopt::set_tcp_user_timeout(&stream, limit)?;
     stream.write_all(&frame::preface(PEER_MAGIC)).await?;
     let mut preface = [0; frame::PREFACE_BYTES];
     stream.read_exact(&mut preface).await?;

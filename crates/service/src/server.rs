@@ -3,9 +3,12 @@
 //! The first bytes of a connection say what it is: our native frames, another node, or else HTTP (1.1 or 2, and gRPC with
 //! it). A connection that says nothing is closed after [`FIRST_BYTES`].
 //!
-//! **Starting.** The data folder is opened; a new one becomes the first node of a new cluster, or joins one (`joining`). The
-//! port is taken before, so that others can be told where this node is, and is served when there is something to serve. **Stopping.** Nothing more is accepted, every client is told goodbye, what is being
-//! written is written, and the data folder is free again.
+//! **Starting.** The port is taken first, so that others can be told where this node is. The data folder is opened; a new one
+//! founds a cluster or joins one (`joining`). Then the port is served, and beside it a Unix socket for clients of this
+//! machine.
+//!
+//! **Stopping.** Nothing more is accepted, every client is told goodbye, what is being written is written, and the data folder
+//! is free again.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,6 +23,7 @@ use conclave_api::socket::{LocalListener, Socket};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
@@ -42,6 +46,8 @@ const LAST_WORD: Duration = Duration::from_secs(3);
 const LEAD_LIMIT: Duration = Duration::from_secs(30);
 /// The number of the node that founds a cluster.
 const FOUNDER: u64 = 1;
+/// File descriptors that are not for those who connect: the log's, those of connections to other nodes, the runtime's.
+const OWN_DESCRIPTORS: u64 = 128;
 
 /// A node that serves. Dropped, it goes on in the background until the process ends; see [`Server::shutdown`].
 pub struct Server {
@@ -126,7 +132,7 @@ impl Server {
         let (stop, stopped) = watch::channel(false);
         let desk = Arc::new(Desk::new(replica.clone()));
         let acceptor = Acceptor {
-            room: Arc::new(Semaphore::new(config.connections_max)),
+            room: Arc::new(Semaphore::new(connections_max(config.connections_max))),
             router: http::router(replica.clone(), door.clone()),
             desk: desk.clone(),
             door: door.clone(),
@@ -189,6 +195,24 @@ impl Server {
         }
         self.replica.shutdown().await;
     }
+}
+
+/// How many connections there may be: as many as wanted, if the process may have as many descriptors.
+fn connections_max(wanted: usize) -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    // Should it be refused, there are as many as there were.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    let limit = getrlimit(Resource::Nofile).current;
+    let room = limit.map_or(wanted, |descriptors| room_in(descriptors).min(wanted));
+    if room < wanted {
+        tracing::warn!("at most {room} connections: the limit of open files allows no more");
+    }
+    room
+}
+
+/// Strangers who connect must not keep the log from its next segment.
+fn room_in(descriptors: u64) -> usize {
+    usize::try_from(descriptors.saturating_sub(OWN_DESCRIPTORS)).unwrap_or(usize::MAX).max(1)
 }
 
 /// Who this node is: what the folder says, else the first node of a new cluster, else what a member says.
@@ -390,5 +414,16 @@ async fn until(stopped: &mut watch::Receiver<bool>) {
     // A sender that is gone is a server that was dropped: it goes on.
     if stopped.wait_for(|stopped| *stopped).await.is_err() {
         std::future::pending::<()>().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_descriptors_to_the_log() {
+        assert_eq!([0, 128, 129, 1024].map(room_in), [1, 1, 1, 896]);
+        assert_eq!(connections_max(1), 1);
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -11,7 +12,7 @@ use proptest::prelude::*;
 
 use super::disk::{RealDisk, SimDisk};
 use super::network::{Reply, Request};
-use super::testing::{Cluster, Notebook, TempFolder, member, quick, write};
+use super::testing::{Act, Cluster, Hooked, Notebook, TempFolder, member, quick, write};
 use super::*;
 
 /// A hang fails the test instead of holding everybody up; nothing else depends on the time.
@@ -145,8 +146,8 @@ fn consensus_that_stops_is_a_failure_and_an_entry_is_none() {
             assert!(futures_util::poll!(failed.as_mut()).is_pending());
         }
         replica.inner.raft.shutdown().await.unwrap();
-        assert_eq!(failed.await, "consensus has stopped");
-        assert_eq!(replica.failed().await, "consensus has stopped", "whoever asks later");
+        assert_eq!(failed.await, "consensus has stopped: raft stopped");
+        assert_eq!(replica.failed().await, "consensus has stopped: raft stopped", "whoever asks later");
     });
 }
 
@@ -189,13 +190,19 @@ fn three_nodes_agree_go_on_without_their_leader_and_take_it_back() {
         // Every node that lived through it heard every effect, once, in order.
         for node in others {
             let heard = cluster.nodes[&node].heard.clone();
-            let heard = heard.lock().unwrap();
-            let effects = heard.iter().flat_map(|delivery| match delivery {
-                Delivery::Applied { effects, .. } => effects.clone(),
-                Delivery::Restored { .. } => panic!("no snapshot was due"),
-            });
-            let numbers: Vec<u64> = effects.map(|(number, _)| number).collect();
-            assert_eq!(numbers[..], (0..150).collect::<Vec<_>>()[..numbers.len()]);
+            let numbers = || {
+                let heard = heard.lock().unwrap();
+                let effects = heard.iter().flat_map(|delivery| match delivery {
+                    Delivery::Applied { effects, .. } => effects.clone(),
+                    Delivery::Restored { .. } => panic!("no snapshot was due"),
+                });
+                effects.map(|(number, _)| number).collect::<Vec<u64>>()
+            };
+            // The state is there when the delivery is on its way, perhaps not yet here.
+            while numbers().len() < 150 {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(numbers(), (0..150).collect::<Vec<_>>());
         }
     });
 }
@@ -254,6 +261,58 @@ fn a_node_far_behind_gets_a_snapshot_and_its_frontends_hear_of_it() {
         cluster.start(3, disk).await;
         last = write(&cluster.nodes[&3].replica, 400).await;
         assert_eq!(cluster.agreed(last.index).await.seen, (0..=400).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn a_log_of_few_but_large_entries_is_bounded_by_its_bytes() {
+    run(async {
+        let options = Options { log_bytes_max: 8 * quick().log.segment_bytes, ..quick() };
+        let disk = Arc::new(SimDisk::new(1).handle());
+        let opened = Replica::open(disk, ALONE, Arc::new(Nobody), Notebook::default(), options.clone());
+        let (replica, deliveries) = opened.await.unwrap();
+        drop(deliveries);
+        replica.bootstrap(BTreeMap::from([(1, member(1))])).await.unwrap();
+        replica.wait_for(Status::leads).await.unwrap();
+        let mut last = LogId::default();
+        for number in 0..200 {
+            last = replica.propose(vec![u64::MAX - number; 300]).await.unwrap();
+        }
+        // Far fewer than would be kept by their number.
+        assert!(last.index < options.keep);
+        replica.wait_for(|status| status.purged.is_some_and(|id| id.index > 100)).await.unwrap();
+        // The purge is in the log when something behind it is.
+        write(&replica, 200).await;
+        assert!(replica.inner.log.bytes() <= options.log_bytes_max, "{}", replica.inner.log.bytes());
+        assert_eq!(replica.read_stale(|notebook| notebook.seen.len()), 201);
+    });
+}
+
+#[test]
+fn a_disk_with_no_room_for_a_snapshot_does_not_stop_the_node() {
+    run(async {
+        let refused = Arc::new(AtomicUsize::new(0));
+        let disk = Hooked::new(SimDisk::new(1).handle(), {
+            let refused = refused.clone();
+            move |act, name| {
+                if act == Act::Write && name == "snapshot.draft" {
+                    refused.fetch_add(1, Ordering::SeqCst);
+                    return Err(io::ErrorKind::StorageFull.into());
+                }
+                Ok(())
+            }
+        });
+        let options = Options { snapshot_every: 30, ..quick() };
+        let opened = Replica::open(Arc::new(disk), ALONE, Arc::new(Nobody), Notebook::default(), options);
+        let (replica, deliveries) = opened.await.unwrap();
+        drop(deliveries);
+        replica.bootstrap(BTreeMap::from([(1, member(1))])).await.unwrap();
+        replica.wait_for(Status::leads).await.unwrap();
+        for number in 0..300 {
+            write(&replica, number).await;
+        }
+        assert_eq!(refused.load(Ordering::SeqCst), 1, "once, and not again for a while");
+        assert!(replica.status().running && replica.status().snapshot.is_none());
     });
 }
 

@@ -5,7 +5,8 @@
 //!
 //! The trap: a folder with an identity and without a log is either one whose first start was cut short, where the log is yet
 //! to begin, or one whose log was lost, where to begin anew would forget votes and found the cluster a second time. A
-//! file `fresh`, written before the identity and removed when the log has begun, tells the two apart.
+//! file `fresh`, written before the identity and removed when the log has begun, tells the two apart. A log without an
+//! identity is never a new folder: in another cluster its entries would pass for those of the same place.
 //!
 //! ```text
 //! 0          8         12       16                32        40
@@ -14,8 +15,9 @@
 
 use std::io;
 
-use super::OpenError;
 use super::disk::Disk;
+use super::types::invalid;
+use super::{OpenError, log, snapshot};
 
 const NAME: &str = "identity";
 const DRAFT: &str = "identity.draft";
@@ -24,6 +26,8 @@ const FRESH: &str = "fresh";
 const MAGIC: [u8; 8] = *b"CONCNODE";
 const VERSION: u32 = 1;
 const SIZE: usize = 40;
+const NAMELESS: &str = "the data folder has a log but does not say whose: its file `identity` is missing. Bring that back, or \
+                        begin with an empty folder";
 
 /// A node of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +49,9 @@ impl Identity {
     pub fn load(disk: &dyn Disk) -> io::Result<Option<Self>> {
         let file = match disk.open(NAME) {
             Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return if has_history(disk)? { Err(invalid(NAMELESS)) } else { Ok(None) };
+            }
             Err(error) => return Err(error),
         };
         let mut bytes = [0; SIZE];
@@ -54,10 +60,7 @@ impl Identity {
         let node = u64::from_le_bytes(bytes[32..].try_into().map_err(io::Error::other)?);
         let identity = Self { cluster, node };
         if bytes != identity.bytes() {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "the file that names the node is damaged",
-            ));
+            return Err(invalid("the file that names the node is damaged"));
         }
         Ok(Some(identity))
     }
@@ -113,10 +116,27 @@ impl Identity {
     }
 }
 
+/// Whether something was logged here: the identity comes before the first segment.
+fn has_history(disk: &dyn Disk) -> io::Result<bool> {
+    Ok(disk.list()?.iter().any(|name| log::is_segment(name) || name == snapshot::NAME))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::replica::disk::SimDisk;
+
+    #[test]
+    fn a_log_that_does_not_say_whose_it_is_is_no_new_folder() {
+        for name in ["00000000000000000007.log", "snapshot"] {
+            let disk = SimDisk::new(1);
+            Identity::mark_fresh(&disk.handle()).unwrap();
+            assert_eq!(Identity::load(&disk.handle()).unwrap(), None);
+            disk.handle().create(name).unwrap();
+            let refused = Identity::load(&disk.handle()).unwrap_err();
+            assert!(refused.to_string().contains("`identity` is missing"), "{refused}");
+        }
+    }
 
     #[test]
     fn a_folder_is_claimed_once_and_refuses_others() {

@@ -181,6 +181,13 @@ impl<M: Machine> RaftStateMachine<Types<M>> for StateMachine<M> {
         Ok(())
     }
 
+    async fn try_create_snapshot_builder(&mut self, force: bool) -> Option<Self::SnapshotBuilder> {
+        if !force && self.snapshots.is_pausing() {
+            return None;
+        }
+        Some(self.get_snapshot_builder().await)
+    }
+
     async fn get_snapshot_builder(&mut self) -> Self::SnapshotBuilder {
         // Nothing is applied while this runs, so the bytes are those of one moment; they are made on a thread
         // that may take its time.
@@ -241,8 +248,12 @@ impl<M: Machine> RaftSnapshotBuilder<Types<M>> for Builder {
             Err(error) => return Err(io::Error::new(error.kind(), error.to_string())),
         };
         let (snapshots, description, data) = (self.snapshots.clone(), Description::of(&meta), bytes.clone());
-        let saved = tokio::task::spawn_blocking(move || snapshots.save(&description, &data));
-        saved.await.map_err(io::Error::other)??;
+        let saved = tokio::task::spawn_blocking(move || snapshots.try_save(&description, &data));
+        let meta = match saved.await.map_err(io::Error::other)?? {
+            true => meta,
+            // One that covers nothing replaces none: the log keeps what it has.
+            false => SnapshotMeta::default(),
+        };
         Ok(openraft::Snapshot { meta, snapshot: bytes })
     }
 }

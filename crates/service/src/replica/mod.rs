@@ -36,11 +36,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use openraft::async_runtime::watch::WatchReceiver;
-use openraft::errors::{ClientWriteError, InitializeError, RaftError};
+use openraft::errors::{ClientWriteError, Fatal, InitializeError, RaftError};
 use openraft::{ChangeMembers, Config, Raft, SnapshotPolicy};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -72,6 +72,8 @@ pub struct Options {
     pub snapshot_every: u64,
     /// So many entries that a snapshot covers are kept, for followers that are only a little behind.
     pub keep: u64,
+    /// A log with more bytes is covered by a snapshot and cut to half of them, however few entries it has.
+    pub log_bytes_max: u64,
     /// Handfuls of deliveries that may wait for the frontends; the machine waits when there are more.
     pub deliveries: usize,
     /// How long a peer is kept waiting for an answer, and a follower may take to install a snapshot.
@@ -86,6 +88,7 @@ impl Default for Options {
             election: (Duration::from_millis(800), Duration::from_millis(1400)),
             snapshot_every: 100_000,
             keep: 10_000,
+            log_bytes_max: 256 * 1024 * 1024,
             deliveries: 64,
             answer_limit: Duration::from_secs(20),
         }
@@ -277,6 +280,7 @@ struct Inner<M: Machine> {
     log: Arc<Log>,
     doors: Doors<M>,
     entry_bytes_max: usize,
+    log_bytes_max: u64,
     answer_limit: Duration,
     /// The snapshot that a leader is sending.
     incoming: Mutex<Option<Incoming>>,
@@ -316,10 +320,19 @@ impl<M: Machine> Replica<M> {
         raft.run();
         tokio::spawn(network.clone().keep_addresses(raft.server_metrics()));
         let doors = Doors::open(&raft, &network);
-        let (entry_bytes_max, answer_limit) = (sizes.entry_bytes_max(), options.answer_limit);
-        let incoming = Mutex::new(None);
-        let inner = Inner { identity, raft, shared, log, doors, entry_bytes_max, answer_limit, incoming };
+        let inner = Inner {
+            identity,
+            raft,
+            shared,
+            log,
+            doors,
+            entry_bytes_max: sizes.entry_bytes_max(),
+            log_bytes_max: options.log_bytes_max,
+            answer_limit: options.answer_limit,
+            incoming: Mutex::new(None),
+        };
         let replica = Self { inner: Arc::new(inner) };
+        tokio::spawn(keep_log_bounded(Arc::downgrade(&replica.inner), options.heartbeat));
         // From now on the status is that of the log, not that of a node that has not looked yet.
         replica.wait_for(|status| status.last >= last).await;
         Ok((replica, delivered))
@@ -490,11 +503,21 @@ impl<M: Machine> Replica<M> {
             // Of the metrics, these do not change with every entry; they end with consensus itself.
             let mut metrics = self.inner.raft.server_metrics();
             while metrics.changed().await.is_ok() {}
-            "consensus has stopped".to_owned()
         };
         tokio::select! {
             why = by_log => why,
-            why = by_raft => why,
+            () = by_raft => self.cause(),
+        }
+    }
+
+    /// Why consensus has stopped: of a failed log it knows only that it failed.
+    fn cause(&self) -> String {
+        if let Some(why) = self.inner.log.failure().borrow().as_deref() {
+            return why.to_owned();
+        }
+        match &self.inner.raft.metrics().borrow_watched().running_state {
+            Err(cause) => format!("consensus has stopped: {cause}"),
+            Ok(()) => "consensus has stopped".to_owned(),
         }
     }
 
@@ -522,6 +545,32 @@ impl<M: Machine> Replica<M> {
             }
             Err(ReadError::Retry) => Err(MembershipError::NotLeader(self.status().leader)),
             Err(ReadError::Stopped) => Err(MembershipError::Unknown("the node has stopped".to_owned())),
+        }
+    }
+}
+
+/// Looks now and then whether the log has too many bytes, as long as there is a replica.
+async fn keep_log_bounded<M: Machine>(replica: Weak<Inner<M>>, pace: Duration) {
+    loop {
+        tokio::time::sleep(pace).await;
+        let Some(replica) = replica.upgrade() else { return };
+        if replica.bound_log().await.is_err() {
+            return;
+        }
+    }
+}
+
+impl<M: Machine> Inner<M> {
+    /// Takes a snapshot, or purges what the last one covers, if the log has too many bytes.
+    async fn bound_log(&self) -> Result<(), Fatal<Types<M>>> {
+        if self.log.bytes() <= self.log_bytes_max {
+            return Ok(());
+        }
+        let Some(point) = self.log.purge_point(self.log_bytes_max / 2) else { return Ok(()) };
+        let snapshot = status_of(&self.raft.metrics().borrow_watched()).snapshot;
+        match snapshot {
+            Some(snapshot) if snapshot.index >= point => self.raft.trigger().purge_log(point).await,
+            _ => self.raft.trigger().snapshot().await,
         }
     }
 }

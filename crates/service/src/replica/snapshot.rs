@@ -9,6 +9,7 @@
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -47,17 +48,21 @@ impl Description {
     }
 }
 
-const NAME: &str = "snapshot";
+pub(super) const NAME: &str = "snapshot";
 const DRAFT: &str = "snapshot.draft";
 const MAGIC: [u8; 8] = *b"CONCSNAP";
 const VERSION: u32 = 1;
 const HEADER: usize = 24;
+/// How long no snapshot is tried after one for which the disk had no room.
+const PAUSE: Duration = Duration::from_secs(30);
 
 /// The one snapshot of a data folder.
 pub(super) struct Snapshots {
     disk: Arc<dyn Disk>,
     /// The last entry that the file covers; held while it is being replaced.
     covered: Mutex<Option<LogId>>,
+    /// When the disk had no room for one.
+    full: Mutex<Option<Instant>>,
 }
 
 impl Snapshots {
@@ -67,7 +72,7 @@ impl Snapshots {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let snapshots = Self { disk, covered: Mutex::new(None) };
+        let snapshots = Self { disk, covered: Mutex::new(None), full: Mutex::new(None) };
         let covered = snapshots.load()?.and_then(|(description, _)| description.last);
         *snapshots.covered.lock().unwrap_or_else(PoisonError::into_inner) = covered;
         Ok(snapshots)
@@ -84,6 +89,36 @@ impl Snapshots {
         if covered.is_some() && *covered >= description.last {
             return Ok(());
         }
+        // A part of one takes room that the log may need; the error is the first one's.
+        self.write(description, bytes).inspect_err(|_| drop(self.disk.remove(DRAFT)))?;
+        self.disk.rename(DRAFT, NAME)?;
+        self.disk.sync_names()?;
+        *covered = description.last;
+        Ok(())
+    }
+
+    /// As [`Snapshots::save`], of a snapshot that is not urgent: whether the disk had room for it. Without it the log is merely
+    /// longer than it need be; a node that stopped for that would stop again at every start.
+    pub(super) fn try_save(&self, description: &Description, bytes: &[u8]) -> io::Result<bool> {
+        match self.save(description, bytes) {
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) =>
+            {
+                tracing::warn!(%error, "no room for a snapshot: the log grows until there is");
+                *self.full.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+                Ok(false)
+            }
+            saved => saved.map(|()| true),
+        }
+    }
+
+    /// Whether one that is not urgent is better tried later.
+    pub(super) fn is_pausing(&self) -> bool {
+        let full = *self.full.lock().unwrap_or_else(PoisonError::into_inner);
+        full.is_some_and(|at| at.elapsed() < PAUSE)
+    }
+
+    fn write(&self, description: &Description, bytes: &[u8]) -> io::Result<()> {
         let file = self.disk.create(DRAFT)?;
         let described = postcard::to_stdvec(description).map_err(invalid)?;
         let mut head = Vec::with_capacity(HEADER + described.len());
@@ -98,11 +133,7 @@ impl Snapshots {
         head[12..16].copy_from_slice(&crc.finalize().to_le_bytes());
         file.write_at(&head, 0)?;
         file.write_at(bytes, head.len() as u64)?;
-        file.sync()?;
-        self.disk.rename(DRAFT, NAME)?;
-        self.disk.sync_names()?;
-        *covered = description.last;
-        Ok(())
+        file.sync()
     }
 
     /// Reads the snapshot.
@@ -139,9 +170,11 @@ impl Snapshots {
 #[cfg(test)]
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
     use crate::replica::disk::SimDisk;
+    use crate::replica::testing::{Act, Hooked};
     use crate::replica::types::Member;
 
     fn description(index: u64) -> Description {
@@ -193,6 +226,25 @@ mod tests {
             }
         }
         assert!(old > 0 && new > 0);
+    }
+
+    #[test]
+    fn a_full_disk_keeps_the_old_snapshot_leaves_no_draft_and_is_not_asked_again_at_once() {
+        let (sim, is_full) = (SimDisk::new(1), Arc::new(AtomicBool::new(false)));
+        let disk = Hooked::new(sim.handle(), {
+            let is_full = is_full.clone();
+            move |act, _| match act {
+                Act::Write if is_full.load(Ordering::SeqCst) => Err(io::ErrorKind::StorageFull.into()),
+                _ => Ok(()),
+            }
+        });
+        let snapshots = Snapshots::open(Arc::new(disk)).unwrap();
+        assert!(snapshots.try_save(&description(1), b"one").unwrap() && !snapshots.is_pausing());
+        is_full.store(true, Ordering::SeqCst);
+        assert!(!snapshots.try_save(&description(2), b"two").unwrap() && snapshots.is_pausing());
+        assert_eq!(snapshots.covered(), description(1).last);
+        assert_eq!(sim.handle().list().unwrap(), [NAME]);
+        assert!(snapshots.save(&description(2), b"two").is_err(), "what a leader sends is urgent");
     }
 
     #[test]

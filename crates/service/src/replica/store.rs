@@ -269,8 +269,9 @@ impl<M: Machine> RaftLogStorage<Types<M>> for Store<M> {
                 recent.last = last;
             }
         }
-        // Durable before anything behind it is: the queue is ordered.
-        self.log.submit(Change::Truncate { from }, Box::new(drop)).await
+        // Waited for: until it is durable the log counts, and reads, what is truncated, and what is appended behind it
+        // would be taken for durable and be forgotten here.
+        self.log.write(Change::Truncate { from }).await
     }
 
     async fn purge(&mut self, id: RaftLogId) -> Result<(), io::Error> {
@@ -309,9 +310,11 @@ fn bounds(range: &impl RangeBounds<u64>) -> (u64, u64) {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
     use crate::replica::disk::SimDisk;
-    use crate::replica::testing::Notebook;
+    use crate::replica::testing::{Act, Gate, Hooked, Notebook};
     use crate::replica::types::Proposal;
 
     fn entry(term: u64, index: u64, numbers: usize) -> RaftEntry<Notebook> {
@@ -360,6 +363,37 @@ mod tests {
         assert_eq!(ids(&store.try_get_log_entries(..).await.unwrap()), expected[8..]);
         durable(&mut store).await;
         assert_eq!(ids(&store.try_get_log_entries(..).await.unwrap()), expected[8..]);
+    }
+
+    /// What a new leader sends over an old leader's entries may be applied before it is durable, and is then read here.
+    #[tokio::test]
+    async fn what_replaces_truncated_entries_is_read_even_if_it_is_too_much_to_be_kept_in_memory() {
+        let gate = Arc::new(Gate::default());
+        let disk = Hooked::new(SimDisk::new(1).handle(), {
+            let gate = gate.clone();
+            move |act, _| {
+                if act == Act::Sync {
+                    gate.pass();
+                }
+                Ok(())
+            }
+        });
+        let (log, state) = Log::open(Arc::new(disk), log::Options::default()).unwrap();
+        let mut store: Store<Notebook> = Store::new(Arc::new(log), &state);
+        store.append((0..6).map(|index| entry(1, index, 1)), IOFlushed::noop()).await.unwrap();
+        durable(&mut store).await;
+        gate.close();
+        let mut truncating = store.clone();
+        let truncation = truncating.truncate_after(Some(raft_id(log::LogId { term: 1, index: 0 })));
+        let mut truncation = std::pin::pin!(truncation);
+        if truncation.as_mut().now_or_never().is_none() {
+            gate.open();
+            truncation.await.unwrap();
+        }
+        let replaced: Vec<RaftEntry<Notebook>> = (1..300).map(|index| entry(2, index, 400)).collect();
+        store.append(replaced.clone(), IOFlushed::noop()).await.unwrap();
+        assert_eq!(ids(&store.try_get_log_entries(1..300).await.unwrap()), ids(&replaced));
+        gate.open();
     }
 
     #[tokio::test]

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
-use super::disk::SimDisk;
+use super::disk::{Disk, File, SimDisk, SimHandle};
 use super::log::{self, LogId};
 use super::{
     Deliveries, Delivery, Identity, Machine, Member, NodeId, Options, ProposeError, Replica, Status,
@@ -37,6 +37,117 @@ impl TempFolder {
 impl Drop for TempFolder {
     fn drop(&mut self) {
         drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
+/// What a [`Hooked`] disk is about to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    Create,
+    Write,
+    Sync,
+    Remove,
+}
+
+type Hook = Arc<dyn Fn(Act, &str) -> io::Result<()> + Send + Sync>;
+
+/// A disk that asks before it makes a file, writes to it, syncs or removes it: whoever is asked may refuse, or take its time.
+/// A file that was renamed is called by its first name.
+pub(crate) struct Hooked {
+    disk: SimHandle,
+    hook: Hook,
+}
+
+impl Hooked {
+    pub(crate) fn new(
+        disk: SimHandle,
+        hook: impl Fn(Act, &str) -> io::Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        Self { disk, hook: Arc::new(hook) }
+    }
+
+    fn file(&self, name: &str, file: Arc<dyn File>) -> Arc<dyn File> {
+        Arc::new(HookedFile { name: name.to_owned(), file, hook: self.hook.clone() })
+    }
+}
+
+impl Disk for Hooked {
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.disk.list()
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        (self.hook)(Act::Create, name)?;
+        Ok(self.file(name, self.disk.create(name)?))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        Ok(self.file(name, self.disk.open(name)?))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.disk.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        (self.hook)(Act::Remove, name)?;
+        self.disk.remove(name)
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        self.disk.sync_names()
+    }
+
+    fn salt(&self) -> io::Result<u64> {
+        self.disk.salt()
+    }
+}
+
+struct HookedFile {
+    name: String,
+    file: Arc<dyn File>,
+    hook: Hook,
+}
+
+impl File for HookedFile {
+    fn size(&self) -> io::Result<u64> {
+        self.file.size()
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read_at(buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        (self.hook)(Act::Write, &self.name)?;
+        self.file.write_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        (self.hook)(Act::Sync, &self.name)?;
+        self.file.sync()
+    }
+}
+
+/// Whoever passes waits while it is closed.
+#[derive(Default)]
+pub(crate) struct Gate {
+    closed: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    pub(crate) fn close(&self) {
+        *self.closed.lock().unwrap() = true;
+    }
+
+    pub(crate) fn open(&self) {
+        *self.closed.lock().unwrap() = false;
+        self.opened.notify_all();
+    }
+
+    pub(crate) fn pass(&self) {
+        drop(self.opened.wait_while(self.closed.lock().unwrap(), |closed| *closed).unwrap());
     }
 }
 

@@ -2,11 +2,13 @@
 //!
 //! Whole blocks are written past the page cache (`O_DIRECT`), where the file system lets them; everything is read through it.
 //! The kernel keeps both the same: it drops the pages of what was written past it.
+//!
+//! Files, and the folder if it is made here, are for the user alone: the log has the secrets of sessions.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -31,7 +33,8 @@ impl RealDisk {
     /// Opens the folder, making it if it is missing; refuses if another process has it open.
     pub fn open(folder: impl Into<PathBuf>) -> io::Result<Self> {
         let folder = folder.into();
-        fs::create_dir_all(&folder).map_err(|e| named(&e, "cannot make the data folder", &folder))?;
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
+        made.map_err(|e| named(&e, "cannot make the data folder", &folder))?;
         let lock_path = folder.join(LOCK_NAME);
         let lock = OpenOptions::new()
             .create(true)
@@ -58,9 +61,9 @@ impl RealDisk {
         &self.folder
     }
 
-    fn file(&self, name: &str, options: &OpenOptions) -> io::Result<Arc<dyn File>> {
+    fn file(&self, name: &str, options: &mut OpenOptions) -> io::Result<Arc<dyn File>> {
         let path = self.folder.join(name);
-        let file = options.open(&path).map_err(|e| named(&e, "cannot open", &path))?;
+        let file = options.mode(0o600).open(&path).map_err(|e| named(&e, "cannot open", &path))?;
         Ok(Arc::new(RealFile { file, direct: OnceLock::new() }))
     }
 }

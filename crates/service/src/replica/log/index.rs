@@ -114,6 +114,25 @@ impl Index {
         gone
     }
 
+    /// The bytes of all segments.
+    pub(super) fn bytes(&self) -> u64 {
+        self.segments.values().map(|held| held.segment.size).sum()
+    }
+
+    /// Up to where entries must be purged so that no more than `bytes` stay, as far as whole segments can go.
+    pub(super) fn purge_point(&self, bytes: u64) -> Option<u64> {
+        let mut left = self.bytes();
+        let mut point = None;
+        for held in self.segments.values() {
+            if left <= bytes {
+                break;
+            }
+            left -= held.segment.size;
+            point = point.max(held.newest);
+        }
+        point
+    }
+
     /// What must be read for the entries from `from` up to, not including, `to`; at most `bytes` of records,
     /// but at least one entry.
     pub(super) fn plan(&self, from: u64, to: u64, bytes: usize) -> Vec<(u64, Place, Segment)> {

@@ -8,6 +8,7 @@
 //! - `segment`: files of zeros, made ahead of need.
 //! - `index`: what the records on disk amount to.
 //! - `writer`: batches, syncs, the change of segments.
+//! - `blocks`: the end of the log in whole blocks, past the page cache.
 //! - `recover`: torn tail or corruption.
 //!
 //! The format is drawn byte by byte in `docs/log-format.md`. The log knows nothing of consensus: an entry is a
@@ -296,6 +297,16 @@ impl Log {
         state_of(&lock(&self.index), None)
     }
 
+    /// The bytes that it has on disk.
+    pub fn bytes(&self) -> u64 {
+        lock(&self.index).bytes()
+    }
+
+    /// The entry up to which it must be purged so that it has at most about so many.
+    pub fn purge_point(&self, bytes: u64) -> Option<u64> {
+        lock(&self.index).purge_point(bytes)
+    }
+
     /// Why the log stopped, once it has: a node must then stop too.
     pub fn failure(&self) -> watch::Receiver<Option<Arc<str>>> {
         self.failure.clone()
@@ -433,6 +444,11 @@ fn next_message(inbox: &mut mpsc::Receiver<Message>) -> Option<Message> {
         }
     }
     inbox.blocking_recv()
+}
+
+/// Whether a file of this name is part of a log.
+pub(super) fn is_segment(name: &str) -> bool {
+    segment::number(name).is_some()
 }
 
 fn state_of(index: &Index, torn: Option<Torn>) -> State {

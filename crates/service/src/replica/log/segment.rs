@@ -49,6 +49,11 @@ pub(super) fn number(name: &str) -> Option<u64> {
 
 /// Makes an empty segment, durably: zeros in small steps, then the header, then the name.
 pub(super) fn prepare(disk: &dyn Disk, number: u64, size: u64) -> io::Result<Segment> {
+    // What is left of it takes room that others may need, if there was not enough; the error is the first one's.
+    fill(disk, number, size).inspect_err(|_| drop(remove_draft(disk)))
+}
+
+fn fill(disk: &dyn Disk, number: u64, size: u64) -> io::Result<Segment> {
     let file = disk.create(DRAFT)?;
     let zeros = vec![0; STEP];
     let mut at = 0;

@@ -224,6 +224,7 @@ enum Help {
     Inline {
         disk: Arc<dyn Disk>,
         segment_bytes: u64,
+        doomed: VecDeque<u64>,
     },
 }
 
@@ -240,6 +241,7 @@ impl Keeper {
         let (errands, inbox) = channel();
         let (done, ready) = channel();
         let thread = thread::Builder::new().name("log-keeper".to_owned()).spawn(move || {
+            let mut doomed = VecDeque::new();
             // Ends when the writer is gone. At most one segment and a few removals are ever waiting.
             while let Ok(errand) = inbox.recv() {
                 match errand {
@@ -249,7 +251,10 @@ impl Keeper {
                             return;
                         }
                     }
-                    Errand::Remove(numbers) => remove(&*disk, &numbers),
+                    Errand::Remove(numbers) => {
+                        doomed.extend(numbers);
+                        remove(&*disk, &mut doomed);
+                    }
                 }
             }
         })?;
@@ -258,7 +263,8 @@ impl Keeper {
 
     #[cfg(test)]
     pub(super) fn inline(disk: Arc<dyn Disk>, segment_bytes: u64) -> Self {
-        Self { spares: VecDeque::new(), help: Help::Inline { disk, segment_bytes } }
+        let help = Help::Inline { disk, segment_bytes, doomed: VecDeque::new() };
+        Self { spares: VecDeque::new(), help }
     }
 
     /// Asks for a segment to be prepared, unless one is.
@@ -279,11 +285,11 @@ impl Keeper {
         let segment = match self.spares.pop_front() {
             Some(spare) => spare,
             None => match &self.help {
-                Help::Thread { ready, .. } => ready
-                    .recv()
-                    .map_err(|_| io::Error::other("the thread that prepares segments is gone"))??,
+                Help::Thread { errands, ready } => prepared(errands, ready, number)?,
                 #[cfg(test)]
-                Help::Inline { disk, segment_bytes } => segment::prepare(&**disk, number, *segment_bytes)?,
+                Help::Inline { disk, segment_bytes, .. } => {
+                    segment::prepare(&**disk, number, *segment_bytes)?
+                }
             },
         };
         if segment.number != number {
@@ -292,24 +298,45 @@ impl Keeper {
         Ok(segment)
     }
 
-    fn remove(&self, numbers: Vec<u64>) {
+    fn remove(&mut self, numbers: Vec<u64>) {
         if numbers.is_empty() {
             return;
         }
-        match &self.help {
+        match &mut self.help {
             Help::Thread { errands, .. } => drop(errands.send(Errand::Remove(numbers))),
             #[cfg(test)]
-            Help::Inline { disk, .. } => remove(&**disk, &numbers),
+            Help::Inline { disk, doomed, .. } => {
+                doomed.extend(numbers);
+                remove(&**disk, doomed);
+            }
         }
     }
 }
 
-/// Oldest first, each made durable before the next: a hole between segments would look like corruption.
-fn remove(disk: &dyn Disk, numbers: &[u64]) {
-    for number in numbers {
-        if let Err(error) = disk.remove(&segment::name(*number)).and_then(|()| disk.sync_names()) {
-            tracing::warn!(segment = number, %error, "cannot remove a purged segment; it stays");
-            return;
+/// The segment that was asked for ahead of need. Had the disk no room for it then, it may have some now.
+fn prepared(
+    errands: &Sender<Errand>,
+    ready: &Receiver<io::Result<Segment>>,
+    number: u64,
+) -> io::Result<Segment> {
+    let gone = || io::Error::other("the thread that prepares segments is gone");
+    ready.recv().map_err(|_| gone())?.or_else(|error| {
+        tracing::warn!(segment = number, %error, "a segment could not be prepared ahead; trying again");
+        errands.send(Errand::Prepare(number)).map_err(|_| gone())?;
+        ready.recv().map_err(|_| gone())?
+    })
+}
+
+/// Oldest first, each made durable before the next: a hole between segments would look like corruption. One that cannot be
+/// removed is tried again with the next, and nothing behind it is removed before.
+fn remove(disk: &dyn Disk, doomed: &mut VecDeque<u64>) {
+    while let Some(number) = doomed.front() {
+        match disk.remove(&segment::name(*number)).and_then(|()| disk.sync_names()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(segment = number, %error, "cannot remove a purged segment; it stays for now");
+                return;
+            }
+            _ => drop(doomed.pop_front()),
         }
     }
 }

@@ -1,10 +1,11 @@
 //! The log with its threads: their order, and how it stops.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
 use super::*;
 use crate::replica::disk::RealDisk;
-use crate::replica::testing::TempFolder;
+use crate::replica::testing::{Act, Hooked, TempFolder};
 
 fn wait(log: &Log, change: Change) -> io::Result<()> {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(log.write(change))
@@ -23,6 +24,62 @@ fn a_failed_sync_stops_the_log_for_good_and_everybody_hears_of_it() {
     assert!(error.to_string().contains("the sync failed"), "a failed sync was retried: {error}");
     assert!(log.failure().borrow().is_some());
     assert_eq!(log.durable_end(), 1);
+}
+
+#[test]
+fn a_segment_that_cannot_be_removed_keeps_the_later_ones_until_it_can() {
+    let sim = SimDisk::new(3);
+    let refusals = AtomicUsize::new(2);
+    let disk = Hooked::new(sim.handle(), move |act, name| {
+        let refused = act == Act::Remove && is_segment(name) && refusals.load(Ordering::SeqCst) > 0;
+        if refused {
+            refusals.fetch_sub(1, Ordering::SeqCst);
+            return Err(io::Error::other("not now"));
+        }
+        Ok(())
+    });
+    let (log, _) = Log::open(Arc::new(disk), SMALL).unwrap();
+    for index in 0..200 {
+        wait(&log, entries(1, index..index + 1, 100)).unwrap();
+        if index % 10 == 9 {
+            wait(&log, Change::Purge(id(1, index - 5))).unwrap();
+        }
+    }
+    log.close();
+    let mut numbers: Vec<u64> =
+        sim.handle().list().unwrap().iter().filter_map(|name| segment::number(name)).collect();
+    numbers.sort_unstable();
+    assert!(numbers.is_sorted_by(|a, b| a + 1 == *b) && numbers[0] > 2, "{numbers:?}");
+    assert_eq!(Bare::open(&sim).unwrap().state.last, Some(id(1, 199)));
+}
+
+#[test]
+fn a_segment_that_could_not_be_prepared_ahead_is_prepared_when_it_is_needed() {
+    let sim = SimDisk::new(3);
+    let created = AtomicUsize::new(0);
+    let disk = Hooked::new(sim.handle(), move |act, name| {
+        let is_third =
+            act == Act::Create && name == "segment.draft" && created.fetch_add(1, Ordering::SeqCst) == 2;
+        if is_third { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    });
+    let (log, _) = Log::open(Arc::new(disk), SMALL).unwrap();
+    for index in 0..200 {
+        wait(&log, entries(1, index..index + 1, 100)).unwrap();
+    }
+    log.close();
+    assert_eq!(Bare::open(&sim).unwrap().state.last, Some(id(1, 199)));
+}
+
+#[test]
+fn what_was_prepared_of_a_segment_goes_if_there_is_no_room_for_all() {
+    let sim = SimDisk::new(3);
+    let disk = Hooked::new(sim.handle(), |act, _| match act {
+        Act::Sync => Err(io::ErrorKind::StorageFull.into()),
+        _ => Ok(()),
+    });
+    let error = segment::prepare(&disk, 1, SMALL.segment_bytes).err().unwrap();
+    assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+    assert_eq!(sim.handle().list().unwrap(), Vec::<String>::new());
 }
 
 #[test]
