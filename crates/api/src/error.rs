@@ -166,9 +166,6 @@ pub struct Error {
     pub deadlock: Option<Box<Deadlock>>,
 }
 
-/// The result of anything that can fail.
-pub type Result<T, E = Error> = std::result::Result<T, E>;
-
 impl Error {
     /// An error with its particulars.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
@@ -220,13 +217,13 @@ impl fmt::Display for Fault {
 
 /// As its number.
 impl Serialize for Code {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_u16(self.number())
     }
 }
 
 impl<'de> Deserialize<'de> for Code {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let number = u16::deserialize(deserializer)?;
         Self::from_number(number).ok_or_else(|| de::Error::custom("unknown error code"))
     }

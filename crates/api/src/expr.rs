@@ -91,16 +91,6 @@ pub enum Claim {
 }
 
 impl Expr {
-    /// A single name, exclusive.
-    pub fn name(name: LockName) -> Self {
-        Self(Node::Name(Leaf { name, claim: Claim::Exclusive, span: 0..0 }))
-    }
-
-    /// A single name, shared.
-    pub fn shared(name: LockName) -> Self {
-        Self(Node::Name(Leaf { name, claim: Claim::Shared, span: 0..0 }))
-    }
-
     /// The tree.
     pub fn node(&self) -> &Node {
         &self.0

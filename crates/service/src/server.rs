@@ -7,7 +7,7 @@
 //! founds a cluster or joins one (`joining`). Then the port is served, and beside it a Unix socket for clients of this
 //! machine.
 //!
-//! **Stopping.** Nothing more is accepted, every client is told goodbye, what is being written is written, and the data folder
+//! **Stopping.** A leader hands its office over. Nothing more is accepted, every client is told goodbye, what is being written is written, and the data folder
 //! is free again.
 
 use std::collections::BTreeMap;
@@ -178,6 +178,7 @@ impl Server {
     /// Stops: clients are told goodbye, the data folder is free afterwards.
     pub async fn shutdown(self) {
         self.presenting.abort();
+        self.replica.hand_over().await;
         self.stop.send_replace(true);
         self.door.stop().await;
         drop(tokio::time::timeout(LAST_WORD, self.accepting).await);

@@ -479,14 +479,29 @@ fn a_node_cut_off_asks_in_vain_and_raises_no_term() {
 }
 
 #[test]
-fn the_leader_hands_over_when_asked() {
+fn a_leader_hands_its_office_over_before_anybody_misses_it() {
     run(async {
-        let cluster = Cluster::of(3, quick()).await;
+        // Nobody would stand for election by itself.
+        let election = (Duration::from_secs(300), Duration::from_secs(400));
+        let cluster = Cluster::of(3, Options { election, ..quick() }).await;
         let old = cluster.leader(&[1, 2, 3]).await;
-        let new = cluster.nodes.keys().copied().find(|node| *node != old).unwrap();
-        cluster.nodes[&old].replica.transfer(new).await.unwrap();
-        cluster.nodes[&new].replica.wait_for(Status::leads).await.unwrap();
+        cluster.nodes[&old].replica.hand_over().await;
+        assert!(!cluster.nodes[&old].replica.status().leads());
+        let others: Vec<NodeId> = cluster.nodes.keys().copied().filter(|node| *node != old).collect();
+        cluster.leader(&others).await;
         write(&cluster.nodes[&old].replica, 1).await;
+        // Whoever does not lead has nothing to hand over.
+        cluster.nodes[&old].replica.hand_over().await;
+    });
+}
+
+#[test]
+fn a_leader_that_is_alone_goes_on_leading() {
+    run(async {
+        let replica = alone_on(&SimDisk::new(1)).await;
+        replica.wait_for(Status::leads).await.unwrap();
+        replica.hand_over().await;
+        assert!(replica.status().leads());
     });
 }
 

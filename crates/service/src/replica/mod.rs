@@ -19,6 +19,7 @@
 mod answer;
 mod batch;
 pub mod disk;
+mod error;
 mod identity;
 pub mod log;
 mod machine;
@@ -33,7 +34,6 @@ mod cluster_tests;
 mod testing;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -42,12 +42,12 @@ use std::time::Duration;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::{ClientWriteError, Fatal, InitializeError, RaftError};
 use openraft::{ChangeMembers, Config, Raft, SnapshotPolicy};
-use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use answer::Incoming;
 use batch::{Doors, RaftOf, read_index_here};
 use disk::Disk;
+pub use error::{MembershipError, OpenError, ProposeError, ReadError};
 pub use identity::Identity;
 use log::{Log, LogId};
 pub use machine::{Delivery, Machine};
@@ -58,6 +58,9 @@ use snapshot::Snapshots;
 use store::Store;
 pub use types::{Member, Membership, NodeId};
 use types::{Proposal, Types, log_id, own_membership};
+
+/// How long handing over the office may take: as long as an election would.
+const HAND_OVER_LIMIT: Duration = Duration::from_secs(1);
 
 /// Times and sizes. The defaults are those of production.
 #[derive(Clone, Debug)]
@@ -119,111 +122,6 @@ impl Options {
         config.validate().map_err(|error| OpenError::Invalid(error.to_string()))
     }
 }
-
-/// Why a replica cannot be opened.
-#[derive(Debug)]
-pub enum OpenError {
-    /// The log cannot be opened.
-    Log(log::OpenError),
-    /// The data folder cannot be read or written, or its snapshot is damaged.
-    Io(io::Error),
-    /// The parts of the data folder, or what is asked, do not belong together.
-    Invalid(String),
-}
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Log(error) => error.fmt(f),
-            Self::Io(error) => write!(f, "cannot open the data folder: {error}"),
-            Self::Invalid(what) => f.write_str(what),
-        }
-    }
-}
-
-impl std::error::Error for OpenError {}
-
-impl From<log::OpenError> for OpenError {
-    fn from(error: log::OpenError) -> Self {
-        Self::Log(error)
-    }
-}
-
-impl From<io::Error> for OpenError {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
-}
-
-/// Why a command was not applied, as far as one knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ProposeError {
-    /// Definite: it is not in the log. There is no leader, or it has just changed; try again, here.
-    Retry,
-    /// Indefinite: it may have been applied, or may still be. Safe to retry only with the same request id.
-    Unknown,
-    /// Definite: the node has stopped and did not take it.
-    Stopped,
-    /// Definite: it is larger than an entry may be.
-    TooLarge,
-}
-
-impl fmt::Display for ProposeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Retry => "not proposed: no leader, or a new one; try again",
-            Self::Unknown => "the outcome is unknown: the leader changed or did not answer",
-            Self::Stopped => "not proposed: the node has stopped",
-            Self::TooLarge => "not proposed: larger than an entry may be",
-        })
-    }
-}
-
-impl std::error::Error for ProposeError {}
-
-/// Why a read was not confirmed. A read changes nothing, so it may always be tried again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ReadError {
-    /// No leader confirmed by a quorum; try again, here.
-    Retry,
-    /// The node has stopped.
-    Stopped,
-}
-
-impl fmt::Display for ReadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Retry => "no leader that a quorum confirms; try again",
-            Self::Stopped => "the node has stopped",
-        })
-    }
-}
-
-impl std::error::Error for ReadError {}
-
-/// Why the membership did not change.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MembershipError {
-    /// This node does not lead; `Some` names the node that does.
-    NotLeader(Option<NodeId>),
-    /// Another change is under way, or this one makes no sense.
-    Refused(String),
-    /// The node has stopped, or lost the leadership on the way.
-    Unknown(String),
-}
-
-impl fmt::Display for MembershipError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotLeader(Some(node)) => write!(f, "not changed: node {node} leads"),
-            Self::NotLeader(None) => f.write_str("not changed: there is no leader"),
-            Self::Refused(why) => write!(f, "not changed: {why}"),
-            Self::Unknown(why) => write!(f, "the outcome is unknown: {why}"),
-        }
-    }
-}
-
-impl std::error::Error for MembershipError {}
 
 /// How a replica stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -454,10 +352,16 @@ impl<M: Machine> Replica<M> {
         self.change(ChangeMembers::ReplaceAllVoters(voters)).await
     }
 
-    /// Asks another voter to lead. Only on the leader; returns when asked, not when done.
-    pub async fn transfer(&self, to: NodeId) -> Result<(), MembershipError> {
-        let asked = self.inner.raft.trigger().transfer_leader(to).await;
-        asked.map_err(|error| MembershipError::Unknown(error.to_string()))
+    /// Hands the office over to the voter that has most of the log, if this node leads and there is another; returns when it
+    /// leads no more, or when that takes too long. Whoever stops does so first: the others need not miss it.
+    pub async fn hand_over(&self) {
+        let status = self.status();
+        let voters = status.matched.iter().filter(|(node, _)| **node != status.node && status.votes(**node));
+        let Some((next, Some(_))) = voters.max_by_key(|(_, matched)| **matched) else { return };
+        if status.leads() && self.inner.raft.trigger().transfer_leader(*next).await.is_ok() {
+            let handed_over = self.wait_for(|status| !status.leads());
+            drop(tokio::time::timeout(HAND_OVER_LIMIT, handed_over).await);
+        }
     }
 
     /// Which node of which cluster this is.

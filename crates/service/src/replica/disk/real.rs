@@ -56,11 +56,6 @@ impl RealDisk {
         Ok(Self { folder, directory, _lock: lock })
     }
 
-    /// The folder's path.
-    pub fn folder(&self) -> &Path {
-        &self.folder
-    }
-
     fn file(&self, name: &str, options: &mut OpenOptions) -> io::Result<Arc<dyn File>> {
         let path = self.folder.join(name);
         let file = options.mode(0o600).open(&path).map_err(|e| named(&e, "cannot open", &path))?;

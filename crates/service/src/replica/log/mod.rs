@@ -292,11 +292,6 @@ impl Log {
         lock(&self.index).next.unwrap_or(0)
     }
 
-    /// What the log holds durably now.
-    pub fn state(&self) -> State {
-        state_of(&lock(&self.index), None)
-    }
-
     /// The bytes that it has on disk.
     pub fn bytes(&self) -> u64 {
         lock(&self.index).bytes()
