@@ -439,7 +439,8 @@ impl Locks {
                 self.examine_all(id, work);
             } else if claim.demand == Demand::Shared {
                 // A shared claim kept back only those who want the name alone; of them, only the first in
-                // line.
+                // line. But whoever is left behind other claims alone may overtake them now.
+                work.unsettled |= lock.holding.range(rank..).next().is_some();
                 if let Some((first, Demand::Exclusive)) = lock.queue.first_key_value() {
                     work.agenda.insert((*first, None));
                 }

@@ -159,8 +159,6 @@ pub(super) enum Claims<'a> {
     Bind,
     /// Those of all waiters before, but of these owners.
     BindExcept(&'a BTreeSet<OwnerId>),
-    /// None: the holders alone.
-    Ignore,
 }
 
 /// All names, owners, waiters and grants.
@@ -261,37 +259,31 @@ impl Locks {
         claims: Claims<'_>,
     ) -> bool {
         let lock = self.lock(id);
+        if !lock.leaves(demand, owner) {
+            return false;
+        }
         let own = lock.holds.get(&owner);
         let binds = |other: &Rank| {
             let claimant = self.waiter(other.ticket).owner;
             match claims {
                 Claims::Bind => claimant != owner,
                 Claims::BindExcept(free) => claimant != owner && !free.contains(&claimant),
-                Claims::Ignore => false,
             }
         };
         match demand {
             Demand::Shared => {
-                own.is_some_and(|hold| hold.exclusive > 0 || hold.shared > 0)
-                    || !lock.is_exclusive()
-                        && !lock.exclusive.range(..rank).any(binds)
-                        && !lock.upgraders.iter().any(binds)
+                own.is_some()
+                    || !lock.exclusive.range(..rank).any(binds) && !lock.upgraders.iter().any(binds)
             }
             Demand::Exclusive if own.is_some_and(|hold| hold.exclusive > 0) => true,
-            Demand::Exclusive if own.is_some() => {
-                lock.holds.len() == 1 && !lock.upgraders.range(..rank).any(binds)
-            }
+            Demand::Exclusive if own.is_some() => !lock.upgraders.range(..rank).any(binds),
             Demand::Exclusive => {
-                lock.holds.is_empty()
-                    && !lock.queue.range(..rank).any(|(other, _)| binds(other))
+                !lock.queue.range(..rank).any(|(other, _)| binds(other))
                     && !lock.upgraders.iter().any(binds)
             }
             Demand::Permits(count) => {
                 let mut left = lock.free_permits();
                 let mut before = lock.queue.range(..rank).filter(|(other, _)| binds(other));
-                if matches!(claims, Claims::Ignore) {
-                    return left >= u64::from(count);
-                }
                 // Ends as soon as it is decided: at most as many steps as there are free permits.
                 loop {
                     if left < u64::from(count) {
@@ -320,9 +312,7 @@ impl Locks {
 
     /// Whether the holders alone leave room for the waiter.
     pub(super) fn fits_ignoring_claims(&self, waiter: &Waiter) -> bool {
-        waiter
-            .wants
-            .is_satisfied(|id, demand| self.fits(*id, demand, waiter.rank, waiter.owner, Claims::Ignore))
+        waiter.wants.is_satisfied(|id, demand| self.lock(*id).leaves(demand, waiter.owner))
     }
 
     /// Enters a waiter into the queues and indexes of its names.
@@ -503,6 +493,16 @@ impl Lock {
     /// Whether the holders leave nothing for anybody who waits.
     pub(super) fn is_taken(&self) -> bool {
         if self.limit.is_some() { self.free_permits() == 0 } else { self.is_exclusive() }
+    }
+
+    /// Whether the other holders leave so much for an owner; whoever waits does not matter here.
+    fn leaves(&self, demand: Demand, owner: OwnerId) -> bool {
+        let own = self.holds.get(&owner);
+        match demand {
+            Demand::Shared => own.is_some() || !self.is_exclusive(),
+            Demand::Exclusive => self.holds.len() == usize::from(own.is_some()),
+            Demand::Permits(count) => u64::from(count) <= self.free_permits(),
+        }
     }
 
     /// The waiter that comes after `rank`.

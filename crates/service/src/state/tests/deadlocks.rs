@@ -258,3 +258,32 @@ fn a_soft_cycle_that_an_alternative_hides_is_broken() {
     w.wait(c, acquire("p & (m | h)"));
     w.hold(c, by("X", "p"));
 }
+
+#[test]
+fn who_may_overtake_is_found_when_another_shared_claim_leaves() {
+    // `first` waits for somebody else, so its claim on p binds R; `second` waits for R itself, so its does not.
+    let mut w = World::new();
+    let c = w.client();
+    w.hold(c, acquire("cold"));
+    w.hold(c, by("R", "h"));
+    let first = w.wait(c, acquire("p:shared & cold"));
+    w.wait(c, acquire("p:shared & h"));
+    let r = w.wait(c, by("R", "p"));
+    w.ask(c, Op::Cancel { request: first });
+    assert_eq!(w.granted(c, r).as_deref(), Some("p"));
+}
+
+#[test]
+fn who_may_overtake_is_found_when_another_takes_an_alternative_to_its_shared_claim() {
+    let mut w = World::new();
+    let c = w.client();
+    w.hold(c, acquire("cold"));
+    let z = w.hold(c, acquire("z"));
+    w.hold(c, by("R", "h"));
+    let first = w.wait(c, acquire("(p:shared & cold) | z"));
+    w.wait(c, acquire("p:shared & h"));
+    let r = w.wait(c, by("R", "p"));
+    w.release(c, z);
+    assert_eq!(w.granted(c, first).as_deref(), Some("z"));
+    assert_eq!(w.granted(c, r).as_deref(), Some("p"));
+}

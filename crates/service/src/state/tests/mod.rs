@@ -5,6 +5,7 @@ mod files;
 mod fuzz;
 mod locks;
 mod model;
+mod scale;
 mod sessions;
 
 use conclave_api::{
