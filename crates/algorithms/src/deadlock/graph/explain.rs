@@ -4,6 +4,10 @@
 //! understand it. A **cycle** of necessary waits (each owner needs what the next one holds, whatever else happens)
 //! explains AND. A **knot** (everybody reachable is stuck and reaches everybody) explains OR. Where neither exists the
 //! smallest **sub-request** that cannot be satisfied is shown, with those who stand in its way.
+//!
+//! **The traps.** An owner waits only for what it lacks: of `a & (b | c)` with `c` to be had, `b` is in nobody's way,
+//! whoever holds it. And beside a deadlock that was left standing a new one is explained by those who keep *each
+//! other* stuck, the closer among them: not by whoever is reachable from it.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -14,7 +18,7 @@ use super::super::request::{Claim, Demand, Node, Request};
 use super::super::scc::first_component;
 use super::reduction::{Order, Reduction};
 use super::slots::{Local, Slot};
-use super::{Owner, Place, Wait, WaitGraph, permits};
+use super::{Owner, Wait, WaitGraph, permits};
 
 /// The answer to an added wait.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,7 +97,7 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
     pub fn explain(&self, owner: O) -> Option<Deadlock<R, O>> {
         let start = self.owners.slot(&owner)?;
         let mut reduction = Reduction::new(self, Order::Ignored, Vec::new());
-        (!reduction.can_proceed(start)).then(|| self.deadlock(&mut reduction, start))
+        (!reduction.can_proceed(start)).then(|| self.deadlock(&mut reduction, start, Part::Stuck))
     }
 
     /// Everybody who is stuck, sorted: the whole graph reduced.
@@ -101,6 +105,15 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         let mut reduction = Reduction::new(self, Order::Ignored, Vec::new());
         let owners = self.owners.names().map(|(_, slot)| slot);
         reduction.reduce_all(owners.filter(|slot| self.owners[*slot].wait.is_some()));
+        self.sorted(reduction.stuck())
+    }
+
+    /// Those whom the owner waits for, in the end, and who are stuck even if it finishes; sorted. They are no part
+    /// of a deadlock that the owner closes: another one holds them, left standing.
+    pub fn stuck_without(&self, owner: O) -> Vec<O> {
+        let Some(start) = self.owners.slot(&owner) else { return Vec::new() };
+        let mut reduction = Reduction::new(self, Order::Ignored, Vec::new());
+        reduction.finish(start);
         self.sorted(reduction.stuck())
     }
 
@@ -130,7 +143,7 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         if reduction.can_proceed(start) || self.path_back(&mut reduction, start, Edges::All).is_none() {
             return (Verdict::Clear, reduction.steps);
         }
-        (Verdict::Deadlock(self.deadlock(&mut reduction, start)), reduction.steps)
+        (Verdict::Deadlock(self.deadlock(&mut reduction, start, Part::Closer)), reduction.steps)
     }
 
     /// A wait closes nothing unless somebody waits for what its owner holds.
@@ -139,28 +152,32 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         wait.is_some() && holds.iter().any(|held| !self.resources[*held].line.is_empty())
     }
 
-    fn deadlock(&self, reduction: &mut Reduction<'_, R, O>, start: Slot) -> Deadlock<R, O> {
-        let ahead: Vec<Slot> = self.stuck_ahead(reduction, start);
+    fn deadlock(&self, reduction: &mut Reduction<'_, R, O>, start: Slot, part: Part) -> Deadlock<R, O> {
+        let ahead = self.ahead(reduction, start);
+        let why = self.why(reduction, start, part, &ahead);
         let behind = self.stuck_behind(start);
-        let core = ahead.iter().copied().filter(|owner| behind.number(*owner).is_some());
-        let why = self.why(reduction, start, &self.sorted(core));
         let behind = (0..behind.len()).map(|number| behind.slot(number));
-        let mut stuck = self.sorted(ahead.iter().copied().chain(behind));
+        let mut stuck = self.sorted(ahead.owners().chain(behind));
         stuck.dedup();
         Deadlock { why, stuck }
     }
 
-    fn why(&self, reduction: &mut Reduction<'_, R, O>, start: Slot, core: &[O]) -> Why<R, O> {
+    fn why(&self, reduction: &mut Reduction<'_, R, O>, start: Slot, part: Part, ahead: &Ahead) -> Why<R, O> {
         if let Some(links) = self.path_back(reduction, start, Edges::Necessary) {
             return Why::Cycle(links);
         }
-        let knot = self.knot(reduction, start);
-        let on_cycle = knot.first().and_then(|member| self.path_back(reduction, *member, Edges::Necessary));
-        if let Some(links) = on_cycle {
+        let knot = ahead.knot();
+        // A cycle of others explains who waits for it, but not who closes another deadlock.
+        let other = knot.first().filter(|_| part == Part::Stuck);
+        if let Some(links) = other.and_then(|member| self.path_back(reduction, *member, Edges::Necessary)) {
             return Why::Cycle(links);
         }
+        let is_reason = part == Part::Stuck || knot.contains(&start);
         // An empty one is a semaphore with too few permits for anybody: its limit was lowered.
-        if !knot.is_empty() && knot.iter().all(|member| self.is_content_with_any(reduction, *member)) {
+        if is_reason
+            && !knot.is_empty()
+            && knot.iter().all(|member| self.is_content_with_any(reduction, *member))
+        {
             return Why::Knot(self.sorted(knot.into_iter()));
         }
         let part = self.failing_part(reduction, start);
@@ -169,7 +186,31 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         holders.dedup();
         let part =
             part.map(|resource| *self.resources.name(resource)).expect("names are as different as slots");
-        Why::Unsatisfiable { waiter: *self.owners.name(start), part, holders, core: core.to_vec() }
+        let core = self.sorted(ahead.core().into_iter());
+        Why::Unsatisfiable { waiter: *self.owners.name(start), part, holders, core }
+    }
+
+    /// What a stuck owner lacks: the claims that are not available, but for those it can do without because
+    /// others of their gate are.
+    fn lacking(&self, reduction: &mut Reduction<'_, R, O>, owner: Slot) -> Vec<Claim<Slot>> {
+        let Some(Wait { request, claims, .. }) = &self.owners[owner].wait else { return Vec::new() };
+        let mut is_lacking = |claim: &&Claim<Slot>| !reduction.available(owner, claim.resource, claim.demand);
+        if is_conjunctive(request) {
+            return claims.iter().filter(is_lacking).copied().collect();
+        }
+        // A satisfied part lacks nothing: `None`.
+        let leaf = |claim: &Claim<Slot>| {
+            // Permits that are named twice are available only together.
+            let together =
+                claims.iter().find(|most| claim.demand.is_permits() && most.resource == claim.resource);
+            Some(together.unwrap_or(claim)).filter(&mut is_lacking).map(|claim| vec![*claim])
+        };
+        let lacking = request.fold(leaf, |gate, members| {
+            let satisfied = members.iter().filter(|member| member.is_none()).count();
+            let lacking = members.iter_mut().flat_map(core::mem::take).flatten();
+            (satisfied < gate.need as usize).then(|| lacking.collect())
+        });
+        lacking.unwrap_or_default()
     }
 
     /// The stuck holders because of whom `owner` cannot have what it claims.
@@ -203,10 +244,7 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
             if edges == Edges::Necessary && !is_conjunctive(&wait.request) {
                 continue;
             }
-            for claim in &wait.claims {
-                if reduction.available(waiter, claim.resource, claim.demand) {
-                    continue;
-                }
+            for claim in &self.lacking(reduction, waiter) {
                 if self.is_edge(edges, waiter, claim, start) && reduction.is_stuck(start) {
                     return Some(self.links(&met, &via, (number, claim.resource), start));
                 }
@@ -262,26 +300,27 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         links
     }
 
-    /// Every stuck owner that `start` waits for, directly or not, and itself.
-    fn stuck_ahead(&self, reduction: &mut Reduction<'_, R, O>, start: Slot) -> Vec<Slot> {
-        let mut met = Local::new();
-        let mut passed = Local::new();
-        met.meet(start);
-        let mut next = 0;
-        while next < met.len() {
-            let waiter = met.slot(next);
-            next += 1;
-            for claim in self.owners[waiter].wait.iter().flat_map(|wait| &wait.claims) {
-                let is_blocked = !reduction.available(waiter, claim.resource, claim.demand);
-                if is_blocked && passed.meet(claim.resource).1 {
-                    let holders = self.resources[claim.resource].blocked.keys().copied();
-                    for holder in holders.filter(|holder| reduction.is_stuck(*holder)) {
-                        met.meet(holder);
-                    }
-                }
-            }
+    /// Everything that `start` waits for, directly or not.
+    fn ahead(&self, reduction: &mut Reduction<'_, R, O>, start: Slot) -> Ahead {
+        let mut ahead = Ahead { nodes: Local::new(), first: vec![0], targets: Vec::new() };
+        ahead.nodes.meet(owner_node(start));
+        while ahead.first.len() <= ahead.nodes.len() {
+            let name = ahead.nodes.slot(ahead.first.len() - 1);
+            let next: Vec<Slot> = if is_owner_node(name) {
+                let lacking = self.lacking(reduction, name / 2);
+                lacking.iter().map(|claim| resource_node(claim.resource)).collect()
+            } else {
+                let holders = self.resources[name / 2].blocked.keys();
+                holders
+                    .filter(|holder| reduction.is_stuck(**holder))
+                    .map(|holder| owner_node(*holder))
+                    .collect()
+            };
+            ahead.targets.extend(next.into_iter().map(|name| ahead.nodes.meet(name).0 as u32));
+            let edges = u32::try_from(ahead.targets.len()).expect("no more edges than holds and claims");
+            ahead.first.push(edges);
         }
-        (0..met.len()).map(|number| met.slot(number)).collect()
+        ahead
     }
 
     /// Every stuck owner that waits for `start`, directly or not, and itself.
@@ -289,8 +328,7 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         let waiters_of = |owner: Slot| {
             let line = |held: &Slot| {
                 let resource = *held;
-                let claim = move |(place, &demand): (&Place, _)| (place.owner, Claim { resource, demand });
-                self.resources[resource].line.iter().map(claim)
+                self.resources[resource].line.keys().map(move |place| (place.owner, resource))
             };
             self.owners[owner].holds.iter().flat_map(line)
         };
@@ -309,44 +347,16 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         behind.meet(start);
         let mut next = 0;
         while next < behind.len() {
-            for (waiter, claim) in waiters_of(behind.slot(next)) {
-                if reduction.is_stuck(waiter) && !reduction.available(waiter, claim.resource, claim.demand) {
+            for (waiter, resource) in waiters_of(behind.slot(next)) {
+                let is_new = behind.number(waiter).is_none() && reduction.is_stuck(waiter);
+                let mut lacks = || self.lacking(&mut reduction, waiter).into_iter();
+                if is_new && lacks().any(|claim| claim.resource == resource) {
                     behind.meet(waiter);
                 }
             }
             next += 1;
         }
         behind
-    }
-
-    /// A set of stuck owners reachable from `start` that reach each other and nobody else.
-    fn knot(&self, reduction: &mut Reduction<'_, R, O>, start: Slot) -> Vec<Slot> {
-        // Owners have even names, resources odd ones.
-        let (owner_node, resource_node) = (|slot: Slot| 2 * slot, |slot: Slot| 2 * slot + 1);
-        let mut nodes = Local::new();
-        let (mut first, mut targets): (Vec<u32>, Vec<u32>) = (vec![0], Vec::new());
-        nodes.meet(owner_node(start));
-        while first.len() <= nodes.len() {
-            let name = nodes.slot(first.len() - 1);
-            let slot = name / 2;
-            if name.is_multiple_of(2) {
-                for claim in self.owners[slot].wait.iter().flat_map(|wait| &wait.claims) {
-                    if !reduction.available(slot, claim.resource, claim.demand) {
-                        targets.push(nodes.meet(resource_node(claim.resource)).0 as u32);
-                    }
-                }
-            } else {
-                let holders =
-                    self.resources[slot].blocked.keys().filter(|holder| reduction.is_stuck(**holder));
-                targets.extend(holders.map(|holder| nodes.meet(owner_node(*holder)).0 as u32));
-            }
-            first.push(u32::try_from(targets.len()).expect("no more edges than holds and claims"));
-        }
-        let edges = |node: u32| first[node as usize]..first[node as usize + 1];
-        let counts = core::iter::repeat_n(true, nodes.len());
-        let component = first_component(0, counts, edges, |place| targets[place as usize]);
-        let names = component.into_iter().map(|node| nodes.slot(node as usize));
-        names.filter(|name| name.is_multiple_of(2)).map(|name| name / 2).collect()
     }
 
     /// Whether any single holder's finishing would free the owner: the OR model, also behind the resources.
@@ -380,6 +390,76 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         names.sort_unstable();
         names
     }
+}
+
+/// What a stuck owner waits for in the end, as a graph of owners and resources; the owner itself comes first.
+struct Ahead {
+    nodes: Local,
+    /// The edges of each node begin here; one more at the end.
+    first: Vec<u32>,
+    targets: Vec<u32>,
+}
+
+impl Ahead {
+    fn owners(&self) -> impl Iterator<Item = Slot> {
+        self.owners_among(0..self.nodes.len() as u32)
+    }
+
+    /// Owners that reach each other and nobody else.
+    fn knot(&self) -> Vec<Slot> {
+        let counts = core::iter::repeat_n(true, self.nodes.len());
+        let edges = |node: u32| self.first[node as usize]..self.first[node as usize + 1];
+        let component = first_component(0, counts, edges, |place| self.targets[place as usize]);
+        self.owners_among(component.into_iter()).collect()
+    }
+
+    /// Owners that wait in the end for the first one, as it does for them; and itself.
+    fn core(&self) -> Vec<Slot> {
+        let mut sources: Vec<Vec<u32>> = vec![Vec::new(); self.nodes.len()];
+        for (node, edges) in (0..).zip(self.first.windows(2)) {
+            for target in &self.targets[edges[0] as usize..edges[1] as usize] {
+                sources[*target as usize].push(node);
+            }
+        }
+        let mut found = vec![0];
+        let mut next = 0;
+        while let Some(node) = found.get(next) {
+            next += 1;
+            found.extend(core::mem::take(&mut sources[*node as usize]));
+        }
+        found.sort_unstable();
+        found.dedup();
+        self.owners_among(found.into_iter()).collect()
+    }
+
+    fn owners_among(&self, nodes: impl Iterator<Item = u32>) -> impl Iterator<Item = Slot> {
+        nodes
+            .map(|node| self.nodes.slot(node as usize))
+            .filter(|name| is_owner_node(*name))
+            .map(|name| name / 2)
+    }
+}
+
+/// Owners have even names among the nodes, resources odd ones.
+fn owner_node(owner: Slot) -> Slot {
+    2 * owner
+}
+
+fn resource_node(resource: Slot) -> Slot {
+    2 * resource + 1
+}
+
+fn is_owner_node(name: Slot) -> bool {
+    name.is_multiple_of(2)
+}
+
+/// The part that the owner in question plays.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// Its wait closes the deadlock.
+    Closer,
+    /// It is stuck, in a deadlock or behind one.
+    Stuck,
 }
 
 /// Which waits count as edges.

@@ -111,6 +111,13 @@ impl<'g, R: Ord + Copy, O: Ord + Copy> Reduction<'g, R, O> {
         self.run();
     }
 
+    /// Reduces everything that `start` can reach, once `start` has finished.
+    pub(super) fn finish(&mut self, start: Slot) {
+        let start = self.meet_owner(start);
+        self.owners[start].is_reduced = true;
+        self.run();
+    }
+
     /// Met, and left over.
     pub(super) fn is_stuck(&self, owner: Slot) -> bool {
         self.met_owners.number(owner).is_some_and(|number| !self.owners[number].is_reduced)

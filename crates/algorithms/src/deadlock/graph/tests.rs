@@ -264,6 +264,53 @@ fn joining_a_deadlock_left_standing_closes_none() {
 }
 
 #[test]
+fn who_holds_what_one_can_do_without_is_in_nobodys_way() {
+    // 1 asks 2 & (3 | 5): 5 can be had, so 3, who waits for 1, does not matter.
+    let mut graph = processes([1, 2, 3]);
+    wait(&mut graph, 2, all(&[1]));
+    wait(&mut graph, 3, all(&[1]));
+    let request = Request::all([all(&[2]), any(&[3, 5])]).unwrap();
+    let found = deadlock(wait(&mut graph, 1, request));
+    assert_eq!(found.why.candidates(), [1, 2]);
+    assert_eq!(found.stuck, [1, 2, 3], "3 waits for 1 all the same");
+    assert_eq!(graph.stuck_without(1), []);
+}
+
+#[test]
+fn beside_a_deadlock_left_standing_only_what_is_closed_is_told() {
+    let standing = || {
+        let mut graph = processes([1, 2, 3, 4]);
+        wait(&mut graph, 1, all(&[2]));
+        deadlock(wait(&mut graph, 2, all(&[1])));
+        wait(&mut graph, 4, all(&[3]));
+        graph
+    };
+    // 4 waits for 3, but 3 does not need what 4 holds: it waits for the deadlock, and for nothing else.
+    let request = Request::all([all(&[1]), any(&[4, 5])]).unwrap();
+    assert_eq!(wait(&mut standing(), 3, request), Verdict::Clear);
+    // Here it does; the deadlock it reaches besides is not the one it closes.
+    for request in [any(&[1, 4]), all(&[1, 4])] {
+        let mut graph = standing();
+        let found = deadlock(wait(&mut graph, 3, request));
+        assert_eq!(found.why.candidates(), [3, 4]);
+        assert_eq!(graph.stuck_without(3), [1, 2]);
+    }
+}
+
+#[test]
+fn permits_named_twice_are_lacking_together() {
+    // 1 asks 9*2 & (9*2 | 3); 2 holds one of four permits: either part is to be had, but not both.
+    let mut graph = processes([1, 3]);
+    graph.set_limit(9, Some(4)).unwrap();
+    graph.hold(2, claim(9, Demand::Permits(1))).unwrap();
+    wait(&mut graph, 2, all(&[1]));
+    wait(&mut graph, 3, all(&[1]));
+    let two = || Request::permits(9, 2).unwrap();
+    let request = Request::all([two(), Request::any([two(), all(&[3])]).unwrap()]).unwrap();
+    assert_eq!(deadlock(wait(&mut graph, 1, request)).why.candidates(), [1, 2, 3]);
+}
+
+#[test]
 fn what_cannot_be_is_refused() {
     let mut graph = Graph::new();
     graph.set_limit(9, Some(2)).unwrap();
@@ -331,6 +378,21 @@ fn a_hundred_thousand_waiters_on_one_resource_stay_linear() {
         work += steps;
     }
     assert!(work <= 10_000, "{work}");
+}
+
+#[test]
+fn a_crowd_that_needs_one_owner_is_found_by_one_reduction() {
+    const CROWD: u32 = 20_000;
+    let mut graph = processes([0]);
+    let crowd = || 1..=CROWD;
+    for process in crowd() {
+        graph.enqueue(process, turn(u64::from(process)), all(&[0, CROWD + 1])).unwrap();
+    }
+    graph.enqueue(CROWD + 2, turn(0), all(&[CROWD + 3])).unwrap();
+    assert_eq!(
+        graph.held_up_without(crowd().chain([CROWD + 2, CROWD + 4]), &[0]),
+        crowd().collect::<Vec<_>>()
+    );
 }
 
 #[test]

@@ -33,6 +33,17 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         Reduction::new(self, Order::Kept, never).can_proceed(waiter)
     }
 
+    /// Those of `waiters` who cannot proceed, in turn, if none of `excluded` ever finishes: as
+    /// [`WaitGraph::can_proceed_without`] of each, but one reduction for all.
+    pub fn held_up_without(&self, waiters: impl IntoIterator<Item = O>, excluded: &[O]) -> Vec<O> {
+        let never = excluded.iter().filter_map(|owner| self.owners.slot(owner)).collect();
+        let mut reduction = Reduction::new(self, Order::Kept, never);
+        let known = waiters.into_iter().filter_map(|owner| Some((owner, self.owners.slot(&owner)?)));
+        let known: Vec<(O, Slot)> = known.collect();
+        reduction.reduce_all(known.iter().map(|(_, slot)| *slot));
+        known.into_iter().filter(|(_, slot)| reduction.is_stuck(*slot)).map(|(owner, _)| owner).collect()
+    }
+
     /// As [`WaitGraph::grantable`], with the steps of work it took.
     pub(super) fn grantable_counting(&self, owner: O) -> (Option<Vec<Claim<R>>>, u64) {
         let Some(owner) = self.owners.slot(&owner) else { return (None, 0) };

@@ -210,6 +210,7 @@ impl Twins {
                     assert!(
                         found.stuck.contains(&owner) && found.stuck.iter().all(|owner| stuck.contains(owner))
                     );
+                    self.check_closed(owner, &found);
                 }
             }
             assert_eq!(self.graph.grantable(owner), self.naive.grantable(owner));
@@ -219,7 +220,23 @@ impl Twins {
                 let is_waiting = self.naive.waits.contains_key(&owner);
                 assert!(!is_waiting || self.graph.can_proceed_without(owner, &[other]) == expected);
             }
+            let held_up = self.naive.left_over(&BTreeSet::from([owner]), true);
+            let waiting = || self.naive.waits.keys().copied();
+            let expected: Vec<u32> = waiting().filter(|waiter| held_up.contains(waiter)).collect();
+            assert_eq!(self.graph.held_up_without(waiting(), &[owner]), expected);
         }
+    }
+
+    /// Whoever closes a deadlock is part of it; who of its members was stuck before is known.
+    fn check_closed(&self, closer: u32, found: &Deadlock<u32, u32>) {
+        let candidates = found.why.candidates();
+        assert!(candidates.contains(&closer), "{closer}: {found:?}");
+        let mut before = self.naive.clone();
+        before.waits.remove(&closer);
+        let before = before.stuck();
+        let standing = self.graph.stuck_without(closer);
+        assert!(standing.iter().all(|owner| before.contains(owner)));
+        assert!(candidates.iter().all(|owner| !before.contains(owner) || standing.contains(owner)));
     }
 
     fn check_story(&self, story: &Deadlock<u32, u32>, stuck: &BTreeSet<u32>) {

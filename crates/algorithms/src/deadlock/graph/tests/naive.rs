@@ -49,16 +49,30 @@ impl Naive {
         let mut reached = Owners::new();
         let mut next: Vec<u32> = stuck.get(&owner).copied().into_iter().collect();
         while let Some(waiter) = next.pop() {
-            for claim in self.most(waiter) {
-                if !self.fits(waiter, &claim, |holder| stuck.contains(&holder), |_| false) {
-                    let holders = self.holds.keys().filter(|(_, resource)| *resource == claim.resource);
-                    let others = holders.filter(|(holder, _)| claim.demand.is_permits() || *holder != waiter);
-                    let stuck = others.map(|(holder, _)| *holder).filter(|holder| stuck.contains(holder));
-                    next.extend(stuck.filter(|holder| reached.insert(*holder)));
-                }
+            for claim in self.lacking(waiter, &stuck) {
+                let holders = self.holds.keys().filter(|(_, resource)| *resource == claim.resource);
+                let others = holders.filter(|(holder, _)| claim.demand.is_permits() || *holder != waiter);
+                let stuck = others.map(|(holder, _)| *holder).filter(|holder| stuck.contains(holder));
+                next.extend(stuck.filter(|holder| reached.insert(*holder)));
             }
         }
         reached.contains(&owner)
+    }
+
+    /// The claims that do not fit beside those who are stuck, but for those of satisfied gates.
+    fn lacking(&self, owner: u32, stuck: &Owners) -> Vec<Claim<u32>> {
+        let most = self.most(owner);
+        let leaf = |claim: &Claim<u32>| {
+            let together =
+                most.iter().find(|most| claim.demand.is_permits() && most.resource == claim.resource);
+            let claim = together.unwrap_or(claim);
+            let fits = self.fits(owner, claim, |holder| stuck.contains(&holder), |_| false);
+            if fits { Vec::new() } else { Vec::from([*claim]) }
+        };
+        self.waits[&owner].1.fold(leaf, |gate, members| {
+            let satisfied = members.iter().filter(|member| member.is_empty()).count();
+            if satisfied < gate.need as usize { members.concat() } else { Vec::new() }
+        })
     }
 
     /// Whether the claim fits beside the holds of some and the earlier claims of some.
