@@ -10,7 +10,8 @@
 //!
 //! **Rules** (SERVICE 3 and 4). Both questions are decided by the reduction of [`WaitGraph`]. An owner for
 //! whose holds nobody waits closes nothing: no search. The policy of the request that closes a deadlock names
-//! the victim; its waiting request is refused, its holds stay; repeated until no deadlock is left.
+//! the victim; its waiting request is refused, its holds stay; repeated until no deadlock is left. A deadlock
+//! that was left standing stays so: only those whom the change made stuck are looked at, and are victims.
 //!
 //! **How.** No second copy of holds and queues is kept in step with the tables of [`super::lock`]: the part
 //! of the graph that can matter, what is reachable from the request in question over blocked owners, is built
@@ -60,45 +61,68 @@ impl Locks {
         if !self.is_waited_for(waiter.owner) {
             return None;
         }
-        let reached = self.reach([waiter], Edges::HardAndSoft);
-        let before = waiter.claims.iter().flat_map(|claim| {
-            let lock = self.lock(claim.resource);
-            lock.queue.range(..waiter.rank).map(|(rank, _)| rank).chain(&lock.upgraders)
-        });
-        let before: BTreeSet<OwnerId> = before.map(|rank| self.waiter(rank.ticket).owner).collect();
-        let dependent = self.dependents(waiter.owner, &reached.owners);
-        if dependent.is_disjoint(&before) {
+        // Few wait for the owner, as a rule: they are looked up in its queues, not the queues in them.
+        let is_before = |other: &OwnerId| {
+            let rank = self.owner(*other).waiting.expect("a dependent waits");
+            waiter.claims.iter().map(|claim| self.lock(claim.resource)).any(|lock| {
+                lock.upgraders.contains(&rank) || rank < waiter.rank && lock.queue.contains_key(&rank)
+            })
+        };
+        let before: Vec<OwnerId> = self.dependents(waiter.owner).into_iter().filter(is_before).collect();
+        if before.is_empty() {
             return None;
         }
-        let graph = self.graph(&reached);
-        let is_held_up = |owner: &&OwnerId| !graph.can_proceed_without(**owner, &[waiter.owner]);
-        let free: BTreeSet<OwnerId> = before.intersection(&dependent).filter(is_held_up).copied().collect();
+        let graph = self.graph(&self.reach([waiter], Edges::HardAndSoft));
+        let free: BTreeSet<OwnerId> = graph.held_up_without(before, &[waiter.owner]).into_iter().collect();
         self.choice(waiter, Claims::BindExcept(&free))
     }
 
-    /// Refuses victims until the waiter closes no deadlock any more.
-    pub(super) fn end_deadlocks(&mut self, moment: Moment, ticket: Ticket, work: &mut Work) {
+    /// Refuses victims until the waiter closes no deadlock any more. Gives those who keep each other stuck by a
+    /// deadlock that is left standing.
+    pub(super) fn end_deadlocks(
+        &mut self,
+        moment: Moment,
+        ticket: Ticket,
+        policy: VictimPolicy,
+        work: &mut Work,
+    ) -> Vec<OwnerId> {
         while let Some(waiter) = self.waiters.get(&ticket) {
             if !self.is_waited_for(waiter.owner) {
-                return;
+                break;
             }
             let graph = self.graph(&self.reach([waiter], Edges::Hard));
-            let Verdict::Deadlock(found) = graph.examine(waiter.owner) else { return };
-            let victim = self.victim(waiter, &found.why.candidates());
+            let Verdict::Deadlock(found) = graph.examine(waiter.owner) else { break };
+            let mut candidates = found.why.candidates();
+            // Whoever was stuck before is held by another deadlock, which somebody left standing.
+            let standing = graph.stuck_without(waiter.owner);
+            candidates.retain(|owner| standing.binary_search(owner).is_err());
+            let victim = self.victim(waiter, policy, &candidates);
             let deadlock = Deadlock {
                 cycle: self.tell(&found.why),
                 victim: victim.map(|victim| self.owner_name(self.waiter(victim).owner)),
             };
             work.outcomes.push(Outcome::Deadlock(deadlock.clone()));
-            let Some(victim) = victim else { return };
+            let Some(victim) = victim else { return candidates };
             self.refuse(victim, Error::deadlock(deadlock), work);
             self.settle(moment, work);
         }
+        Vec::new()
     }
 
     /// Who of them, and of those they wait for, will wait for ever; sorted.
     pub(super) fn stuck<'a>(&'a self, waiters: impl IntoIterator<Item = &'a Waiter>) -> Vec<OwnerId> {
         self.graph(&self.reach(waiters, Edges::Hard)).stuck()
+    }
+
+    /// Whether the waiter is in a deadlock, or behind one and waited for.
+    pub(super) fn is_stuck(&self, ticket: Ticket) -> bool {
+        let waiter = self.waiter(ticket);
+        self.is_waited_for(waiter.owner) && self.stuck([waiter]).binary_search(&waiter.owner).is_ok()
+    }
+
+    /// Who of those who wait for a name and hold something will wait for ever, and whom they wait for; sorted.
+    pub(super) fn stuck_behind(&self, id: LockId) -> Vec<OwnerId> {
+        self.stuck(self.lock(id).holding.iter().map(|rank| self.waiter(rank.ticket)))
     }
 
     /// Everybody in a deadlock that was left standing: whoever closed it wanted it so, and is in it.
@@ -107,11 +131,11 @@ impl Locks {
         self.stuck(closers.filter(|waiter| self.is_waited_for(waiter.owner)))
     }
 
-    fn victim(&self, closer: &Waiter, candidates: &[OwnerId]) -> Option<Ticket> {
+    fn victim(&self, closer: &Waiter, policy: VictimPolicy, candidates: &[OwnerId]) -> Option<Ticket> {
         let waiting = candidates.iter().filter_map(|owner| self.owner(*owner).waiting);
         let waiting = waiting.map(|rank| self.waiter(rank.ticket));
         // Of equal ones the youngest owner, the one with the largest id.
-        let victim = match closer.policy {
+        let victim = match policy {
             VictimPolicy::None => None,
             VictimPolicy::Requester => Some(closer),
             VictimPolicy::Youngest => waiting.max_by_key(|waiter| waiter.owner),
@@ -182,8 +206,8 @@ impl Locks {
         reach
     }
 
-    /// Those within `among` who wait, directly or not, for something that `owner` holds.
-    fn dependents(&self, owner: OwnerId, among: &BTreeSet<OwnerId>) -> BTreeSet<OwnerId> {
+    /// Those who wait, directly or not, for something that `owner` holds.
+    fn dependents(&self, owner: OwnerId) -> BTreeSet<OwnerId> {
         let mut found = BTreeSet::new();
         let mut open = Vec::new();
         // How far up its queue each name was followed, as in `reach`; holders are followed by the whole
@@ -207,7 +231,7 @@ impl Locks {
             }
             for rank in next.drain(..) {
                 let waiting = self.waiter(rank.ticket).owner;
-                if among.contains(&waiting) && found.insert(waiting) {
+                if waiting != owner && found.insert(waiting) {
                     open.push(waiting);
                 }
             }

@@ -119,10 +119,11 @@ impl Locks {
             since_ms: moment.now_ms,
         };
         if let Some(choice) = self.choice(&waiter, Claims::Bind) {
+            let closer = busy.filter(|waiting| !self.is_stuck(waiting.ticket));
             self.grant(moment, waiter, &choice, work);
             self.settle(moment, work);
-            if let Some(waiting) = busy {
-                self.end_deadlocks(moment, waiting.ticket, work);
+            if let Some(waiting) = closer {
+                self.end_deadlocks_of_grant(moment, waiting.ticket, ask.policy, work);
             }
             return Ok(Settled::Granted);
         }
@@ -137,7 +138,7 @@ impl Locks {
         }
         work.unsettled |= self.can_close_a_cycle(ticket);
         self.settle(moment, work);
-        self.end_deadlocks(moment, ticket, work);
+        self.end_deadlocks(moment, ticket, ask.policy, work);
         if self.waiters.contains_key(&ticket) {
             Ok(Settled::Waiting)
         } else if self.grants.contains_key(&ticket) {
@@ -229,22 +230,50 @@ impl Locks {
             lock.limit = None;
             return Ok(());
         }
-        let lowered = lock.limit.is_some_and(|old| permits < old);
-        lock.limit = Some(permits);
-        if lowered {
-            self.refuse_impossible(id, work);
-            // What was free is not any more: waits for it have become waits for holders.
-            work.unsettled = true;
-        }
-        self.examine_all(id, work);
-        self.settle(moment, work);
-        if lowered {
-            let waiting: Vec<Rank> = self.lock(id).holding.iter().copied().collect();
-            for rank in waiting {
-                self.end_deadlocks(moment, rank.ticket, work);
-            }
+        if lock.limit.is_some_and(|old| permits < old) {
+            self.lower_limit(moment, id, permits, work);
+        } else {
+            lock.limit = Some(permits);
+            self.examine_all(id, work);
+            self.settle(moment, work);
         }
         Ok(())
+    }
+
+    /// What was free is not any more: waits for it have become waits for holders, and may close deadlocks.
+    fn lower_limit(&mut self, moment: Moment, id: LockId, permits: u32, work: &mut Work) {
+        let mut standing: BTreeSet<OwnerId> = self.stuck_behind(id).into_iter().collect();
+        self.lock_mut(id).limit = Some(permits);
+        self.refuse_impossible(id, work);
+        work.unsettled = true;
+        self.examine_all(id, work);
+        self.settle(moment, work);
+        let stuck = self.stuck_behind(id);
+        let waiting: Vec<Rank> = self.lock(id).holding.iter().copied().collect();
+        for rank in waiting {
+            let Some(Waiter { owner, policy, .. }) = self.waiters.get(&rank.ticket) else { continue };
+            if stuck.binary_search(owner).is_ok() && !standing.contains(owner) {
+                standing.extend(self.end_deadlocks(moment, rank.ticket, *policy, work));
+            }
+        }
+    }
+
+    /// A grant to somebody who waits may close a deadlock through what that one waits for; the policy of the
+    /// grant's request decides.
+    fn end_deadlocks_of_grant(
+        &mut self,
+        moment: Moment,
+        waiting: Ticket,
+        policy: VictimPolicy,
+        work: &mut Work,
+    ) {
+        let left = self.end_deadlocks(moment, waiting, policy, work);
+        if let Some(waiter) = self.waiters.get_mut(&waiting)
+            && !left.is_empty()
+        {
+            // So that the deadlock is known as one that was left standing.
+            waiter.policy = VictimPolicy::None;
+        }
     }
 
     /// Walks the agenda, then lets overtake whoever may, until nothing more can be granted.

@@ -272,14 +272,12 @@ impl Locks {
         };
         match demand {
             Demand::Shared => {
-                own.is_some()
-                    || !lock.exclusive.range(..rank).any(binds) && !lock.upgraders.iter().any(binds)
+                own.is_some() || !lock.exclusive.range(..rank).any(binds) && !lock.upgraders.iter().any(binds)
             }
             Demand::Exclusive if own.is_some_and(|hold| hold.exclusive > 0) => true,
             Demand::Exclusive if own.is_some() => !lock.upgraders.range(..rank).any(binds),
             Demand::Exclusive => {
-                !lock.queue.range(..rank).any(|(other, _)| binds(other))
-                    && !lock.upgraders.iter().any(binds)
+                !lock.queue.range(..rank).any(|(other, _)| binds(other)) && !lock.upgraders.iter().any(binds)
             }
             Demand::Permits(count) => {
                 let mut left = lock.free_permits();

@@ -287,3 +287,126 @@ fn who_may_overtake_is_found_when_another_takes_an_alternative_to_its_shared_cla
     assert_eq!(w.granted(c, first).as_deref(), Some("z"));
     assert_eq!(w.granted(c, r).as_deref(), Some("p"));
 }
+
+/// D1 and D2 wait for each other and were left so by D2; and V, who holds b, waits for s of S.
+fn beside_a_standing_deadlock(w: &mut World) -> (Client, [RequestId; 3]) {
+    let c = w.client();
+    for (owner, own) in [("S", "s"), ("V", "b"), ("D1", "d1"), ("D2", "d2")] {
+        w.hold(c, by(owner, own));
+    }
+    let d1 = w.wait(c, by("D1", "d2"));
+    let d2 = w.wait(c, policy(by("D2", "d1"), VictimPolicy::None));
+    let v = w.wait(c, by("V", "s"));
+    assert_eq!(w.state.totals().deadlocks, 1);
+    (c, [d1, d2, v])
+}
+
+#[test]
+fn a_deadlock_left_standing_is_not_ended_by_a_grant_to_one_of_its_members() {
+    let mut w = World::new();
+    let (c, [d1, d2, _]) = beside_a_standing_deadlock(&mut w);
+    w.hold(c, by("D1", "z"));
+    assert_eq!((w.refusal(c, d1), w.refusal(c, d2)), (None, None));
+    w.hold(c, policy(by("D2", "z2"), VictimPolicy::None));
+    assert_eq!((w.waiting(), w.state.totals().deadlocks), (3, 1), "it is the same deadlock");
+}
+
+#[test]
+fn a_deadlock_left_standing_is_not_ended_by_a_limit() {
+    let mut w = World::new();
+    let c = w.client();
+    w.limit(c, "pool", 5);
+    w.hold(c, by("A", "a"));
+    w.hold(c, by("B", "b"));
+    w.wait(c, by("A", "b & pool"));
+    w.wait(c, policy(by("B", "a"), VictimPolicy::None));
+    w.limit(c, "pool", 4);
+    assert_eq!((w.waiting(), w.state.totals().deadlocks), (2, 1));
+}
+
+#[test]
+fn a_deadlock_closed_by_a_limit_and_left_standing_is_counted_once() {
+    let mut w = World::new();
+    let c = w.client();
+    w.limit(c, "pool", 4);
+    let left = |op| policy(op, VictimPolicy::None);
+    w.hold(c, by("A", "a & pool"));
+    w.hold(c, by("B", "b & pool"));
+    w.hold(c, acquire("x"));
+    w.wait(c, left(by("A", "b & pool | x & pool")));
+    w.wait(c, left(by("B", "a & pool | x & pool")));
+    w.limit(c, "pool", 2);
+    assert_eq!((w.waiting(), w.state.stuck(), w.state.totals().deadlocks), (2, 2, 1));
+}
+
+#[test]
+fn the_policy_of_a_grant_decides_what_it_closes() {
+    for (chosen, refused) in
+        [(VictimPolicy::Requester, "o"), (VictimPolicy::Youngest, "o"), (VictimPolicy::None, "")]
+    {
+        let mut w = World::new();
+        let c = w.client();
+        w.hold(c, acquire("y"));
+        w.hold(c, by("V", "z"));
+        w.hold(c, by("o", "k"));
+        let waits = if chosen == VictimPolicy::None { VictimPolicy::Requester } else { VictimPolicy::None };
+        let o = w.wait(c, policy(by("o", "z"), waits));
+        let v = w.wait(c, by("V", "x & y"));
+        // o takes x, for which V waits: now they wait for each other.
+        w.hold(c, urgent(policy(by("o", "x"), chosen), 5));
+        let code = |is_victim: bool| is_victim.then_some(Code::Deadlock);
+        assert_eq!((w.refusal(c, o), w.refusal(c, v)), (code(refused == "o"), None), "{chosen:?}");
+        let standing = if refused.is_empty() { 2 } else { 0 };
+        assert_eq!((w.state.stuck() as u64, w.state.totals().deadlocked), (standing, standing));
+        assert_eq!(w.state.totals().deadlocks, 1);
+    }
+}
+
+#[test]
+fn who_is_in_nobodys_way_is_no_victim() {
+    let mut w = World::new();
+    let c = w.client();
+    w.hold(c, by("S", "s1 & s2"));
+    w.hold(c, by("A", "a"));
+    w.hold(c, by("V", "b"));
+    let a = w.wait(c, by("A", "s1"));
+    let v = w.wait(c, by("V", "s2"));
+    // c will be had: its holder runs. So S does not need b, and V only waits for S.
+    w.hold(c, acquire("c"));
+    w.wait(c, policy(by("S", "a & (b | c)"), VictimPolicy::Youngest));
+    assert_eq!((w.refusal(c, a), w.refusal(c, v)), (Some(Code::Deadlock), None));
+}
+
+#[test]
+fn who_only_waits_for_a_deadlock_left_standing_is_not_refused() {
+    let mut w = World::new();
+    let (c, _) = beside_a_standing_deadlock(&mut w);
+    // S waits for D1; V, who waits for S, holds only what S can do without: c is free.
+    w.wait(c, by("S", "d1 & (b | c)"));
+    assert_eq!((w.waiting(), w.state.totals().deadlocks), (4, 1));
+}
+
+#[test]
+fn a_deadlock_beside_one_left_standing_has_its_own_victims() {
+    for text in ["d1 & b", "d1 | b"] {
+        let mut w = World::new();
+        let (c, [_, _, v]) = beside_a_standing_deadlock(&mut w);
+        w.wait(c, policy(by("S", text), VictimPolicy::Youngest));
+        assert_eq!(w.refusal(c, v), Some(Code::Deadlock), "{text}");
+        assert_eq!((w.waiting(), w.state.totals().deadlocks), (3, 2), "{text}");
+    }
+}
+
+#[test]
+fn who_was_left_standing_is_no_victim_of_who_joins() {
+    // S and D1 wait for each other too; but D1 was left standing, and so it stays.
+    let mut w = World::new();
+    let c = w.client();
+    for (owner, own) in [("S", "s"), ("D1", "d1"), ("D2", "d2")] {
+        w.hold(c, by(owner, own));
+    }
+    w.wait(c, by("D1", "d2 & s"));
+    w.wait(c, policy(by("D2", "d1"), VictimPolicy::None));
+    assert_eq!(w.refused(c, policy(by("S", "d1"), VictimPolicy::Youngest)).code, Code::Deadlock);
+    assert_eq!((w.waiting(), w.state.stuck()), (2, 2));
+}

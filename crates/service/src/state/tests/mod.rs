@@ -1,6 +1,7 @@
 //! The state, tested sentence by sentence against SERVICE, against a simple model, and with garbage.
 
 mod deadlocks;
+mod dense;
 mod files;
 mod fuzz;
 mod locks;

@@ -9,22 +9,23 @@ use conclave_api::expr::Node;
 use super::*;
 
 /// A chosen or claimed set: each name once.
-type Set = BTreeMap<LockName, Claim>;
+pub(super) type Set = BTreeMap<LockName, Claim>;
 /// Who a request belongs to: a session's label, or the request itself.
-type Who = (SessionId, Result<String, u64>);
+pub(super) type Who = (SessionId, Result<String, u64>);
 
 #[derive(Clone, Debug)]
-struct Waits {
+pub(super) struct Waits {
     rank: (i64, u64),
-    who: Who,
+    pub(super) who: Who,
+    node: Node,
     alternatives: Vec<Set>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Model {
-    limits: BTreeMap<LockName, u32>,
-    grants: BTreeMap<u64, (Who, Set)>,
-    waits: BTreeMap<u64, Waits>,
+pub(super) struct Model {
+    pub(super) limits: BTreeMap<LockName, u32>,
+    pub(super) grants: BTreeMap<u64, (Who, Set)>,
+    pub(super) waits: BTreeMap<u64, Waits>,
     overtakings: u64,
     deadlocks: u64,
 }
@@ -35,11 +36,10 @@ impl Model {
             Owner::Label(label) => (session, Ok(label.as_str().to_owned())),
             _ => (session, Err(ticket)),
         };
-        let alternatives = self.alternatives(ask.expr.node())?;
-        if !alternatives.iter().any(|set| self.is_possible(set)) {
+        let waits = self.waits(ticket, who.clone(), ask)?;
+        if !waits.alternatives.iter().any(|set| self.is_possible(set)) {
             return Err(Code::Impossible);
         }
-        let waits = Waits { rank: (-i64::from(ask.priority.0), ticket), who: who.clone(), alternatives };
         let busy = self.waits.iter().find(|(_, other)| other.who == who).map(|(ticket, _)| *ticket);
         if let Some(set) = self.choice(&waits, &BTreeSet::new()) {
             self.grants.insert(ticket, (who, set));
@@ -63,6 +63,12 @@ impl Model {
         }
         self.settle();
         if self.refuse_if_stuck(ticket) { Err(Code::Deadlock) } else { Ok(()) }
+    }
+
+    pub(super) fn waits(&self, ticket: u64, who: Who, ask: &Acquire) -> Result<Waits, Code> {
+        let node = ask.expr.node().clone();
+        let alternatives = self.alternatives(&node)?;
+        Ok(Waits { rank: (-i64::from(ask.priority.0), ticket), who, node, alternatives })
     }
 
     fn set_limit(&mut self, name: &LockName, permits: u32) {
@@ -123,15 +129,15 @@ impl Model {
     /// Stuck, and waiting in the end for itself: whoever merely waits for a deadlock closes none.
     fn closes_a_deadlock(&self, ticket: u64) -> bool {
         let stuck = self.stuck(None, false);
+        let owners: BTreeSet<&Who> = stuck.iter().map(|ticket| &self.waits[ticket].who).collect();
         let edge = |from: &u64, to: &u64| {
             let (from, to) = (&self.waits[from], &self.waits[to]);
-            self.grants.values().filter(|(who, _)| *who == to.who).flat_map(|(_, set)| set).any(
-                |(name, held)| {
-                    let is_other = from.who != to.who || permits(*held) > 0;
-                    let is_shared = *held == Claim::Shared && from.claims(name) == Some(Claim::Shared);
-                    is_other && !is_shared && from.claims(name).is_some()
-                },
-            )
+            let lacking = self.lacking(from, &from.node, &owners);
+            self.grants
+                .values()
+                .filter(|(who, _)| *who == to.who)
+                .flat_map(|(_, set)| set)
+                .any(|(name, held)| (from.who != to.who || permits(*held) > 0) && lacking.contains(name))
         };
         let mut ahead = BTreeSet::new();
         let mut open = vec![ticket];
@@ -141,6 +147,25 @@ impl Model {
         ahead.contains(&ticket)
     }
 
+    /// The names that keep a part of a request from being satisfied if `owners` never finish; none if it is
+    /// satisfied. Of a semaphore all permits of the request are meant, also where it names it twice.
+    fn lacking<'a>(&self, me: &Waits, part: &'a Node, owners: &BTreeSet<&Who>) -> BTreeSet<&'a LockName> {
+        let (need, nodes) = match part {
+            Node::Name(leaf) => {
+                let together = me.claims(&leaf.name).filter(|claim| permits(*claim) > 0);
+                let set = Set::from([(leaf.name.clone(), together.unwrap_or(leaf.claim))]);
+                let fits = self.fits(me, &set, owners, &[]);
+                return (!fits).then_some(&leaf.name).into_iter().collect();
+            }
+            Node::Any(nodes) => (1, nodes),
+            Node::All(nodes) => (nodes.len(), nodes),
+            Node::AtLeast(count, nodes) => (*count as usize, nodes),
+        };
+        let lacking: Vec<_> = nodes.iter().map(|node| self.lacking(me, node, owners)).collect();
+        let satisfied = lacking.iter().filter(|names| names.is_empty()).count();
+        if satisfied < need { lacking.into_iter().flatten().collect() } else { BTreeSet::new() }
+    }
+
     fn in_order(&self) -> Vec<u64> {
         let mut order: Vec<(i64, u64)> = self.waits.values().map(|waits| waits.rank).collect();
         order.sort_unstable();
@@ -148,7 +173,7 @@ impl Model {
     }
 
     /// The first alternative that is free and not claimed, but for the claims of `free`.
-    fn choice(&self, waits: &Waits, free: &BTreeSet<u64>) -> Option<Set> {
+    pub(super) fn choice(&self, waits: &Waits, free: &BTreeSet<u64>) -> Option<Set> {
         let owners: BTreeSet<&Who> = self.grants.values().map(|(who, _)| who).collect();
         let claims: Vec<&Waits> =
             self.waits.iter().filter(|(ticket, _)| !free.contains(ticket)).map(|(_, waits)| waits).collect();
@@ -157,7 +182,7 @@ impl Model {
 
     /// The order-keeping question: who cannot proceed while this one does not finish? Their claims do not
     /// bind it.
-    fn overtaking(&self, ticket: u64) -> Option<Set> {
+    pub(super) fn overtaking(&self, ticket: u64) -> Option<Set> {
         let me = &self.waits[&ticket];
         if !self.grants.values().any(|(who, _)| *who == me.who) {
             return None;
@@ -197,7 +222,7 @@ impl Model {
     }
 
     /// Reduction over everybody: whoever can proceed is taken out, until nobody can.
-    fn stuck(&self, never: Option<u64>, with_claims: bool) -> BTreeSet<u64> {
+    pub(super) fn stuck(&self, never: Option<u64>, with_claims: bool) -> BTreeSet<u64> {
         let mut stuck: BTreeSet<u64> = self.waits.keys().copied().collect();
         loop {
             let owners: BTreeSet<&Who> = stuck.iter().map(|ticket| &self.waits[ticket].who).collect();
@@ -336,7 +361,7 @@ impl Dice {
         (z ^ (z >> 31)) % sides
     }
 
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+    pub(super) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.roll(from.len() as u64) as usize]
     }
 

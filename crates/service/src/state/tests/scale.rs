@@ -63,3 +63,41 @@ fn a_crowd_behind_claims_costs_an_unrelated_wait_nothing() {
     // It has a new edge, so everybody who may overtake is looked at: each must cost one look.
     crowd.wait(by("P", "p2"));
 }
+
+#[test]
+fn a_crowd_that_may_overtake_does_not_look_at_each_other() {
+    let mut crowd = Crowd::new();
+    crowd.hold(acquire("cold"));
+    crowd.wait(acquire("hot & cold"));
+    for number in 0..1_000 {
+        let (owner, own) = (format!("o{number}"), format!("own{number}"));
+        crowd.hold(by(&owner, &own));
+        crowd.wait(acquire(&own));
+        crowd.wait(by(&owner, "hot"));
+    }
+}
+
+#[test]
+fn one_overtakes_a_crowd_that_waits_for_it() {
+    let mut crowd = Crowd::new();
+    crowd.hold(by("R", "h"));
+    for _ in 0..20_000 {
+        crowd.wait(acquire("p & h"));
+    }
+    crowd.hold(by("R", "p"));
+}
+
+#[test]
+fn a_limit_is_lowered_under_a_crowd_that_holds() {
+    const CROWD: u32 = 2_000;
+    let mut crowd = Crowd::new();
+    let limit = |permits| Op::Limit { name: name("pool"), permits };
+    crowd.ask(limit(2 * CROWD));
+    crowd.hold(acquire("hot"));
+    for number in 0..CROWD {
+        let owner = format!("o{number}");
+        crowd.hold(by(&owner, &format!("own{number} & pool")));
+        crowd.wait(by(&owner, "hot & pool"));
+    }
+    assert_eq!(crowd.ask(limit(2 * CROWD - 1)).1, Answer::Done);
+}

@@ -1,0 +1,190 @@
+//! Dense histories: few names, many owners who hold and wait. After every entry nobody is left waiting whom the rules
+//! would grant, and whoever was stuck before is no victim; and when all who run finish, nobody waits any more.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::model::{Dice, Model};
+use super::*;
+
+struct Dense {
+    world: World,
+    client: Client,
+    names: &'static [&'static str],
+    policies: &'static [VictimPolicy],
+    limit: u32,
+    /// Every acquire, by its ticket.
+    asked: BTreeMap<u64, (RequestId, Acquire)>,
+    live: Vec<(RequestId, u64)>,
+    history: Vec<String>,
+}
+
+const ENDING: [VictimPolicy; 4] = [
+    VictimPolicy::Requester,
+    VictimPolicy::Youngest,
+    VictimPolicy::LowestPriority,
+    VictimPolicy::FewestLocks,
+];
+const LEAVING: [VictimPolicy; 3] = [VictimPolicy::None, VictimPolicy::Youngest, VictimPolicy::Requester];
+
+impl Dense {
+    fn new(seed: u64) -> Self {
+        let mut world = World::new();
+        let client = world.client();
+        world.limit(client, "s", 3);
+        let names: &[&str] = match seed % 3 {
+            0 => &["a", "b", "c"],
+            1 => &["a", "b", "c", "d"],
+            _ => &["a", "b", "s", "s*2"],
+        };
+        let policies: &[VictimPolicy] = if seed % 4 == 3 { &LEAVING } else { &ENDING };
+        let (asked, live, history) = (BTreeMap::new(), Vec::new(), Vec::new());
+        Self { world, client, names, policies, limit: 3, asked, live, history }
+    }
+
+    fn step(&mut self, dice: &mut Dice) {
+        let (op, ticket) = match dice.roll(20) {
+            0..=11 => (self.acquire(dice), None),
+            12 => {
+                self.limit = 2 + dice.roll(3) as u32;
+                (Op::Limit { name: name("s"), permits: self.limit }, None)
+            }
+            _ if self.live.is_empty() => return,
+            choice => {
+                let (id, ticket) = dice.pick(&self.live);
+                let op = match choice {
+                    13 | 14 => Op::Cancel { request: id },
+                    15 => Op::Downgrade { grant: id },
+                    _ => Op::Release { grant: id },
+                };
+                (op, Some(ticket))
+            }
+        };
+        let (id, answer) = self.world.ask(self.client, op.clone());
+        self.history.push(format!("{}: {op:?} ({ticket:?}): {answer:?}", self.world.index));
+        if let Op::Acquire(ask) = op {
+            self.asked.insert(self.world.index, (id, ask));
+            self.live.push((id, self.world.index));
+        }
+        let locks = &self.world.state.locks;
+        let is_live = |ticket| locks.grants.contains_key(&ticket) || locks.waiters.contains_key(&ticket);
+        self.live.retain(|(_, ticket)| is_live(Ticket(*ticket)));
+    }
+
+    fn acquire(&self, dice: &mut Dice) -> Op {
+        let leaf = |dice: &mut Dice| {
+            let name = dice.pick(self.names);
+            let is_shared = !name.starts_with('s') && dice.roll(2) == 0;
+            if is_shared { format!("{name}:shared") } else { name.to_owned() }
+        };
+        let (x, y, z) = (leaf(dice), leaf(dice), leaf(dice));
+        let text = match dice.roll(10) {
+            0..=3 => x,
+            4..=6 => format!("{x} & {y}"),
+            7 => format!("{x} & ({y} | {z})"),
+            8 => format!("{x} & {y} | {z}"),
+            _ => format!("2 of ({x}, {y}, {z})"),
+        };
+        with(acquire(&text), |ask| {
+            if dice.roll(3) > 0 {
+                ask.owner = label(dice.pick(&["o", "p", "q", "r"]));
+            }
+            ask.priority = Priority(dice.pick(&[0, 0, 0, 0, 0, 1]));
+            if dice.roll(8) == 0 {
+                ask.wait = Wait::Try;
+            }
+            ask.policy = dice.pick(self.policies);
+        })
+    }
+
+    /// The simple twin of the state as it is.
+    fn model(&self) -> Model {
+        let locks = &self.world.state.locks;
+        let mut model = Model::default();
+        model.limits.insert(name("s"), self.limit);
+        for (ticket, grant) in &locks.grants {
+            let held = locks.granted(*ticket).names.into_iter().map(|held| (held.name, held.claim));
+            model.grants.insert(ticket.0, ((self.client.0, Err(grant.owner.0)), held.collect()));
+        }
+        for (ticket, waiter) in &locks.waiters {
+            let who = (self.client.0, Err(waiter.owner.0));
+            let waits = model.waits(ticket.0, who, &self.asked[&ticket.0].1).expect("it waits");
+            model.waits.insert(ticket.0, waits);
+        }
+        model
+    }
+
+    fn check(&self, stuck_before: &BTreeSet<u64>, counted_before: u64) -> Result<BTreeSet<u64>, String> {
+        let model = self.model();
+        for (ticket, waits) in &model.waits {
+            if let Some(set) = model.choice(waits, &BTreeSet::new()) {
+                return Err(format!("{ticket} can be granted {set:?}"));
+            }
+            if let Some(set) = model.overtaking(*ticket) {
+                return Err(format!("{ticket} may overtake and take {set:?}"));
+            }
+        }
+        let stuck = model.stuck(None, false);
+        if !stuck.is_empty() && !self.policies.contains(&VictimPolicy::None) {
+            return Err(format!("{stuck:?} are stuck"));
+        }
+        let refused = self.world.effects.iter().filter_map(|effect| match effect {
+            Effect::Reply { request, answer: Answer::Refused(error), .. } if error.code == Code::Deadlock => {
+                Some(*request)
+            }
+            _ => None,
+        });
+        let refused: Vec<RequestId> = refused.collect();
+        if let Some(ticket) = stuck_before.iter().find(|ticket| refused.contains(&self.asked[ticket].0)) {
+            return Err(format!("{ticket} was left standing, and is a victim now"));
+        }
+        let is_counted = self.world.state.totals().deadlocks > counted_before;
+        if is_counted && refused.is_empty() && stuck.is_subset(stuck_before) {
+            return Err("a deadlock that stands is counted again".into());
+        }
+        Ok(stuck)
+    }
+
+    /// Whoever runs gives everything back, until nobody runs; who waits then?
+    fn left_waiting(&mut self) -> Vec<Ticket> {
+        loop {
+            let locks = &self.world.state.locks;
+            let runs = |grant: &&super::super::lock::Grant| locks.owner(grant.owner).waiting.is_none();
+            let Some(grant) = locks.grants.values().find(runs).map(|grant| grant.request) else {
+                return locks.waiters.keys().copied().collect();
+            };
+            self.world.release(self.client, grant);
+        }
+    }
+}
+
+impl Dense {
+    fn fail(&self, seed: u64, what: &str) -> ! {
+        panic!("seed {seed}:\n{}\n{what}", self.history.join("\n"))
+    }
+}
+
+#[test]
+fn dense_histories_leave_nobody_waiting_who_could_proceed() {
+    let (mut deadlocks, mut left_standing) = (0, 0);
+    for seed in 0..400 {
+        let mut dice = Dice(seed ^ 0xABCD_EF01);
+        let mut dense = Dense::new(seed);
+        let mut stuck = BTreeSet::new();
+        for _ in 0..60 {
+            let counted = dense.world.state.totals().deadlocks;
+            dense.step(&mut dice);
+            stuck = dense.check(&stuck, counted).unwrap_or_else(|what| dense.fail(seed, &what));
+            left_standing += u64::from(!stuck.is_empty());
+        }
+        deadlocks += dense.world.state.totals().deadlocks;
+        if !dense.policies.contains(&VictimPolicy::None) {
+            let waiting = dense.left_waiting();
+            if !waiting.is_empty() {
+                dense.fail(seed, &format!("{waiting:?} wait for nobody"))
+            }
+        }
+    }
+    // The histories are not vacuous.
+    assert!(deadlocks > 100, "{deadlocks} deadlocks");
+    assert!(left_standing > 100, "{left_standing} entries beside a deadlock left standing");
+}
