@@ -155,6 +155,7 @@ impl Locks {
         let Some(grant) = self.grants.remove(&ticket) else { return };
         self.around_waiting(grant.owner, work, |locks, work| {
             for item in &grant.items {
+                locks.end_campaign(ticket, item.lock);
                 locks.release_item(grant.owner, item, work);
             }
         });
@@ -172,6 +173,7 @@ impl Locks {
         }
         self.around_waiting(owner, work, |locks, work| {
             for item in &broken {
+                locks.end_campaign(ticket, item.lock);
                 locks.release_item(owner, item, work);
             }
         });
@@ -186,6 +188,7 @@ impl Locks {
         self.around_waiting(owner, work, |locks, work| {
             for item in grant.items.iter_mut().filter(|item| item.demand == Demand::Exclusive) {
                 item.demand = Demand::Shared;
+                locks.end_campaign(ticket, item.lock);
                 let hold = locks.lock_mut(item.lock).holds.get_mut(&owner).expect("a grant's items are held");
                 hold.exclusive -= 1;
                 hold.shared += 1;
@@ -402,6 +405,7 @@ impl Locks {
                 let lock = locks.lock_mut(claim.resource);
                 if value.is_some() {
                     lock.value.clone_from(&value);
+                    lock.campaign = Some(rank.ticket);
                 }
                 work.outcomes.push(Outcome::Taken { name: lock.name.clone(), fence });
             }

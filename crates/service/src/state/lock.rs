@@ -76,6 +76,8 @@ pub(super) struct Lock {
     pub(super) blocked_holders: BTreeSet<OwnerId>,
     /// What the holder proclaims, if the name is used as an election.
     pub(super) value: Option<Vec<u8>>,
+    /// The grant that proclaims it: what it said goes with it, though its owner may hold the name by others.
+    pub(super) campaign: Option<Ticket>,
 }
 
 /// What one owner holds of one name.
@@ -400,10 +402,16 @@ impl Locks {
         }
         if hold.is_empty() {
             lock.holds.remove(&owner);
-            if lock.holds.is_empty() {
-                lock.value = None;
-            }
             self.owners.get_mut(&owner).expect("a holder exists").holds.remove(&id);
+        }
+    }
+
+    /// A grant holds the name exclusively no more: if it was elected there, nobody is now.
+    pub(super) fn end_campaign(&mut self, ticket: Ticket, id: LockId) {
+        let lock = self.lock_mut(id);
+        if lock.campaign == Some(ticket) {
+            lock.campaign = None;
+            lock.value = None;
         }
     }
 
@@ -471,6 +479,7 @@ impl Lock {
             holding: BTreeSet::new(),
             blocked_holders: BTreeSet::new(),
             value: None,
+            campaign: None,
         }
     }
 

@@ -20,7 +20,7 @@ use super::lock::{Hold, LockId, Locks, OwnerId};
 
 const MAGIC: &[u8; 4] = b"CNCS";
 /// The format that is written, and the only one that is read.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 const HEADER: usize = 10;
 
 /// Why bytes are no snapshot.

@@ -502,6 +502,29 @@ fn an_election_is_a_lock_with_a_value() {
 }
 
 #[test]
+fn what_was_proclaimed_ends_with_the_campaign() {
+    let value = |w: &World| w.state.leader(&name("x")).and_then(|leader| leader.value);
+    let campaign = || with(by("A", "x"), |acquire| acquire.value = Some(b"A".to_vec()));
+    // Released, while its owner holds the name by another grant.
+    let mut w = World::new();
+    let c = w.client();
+    let elected = w.hold(c, campaign());
+    w.hold(c, by("A", "x"));
+    assert_eq!(value(&w), Some(b"A".to_vec()));
+    w.release(c, elected);
+    assert_eq!(value(&w), None);
+    // Downgraded; then somebody else takes the name as a plain lock without its ever being free.
+    let mut w = World::new();
+    let c = w.client();
+    let elected = w.hold(c, campaign());
+    w.ask(c, Op::Downgrade { grant: elected });
+    w.hold(c, by("B", "x:shared"));
+    w.release(c, elected);
+    w.hold(c, by("B", "x"));
+    assert_eq!(value(&w), None);
+}
+
+#[test]
 fn only_a_leader_proclaims_and_only_single_names_are_campaigned_for() {
     let mut w = World::new();
     let a = w.client();
