@@ -22,7 +22,7 @@ use conclave_api::expr::{Leaf, Node};
 use conclave_api::{Claim as Asked, Code, Error, Expr, Fence, LockName, OwnerLabel};
 use conclave_api::{Deadlock, Priority, RequestId, SessionId, VictimPolicy, Wait};
 
-use super::lock::{Claims, Grant, Hold, Item, LockId, Locks, Owner, OwnerId, Rank, Ticket, Waiter};
+use super::lock::{Claims, Grant, Hold, Item, LockId, Locks, Owner, OwnerId, Rank, Ticket, Waiter, permits};
 
 /// The command being applied: its number, and its wall time for display.
 #[derive(Clone, Copy)]
@@ -165,6 +165,9 @@ impl Locks {
     /// Takes one name away from a grant, which keeps the others; whether it had it.
     pub(super) fn release_name(&mut self, ticket: Ticket, id: LockId, work: &mut Work) -> bool {
         let Some(grant) = self.grants.get_mut(&ticket) else { return false };
+        if !grant.items.iter().any(|item| item.lock == id) {
+            return false;
+        }
         let (owner, items) = (grant.owner, std::mem::take(&mut grant.items));
         let (broken, kept): (Vec<Item>, Vec<Item>) = items.into_iter().partition(|item| item.lock == id);
         grant.items = kept;
@@ -178,7 +181,7 @@ impl Locks {
             }
         });
         self.forget_owner_if_idle(owner);
-        !broken.is_empty()
+        true
     }
 
     /// Turns what a grant holds exclusively into shared holds. Fences stay.
@@ -335,14 +338,11 @@ impl Locks {
         }
         let claimed = if lock.limit.is_some() {
             let mut left = lock.free_permits();
-            lock.queue.range(..rank).any(|(_, demand)| {
-                left = left.saturating_sub(if let Demand::Permits(count) = demand {
-                    (*count).into()
-                } else {
-                    0
-                });
-                left == 0
-            })
+            lock.permits_claimed >= left
+                && lock.queue.range(..rank).any(|(_, demand)| {
+                    left = left.saturating_sub(permits(*demand));
+                    left == 0
+                })
         } else {
             !lock.upgraders.contains(&rank)
                 && (!lock.upgraders.is_empty() || lock.exclusive.first().is_some_and(|first| *first < rank))
@@ -414,12 +414,17 @@ impl Locks {
     }
 
     fn release_item(&mut self, owner: OwnerId, item: &Item, work: &mut Work) {
+        let lock = self.lock(item.lock);
+        // Where all claims fitted already, nobody waited for permits. (While its owner's holds change, a waiting
+        // request is in no queue: its claims are not counted.)
+        let is_no_help = lock.permits_claimed <= lock.free_permits() && self.owner(owner).waiting.is_none();
         self.remove_hold(owner, item.lock, item.demand);
         work.touched.push(item.lock);
         let lock = self.lock(item.lock);
         work.outcomes.push(Outcome::Released { name: lock.name.clone() });
         let own = lock.holds.get(&owner).copied().unwrap_or(Hold::default());
         match item.demand {
+            Demand::Permits(_) if is_no_help => {}
             Demand::Permits(_) => self.examine_all(item.lock, work),
             Demand::Exclusive if own.exclusive == 0 => self.examine_all(item.lock, work),
             // Others who share it already are not helped; those who want it alone are, once it is free.

@@ -66,6 +66,8 @@ pub(super) struct Lock {
     pub(super) permits_held: u64,
     /// Everybody who waits, with what each claims here at most.
     pub(super) queue: BTreeMap<Rank, Demand>,
+    /// The sum of the permits claimed in the queue.
+    pub(super) permits_claimed: u64,
     /// Those of the queue who claim it exclusively.
     pub(super) exclusive: BTreeSet<Rank>,
     /// Those of the queue who hold it shared and ask for it exclusively.
@@ -283,6 +285,9 @@ impl Locks {
             }
             Demand::Permits(count) => {
                 let mut left = lock.free_permits();
+                if left >= lock.permits_claimed.saturating_add(count.into()) {
+                    return true;
+                }
                 let mut before = lock.queue.range(..rank).filter(|(other, _)| binds(other));
                 // Ends as soon as it is decided: at most as many steps as there are free permits.
                 loop {
@@ -290,10 +295,7 @@ impl Locks {
                         return false;
                     }
                     match before.next() {
-                        Some((_, Demand::Permits(claimed))) => {
-                            left = left.saturating_sub(u64::from(*claimed));
-                        }
-                        Some(_) => {}
+                        Some((_, claimed)) => left = left.saturating_sub(permits(*claimed)),
                         None => return true,
                     }
                 }
@@ -324,6 +326,7 @@ impl Locks {
         for claim in &waiter.claims {
             let lock = slots[claim.resource.0 as usize].as_mut().expect("a waiter keeps its names in use");
             lock.queue.insert(rank, claim.demand);
+            lock.permits_claimed += permits(claim.demand);
             if claim.demand == Demand::Exclusive {
                 lock.exclusive.insert(rank);
                 if lock.holds.get(&owner_id).is_some_and(|hold| hold.exclusive == 0) {
@@ -347,7 +350,7 @@ impl Locks {
         let slots = &mut self.slots;
         for claim in &waiter.claims {
             let lock = slots[claim.resource.0 as usize].as_mut().expect("a waiter keeps its names in use");
-            lock.queue.remove(&rank);
+            lock.permits_claimed -= lock.queue.remove(&rank).map_or(0, permits);
             lock.exclusive.remove(&rank);
             lock.upgraders.remove(&rank);
             lock.holding.remove(&rank);
@@ -434,6 +437,7 @@ impl Locks {
     pub(super) fn clear_indexes(&mut self) {
         for lock in self.slots.iter_mut().flatten() {
             lock.queue.clear();
+            lock.permits_claimed = 0;
             lock.exclusive.clear();
             lock.upgraders.clear();
             lock.holding.clear();
@@ -474,6 +478,7 @@ impl Lock {
             holds: BTreeMap::new(),
             permits_held: 0,
             queue: BTreeMap::new(),
+            permits_claimed: 0,
             exclusive: BTreeSet::new(),
             upgraders: BTreeSet::new(),
             holding: BTreeSet::new(),
@@ -516,4 +521,9 @@ impl Lock {
     pub(super) fn next_after(&self, rank: Rank) -> Option<Rank> {
         self.queue.range((Excluded(rank), Unbounded)).next().map(|(next, _)| *next)
     }
+}
+
+/// The permits of a demand.
+pub(super) fn permits(demand: Demand) -> u64 {
+    if let Demand::Permits(count) = demand { count.into() } else { 0 }
 }

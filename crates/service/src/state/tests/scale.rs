@@ -101,3 +101,26 @@ fn a_limit_is_lowered_under_a_crowd_that_holds() {
     }
     assert_eq!(crowd.ask(limit(2 * CROWD - 1)).1, Answer::Done);
 }
+
+#[test]
+fn permits_that_are_left_over_cost_a_crowd_nothing() {
+    let mut crowd = Crowd::new();
+    crowd.ask(Op::Limit { name: name("pool"), permits: 1_000_000 });
+    crowd.hold(acquire("hot"));
+    let one = crowd.hold(acquire("pool"));
+    for _ in 0..20_000 {
+        crowd.wait(acquire("pool & hot"));
+    }
+    assert_eq!(crowd.ask(Op::Release { grant: one }).1, Answer::Done);
+}
+
+#[test]
+fn a_name_is_broken_by_its_own_grant_alone() {
+    let mut crowd = Crowd::new();
+    crowd.hold(acquire("hot"));
+    for number in 0..10_000 {
+        crowd.hold(by("R", &format!("own{number}")));
+    }
+    crowd.wait(by("R", "hot"));
+    assert_eq!(crowd.ask(Op::Break { name: name("own1"), reason: String::new() }).1, Answer::Done);
+}
