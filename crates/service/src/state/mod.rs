@@ -19,6 +19,7 @@ pub mod command;
 mod deadlock;
 mod grant;
 mod lock;
+mod lower;
 pub mod path;
 pub mod query;
 pub mod session;

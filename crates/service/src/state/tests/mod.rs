@@ -2,6 +2,7 @@
 
 mod deadlocks;
 mod dense;
+mod elections;
 mod files;
 mod fuzz;
 mod locks;

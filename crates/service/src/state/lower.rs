@@ -1,0 +1,84 @@
+//! From syntax to request: which names an expression means, what each of them is, and whether it can ever be had.
+
+use conclave_algorithms::deadlock::{Claim, Demand, Request, RequestError};
+use conclave_api::expr::{Leaf, Node};
+use conclave_api::{Claim as Asked, Code, Error, Expr};
+
+use super::grant::Work;
+use super::lock::{LockId, Locks};
+
+impl Locks {
+    /// From syntax to request: looks the names up and decides what each is.
+    pub(super) fn lower(&mut self, expr: &Expr, work: &mut Work) -> Result<Request<LockId>, Error> {
+        self.lower_node(expr.node(), work)
+    }
+
+    fn lower_node(&mut self, node: &Node, work: &mut Work) -> Result<Request<LockId>, Error> {
+        let mut members = |nodes: &[Node]| -> Result<Vec<_>, Error> {
+            nodes.iter().map(|node| self.lower_node(node, work)).collect()
+        };
+        let request = match node {
+            Node::Name(leaf) => Request::one(self.lower_leaf(leaf, work)?),
+            Node::All(nodes) => Request::all(members(nodes)?),
+            Node::Any(nodes) => Request::any(members(nodes)?),
+            Node::AtLeast(count, nodes) => Request::at_least(*count, members(nodes)?),
+        };
+        request.map_err(|error| match error {
+            RequestError::Entangled { alternatives } => {
+                let message = format!(
+                    "one semaphore is named in {alternatives} alternatives: too many to decide among"
+                );
+                Error::new(Code::InvalidExpression, message)
+            }
+            other => Error::new(Code::InvalidExpression, format!("not a request: {other}")),
+        })
+    }
+
+    fn lower_leaf(&mut self, leaf: &Leaf, work: &mut Work) -> Result<Claim<LockId>, Error> {
+        let name = &leaf.name;
+        let id = self.intern(name).ok_or_else(too_many_names)?;
+        work.touched.push(id);
+        let demand = match (leaf.claim, self.lock(id).limit) {
+            (Asked::Exclusive, None) => Demand::Exclusive,
+            (Asked::Shared, None) => Demand::Shared,
+            (Asked::Exclusive, Some(_)) => Demand::Permits(1),
+            (Asked::Permits(count), Some(_)) => Demand::Permits(count),
+            (Asked::Permits(_), None) => {
+                let message =
+                    format!("{name} has no limit, so it has no permits (conclave limit {name} N sets one)");
+                return Err(Error::new(Code::NotASemaphore, message));
+            }
+            (Asked::Shared, Some(_)) => {
+                let message = format!("{name} is a semaphore: its permits cannot be shared");
+                return Err(Error::new(Code::WrongKind, message));
+            }
+        };
+        Ok(Claim { resource: id, demand })
+    }
+
+    fn is_possible(&self, wants: &Request<LockId>) -> bool {
+        wants.is_satisfied(|id, demand| match (demand, self.lock(*id).limit) {
+            (Demand::Permits(count), Some(limit)) => count <= limit,
+            (Demand::Permits(_), None) => false,
+            (Demand::Exclusive | Demand::Shared, _) => true,
+        })
+    }
+
+    pub(super) fn check_possible(&self, wants: &Request<LockId>) -> Result<(), Error> {
+        if self.is_possible(wants) {
+            return Ok(());
+        }
+        let limits: Vec<String> = wants
+            .envelope()
+            .iter()
+            .map(|claim| self.lock(claim.resource))
+            .filter_map(|lock| lock.limit.map(|limit| format!("{} has {limit}", lock.name)))
+            .collect();
+        let message = format!("can never be satisfied: more permits than there are ({})", limits.join(", "));
+        Err(Error::new(Code::Impossible, message))
+    }
+}
+
+pub(super) fn too_many_names() -> Error {
+    Error::new(Code::LimitReached, format!("more than {} names in use", Locks::MAX_NAMES))
+}

@@ -1,0 +1,62 @@
+//! Elections: a lock with a value.
+
+use super::*;
+
+#[test]
+fn an_election_is_a_lock_with_a_value() {
+    let mut w = World::new();
+    let (a, b) = (w.client(), w.client());
+    let campaign = |value: &str| with(acquire("boss"), |acquire| acquire.value = Some(value.into()));
+    let first = w.hold(a, campaign("a:1"));
+    let second = w.wait(b, campaign("b:1"));
+    let leader = w.state.leader(&name("boss")).unwrap();
+    assert_eq!((leader.holder.session, leader.value.as_deref()), (a.0, Some(&b"a:1"[..])));
+    w.done(a, Op::Proclaim { grant: first, value: b"a:2".to_vec() });
+    assert_eq!(w.state.leader(&name("boss")).unwrap().value.as_deref(), Some(&b"a:2"[..]));
+    w.release(a, first);
+    assert_eq!(w.granted(b, second).unwrap(), "boss");
+    let leader = w.state.leader(&name("boss")).unwrap();
+    assert_eq!((leader.holder.session, leader.value.as_deref()), (b.0, Some(&b"b:1"[..])));
+    w.release(b, second);
+    assert_eq!(w.state.leader(&name("boss")), None);
+}
+
+#[test]
+fn what_was_proclaimed_ends_with_the_campaign() {
+    let value = |w: &World| w.state.leader(&name("x")).and_then(|leader| leader.value);
+    let campaign = || with(by("A", "x"), |acquire| acquire.value = Some(b"A".to_vec()));
+    // Released, while its owner holds the name by another grant.
+    let mut w = World::new();
+    let c = w.client();
+    let elected = w.hold(c, campaign());
+    w.hold(c, by("A", "x"));
+    assert_eq!(value(&w), Some(b"A".to_vec()));
+    w.release(c, elected);
+    assert_eq!(value(&w), None);
+    // Downgraded; then somebody else takes the name as a plain lock without its ever being free.
+    let mut w = World::new();
+    let c = w.client();
+    let elected = w.hold(c, campaign());
+    w.ask(c, Op::Downgrade { grant: elected });
+    w.hold(c, by("B", "x:shared"));
+    w.release(c, elected);
+    w.hold(c, by("B", "x"));
+    assert_eq!(value(&w), None);
+}
+
+#[test]
+fn only_a_leader_proclaims_and_only_single_names_are_campaigned_for() {
+    let mut w = World::new();
+    let a = w.client();
+    let plain = w.hold(a, acquire("x"));
+    let proclaim = |grant| Op::Proclaim { grant, value: vec![1] };
+    assert_eq!(w.refused(a, proclaim(plain)).code, Code::InvalidArgument);
+    assert_eq!(w.refused(a, proclaim(RequestId(999))).code, Code::NotHeld);
+    for expr in ["y & z", "y:shared"] {
+        let op = with(acquire(expr), |acquire| acquire.value = Some(vec![1]));
+        assert_eq!(w.refused(a, op).code, Code::InvalidArgument);
+    }
+    let huge = with(acquire("y"), |acquire| acquire.value = Some(vec![0; MAX_VALUE_BYTES + 1]));
+    assert_eq!(w.refused(a, huge).code, Code::TooLarge);
+    assert_eq!(w.state.totals().names, 1);
+}
