@@ -114,10 +114,11 @@ impl Locks {
         self.graph(&self.reach(waiters, Edges::Hard)).stuck()
     }
 
-    /// Whether the waiter is in a deadlock, or behind one and waited for.
-    pub(super) fn is_stuck(&self, ticket: Ticket) -> bool {
+    /// Whether the waiter is in a deadlock: not merely behind one, where it may still close another.
+    pub(super) fn is_deadlocked(&self, ticket: Ticket) -> bool {
         let waiter = self.waiter(ticket);
-        self.is_waited_for(waiter.owner) && self.stuck([waiter]).binary_search(&waiter.owner).is_ok()
+        let graph = || self.graph(&self.reach([waiter], Edges::Hard));
+        self.is_waited_for(waiter.owner) && matches!(graph().examine(waiter.owner), Verdict::Deadlock(_))
     }
 
     /// Who of those who wait for a name and hold something will wait for ever, and whom they wait for; sorted.

@@ -119,7 +119,7 @@ impl Locks {
             since_ms: moment.now_ms,
         };
         if let Some(choice) = self.choice(&waiter, Claims::Bind) {
-            let closer = busy.filter(|waiting| !self.is_stuck(waiting.ticket));
+            let closer = busy.filter(|waiting| !self.is_deadlocked(waiting.ticket));
             self.grant(moment, waiter, &choice, work);
             self.settle(moment, work);
             if let Some(waiting) = closer {

@@ -410,3 +410,18 @@ fn who_was_left_standing_is_no_victim_of_who_joins() {
     assert_eq!(w.refused(c, policy(by("S", "d1"), VictimPolicy::Youngest)).code, Code::Deadlock);
     assert_eq!((w.waiting(), w.state.stuck()), (2, 2));
 }
+
+#[test]
+fn who_waited_behind_a_deadlock_left_standing_may_close_another() {
+    // q waits for b of r, who was left in a deadlock with o; then q takes what r waits for.
+    let mut w = World::new();
+    let c = w.client();
+    w.hold(c, by("r", "b"));
+    w.hold(c, by("o", "a:shared"));
+    w.wait(c, by("o", "b"));
+    let q = w.wait(c, by("q", "b"));
+    w.wait(c, policy(by("r", "a"), VictimPolicy::None));
+    w.hold(c, urgent(by("q", "a:shared"), 1));
+    assert_eq!(w.refusal(c, q), Some(Code::Deadlock));
+    assert_eq!((w.waiting(), w.state.stuck()), (2, 2));
+}

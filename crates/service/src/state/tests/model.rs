@@ -127,7 +127,7 @@ impl Model {
     }
 
     /// Stuck, and waiting in the end for itself: whoever merely waits for a deadlock closes none.
-    fn closes_a_deadlock(&self, ticket: u64) -> bool {
+    pub(super) fn closes_a_deadlock(&self, ticket: u64) -> bool {
         let stuck = self.stuck(None, false);
         let owners: BTreeSet<&Who> = stuck.iter().map(|ticket| &self.waits[ticket].who).collect();
         let edge = |from: &u64, to: &u64| {
