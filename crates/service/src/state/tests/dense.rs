@@ -151,7 +151,7 @@ impl Dense {
     fn left_waiting(&mut self) -> Vec<Ticket> {
         loop {
             let locks = &self.world.state.locks;
-            let runs = |grant: &&super::super::lock::Grant| locks.owner(grant.owner).waiting.is_none();
+            let runs = |grant: &&lock::Grant| locks.owner(grant.owner).waiting.is_none();
             let Some(grant) = locks.grants.values().find(runs).map(|grant| grant.request) else {
                 return locks.waiters.keys().copied().collect();
             };
