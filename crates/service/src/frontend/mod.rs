@@ -4,9 +4,9 @@
 //! - `grpc`: the same messages as a gRPC stream, for every other language; with health and reflection.
 //! - `http`: health, metrics and read-only JSON, for people and their tools.
 //!
-//! Behind the first two stands the `hub`, one task that owns the tables of connections and sessions, the watches and the
-//! [lease keeper](crate::lease), and is the only one that talks to the replica. `wire` translates, an `outbox` holds
-//! what waits for one connection, `query` answers reads, `metrics` counts.
+//! Behind the first two stands the `hub`: one task that owns connections, sessions, watches and the [lease
+//! keeper](crate::lease), and proposes what clients ask. `http` reads the replica itself and proposes nothing. `wire`
+//! translates, an `outbox` holds what waits for one connection, `query` answers reads, `metrics` counts.
 
 pub(crate) mod grpc;
 pub(crate) mod http;

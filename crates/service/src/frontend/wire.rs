@@ -7,6 +7,7 @@ use conclave_api::proto::{secret_from_wire, v1};
 use conclave_api::{Claim, Code, Error, Expr, Fence, LockName, RequestId, SessionId, Version};
 
 use crate::state::query::{LockInfo, SessionInfo, WaiterInfo, WhyInfo};
+use crate::state::session::Broken;
 use crate::state::tree::{FileChange, FileDone, FileOp, MAX_OPERATIONS, Stat};
 use crate::state::watch::{Change, Event, LockChange, WatchTarget, What};
 use crate::state::{Acquire, Answer, EndCause, FilePath, Granted, Holder, Op, Queued};
@@ -331,6 +332,10 @@ pub(crate) fn ended(session: SessionId, cause: EndCause) -> v1::ServerMessage {
         EndCause::Ended => v1::EndCause::Ended,
     };
     v1::SessionEnded { session: session.0, cause: cause.into() }.into()
+}
+
+pub(crate) fn broken(Broken { grant, name, reason }: &Broken) -> v1::ServerMessage {
+    v1::Broken { grant: grant.0, name: name.as_str().into(), reason: reason.clone() }.into()
 }
 
 /// What a watch tells.

@@ -11,6 +11,7 @@ use conclave_api::{
 use serde::{Deserialize, Serialize};
 
 use super::lock::Ticket;
+use super::session::Broken;
 use super::tree::{FileDone, FileOp};
 use super::watch::Change;
 
@@ -276,6 +277,12 @@ pub enum Effect {
     },
     /// Something watchable changed: for [`super::watch::Watchers`].
     Changed(Change),
+}
+
+impl Effect {
+    pub(super) fn broken(session: SessionId, Broken { grant, name, reason }: Broken) -> Self {
+        Self::Broken { session, grant, name, reason }
+    }
 }
 
 /// A timer of the leader: what ends, and which generation of it.

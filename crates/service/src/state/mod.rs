@@ -37,7 +37,7 @@ use serde::{Deserialize, Serialize};
 
 use self::grant::{Ask, AskOwner, Moment, Outcome, Settled, Work};
 use self::lock::Locks;
-use self::session::{Admission, MAX_LIVE, MAX_SESSIONS, Session};
+use self::session::{Admission, Broken, MAX_LIVE, MAX_SESSIONS, Session};
 use self::tree::{FileChange, FileOp, Tree, TreeChange};
 use self::watch::{Change, History, LockChange, What};
 
@@ -166,16 +166,17 @@ impl State {
         let Some(session) = self.sessions.get_mut(&id) else {
             return step.reply(id, request, Answer::Refused(session_ended(id)));
         };
-        match session.admit(request, lowest) {
-            Admission::Answered(answer) => return step.reply(id, request, answer),
+        match session.admit(request, lowest, &op) {
+            Admission::Answered(answer) => return self.answer_again(step, id, request, answer),
             Admission::Waiting(ticket) => {
                 return step.reply(id, request, Answer::Queued(self.locks.queued(ticket)));
             }
+            // The answer was forgotten, but the grant stands.
+            Admission::Held(ticket) => {
+                let granted = Answer::Granted(self.locks.granted(ticket));
+                return self.answer_again(step, id, request, granted);
+            }
             Admission::New => {}
-        }
-        if let Some(ticket) = session.live.get(&request) {
-            // The answer was acknowledged and forgotten, but the grant stands: say it again.
-            return step.reply(id, request, Answer::Granted(self.locks.granted(*ticket)));
         }
         let answer = match op {
             Op::Acquire(acquire) => return self.acquire(step, id, request, acquire),
@@ -208,6 +209,16 @@ impl State {
             session.remember(request, answer.clone());
         }
         step.reply(session, request, answer);
+    }
+
+    /// Gives an answer once more. Who has not heard of a grant has not heard either of what was taken from it since.
+    fn answer_again(&self, step: &mut Step<'_>, id: SessionId, request: RequestId, answer: Answer) {
+        let is_granted = matches!(answer, Answer::Granted(_));
+        step.reply(id, request, answer);
+        if is_granted {
+            let broken = self.broken(id).filter(|broken| broken.grant == request);
+            step.effects.extend(broken.map(|broken| Effect::broken(id, broken.clone())));
+        }
     }
 
     fn acquire(&mut self, step: &mut Step<'_>, id: SessionId, request: RequestId, acquire: Acquire) {
@@ -264,6 +275,7 @@ impl State {
     }
 
     fn release(&mut self, step: &mut Step<'_>, id: SessionId, grant: RequestId) -> Result<Answer, Error> {
+        self.forget_broken(id, grant);
         let ticket = self.held(id, grant)?;
         self.forget_live(id, grant);
         self.locks.release(ticket, &mut step.work);
@@ -271,6 +283,7 @@ impl State {
     }
 
     fn cancel(&mut self, step: &mut Step<'_>, id: SessionId, target: RequestId) -> Result<Answer, Error> {
+        self.forget_broken(id, target);
         let session = self.sessions.get_mut(&id).ok_or_else(|| session_ended(id))?;
         let cancelled = || Error::new(Code::Cancelled, "cancelled");
         match session.live.get(&target).copied() {
@@ -352,9 +365,10 @@ impl State {
                     self.forget_live(id, request);
                     self.delays.entry(id).and_modify(|delay| _ = delay.grants.remove(&ticket));
                 }
-                if self.sessions.contains_key(&id) {
-                    let (name, reason) = (name.clone(), reason.clone());
-                    step.effects.push(Effect::Broken { session: id, grant: request, name, reason });
+                if let Some(session) = self.sessions.get_mut(&id) {
+                    let broken = Broken { grant: request, name: name.clone(), reason: reason.clone() };
+                    session.remember_broken(broken.clone(), is_gone);
+                    step.effects.push(Effect::broken(id, broken));
                 }
             }
         }
@@ -451,6 +465,12 @@ impl State {
     fn forget_live(&mut self, session: SessionId, request: RequestId) {
         if let Some(session) = self.sessions.get_mut(&session) {
             session.live.remove(&request);
+        }
+    }
+
+    fn forget_broken(&mut self, session: SessionId, grant: RequestId) {
+        if let Some(session) = self.sessions.get_mut(&session) {
+            session.forget_broken(grant);
         }
     }
 

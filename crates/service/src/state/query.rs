@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::command::{Granted, GrantedName, Holder, Queued, TimerId};
 use super::lock::{Lock, LockId, Locks, OwnerId, Ticket, Waiter};
 use super::path::FilePath;
+use super::session::{Broken, Session};
 use super::tree::Stat;
 use super::{Delay, State, WaitLimit};
 
@@ -197,6 +198,11 @@ impl State {
         let live = self.sessions.get(&session).into_iter().flat_map(|session| &session.live);
         let held = live.filter(|(_, ticket)| self.locks.grants.contains_key(ticket));
         held.map(|(request, ticket)| (*request, self.locks.granted(*ticket))).collect()
+    }
+
+    /// What was taken away from a session and its client has not released, the oldest first.
+    pub fn broken(&self, session: SessionId) -> impl Iterator<Item = &Broken> {
+        self.sessions.get(&session).into_iter().flat_map(Session::broken)
     }
 
     /// The names in use that begin with `prefix`, those after `after`, in order, at most `limit`; of each the

@@ -3,27 +3,34 @@
 //! **Rules** (SERVICE 5 and 7). Every request carries its number and the lowest number whose answer the
 //! client lacks. An answer is remembered until it is older than that. A retry is answered from memory; a
 //! retried acquire that still waits keeps its place. At most [`MAX_UNANSWERED`] requests are unanswered; then
-//! new ones are refused, clearly.
+//! new ones are refused, clearly. What gives something back has a reserve of as many: who has asked too much
+//! must still be able to let go.
 //!
 //! A client may count `queued` as an answer: otherwise one long wait would pin the lowest number, and a busy
 //! session would run into the bound. The final answer to such an acquire comes *late*, below the lowest
 //! number; the last [`MAX_UNANSWERED`] late answers are remembered as well.
 //!
+//! What was taken away from a session is remembered until its client releases it, and told again whenever the
+//! session is resumed: a holder that was not connected when it happened must not go on believing. The last
+//! [`MAX_BROKEN`] are.
+//!
 //! **The trap.** A number below the lowest that is not remembered may have been done or not: the answer is
-//! [`Code::Forgotten`], never "not done".
+//! [`Code::Forgotten`], never "not done". Unless it is seen to hold something: then it was granted.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use conclave_api::request::MAX_SESSION_LABEL_BYTES;
-use conclave_api::{Code, Error, RequestId};
+use conclave_api::{Code, Error, LockName, RequestId};
 use serde::{Deserialize, Serialize};
 
-use super::command::{Answer, OpenSession};
+use super::command::{Answer, Op, OpenSession};
 use super::lock::Ticket;
 use super::path::FilePath;
 
 /// The most requests of a session whose answers the client has not acknowledged.
 pub const MAX_UNANSWERED: usize = 1024;
+/// The most that was taken away from a session and that its client has not released.
+pub const MAX_BROKEN: usize = 1024;
 /// The most acquires of a session that are held or wait.
 pub const MAX_LIVE: usize = 65_536;
 /// The most sessions.
@@ -44,6 +51,10 @@ pub(super) struct Session {
     answers: BTreeMap<RequestId, Answer>,
     /// Answers to acquires that waited, given when the client no longer asked for so old a number.
     late: BTreeMap<RequestId, Answer>,
+    /// The late answers by age, the oldest first.
+    late_order: VecDeque<RequestId>,
+    /// What was taken away, the oldest first.
+    broken: VecDeque<Broken>,
     /// Acquires without a final answer.
     pub(super) waiting: BTreeMap<RequestId, Ticket>,
     /// Acquires that are held or wait.
@@ -51,11 +62,24 @@ pub(super) struct Session {
     pub(super) ephemerals: BTreeSet<FilePath>,
 }
 
+/// A name that was taken away from a grant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Broken {
+    /// The number of the acquire.
+    pub grant: RequestId,
+    /// What was taken away.
+    pub name: LockName,
+    /// Why.
+    pub reason: String,
+}
+
 /// Whether a request is new.
 pub(super) enum Admission {
     New,
     /// It waits already.
     Waiting(Ticket),
+    /// It holds something, and its answer is forgotten.
+    Held(Ticket),
     /// It was answered so, or must be refused.
     Answered(Answer),
 }
@@ -69,6 +93,8 @@ impl Session {
             lowest: RequestId(0),
             answers: BTreeMap::new(),
             late: BTreeMap::new(),
+            late_order: VecDeque::new(),
+            broken: VecDeque::new(),
             waiting: BTreeMap::new(),
             live: BTreeMap::new(),
             ephemerals: BTreeSet::new(),
@@ -76,7 +102,7 @@ impl Session {
     }
 
     /// Decides whether a request is new, and forgets what its client has.
-    pub(super) fn admit(&mut self, id: RequestId, lowest: RequestId) -> Admission {
+    pub(super) fn admit(&mut self, id: RequestId, lowest: RequestId, op: &Op) -> Admission {
         self.lowest = self.lowest.max(lowest.min(id));
         while let Some(oldest) = self.answers.first_entry()
             && *oldest.key() < self.lowest
@@ -86,18 +112,23 @@ impl Session {
         if let Some(ticket) = self.waiting.get(&id) {
             return Admission::Waiting(*ticket);
         }
-        match self.answers.get(&id).or_else(|| self.late.get(&id)) {
-            Some(answer) => Admission::Answered(answer.clone()),
-            None if id < self.lowest => {
-                let message = format!("request {id} is older than {}: its answer is forgotten", self.lowest);
-                Admission::Answered(Answer::Refused(Error::new(Code::Forgotten, message)))
-            }
-            None if self.unanswered() >= MAX_UNANSWERED => {
-                let message = format!("{MAX_UNANSWERED} requests of this session are not acknowledged");
-                Admission::Answered(Answer::Refused(Error::new(Code::TooManyUnanswered, message)))
-            }
-            None => Admission::New,
+        if let Some(answer) = self.answers.get(&id).or_else(|| self.late.get(&id)) {
+            return Admission::Answered(answer.clone());
         }
+        if let Some(ticket) = self.live.get(&id) {
+            return Admission::Held(*ticket);
+        }
+        if id < self.lowest {
+            let message = format!("request {id} is older than {}: its answer is forgotten", self.lowest);
+            return Admission::Answered(Answer::Refused(Error::new(Code::Forgotten, message)));
+        }
+        let gives_back = matches!(op, Op::Release { .. } | Op::Cancel { .. } | Op::Close);
+        let most = if gives_back { 2 * MAX_UNANSWERED } else { MAX_UNANSWERED };
+        if self.unanswered() >= most {
+            let message = format!("{MAX_UNANSWERED} requests of this session are not acknowledged");
+            return Admission::Answered(Answer::Refused(Error::new(Code::TooManyUnanswered, message)));
+        }
+        Admission::New
     }
 
     /// Remembers a final answer.
@@ -107,10 +138,37 @@ impl Session {
             self.answers.insert(id, answer);
             return;
         }
-        self.late.insert(id, answer);
-        if self.late.len() > MAX_UNANSWERED {
-            self.late.pop_first();
+        if self.late.insert(id, answer).is_none() {
+            self.late_order.push_back(id);
         }
+        if self.late_order.len() > MAX_UNANSWERED
+            && let Some(oldest) = self.late_order.pop_front()
+        {
+            self.late.remove(&oldest);
+        }
+    }
+
+    /// Remembers what was taken away. Of a grant of which nothing is left nobody is told any more that it was made.
+    pub(super) fn remember_broken(&mut self, broken: Broken, is_gone: bool) {
+        let Broken { grant, name, reason } = &broken;
+        if is_gone && let Some(answer) = self.answers.get_mut(grant).or_else(|| self.late.get_mut(grant)) {
+            let message = format!("request {grant} was granted, but {name} was taken away: {reason}");
+            *answer = Answer::Refused(Error::new(Code::NotHeld, message));
+        }
+        if self.broken.len() >= MAX_BROKEN {
+            self.broken.pop_front();
+        }
+        self.broken.push_back(broken);
+    }
+
+    /// The client knows what was taken away from a grant.
+    pub(super) fn forget_broken(&mut self, grant: RequestId) {
+        self.broken.retain(|broken| broken.grant != grant);
+    }
+
+    /// What was taken away and the client has not released, the oldest first.
+    pub(super) fn broken(&self) -> impl Iterator<Item = &Broken> {
+        self.broken.iter()
     }
 
     /// Whether the request was seen, as far as is remembered; those before the lowest were.
@@ -122,6 +180,21 @@ impl Session {
     /// [`MAX_LIVE`] is their bound. Who waits often must still be able to release and to cancel.
     pub(super) fn unanswered(&self) -> usize {
         self.answers.len()
+    }
+
+    /// Checks what is kept twice, and every bound that others rely on.
+    ///
+    /// # Errors
+    /// What contradicts what.
+    pub(super) fn audit(&self) -> Result<(), &'static str> {
+        let order: BTreeSet<RequestId> = self.late_order.iter().copied().collect();
+        if order.len() != self.late_order.len() || !order.iter().eq(self.late.keys()) {
+            return Err("late answers that are not as old as any");
+        }
+        if self.late.len() > MAX_UNANSWERED || self.broken.len() > MAX_BROKEN {
+            return Err("more is remembered of a session than may be");
+        }
+        Ok(())
     }
 }
 

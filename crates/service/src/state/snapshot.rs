@@ -85,6 +85,7 @@ impl State {
         })?;
         let mut live = 0;
         for (id, session) in &self.sessions {
+            session.audit()?;
             for (request, ticket) in &session.live {
                 let waiter = self.locks.waiters.get(ticket).map(|waiter| (waiter.session, waiter.request));
                 let grant = self.locks.grants.get(ticket).map(|grant| (grant.session, grant.request));

@@ -272,6 +272,42 @@ async fn a_broken_lock_is_told_to_its_holder() {
 }
 
 #[tokio::test]
+async fn a_holder_that_was_away_hears_of_a_break_until_it_releases() {
+    let folder = Folder::new();
+    let server = start(&folder).await;
+    let (mut holder, opened) = Native::with_session(&server).await;
+    let held = holder.acquire("x").await;
+    holder.answer(held).await;
+    drop(holder);
+    let (mut operator, _) = Native::with_session(&server).await;
+    let breaking = v1::Break { name: "x".into(), reason: "stuck since noon".into() };
+    let broken = operator.request(v1::request::Op::Break(breaking)).await;
+    assert!(matches!(operator.answer(broken).await, Answer::Done(_)));
+    let resume = v1::Resume { session: opened.session, secret: opened.secret, ..Default::default() };
+    for _ in 0..2 {
+        let mut holder = Native::connect(&server).await;
+        holder.send([resume.clone()]).await;
+        assert!(matches!(holder.receive().await, Some(Message::Resumed(_))));
+        let Some(Message::Broken(broken)) = holder.receive().await else { panic!("not told") };
+        assert_eq!((broken.grant, broken.reason.as_str()), (held, "stuck since noon"));
+    }
+    let mut holder = Native::connect(&server).await;
+    holder.send([resume.clone()]).await;
+    assert!(matches!(holder.receive().await, Some(Message::Resumed(_))));
+    assert!(matches!(holder.receive().await, Some(Message::Broken(_))));
+    let op = Some(v1::request::Op::Release(v1::Release { grant: held }));
+    holder.send([v1::Request { id: held + 1, lowest: held + 1, op }]).await;
+    assert_eq!(error(holder.answer(held + 1).await).name, "not-held");
+    let mut holder = Native::connect(&server).await;
+    holder.send([resume]).await;
+    assert!(matches!(holder.receive().await, Some(Message::Resumed(_))));
+    holder.send([v1::KeepAlive { token: 7 }]).await;
+    assert!(matches!(holder.receive().await, Some(Message::KeptAlive(_))), "nothing is left to tell");
+    drop((holder, operator));
+    server.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_hundred_clients_of_one_name_are_served_in_order() {
     let folder = Folder::new();
     let server = start(&folder).await;

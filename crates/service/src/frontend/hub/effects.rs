@@ -16,6 +16,7 @@ use crate::lease::Now;
 use crate::machine::Stamped;
 use crate::replica::log::LogId;
 use crate::replica::{Delivery, ProposeError};
+use crate::state::session::Broken;
 use crate::state::watch::Notice;
 use crate::state::{Answer, Effect, TimerId};
 
@@ -145,8 +146,7 @@ impl Hub {
             }
             Effect::Broken { session, grant, name, reason } => {
                 if let Some(connection) = self.sessions.get(&session).copied() {
-                    let broken = v1::Broken { grant: grant.0, name: name.as_str().into(), reason };
-                    self.push(connection, &broken.into());
+                    self.push(connection, &wire::broken(&Broken { grant, name, reason }));
                 }
             }
             Effect::SessionEnded { session, cause } => {

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use conclave_api::proto::v1;
+use conclave_api::proto::v1::{self, ServerMessage};
 use conclave_api::{Code, Error, SessionId};
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
@@ -189,6 +189,7 @@ impl Hub {
                             nodes: self.nodes(),
                         };
                         self.bind(connection, session, &resumed.into());
+                        self.repeat_broken(connection, session);
                     }
                     Err(error) => self.close(connection, &error),
                 }
@@ -201,6 +202,13 @@ impl Hub {
             }
             Wanted::Unwatch { connection, id } => self.watchers.unwatch(watcher(connection), id),
         }
+    }
+
+    /// Whoever was not connected has not heard it; whoever has, hears it once more until the grant is released.
+    fn repeat_broken(&mut self, connection: ConnectionId, session: SessionId) {
+        let broken = |state: &State| state.broken(session).map(wire::broken).collect();
+        let broken: Vec<ServerMessage> = self.replica.read_stale(|service| broken(service.state()));
+        broken.iter().for_each(|broken| self.push(connection, broken));
     }
 
     pub(super) fn refuse_waiting(&mut self, waiting: Waiting, error: &Error) {

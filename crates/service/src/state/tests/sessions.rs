@@ -224,11 +224,13 @@ fn answers_older_than_the_lowest_unanswered_are_forgotten() {
     let x = w.hold(a, acquire("x"));
     w.send_as(a, RequestId(10), RequestId(10), Op::Limit { name: name("p"), permits: 1 });
     assert_eq!(w.state.session(a.0).unwrap().unanswered, 1);
+    // What is held is held all the same, and says so.
     w.send_as(a, x, RequestId(0), acquire("x"));
-    assert_eq!(w.refusal(a, x), Some(Code::Forgotten));
-    // What is held is held all the same.
+    assert_eq!(w.granted(a, x).unwrap(), "x");
     w.send_as(a, RequestId(11), RequestId(10), Op::Release { grant: x });
     assert_eq!(w.answer(a, RequestId(11)), Some(Answer::Done));
+    w.send_as(a, x, RequestId(0), acquire("x"));
+    assert_eq!(w.refusal(a, x), Some(Code::Forgotten));
 }
 
 #[test]
@@ -244,6 +246,130 @@ fn at_most_1024_unanswered_then_a_clear_error() {
     assert_eq!(w.refusal(a, RequestId(1024)), Some(Code::TooManyUnanswered));
     w.send_as(a, RequestId(1024), RequestId(1), limit(2));
     assert_eq!(w.answer(a, RequestId(1024)), Some(Answer::Done));
+}
+
+#[test]
+fn who_may_ask_no_more_can_still_give_back_what_it_has() {
+    let mut w = World::new();
+    let (a, b) = (w.client(), w.client());
+    let (x, y) = (w.hold(a, acquire("x")), w.hold(a, acquire("y")));
+    let ids = || (10_000..).map(RequestId);
+    for id in ids().take(1022) {
+        w.send_as(a, id, RequestId(0), Op::Limit { name: name("p"), permits: 1 });
+    }
+    assert_eq!(w.refused(a, acquire("z")).code, Code::TooManyUnanswered);
+    let next = w.wait(b, acquire("x & y"));
+    w.release(a, x);
+    let (_, answer) = w.ask(a, Op::Cancel { request: y });
+    assert_eq!(answer, Answer::Cancelled { released: true });
+    assert_eq!(w.granted(b, next).unwrap(), "x y");
+    // The reserve has a bound as well.
+    for id in ids().skip(1022).take(1022) {
+        w.send_as(a, id, RequestId(0), Op::Release { grant: x });
+        assert_eq!(w.refusal(a, id), Some(Code::NotHeld));
+    }
+    assert_eq!(w.refused(a, Op::Close).code, Code::TooManyUnanswered);
+    w.send_as(a, RequestId(20_000), RequestId(20_000), Op::Close);
+    assert_eq!(w.state.totals().sessions, 1);
+}
+
+#[test]
+fn of_late_answers_the_oldest_is_forgotten_whatever_its_number() {
+    let mut w = World::new();
+    let a = w.client();
+    let ids: Vec<RequestId> = (10..1035).map(RequestId).collect();
+    w.hold(a, acquire("x"));
+    for id in &ids {
+        w.send_as(a, *id, *id, acquire("x"));
+    }
+    // Answered the other way round than numbered: the last answer has the lowest number.
+    for (cancel, id) in (2_000..).map(RequestId).zip(ids.iter().rev()) {
+        w.send_as(a, cancel, cancel, Op::Cancel { request: *id });
+    }
+    let again = |w: &mut World, id| {
+        w.send_as(a, id, RequestId(0), acquire("x"));
+        w.refusal(a, id).unwrap()
+    };
+    assert!(ids[..1024].iter().all(|id| again(&mut w, *id) == Code::Cancelled));
+    assert_eq!(again(&mut w, ids[1024]), Code::Forgotten);
+}
+
+#[test]
+fn an_acquire_that_holds_is_never_forgotten() {
+    let mut w = World::new();
+    let (a, b) = (w.client(), w.client());
+    let names: Vec<String> = (0..1025).map(|number| format!("n{number}")).collect();
+    let ids = || (1..).map(RequestId);
+    for (id, name) in ids().zip(&names) {
+        w.send_as(b, id, id, acquire(name));
+        w.send_as(a, id, id, acquire(name));
+    }
+    w.send_as(a, RequestId(9_000), RequestId(9_000), Op::Limit { name: name("p"), permits: 1 });
+    w.send_as(b, RequestId(9_000), RequestId(9_000), Op::Close);
+    for (id, name) in ids().zip(&names) {
+        w.send_as(a, id, RequestId(0), acquire(name));
+        assert_eq!(w.granted(a, id).as_ref(), Some(name));
+    }
+}
+
+#[test]
+fn who_was_away_when_a_name_was_taken_from_it_finds_out() {
+    let mut w = World::new();
+    let (a, b) = (w.client(), w.client());
+    let (heard, unheard) = (w.hold(a, acquire("x")), w.hold(a, acquire("y & z")));
+    let broken = |grant, of: &str| Broken { grant, name: name(of), reason: "stuck".into() };
+    for of in ["x", "y"] {
+        w.done(b, Op::Break { name: name(of), reason: "stuck".into() });
+    }
+    let known: Vec<Broken> = w.state.broken(a.0).cloned().collect();
+    assert_eq!(known, [broken(heard, "x"), broken(unheard, "y")]);
+    assert_eq!(State::from_snapshot(&w.state.to_snapshot()).as_ref(), Ok(&w.state));
+    // Sent again, an acquire that holds nothing any more is not granted.
+    w.send_as(a, heard, RequestId(0), acquire("x"));
+    let Some(Answer::Refused(error)) = w.answer(a, heard) else { panic!("{:?}", w.effects) };
+    assert_eq!(error.code, Code::NotHeld);
+    assert!(error.message.contains("x was taken away: stuck"), "{error}");
+    // One that still holds something is, and hears at once what is missing.
+    w.send_as(a, unheard, RequestId(0), acquire("y & z"));
+    assert!(w.granted(a, unheard).is_some());
+    assert_eq!(w.effects.last(), Some(&Effect::broken(a.0, broken(unheard, "y"))));
+    // Who releases it knows.
+    assert_eq!(w.refused(a, Op::Release { grant: heard }).code, Code::NotHeld);
+    w.release(a, unheard);
+    assert_eq!(w.state.broken(a.0).count(), 0);
+}
+
+#[test]
+fn a_late_grant_that_was_taken_away_is_not_told_any_more() {
+    let mut w = World::new();
+    let (a, b) = (w.client(), w.client());
+    let x = w.hold(b, acquire("x"));
+    let waits = w.wait(a, acquire("x"));
+    w.send_as(a, RequestId(100), RequestId(100), Op::Limit { name: name("p"), permits: 1 });
+    w.release(b, x);
+    assert!(w.granted(a, waits).is_some());
+    w.done(b, Op::Break { name: name("x"), reason: String::new() });
+    w.send_as(a, waits, RequestId(100), acquire("x"));
+    assert_eq!(w.refusal(a, waits), Some(Code::NotHeld));
+}
+
+#[test]
+fn of_what_was_taken_away_the_oldest_is_forgotten() {
+    let mut w = World::new();
+    let (a, b) = (w.client(), w.client());
+    let grants: Vec<RequestId> = (0..session::MAX_BROKEN as u64 + 1)
+        .map(|id| {
+            w.send_as(a, RequestId(5_000 + id), RequestId(5_000 + id), acquire("x"));
+            w.send_as(
+                b,
+                RequestId(5_000 + id),
+                RequestId(5_000 + id),
+                Op::Break { name: name("x"), reason: String::new() },
+            );
+            RequestId(5_000 + id)
+        })
+        .collect();
+    assert!(w.state.broken(a.0).map(|broken| broken.grant).eq(grants[1..].iter().copied()));
 }
 
 #[test]
