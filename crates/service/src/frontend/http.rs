@@ -5,7 +5,7 @@
 //! | `/healthz` | 200 while the process works |
 //! | `/readyz` | 200 if a leader is confirmed by a majority within a second, else 503 |
 //! | `/metrics` | counters and gauges, Prometheus text |
-//! | `/v1/locks` `/v1/sessions` | pages: `?after=`, `?limit=` (at most 1,000) |
+//! | `/v1/locks` `/v1/sessions` | pages: `?after=`, `?limit=` (at most 1,000, fewer where they are long); the last page is empty |
 //! | `/v1/why/NAME` | who holds it, who waits for it |
 //! | `/v1/cluster` | the nodes, as this one sees them, majority or not |
 //!
@@ -121,7 +121,7 @@ async fn render_metrics(State(node): State<Arc<Node>>) -> Response {
 async fn locks(State(node): State<Arc<Node>>, Query(page): Query<Page>) -> Result<Response, Failure> {
     let after = page.after.as_deref().map(LockName::new).transpose()?;
     let locks = node.read(page.stale, |state| state.locks("", after.as_ref(), page.limit())).await?;
-    Ok(Json(locks).into_response())
+    Ok(Json(locks.items).into_response())
 }
 
 async fn sessions(State(node): State<Arc<Node>>, Query(page): Query<Page>) -> Result<Response, Failure> {
@@ -129,7 +129,7 @@ async fn sessions(State(node): State<Arc<Node>>, Query(page): Query<Page>) -> Re
     let after = page.after.as_deref().map(number).transpose();
     let after = after.map_err(|_| Error::new(Code::InvalidArgument, "`after` is the number of a session"))?;
     let sessions = node.read(page.stale, |state| state.sessions(after, page.limit())).await?;
-    Ok(Json(sessions).into_response())
+    Ok(Json(sessions.items).into_response())
 }
 
 async fn why(

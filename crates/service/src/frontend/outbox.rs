@@ -15,11 +15,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::BytesMut;
-use conclave_api::proto::frame::Frames;
+use conclave_api::proto::frame::{FrameError, Frames};
+use conclave_api::proto::v1::server_message::Message;
 use conclave_api::proto::v1::{Goodbye, ServerMessage};
 use conclave_api::socket::Writer;
 use conclave_api::{Code, Error};
 use futures_util::task::AtomicWaker;
+
+use super::wire;
 
 /// The most that waits for a client, in bytes.
 pub const OUTBOX_BYTES: usize = 4 * 1024 * 1024;
@@ -55,8 +58,8 @@ impl Outbox {
         if inner.closed {
             return;
         }
-        if let Err(error) = inner.frames.push(message) {
-            // No answer of ours is as large: files and pages are bounded far below.
+        if let Err(error) = inner.push(message) {
+            // Nothing of ours but an answer can be as large, and hardly that: files and pages are bounded far below.
             inner.close(&Error::new(Code::Internal, error.to_string()));
         } else if inner.frames.bytes().len() > OUTBOX_BYTES {
             let text =
@@ -131,6 +134,17 @@ impl Outbox {
 }
 
 impl Inner {
+    /// An answer that no frame can have is an error under its number: there may be other answers to wait for.
+    fn push(&mut self, message: &ServerMessage) -> Result<(), FrameError> {
+        match (self.frames.push(message), &message.message) {
+            (Err(error), Some(Message::Answer(answer))) => {
+                let refusal = wire::refusal(answer.id, &Error::new(Code::TooLarge, error.to_string()));
+                self.frames.push(&refusal)
+            }
+            (pushed, _) => pushed,
+        }
+    }
+
     fn close(&mut self, why: &Error) {
         if !self.closed {
             self.closed = true;
@@ -146,7 +160,7 @@ mod tests {
     use std::task::Waker;
 
     use conclave_api::proto::frame;
-    use conclave_api::proto::v1::{Answer, File, KeptAlive, ServerFrame, answer, server_message};
+    use conclave_api::proto::v1::{Answer, Broken, File, KeptAlive, ServerFrame, answer};
     use conclave_api::socket::Socket;
     use tokio::io::AsyncReadExt;
     use tokio::net::{TcpListener, TcpStream};
@@ -174,7 +188,7 @@ mod tests {
     }
 
     fn is_goodbye(message: &ServerMessage) -> bool {
-        matches!(message.message, Some(server_message::Message::Goodbye(_)))
+        matches!(message.message, Some(Message::Goodbye(_)))
     }
 
     /// An outbox with a socket, and the client's end of it.
@@ -228,10 +242,23 @@ mod tests {
     }
 
     #[test]
-    fn what_no_frame_can_have_ends_the_connection_after_what_waits() {
+    fn an_answer_that_no_frame_can_have_is_an_error_under_its_number() {
+        let outbox = Outbox::default();
+        outbox.push(&file(frame::MAX_FRAME_BYTES));
+        outbox.push(&kept(2));
+        let Poll::Ready(Some(frames)) = take(&outbox) else { panic!("nothing to take") };
+        let Some(Message::Answer(answer)) = &frames[0].messages[0].message else { panic!("no answer") };
+        let Some(answer::Result::Error(error)) = &answer.result else { panic!("no error") };
+        assert_eq!((answer.id, error.name.as_str()), (1, "too-large"));
+        assert_eq!(frames[0].messages[1], kept(2), "the connection goes on");
+    }
+
+    #[test]
+    fn what_else_no_frame_can_have_ends_the_connection_after_what_waits() {
         let outbox = Outbox::default();
         outbox.push(&kept(1));
-        outbox.push(&file(frame::MAX_FRAME_BYTES));
+        let reason = "x".repeat(frame::MAX_FRAME_BYTES);
+        outbox.push(&Broken { reason, ..Default::default() }.into());
         let Poll::Ready(Some(frames)) = take(&outbox) else { panic!("nothing to take") };
         assert_eq!(frames[0].messages[0], kept(1));
         assert!(is_goodbye(&frames[0].messages[1]));

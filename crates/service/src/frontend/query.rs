@@ -6,6 +6,7 @@ use conclave_api::{Code, Error};
 use super::wire::{self, Query};
 use crate::machine::Service;
 use crate::replica::{NodeId, Replica};
+use crate::state::query::{Page, page};
 use crate::state::{FilePath, State};
 
 /// The most names, sessions or children in one answer.
@@ -30,20 +31,19 @@ pub(super) fn answer(
             (Some(names), Some((_, stat))) => {
                 let names =
                     names.filter(|name| after.is_empty() || *name > after.as_str()).map(str::to_owned);
-                let (names, more) = page(names);
+                let Page { items: names, more } = page(names, PAGE, String::len);
                 Wire::Children(v1::Children { names, stat: Some(wire::stat(&stat)), more, index })
             }
             _ => no_such_file(path),
         },
         Query::Locks { prefix, after } => {
-            let locks = state.locks(prefix, after.as_ref(), PAGE + 1);
-            let (locks, more) = page(locks.iter().map(wire::lock));
-            Wire::Locks(v1::Locks { locks, more, index })
+            let Page { items, more } = state.locks(prefix, after.as_ref(), PAGE);
+            Wire::Locks(v1::Locks { locks: items.iter().map(wire::lock).collect(), more, index })
         }
         Query::Why(name) => Wire::Report(wire::report(name, state.why(name), index)),
         Query::Sessions { after } => {
-            let (sessions, more) = page(state.sessions(*after, PAGE + 1).iter().map(wire::session));
-            Wire::Sessions(v1::Sessions { sessions, more, index })
+            let Page { items, more } = state.sessions(*after, PAGE);
+            Wire::Sessions(v1::Sessions { sessions: items.iter().map(wire::session).collect(), more, index })
         }
         Query::Cluster => Wire::Cluster(nodes()),
     }
@@ -70,13 +70,6 @@ pub(super) fn cluster(replica: &Replica<Service>) -> v1::Cluster {
         last: status.last.unwrap_or(0),
         snapshot: status.snapshot.map_or(0, |id| id.index),
     }
-}
-
-fn page<T>(items: impl Iterator<Item = T>) -> (Vec<T>, bool) {
-    let mut items: Vec<T> = items.take(PAGE + 1).collect();
-    let more = items.len() > PAGE;
-    items.truncate(PAGE);
-    (items, more)
 }
 
 fn no_such_file(path: &FilePath) -> v1::answer::Result {

@@ -1,10 +1,11 @@
 //! What people and frontends ask: who holds, who waits, for whom, since when.
 //!
-//! Nothing here changes anything. Lists are cut to what was asked for, and deadlocks are looked for only from those who
-//! are shown, so that a status page cannot be made slow by a queue of a hundred thousand.
+//! Nothing here changes anything. Lists are cut to what was asked for and to [`PAGE_BYTES`], and deadlocks are looked for
+//! only from those who are shown, so that a status page cannot be made slow by a queue of a hundred thousand, nor by names
+//! that are all as long as may be.
 
 use conclave_algorithms::deadlock::Demand;
-use conclave_api::{Claim, Code, Deadlock, Error, LockName, Priority, RequestId, SessionId};
+use conclave_api::{Claim, Code, Deadlock, Error, LockName, Priority, RequestId, SessionId, WaitsFor};
 use serde::{Deserialize, Serialize};
 
 use super::command::{Granted, GrantedName, Holder, Queued, TimerId};
@@ -18,8 +19,36 @@ use super::{Delay, State, WaitLimit};
 const HOLDERS_TOLD: usize = 8;
 /// The holders and waiters of a name that somebody asks about.
 const SHOWN: usize = 100;
+/// About how much is told at once, as it travels: the larger is cut, with a word that there is more.
+pub const PAGE_BYTES: usize = 256 * 1024;
+/// About what numbers and the frame around them add to each thing in a list.
+const NUMBERS_BYTES: usize = 64;
 /// How far a queue is counted from either end before the position is an estimate.
 const COUNTED: usize = 1024;
+
+/// The beginning of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page<T> {
+    /// In order; one at least, if there is one.
+    pub items: Vec<T>,
+    /// There are more after the last.
+    pub more: bool,
+}
+
+/// As many as were asked for, and as fit.
+pub(crate) fn page<T>(items: impl Iterator<Item = T>, limit: usize, bytes: impl Fn(&T) -> usize) -> Page<T> {
+    let (mut page, mut left) = (Page { items: Vec::new(), more: false }, PAGE_BYTES);
+    for item in items {
+        let bytes = bytes(&item);
+        if page.items.len() >= limit || (bytes > left && !page.items.is_empty()) {
+            page.more = true;
+            break;
+        }
+        left = left.saturating_sub(bytes);
+        page.items.push(item);
+    }
+    page
+}
 
 /// One name in use.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -38,7 +67,7 @@ pub struct LockInfo {
     pub holders_total: u64,
     /// How many wait for it.
     pub waiting: u64,
-    /// What the leader proclaims, if it is an election.
+    /// What the leader proclaims, if it is an election; not told in lists.
     pub value: Option<Vec<u8>>,
 }
 
@@ -188,9 +217,10 @@ impl State {
     }
 
     /// The sessions after `after`, at most `limit`.
-    pub fn sessions(&self, after: Option<SessionId>, limit: usize) -> Vec<SessionInfo> {
+    pub fn sessions(&self, after: Option<SessionId>, limit: usize) -> Page<SessionInfo> {
         let from = after.map_or(SessionId(0), |SessionId(id)| SessionId(id.saturating_add(1)));
-        self.sessions.range(from..).take(limit).filter_map(|(id, _)| self.session(*id)).collect()
+        let sessions = self.sessions.range(from..).filter_map(|(id, _)| self.session(*id));
+        page(sessions, limit, |session| session.label.len() + NUMBERS_BYTES)
     }
 
     /// What a session holds, by the number of the acquire.
@@ -207,22 +237,22 @@ impl State {
 
     /// The names in use that begin with `prefix`, those after `after`, in order, at most `limit`; of each the
     /// first few holders.
-    pub fn locks(&self, prefix: &str, after: Option<&LockName>, limit: usize) -> Vec<LockInfo> {
-        let locks = self.locks.beginning_with(prefix, after).take(limit);
-        locks.map(|lock| self.locks.info(lock, HOLDERS_TOLD)).collect()
+    pub fn locks(&self, prefix: &str, after: Option<&LockName>, limit: usize) -> Page<LockInfo> {
+        let locks = self.locks.beginning_with(prefix, after);
+        page(locks.map(|lock| self.locks.info(lock, HOLDERS_TOLD)), limit, LockInfo::bytes)
     }
 
-    /// Who holds a name, who waits for it, and what happened to it lately. `None` if nothing is known of it.
+    /// Who holds a name, who waits for it, and what happened to it lately; of each list what fits. `None` if nothing is
+    /// known of it.
     pub fn why(&self, name: &LockName) -> Option<WhyInfo> {
         let has_part = |deadlock: &Deadlock| deadlock.cycle.iter().any(|edge| edge.name == *name);
         let deadlocks = self.incidents.deadlocks.iter().filter(|(_, _, deadlock)| has_part(deadlock));
-        let deadlocks: Vec<DeadlockInfo> = deadlocks
-            .map(|(index, wall_ms, deadlock)| DeadlockInfo {
-                index: *index,
-                wall_ms: *wall_ms,
-                deadlock: deadlock.clone(),
-            })
-            .collect();
+        let deadlocks = deadlocks.map(|(index, wall_ms, deadlock)| DeadlockInfo {
+            index: *index,
+            wall_ms: *wall_ms,
+            deadlock: deadlock.clone(),
+        });
+        let deadlocks = page(deadlocks, SHOWN, |found| deadlock_bytes(&found.deadlock)).items;
         let breaks = self.incidents.breaks.iter().filter(|(_, _, broken, _)| broken == name);
         let breaks: Vec<BreakInfo> = breaks
             .map(|(index, wall_ms, _, reason)| BreakInfo {
@@ -241,7 +271,9 @@ impl State {
         let stuck = self.locks.stuck(first());
         let queue =
             first().map(|waiter| self.locks.waiter_info(waiter, stuck.binary_search(&waiter.owner).is_ok()));
-        Some(WhyInfo { queue: queue.collect(), lock: self.locks.info(lock, SHOWN), deadlocks, breaks })
+        let queue = page(queue, SHOWN, WaiterInfo::bytes).items;
+        let lock = LockInfo { value: lock.value.clone(), ..self.locks.info(lock, SHOWN) };
+        Some(WhyInfo { queue, lock, deadlocks, breaks })
     }
 
     /// The deadlocks found lately.
@@ -394,7 +426,7 @@ impl Locks {
             holders: self.holders(lock).take(holders).collect(),
             holders_total: lock.holds.len() as u64,
             waiting: lock.queue.len() as u64,
-            value: lock.value.clone(),
+            value: None,
             name: lock.name.clone(),
         }
     }
@@ -432,6 +464,27 @@ impl LockInfo {
             value: None,
         }
     }
+}
+
+impl LockInfo {
+    fn bytes(&self) -> usize {
+        let holder = |holder: &Holder| holder.name.as_str().len() + holder.owner.len() + NUMBERS_BYTES;
+        self.name.as_str().len() + self.holders.iter().map(holder).sum::<usize>() + NUMBERS_BYTES
+    }
+}
+
+impl WaiterInfo {
+    fn bytes(&self) -> usize {
+        let names = self.names.iter().map(|(name, _)| name.as_str().len() + NUMBERS_BYTES);
+        let waits_for = self.waits_for.iter().map(String::len);
+        self.owner.len() + names.chain(waits_for).sum::<usize>() + NUMBERS_BYTES
+    }
+}
+
+fn deadlock_bytes(deadlock: &Deadlock) -> usize {
+    let edge =
+        |edge: &WaitsFor| edge.waiter.len() + edge.name.as_str().len() + edge.holder.len() + NUMBERS_BYTES;
+    deadlock.cycle.iter().map(edge).sum()
 }
 
 fn claim(demand: Demand) -> Claim {

@@ -100,7 +100,8 @@ fn log(seed: u64, length: u64) -> Vec<(At, Command)> {
     let mut state = State::new();
     let mut log = Vec::new();
     for index in 1..=length {
-        let sessions: Vec<SessionId> = state.sessions(None, 10).iter().map(|info| info.session).collect();
+        let sessions: Vec<SessionId> =
+            state.sessions(None, 10).items.iter().map(|info| info.session).collect();
         let command = garbage(&mut dice, &sessions);
         let at = At { index, term: 1 + index / 200, wall_ms: index };
         state.apply(at, command.clone());

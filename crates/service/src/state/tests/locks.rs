@@ -22,7 +22,7 @@ fn an_expression_is_granted_whole_or_not_at_all() {
     let a = w.client();
     let x = w.hold(a, acquire("x"));
     let both = w.wait(a, acquire("y & x"));
-    assert_eq!(w.state.locks("", None, 10).iter().map(|lock| lock.holders_total).sum::<u64>(), 1);
+    assert_eq!(w.state.locks("", None, 10).items.iter().map(|lock| lock.holders_total).sum::<u64>(), 1);
     w.release(a, x);
     assert_eq!(w.granted(a, both).unwrap(), "x y");
 }
@@ -542,12 +542,50 @@ fn why_tells_how_a_name_is_held() {
 }
 
 #[test]
+fn lists_and_reports_are_cut_to_what_can_be_sent() {
+    let mut w = World::new();
+    let a = w.client();
+    let long = |number: usize| format!("{}{number:05}", "x".repeat(500));
+    let value = Some(vec![7; MAX_VALUE_BYTES]);
+    for number in 0..600 {
+        let id = RequestId(number as u64 + 1);
+        let value = value.clone().filter(|_| number < 3);
+        let op = with(acquire(&long(number)), |acquire| acquire.value = value);
+        w.send_as(a, id, id, op);
+    }
+    let (mut listed, mut after) = (0, None);
+    loop {
+        let query::Page { items, more } = w.state.locks("", after.as_ref(), 1000);
+        let bytes = items.iter().map(|lock| lock.name.as_str().len() + lock.holders[0].name.as_str().len());
+        assert!(bytes.sum::<usize>() <= query::PAGE_BYTES);
+        assert!(items.iter().all(|lock| lock.value.is_none()), "values are told one at a time");
+        (listed, after) = (listed + items.len(), items.last().map(|lock| lock.name.clone()));
+        if !more {
+            break;
+        }
+    }
+    assert_eq!(listed, 600);
+    assert_eq!(w.state.why(&name(&long(0))).unwrap().lock.value, value);
+    // A hundred who wait for as many names as may be asked for at once.
+    let many = (0..8).map(long).collect::<Vec<_>>().join("&");
+    for id in (10_000..10_100).map(RequestId) {
+        w.send_as(a, id, id, acquire(&many));
+    }
+    let why = w.state.why(&name(&long(0))).unwrap();
+    assert_eq!(why.lock.waiting, 100);
+    let names = why.queue.iter().flat_map(|waiter| &waiter.names).map(|(name, _)| name.as_str().len());
+    assert!((1..=query::PAGE_BYTES).contains(&names.sum()));
+    // However little fits, there is a next page.
+    assert_eq!(query::page(1..=3, 10, |_| query::PAGE_BYTES + 1), query::Page { items: vec![1], more: true });
+}
+
+#[test]
 fn names_are_listed_by_prefix_and_from_page_to_page() {
     let mut w = World::new();
     let a = w.client();
     w.hold(a, acquire("a & b & b/1 & b/2 & b/3 & b-x & c"));
     let listed = |prefix, after: Option<&str>, limit| {
-        let locks = w.state.locks(prefix, after.map(name).as_ref(), limit);
+        let locks = w.state.locks(prefix, after.map(name).as_ref(), limit).items;
         locks.iter().map(|lock| lock.name.to_string()).collect::<Vec<_>>().join(" ")
     };
     assert_eq!(listed("", None, 10), "a b b-x b/1 b/2 b/3 c");
