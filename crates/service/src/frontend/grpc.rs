@@ -74,19 +74,22 @@ pub(crate) struct Answers {
 }
 
 impl Answers {
-    /// Reads as much as there is.
-    fn poll_asks(&mut self, cx: &mut Context<'_>) {
+    /// Reads as much as there is; `true` if it was not looked for more, since the hub is behind with queries.
+    fn poll_asks(&mut self, cx: &mut Context<'_>) -> bool {
         loop {
             if let Some(handing) = &mut self.handing {
                 match handing.as_mut().poll(cx) {
-                    Poll::Pending => return,
+                    Poll::Pending => return false,
                     Poll::Ready(()) => self.handing = None,
                 }
             }
-            let Some(asks) = &mut self.asks else { return };
+            if self.link.outbox.is_behind() {
+                return true;
+            }
+            let Some(asks) = &mut self.asks else { return false };
             let link = self.link.clone();
             match Pin::new(asks).poll_next(cx) {
-                Poll::Pending => return,
+                Poll::Pending => return false,
                 Poll::Ready(Some(Ok(frame))) => {
                     let asks = frame.messages.into_iter().map(Ask::from).collect();
                     // A hub that has stopped has closed the outbox.
@@ -100,8 +103,7 @@ impl Answers {
                 }
                 Poll::Ready(None) => {
                     self.asks = None;
-                    let error = Error::new(Code::Disconnected, "the client has ended the stream");
-                    self.handing = Some(Box::pin(async move { link.fail(error).await }));
+                    self.handing = Some(Box::pin(async move { link.finish().await }));
                 }
             }
         }
@@ -112,7 +114,7 @@ impl Stream for Answers {
     type Item = Result<ServerFrame, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.poll_asks(cx);
+        let was_behind = self.poll_asks(cx);
         loop {
             match frame::decode(&mut self.ready) {
                 Ok(Some(frame)) => return Poll::Ready(Some(Ok(frame))),
@@ -120,9 +122,14 @@ impl Stream for Answers {
                 Err(error) => return Poll::Ready(Some(Err(Status::internal(error.to_string())))),
             }
             match self.link.outbox.poll_take(cx) {
+                // Whoever is behind no longer may have woken nobody, before this task was to be woken.
+                Poll::Pending if was_behind && !self.link.outbox.is_behind() => return self.poll_next(cx),
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(None) => return Poll::Ready(None),
-                Poll::Ready(Some(frames)) => self.ready = frames,
+                Poll::Ready(Some(frames)) => {
+                    self.ready = frames;
+                    self.link.on_sent();
+                }
             }
         }
     }

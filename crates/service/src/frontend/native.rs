@@ -3,7 +3,7 @@
 //!
 //! **Rules.** One task a connection. It takes as many frames from one read as there are and hands them to the hub as one
 //! batch. The hub answers by writing to the socket itself; what does not go through is sent by the task. While it does
-//! not, nothing is read: who does not take answers cannot ask more.
+//! not, and while the hub is behind with queries, nothing is read: who does not take answers cannot ask more.
 //!
 //! **Bounds.** A frame of at most 1 MiB; at most [`frame::READ_BYTES`] are read before the hub gets them, unless a frame is larger.
 //! What cannot be read is answered by a goodbye that says why; then the connection is closed, after the client had a
@@ -12,6 +12,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -42,10 +43,13 @@ pub(crate) async fn serve((mut reader, writer): (Reader, Writer), version: u8, d
         tokio::select! {
             biased;
             rest = poll_fn(|cx| link.outbox.poll_take(cx)) => match rest {
-                Some(rest) => writer.write_all(&rest).await?,
+                Some(rest) => {
+                    writer.write_all(&rest).await?;
+                    link.on_sent();
+                }
                 None => return close(reader, &writer).await,
             },
-            read = read_some(&mut reader, &mut input), if readable => {
+            read = read_some(&link, &mut reader, &mut input), if readable => {
                 if read? == 0 {
                     return Ok(());
                 }
@@ -55,7 +59,10 @@ pub(crate) async fn serve((mut reader, writer): (Reader, Writer), version: u8, d
     }
 }
 
-async fn read_some(reader: &mut Reader, input: &mut BytesMut) -> io::Result<usize> {
+/// Reads, once the hub is not behind with what was read before. Whoever asks for more of the outbox at the same time is
+/// woken when it is not.
+async fn read_some(link: &Link, reader: &mut Reader, input: &mut BytesMut) -> io::Result<usize> {
+    poll_fn(|_| if link.outbox.is_behind() { Poll::Pending } else { Poll::Ready(()) }).await;
     frame::make_room(input);
     reader.read_buf(input).await
 }

@@ -8,9 +8,13 @@
 //! **The trap.** Two may write to the socket, but never at the same time, or their bytes would mix: the task writes from the
 //! moment when it has been left something, or the outbox is closed, until nothing is left; the hub only before and after.
 //!
-//! **Bound.** When more than [`OUTBOX_BYTES`] wait, the client does not read: everything is dropped but one last word, and the
-//! connection ends. Nothing is lost by that: answers are remembered by the state, watches are told of their gap.
+//! **Bounds.** From [`FULL_BYTES`] on the hub answers no more queries, and behind many of them the task reads no more, until
+//! there is room again: who asks for much at once gets it as fast as it reads. What is not asked for one by one is put in all the same, up to
+//! [`OUTBOX_BYTES`], and then written at once. If that waits behind what the socket has refused already, the client does not
+//! read: everything is dropped but one last word, and the connection ends. Nothing is lost by that: answers are remembered
+//! by the state, watches are told of their gap.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
@@ -27,12 +31,17 @@ use super::wire;
 /// The most that waits for a client, in bytes.
 pub const OUTBOX_BYTES: usize = 4 * 1024 * 1024;
 
+/// So much waits for a client before it is fetched more.
+pub(super) const FULL_BYTES: usize = 1024 * 1024;
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     inner: Mutex<Inner>,
     task: AtomicWaker,
     socket: Option<Arc<Writer>>,
+    /// The hub has many queries of the client that wait for room: nothing more is to be read.
+    is_behind: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -42,6 +51,8 @@ struct Inner {
     frames: Frames,
     /// The task has been left something, and has not said that it is sent.
     task_writes: bool,
+    /// The hub is to be told when there is room.
+    room_awaited: bool,
     /// Nothing is added any more.
     closed: bool,
 }
@@ -52,25 +63,43 @@ impl Outbox {
         Self { socket, ..Self::default() }
     }
 
-    /// Adds a message. It is not sent yet: see [`Outbox::flush`].
-    pub(crate) fn push(&self, message: &ServerMessage) {
+    /// Whether the hub writes by itself.
+    pub(crate) fn has_socket(&self) -> bool {
+        self.socket.is_some()
+    }
+
+    /// Adds a message; whether what can wait should now. It is not sent yet: see [`Outbox::flush`].
+    pub(crate) fn push(&self, message: &ServerMessage) -> bool {
         let mut inner = self.lock();
         if inner.closed {
-            return;
+            return false;
         }
         if let Err(error) = inner.push(message) {
             // Nothing of ours but an answer can be as large, and hardly that: files and pages are bounded far below.
             inner.close(&Error::new(Code::Internal, error.to_string()));
-        } else if inner.frames.bytes().len() > OUTBOX_BYTES {
+        } else if inner.frames.bytes().len() <= OUTBOX_BYTES {
+            return inner.is_full();
+        } else if !self.write(&mut inner) {
             let text =
                 format!("more than {OUTBOX_BYTES} bytes wait for you: read faster, or resume elsewhere");
             inner.frames.clear();
             inner.close(&Error::new(Code::Overloaded, text));
-        } else {
-            return;
         }
+        let is_full = inner.is_full();
         drop(inner);
         self.task.wake();
+        is_full
+    }
+
+    /// Writes what there is and leaves the rest to the task; `false` if the task has been left something already.
+    fn write(&self, inner: &mut Inner) -> bool {
+        let Some(socket) = self.socket.as_ref().filter(|_| !inner.task_writes) else { return false };
+        let bytes = inner.frames.bytes();
+        let written = socket.try_write(bytes).unwrap_or(0);
+        inner.rest.extend_from_slice(&bytes[written..]);
+        inner.task_writes = !inner.rest.is_empty();
+        inner.frames.clear();
+        true
     }
 
     /// Sends what was added, or wakes who does; once for many messages. `spare` is empty before and after.
@@ -80,6 +109,9 @@ impl Outbox {
         if inner.task_writes || inner.closed {
             drop(inner);
             return self.task.wake();
+        }
+        if inner.frames.bytes().is_empty() {
+            return;
         }
         std::mem::swap(&mut inner.frames, spare);
         drop(inner);
@@ -95,6 +127,33 @@ impl Outbox {
             self.task.wake();
         }
         spare.clear();
+    }
+
+    /// Whether what can wait must. Then the task is to say when it need not: see [`Outbox::has_room_again`].
+    pub(crate) fn must_wait(&self) -> bool {
+        let mut inner = self.lock();
+        inner.room_awaited = inner.is_full();
+        inner.room_awaited
+    }
+
+    /// Whether the hub is to be told that there is room. Once.
+    pub(crate) fn has_room_again(&self) -> bool {
+        let mut inner = self.lock();
+        let has_room = inner.room_awaited && !inner.is_full();
+        inner.room_awaited &= !has_room;
+        has_room
+    }
+
+    /// The hub has many queries that wait for room, or no longer has.
+    pub(crate) fn set_behind(&self, is_behind: bool) {
+        if self.is_behind.swap(is_behind, Ordering::AcqRel) && !is_behind {
+            self.task.wake();
+        }
+    }
+
+    /// Whether nothing more is to be read for now. Whoever waits for the end of it in [`Outbox::poll_take`] is woken.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.is_behind.load(Ordering::Acquire)
     }
 
     /// Says goodbye after everything that waits, and ends the connection.
@@ -134,6 +193,10 @@ impl Outbox {
 }
 
 impl Inner {
+    fn is_full(&self) -> bool {
+        !self.closed && self.rest.len() + self.frames.bytes().len() >= FULL_BYTES
+    }
+
     /// An answer that no frame can have is an error under its number: there may be other answers to wait for.
     fn push(&mut self, message: &ServerMessage) -> Result<(), FrameError> {
         match (self.frames.push(message), &message.message) {
@@ -215,7 +278,7 @@ mod tests {
     fn many_small_messages_share_a_frame_and_keep_their_order() {
         let outbox = Outbox::default();
         let sent: Vec<ServerMessage> = (0..100).map(kept).collect();
-        sent.iter().for_each(|message| outbox.push(message));
+        sent.iter().for_each(|message| assert!(!outbox.push(message)));
         let Poll::Ready(Some(frames)) = take(&outbox) else { panic!("nothing to take") };
         assert_eq!(frames, [ServerFrame { messages: sent }]);
         assert!(take(&outbox).is_pending());
@@ -224,7 +287,7 @@ mod tests {
     #[test]
     fn a_large_message_does_not_make_a_frame_too_long() {
         let outbox = Outbox::default();
-        (0..10).for_each(|_| outbox.push(&file(256 * 1024)));
+        (0..10).for_each(|_| _ = outbox.push(&file(256 * 1024)));
         let Poll::Ready(Some(frames)) = take(&outbox) else { panic!("nothing to take") };
         assert_eq!(frames.len(), 10);
     }
@@ -232,7 +295,7 @@ mod tests {
     #[test]
     fn who_does_not_read_is_told_goodbye_and_nothing_else() {
         let outbox = Outbox::default();
-        (0..20).for_each(|_| outbox.push(&file(256 * 1024)));
+        (0..20).for_each(|_| _ = outbox.push(&file(256 * 1024)));
         let Poll::Ready(Some(frames)) = take(&outbox) else { panic!("nothing to take") };
         let messages: Vec<ServerMessage> = frames.into_iter().flat_map(|frame| frame.messages).collect();
         assert_eq!(messages.len(), 1);
@@ -263,6 +326,36 @@ mod tests {
         assert_eq!(frames[0].messages[0], kept(1));
         assert!(is_goodbye(&frames[0].messages[1]));
         assert_eq!(take(&outbox), Poll::Ready(None));
+    }
+
+    #[tokio::test]
+    async fn more_than_the_bound_in_one_turn_is_written_before_anybody_is_called_slow() {
+        let (outbox, mut client) = connected().await;
+        let sent: Vec<ServerMessage> = (0..20).map(|_| file(256 * 1024)).collect();
+        sent.iter().for_each(|message| _ = outbox.push(message));
+        assert!(!outbox.lock().closed);
+        let task = async {
+            let socket = outbox.socket.as_ref().unwrap();
+            outbox.flush(&mut Frames::default());
+            while let Poll::Ready(Some(bytes)) = outbox.poll_take(&mut Context::from_waker(Waker::noop())) {
+                socket.write_all(&bytes).await.unwrap();
+            }
+        };
+        let (received, ()) = tokio::join!(read(&mut client, sent.len()), task);
+        assert!(received == sent);
+    }
+
+    #[test]
+    fn the_task_says_once_that_there_is_room_again() {
+        let outbox = Outbox::default();
+        assert!(!outbox.must_wait());
+        assert_eq!([0; 4].map(|_| outbox.push(&file(FULL_BYTES / 4))), [false, false, false, true]);
+        assert!(!outbox.has_room_again(), "nobody waits");
+        assert!(outbox.must_wait());
+        assert!(!outbox.has_room_again(), "there is none");
+        assert!(take(&outbox).is_ready());
+        assert!(outbox.has_room_again());
+        assert!(!outbox.has_room_again());
     }
 
     #[test]

@@ -270,6 +270,28 @@ async fn the_same_messages_travel_over_grpc() {
 }
 
 #[tokio::test]
+async fn a_grpc_stream_that_the_client_has_ended_is_answered_to_the_end() {
+    let scene = Scene::new().await;
+    let channel =
+        tonic::transport::Endpoint::from_shared(format!("http://{}", scene.server.address())).unwrap();
+    let mut client = ConclaveClient::new(channel.connect().await.unwrap());
+    let acquire =
+        v1::Request { id: 1, lowest: 1, op: Some(v1::request::Op::Acquire(v1::Acquire::of("free"))) };
+    let messages = vec![v1::Open::default().into(), acquire.into()];
+    let outbound = futures_util::stream::iter([v1::ClientFrame { messages }]);
+    let mut answers = client.session(outbound).await.unwrap().into_inner();
+    let mut received = Vec::new();
+    while let Some(frame) = answers.message().await.unwrap() {
+        received.extend(frame.messages.into_iter().filter_map(|message| message.message));
+    }
+    let [Message::Opened(_), Message::Answer(answer), Message::Goodbye(_)] = &received[..] else {
+        panic!("{received:?}")
+    };
+    assert!(matches!(answer.result, Some(Answer::Granted(_))));
+    scene.assert_unharmed().await;
+}
+
+#[tokio::test]
 async fn health_metrics_and_status_are_served() {
     let scene = Scene::new().await;
     assert_eq!(http_get(&scene.server, "/healthz").await, (200, "ok\n".to_owned()));

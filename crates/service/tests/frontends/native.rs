@@ -228,6 +228,33 @@ async fn reads_see_what_was_answered_and_watches_miss_nothing_after_a_read() {
 }
 
 #[tokio::test]
+async fn many_large_files_are_read_at_once() {
+    let folder = Folder::new();
+    let server = start(&folder).await;
+    let (mut client, _) = Native::with_session(&server).await;
+    let data = vec![7; 256 * 1024];
+    let create = v1::file_op::Create { path: "/large".into(), data: data.clone(), ..Default::default() };
+    let ops = vec![v1::FileOp { op: Some(v1::file_op::Op::Create(create)) }];
+    let made = client.request(v1::request::Op::Files(v1::Files { ops })).await;
+    assert!(matches!(client.answer(made).await, Answer::Files(_)));
+    // Far more than waits for anybody, some of it behind a majority's word and some not.
+    let what = || Some(v1::query::What::File(v1::ReadFile { path: "/large".into() }));
+    let reads: Vec<_> = (100..200).map(|id| v1::Query { id, stale: id % 2 == 0, what: what() }).collect();
+    client.send(reads).await;
+    let mut read = Vec::new();
+    for _ in 100..200 {
+        let Some(Message::Answer(answer)) = client.receive().await else { panic!("no answer") };
+        let Some(Answer::File(file)) = answer.result else { panic!("no file") };
+        assert!(file.data == data);
+        read.push(answer.id);
+    }
+    read.sort_unstable();
+    assert!(read.into_iter().eq(100..200), "each is answered once");
+    drop(client);
+    server.shutdown().await;
+}
+
+#[tokio::test]
 async fn why_locks_sessions_and_cluster_tell_what_there_is() {
     let folder = Folder::new();
     let server = start(&folder).await;

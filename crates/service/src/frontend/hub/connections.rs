@@ -1,5 +1,6 @@
 //! Connections and the sessions on them: what a client asks goes to where it belongs.
 
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use conclave_api::proto::v1::ServerMessage;
@@ -23,6 +24,46 @@ pub(super) struct Connection {
     parked: Option<Vec<Ask>>,
     touched: Touched,
     asked: Asked,
+    /// The outbox had too much when something was last put into it.
+    pub(super) is_full: bool,
+    /// Queries that wait for room in the outbox.
+    pub(super) behind: VecDeque<(u64, Query)>,
+    /// The keep-alive that waits for the next round, and since when one does.
+    pub(super) alive: Option<(Now, Alive)>,
+    /// What else of it waits for a round, or is in one.
+    pub(super) waiting: usize,
+    /// There was a session, though there may be none any more.
+    had_session: bool,
+    /// Requests without an answer, `queued` included, where a client can say that it will ask nothing more: on a gRPC stream.
+    unanswered: Option<HashSet<RequestId>>,
+    /// The client asks nothing more: the connection ends when all is answered.
+    pub(super) finishing: bool,
+}
+
+impl Connection {
+    fn new(outbox: Arc<Outbox>) -> Self {
+        Self {
+            unanswered: (!outbox.has_socket()).then(HashSet::new),
+            outbox,
+            session: None,
+            parked: None,
+            touched: Touched::No,
+            asked: Asked::default(),
+            is_full: false,
+            behind: VecDeque::new(),
+            alive: None,
+            waiting: 0,
+            had_session: false,
+            finishing: false,
+        }
+    }
+
+    /// Whether nothing of what was asked is without an answer. What a session has asked ends with it.
+    fn is_answered(&self) -> bool {
+        let is_read = self.waiting == 0 && self.behind.is_empty() && self.alive.is_none();
+        let is_done = self.session.is_none() || self.unanswered.as_ref().is_none_or(HashSet::is_empty);
+        self.parked.is_none() && is_read && is_done
+    }
 }
 
 /// What was put into an outbox since the last flush.
@@ -37,20 +78,20 @@ impl Hub {
     pub(super) fn on_inbound(&mut self, inbound: Inbound) {
         match inbound {
             Inbound::Attach { connection, outbox } => {
-                let known = Connection {
-                    outbox,
-                    session: None,
-                    parked: None,
-                    touched: Touched::No,
-                    asked: Asked::default(),
-                };
-                self.connections.insert(connection, known);
+                self.connections.insert(connection, Connection::new(outbox));
                 metrics::set(&self.metrics.connections, self.connections.len());
             }
             Inbound::Asks { connection, asks } => {
                 asks.into_iter().for_each(|ask| self.on_ask(connection, ask));
             }
             Inbound::Fail { connection, error } => self.close(connection, &error),
+            Inbound::Finish { connection } => {
+                if let Some(known) = self.connections.get_mut(&connection) {
+                    known.finishing = true;
+                    self.touch(connection);
+                }
+            }
+            Inbound::Drained { connection } => self.drained.push_back(connection),
             Inbound::Detach { connection } => self.detach(connection),
             Inbound::Forwarded { sessions, answer } => {
                 let now = self.now();
@@ -81,6 +122,8 @@ impl Hub {
                 self.keep_alive(Alive { connection, session, token, term: None });
             }
             (Ask::Request { id: RequestId(id), .. }, None) => self.refuse(connection, id, &no_session()),
+            // It has crossed the end of its session, which was told.
+            (Ask::KeepAlive { .. }, None) if known.had_session => {}
             (Ask::KeepAlive { .. }, None) => self.close(connection, &no_session()),
             (Ask::Open { .. } | Ask::Resume { .. }, Some(session)) => {
                 let text = format!("this connection has session {session} already");
@@ -98,7 +141,7 @@ impl Hub {
                 Ask::Query { id, stale: true, what } | Ask::Query { id, what: what @ Query::Cluster, .. },
                 _,
             ) => {
-                self.answer_query(connection, id, &what);
+                self.answer_query(connection, id, what);
             }
             (Ask::Query { id, stale: false, what }, _) => {
                 self.wait(Wanted::Query { connection, id, query: what });
@@ -122,13 +165,21 @@ impl Hub {
         self.commands.push((Origin::Request { session, id }, Command::Request(request)));
         if let Some(known) = self.connections.get_mut(&connection) {
             self.gathering.on_asked(&mut known.asked);
+            if let Some(unanswered) = &mut known.unanswered {
+                unanswered.insert(id);
+            }
         }
     }
 
-    /// The last answer to a request is on its way.
-    pub(super) fn on_answered(&mut self, connection: ConnectionId) {
+    /// An answer to a request is on its way, perhaps the last.
+    pub(super) fn on_answered(&mut self, connection: ConnectionId, request: RequestId, is_last: bool) {
         if let Some(known) = self.connections.get_mut(&connection) {
-            self.gathering.on_answered(&mut known.asked);
+            if is_last {
+                self.gathering.on_answered(&mut known.asked);
+            }
+            if let Some(unanswered) = &mut known.unanswered {
+                unanswered.remove(&request);
+            }
         }
     }
 
@@ -163,6 +214,7 @@ impl Hub {
     pub(super) fn bind(&mut self, connection: ConnectionId, session: SessionId, hello: &ServerMessage) {
         let Some(known) = self.connections.get_mut(&connection) else { return };
         known.session = Some(session);
+        known.had_session = true;
         let parked = known.parked.take().unwrap_or_default();
         if let Some(before) = self.sessions.insert(session, connection).filter(|before| *before != connection)
         {
@@ -206,15 +258,25 @@ impl Hub {
     /// Whether the connection is now more urgent than it was.
     fn put(&mut self, connection: ConnectionId, message: &ServerMessage, touched: Touched) -> bool {
         let Some(known) = self.connections.get_mut(&connection) else { return false };
-        known.outbox.push(message);
+        known.is_full = known.outbox.push(message);
         let is_more = known.touched < touched;
         known.touched = known.touched.max(touched);
         is_more
     }
 
+    /// Has [`Hub::flush`] look at a connection, though nothing was put into its outbox.
+    pub(super) fn touch(&mut self, connection: ConnectionId) {
+        if let Some(known) =
+            self.connections.get_mut(&connection).filter(|known| known.touched == Touched::No)
+        {
+            known.touched = Touched::Told;
+            self.touched.push_back(connection);
+        }
+    }
+
     /// Whether something waits for [`Hub::flush`].
     pub(super) fn has_answers(&self) -> bool {
-        !self.granted.is_empty() || !self.touched.is_empty()
+        !self.granted.is_empty() || !self.touched.is_empty() || !self.drained.is_empty()
     }
 
     pub(super) fn refuse(&mut self, connection: ConnectionId, id: u64, error: &Error) {
@@ -237,6 +299,7 @@ impl Hub {
         if !self.has_answers() {
             return;
         }
+        self.catch_up();
         for _ in 0..AT_ONCE {
             let Some(connection) = self.granted.pop_front().or_else(|| self.touched.pop_front()) else {
                 break;
@@ -245,7 +308,13 @@ impl Hub {
             if let Some(known) = self.connections.get_mut(&connection)
                 && std::mem::replace(&mut known.touched, Touched::No) != Touched::No
             {
+                if known.finishing && known.is_answered() {
+                    known.outbox.close(&Error::new(Code::Disconnected, "the client has ended the stream"));
+                }
                 known.outbox.flush(&mut self.spare);
+                if !known.behind.is_empty() && !known.outbox.must_wait() {
+                    self.drained.push_back(connection);
+                }
             }
         }
         self.gathering.on_sent();

@@ -31,6 +31,14 @@ pub(crate) enum Inbound {
         connection: ConnectionId,
         error: Error,
     },
+    /// The client will ask nothing more, and still hears what it has asked.
+    Finish {
+        connection: ConnectionId,
+    },
+    /// There is room in the outbox again.
+    Drained {
+        connection: ConnectionId,
+    },
     Detach {
         connection: ConnectionId,
     },
@@ -103,6 +111,30 @@ impl Link {
         self.sender.send(Inbound::Asks { connection: self.connection, asks }).await.map_err(|_| Stopped)
     }
 
+    /// Says that nothing more will be asked; the outbox ends with a goodbye when all is answered.
+    pub(crate) async fn finish(&self) {
+        let finish = Inbound::Finish { connection: self.connection };
+        if self.sender.send(finish).await.is_err() {
+            self.outbox.close(&stopping());
+        }
+    }
+
+    /// Something was sent: tells the hub if it waits for that.
+    pub(crate) fn on_sent(&self) {
+        if self.outbox.has_room_again() {
+            self.tell(Inbound::Drained { connection: self.connection });
+        }
+    }
+
+    /// Tells the hub something without waiting.
+    fn tell(&self, inbound: Inbound) {
+        if let Err(mpsc::error::TrySendError::Full(inbound)) = self.sender.try_send(inbound) {
+            let sender = self.sender.clone();
+            // Rare: the hub is behind. A closed hub has forgotten the connection anyway.
+            tokio::spawn(async move { drop(sender.send(inbound).await) });
+        }
+    }
+
     /// Says that nothing more can be read; the outbox then ends with a goodbye.
     pub(crate) async fn fail(&self, error: Error) {
         let fail = Inbound::Fail { connection: self.connection, error };
@@ -114,11 +146,6 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        let detach = Inbound::Detach { connection: self.connection };
-        if let Err(mpsc::error::TrySendError::Full(detach)) = self.sender.try_send(detach) {
-            let sender = self.sender.clone();
-            // Rare: the hub is behind. A closed hub has forgotten the connection anyway.
-            tokio::spawn(async move { drop(sender.send(detach).await) });
-        }
+        self.tell(Inbound::Detach { connection: self.connection });
     }
 }

@@ -82,7 +82,7 @@ impl Hub {
             Origin::Request { session, id } => {
                 if let Some(connection) = self.sessions.get(&session).copied() {
                     self.push(connection, &wire::refusal(id.0, &error));
-                    self.on_answered(connection);
+                    self.on_answered(connection, id, true);
                 }
             }
             Origin::Open { secret } => {
@@ -128,9 +128,7 @@ impl Hub {
                     } else {
                         self.push(connection, &message);
                     }
-                    if is_last {
-                        self.on_answered(connection);
-                    }
+                    self.on_answered(connection, request, is_last);
                 }
             }
             Effect::SessionOpened { session, secret } => {

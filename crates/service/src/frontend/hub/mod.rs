@@ -19,9 +19,10 @@
 //! **The trap.** A round may be confirmed by *another* leader, when this node was deposed meanwhile: then the lease that it
 //! extended here is worth nothing. So a keep-alive is answered only if the round was of the term in which it was counted.
 //!
-//! **Bounds.** [`MAX_IN_FLIGHT`] proposals and [`MAX_WAITING`] that wait for a round: beyond them `overloaded`, which is
-//! definite. [`MAX_PARKED`] asks behind an open: beyond them the connection ends. The queue towards the hub is bounded;
-//! when it is full, connections are not read.
+//! **Bounds.** [`MAX_IN_FLIGHT`] proposals and [`MAX_WAITING`] that wait for a round, of which one connection has its share
+//! ([`MAX_WAITING_EACH`]); [`MAX_BEHIND`] queries of a connection that wait until it has read: beyond them `overloaded`, which
+//! is definite. Of keep-alives only the newest of a connection waits, which is no reason to refuse it. [`MAX_PARKED`] asks behind
+//! an open: beyond them the connection ends. The queue towards the hub is bounded; when it is full, connections are not read.
 
 mod connections;
 mod door;
@@ -59,8 +60,12 @@ use rounds::{Forwarded, Round, Waiting, confirmed};
 
 /// Proposals that may be on their way.
 pub const MAX_IN_FLIGHT: usize = 16 * 1024;
-/// Keep-alives and reads that may wait for a round.
+/// Reads and watches that may wait for a round.
 pub const MAX_WAITING: usize = 64 * 1024;
+/// Those of one connection: enough for all the watches and all the queries that a client may have when it resumes.
+pub const MAX_WAITING_EACH: usize = 8 * 1024;
+/// Queries of one connection that may wait until it has read the answers to others.
+pub const MAX_BEHIND: usize = 1024;
 /// Asks that may wait for a session to be opened or resumed.
 pub const MAX_PARKED: usize = 1024;
 /// Batches of asks that may wait for the hub.
@@ -99,6 +104,8 @@ pub(crate) struct Hub {
     /// their new holders hear of it.
     granted: VecDeque<ConnectionId>,
     touched: VecDeque<ConnectionId>,
+    /// Connections whose queries have waited for room in the outbox, and may go on.
+    drained: VecDeque<ConnectionId>,
     /// Empty between uses: only its room is kept.
     spare: Frames,
     watchers: Watchers,
@@ -112,6 +119,8 @@ pub(crate) struct Hub {
     proposals: FuturesUnordered<BoxFuture<'static, Proposed>>,
     /// What waits for the next round.
     waiting: Vec<Waiting>,
+    /// Connections with a keep-alive for the next round.
+    alive: Vec<ConnectionId>,
     round: Option<Round>,
     /// No round before this.
     next_round: Now,
@@ -146,6 +155,7 @@ impl Hub {
             opening: HashMap::new(),
             granted: VecDeque::new(),
             touched: VecDeque::new(),
+            drained: VecDeque::new(),
             spare: Frames::default(),
             watchers: Watchers::new(),
             keeper: LeaseKeeper::new(timing),
@@ -155,6 +165,7 @@ impl Hub {
             in_flight: 0,
             proposals: FuturesUnordered::new(),
             waiting: Vec::new(),
+            alive: Vec::new(),
             round: None,
             next_round: Duration::ZERO,
             next_beat: Duration::ZERO,
@@ -243,7 +254,7 @@ impl Hub {
     }
 
     fn next_wake(&self) -> Now {
-        let round = (!self.waiting.is_empty() && self.round.is_none()).then_some(self.next_round);
+        let round = (self.wants_round() && self.round.is_none()).then_some(self.next_round);
         [self.keeper.next_tick(), round].into_iter().flatten().fold(self.next_beat, Now::min)
     }
 

@@ -7,16 +7,18 @@ use std::time::Duration;
 use conclave_api::proto::v1::{self, ServerMessage};
 use conclave_api::{Code, Error, SessionId};
 use futures_util::future::BoxFuture;
+use prost::Message;
 use tokio::sync::oneshot;
 
+use super::super::outbox::FULL_BYTES;
 use super::super::wire::{self, Query};
 use super::super::{metrics, query};
 use super::connections::watcher;
-use super::{ConnectionId, Hub, MAX_WAITING, overloaded, stopping};
+use super::{AT_ONCE, ConnectionId, Hub, MAX_BEHIND, MAX_WAITING, MAX_WAITING_EACH, overloaded, stopping};
 use crate::lease::{Kept, Now};
 use crate::replica::log::LogId;
 use crate::replica::{NodeId, ReadError};
-use crate::state::watch::WatchTarget;
+use crate::state::watch::{Event, Notice, WatchTarget};
 use crate::state::{EndCause, State};
 
 /// What waits for a round longer than this is refused.
@@ -73,6 +75,19 @@ pub(super) struct Alive {
 /// Keep-alives that were passed on, and what the leader said; nothing if it did not answer.
 pub(super) type Forwarded = (Vec<Alive>, Option<Vec<Kept>>);
 
+impl Wanted {
+    /// Whose share of the table it takes.
+    fn connection(&self) -> Option<ConnectionId> {
+        match self {
+            Self::Query { connection, .. }
+            | Self::Watch { connection, .. }
+            | Self::Unwatch { connection, .. } => Some(*connection),
+            Self::KeepAlive(alive) => Some(alive.connection),
+            Self::Forwarded { .. } | Self::Resume { .. } => None,
+        }
+    }
+}
+
 pub(super) struct Round {
     pub(super) serves: Vec<Waiting>,
     pub(super) confirmed: BoxFuture<'static, Result<LogId, ReadError>>,
@@ -85,11 +100,31 @@ impl Hub {
             // Its end is on its way, and will be told.
             Kept::Ending => {}
             // Whether it has ended, or its beginning has not yet come by here, the round will tell.
-            Kept::Unknown | Kept::NotLeading => self.wait(Wanted::KeepAlive(alive)),
+            Kept::Unknown | Kept::NotLeading => self.wait_alive(now, alive),
             Kept::Extended => {
                 alive.term = self.keeper.term();
-                self.wait(Wanted::KeepAlive(alive));
+                self.wait_alive(now, alive);
             }
+        }
+    }
+
+    /// Only the newest keep-alive of a connection waits: its answer says all that answers to those before it would say.
+    fn wait_alive(&mut self, now: Now, alive: Alive) {
+        let connection = alive.connection;
+        let Some(known) = self.connections.get_mut(&connection) else { return };
+        if let Some((_, before)) = &mut known.alive {
+            *before = alive;
+            return;
+        }
+        known.alive = Some((now, alive));
+        self.alive.push(connection);
+    }
+
+    /// A keep-alive that no round has confirmed waits for the next, unless a newer one does.
+    fn wait_again(&mut self, since: Now, alive: Alive) {
+        match self.connections.get_mut(&alive.connection).and_then(|known| known.alive.as_mut()) {
+            Some((first, _)) => *first = since.min(*first),
+            None => self.wait_alive(since, alive),
         }
     }
 
@@ -104,16 +139,46 @@ impl Hub {
     }
 
     pub(super) fn wait(&mut self, what: Wanted) {
-        let waiting = Waiting { since: self.now(), what };
-        if self.waiting.len() >= MAX_WAITING {
-            return self.refuse_waiting(waiting, &overloaded());
+        let known = what.connection().and_then(|connection| self.connections.get_mut(&connection));
+        let has_more = known.as_ref().is_some_and(|known| known.waiting >= MAX_WAITING_EACH);
+        if self.waiting.len() >= MAX_WAITING || has_more {
+            return self.refuse_waiting(what, &overloaded());
         }
-        self.waiting.push(waiting);
+        if let Some(known) = known {
+            known.waiting += 1;
+        }
+        self.waiting.push(Waiting { since: self.now(), what });
+    }
+
+    /// Something waits no longer, and is about to be answered.
+    fn waits_no_longer(&mut self, what: &Wanted) {
+        let Some(connection) = what.connection() else { return };
+        if let Some(known) = self.connections.get_mut(&connection) {
+            known.waiting = known.waiting.saturating_sub(1);
+            if known.finishing {
+                // It may have been the last, and not everything is answered by a message.
+                self.touch(connection);
+            }
+        }
+    }
+
+    /// Whether anything waits for the next round.
+    pub(super) fn wants_round(&self) -> bool {
+        !self.waiting.is_empty() || !self.alive.is_empty()
     }
 
     pub(super) fn begin_round(&mut self) {
-        if self.round.is_some() || self.waiting.is_empty() || self.now() < self.next_round {
+        if self.round.is_some() || !self.wants_round() || self.now() < self.next_round {
             return;
+        }
+        let mut serves = std::mem::take(&mut self.waiting);
+        for connection in self.alive.drain(..) {
+            if let Some(known) = self.connections.get_mut(&connection)
+                && let Some((since, alive)) = known.alive.take()
+            {
+                known.waiting += 1;
+                serves.push(Waiting { since, what: Wanted::KeepAlive(alive) });
+            }
         }
         let replica = self.replica.clone();
         let confirmed = Box::pin(async move {
@@ -121,7 +186,7 @@ impl Hub {
             replica.applied(id.index).await;
             Ok(id)
         });
-        self.round = Some(Round { serves: std::mem::take(&mut self.waiting), confirmed });
+        self.round = Some(Round { serves, confirmed });
     }
 
     pub(super) fn on_round(&mut self, result: Result<LogId, ReadError>) {
@@ -129,8 +194,9 @@ impl Hub {
         match result {
             Ok(id) => {
                 let mut elsewhere = Vec::new();
-                for waiting in serves {
-                    self.on_confirmed(waiting, id.term, &mut elsewhere);
+                for Waiting { what, .. } in serves {
+                    self.waits_no_longer(&what);
+                    self.on_confirmed(what, id.term, &mut elsewhere);
                 }
                 self.forward(elsewhere);
             }
@@ -143,24 +209,36 @@ impl Hub {
                 };
                 let (again, late): (Vec<_>, Vec<_>) =
                     serves.into_iter().partition(|waiting| waiting.since + limit(&waiting.what) > now);
+                let (alive, again): (Vec<_>, Vec<_>) =
+                    again.into_iter().partition(|waiting| matches!(waiting.what, Wanted::KeepAlive(_)));
                 self.waiting.splice(0..0, again);
+                for Waiting { since, what } in alive {
+                    self.waits_no_longer(&what);
+                    if let Wanted::KeepAlive(alive) = what {
+                        self.wait_again(since, alive);
+                    }
+                }
                 let error = no_majority();
-                for waiting in late {
+                for Waiting { what, .. } in late {
+                    self.waits_no_longer(&what);
                     // The lease runs: this node may be cut off from a majority that another one belongs to.
-                    if let Wanted::KeepAlive(alive) = &waiting.what {
+                    if let Wanted::KeepAlive(alive) = &what {
                         self.close(alive.connection, &error);
                     }
-                    self.refuse_waiting(waiting, &error);
+                    self.refuse_waiting(what, &error);
                 }
             }
             Err(ReadError::Stopped) => {
-                serves.into_iter().for_each(|waiting| self.refuse_waiting(waiting, &stopping()));
+                for Waiting { what, .. } in serves {
+                    self.waits_no_longer(&what);
+                    self.refuse_waiting(what, &stopping());
+                }
             }
         }
     }
 
-    pub(super) fn on_confirmed(&mut self, waiting: Waiting, term: u64, elsewhere: &mut Vec<Alive>) {
-        match waiting.what {
+    pub(super) fn on_confirmed(&mut self, what: Wanted, term: u64, elsewhere: &mut Vec<Alive>) {
+        match what {
             Wanted::KeepAlive(alive) if alive.term == Some(term) => {
                 metrics::add(&self.metrics.keep_alives_total, 1);
                 self.push(alive.connection, &v1::KeptAlive { token: alive.token }.into());
@@ -194,7 +272,7 @@ impl Hub {
                     Err(error) => self.close(connection, &error),
                 }
             }
-            Wanted::Query { connection, id, query } => self.answer_query(connection, id, &query),
+            Wanted::Query { connection, id, query } => self.answer_query(connection, id, query),
             Wanted::Watch { connection, id, after, target } => {
                 if self.connections.contains_key(&connection) {
                     self.watch(connection, id, after, target);
@@ -211,10 +289,12 @@ impl Hub {
         broken.iter().for_each(|broken| self.push(connection, broken));
     }
 
-    pub(super) fn refuse_waiting(&mut self, waiting: Waiting, error: &Error) {
-        match waiting.what {
+    pub(super) fn refuse_waiting(&mut self, what: Wanted, error: &Error) {
+        match what {
             // An answer that does not come is one that says nothing: the client goes on trying until its deadline.
-            Wanted::KeepAlive(_) | Wanted::Unwatch { .. } => {}
+            Wanted::KeepAlive(_) => {}
+            // Who has too much may always give something up, though then not behind a watch that still waits.
+            Wanted::Unwatch { connection, id } => self.watchers.unwatch(watcher(connection), id),
             Wanted::Forwarded { answer, .. } => drop(answer),
             Wanted::Resume { connection, .. } => self.close(connection, error),
             Wanted::Query { connection, id, .. } | Wanted::Watch { connection, id, .. } => {
@@ -223,7 +303,37 @@ impl Hub {
         }
     }
 
-    pub(super) fn answer_query(&mut self, connection: ConnectionId, id: u64, query: &Query) {
+    /// Answers a query, or keeps it until the client has read what it was answered before. Many are kept before nothing
+    /// more is read: a keep-alive may be behind them.
+    pub(super) fn answer_query(&mut self, connection: ConnectionId, id: u64, query: Query) {
+        let Some(known) = self.connections.get_mut(&connection) else { return };
+        if !known.is_full && known.behind.is_empty() {
+            return self.answer_now(connection, id, &query);
+        }
+        if known.behind.len() >= MAX_BEHIND {
+            return self.refuse(connection, id, &overloaded());
+        }
+        known.behind.push_back((id, query));
+        known.outbox.set_behind(known.behind.len() >= MAX_BEHIND / 2);
+        // The flush sees whether there is room after it.
+        self.touch(connection);
+    }
+
+    /// Answers queries that have waited for room, of each connection until there is none.
+    pub(super) fn catch_up(&mut self) {
+        for _ in 0..self.drained.len().min(AT_ONCE) {
+            let Some(connection) = self.drained.pop_front() else { return };
+            let Some(known) = self.connections.get_mut(&connection) else { continue };
+            known.is_full = false;
+            while let Some(known) = self.connections.get_mut(&connection).filter(|known| !known.is_full) {
+                let Some((id, query)) = known.behind.pop_front() else { break };
+                known.outbox.set_behind(known.behind.len() >= MAX_BEHIND / 2);
+                self.answer_now(connection, id, &query);
+            }
+        }
+    }
+
+    fn answer_now(&mut self, connection: ConnectionId, id: u64, query: &Query) {
         metrics::add(&self.metrics.queries_total, 1);
         let nodes = || query::cluster(&self.replica);
         let result = self.replica.read_stale(|service| query::answer(service.state(), query, nodes));
@@ -246,10 +356,22 @@ impl Hub {
                     connection,
                     &wire::answer(id, v1::answer::Result::Watching(v1::Watching { index })),
                 );
-                self.tell_watchers(missed);
+                self.tell_missed(connection, id, index, missed);
             }
             (_, Err(error)) => self.refuse(connection, id, &error),
         }
+    }
+
+    /// Tells a watch what it has missed, or only that it has, if that is more than can wait for the client.
+    pub(super) fn tell_missed(&mut self, connection: ConnectionId, id: u64, index: u64, missed: Vec<Notice>) {
+        let is_full = self.connections.get(&connection).is_some_and(|known| known.is_full);
+        let missed: Vec<ServerMessage> =
+            missed.into_iter().map(|Notice { watch, event, .. }| wire::event(watch, event)).collect();
+        let bytes: usize = missed.iter().map(ServerMessage::encoded_len).sum();
+        if !missed.is_empty() && (is_full || bytes > FULL_BYTES) {
+            return self.push(connection, &wire::event(id, Event::Resync { index }));
+        }
+        missed.iter().for_each(|event| self.push(connection, event));
     }
 
     /// Keep-alives of a node that does not lead go to the one that does, which counts leases.
@@ -271,7 +393,14 @@ impl Hub {
                 }));
             }
             // This node leads meanwhile, or nobody does: the next round will tell.
-            None => alive.into_iter().for_each(|alive| self.keep_alive(alive)),
+            None => {
+                for alive in alive {
+                    // A newer one is on its way already, and counts for this one.
+                    if self.connections.get(&alive.connection).is_some_and(|known| known.alive.is_none()) {
+                        self.keep_alive(alive);
+                    }
+                }
+            }
         }
     }
 

@@ -5,19 +5,21 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use conclave_api::RequestId;
 use conclave_api::proto::frame;
-use conclave_api::proto::v1::{Goodbye, KeptAlive, ServerFrame, server_message};
+use conclave_api::proto::v1::{self, Goodbye, KeptAlive, ServerFrame, server_message};
 use tokio::sync::oneshot;
 
-use super::super::outbox::Outbox;
-use super::super::wire::Ask;
+use super::super::outbox::{FULL_BYTES, Outbox};
+use super::super::wire::{Ask, Query};
 use super::effects::Origin;
-use super::rounds::no_majority;
+use super::rounds::{Wanted, no_majority};
 use super::*;
 use crate::peers::Tcp;
-use crate::replica::ProposeError;
 use crate::replica::disk::SimDisk;
 use crate::replica::{Identity, Options};
-use crate::state::{Answer, Effect, Granted, Op};
+use crate::replica::{ProposeError, ReadError};
+use crate::state::tree::FileChange;
+use crate::state::watch::{Change, Event, Notice, WatchTarget, What};
+use crate::state::{Answer, Effect, FilePath, Granted, Op, Queued};
 
 async fn alone(timing: Timing) -> (Hub, Door) {
     let peers = Arc::new(Peers::new(7, Arc::new(Tcp)));
@@ -122,6 +124,175 @@ async fn many_are_answered_some_at_a_time_and_nobody_is_forgotten() {
     }
     assert!(!hub.has_answers());
     assert_eq!(*woken.lock().unwrap(), (1..=many).collect::<Vec<_>>());
+}
+
+/// What is in an outbox.
+fn told(outbox: &Outbox) -> Vec<server_message::Message> {
+    let mut told = Vec::new();
+    while let Poll::Ready(Some(mut frames)) = outbox.poll_take(&mut Context::from_waker(Waker::noop())) {
+        while let Some(frame) = frame::decode::<ServerFrame>(&mut frames).unwrap() {
+            told.extend(frame.messages.into_iter().filter_map(|message| message.message));
+        }
+    }
+    told
+}
+
+/// The number of an answer, and what went wrong if something did.
+fn answered(message: &server_message::Message) -> (u64, Option<String>) {
+    let server_message::Message::Answer(answer) = message else { panic!("no answer: {message:?}") };
+    match &answer.result {
+        Some(v1::answer::Result::Error(error)) => (answer.id, Some(error.name.clone())),
+        _ => (answer.id, None),
+    }
+}
+
+fn read(id: u64) -> Ask {
+    Ask::Query { id, stale: true, what: Query::Cluster }
+}
+
+fn target() -> WatchTarget {
+    WatchTarget::File(FilePath::new("/").unwrap())
+}
+
+async fn attached(connections: u64) -> (Hub, Vec<Arc<Outbox>>) {
+    let (mut hub, _door) = alone(Timing::default()).await;
+    let outboxes: Vec<_> = (1..=connections).map(|_| Arc::new(Outbox::default())).collect();
+    for (connection, outbox) in (1..).zip(&outboxes) {
+        hub.on_inbound(Inbound::Attach { connection, outbox: outbox.clone() });
+    }
+    (hub, outboxes)
+}
+
+fn large() -> v1::ServerMessage {
+    v1::Broken { reason: "x".repeat(FULL_BYTES / 2), ..Default::default() }.into()
+}
+
+#[tokio::test]
+async fn who_asks_for_much_is_answered_as_fast_as_it_reads() {
+    let (mut hub, outboxes) = attached(1).await;
+    let outbox = &outboxes[0];
+    (0..2).for_each(|_| hub.push(1, &large()));
+    let asks = (1..=MAX_BEHIND as u64 + 1).map(read).collect();
+    hub.on_inbound(Inbound::Asks { connection: 1, asks });
+    hub.flush();
+    assert!(outbox.is_behind(), "nothing more is read");
+    assert!(!outbox.has_room_again());
+    let told_first = told(outbox);
+    assert_eq!(told_first.len(), 3);
+    let too_much = MAX_BEHIND as u64 + 1;
+    assert_eq!(answered(&told_first[2]), (too_much, Some("overloaded".into())), "but no goodbye");
+    // The task has sent all of it, and says so.
+    assert!(outbox.has_room_again());
+    assert!(!hub.has_answers());
+    hub.on_inbound(Inbound::Drained { connection: 1 });
+    hub.flush();
+    let answers: Vec<u64> = told(outbox).iter().map(|message| answered(message).0).collect();
+    assert_eq!(answers, (1..too_much).collect::<Vec<_>>());
+    assert!(!outbox.is_behind());
+}
+
+#[tokio::test]
+async fn a_watch_that_missed_more_than_can_wait_is_told_to_read_again() {
+    let (mut hub, outboxes) = attached(1).await;
+    let path = FilePath::new(&format!("/{}", "x".repeat(1000))).unwrap();
+    let missed = |count: usize| -> Vec<Notice> {
+        let what = What::File { path: path.clone(), change: FileChange::Deleted };
+        let event = Event::Changed(Change { index: 3, what });
+        vec![Notice { session: SessionId(1), watch: 5, event }; count]
+    };
+    hub.tell_missed(1, 5, 9, missed(100));
+    assert_eq!(told(&outboxes[0]).len(), 100);
+    hub.tell_missed(1, 5, 9, missed(FULL_BYTES / 1000));
+    assert_eq!(told(&outboxes[0]), [server_message::Message::Resync(v1::Resync { id: 5, index: 9 })]);
+    hub.tell_missed(1, 5, 9, missed(0));
+    assert_eq!(told(&outboxes[0]), []);
+}
+
+#[tokio::test]
+async fn of_keep_alives_only_the_newest_waits() {
+    let (mut hub, _outboxes) = attached(2).await;
+    (1..=2).for_each(|connection| hub.bind(connection, SessionId(connection), &KeptAlive::default().into()));
+    let keep_alive = |connection, token| Inbound::Asks { connection, asks: vec![Ask::KeepAlive { token }] };
+    (0..1000).for_each(|token| hub.on_inbound(keep_alive(1, token)));
+    hub.on_inbound(keep_alive(2, 7));
+    assert_eq!((hub.alive.len(), hub.waiting.len()), (2, 0));
+    hub.begin_round();
+    // What comes now is not served by a round that has begun.
+    hub.on_inbound(keep_alive(1, 1000));
+    let tokens = |hub: &Hub| -> Vec<u64> {
+        let serves = hub.round.iter().flat_map(|round| &round.serves);
+        serves
+            .map(|waiting| if let Wanted::KeepAlive(alive) = &waiting.what { alive.token } else { 0 })
+            .collect()
+    };
+    assert_eq!(tokens(&hub), [999, 7]);
+    hub.on_round(Err(ReadError::Retry));
+    hub.next_round = Now::ZERO;
+    hub.begin_round();
+    assert_eq!(tokens(&hub), [1000, 7], "one of each waits again");
+}
+
+#[tokio::test]
+async fn nobody_takes_more_than_its_share_of_a_round() {
+    let (mut hub, outboxes) = attached(2).await;
+    let asks = (1..=MAX_WAITING_EACH as u64 + 1)
+        .map(|id| Ask::Watch { id, after: None, target: target() })
+        .collect();
+    hub.on_inbound(Inbound::Asks { connection: 1, asks });
+    hub.on_inbound(Inbound::Asks {
+        connection: 2,
+        asks: vec![Ask::Watch { id: 1, after: None, target: target() }],
+    });
+    assert_eq!(hub.waiting.len(), MAX_WAITING_EACH + 1);
+    let refused = told(&outboxes[0]);
+    assert_eq!(answered(&refused[0]), (MAX_WAITING_EACH as u64 + 1, Some("overloaded".into())));
+    assert_eq!((refused.len(), told(&outboxes[1]).len()), (1, 0));
+    hub.begin_round();
+    hub.on_round(Err(ReadError::Stopped));
+    assert_eq!(hub.connections[&1].waiting, 0, "its share is free again");
+}
+
+#[tokio::test]
+async fn a_keep_alive_that_crosses_the_end_of_its_session_ends_nothing() {
+    let (mut hub, outboxes) = attached(2).await;
+    hub.bind(1, SessionId(1), &KeptAlive::default().into());
+    hub.forget(SessionId(1));
+    for connection in 1..=2 {
+        hub.on_inbound(Inbound::Asks { connection, asks: vec![Ask::KeepAlive { token: 5 }] });
+    }
+    assert_eq!(told(&outboxes[0]).len(), 1, "the hello");
+    assert!(matches!(told(&outboxes[1])[..], [server_message::Message::Goodbye(_)]), "there never was one");
+}
+
+#[tokio::test]
+async fn who_will_ask_nothing_more_hears_what_it_has_asked() {
+    let (mut hub, outboxes) = attached(1).await;
+    hub.bind(1, SessionId(1), &KeptAlive::default().into());
+    for id in 1..=2 {
+        let (id, op) = (RequestId(id), Op::Release { grant: RequestId(0) });
+        hub.on_inbound(Inbound::Asks { connection: 1, asks: vec![Ask::Request { id, lowest: id, op }] });
+    }
+    hub.on_inbound(Inbound::Asks {
+        connection: 1,
+        asks: vec![Ask::Watch { id: 3, after: None, target: target() }],
+    });
+    hub.on_inbound(Inbound::Finish { connection: 1 });
+    hub.flush();
+    assert_eq!(told(&outboxes[0]).len(), 1, "the hello");
+    let reply = |id, answer| Effect::Reply { session: SessionId(1), request: RequestId(id), answer };
+    hub.on_effect(reply(1, Answer::Done));
+    hub.flush();
+    assert_eq!(told(&outboxes[0]).len(), 1);
+    // Who waits for a grant does not say that it asks nothing more.
+    hub.on_effect(reply(2, Answer::Queued(Queued { ahead: 0, holders: Vec::new() })));
+    hub.flush();
+    assert_eq!(told(&outboxes[0]).len(), 1);
+    hub.begin_round();
+    hub.on_round(Err(ReadError::Stopped));
+    hub.flush();
+    let last = told(&outboxes[0]);
+    assert_eq!(answered(&last[0]).0, 3);
+    assert!(matches!(last[1..], [server_message::Message::Goodbye(_)]));
 }
 
 /// Three clients with a session each, of which [`Hub`] thinks that their requests go to the disk when a test says so.
