@@ -9,6 +9,7 @@
 //!   TTL * (1 - rho) after it sent it. So the client always knows first.
 //! - A new leader starts all timers in full once it has applied an entry of its own term, and not before. A leader that no
 //!   longer leads forgets them all.
+//! - A lease that follows another of its session ends no earlier than that would have: the client may not have heard of it.
 //! - A tick that comes late by more than a heartbeat starts all leases anew: while this process was stopped, keep-alives
 //!   may have gathered unread.
 //!
@@ -187,16 +188,17 @@ impl LeaseKeeper {
 
     fn start(&mut self, now: Now, timer: TimerId, after_ms: u64) {
         self.stop(&timer);
-        let after = Duration::from_millis(after_ms);
+        let (after, mut former) = (Duration::from_millis(after_ms), None);
         let length = match timer {
             TimerId::Lease { session, .. } => {
-                self.leases.insert(session, timer);
+                former = self.leases.insert(session, timer);
                 // In this order nothing overflows, whatever lease a state of another version may hold.
                 after.saturating_add(after / 1_000_000 * self.timing.drift_ppm.min(1_000_000)).max(after)
             }
             TimerId::Wait { .. } | TimerId::LockDelay { .. } => after,
         };
-        let due = now.saturating_add(length);
+        let former_due = former.and_then(|former| self.timers.get(&former)).and_then(|former| former.due);
+        let due = now.saturating_add(length).max(former_due.unwrap_or_default());
         self.timers.insert(timer, Timer { length, due: Some(due), ending: false });
         self.due.insert((due, timer));
     }
@@ -353,6 +355,18 @@ mod tests {
         keeper.on_effect(ms(500), &Effect::StartTimer { timer: longer, after_ms: 20_000 });
         assert_eq!(keeper.on_keep_alive(ms(1_000), S), Kept::Extended);
         assert_eq!(run(&mut keeper, ms(60_000)), [(ms(21_200), longer)]);
+    }
+
+    #[test]
+    fn a_shorter_lease_does_not_end_before_the_former_would_have() {
+        let mut keeper = leader();
+        let shorter = TimerId::Lease { session: S, generation: 2 };
+        keeper.on_effect(ms(500), &Effect::StartTimer { timer: shorter, after_ms: 1_000 });
+        keeper.on_effect(ms(500), &Effect::StopTimer { timer: LEASE });
+        assert_eq!(run(&mut keeper.clone(), ms(60_000)), [(ms(10_100), shorter)]);
+        assert!(run(&mut keeper, ms(9_800)).is_empty());
+        assert_eq!(keeper.on_keep_alive(ms(9_800), S), Kept::Extended);
+        assert_eq!(run(&mut keeper, ms(60_000)), [(ms(10_810), shorter)]);
     }
 
     proptest! {

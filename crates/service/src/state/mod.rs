@@ -166,7 +166,11 @@ impl State {
         let Some(session) = self.sessions.get_mut(&id) else {
             return step.reply(id, request, Answer::Refused(session_ended(id)));
         };
-        match session.admit(request, lowest, &op) {
+        let admission = session.admit(request, lowest, &op);
+        if session.has_heard_of_lease() {
+            self.restart_lease(step, id);
+        }
+        match admission {
             Admission::Answered(answer) => return self.answer_again(step, id, request, answer),
             Admission::Waiting(ticket) => {
                 return step.reply(id, request, Answer::Queued(self.locks.queued(ticket)));
@@ -186,7 +190,7 @@ impl State {
             Op::Proclaim { grant, value } => self.proclaim(step, id, grant, value),
             Op::Limit { name, permits } => self.limit(step, &name, permits),
             Op::Break { name, reason } => self.break_name(step, &name, reason),
-            Op::SetTtl { ttl_ms } => self.set_ttl(step, id, ttl_ms),
+            Op::SetTtl { ttl_ms } => self.set_ttl(step, id, request, ttl_ms),
             Op::Files(operations) => self.files(step, id, operations),
             Op::Close => {
                 self.end_session(step, id, EndCause::Closed);
@@ -377,15 +381,29 @@ impl State {
         Ok(Answer::Done)
     }
 
-    fn set_ttl(&mut self, step: &mut Step<'_>, id: SessionId, ttl_ms: u64) -> Result<Answer, Error> {
+    fn set_ttl(
+        &mut self,
+        step: &mut Step<'_>,
+        id: SessionId,
+        request: RequestId,
+        ttl_ms: u64,
+    ) -> Result<Answer, Error> {
         session::check_ttl(ttl_ms)?;
-        let session = self.sessions.get_mut(&id).ok_or_else(|| session_ended(id))?;
-        let lease = |generation| TimerId::Lease { session: id, generation };
-        step.effects.push(Effect::StopTimer { timer: lease(session.generation) });
-        session.generation += 1;
-        session.open.ttl_ms = ttl_ms;
-        step.effects.push(Effect::StartTimer { timer: lease(session.generation), after_ms: ttl_ms });
+        self.sessions.get_mut(&id).ok_or_else(|| session_ended(id))?.set_ttl(request, ttl_ms);
+        self.restart_lease(step, id);
         Ok(Answer::Done)
+    }
+
+    /// Counts the lease of a session anew, by what it is now. The new one is started before the former is stopped, so
+    /// that it ends no earlier.
+    fn restart_lease(&mut self, step: &mut Step<'_>, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let lease = |generation| TimerId::Lease { session: id, generation };
+        let former = lease(session.generation);
+        session.generation += 1;
+        let (timer, after_ms) = (lease(session.generation), session.lease_ms());
+        step.effects.push(Effect::StartTimer { timer, after_ms });
+        step.effects.push(Effect::StopTimer { timer: former });
     }
 
     fn files(

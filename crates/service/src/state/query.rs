@@ -312,7 +312,7 @@ impl State {
     /// Every timer that must run: a new leader starts them all, in full.
     pub fn timers(&self) -> Vec<(TimerId, u64)> {
         let leases = self.sessions.iter().map(|(id, session)| {
-            (TimerId::Lease { session: *id, generation: session.generation }, session.open.ttl_ms)
+            (TimerId::Lease { session: *id, generation: session.generation }, session.lease_ms())
         });
         let waits = self.waits.iter().map(|(ticket, WaitLimit { session, request, after_ms })| {
             (TimerId::Wait { session: *session, request: *request, ticket: *ticket }, *after_ms)

@@ -46,6 +46,9 @@ pub(super) struct Session {
     pub(super) open: OpenSession,
     /// Raised when the lease is changed: an expiry of an older one has no effect.
     pub(super) generation: u64,
+    /// The lease before a shorter one, and the request that changed it: the client may count by it until it has
+    /// acknowledged that.
+    former_lease: Option<(RequestId, u64)>,
     pub(super) since_ms: u64,
     lowest: RequestId,
     answers: BTreeMap<RequestId, Answer>,
@@ -89,6 +92,7 @@ impl Session {
         Self {
             open,
             generation: 1,
+            former_lease: None,
             since_ms: now_ms,
             lowest: RequestId(0),
             answers: BTreeMap::new(),
@@ -129,6 +133,24 @@ impl Session {
             return Admission::Answered(Answer::Refused(Error::new(Code::TooManyUnanswered, message)));
         }
         Admission::New
+    }
+
+    /// The lease as it must be counted: no shorter than the client may believe.
+    pub(super) fn lease_ms(&self) -> u64 {
+        self.former_lease.map_or(self.open.ttl_ms, |(_, former_ms)| former_ms.max(self.open.ttl_ms))
+    }
+
+    /// Changes the lease by a request.
+    pub(super) fn set_ttl(&mut self, request: RequestId, ttl_ms: u64) {
+        let counted_ms = self.lease_ms();
+        self.open.ttl_ms = ttl_ms;
+        self.former_lease = (counted_ms > ttl_ms).then_some((request, counted_ms));
+    }
+
+    /// Whether the client has acknowledged a shorter lease that it was not known to have heard of. Once.
+    pub(super) fn has_heard_of_lease(&mut self) -> bool {
+        let lowest = self.lowest;
+        self.former_lease.take_if(|(request, _)| *request < lowest).is_some()
     }
 
     /// Remembers a final answer.

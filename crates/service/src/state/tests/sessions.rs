@@ -33,11 +33,39 @@ fn an_expiry_of_another_term_or_generation_has_no_effect() {
     assert_eq!(w.apply(Command::Expire { timer: lease(2), term: 2 }), []);
     w.done(a, Op::SetTtl { ttl_ms: 500 });
     assert!(w.effects.contains(&Effect::StopTimer { timer: lease(1) }));
-    assert!(w.effects.contains(&Effect::StartTimer { timer: lease(2), after_ms: 500 }));
+    assert!(w.effects.contains(&Effect::StartTimer { timer: lease(2), after_ms: 10_000 }));
     assert_eq!(w.apply(Command::Expire { timer: lease(1), term: 2 }), []);
     assert_eq!(w.state.totals().sessions, 1);
     w.apply(Command::Expire { timer: lease(2), term: 2 });
     assert_eq!(w.state.totals().sessions, 0);
+}
+
+#[test]
+fn a_shorter_lease_is_counted_once_the_client_is_known_to_have_heard_of_it() {
+    let mut w = World::new();
+    let a = w.client();
+    let lease = |generation| TimerId::Lease { session: a.0, generation };
+    let set_ttl = |w: &mut World, id, ttl_ms| {
+        w.send_as(a, RequestId(id), RequestId(id), Op::SetTtl { ttl_ms });
+        assert_eq!(w.answer(a, RequestId(id)), Some(Answer::Done));
+        w.state.timers()
+    };
+    assert_eq!(set_ttl(&mut w, 1, 2_000), [(lease(2), 10_000)]);
+    assert_eq!(w.state.session(a.0).unwrap().ttl_ms, 2_000);
+    // Sent again: the answer was not heard.
+    assert_eq!(set_ttl(&mut w, 1, 2_000), [(lease(2), 10_000)]);
+    w.send_as(a, RequestId(2), RequestId(2), Op::Limit { name: name("p"), permits: 1 });
+    // The new lease is there before the old one is gone: whoever counts sees how long that would have lasted.
+    let changed =
+        [Effect::StartTimer { timer: lease(3), after_ms: 2_000 }, Effect::StopTimer { timer: lease(2) }];
+    assert_eq!(w.effects[..2], changed);
+    assert_eq!(w.state.timers(), [(lease(3), 2_000)]);
+    // Of several, the longest that may still be believed in counts; a longer one counts at once.
+    w.send_as(a, RequestId(3), RequestId(2), Op::SetTtl { ttl_ms: 1_000 });
+    w.send_as(a, RequestId(4), RequestId(2), Op::SetTtl { ttl_ms: 500 });
+    assert_eq!(w.state.timers(), [(lease(5), 2_000)]);
+    assert_eq!(set_ttl(&mut w, 5, 3_000), [(lease(7), 3_000)]);
+    assert_eq!(State::from_snapshot(&w.state.to_snapshot()).as_ref(), Ok(&w.state));
 }
 
 #[test]
