@@ -11,8 +11,9 @@
 //! **Rules.** A length of 0 is an empty frame and is allowed. The first byte of the preface is no letter, so that no HTTP
 //! request begins like it: one port serves both.
 //!
-//! **The trap.** The length is checked before anything is reserved for it: four bytes from a stranger must not cost a
-//! gigabyte. So are the messages counted before they are read: an empty one has two bytes, and takes hundreds in memory.
+//! **The trap.** The length is checked before anything is reserved for it, and room is made only as the bytes arrive: four
+//! bytes from a stranger must not cost a gigabyte, nor those of a thousand strangers. So are the messages counted before
+//! they are read: an empty one has two bytes, and takes hundreds in memory.
 
 use std::fmt;
 
@@ -58,6 +59,8 @@ pub fn encode(message: &impl Message, out: &mut BytesMut) -> Result<(), FrameErr
 const FRAME_BYTES: usize = 64 * 1024;
 /// Room beyond this, once needed for something large, is given back.
 const KEEP_BYTES: usize = 256 * 1024;
+/// Room for a frame that has not arrived is made in such steps.
+const STEP_BYTES: usize = 64 * 1024;
 /// Messages in one frame. Ours are closed before they have as many: the shortest message has four bytes.
 const MAX_MESSAGES: usize = FRAME_BYTES / 4;
 /// What `messages`, the only field of both kinds of frame, begins with.
@@ -170,7 +173,7 @@ pub fn decode<M: Message + Default>(input: &mut BytesMut) -> Result<Option<M>, F
         return Err(FrameError::TooLong { bytes });
     }
     if input.len() < 4 + bytes {
-        input.reserve(4 + bytes - input.len());
+        input.reserve((4 + bytes - input.len()).min(STEP_BYTES));
         return Ok(None);
     }
     let frame = &input[4..4 + bytes];
@@ -252,6 +255,14 @@ mod tests {
         let before = input.capacity();
         assert!(matches!(decode::<ClientFrame>(&mut input), Err(FrameError::TooLong { .. })));
         assert_eq!(input.capacity(), before);
+    }
+
+    #[test]
+    fn room_for_a_frame_is_made_as_it_arrives() {
+        let mut input = BytesMut::from(&u32::try_from(MAX_FRAME_BYTES).unwrap().to_be_bytes()[..]);
+        assert!(matches!(decode::<ClientFrame>(&mut input), Ok(None)));
+        assert!(input.capacity() <= 2 * STEP_BYTES);
+        assert!(input.capacity() - input.len() >= STEP_BYTES);
     }
 
     #[test]

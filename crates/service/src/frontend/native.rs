@@ -6,8 +6,9 @@
 //! not, and while the hub is behind with queries, nothing is read: who does not take answers cannot ask more.
 //!
 //! **Bounds.** A frame of at most 1 MiB; at most [`frame::READ_BYTES`] are read before the hub gets them, unless a frame is larger.
-//! What cannot be read is answered by a goodbye that says why; then the connection is closed, after the client had a
-//! moment to read it.
+//! Whoever begins a frame goes on with it, and whoever has answers to read reads some of them, within [`PROGRESS_LIMIT`], or
+//! the connection ends: it costs memory. What cannot be read is answered by a goodbye that says why; then the connection is
+//! closed, after the client had a moment to read it.
 
 use std::future::poll_fn;
 use std::io;
@@ -23,8 +24,13 @@ use conclave_api::{Code, Error};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::hub::{Door, Link};
+use super::outbox::Outbox;
 use super::wire::Ask;
 
+/// How long nothing may move in the midst of a frame, or while a client does not read what there is for it.
+const PROGRESS_LIMIT: Duration = Duration::from_secs(30);
+/// So many bytes are some progress.
+const PROGRESS_BYTES: usize = 64 * 1024;
 /// How long a client has to read the last word.
 const LAST_WORD: Duration = Duration::from_secs(2);
 
@@ -44,12 +50,12 @@ pub(crate) async fn serve((mut reader, writer): (Reader, Writer), version: u8, d
             biased;
             rest = poll_fn(|cx| link.outbox.poll_take(cx)) => match rest {
                 Some(rest) => {
-                    writer.write_all(&rest).await?;
+                    write(&writer, &rest, PROGRESS_LIMIT).await?;
                     link.on_sent();
                 }
                 None => return close(reader, &writer).await,
             },
-            read = read_some(&link, &mut reader, &mut input), if readable => {
+            read = read_some(&link.outbox, &mut reader, &mut input, PROGRESS_LIMIT), if readable => {
                 if read? == 0 {
                     return Ok(());
                 }
@@ -61,10 +67,24 @@ pub(crate) async fn serve((mut reader, writer): (Reader, Writer), version: u8, d
 
 /// Reads, once the hub is not behind with what was read before. Whoever asks for more of the outbox at the same time is
 /// woken when it is not.
-async fn read_some(link: &Link, reader: &mut Reader, input: &mut BytesMut) -> io::Result<usize> {
-    poll_fn(|_| if link.outbox.is_behind() { Poll::Pending } else { Poll::Ready(()) }).await;
+async fn read_some(
+    outbox: &Outbox,
+    reader: &mut Reader,
+    input: &mut BytesMut,
+    limit: Duration,
+) -> io::Result<usize> {
+    poll_fn(|_| if outbox.is_behind() { Poll::Pending } else { Poll::Ready(()) }).await;
+    let is_in_midst = !input.is_empty();
     frame::make_room(input);
-    reader.read_buf(input).await
+    let read = reader.read_buf(input);
+    if is_in_midst { tokio::time::timeout(limit, read).await? } else { read.await }
+}
+
+async fn write(writer: &Writer, bytes: &[u8], limit: Duration) -> io::Result<()> {
+    for some in bytes.chunks(PROGRESS_BYTES) {
+        tokio::time::timeout(limit, writer.write_all(some)).await??;
+    }
+    Ok(())
 }
 
 /// Hands every whole frame to the hub; `false` if the rest cannot be read.
@@ -109,4 +129,44 @@ pub(crate) async fn read_preface(stream: &mut (impl AsyncRead + Unpin)) -> io::R
     let mut preface = [0; PREFACE_BYTES];
     stream.read_exact(&mut preface).await?;
     Ok(preface)
+}
+
+#[cfg(test)]
+mod tests {
+    use conclave_api::socket::Socket;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    const MOMENT: Duration = Duration::from_millis(1);
+
+    async fn connected() -> ((Reader, Writer), TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        (Socket::Tcp(listener.accept().await.unwrap().0).into_split(), client)
+    }
+
+    #[tokio::test]
+    async fn a_client_that_never_reads_does_not_stay() {
+        let ((_reader, writer), _client) = connected().await;
+        // More than the system keeps for anybody.
+        let error = write(&writer, &vec![0; 256 * 1024 * 1024], MOMENT).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[tokio::test]
+    async fn a_client_may_say_nothing_but_not_half_a_frame() {
+        let ((mut reader, _writer), mut client) = connected().await;
+        let (outbox, mut input) = (Outbox::default(), BytesMut::new());
+        let read = read_some(&outbox, &mut reader, &mut input, Duration::ZERO);
+        let sent = async {
+            tokio::task::yield_now().await;
+            client.write_all(&[0, 0]).await.unwrap();
+        };
+        let (read, ()) = tokio::join!(read, sent);
+        assert_eq!(read.unwrap(), 2);
+        let error = read_some(&outbox, &mut reader, &mut input, MOMENT).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
 }
