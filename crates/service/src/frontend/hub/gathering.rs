@@ -31,8 +31,8 @@ const MOST_SKIPPED: u32 = 255;
 #[derive(Debug, Default)]
 pub(super) struct Gathering {
     /// Counts what was proposed: who was answered before that is not waited for any more.
-    round: u64,
-    /// Connections that had all their answers in this round, and how many of them have not asked since.
+    flush: u64,
+    /// Connections that had all their answers since the last flush, and how many of them have not asked since.
     answered: usize,
     away: usize,
     waits_since: Option<Now>,
@@ -49,7 +49,7 @@ pub(super) struct Gathering {
 pub(super) struct Asked {
     /// Requests without an answer.
     waiting: usize,
-    /// The round in which it went away, if it is.
+    /// The flush after which it went away, if it is.
     away: Option<u64>,
 }
 
@@ -61,8 +61,8 @@ impl Gathering {
 
     pub(super) fn on_answered(&mut self, connection: &mut Asked) {
         connection.waiting = connection.waiting.saturating_sub(1);
-        if connection.waiting == 0 && connection.away != Some(self.round) {
-            connection.away = Some(self.round);
+        if connection.waiting == 0 && connection.away != Some(self.flush) {
+            connection.away = Some(self.flush);
             self.answered += 1;
             self.away += 1;
         }
@@ -78,7 +78,7 @@ impl Gathering {
     }
 
     fn end_absence(&mut self, connection: &mut Asked) {
-        if connection.away.take() == Some(self.round) {
+        if connection.away.take() == Some(self.flush) {
             self.away -= 1;
             self.pause_since = None;
         }
@@ -100,7 +100,7 @@ impl Gathering {
         PAUSE_EACH.saturating_mul(answered).clamp(PAUSE.0, PAUSE.1)
     }
 
-    /// Once a round, when most are back: what has gathered goes soon.
+    /// Once a flush, when most are back: what has gathered goes soon.
     pub(super) fn is_time_to_rouse(&mut self) -> bool {
         !self.has_roused && {
             self.has_roused = self.away <= self.answered / 4;
@@ -124,7 +124,7 @@ impl Gathering {
             Some(_) => (0, 0),
             None => (self.to_skip, self.to_skip.min(self.skipped + 1)),
         };
-        *self = Self { round: self.round + 1, to_skip, skipped, ..Self::default() };
+        *self = Self { flush: self.flush + 1, to_skip, skipped, ..Self::default() };
     }
 }
 
