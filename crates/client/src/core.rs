@@ -112,6 +112,10 @@ struct Pending {
 }
 
 impl Pending {
+    fn is_acquire(&self) -> bool {
+        matches!(self.what, What::Request(v1::request::Op::Acquire(_)))
+    }
+
     /// Whether it may be in effect although the session, and with it the memory of what was answered, has ended: it was sent
     /// twice, the first time perhaps in time, and what it does does not end with the session.
     fn may_outlive(&self, why: Code) -> bool {

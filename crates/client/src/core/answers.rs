@@ -6,7 +6,7 @@ use conclave_api::proto::v1::server_message::Message;
 use conclave_api::proto::{secret_from_wire, v1};
 use conclave_api::{Code, Error};
 
-use super::{Core, Held, RETRY_AFTER, Reply, Session};
+use super::{Core, Held, Pending, RETRY_AFTER, Reply, Session, What};
 use crate::guard::Loss;
 use crate::lease::{Lease, Now, Standing};
 use crate::watch::Notice;
@@ -31,7 +31,7 @@ impl Core {
                     watched.queue.push(Notice::Resync { index });
                 }
             }
-            Some(Message::Broken(broken)) => self.on_broken(broken),
+            Some(Message::Broken(broken)) => self.on_broken(now, broken),
             Some(Message::SessionEnded(ended)) => self.on_ended(&ended),
             Some(Message::Goodbye(goodbye)) => self.on_goodbye(goodbye.error.as_ref()),
             // Of a later version: not for us.
@@ -161,10 +161,22 @@ impl Core {
         self.ask_again(now);
     }
 
-    fn on_broken(&mut self, broken: v1::Broken) {
-        if let Some(held) = self.held.get_mut(&broken.grant) {
-            held.loss.get_or_insert(Loss::Broken { name: broken.name, reason: broken.reason });
+    /// It may come again, and before the grant: whoever gets that afterwards would believe it.
+    fn on_broken(&mut self, now: Now, broken: v1::Broken) {
+        let v1::Broken { grant, name, reason } = broken;
+        let loss = Loss::Broken { name, reason };
+        self.late.retain(|(late, _)| *late != grant);
+        if let Some(held) = self.held.get_mut(&grant) {
+            held.loss.get_or_insert(loss);
             self.changed();
+        } else if self.pending.get(&grant).is_some_and(|pending| pending.is_acquire()) {
+            self.fail(grant, Error::new(Code::NotHeld, loss.to_string()));
+        }
+        // The server repeats it with every resumption until it hears that we know.
+        let release = v1::request::Op::Release(v1::Release { grant });
+        let is_said = |pending: &Pending| matches!(&pending.what, What::Request(op) if *op == release);
+        if !self.pending.values().any(|pending| is_said(pending)) {
+            self.request_quietly(now, release);
         }
     }
 

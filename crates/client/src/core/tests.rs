@@ -37,6 +37,15 @@ fn requests(sent: &[Sent]) -> Vec<u64> {
     sent.iter().filter_map(id).collect()
 }
 
+/// The grants that are given back.
+fn releases(sent: &[Sent]) -> Vec<u64> {
+    let grant = |message: &Sent| match message {
+        Sent::Request(v1::Request { op: Some(v1::request::Op::Release(release)), .. }) => Some(release.grant),
+        _ => None,
+    };
+    sent.iter().filter_map(grant).collect()
+}
+
 type Granted = oneshot::Receiver<Result<v1::Granted, Error>>;
 
 fn acquire(core: &mut Core, now: Now, name: &str) -> (u64, Granted) {
@@ -252,7 +261,51 @@ fn a_broken_lock_is_lost_with_its_reason() {
     core.on_message(ms(3), v1::Broken { grant: id, name: "x".into(), reason: "stuck".into() }.into());
     let loss = Loss::Broken { name: "x".into(), reason: "stuck".into() };
     assert_eq!(core.standing(ms(3), id), (Standing::Lost, Some(loss.clone())));
+    assert_eq!(releases(&sent(&mut core)), [id], "the server hears that we know");
     assert_eq!(core.let_go(id), Err(loss));
+}
+
+#[test]
+fn a_grant_that_is_broken_before_it_is_handed_out_is_refused() {
+    let mut core = connected();
+    let (on_its_way, mut first) = acquire(&mut core, ms(0), "x");
+    let (parked, mut second) = acquire(&mut core, ms(0), "y");
+    sent(&mut core);
+    open(&mut core, ms(1));
+    core.on_tick(ms(9_950));
+    let Some(Sent::KeepAlive(v1::KeepAlive { token })) = sent(&mut core).pop() else {
+        panic!("not kept alive")
+    };
+    answer(&mut core, ms(9_960), parked, granted());
+    for grant in [on_its_way, parked] {
+        core.on_message(ms(9_961), v1::Broken { grant, ..Default::default() }.into());
+    }
+    answer(&mut core, ms(9_962), on_its_way, granted());
+    core.on_message(ms(9_970), v1::KeptAlive { token }.into());
+    for grant in [&mut first, &mut second] {
+        assert_eq!(grant.try_recv().unwrap().unwrap_err().code, Code::NotHeld);
+    }
+    assert!(core.held.is_empty());
+    assert_eq!(releases(&sent(&mut core)), [on_its_way, parked]);
+}
+
+#[test]
+fn what_is_broken_again_after_a_resumption_is_lost_once_and_acknowledged_again() {
+    let mut core = connected();
+    let (id, _grant) = acquire(&mut core, ms(0), "x");
+    sent(&mut core);
+    open(&mut core, ms(1));
+    answer(&mut core, ms(2), id, granted());
+    let broken = |reason: &str| v1::Broken { grant: id, name: "x".into(), reason: reason.into() };
+    core.on_message(ms(3), broken("first").into());
+    core.on_message(ms(3), broken("again").into());
+    let said = sent(&mut core);
+    assert_eq!(releases(&said), [id], "once is enough while it is unanswered");
+    answer(&mut core, ms(4), requests(&said)[0], refused(Code::NotHeld));
+    core.on_message(ms(5), broken("again").into());
+    assert_eq!(releases(&sent(&mut core)), [id]);
+    let loss = Loss::Broken { name: "x".into(), reason: "first".into() };
+    assert_eq!(core.standing(ms(5), id), (Standing::Lost, Some(loss)));
 }
 
 #[test]
