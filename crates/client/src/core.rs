@@ -5,13 +5,14 @@
 //!   resumed and everything in the table is sent again under its number: it takes effect once, a wait keeps its place.
 //! - A session is opened by the first request that needs one, in the same write; who only reads has none.
 //! - A server that has no majority, too much to do, or stops, has not taken the request: it is sent again after
-//!   [`RETRY_AFTER`], until the client's patience is over.
+//!   [`RETRY_AFTER`], until the client's patience is over, counted from the first refusal. What is queued was taken.
 //!
 //! **The trap.** If the connection breaks while a session is being opened, nobody knows its number: it cannot be resumed, and
 //! what was sent behind the opening may have been done. An acquire is then asked again in a new session, for the old
 //! one ends by itself; anything else is reported as `disconnected`, which is not definite. Never sent twice.
 //!
-//! **Bounds.** At most [`MAX_UNANSWERED`] requests and queries without an answer: then `too-many-unanswered`.
+//! **Bounds.** At most [`MAX_UNANSWERED`] requests and queries without an answer: then `too-many-unanswered`. What lets go of
+//! something is always taken in, and is offered for as long as the session lives: there is no more of it than was had.
 
 mod answers;
 mod sending;
@@ -48,6 +49,17 @@ pub(crate) enum Reply {
     },
     /// Nobody waits for it.
     Forget,
+}
+
+impl Reply {
+    /// Whoever waits for it may be gone: then it is of no interest.
+    fn fail(self, error: Error) {
+        match self {
+            Self::Once(reply) => drop(reply.send(Err(error))),
+            Self::Acquire { done, .. } => drop(done.send(Err(error))),
+            Self::Forget => {}
+        }
+    }
 }
 
 /// How a session is opened.
@@ -104,7 +116,8 @@ enum Session {
 struct Pending {
     what: What,
     reply: Reply,
-    since: Now,
+    /// Since when servers do not take it.
+    refused_since: Option<Now>,
     sent: bool,
     /// Sent, and possibly done, without an answer that tells.
     uncertain: bool,
@@ -114,6 +127,11 @@ struct Pending {
 impl Pending {
     fn is_acquire(&self) -> bool {
         matches!(self.what, What::Request(v1::request::Op::Acquire(_)))
+    }
+
+    /// Whether it gives something back: were it given up, that would stay held for as long as the session lives.
+    fn lets_go(&self) -> bool {
+        lets_go(&self.what)
     }
 
     /// Whether it may be in effect although the session, and with it the memory of what was answered, has ended: it was sent
@@ -197,7 +215,8 @@ impl Core {
             } else {
                 self.forget(id);
             }
-        } else if self.held.remove(&id).is_some() {
+        } else if let Some(Held { loss: None, .. }) = self.held.remove(&id) {
+            // What is lost was given back then, or has ended with its session.
             self.request_quietly(now, v1::request::Op::Release(v1::Release { grant: id }));
         }
     }
@@ -212,21 +231,29 @@ impl Core {
                 return Ok(None);
             }
             Some(pending) => pending.reply = Reply::Forget,
-            None if self.held.remove(&id).is_none() => return Ok(None),
-            None => {}
+            None => match self.held.remove(&id) {
+                None | Some(Held { loss: Some(Loss::Session(_)), .. }) => return Ok(None),
+                Some(_) => {}
+            },
         }
         let (sender, receiver) = oneshot::channel();
         self.request(now, v1::request::Op::Cancel(v1::Cancel { request: id }), Reply::Once(sender))?;
         Ok(Some(receiver))
     }
 
-    /// The guard is gone. An error if it was lost before.
-    pub(crate) fn let_go(&mut self, id: u64) -> Result<(), Loss> {
-        match self.held.remove(&id) {
-            Some(Held { loss: None, .. }) => Ok(()),
-            Some(Held { loss: Some(loss), .. }) => Err(loss),
-            None => Err(Loss::Deadline),
+    /// Gives back what is held. [`Code::NotHeld`] if it was lost before: then it was given back, or has ended with its
+    /// session.
+    pub(crate) fn release(&mut self, now: Now, id: u64) -> Result<AnswerToCome, Error> {
+        let loss = match self.held.remove(&id) {
+            Some(Held { loss, .. }) => loss,
+            None => Some(Loss::Deadline),
+        };
+        if let Some(loss) = loss {
+            return Err(Error::new(Code::NotHeld, loss.to_string()));
         }
+        let (sender, receiver) = oneshot::channel();
+        self.request(now, v1::request::Op::Release(v1::Release { grant: id }), Reply::Once(sender))?;
+        Ok(receiver)
     }
 
     /// How a grant stands, and if it is lost, why.
@@ -324,13 +351,14 @@ impl Core {
     }
 
     fn submit(&mut self, now: Now, what: What, reply: Reply) -> Result<u64, Error> {
-        if self.unanswered.len() >= MAX_UNANSWERED && !matches!(reply, Reply::Forget) {
+        if self.unanswered.len() >= MAX_UNANSWERED && !lets_go(&what) {
             let text = format!("{MAX_UNANSWERED} requests are without an answer");
             return Err(Error::new(Code::TooManyUnanswered, text));
         }
         check_fits(sending::encoded_len(&what))?;
         let id = self.number();
-        let pending = Pending { what, reply, since: now, sent: false, uncertain: false, retry: false };
+        let pending =
+            Pending { what, reply, refused_since: None, sent: false, uncertain: false, retry: false };
         if self.unanswered.is_empty() {
             self.usually_together = std::mem::take(&mut self.together);
         }
@@ -393,7 +421,6 @@ impl Core {
         }
     }
 
-    /// Whoever waits for it may be gone: then it is of no interest.
     fn fail(&mut self, id: u64, error: Error) {
         let Some(pending) = self.forget(id) else { return };
         let error = if pending.may_outlive(error.code) {
@@ -401,16 +428,17 @@ impl Core {
         } else {
             error
         };
-        match pending.reply {
-            Reply::Once(reply) => drop(reply.send(Err(error))),
-            Reply::Acquire { done, .. } => drop(done.send(Err(error))),
-            Reply::Forget => {}
-        }
+        pending.reply.fail(error);
     }
 
     fn changed(&mut self) {
         self.changes.send_modify(|count| *count += 1);
     }
+}
+
+fn lets_go(what: &What) -> bool {
+    use v1::request::Op;
+    matches!(what, What::Request(Op::Release(_) | Op::Cancel(_) | Op::Close(_)))
 }
 
 /// Refuses what no frame can carry. A frame has numbers, tags and lengths around what it says.

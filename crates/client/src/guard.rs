@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use conclave_api::proto::v1;
-use conclave_api::{Claim, Code, Error, Fence};
+use conclave_api::{Claim, Fence};
 
 use crate::Result;
-use crate::client::{Client, Handle, unexpected};
+use crate::client::{Client, Handle, answered, unexpected};
 use crate::lease::Standing;
 
 /// Something held: all names of one grant. Dropped, it is released as soon as the server hears of it;
@@ -137,14 +137,13 @@ impl Guard {
     /// Gives it back, and returns when others can have it.
     ///
     /// # Errors
-    /// [`Code::NotHeld`] if it was lost before: what was done under it may have collided.
+    /// [`Code::NotHeld`] if it was lost before: what was done under it may have collided. Any other error: it is not known to
+    /// be free yet, and is still offered to the server for as long as the session lives.
     pub async fn release(mut self) -> Result<()> {
         self.released = true;
-        let let_go = self.handle.shared.with(|core, _| core.let_go(self.id));
-        let released = self.client().done(v1::request::Op::Release(v1::Release { grant: self.id })).await;
-        match let_go {
-            Ok(()) => released,
-            Err(loss) => Err(Error::new(Code::NotHeld, loss.to_string())),
+        match answered(self.handle.shared.ask(|core, now| core.release(now, self.id))?).await? {
+            v1::answer::Result::Done(_) => Ok(()),
+            other => Err(unexpected(&other)),
         }
     }
 

@@ -48,6 +48,7 @@ impl Core {
         match result {
             Answer::Queued(place) => {
                 self.unanswered.remove(&id);
+                pending.refused_since = None;
                 if let Reply::Acquire { queued, .. } = &mut pending.reply
                     && let Some(queued) = queued.take()
                 {
@@ -64,8 +65,11 @@ impl Core {
             }
             Answer::Error(error) => {
                 let error = Error::from(&error);
-                if is_passing(error.code) {
+                // Who lets go of something makes room for answers.
+                let is_full = error.code == Code::TooManyUnanswered && pending.lets_go();
+                if is_passing(error.code) || is_full {
                     pending.retry = true;
+                    pending.refused_since.get_or_insert(now);
                     pending.uncertain |= !error.code.is_definite();
                     self.retry_at.get_or_insert(now + RETRY_AFTER);
                 } else {

@@ -4,7 +4,7 @@ use conclave_api::proto::frame::Frames;
 use conclave_api::proto::v1;
 use conclave_api::{Code, Error};
 
-use super::{Core, Held, Out, Pending, Session, What};
+use super::{Core, Held, Out, Pending, Reply, Session, What};
 use crate::guard::Loss;
 use crate::lease::{Now, Standing};
 
@@ -123,30 +123,39 @@ impl Core {
     }
 
     fn retry(&mut self, now: Now) {
-        let retried = self.pending.iter_mut().filter(|(_, pending)| pending.retry);
         let mut over = Vec::new();
-        let mut again = Vec::new();
-        for (id, pending) in retried {
+        for (id, pending) in self.pending.iter_mut().filter(|(_, pending)| pending.retry) {
             pending.retry = false;
-            let late = now > pending.since + self.patience;
-            if late { over.push((*id, pending.uncertain)) } else { again.push(Out::Pending(*id)) }
+            let is_late = pending.refused_since.is_some_and(|since| now > since + self.patience);
+            // An acquire that was queued was taken once: its place is kept.
+            let is_offered_on = matches!(pending.reply, Reply::Forget) || !self.unanswered.contains(id);
+            if is_late && !is_offered_on {
+                over.push(*id);
+            } else {
+                self.out.push_back(Out::Pending(*id));
+            }
         }
         for (id, watched) in self.watches.iter_mut().filter(|(_, watched)| watched.retry) {
             watched.retry = false;
-            again.push(Out::Watch(*id));
+            self.out.push_back(Out::Watch(*id));
         }
-        self.out.extend(again);
-        for (id, uncertain) in over {
-            let is_acquire =
-                matches!(&self.pending[&id].what, What::Request(v1::request::Op::Acquire(_))) && uncertain;
-            let code = if uncertain { Code::NoAnswer } else { Code::NoQuorum };
-            self.fail(
-                id,
-                Error::new(code, "no server has taken the request: there is no majority, or too much to do"),
-            );
-            if is_acquire {
-                self.request_quietly(now, v1::request::Op::Cancel(v1::Cancel { request: id }));
-            }
+        over.into_iter().for_each(|id| self.lose_patience(now, id));
+    }
+
+    fn lose_patience(&mut self, now: Now, id: u64) {
+        let Some(pending) = self.pending.get_mut(&id) else { return };
+        let code = if pending.uncertain { Code::NoAnswer } else { Code::NoQuorum };
+        let error =
+            Error::new(code, "no server has taken the request: there is no majority, or too much to do");
+        if pending.lets_go() {
+            // Whoever waits for it waits no longer; others still do.
+            std::mem::replace(&mut pending.reply, Reply::Forget).fail(error);
+            return self.out.push_back(Out::Pending(id));
+        }
+        let may_hold = pending.is_acquire() && pending.uncertain;
+        self.fail(id, error);
+        if may_hold {
+            self.request_quietly(now, v1::request::Op::Cancel(v1::Cancel { request: id }));
         }
     }
 

@@ -220,6 +220,98 @@ fn what_may_have_been_done_is_not_called_refused() {
     assert_eq!(answered.try_recv().unwrap().unwrap_err().code, Code::NoAnswer);
 }
 
+/// A client with a session that holds something.
+fn holding(name: &str) -> (Core, u64) {
+    let mut core = connected();
+    let (id, _grant) = acquire(&mut core, ms(0), name);
+    sent(&mut core);
+    open(&mut core, ms(1));
+    answer(&mut core, ms(2), id, granted());
+    (core, id)
+}
+
+#[test]
+fn an_acquire_that_was_queued_is_offered_for_as_long_as_the_session_lives() {
+    let mut core = connected();
+    let (id, mut grant) = acquire(&mut core, ms(0), "x");
+    sent(&mut core);
+    open(&mut core, ms(1));
+    answer(&mut core, ms(2), id, v1::answer::Result::Queued(v1::Queued::default()));
+    for at in [60_000, 80_000] {
+        answer(&mut core, ms(at), id, refused(Code::NoQuorum));
+        core.on_tick(ms(at + 100));
+        assert_eq!(requests(&sent(&mut core)), [id]);
+    }
+    answer(&mut core, ms(81_000), id, granted());
+    assert!(grant.try_recv().is_err(), "the lease is long past its deadline: not yet");
+    assert_eq!(core.late.len(), 1);
+}
+
+#[test]
+fn patience_counts_from_the_first_refusal() {
+    let mut core = connected();
+    let (id, mut answered) = change(&mut core, ms(0));
+    sent(&mut core);
+    open(&mut core, ms(1));
+    answer(&mut core, ms(60_000), id, refused(Code::Overloaded));
+    core.on_tick(ms(60_100));
+    assert_eq!(requests(&sent(&mut core)), [id], "the server was slow, and that was the first");
+    answer(&mut core, ms(70_001), id, refused(Code::Overloaded));
+    core.on_tick(ms(70_101));
+    assert_eq!(answered.try_recv().unwrap().unwrap_err().code, Code::NoQuorum);
+}
+
+#[test]
+fn what_lets_go_is_offered_for_as_long_as_the_session_lives() {
+    let (mut core, id) = holding("x");
+    let (other, _grant) = acquire(&mut core, ms(3), "y");
+    sent(&mut core);
+    answer(&mut core, ms(4), other, granted());
+    let mut released = core.release(ms(5), id).unwrap();
+    core.abandon(ms(5), other);
+    let first = sent(&mut core);
+    assert_eq!(releases(&first), [id, other]);
+    let first = requests(&first);
+    for at in [10, 20_000, 40_000] {
+        first.iter().for_each(|id| answer(&mut core, ms(at), *id, refused(Code::NoQuorum)));
+        core.on_tick(ms(at + 100));
+        let mut again = requests(&sent(&mut core));
+        again.sort_unstable();
+        assert_eq!(again, first);
+    }
+    assert_eq!(released.try_recv().unwrap().unwrap_err().code, Code::NoQuorum, "who waits is told");
+}
+
+#[test]
+fn what_lets_go_is_taken_in_beyond_the_bound_and_offered_again_when_the_server_is_at_its_own() {
+    let (mut core, held) = holding("x");
+    let (waiting, _grant) = acquire(&mut core, ms(3), "y");
+    sent(&mut core);
+    let _answers: Vec<_> = (1..MAX_UNANSWERED).map(|_| change(&mut core, ms(4))).collect();
+    sent(&mut core);
+    let mut released = core.release(ms(5), held).unwrap();
+    let cancelled = core.cancel(ms(5), waiting).unwrap();
+    let asked = requests(&sent(&mut core));
+    assert_eq!(asked.len(), 2);
+    asked.iter().for_each(|id| answer(&mut core, ms(6), *id, refused(Code::TooManyUnanswered)));
+    core.on_tick(ms(106));
+    assert_eq!(requests(&sent(&mut core)), asked);
+    answer(&mut core, ms(107), asked[0], v1::answer::Result::Done(v1::Done {}));
+    assert!(released.try_recv().unwrap().is_ok());
+    assert!(cancelled.unwrap().try_recv().is_err());
+}
+
+#[test]
+fn what_ended_with_its_session_is_not_given_back_in_another() {
+    let (mut core, id) = holding("x");
+    core.on_message(ms(3), v1::SessionEnded { session: 7, cause: v1::EndCause::Closed.into() }.into());
+    assert_eq!(core.release(ms(4), id).unwrap_err().code, Code::NotHeld);
+    let (mut core, id) = holding("x");
+    core.on_message(ms(3), v1::SessionEnded { session: 7, cause: v1::EndCause::Closed.into() }.into());
+    core.abandon(ms(4), id);
+    assert_eq!(sent(&mut core), []);
+}
+
 #[test]
 fn the_end_of_the_session_ends_everything_in_it_and_the_next_request_opens_another() {
     let mut core = connected();
@@ -262,7 +354,8 @@ fn a_broken_lock_is_lost_with_its_reason() {
     let loss = Loss::Broken { name: "x".into(), reason: "stuck".into() };
     assert_eq!(core.standing(ms(3), id), (Standing::Lost, Some(loss.clone())));
     assert_eq!(releases(&sent(&mut core)), [id], "the server hears that we know");
-    assert_eq!(core.let_go(id), Err(loss));
+    let refusal = core.release(ms(4), id).unwrap_err();
+    assert_eq!((refusal.code, refusal.message), (Code::NotHeld, loss.to_string()));
 }
 
 #[test]
@@ -341,7 +434,7 @@ fn there_is_a_bound_on_what_is_unanswered() {
     let mut core = connected();
     let mut answers: Vec<_> = (0..MAX_UNANSWERED).map(|_| change(&mut core, ms(0))).collect();
     let (sender, _receiver) = oneshot::channel();
-    let op = v1::request::Op::Close(v1::Close {});
+    let op = v1::request::Op::SetTtl(v1::SetTtl { ttl_ms: 1 });
     assert_eq!(core.request(ms(0), op, Reply::Once(sender)).unwrap_err().code, Code::TooManyUnanswered);
     let behind = sent(&mut core).len();
     assert!(behind < MAX_UNANSWERED, "the server keeps a bounded number behind an opening");
