@@ -8,7 +8,7 @@ use conclave_api::{Code, Error, OwnerLabel, RequestId, VictimPolicy, Wait};
 use tokio::sync::oneshot;
 
 use crate::client::{Client, Handle, answered, millis};
-use crate::core::Reply;
+use crate::core::{Reply, stopped};
 use crate::guard::Guard;
 use crate::{Result, Semaphore};
 
@@ -118,8 +118,9 @@ impl Acquiring {
         };
         let result = granted.await;
         self.granted = None;
-        let gone = || Err(Error::new(Code::Disconnected, "the client's task was stopped"));
-        result.unwrap_or_else(|_| gone()).map(|granted| Guard::new(self.handle.clone(), self.id, &granted))
+        result
+            .unwrap_or_else(|_| Err(stopped()))
+            .map(|granted| Guard::new(self.handle.clone(), self.id, &granted))
     }
 
     /// As [`Acquiring::granted`]; that it was not granted in the time it was willing to wait is no error.

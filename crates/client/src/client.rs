@@ -9,7 +9,7 @@ use conclave_api::{Code, Error, OwnerLabel, SessionId};
 use tokio::sync::oneshot;
 
 use crate::acquire::{Owner, Request};
-use crate::core::{AnswerToCome, Core, Opening, Reply};
+use crate::core::{AnswerToCome, Core, Opening, Reply, stopped};
 use crate::election::{self, Leader, Leadership};
 use crate::files::Files;
 use crate::guard::Guard;
@@ -307,7 +307,8 @@ impl Options {
         self
     }
 
-    /// How long a request is offered to servers that cannot take it. 10 seconds, unless said otherwise.
+    /// How long a request is offered to servers that cannot take it, or that cannot be reached. 10 seconds, unless said
+    /// otherwise. A release is offered for as long as the session lives, and so is a lock that is waited for.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
@@ -327,7 +328,7 @@ impl Options {
             servers.split(',').map(str::trim).filter(|node| !node.is_empty()).map(Into::into).collect();
         let connected = link::connect(&seeds).await?;
         let shared = Arc::new(Shared::new(Core::new(self.opening, self.patience)));
-        let driver = Driver { shared: shared.clone(), seeds, patience: self.patience };
+        let driver = Driver { shared: shared.clone(), seeds };
         tokio::spawn(driver.run(connected));
         Ok(Client { handle: Arc::new(Handle { shared }) })
     }
@@ -342,7 +343,7 @@ impl Drop for Handle {
 
 /// Waits for an answer.
 pub(crate) async fn answered(answer: AnswerToCome) -> Result<v1::answer::Result> {
-    answer.await.unwrap_or_else(|_| Err(Error::new(Code::Disconnected, "the client's task was stopped")))
+    answer.await.unwrap_or_else(|_| Err(stopped()))
 }
 
 /// A server that answers something else than was asked.

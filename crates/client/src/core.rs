@@ -9,7 +9,13 @@
 //!
 //! **The trap.** If the connection breaks while a session is being opened, nobody knows its number: it cannot be resumed, and
 //! what was sent behind the opening may have been done. An acquire is then asked again in a new session, for the old
-//! one ends by itself; anything else is reported as `disconnected`, which is not definite. Never sent twice.
+//! one ends by itself; anything else is reported as `disconnected`, which is not definite. Never sent twice. A server that
+//! refuses the opening has done nothing of it: then everything is asked again.
+//!
+//! **A node that is of no use.** A connection is of use if a session was opened or resumed on it, or something answered. If not,
+//! it has refused all that was asked: without a session that fails when the client's patience is over, with one when the
+//! lease is past its deadline, and says the last reason. A node that is asked something and says nothing is left: with a
+//! session as the lease says, otherwise after [`SILENCE`], twice as long each time until a connection is of use.
 //!
 //! **Bounds.** At most [`MAX_UNANSWERED`] requests and queries without an answer: then `too-many-unanswered`. What lets go of
 //! something is always taken in, and is offered for as long as the session lives: there is no more of it than was had.
@@ -36,6 +42,10 @@ use crate::watch::Queue;
 pub(crate) const MAX_UNANSWERED: usize = 1024;
 /// A request that the server has not taken is sent again after this.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
+
+/// A server that says nothing for so long is left: one that has not even greeted, and one that was asked something. A server
+/// without a majority says so before.
+const SILENCE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(4));
 
 /// Where a final answer will be.
 pub(crate) type AnswerToCome = oneshot::Receiver<Result<v1::answer::Result, Error>>;
@@ -75,6 +85,9 @@ pub(crate) struct Core {
     opening: Opening,
     patience: Duration,
     connected: bool,
+    connection: Connection,
+    /// How often in a row a silent server was left.
+    left: u32,
     session: Session,
     next_id: u64,
     /// Boxed: a tree shifts its neighbours at every change.
@@ -98,6 +111,23 @@ pub(crate) struct Core {
     changes: watch::Sender<u64>,
     nodes: Vec<String>,
     closing: bool,
+    /// Nobody sends anything any more.
+    stopped: bool,
+}
+
+/// What is known of the connection, or the last one.
+#[derive(Default)]
+struct Connection {
+    is_greeted: bool,
+    /// See the module.
+    is_of_use: bool,
+    /// The server has refused whatever it was to do, and done nothing of it.
+    is_refused: bool,
+    goodbye: Option<Error>,
+    /// Since when nothing was heard, if something is waited for.
+    quiet_since: Now,
+    /// When to look whether it is silent. Not moved by what is heard meanwhile: that would set an alarm for every answer.
+    look_at: Option<Now>,
 }
 
 enum Session {
@@ -161,7 +191,19 @@ struct Watched {
     after: Option<u64>,
     begun: Option<oneshot::Sender<Result<u64, Error>>>,
     queue: Arc<Queue>,
+    /// Since when there is no server for it.
+    refused_since: Option<Now>,
     retry: bool,
+}
+
+impl Watched {
+    fn fail(self, error: Error) {
+        match self.begun {
+            // Whoever asked may have stopped waiting.
+            Some(begun) => drop(begun.send(Err(error))),
+            None => self.queue.end(error),
+        }
+    }
 }
 
 enum Out {
@@ -176,6 +218,8 @@ impl Core {
             opening,
             patience,
             connected: false,
+            connection: Connection::default(),
+            left: 0,
             session: Session::None,
             next_id: 1,
             pending: BTreeMap::new(),
@@ -192,6 +236,7 @@ impl Core {
             changes: watch::Sender::new(0),
             nodes: Vec::new(),
             closing: false,
+            stopped: false,
         }
     }
 
@@ -305,14 +350,22 @@ impl Core {
     /// Watches something; the queue gets what happens to it.
     pub(crate) fn watch(
         &mut self,
+        now: Now,
         target: v1::watch::Target,
         after: Option<u64>,
         queue: Arc<Queue>,
     ) -> Result<(u64, oneshot::Receiver<Result<u64, Error>>), Error> {
+        if self.stopped {
+            return Err(stopped());
+        }
         check_fits(target.encoded_len())?;
         let (begun, begins) = oneshot::channel();
+        if !self.is_waiting() {
+            self.connection.quiet_since = now;
+        }
         let id = self.number();
-        self.watches.insert(id, Watched { target, after, begun: Some(begun), queue, retry: false });
+        let watched = Watched { target, after, begun: Some(begun), queue, refused_since: None, retry: false };
+        self.watches.insert(id, watched);
         if self.connected {
             self.out.push_back(Out::Watch(id));
         }
@@ -330,6 +383,14 @@ impl Core {
     pub(crate) fn give_up(&mut self, error: &Error) {
         self.end(&Loss::Session(error.message.clone()), error);
         self.fail_all(error);
+    }
+
+    /// The client's task is gone: nothing is sent or heard any more.
+    pub(crate) fn stop(&mut self) {
+        self.stopped = true;
+        self.connected = false;
+        self.out.clear();
+        self.give_up(&stopped());
     }
 
     /// The last handle is gone: what is to be said is said, then the session is closed.
@@ -351,6 +412,9 @@ impl Core {
     }
 
     fn submit(&mut self, now: Now, what: What, reply: Reply) -> Result<u64, Error> {
+        if self.stopped {
+            return Err(stopped());
+        }
         if self.unanswered.len() >= MAX_UNANSWERED && !lets_go(&what) {
             let text = format!("{MAX_UNANSWERED} requests are without an answer");
             return Err(Error::new(Code::TooManyUnanswered, text));
@@ -360,6 +424,7 @@ impl Core {
         let pending =
             Pending { what, reply, refused_since: None, sent: false, uncertain: false, retry: false };
         if self.unanswered.is_empty() {
+            self.connection.quiet_since = now;
             self.usually_together = std::mem::take(&mut self.together);
         }
         self.together += 1;
@@ -413,12 +478,7 @@ impl Core {
     fn fail_all(&mut self, error: &Error) {
         let ids: Vec<u64> = self.pending.keys().copied().collect();
         ids.into_iter().for_each(|id| self.fail(id, error.clone()));
-        for (_, watched) in std::mem::take(&mut self.watches) {
-            match watched.begun {
-                Some(begun) => drop(begun.send(Err(error.clone()))),
-                None => watched.queue.end(error.clone()),
-            }
-        }
+        std::mem::take(&mut self.watches).into_values().for_each(|watched| watched.fail(error.clone()));
     }
 
     fn fail(&mut self, id: u64, error: Error) {
@@ -434,6 +494,11 @@ impl Core {
     fn changed(&mut self) {
         self.changes.send_modify(|count| *count += 1);
     }
+}
+
+/// The client's task is gone, with its runtime or by a panic.
+pub(crate) fn stopped() -> Error {
+    Error::new(Code::Disconnected, "the client's task was stopped")
 }
 
 fn lets_go(what: &What) -> bool {

@@ -7,6 +7,8 @@
 //! **Rules** (SERVICE 5).
 //! - deadline = time before sending + TTL * (1 - rho), of the latest keep-alive that was answered. A grant never moves it.
 //! - A keep-alive is due TTL/3 after the sending of the last one answered, and again every TTL/6 until one is.
+//! - A node that leaves a keep-alive without an answer for TTL/8 is left, before jeopardy: another may answer. A node that
+//!   took longer before is given twice that, and each next one twice as long until one answers: slow is not silent.
 //! - *Jeopardy*: TTL/2 has passed since the sending of the last one answered. *Lost*: the deadline has passed.
 //! - Lost is final for what was held: it belongs to a *life* of the lease. An answer that comes after the deadline begins a
 //!   new life, in which nothing of the old one is believed.
@@ -49,15 +51,20 @@ pub struct Lease {
     asked: VecDeque<(u64, Now)>,
     next_token: u64,
     life: Life,
+    /// How long a keep-alive may be without an answer on one connection.
+    patience: Duration,
 }
 
+/// No node is called silent sooner, however short the lease: it may have had something else to do.
+const MIN_PATIENCE: Duration = Duration::from_millis(500);
 /// Keep-alives that may be without an answer; older ones are forgotten, for a newer one says more.
 const MAX_ASKED: usize = 16;
 
 impl Lease {
     /// Of a session whose opening was sent at `sent`, before the server began to count.
     pub fn new(sent: Now, ttl: Duration, drift_ppm: u32) -> Self {
-        Self { ttl, drift_ppm, confirmed: sent, asked: VecDeque::new(), next_token: 1, life: Life(0) }
+        let (asked, patience) = (VecDeque::new(), least_patience(ttl));
+        Self { ttl, drift_ppm, confirmed: sent, asked, next_token: 1, life: Life(0), patience }
     }
 
     /// What is held is to be believed until then, exclusively.
@@ -98,6 +105,7 @@ impl Lease {
     pub fn on_kept_alive(&mut self, now: Now, token: u64) -> bool {
         let Some(&(_, sent)) = self.asked.iter().find(|(asked, _)| *asked == token) else { return false };
         self.asked.retain(|(asked, _)| *asked > token);
+        self.patience = least_patience(self.ttl).max(now.saturating_sub(sent).saturating_mul(2));
         if sent < self.confirmed {
             return false;
         }
@@ -110,6 +118,16 @@ impl Lease {
     pub fn on_reconnected(&mut self, now: Now) -> u64 {
         self.asked.clear();
         self.ask(now)
+    }
+
+    /// When the connection is to be left for another, if no keep-alive is answered.
+    pub fn silent_at(&self) -> Option<Now> {
+        self.asked.front().map(|(_, sent)| sent.saturating_add(self.patience))
+    }
+
+    /// The connection was left because of that: the next is given more time.
+    pub fn on_left(&mut self) {
+        self.patience = self.patience.saturating_mul(2);
     }
 
     /// When something changes by itself next: a keep-alive falls due, jeopardy begins, the deadline passes.
@@ -151,6 +169,10 @@ impl Lease {
     fn jeopardy_at(&self) -> Now {
         self.confirmed + self.ttl / 2
     }
+}
+
+fn least_patience(ttl: Duration) -> Duration {
+    (ttl / 8).max(MIN_PATIENCE)
 }
 
 #[cfg(test)]
@@ -231,6 +253,32 @@ mod tests {
         assert!(!lease.on_kept_alive(ms(9_200), lost));
         assert!(lease.on_kept_alive(ms(9_200), fresh));
         assert_eq!(lease.deadline(), ms(19_000));
+    }
+
+    #[test]
+    fn a_silent_node_is_left_before_jeopardy() {
+        let mut lease = lease();
+        assert_eq!(lease.silent_at(), None, "nothing was asked of it");
+        lease.poll(ms(3_334)).expect("due");
+        let left = lease.silent_at().expect("asked");
+        assert_eq!(left, ms(3_334 + 1_250));
+        assert_eq!(lease.standing(left), Standing::Valid);
+    }
+
+    #[test]
+    fn a_slow_node_is_not_left_again_and_again() {
+        let mut lease = lease();
+        lease.poll(ms(3_400)).expect("due");
+        lease.on_left();
+        let token = lease.on_reconnected(ms(4_700));
+        assert_eq!(lease.silent_at(), Some(ms(4_700 + 2_500)), "twice as long");
+        assert!(lease.on_kept_alive(ms(6_700), token));
+        lease.poll(ms(8_100)).expect("due");
+        assert_eq!(lease.silent_at(), Some(ms(8_100 + 4_000)), "it is known to take two seconds");
+        let token = lease.on_reconnected(ms(9_000));
+        assert!(lease.on_kept_alive(ms(9_001), token));
+        lease.poll(ms(12_400)).expect("due");
+        assert_eq!(lease.silent_at(), Some(ms(12_400 + 1_250)), "this one is faster");
     }
 
     #[test]

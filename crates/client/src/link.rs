@@ -2,14 +2,15 @@
 //!
 //! **Rules.** Everything that was asked since the last write goes out in one write. Reading and writing never wait for each
 //! other: a server that waits for us to read, while we wait for it to read, would wait for ever. After a lost
-//! connection all known nodes are tried in turn, with a growing pause after each round.
+//! connection all known nodes are tried in turn, with a growing pause after each round. It grows on until a connection was
+//! of use: one that is accepted and closed again is worth no more than none.
 //!
-//! Who has asked as much as the last time, one thing or a release and the next acquire, writes it himself: nothing comes with
-//! which the write could be shared, and to wake the task would cost a turn of it. What does not go through at once is left to
-//! the task.
+//! A caller that has asked as many things as last time writes them itself. Nothing more is expected that could share the
+//! write, and waking the task would cost a turn. What does not fit is left to the task.
 //!
-//! **The end.** Who cannot reach any node until the lease is past its deadline, or for the client's patience if there is no
-//! lease, gives up: everything that was asked fails, and the session ends by itself. The next request starts anew.
+//! **The end.** If no node is of use until the lease is past its deadline, or for the client's patience if there is no lease,
+//! everything that was asked fails, and the session ends by itself. The next request starts anew. If the task itself is
+//! stopped, with its runtime or by a panic, everything fails at once, then and from then on.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -165,53 +166,66 @@ pub(crate) struct Driver {
     pub(crate) shared: Arc<Shared>,
     /// Where the user said servers are.
     pub(crate) seeds: Vec<String>,
-    pub(crate) patience: Duration,
 }
 
 impl Driver {
     pub(crate) async fn run(self, (mut socket, mut node): (Socket, String)) {
+        let mut pause = Duration::ZERO;
         loop {
             self.shared.is_local.store(matches!(socket, Socket::Unix(_)), Ordering::Relaxed);
             self.shared.with(Core::on_connected);
-            // Why it broke is of no interest: it is made anew, and what was asked is asked again.
-            drop(serve(socket, &self.shared).await);
+            let served = serve(socket, &self.shared).await;
             *self.shared.line() = None;
-            self.shared.with(|core, _| core.on_disconnected());
-            match self.reconnect(&node).await {
+            let is_of_use = self.shared.with(|core, now| core.on_disconnected(now, why(&node, served)));
+            pause = if is_of_use { Duration::ZERO } else { longer(pause) };
+            match self.reconnect(&node, &mut pause).await {
                 Some(connected) => (socket, node) = connected,
                 None => break,
             }
         }
-        let gone = Error::new(Code::Disconnected, "the client was closed");
-        self.shared.with(|core, _| core.give_up(&gone));
     }
 
     /// Tries all nodes until one answers, `last` the last of them: it may be alive and of no use. `None` if nobody needs a
     /// connection any more.
-    async fn reconnect(&self, last: &str) -> Option<(Socket, String)> {
-        let mut pause = PAUSE.0;
-        let began = clock::now();
+    async fn reconnect(&self, last: &str, pause: &mut Duration) -> Option<(Socket, String)> {
         while !self.shared.with(|core, _| core.is_closing()) {
+            if !pause.is_zero() {
+                // The wake tells of new requests, which can wait, and of the last handle's end, which can too.
+                tokio::time::sleep(jittered(*pause)).await;
+            }
             let mut nodes = self.shared.with(|core, _| core.nodes().to_vec());
             nodes.extend(self.seeds.iter().filter(|seed| !nodes.contains(seed)).cloned().collect::<Vec<_>>());
             nodes.sort_by_key(|node| node == last);
             match connect(&nodes).await {
                 Ok(connected) => return Some(connected),
-                Err(error) => self.shared.with(|core, now| {
-                    core.on_tick(now);
-                    let until = core.deadline().unwrap_or(began + self.patience);
-                    if now >= until {
-                        let text = format!("the connection was lost, and {}", error.message);
-                        core.give_up(&Error::new(Code::Disconnected, text));
-                    }
-                }),
+                Err(error) => self.shared.with(|core, now| core.on_useless(now, &error)),
             }
-            // The wake tells of new requests, which can wait, and of the last handle's end, which can too.
-            tokio::time::sleep(jittered(pause)).await;
-            pause = (pause * 2).min(PAUSE.1);
+            *pause = longer(*pause);
         }
         None
     }
+}
+
+impl Drop for Driver {
+    /// Also if the runtime is shut down, or something panics: nobody else would answer.
+    fn drop(&mut self) {
+        *self.shared.line() = None;
+        self.shared.with(|core, _| core.stop());
+    }
+}
+
+/// Why a connection has ended, for those whose requests fail by that.
+fn why(node: &str, served: io::Result<()>) -> Error {
+    let text = match served {
+        Ok(()) => format!("{node} closed the connection"),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => format!("{node} {error}"),
+        Err(error) => format!("the connection to {node} broke: {error}"),
+    };
+    Error::new(Code::Disconnected, text)
+}
+
+fn longer(pause: Duration) -> Duration {
+    (pause * 2).clamp(PAUSE.0, PAUSE.1)
 }
 
 /// Between half the pause and all of it, so that many clients of a server that returns do not all come at once.
@@ -230,12 +244,17 @@ async fn serve(socket: Socket, shared: &Shared) -> io::Result<()> {
     let mut sleep = std::pin::pin!(sleep_until(Instant::now()));
     let mut due = None;
     loop {
+        let mut is_silent = false;
         let said = shared.say(|core, now| {
             core.on_tick(now);
+            is_silent = core.is_silent(now);
             set(sleep.as_mut(), &mut due, core.next_tick(now), now);
         })?;
         if said == Said::Last {
             return writer.shutdown();
+        }
+        if is_silent {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the server says nothing"));
         }
         frame::make_room(&mut input);
         tokio::select! {
@@ -245,7 +264,7 @@ async fn serve(socket: Socket, shared: &Shared) -> io::Result<()> {
                 if read? == 0 {
                     return Ok(());
                 }
-                greeted = greeted || greet(&mut input)?;
+                greeted = greeted || greet(&mut input, shared)?;
                 if greeted {
                     take(&mut input, shared)?;
                 }
@@ -267,22 +286,26 @@ fn set(sleep: std::pin::Pin<&mut Sleep>, due: &mut Option<Now>, next: Option<Now
     }
 }
 
-fn greet(input: &mut BytesMut) -> io::Result<bool> {
+fn greet(input: &mut BytesMut, shared: &Shared) -> io::Result<bool> {
     if input.len() < PREFACE_BYTES {
         return Ok(false);
     }
     if input[..PREFACE_BYTES - 1] != CLIENT_MAGIC {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "this is no server of ours"));
+        shared.with(|core, _| core.on_refused());
+        let said = String::from_utf8_lossy(&input[..PREFACE_BYTES]);
+        let text = format!("does not speak Conclave: it begins with {said:?}");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, text));
     }
     // Another version is explained by the goodbye that follows.
     input.advance(PREFACE_BYTES);
+    shared.with(Core::on_greeted);
     Ok(true)
 }
 
 fn take(input: &mut BytesMut, shared: &Shared) -> io::Result<()> {
-    while let Some(frame) = frame::decode::<v1::ServerFrame>(input)
-        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?
-    {
+    while let Some(frame) = frame::decode::<v1::ServerFrame>(input).map_err(|error| {
+        io::Error::new(io::ErrorKind::InvalidData, format!("sent what is no frame: {error}"))
+    })? {
         shared.with(|core, now| frame.messages.into_iter().for_each(|message| core.on_message(now, message)));
     }
     Ok(())
@@ -308,6 +331,14 @@ mod tests {
         shared.with(Core::on_connected);
         *shared.line() = Some(Line { writer: Arc::new(writer), output: Frames::default() });
         (shared, listener.accept().await.unwrap().0)
+    }
+
+    /// A turn of the task.
+    fn turn(shared: &Shared) -> Said {
+        let look = |core: &mut Core, now| {
+            core.next_tick(now);
+        };
+        shared.say(look).unwrap()
     }
 
     fn ask(shared: &Shared) -> u64 {
@@ -351,12 +382,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_has_asked_as_much_as_the_last_time_writes_it_himself() {
+    async fn a_caller_that_has_asked_as_much_as_the_last_time_writes_it_itself() {
         for usual in 1..=3 {
             let (shared, mut server) = connected().await;
             let first: Vec<u64> = (0..usual).map(|_| ask(&shared)).collect();
             assert!(is_woken(&shared), "nobody knows yet how many there will be");
-            assert!(shared.say(|_, _| {}).unwrap() == Said::All);
+            assert!(turn(&shared) == Said::All);
             assert_eq!(read(&mut server).await, first);
             first.into_iter().for_each(|id| answer(&shared, id));
             for _ in 0..3 {
@@ -374,7 +405,7 @@ mod tests {
             assert_eq!(read(&mut server).await, as_usual);
             let more = [ask(&shared), ask(&shared)];
             assert!(is_woken(&shared));
-            shared.say(|_, _| {}).unwrap();
+            turn(&shared);
             assert_eq!(read(&mut server).await, more, "in one write");
             as_usual.into_iter().chain(more).for_each(|id| answer(&shared, id));
             ask(&shared);
@@ -382,12 +413,22 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_pause_grows_to_its_bound() {
+        let pauses: Vec<Duration> =
+            std::iter::successors(Some(longer(Duration::ZERO)), |pause| Some(longer(*pause)))
+                .take_while(|pause| *pause < PAUSE.1)
+                .collect();
+        assert_eq!(pauses, [20, 40, 80, 160, 320, 640].map(Duration::from_millis));
+        assert_eq!(longer(PAUSE.1), PAUSE.1);
+    }
+
     #[tokio::test]
     async fn what_does_not_go_through_is_left_to_the_task() {
         let (shared, mut server) = connected().await;
         let first = ask(&shared);
         assert!(is_woken(&shared));
-        shared.say(|_, _| {}).unwrap();
+        turn(&shared);
         assert_eq!(read(&mut server).await, [first]);
         answer(&shared, first);
         // The server does not read, and there is no room left for anything.
@@ -398,9 +439,9 @@ mod tests {
         }
         let next = ask(&shared);
         assert!(is_woken(&shared));
-        assert!(shared.say(|_, _| {}).unwrap() == Said::InPart);
+        assert!(turn(&shared) == Said::InPart);
         let task = async {
-            while shared.say(|_, _| {}).unwrap() == Said::InPart {
+            while turn(&shared) == Said::InPart {
                 writer.writable().await.unwrap();
             }
         };

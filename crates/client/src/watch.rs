@@ -6,12 +6,13 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use conclave_api::Error;
 use conclave_api::proto::v1;
-use conclave_api::{Code, Error};
 use tokio::sync::Notify;
 
 use crate::Result;
 use crate::client::{Client, Handle};
+use crate::core::stopped;
 
 /// Events that may wait for their reader.
 pub(crate) const QUEUE: usize = 1024;
@@ -43,11 +44,11 @@ impl Watch {
         after: Option<u64>,
     ) -> Result<Self> {
         let queue = Arc::new(Queue::default());
-        let (id, begun) = client.handle.shared.ask(|core, _| core.watch(target, after, queue.clone()))?;
+        let (id, begun) =
+            client.handle.shared.ask(|core, now| core.watch(now, target, after, queue.clone()))?;
         // From here on its drop ends it, also if this future is dropped.
         let mut watch = Self { handle: client.handle.clone(), id, index: 0, queue };
-        let gone = || Err(Error::new(Code::Disconnected, "the client's task was stopped"));
-        watch.index = begun.await.unwrap_or_else(|_| gone())?;
+        watch.index = begun.await.unwrap_or_else(|_| Err(stopped()))?;
         Ok(watch)
     }
 
@@ -122,6 +123,8 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
+    use conclave_api::Code;
+
     use super::*;
 
     #[test]

@@ -12,6 +12,8 @@ use conclave_client::{
 };
 use conclave_service::config::Config;
 use conclave_service::server::Server;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 
 /// A server on a folder that is gone when the test is over.
 struct Service {
@@ -295,4 +297,49 @@ async fn a_closed_session_leaves_nothing_behind() {
 async fn nobody_there_is_said_at_once() {
     let error = Client::connect("127.0.0.1:1").await.err().expect("nobody listens there");
     assert_eq!((error.code, error.code.is_definite()), (Code::Unreachable, true));
+}
+
+#[tokio::test]
+async fn a_server_of_another_kind_is_named_when_patience_is_over() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let other = async {
+        loop {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            connection.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
+            // Until the client leaves; how, is of no interest.
+            drop(connection.read_to_end(&mut Vec::new()).await);
+        }
+    };
+    let asking = async {
+        let options = Client::options().patience(Duration::from_millis(50));
+        let client = options.connect(&format!("tcp:{address}")).await.unwrap();
+        tokio::join!(client.lock("x"), client.limit("pool", 3), client.why("x"))
+    };
+    let (lock, limit, why) = tokio::select! {
+        results = asking => results,
+        () = other => unreachable!("it goes on for ever"),
+    };
+    for error in [lock.unwrap_err(), limit.unwrap_err(), why.unwrap_err()] {
+        assert_eq!(error.code, Code::Disconnected);
+        assert!(error.message.contains("does not speak Conclave"), "{error}");
+        assert!(error.message.contains(&address) && error.message.contains("HTTP/1.1"), "{error}");
+    }
+}
+
+#[test]
+fn a_client_whose_runtime_is_gone_says_so() {
+    let runtime =
+        || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (servers, clients) = (runtime(), runtime());
+    let service = servers.block_on(Service::start());
+    let client = clients.block_on(service.client());
+    let guard = clients.block_on(client.lock("x")).unwrap();
+    drop(clients);
+    servers.block_on(async {
+        assert_eq!(client.lock("y").await.unwrap_err().code, Code::Disconnected);
+        assert_eq!(client.why("y").await.unwrap_err().code, Code::Disconnected);
+        assert_eq!(guard.standing(), Standing::Lost);
+        assert_eq!(guard.release().await.unwrap_err().code, Code::NotHeld);
+    });
 }

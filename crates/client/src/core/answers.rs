@@ -14,6 +14,7 @@ use crate::watch::Notice;
 impl Core {
     /// A message has arrived.
     pub(crate) fn on_message(&mut self, now: Now, message: v1::ServerMessage) {
+        self.connection.quiet_since = now;
         match message.message {
             Some(Message::Answer(v1::Answer { id, result: Some(result) })) => self.on_answer(now, id, result),
             Some(Message::KeptAlive(v1::KeptAlive { token })) => self.on_kept_alive(now, token),
@@ -41,6 +42,7 @@ impl Core {
 
     fn on_answer(&mut self, now: Now, id: u64, result: v1::answer::Result) {
         use v1::answer::Result as Answer;
+        self.connection.is_of_use = true;
         if self.watches.contains_key(&id) {
             return self.on_watching(now, id, result);
         }
@@ -89,6 +91,7 @@ impl Core {
         let Some(watched) = self.watches.get_mut(&id) else { return };
         match result {
             v1::answer::Result::Watching(v1::Watching { index }) => {
+                watched.refused_since = None;
                 if watched.after.is_none() {
                     watched.after = Some(index);
                 }
@@ -104,10 +107,8 @@ impl Core {
                     self.retry_at.get_or_insert(now + RETRY_AFTER);
                     return;
                 }
-                let Some(watched) = self.watches.remove(&id) else { return };
-                match watched.begun {
-                    Some(begun) => drop(begun.send(Err(error))),
-                    None => watched.queue.end(error),
+                if let Some(watched) = self.watches.remove(&id) {
+                    watched.fail(error);
                 }
             }
             _ => {}
@@ -147,6 +148,7 @@ impl Core {
 
     fn on_opened(&mut self, now: Now, opened: v1::Opened) {
         let Session::Opening(sent) = self.session else { return };
+        self.connection.is_of_use = true;
         if secret_from_wire(&opened.secret).is_err() {
             let text = "the server opened a session without a secret: what was asked may have been done";
             return self.give_up(&Error::new(Code::Disconnected, text));
@@ -161,6 +163,7 @@ impl Core {
     fn on_resumed(&mut self, now: Now, resumed: v1::Resumed) {
         let Session::Open { attached, .. } = &mut self.session else { return };
         *attached = true;
+        self.connection.is_of_use = true;
         self.nodes = resumed.nodes;
         self.ask_again(now);
     }
@@ -202,12 +205,25 @@ impl Core {
     fn on_goodbye(&mut self, error: Option<&v1::Error>) {
         let Some(error) = error.map(Error::from) else { return };
         if is_passing(error.code) || error.code == Code::Disconnected {
+            // Overloaded may also be said when our answers are too many, and then the opening may be done all the same.
+            if matches!(self.session, Session::Opening(_))
+                && is_passing(error.code)
+                && error.code != Code::Overloaded
+            {
+                self.on_refused();
+            }
+            self.connection.goodbye = Some(error);
             return;
         }
         self.end(&Loss::Session(error.message.clone()), &error);
         if error.code != Code::SessionEnded {
             self.fail_all(&error);
         }
+    }
+
+    /// The server is of no use, and has done nothing of what was sent behind an opening.
+    pub(crate) fn on_refused(&mut self) {
+        self.connection.is_refused = true;
     }
 
     fn is_lost(&self, now: Now) -> bool {

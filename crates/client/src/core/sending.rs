@@ -4,7 +4,7 @@ use conclave_api::proto::frame::Frames;
 use conclave_api::proto::v1;
 use conclave_api::{Code, Error};
 
-use super::{Core, Held, Out, Pending, Reply, Session, What};
+use super::{Connection, Core, Held, Out, Pending, Reply, SILENCE, Session, What};
 use crate::guard::Loss;
 use crate::lease::{Now, Standing};
 
@@ -15,6 +15,7 @@ impl Core {
     /// A connection stands: everything is asked again on it.
     pub(crate) fn on_connected(&mut self, now: Now) {
         self.connected = true;
+        self.connection = Connection { quiet_since: now, ..Connection::default() };
         self.out.clear();
         let lowest = self.lowest();
         if let Session::Open { id, secret, lease, attached } = &mut self.session {
@@ -27,11 +28,18 @@ impl Core {
         self.ask_again(now);
     }
 
-    /// The connection is gone.
-    pub(crate) fn on_disconnected(&mut self) {
+    /// The server has said that it is one of ours.
+    pub(crate) fn on_greeted(&mut self, now: Now) {
+        self.connection.is_greeted = true;
+        self.connection.quiet_since = now;
+    }
+
+    /// The connection is gone; whether it was of use.
+    pub(crate) fn on_disconnected(&mut self, now: Now, why: Error) -> bool {
         self.connected = false;
         self.out.clear();
         self.behind = 0;
+        let Connection { is_of_use, is_refused, goodbye, .. } = std::mem::take(&mut self.connection);
         let opening = matches!(self.session, Session::Opening(_));
         if opening {
             self.session = Session::None;
@@ -41,18 +49,88 @@ impl Core {
             pending.retry = false;
             match &pending.what {
                 What::Request(v1::request::Op::Acquire(_)) => pending.uncertain |= pending.sent && !opening,
-                What::Request(_) if pending.sent && opening => orphans.push(*id),
-                What::Request(_) => pending.uncertain |= pending.sent,
+                What::Request(_) if pending.sent && opening && !is_refused => orphans.push(*id),
+                What::Request(_) => pending.uncertain |= pending.sent && !opening,
                 What::Query(_) => {}
             }
             if opening {
                 pending.sent = false;
             }
         }
+        self.watches.values_mut().for_each(|watched| watched.retry = false);
+        let why = goodbye.unwrap_or(why);
         for id in orphans {
-            let text = "the connection broke before the session was known: what was asked may have been done";
+            let text =
+                format!("before a session was known, {}: what was asked may have been done", why.message);
             self.fail(id, Error::new(Code::Disconnected, text));
         }
+        let is_of_use = is_of_use && !is_refused;
+        if is_of_use {
+            self.left = 0;
+        } else {
+            self.on_useless(now, &why);
+        }
+        is_of_use
+    }
+
+    /// No server has taken what is asked. That fails when there is no hope left.
+    pub(crate) fn on_useless(&mut self, now: Now, why: &Error) {
+        self.on_tick(now);
+        if let Some(deadline) = self.deadline() {
+            if now >= deadline {
+                let text = format!("the connection was lost, and {}", why.message);
+                self.give_up(&Error::new(Code::Disconnected, text));
+            }
+            return;
+        }
+        let patience = self.patience;
+        let is_over = |since: &mut Option<Now>| now >= *since.get_or_insert(now) + patience;
+        let over = self
+            .pending
+            .iter_mut()
+            .filter_map(|(id, pending)| is_over(&mut pending.refused_since).then_some(*id));
+        let over: Vec<u64> = over.collect();
+        over.into_iter().for_each(|id| self.fail(id, why.clone()));
+        for (_, watched) in self.watches.extract_if(.., |_, watched| is_over(&mut watched.refused_since)) {
+            watched.fail(why.clone());
+        }
+    }
+
+    /// Whether the server says nothing although it was asked something: then the connection is to be left.
+    pub(crate) fn is_silent(&mut self, now: Now) -> bool {
+        let lease_says = match &mut self.session {
+            Session::Open { lease, .. } if lease.silent_at().is_some_and(|at| at <= now) => {
+                lease.on_left();
+                true
+            }
+            _ => false,
+        };
+        let is_silent = lease_says || self.silent_at().is_some_and(|at| at <= now);
+        if is_silent {
+            self.left += 1;
+        }
+        is_silent
+    }
+
+    /// When it is silent, if it says nothing until then. Where there is a session, keep-alives tell.
+    fn silent_at(&self) -> Option<Now> {
+        if !self.connected || self.is_attached() || !self.is_waiting() {
+            return None;
+        }
+        let limit = if self.connection.is_greeted { SILENCE.1 } else { SILENCE.0 };
+        Some(self.connection.quiet_since + limit.saturating_mul(1 << self.left.min(16)))
+    }
+
+    /// Whether the server is to say something.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.connection.is_greeted
+            || matches!(self.session, Session::Opening(_) | Session::Open { attached: false, .. })
+            || !self.unanswered.is_empty()
+            || self.watches.values().any(|watched| watched.begun.is_some())
+    }
+
+    fn is_attached(&self) -> bool {
+        matches!(self.session, Session::Open { attached: true, .. })
     }
 
     /// Everything in the table, in the order of the numbers.
@@ -93,6 +171,9 @@ impl Core {
                 self.changed();
             }
         }
+        if self.connection.look_at.is_some_and(|at| at <= now) {
+            self.connection.look_at = None;
+        }
         if self.retry_at.is_some_and(|at| at <= now) {
             self.retry_at = None;
             self.retry(now);
@@ -100,12 +181,15 @@ impl Core {
     }
 
     /// When [`Core::on_tick`] is to be called next.
-    pub(crate) fn next_tick(&self, now: Now) -> Option<Now> {
-        let lease = match &self.session {
-            Session::Open { lease, .. } => Some(lease.next_change(now)),
-            _ => None,
+    pub(crate) fn next_tick(&mut self, now: Now) -> Option<Now> {
+        if self.connection.look_at.is_none() {
+            self.connection.look_at = self.silent_at();
+        }
+        let (lease, silent_at) = match &self.session {
+            Session::Open { lease, .. } => (Some(lease.next_change(now)), lease.silent_at()),
+            _ => (None, None),
         };
-        lease.into_iter().chain(self.retry_at).min()
+        [lease, silent_at, self.connection.look_at, self.retry_at].into_iter().flatten().min()
     }
 
     /// Everything held is lost, finally; if the session should still be alive, it is given back.
@@ -169,9 +253,13 @@ impl Core {
         }
     }
 
-    /// Whether what there is to say is likely to be all for a moment: as many were asked as the last time.
+    /// Whether what there is to say is likely to be all for a moment: as many were asked as the last time. And whether the task
+    /// is not needed to watch for silence: it does so for a while once it was.
     pub(crate) fn is_likely_all(&self) -> bool {
-        !self.closing && self.out.len() == self.together && self.together == self.usually_together
+        !self.closing
+            && self.out.len() == self.together
+            && self.together == self.usually_together
+            && (self.is_attached() || self.connection.look_at.is_some())
     }
 
     fn may_send(&self) -> bool {

@@ -15,7 +15,12 @@ fn ms(ms: u64) -> Now {
 fn connected() -> Core {
     let mut core = Core::new(Opening::default(), PATIENCE);
     core.on_connected(ms(0));
+    core.on_greeted(ms(0));
     core
+}
+
+fn disconnected(core: &mut Core, now: Now) -> bool {
+    core.on_disconnected(now, Error::new(Code::Disconnected, "broken"))
 }
 
 /// What would be written now.
@@ -96,7 +101,7 @@ fn a_resumed_session_asks_again_what_is_unanswered_and_nothing_before() {
     sent(&mut core);
     open(&mut core, ms(1));
     answer(&mut core, ms(2), waiting, v1::answer::Result::Queued(v1::Queued::default()));
-    core.on_disconnected();
+    disconnected(&mut core, ms(2));
     let (new, _answer) = change(&mut core, ms(3));
     core.on_connected(ms(4));
     let first = sent(&mut core);
@@ -117,10 +122,176 @@ fn what_was_sent_behind_a_lost_opening_is_not_sent_twice_but_a_lock_is() {
     let (lock, _grant) = acquire(&mut core, ms(0), "x");
     let (_, mut lost) = change(&mut core, ms(0));
     sent(&mut core);
-    core.on_disconnected();
+    disconnected(&mut core, ms(2));
     assert_eq!(lost.try_recv().unwrap().unwrap_err().code, Code::Disconnected);
     core.on_connected(ms(9));
     assert_eq!(requests(&sent(&mut core)), [lock]);
+}
+
+#[test]
+fn what_was_sent_behind_a_refused_opening_is_asked_again() {
+    let mut core = connected();
+    let (id, mut answered) = change(&mut core, ms(0));
+    sent(&mut core);
+    goodbye(&mut core, ms(2_400), Code::NoQuorum);
+    let (late, _answer) = change(&mut core, ms(2_401));
+    sent(&mut core);
+    assert!(!disconnected(&mut core, ms(2_402)), "it was of no use");
+    core.on_connected(ms(2_430));
+    let again = sent(&mut core);
+    assert!(matches!(again[0], Sent::Open(_)));
+    assert_eq!(requests(&again), [id, late]);
+    open(&mut core, ms(2_440));
+    answer(&mut core, ms(2_450), id, v1::answer::Result::Done(v1::Done {}));
+    assert!(answered.try_recv().unwrap().is_ok());
+    assert!(disconnected(&mut core, ms(2_460)), "it was of use");
+}
+
+#[test]
+fn an_overloaded_server_may_have_done_what_was_sent_behind_the_opening() {
+    let mut core = connected();
+    let (_, mut lost) = change(&mut core, ms(0));
+    sent(&mut core);
+    goodbye(&mut core, ms(1), Code::Overloaded);
+    disconnected(&mut core, ms(2));
+    assert_eq!(lost.try_recv().unwrap().unwrap_err().code, Code::Disconnected);
+}
+
+#[test]
+fn without_a_session_everything_fails_with_the_last_reason_when_patience_is_over() {
+    let mut core = connected();
+    let (_, mut grant) = acquire(&mut core, ms(0), "x");
+    let (_, mut begun) =
+        core.watch(ms(0), v1::watch::Target::Lock("x".into()), None, Arc::default()).unwrap();
+    let mut now = 0;
+    while now < 10_000 {
+        assert!(grant.try_recv().is_err() && begun.try_recv().is_err(), "at {now} ms");
+        sent(&mut core);
+        assert!(!disconnected(&mut core, ms(now + 1)));
+        now += 100;
+        core.on_connected(ms(now));
+    }
+    let unreachable = Error::new(Code::Unreachable, "nobody there");
+    let (_, mut later) = acquire(&mut core, ms(now), "y");
+    core.on_disconnected(ms(now + 1), unreachable.clone());
+    assert_eq!(grant.try_recv().unwrap().unwrap_err(), unreachable);
+    assert_eq!(begun.try_recv().unwrap().unwrap_err(), unreachable);
+    assert!(later.try_recv().is_err(), "it has its own patience");
+    core.on_useless(ms(now + 10_001), &unreachable);
+    assert!(later.try_recv().unwrap().is_err());
+}
+
+#[test]
+fn with_a_session_there_is_hope_until_the_deadline() {
+    let (mut core, held) = holding("x");
+    let (_, mut grant) = acquire(&mut core, ms(3), "y");
+    sent(&mut core);
+    assert!(disconnected(&mut core, ms(4)));
+    for at in [100, 9_899] {
+        core.on_connected(ms(at));
+        goodbye(&mut core, ms(at), Code::NoQuorum);
+        assert!(!disconnected(&mut core, ms(at)));
+        assert!(grant.try_recv().is_err());
+    }
+    core.on_connected(ms(9_900));
+    goodbye(&mut core, ms(9_900), Code::NoQuorum);
+    disconnected(&mut core, ms(9_900));
+    let error = grant.try_recv().unwrap().unwrap_err();
+    assert_eq!((error.code, error.message.contains("refused")), (Code::Disconnected, true), "{error}");
+    assert_eq!(core.standing(ms(9_900), held).0, Standing::Lost);
+    assert_eq!(core.session(), None);
+}
+
+#[test]
+fn a_server_that_does_not_greet_is_left() {
+    let mut core = Core::new(Opening::default(), PATIENCE);
+    core.on_connected(ms(0));
+    assert_eq!(core.next_tick(ms(0)), Some(SILENCE.0));
+    core.on_tick(SILENCE.0 - ms(1));
+    assert!(!core.is_silent(SILENCE.0 - ms(1)));
+    assert!(core.is_silent(SILENCE.0));
+    disconnected(&mut core, SILENCE.0);
+    core.on_connected(ms(10_000));
+    assert_eq!(core.next_tick(ms(10_000)), Some(ms(10_000) + 2 * SILENCE.0), "it may be slow");
+}
+
+#[test]
+fn a_server_that_was_asked_and_says_nothing_is_left_and_one_that_says_something_is_not() {
+    let mut core = connected();
+    core.on_tick(ms(60_000));
+    assert!(!core.is_silent(ms(60_000)), "nothing was asked");
+    assert_eq!(core.next_tick(ms(60_000)), None);
+    let ids = [read(&mut core, ms(60_000)), read(&mut core, ms(61_000))];
+    assert_eq!(core.next_tick(ms(61_000)), Some(ms(60_000) + SILENCE.1));
+    answer(&mut core, ms(63_000), ids[0], v1::answer::Result::Done(v1::Done {}));
+    assert_eq!(core.next_tick(ms(63_000)), Some(ms(60_000) + SILENCE.1), "the alarm is not moved");
+    core.on_tick(ms(64_000));
+    assert!(!core.is_silent(ms(64_000)));
+    assert_eq!(core.next_tick(ms(64_000)), Some(ms(63_000) + SILENCE.1), "but it is when it goes off");
+    core.on_tick(ms(67_000));
+    assert!(core.is_silent(ms(67_000)));
+}
+
+#[test]
+fn an_opening_without_an_answer_is_left() {
+    let mut core = connected();
+    let (_, _grant) = acquire(&mut core, ms(100), "x");
+    sent(&mut core);
+    assert!(!core.is_silent(ms(100) + SILENCE.1 - ms(1)));
+    assert!(core.is_silent(ms(100) + SILENCE.1));
+}
+
+#[test]
+fn with_a_session_the_lease_says_when_a_server_is_left_and_a_wait_is_no_silence() {
+    let mut core = connected();
+    let (id, _grant) = acquire(&mut core, ms(0), "x");
+    sent(&mut core);
+    open(&mut core, ms(1));
+    answer(&mut core, ms(2), id, v1::answer::Result::Queued(v1::Queued::default()));
+    let mut now = ms(2);
+    while now < ms(60_000) {
+        now = core.next_tick(now).expect("the lease is kept").max(now + ms(1));
+        core.on_tick(now);
+        assert!(!core.is_silent(now), "at {now:?}");
+        keep_alive(&mut core, now);
+    }
+    now = core.next_tick(now).expect("the lease is kept");
+    core.on_tick(now);
+    assert_eq!(sent(&mut core).len(), 1);
+    let left = core.next_tick(now).expect("it may be silent");
+    assert!(core.is_silent(left));
+    assert_eq!(core.standing, Standing::Valid, "not in jeopardy yet");
+    assert!(disconnected(&mut core, left), "it was of use until then");
+}
+
+fn goodbye(core: &mut Core, now: Now, code: Code) {
+    core.on_message(now, v1::Goodbye { error: Some((&Error::new(code, "refused")).into()) }.into());
+}
+
+fn read(core: &mut Core, now: Now) -> u64 {
+    core.query(now, v1::query::What::Why(v1::Why { name: "x".into() }), Reply::Forget).unwrap()
+}
+
+/// Answers what keep-alives there are.
+fn keep_alive(core: &mut Core, now: Now) {
+    for message in sent(core) {
+        if let Sent::KeepAlive(v1::KeepAlive { token }) = message {
+            core.on_message(now, v1::KeptAlive { token }.into());
+        }
+    }
+}
+
+#[test]
+fn a_client_whose_task_is_gone_refuses_everything_at_once() {
+    let (mut core, held) = holding("x");
+    let (_, mut grant) = acquire(&mut core, ms(3), "y");
+    core.stop();
+    assert_eq!(grant.try_recv().unwrap().unwrap_err(), stopped());
+    assert_eq!(core.standing(ms(4), held), (Standing::Lost, Some(Loss::Session(stopped().message))));
+    let op = v1::request::Op::Limit(v1::Limit { name: "pool".into(), permits: 1 });
+    assert_eq!(core.request(ms(4), op, Reply::Forget).unwrap_err(), stopped());
+    let target = v1::watch::Target::Lock("x".into());
+    assert_eq!(core.watch(ms(4), target, None, Arc::default()).unwrap_err(), stopped());
 }
 
 #[test]
@@ -334,7 +505,7 @@ fn the_end_of_the_session_does_not_say_that_what_was_sent_before_was_not_done() 
     let (_, mut changed) = change(&mut core, ms(0));
     sent(&mut core);
     open(&mut core, ms(1));
-    core.on_disconnected();
+    disconnected(&mut core, ms(2));
     let (_, mut unsent) = change(&mut core, ms(2));
     core.on_connected(ms(3));
     core.on_message(ms(4), v1::SessionEnded { session: 7, cause: v1::EndCause::Expired.into() }.into());
@@ -406,7 +577,7 @@ fn what_fits_no_frame_is_refused_before_it_is_taken_in() {
     let mut core = connected();
     let long = "x".repeat(MAX_FRAME_BYTES);
     let target = v1::watch::Target::Lock(long.clone());
-    assert_eq!(core.watch(target, None, Arc::default()).unwrap_err().code, Code::TooLarge);
+    assert_eq!(core.watch(ms(0), target, None, Arc::default()).unwrap_err().code, Code::TooLarge);
     for op in [
         v1::request::Op::Limit(v1::Limit { name: long.clone(), permits: 1 }),
         v1::request::Op::Break(v1::Break { name: "x".into(), reason: long.clone() }),
