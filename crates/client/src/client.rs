@@ -272,9 +272,14 @@ impl Client {
     }
 
     pub(crate) async fn change(&self, op: v1::request::Op) -> Result<v1::answer::Result> {
+        answered(self.start(op)?).await
+    }
+
+    /// Asks for a change, and does not wait.
+    pub(crate) fn start(&self, op: v1::request::Op) -> Result<AnswerToCome> {
         let (sender, answer) = oneshot::channel();
         self.handle.shared.ask(|core, now| core.request(now, op, Reply::Once(sender)))?;
-        answered(answer).await
+        Ok(answer)
     }
 
     pub(crate) async fn ask(&self, what: v1::query::What) -> Result<v1::answer::Result> {

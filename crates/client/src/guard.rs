@@ -137,7 +137,7 @@ impl Guard {
     /// Gives it back, and returns when others can have it.
     ///
     /// # Errors
-    /// [`Code::NotHeld`] if it was lost before: what was done under it may have collided. Any other error: it is not known to
+    /// [`crate::Code::NotHeld`] if it was lost before: what was done under it may have collided. Any other error: it is not known to
     /// be free yet, and is still offered to the server for as long as the session lives.
     pub async fn release(mut self) -> Result<()> {
         self.released = true;
@@ -147,13 +147,18 @@ impl Guard {
         }
     }
 
-    /// Turns what is held exclusively into shared: others who want it shared come in, nobody comes between.
+    /// Turns what is held exclusively into shared: others who want it shared come in, nobody comes between. From when it is
+    /// asked on the guard says shared, also if the future is dropped, or fails.
     ///
     /// # Errors
-    /// [`Code::NotHeld`] if it is lost.
+    /// [`crate::Code::NotHeld`] if it is lost.
     pub async fn downgrade(&mut self) -> Result<()> {
         let op = v1::request::Op::Downgrade(v1::Downgrade { grant: self.id });
-        match self.client().change(op).await? {
+        let answer = self.client().start(op)?;
+        for held in self.names.iter_mut().filter(|held| held.claim == Claim::Exclusive) {
+            held.claim = Claim::Shared;
+        }
+        match answered(answer).await? {
             v1::answer::Result::Granted(granted) => {
                 self.names = held(&granted);
                 Ok(())

@@ -5,8 +5,10 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
+use conclave_api::Claim;
 use conclave_client::{
     Client, Code, Create, FileOp, Loss, Notice, SessionId, Standing, Version, VictimPolicy, wire,
 };
@@ -170,6 +172,20 @@ async fn a_shared_guard_is_upgraded_and_downgraded() {
 }
 
 #[tokio::test]
+async fn a_guard_says_shared_though_nobody_waited_for_its_downgrade() {
+    let service = Service::start().await;
+    let client = service.client().await;
+    let mut guard = client.lock("x").await.unwrap();
+    {
+        let mut downgrade = std::pin::pin!(guard.downgrade());
+        assert!(downgrade.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), "it is sent");
+    }
+    assert_eq!(guard.held()[0].claim, Claim::Shared);
+    let other = client.request("x").shared().start().unwrap().granted().await.unwrap();
+    assert_eq!(other.held()[0].claim, Claim::Shared);
+}
+
+#[tokio::test]
 async fn a_session_survives_a_server_that_was_away() {
     let mut service = Service::start().await;
     let (first, second) = (service.client().await, service.client().await);
@@ -290,6 +306,7 @@ async fn a_closed_session_leaves_nothing_behind() {
     assert_eq!(guard.standing(), Standing::Lost);
     assert!(other.try_lock("x").await.unwrap().is_some(), "no lock-delay after a clean end");
     drop(guard);
+    assert_eq!(client.session(), None);
     assert_eq!(other.sessions().await.unwrap().len(), 1);
 }
 
