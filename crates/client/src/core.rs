@@ -36,7 +36,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::guard::Loss;
 use crate::lease::{Lease, Life, Now, Standing};
-use crate::watch::Queue;
+use crate::watch::{Notice, Queue};
 
 /// Requests and queries that may be without an answer.
 pub(crate) const MAX_UNANSWERED: usize = 1024;
@@ -189,6 +189,10 @@ struct Held {
 struct Watched {
     target: v1::watch::Target,
     after: Option<u64>,
+    /// The index of the last event, and how many of that index were told: one entry may change many things.
+    last: Option<(u64, usize)>,
+    /// So many events of that index are told again.
+    to_skip: usize,
     begun: Option<oneshot::Sender<Result<u64, Error>>>,
     queue: Arc<Queue>,
     /// Since when there is no server for it.
@@ -197,6 +201,34 @@ struct Watched {
 }
 
 impl Watched {
+    /// What to ask for, from where it was left: of the last index some may not have been told.
+    fn ask(&mut self, id: u64) -> v1::Watch {
+        let (after, seen) = match self.last {
+            Some((index, seen)) => (Some(index.saturating_sub(1)), seen),
+            None => (self.after, 0),
+        };
+        self.to_skip = seen;
+        v1::Watch { id, after, target: Some(self.target.clone()) }
+    }
+
+    fn on_event(&mut self, event: v1::Event) {
+        match &mut self.last {
+            Some((index, _)) if *index == event.index && self.to_skip > 0 => {
+                self.to_skip -= 1;
+                return;
+            }
+            Some((index, seen)) if *index == event.index => *seen += 1,
+            last => *last = Some((event.index, 1)),
+        }
+        self.queue.push(Notice::Changed(event));
+    }
+
+    fn on_resync(&mut self, index: u64) {
+        self.after = Some(index);
+        self.last = None;
+        self.queue.push(Notice::Resync { index });
+    }
+
     fn fail(self, error: Error) {
         match self.begun {
             // Whoever asked may have stopped waiting.
@@ -364,7 +396,16 @@ impl Core {
             self.connection.quiet_since = now;
         }
         let id = self.number();
-        let watched = Watched { target, after, begun: Some(begun), queue, refused_since: None, retry: false };
+        let watched = Watched {
+            target,
+            after,
+            last: None,
+            to_skip: 0,
+            begun: Some(begun),
+            queue,
+            refused_since: None,
+            retry: false,
+        };
         self.watches.insert(id, watched);
         if self.connected {
             self.out.push_back(Out::Watch(id));

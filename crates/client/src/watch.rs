@@ -110,7 +110,7 @@ impl Queue {
         self.told.notify_one();
     }
 
-    fn pop(&self) -> Option<Result<Notice>> {
+    pub(crate) fn pop(&self) -> Option<Result<Notice>> {
         let mut waiting = self.lock();
         let next = waiting.notices.pop_front().map(Ok);
         next.or_else(|| waiting.ended.clone().map(Err))

@@ -6,10 +6,9 @@ use conclave_api::proto::v1::server_message::Message;
 use conclave_api::proto::{secret_from_wire, v1};
 use conclave_api::{Code, Error};
 
-use super::{Core, Held, Pending, RETRY_AFTER, Reply, Session, What};
+use super::{Core, Held, Out, Pending, RETRY_AFTER, Reply, Session, What};
 use crate::guard::Loss;
 use crate::lease::{Lease, Now, Standing};
-use crate::watch::Notice;
 
 impl Core {
     /// A message has arrived.
@@ -22,14 +21,12 @@ impl Core {
             Some(Message::Resumed(resumed)) => self.on_resumed(now, resumed),
             Some(Message::Event(event)) => {
                 if let Some(watched) = self.watches.get_mut(&event.id) {
-                    watched.after = Some(event.index);
-                    watched.queue.push(Notice::Changed(event));
+                    watched.on_event(event);
                 }
             }
             Some(Message::Resync(v1::Resync { id, index })) => {
                 if let Some(watched) = self.watches.get_mut(&id) {
-                    watched.after = Some(index);
-                    watched.queue.push(Notice::Resync { index });
+                    watched.on_resync(index);
                 }
             }
             Some(Message::Broken(broken)) => self.on_broken(now, broken),
@@ -165,6 +162,8 @@ impl Core {
         *attached = true;
         self.connection.is_of_use = true;
         self.nodes = resumed.nodes;
+        // What was asked meanwhile goes behind what was asked before.
+        self.out.retain(|out| matches!(out, Out::Message(_)));
         self.ask_again(now);
     }
 

@@ -290,8 +290,8 @@ impl Core {
         match out {
             Out::Message(message) => Some(message),
             Out::Watch(id) => {
-                let watched = self.watches.get(&id)?;
-                Some(v1::Watch { id, after: watched.after, target: Some(watched.target.clone()) }.into())
+                let watched = self.watches.get_mut(&id)?;
+                Some(watched.ask(id).into())
             }
             Out::Pending(id) => {
                 let pending: &mut Pending = self.pending.get_mut(&id)?;

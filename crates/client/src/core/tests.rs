@@ -613,3 +613,63 @@ fn there_is_a_bound_on_what_is_unanswered() {
     assert_eq!(behind + sent(&mut core).len(), MAX_UNANSWERED + 1);
     assert!(answers.iter_mut().all(|(_, answer)| answer.try_recv().is_err()));
 }
+
+#[test]
+fn what_is_asked_while_a_session_is_resumed_goes_behind_what_was_asked_before() {
+    let (mut core, held) = holding("x");
+    core.abandon(ms(3), held);
+    let before = requests(&sent(&mut core));
+    disconnected(&mut core, ms(4));
+    core.on_connected(ms(5));
+    sent(&mut core);
+    let (new, _grant) = acquire(&mut core, ms(6), "x");
+    let target = v1::watch::Target::Lock("x".into());
+    let (_watch, _begun) = core.watch(ms(6), target, None, Arc::default()).unwrap();
+    core.on_message(ms(7), v1::Resumed { session: 7, ttl_ms: 10_000, ..Default::default() }.into());
+    let again = sent(&mut core);
+    assert_eq!(requests(&again), [before[0], new], "each once");
+    assert_eq!(watches(&again).len(), 1);
+}
+
+#[test]
+fn a_watch_that_goes_on_misses_nothing_of_an_index_that_was_told_in_part() {
+    let mut core = connected();
+    let queue = Arc::new(Queue::default());
+    let target = v1::watch::Target::Children("/d".into());
+    let (id, _begun) = core.watch(ms(0), target, Some(3), queue.clone()).unwrap();
+    assert_eq!(watches(&sent(&mut core)), [Some(3)]);
+    answer(&mut core, ms(1), id, v1::answer::Result::Watching(v1::Watching { index: 3 }));
+    let tell = |core: &mut Core, index: u64, names: &[&str]| {
+        for name in names {
+            core.on_message(ms(2), v1::Event { id, index, name: (*name).into(), change: None }.into());
+        }
+    };
+    tell(&mut core, 4, &["/d/a"]);
+    tell(&mut core, 5, &["/d/b", "/d/c"]);
+    for rest in [&["/d/b", "/d/c", "/d/d"][..], &["/d/b", "/d/c", "/d/d", "/d/e"]] {
+        disconnected(&mut core, ms(3));
+        core.on_connected(ms(4));
+        assert_eq!(watches(&sent(&mut core)), [Some(4)]);
+        tell(&mut core, 5, rest);
+    }
+    tell(&mut core, 6, &["/d/f"]);
+    let name = |notice: Notice| match notice {
+        Notice::Changed(event) => event.name,
+        Notice::Resync { .. } => panic!("nothing was lost"),
+    };
+    let told: Vec<String> = std::iter::from_fn(|| queue.pop()).map(|notice| name(notice.unwrap())).collect();
+    assert_eq!(told, ["/d/a", "/d/b", "/d/c", "/d/d", "/d/e", "/d/f"]);
+    core.on_message(ms(5), v1::Resync { id, index: 9 }.into());
+    disconnected(&mut core, ms(6));
+    core.on_connected(ms(7));
+    assert_eq!(watches(&sent(&mut core)), [Some(9)], "all of that index was said to be read");
+}
+
+/// After what index the watches begin.
+fn watches(sent: &[Sent]) -> Vec<Option<u64>> {
+    let after = |message: &Sent| match message {
+        Sent::Watch(watch) => Some(watch.after),
+        _ => None,
+    };
+    sent.iter().filter_map(after).collect()
+}
