@@ -1,13 +1,18 @@
 //! `conclave`: the one binary. Everything meets here, and only here.
 
+// They panic where nothing can be written: see `output`.
+#![warn(clippy::print_stderr, clippy::print_stdout)]
+
 mod command;
 mod output;
 
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use clap::error::{ContextKind, ErrorKind};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 use conclave_lab::suggest;
+use serde_json::json;
 
 use command::{check, clock, compare, deadlock, list, matrix, mutants, replay, service, sim, trace};
 use output::Failure;
@@ -22,13 +27,16 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
+  conclave serve                                     a lock service on this machine, with nothing to configure
+  conclave run build -- make                         make, while holding `build`
+  conclave why build                                 who holds it, who waits for whom
   conclave list mutex                                what there is, what it needs and what it costs
   conclave sim mutex/maekawa --nodes 7 --load high   one run, measured and judged
   conclave compare mutex --nodes 3,9,27              all algorithms on the same work
   conclave sim mutex/lamport --order any --delay exponential:1ms --load high --seeds 0..1000
                                                      find a run that breaks it
 
-Exit codes: 0 every promised property held, 1 one was violated, 2 bad usage.";
+Exit codes: 0 done, 2 bad usage, 74 standard output cannot be written; `conclave COMMAND --help` tells the others.";
 
 #[derive(Subcommand)]
 enum Command {
@@ -84,50 +92,90 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(code) => code,
-        Err(Failure { message, code }) => {
-            eprintln!("conclave: {message}");
-            ExitCode::from(code)
-        }
+        Err(failure) => fail(&failure),
     }
 }
 
 /// What was asked for. Scripts start `conclave run` again and again, and the laboratory has most of the flags: these are
 /// described only if somebody wants them.
 fn parse() -> Result<Command, clap::Error> {
-    let name = std::env::args_os().nth(1);
-    if name.is_some_and(|name| name.to_str().is_some_and(service::Command::has_subcommand)) {
+    if is_service() {
         return ServiceCli::try_parse().map(|cli| Command::Service(cli.command));
     }
     Cli::try_parse().map(|cli| cli.command)
 }
 
+fn is_service() -> bool {
+    let name = std::env::args_os().nth(1);
+    name.is_some_and(|name| name.to_str().is_some_and(service::Command::has_subcommand))
+}
+
+/// Says why a command failed: in a line, or as JSON to who wants JSON of the service.
+fn report(failure: &Failure) {
+    let Failure { message, code, kind } = failure;
+    let json = is_service() && std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json");
+    match json {
+        _ if message.is_empty() => {}
+        true => {
+            let error = json!({ "error": { "code": kind, "message": message, "exit": code } });
+            output::note(&error.to_string());
+        }
+        false => output::complain(message),
+    }
+}
+
+fn fail(failure: &Failure) -> ExitCode {
+    report(failure);
+    ExitCode::from(failure.code)
+}
+
 /// Help and version as they are; an error in as few lines as it takes, without the usage block.
 fn refuse(error: &clap::Error) -> ExitCode {
+    let given =
+        |context| error.get(context).map(|value: &ContextValue| value.to_string()).unwrap_or_default();
     match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            // A reader that went away is no error of ours.
-            _ = error.print();
-            ExitCode::SUCCESS
-        }
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => show(error),
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             _ = error.print();
             ExitCode::from(output::USAGE)
         }
         ErrorKind::InvalidSubcommand => {
-            let given =
-                error.get(ContextKind::InvalidSubcommand).map(ToString::to_string).unwrap_or_default();
-            let names = Cli::command();
+            let names = asked_for();
             let names = names.get_subcommands().map(clap::Command::get_name);
-            eprintln!("conclave: {}", suggest::unknown("command", &given, names));
-            ExitCode::from(output::USAGE)
+            let given = given(ContextKind::InvalidSubcommand);
+            fail(&Failure::usage(suggest::unknown("command", &given, names)))
+        }
+        ErrorKind::UnknownArgument if is_command_without_dashes(&given(ContextKind::InvalidArg)) => {
+            let given = given(ContextKind::InvalidArg);
+            fail(&Failure::usage(format!("unexpected '{given}': put -- before the command")))
         }
         _ => {
             let text = error.to_string();
             let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
             let lines = lines.filter(|line| !line.is_empty() && !line.starts_with("For more information"));
             let message = lines.collect::<Vec<_>>().join(" ");
-            eprintln!("conclave: {}", message.strip_prefix("error: ").unwrap_or(&message));
-            ExitCode::from(output::USAGE)
+            fail(&Failure::usage(message.strip_prefix("error: ").unwrap_or(&message)))
         }
     }
+}
+
+/// Help is a result like any other.
+fn show(help: &clap::Error) -> ExitCode {
+    let written = help.print().and_then(|()| io::stdout().flush());
+    let failure = written.err().and_then(|error| output::unwritten(&error));
+    failure.map_or(ExitCode::SUCCESS, |failure| fail(&failure))
+}
+
+/// The command whose subcommand is not known: `conclave` itself, or the first argument if that has subcommands.
+fn asked_for() -> clap::Command {
+    let all = Cli::command();
+    let first = std::env::args().nth(1).unwrap_or_default();
+    let inner = all.find_subcommand(&first).filter(|inner| inner.has_subcommands()).cloned();
+    inner.unwrap_or(all)
+}
+
+/// `conclave run db make`: the shell's habit, but a command could not have flags so.
+fn is_command_without_dashes(given: &str) -> bool {
+    let takes_command = std::env::args_os().nth(1).is_some_and(|name| name == "run" || name == "elect");
+    takes_command && !given.starts_with('-')
 }

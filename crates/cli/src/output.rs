@@ -11,20 +11,29 @@ use serde::Serialize;
 pub const USAGE: u8 = 2;
 /// A promised property was violated.
 pub const VIOLATED: u8 = 1;
+/// Standard output could not be written (EX_IOERR).
+pub const NOT_WRITTEN: u8 = 74;
 
 /// Why a command ended without its result.
 #[derive(Debug)]
 pub struct Failure {
-    /// One line that says what to do.
+    /// One line that says what to do. Empty, if who asked knows already: then nothing is said.
     pub message: String,
     /// The exit code.
     pub code: u8,
+    /// What it is, in a word that scripts match on.
+    pub kind: &'static str,
 }
 
 impl Failure {
+    /// A failure of some kind.
+    pub fn new(code: u8, kind: &'static str, message: impl Into<String>) -> Self {
+        Self { message: message.into(), code, kind }
+    }
+
     /// The caller asked for something that cannot be.
     pub fn usage(message: impl Into<String>) -> Self {
-        Self { message: message.into(), code: USAGE }
+        Self::new(USAGE, "usage", message)
     }
 
     /// A file could not be read or written.
@@ -42,11 +51,52 @@ impl From<String> for Failure {
 /// What a command comes to.
 pub type Done = Result<ExitCode, Failure>;
 
-/// Prints to standard output. A reader that went away (`| head`) ends the program quietly.
+/// Prints to standard output. A reader that went away (`| head`) ends the program quietly; what could not be written
+/// otherwise must not look like success.
 pub fn print(text: &str) {
-    if io::stdout().write_all(text.as_bytes()).is_err() {
-        std::process::exit(0);
+    print_bytes(text.as_bytes());
+}
+
+/// As [`print`], for what may be no text.
+pub fn print_bytes(bytes: &[u8]) {
+    if let Err(error) = try_print(bytes) {
+        let failure = unwritten(&error);
+        let code = failure.as_ref().map_or(0, |failure| failure.code);
+        failure.iter().for_each(crate::report);
+        std::process::exit(code.into());
     }
+}
+
+/// Prints all of it now, for who has something to do if that fails.
+pub fn try_print(bytes: &[u8]) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(bytes)?;
+    stdout.flush()
+}
+
+/// What it means that standard output could not be written; nothing, if only its reader went away.
+pub fn unwritten(error: &io::Error) -> Option<Failure> {
+    let failed = || Failure::new(NOT_WRITTEN, "not-written", format!("standard output: {error}"));
+    (error.kind() != io::ErrorKind::BrokenPipe).then(failed)
+}
+
+/// Says something on standard error, in a line of its own. There is nobody to tell if that cannot be written, and much that is
+/// more important than to be heard.
+pub fn complain(message: &str) {
+    let lines: Vec<String> = message.lines().map(shown).collect();
+    note(&format!("conclave: {}", lines.join("\n")));
+}
+
+/// A line on standard error, as it is.
+pub fn note(line: &str) {
+    // In one write: other processes may write there too.
+    _ = io::stderr().write_all(format!("{line}\n").as_bytes());
+}
+
+/// What others wrote, for a terminal: control characters are shown, not obeyed.
+pub fn shown(text: &str) -> String {
+    let show = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(show).collect()
 }
 
 /// Prints a value as JSON.
@@ -192,6 +242,18 @@ mod tests {
     fn one_is_not_many() {
         assert_eq!([0_u32, 1, 2].map(|count| counted(count, "step")), ["0 steps", "1 step", "2 steps"]);
         assert_eq!([1_u32, 2].map(|count| counted(count, "entry")), ["1 entry", "2 entries"]);
+    }
+
+    #[test]
+    fn control_characters_are_shown_and_not_obeyed() {
+        assert_eq!(shown("a\x1b[2Jb\r\u{9b}ü"), "a\\u{1b}[2Jb\\r\\u{9b}ü");
+    }
+
+    #[test]
+    fn only_a_reader_that_went_away_is_no_failure() {
+        assert!(unwritten(&io::ErrorKind::BrokenPipe.into()).is_none());
+        let full = unwritten(&io::ErrorKind::StorageFull.into());
+        assert_eq!(full.map(|failure| failure.code), Some(NOT_WRITTEN));
     }
 
     #[test]

@@ -79,7 +79,7 @@ pub fn run(args: &Args) -> Done {
         .map_err(|_| Failure::usage("the graph has more waits than 32 bits count"))?;
     if args.timing {
         let judged = cpu_time().saturating_sub(is_read);
-        eprintln!("read in {}, judged in {}", show(is_read), show(judged));
+        output::note(&format!("read in {}, judged in {}", show(is_read), show(judged)));
     }
     if let Some(path) = &args.dot {
         output::write_file(path, waitfor::dot(&standing, &findings).as_bytes())?;

@@ -9,7 +9,7 @@ use conclave_client::{Client, Standing};
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::support::Server;
+use crate::support::{self, Server};
 
 /// Three nodes, the later ones asking whoever is there.
 fn three() -> Vec<Server> {
@@ -23,15 +23,11 @@ fn three() -> Vec<Server> {
 
 /// Asks a node until the cluster stands so.
 fn until(server: &Server, wanted: impl Fn(&Value) -> bool) -> Value {
-    loop {
+    support::until("the cluster stands so", || {
         // Without a leader the command says so by its exit code, and still prints.
         let output = server.output(&["cluster", "status", "--json", "--within", "5s"]);
-        if let Ok(status) = serde_json::from_slice(&output.stdout)
-            && wanted(&status)
-        {
-            return status;
-        }
-    }
+        serde_json::from_slice(&output.stdout).ok().filter(|status| wanted(status))
+    })
 }
 
 /// What the clients of a test share.

@@ -6,5 +6,8 @@ mod cluster;
 mod deadlock;
 mod files;
 mod run;
+mod silence;
 mod support;
+#[cfg(target_os = "linux")]
+mod terminal;
 mod views;

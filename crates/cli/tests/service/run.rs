@@ -1,5 +1,8 @@
 //! `conclave run` and `elect`.
 
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+
 use rustix::process::Signal;
 
 use crate::support::Server;
@@ -168,6 +171,105 @@ fn who_is_elected_proclaims_and_the_next_takes_over() {
     first.signal(Signal::TERM);
     assert_eq!(first.end().0, 0);
     assert_eq!(second.end().1, "mine\n");
+}
+
+#[test]
+fn who_leads_without_a_command_is_shown_by_its_label_and_has_nothing_to_stop() {
+    let server = Server::start();
+    let mut leader = server.spawn(&["elect", "scheduler", "--json"]);
+    assert_eq!(leader.line(), "{\n");
+    let owner = server.json(&["why", "scheduler", "--json"])["holders"][0]["owner"].to_string();
+    assert!(owner.contains("elect of session"), "{owner}");
+    leader.signal(Signal::INT);
+    assert_eq!(leader.end().0, 0);
+    for refused in [&["--on-lost", "warn"][..], &["--on-lost", "logger lost"], &["--json", "--", "true"]] {
+        assert_eq!(server.code(&[&["elect", "scheduler"], refused].concat()), 2, "{refused:?}");
+    }
+}
+
+#[test]
+fn nobody_of_the_command_outlives_a_lock_that_is_taken_away() {
+    let server = Server::start();
+    // The first process obeys TERM; the one in the background does not.
+    let deaf = "(trap '' TERM; echo held; sleep 20; echo outlived) & wait";
+    let mut running = server.spawn(&["run", "--ttl", "1s", "x", "--", "sh", "-c", deaf]);
+    assert_eq!(running.line(), "held\n");
+    server.text(&["break", "x", "--reason", "why not"]);
+    let (code, rest, _) = running.end();
+    assert_eq!((code, rest.as_str()), (76, ""));
+}
+
+#[test]
+fn a_command_is_stopped_also_if_nobody_can_be_told() {
+    let server = Server::start();
+    let mut command = server.command(&["run", "x", "--", "sh", "-c", "echo held; exec sleep 1000"]);
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut child = command.stdout(Stdio::piped()).stderr(full).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    server.text(&["break", "x", "--reason", "why not"]);
+    assert_eq!(child.wait().unwrap().code(), Some(76));
+}
+
+#[test]
+fn a_command_is_stopped_also_if_nobody_reads_what_is_said() {
+    let server = Server::start();
+    let mut command = server.command(&["run", "x", "--", "sh", "-c", "echo held; exec sleep 1000"]);
+    let (_reader, mut full) = std::io::pipe().unwrap();
+    rustix::io::ioctl_fionbio(&full, true).unwrap();
+    while full.write(&[0; 4096]).is_ok() {}
+    rustix::io::ioctl_fionbio(&full, false).unwrap();
+    let mut child = command.stdout(Stdio::piped()).stderr(full).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    server.text(&["break", "x", "--reason", "why not"]);
+    assert_eq!(child.wait().unwrap().code(), Some(76));
+}
+
+#[test]
+fn what_is_done_when_the_lock_is_lost_knows_the_lock() {
+    let server = Server::start();
+    let hook = "echo \"$CONCLAVE_LOCKS:$CONCLAVE_FENCE\"; kill -s TERM -- -$CONCLAVE_GROUP";
+    let show = "echo \"$CONCLAVE_LOCKS:$CONCLAVE_FENCE\"; exec sleep 1000";
+    let mut running = server.spawn(&["run", "--on-lost", hook, "x & y", "--", "sh", "-c", show]);
+    let held = running.line();
+    server.text(&["break", "x", "--reason", "why not"]);
+    let (code, told, _) = running.end();
+    assert_eq!((code, told), (76, held));
+}
+
+#[test]
+fn what_is_ignored_from_the_start_is_ignored_by_the_command_too() {
+    let server = Server::start();
+    let script = "trap '' HUP; exec \"$0\" run x -- sh -c 'kill -HUP $PPID; kill -HUP $$; echo alive'";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_conclave")]).env("CONCLAVE_SERVER", &server.address);
+    let output = command.output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "alive\n");
+    assert!(output.status.success());
+}
+
+#[test]
+fn a_run_inside_a_run_does_not_wait_for_the_one_around_it() {
+    let server = Server::start();
+    let conclave = env!("CARGO_BIN_EXE_conclave");
+    let nested = |outer: &[&str], inner: &[&str]| {
+        let output =
+            server.output(&[&["run"], outer, &["--", conclave, "run"], inner, &["--", "true"]].concat());
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, errors) = nested(&["a"], &["a"]);
+    assert_eq!(code, Some(77), "{errors}");
+    assert!(errors.contains("a is held by the `conclave run` around this one"), "{errors}");
+    assert_eq!(nested(&["a & \"b c\""], &["x & \"b c\""]).0, Some(77));
+    assert_eq!(nested(&["--shared", "a"], &["a"]).0, Some(77), "no upgrade: it is another session");
+    assert_eq!(nested(&["a"], &["a | b"]).0, Some(0), "there is another way");
+    assert_eq!(nested(&["--shared", "a"], &["--shared", "a"]).0, Some(0));
+    assert_eq!(nested(&["a"], &["--try", "a"]).0, Some(75), "it does not wait");
+    server.text(&["limit", "pool", "2"]);
+    assert_eq!(nested(&["pool"], &["pool"]).0, Some(0), "there is another permit");
+    let other = Server::start();
+    assert_eq!(nested(&["a"], &["--server", &other.address, "a"]).0, Some(0), "another a");
 }
 
 /// Scripts start it again and again: see `docs/decisions/0017-a-fixed-address.md`.

@@ -1,9 +1,11 @@
 //! A server process of its own for every test, and commands against it.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -37,6 +39,11 @@ impl Server {
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    /// For its end by itself.
+    pub fn wait(&mut self) -> ExitStatus {
+        self.child.wait().unwrap()
     }
 
     /// On the same folder and address.
@@ -84,13 +91,9 @@ impl Server {
         serde_json::from_str(&self.text(args)).unwrap()
     }
 
-    /// Starts a command and waits for the first line it prints.
+    /// Starts a command; what it prints can be read line by line.
     pub fn spawn(&self, args: &[&str]) -> Running {
-        let mut command = self.command(args);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap());
-        Running { stdin: child.stdin.take(), lines, child }
+        Running::start(&mut self.command(args))
     }
 
     /// Holds a lock until [`Running::finish`].
@@ -104,14 +107,34 @@ impl Server {
 
     /// Returns when this many wait for a name.
     pub fn until_waiting(&self, name: &str, count: u64) -> Value {
-        loop {
+        until("they wait", || {
             let why = self.json(&["why", name, "--json"]);
-            if why["waiters_total"] == count {
-                return why;
-            }
-        }
+            (why["waiters_total"] == count).then_some(why)
+        })
+    }
+
+    /// Returns when there are this many sessions.
+    pub fn until_sessions(&self, count: usize) {
+        until("there are as many sessions", || {
+            let sessions = self.json(&["sessions", "--json"]);
+            (sessions.as_array().unwrap().len() == count).then_some(())
+        });
     }
 }
+
+/// Asks until there is an answer; what takes minutes will never be.
+pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(began.elapsed() < PATIENCE, "in vain waited until {what}");
+    }
+}
+
+/// How long anything may take that a test waits for.
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 impl Drop for Server {
     fn drop(&mut self) {
@@ -130,6 +153,13 @@ pub struct Running {
 }
 
 impl Running {
+    pub fn start(command: &mut Command) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Self { stdin: child.stdin.take(), lines, child }
+    }
+
     pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.lines.read_line(&mut line).unwrap();
@@ -155,7 +185,19 @@ impl Running {
     }
 }
 
-fn send(child: &Child, signal: Signal) {
+/// A port that nobody listens on.
+pub fn free_address() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+/// Where connections are taken, and nothing is ever said.
+pub fn silent_server() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    (listener, address)
+}
+
+pub fn send(child: &Child, signal: Signal) {
     kill_process(Pid::from_raw(child.id().cast_signed()).unwrap(), signal).unwrap();
 }
 

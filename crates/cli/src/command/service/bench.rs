@@ -21,7 +21,8 @@ use serde::Serialize;
 
 use self::judge::Judge;
 use self::work::Worker;
-use super::{ServerArgs, block_on, failure};
+use super::signals::{STOP, Signals};
+use super::{ServerArgs, block_on, close, failure};
 use crate::output::{self, Done, Failure, Paint, VIOLATED};
 
 /// Measure a server: pairs of acquire and release, and the time to acquire.
@@ -97,7 +98,13 @@ struct Figures {
 
 /// Measures.
 pub fn run(args: &Args) -> Done {
-    let figures = block_on(measure(args))?;
+    let figures = block_on(async {
+        let mut signals = Signals::new(STOP)?;
+        let mut clients = Vec::new();
+        let measured = signals.or_stop(measure(args, &mut clients)).await;
+        close_all(clients).await;
+        measured
+    })?;
     if args.json {
         output::print_json(&figures)?;
     } else {
@@ -106,15 +113,14 @@ pub fn run(args: &Args) -> Done {
     Ok(if figures.violations == 0 { ExitCode::SUCCESS } else { ExitCode::from(VIOLATED) })
 }
 
-async fn measure(args: &Args) -> Result<Figures, Failure> {
+async fn measure(args: &Args, clients: &mut Vec<Client>) -> Result<Figures, Failure> {
     let connections = args.connections.unwrap_or(args.clients).min(args.clients);
-    let mut clients = Vec::new();
     for _ in 0..connections {
         let client = args.server.connect_with(Client::options()).await?;
+        clients.push(client.clone());
         // Opens the session, so that this is not measured.
         let opening = client.lock("bench/opening:shared").await.map_err(failure)?;
         opening.release().await.map_err(failure)?;
-        clients.push(client);
     }
     let judge = Arc::new(Judge::default());
     let latencies = Arc::new(Mutex::new(histogram()));
@@ -136,10 +142,6 @@ async fn measure(args: &Args) -> Result<Figures, Failure> {
     }
     let total: u64 = pairs.iter().sum();
     let (most, fewest) = (pairs.iter().max().copied().unwrap_or(0), pairs.iter().min().copied().unwrap_or(0));
-    for client in &clients {
-        // Measured is measured; a session that is not closed ends by itself.
-        drop(client.close().await);
-    }
     let latencies = latencies.lock().unwrap_or_else(PoisonError::into_inner);
     let quantile = |q: f64| latencies.value_at_quantile(q) as f64 / 1_000.0;
     Ok(Figures {
@@ -157,6 +159,16 @@ async fn measure(args: &Args) -> Result<Figures, Failure> {
         violations: judge.violations(),
         fairness: (fewest > 0).then(|| most as f64 / fewest as f64),
     })
+}
+
+/// All at once: there may be thousands.
+async fn close_all(clients: Vec<Client>) {
+    let closing: Vec<_> =
+        clients.into_iter().map(|client| tokio::spawn(async move { close(&client).await })).collect();
+    for closed in closing {
+        // Measured is measured; a session that is not closed ends by itself.
+        drop(closed.await);
+    }
 }
 
 /// Nanoseconds, up to a minute, to three digits.

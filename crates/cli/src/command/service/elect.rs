@@ -3,12 +3,13 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use conclave_client::{LockName, Request};
+use conclave_client::{Expr, Guard, LockName, Request};
 use serde_json::json;
 
-use super::run::{self, HoldArgs};
+use super::run::{self, Asked, HoldArgs};
 use super::signals::Signals;
-use super::{LOST, block_on, failure, label};
+use super::supervise::OnLost;
+use super::{LOST, label};
 use crate::output::{self, Done, Failure};
 
 /// Win an election, and lead while a command runs, or until stopped.
@@ -22,7 +23,7 @@ pub struct Args {
     #[arg(long, value_name = "TEXT")]
     pub value: Option<String>,
     /// Say when the election is won as JSON (without a command)
-    #[arg(long)]
+    #[arg(long, conflicts_with = "command")]
     pub json: bool,
     /// How to wait, and what to do when the leadership is lost.
     #[command(flatten)]
@@ -44,38 +45,34 @@ Exit codes: as of `conclave run`.";
 pub fn run(args: &Args) -> Done {
     let name = LockName::new(&args.name).map_err(|error| Failure::usage(error.to_string()))?;
     let value = args.value.clone().unwrap_or_else(|| label("elect"));
-    if args.command.is_empty() {
-        return lead(args, &name, &value);
-    }
     let campaign = |request: Request| request.value(value.clone());
-    run::hold(&args.hold, &name.to_string(), &args.command, campaign)
+    let text = name.to_string();
+    let asked = Asked { expr: &Expr::name(name.clone()), text: &text, shared: false };
+    if !args.command.is_empty() {
+        return run::run_under(&args.hold, &asked, &args.command, campaign);
+    }
+    if args.hold.on_lost != OnLost::Term {
+        return Err(Failure::usage("--on-lost says what happens to a command: give one, after --"));
+    }
+    run::hold(&args.hold, &asked, "elect", campaign, async |guard, signals| {
+        lead(args, &name, &value, guard, signals).await
+    })
 }
 
-/// Leads until a signal resigns, or the leadership is lost.
-fn lead(args: &Args, name: &LockName, value: &str) -> Done {
-    block_on(async {
-        let mut signals = Signals::new().map_err(|error| Failure::usage(error.to_string()))?;
-        let client = run::connect(&args.hold, &label("elect")).await?;
-        let request = client.request(&name.to_string()).value(value).wait(run::wait(&args.hold));
-        let request = request.priority(args.hold.priority).on_deadlock(args.hold.on_deadlock.into());
-        let acquiring = request.start().map_err(failure)?;
-        let guard = match run::acquire(acquiring, &args.name, &mut signals).await? {
-            Ok(guard) => guard,
-            Err(signal) => return Ok(ExitCode::from(run::killed_by(signal))),
-        };
-        let fence = guard.fence().0;
-        if args.json {
-            output::print_json(&json!({ "name": name.as_str(), "fence": fence, "value": value }))?;
-        } else {
-            output::print(&format!("leading {name} by fence {fence}, proclaiming {value}\n"));
-        }
-        tokio::select! {
-            loss = guard.lost() => Err(Failure { message: format!("leadership is lost: {loss}"), code: LOST }),
-            _ = signals.next() => {
-                guard.release().await.map_err(failure)?;
-                drop(client.close().await);
-                Ok(ExitCode::SUCCESS)
-            }
-        }
-    })
+/// Leads until a signal resigns, or the leadership is lost. Who cannot say that it leads does not.
+async fn lead(args: &Args, name: &LockName, value: &str, guard: &Guard, signals: &mut Signals) -> Done {
+    let fence = guard.fence().0;
+    let greeting = if args.json {
+        let won = json!({ "name": name.as_str(), "fence": fence, "value": value });
+        format!("{won:#}\n")
+    } else {
+        format!("leading {name} by fence {fence}, proclaiming {}\n", output::shown(value))
+    };
+    if let Err(error) = output::try_print(greeting.as_bytes()) {
+        return output::unwritten(&error).map_or(Ok(ExitCode::SUCCESS), Err);
+    }
+    tokio::select! {
+        loss = guard.lost() => Err(Failure::new(LOST, "lost", format!("leadership is lost: {loss}"))),
+        _ = signals.next() => Ok(ExitCode::SUCCESS),
+    }
 }

@@ -5,7 +5,9 @@ mod cluster;
 mod completions;
 mod elect;
 mod files;
+mod job;
 mod locks;
+mod nested;
 mod run;
 mod serve;
 mod sessions;
@@ -93,46 +95,62 @@ const LOST: u8 = 76;
 /// The request was refused to end a deadlock.
 const DEADLOCK: u8 = 77;
 
+/// How long the server has to say that everything is given back; after that the lease sees to it.
+const LAST_WORD: Duration = Duration::from_secs(1);
+
 /// Where the servers are.
 #[derive(clap::Args)]
 pub struct ServerArgs {
     /// The servers, with commas between: any of them will do. One on this machine is reached by its Unix socket, by TCP
-    /// with `tcp:` before its address
-    #[arg(long, value_name = "ADDR[,ADDR]", env = "CONCLAVE_SERVER", default_value = DEFAULT_SERVER)]
-    pub server: String,
+    /// with `tcp:` before its address [env: CONCLAVE_SERVER] [default: 127.0.0.1:7411]
+    #[arg(long, value_name = "ADDR[,ADDR]", value_parser = servers)]
+    pub server: Option<String>,
 }
 
 impl ServerArgs {
+    /// As told by the flag, by the environment, or by nobody. A variable that is empty says nothing.
+    fn addresses(&self) -> String {
+        let told = || std::env::var("CONCLAVE_SERVER").ok().filter(|servers| !servers.trim().is_empty());
+        self.server.clone().or_else(told).unwrap_or_else(|| DEFAULT_SERVER.to_owned())
+    }
+
     /// Connects.
     async fn connect(&self) -> Result<Client, Failure> {
         self.connect_with(Client::options()).await
     }
 
     async fn connect_with(&self, options: Options) -> Result<Client, Failure> {
-        options.label(label("conclave")).connect(&self.server).await.map_err(failure)
+        options.label(label("conclave")).connect(&self.addresses()).await.map_err(failure)
     }
 
     /// Connects, and does one thing.
     fn with<T>(&self, act: impl AsyncFnOnce(Client) -> conclave_client::Result<T>) -> Result<T, Failure> {
         block_on(async {
             let client = self.connect().await?;
-            let done = act(client.clone()).await.map_err(|error| {
+            let done = act(client.clone()).await;
+            close(&client).await;
+            done.map_err(|error| {
+                let failure = failure(error);
                 // Only who holds something can lose it.
-                let Failure { message, code } = failure(error);
-                Failure { message, code: if code == LOST { REFUSED } else { code } }
-            })?;
-            // What was asked is done; that the session ends can be left to its lease.
-            drop(client.close().await);
-            Ok(done)
+                Failure { code: if failure.code == LOST { REFUSED } else { failure.code }, ..failure }
+            })
         })
     }
+}
+
+/// Ends the session, whatever came of it: what is not closed stays until its lease is over.
+async fn close(client: &Client) {
+    drop(tokio::time::timeout(LAST_WORD, client.close()).await);
 }
 
 /// Runs to the end on this thread: starting others would take longer than most commands.
 fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::usage(format!("no runtime: {error}")))?;
-    runtime.block_on(future)
+    let done = runtime.block_on(future);
+    // What is still being said is not waited for longer: perhaps nobody listens.
+    runtime.shutdown_timeout(LAST_WORD);
+    done
 }
 
 /// What an error of the service means to a shell: one line, and the code.
@@ -147,10 +165,20 @@ fn failure(error: Error) -> Failure {
         code if code.fault() != conclave_api::Fault::Caller => NO_SERVER,
         _ => REFUSED,
     };
-    Failure { message: format!("{message}; {}", kind.advice()), code }
+    Failure::new(code, kind.name(), format!("{message}; {}", kind.advice()))
+}
+
+fn servers(text: &str) -> Result<String, String> {
+    if text.split(',').all(|server| server.trim().is_empty()) {
+        return Err("expected HOST:PORT, several with commas between".into());
+    }
+    Ok(text.to_owned())
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
+    if text.starts_with('-') {
+        return Err("a duration is at least 0".into());
+    }
     time::parse(text).map_err(Into::into)
 }
 

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use conclave_client::wire::Queued;
-use conclave_client::{Acquiring, Client, Expr, Guard, Request, VictimPolicy, Wait};
-use rustix::process::Signal;
+use conclave_client::{Acquiring, Client, Code, Expr, Guard, Request, VictimPolicy, Wait};
+use tokio::time::{sleep, timeout};
 
-use super::signals::Signals;
+use super::signals::{PASSED_ON, Signals, killed_by};
 use super::supervise::{self, Margins, OnLost, supervise};
-use super::{ServerArgs, ago, block_on, failure, label};
-use crate::output::{Done, Failure};
+use super::{LAST_WORD, NO_SERVER, ServerArgs, ago, block_on, close, failure, label, nested};
+use crate::output::{self, Done, Failure};
 
 /// Run a command while holding a lock.
 #[derive(clap::Args)]
@@ -40,16 +40,16 @@ pub struct HoldArgs {
     #[arg(long = "try", conflicts_with = "wait")]
     pub try_once: bool,
     /// Wait at most this long: 500ms, 30s, 5m
-    #[arg(long, value_name = "D", value_parser = super::duration)]
+    #[arg(long, value_name = "D", value_parser = super::duration, allow_hyphen_values = true)]
     pub wait: Option<Duration>,
     /// The larger goes first
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub priority: i32,
     /// The lease: how long the lock outlives a client that is cut off [default: 10s]
-    #[arg(long, value_name = "D", value_parser = super::duration)]
+    #[arg(long, value_name = "D", value_parser = super::duration, allow_hyphen_values = true)]
     pub ttl: Option<Duration>,
     /// How long the names stay untaken if the client dies [default: 1s]
-    #[arg(long, value_name = "D", value_parser = super::duration)]
+    #[arg(long, value_name = "D", value_parser = super::duration, allow_hyphen_values = true)]
     pub lock_delay: Option<Duration>,
     /// When the lock is in danger: term (then kill), kill, warn, or a shell command in place of TERM
     #[arg(long, value_name = "term|kill|warn|COMMAND", default_value = "term", value_parser = supervise::on_lost)]
@@ -86,87 +86,121 @@ Examples:
 
 The command sees CONCLAVE_LOCKS (the names held, with spaces between) and CONCLAVE_FENCE (a number that grows with every
 grant: let your store refuse a smaller one than it has seen). It runs in a process group of its own, which gets TERM 3 s and
-KILL 1 s before the lock would be lost. A shell command of --on-lost sees that group as CONCLAVE_GROUP.
+KILL 1 s before the lock would be lost. A shell command of --on-lost sees the same, and that group as CONCLAVE_GROUP.
+If `conclave run` itself is killed (kill -9), the kernel kills the command, but not the processes that the command has started.
+Background jobs of a command that ends by itself are not waited for: the lock is given back, and they go on.
+Deadlocks are found among the requests of programs that hold one lock and ask for another in the same session. A `conclave run`
+inside another is a session of its own: that it asks for a name that the one around it holds is found, a longer circle is not.
 Exit codes: the command's, or 128+signal; 2 bad usage, 69 no server, 75 not acquired, 76 lost, 77 refused to end a
 deadlock, 126 the command cannot be run, 127 there is no such command.";
 
-/// How long the server has to say that the lock is free again; after that the lease sees to it.
-const LAST_WORD: Duration = Duration::from_secs(2);
+/// How long after its time a request may be without an answer.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Runs the command.
 pub fn run(args: &Args) -> Done {
     // Pointing at the mistake is better done here than by the server.
-    args.expr.parse::<Expr>().map_err(|error| Failure::usage(error.to_string()))?;
+    let expr = args.expr.parse::<Expr>().map_err(|error| Failure::usage(error.to_string()))?;
     let ask = |request: Request| if args.shared { request.shared() } else { request };
-    hold(&args.hold, &args.expr, &args.command, ask)
+    let expr = Asked { expr: &expr, text: &args.expr, shared: args.shared };
+    run_under(&args.hold, &expr, &args.command, ask)
+}
+
+/// What is asked for.
+pub struct Asked<'a> {
+    pub expr: &'a Expr,
+    /// As it was typed.
+    pub text: &'a str,
+    pub shared: bool,
 }
 
 /// Acquires, runs the command, and gives everything back.
-pub fn hold(args: &HoldArgs, expr: &str, command: &[OsString], ask: impl FnOnce(Request) -> Request) -> Done {
-    block_on(async {
-        let mut signals = Signals::new().map_err(|error| Failure::usage(error.to_string()))?;
-        let program = command.first().map(|name| name.to_string_lossy()).unwrap_or_default();
-        let label = label(&program);
-        let client = connect(args, &label).await?;
-        let request = ask(client.owner(&label).map_err(failure)?.request(expr));
-        let done = under_lock(args, request, expr, command, &mut signals).await;
-        // Whatever came of the command is what matters now.
-        drop(tokio::time::timeout(LAST_WORD, client.close()).await);
-        done.map(ExitCode::from)
+pub fn run_under(
+    args: &HoldArgs,
+    asked: &Asked<'_>,
+    command: &[OsString],
+    ask: impl FnOnce(Request) -> Request,
+) -> Done {
+    let program = command.first().map(|name| name.to_string_lossy()).unwrap_or_default();
+    hold(args, asked, &program, ask, async |guard, signals| {
+        let margins = Margins::of(args.ttl.unwrap_or(Duration::from_secs(10)));
+        supervise(guard, command, &args.on_lost, margins, signals).await.map(ExitCode::from)
     })
 }
 
-async fn under_lock(
+/// Acquires, does something with it, and gives everything back, whatever came of it.
+pub fn hold(
     args: &HoldArgs,
-    request: Request,
-    expr: &str,
-    command: &[OsString],
-    signals: &mut Signals,
-) -> Result<u8, Failure> {
-    let request = request.wait(wait(args)).priority(args.priority).on_deadlock(args.on_deadlock.into());
-    match acquire(request.start().map_err(failure)?, expr, signals).await? {
-        Ok(guard) => {
-            let margins = Margins::of(args.ttl.unwrap_or(Duration::from_secs(10)));
-            supervise(&guard, command, &args.on_lost, margins, signals).await
-        }
-        Err(signal) => Ok(killed_by(signal)),
-    }
-}
-
-/// As the shell says it.
-pub fn killed_by(signal: Signal) -> u8 {
-    u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX)
+    asked: &Asked<'_>,
+    what: &str,
+    ask: impl FnOnce(Request) -> Request,
+    act: impl AsyncFnOnce(&Guard, &mut Signals) -> Done,
+) -> Done {
+    block_on(async {
+        let mut signals = Signals::new(PASSED_ON)?;
+        let label = label(what);
+        let client = signals.or_stop(connect(args, &label)).await?;
+        let request = ask(client.owner(&label).map_err(failure)?.request(asked.text));
+        let request = request.wait(wait(args)).priority(args.priority).on_deadlock(args.on_deadlock.into());
+        let done = match acquire(args, asked, &client, request, &mut signals).await {
+            Ok(guard) => act(&guard, &mut signals).await,
+            Err(failure) => Err(failure),
+        };
+        close(&client).await;
+        done
+    })
 }
 
 /// Waits for the grant, saying for whom on a terminal; or for a signal, which gives the wait up.
-pub async fn acquire(
-    mut acquiring: Acquiring,
-    expr: &str,
+async fn acquire(
+    args: &HoldArgs,
+    asked: &Asked<'_>,
+    client: &Client,
+    request: Request,
     signals: &mut Signals,
-) -> Result<Result<Guard, Signal>, Failure> {
-    let signal = tokio::select! {
+) -> Result<Guard, Failure> {
+    if wait(args) == Wait::Forever {
+        signals.or_stop(nested::check(client, asked)).await?;
+    }
+    let mut acquiring = request.start().map_err(failure)?;
+    let stopped = tokio::select! {
         biased;
-        granted = granted(&mut acquiring, expr) => return granted.map(Ok).map_err(failure),
-        signal = signals.next() => signal,
+        granted = granted(&mut acquiring, asked.text) => return granted.map_err(failure),
+        signal = signals.next() => killed_by(signal),
+        () = sleep(patience(wait(args))) => no_answer(),
     };
     // Only its answer says that nothing is held; who is in a hurry sends the signal again.
     tokio::select! {
-        _ = acquiring.cancel() => {}
+        _ = timeout(LAST_WORD, acquiring.cancel()) => {}
         _ = signals.next() => {}
     }
-    Ok(Err(signal))
+    Err(stopped)
 }
 
 async fn granted(acquiring: &mut Acquiring, expr: &str) -> conclave_client::Result<Guard> {
     if io::stderr().is_terminal()
         && let Some(place) = acquiring.queued().await
     {
-        eprintln!("conclave: waiting for {expr}: {}", describe(&place));
+        output::complain(&format!("waiting for {expr}: {}", describe(&place)));
     }
     acquiring.granted().await
 }
 
-pub async fn connect(args: &HoldArgs, label: &str) -> Result<Client, Failure> {
+/// The server counts the time to wait. Who has set a limit is not kept waiting by one that says nothing.
+fn patience(wait: Wait) -> Duration {
+    match wait {
+        Wait::Try => PATIENCE,
+        Wait::AtMost(limit_ms) => Duration::from_millis(limit_ms).saturating_add(PATIENCE),
+        Wait::Forever => Duration::MAX,
+    }
+}
+
+fn no_answer() -> Failure {
+    let message = format!("the server does not answer, {} s after its time; try later", PATIENCE.as_secs());
+    Failure::new(NO_SERVER, Code::NoAnswer.name(), message)
+}
+
+async fn connect(args: &HoldArgs, label: &str) -> Result<Client, Failure> {
     let mut options = Client::options();
     if let Some(ttl) = args.ttl {
         options = options.ttl(ttl);
@@ -174,10 +208,10 @@ pub async fn connect(args: &HoldArgs, label: &str) -> Result<Client, Failure> {
     if let Some(delay) = args.lock_delay {
         options = options.lock_delay(delay);
     }
-    options.label(label).connect(&args.server.server).await.map_err(failure)
+    options.label(label).connect(&args.server.addresses()).await.map_err(failure)
 }
 
-pub fn wait(args: &HoldArgs) -> Wait {
+fn wait(args: &HoldArgs) -> Wait {
     match args.wait {
         _ if args.try_once => Wait::Try,
         Some(limit) if limit.is_zero() => Wait::Try,
@@ -205,5 +239,18 @@ impl From<Policy> for VictimPolicy {
             Policy::FewestLocks => Self::FewestLocks,
             Policy::None => Self::None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_set_a_limit_is_not_kept_waiting_by_a_silent_server() {
+        assert_eq!(patience(Wait::Try), PATIENCE);
+        assert_eq!(patience(Wait::AtMost(5_000)), Duration::from_secs(15));
+        assert_eq!(patience(Wait::AtMost(u64::MAX)), Duration::from_millis(u64::MAX) + PATIENCE);
+        assert_eq!(patience(Wait::Forever), Duration::MAX);
     }
 }

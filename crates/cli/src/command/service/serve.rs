@@ -9,7 +9,7 @@ use conclave_service::config::Config;
 use conclave_service::server::{Server, StartError};
 use serde::Deserialize;
 
-use super::signals::Signals;
+use super::signals::{STOP, Signals};
 use crate::output::{self, Done, Failure, Paint};
 
 /// Run a node of the lock service.
@@ -64,16 +64,21 @@ pub fn run(args: &Args) -> Done {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::usage(format!("no runtime: {error}")))?;
     runtime.block_on(async {
-        let mut signals = Signals::new().map_err(|error| Failure::usage(error.to_string()))?;
-        let data = config.data.clone();
-        let server = Server::start(config).await.map_err(|error| refusal(&error))?;
-        greet(args, &server, &data)?;
+        let mut signals = Signals::new(STOP)?;
+        let (data, advertised) = (config.data.clone(), config.advertise.clone());
+        // To join takes as long as nobody answers.
+        let server = tokio::select! {
+            started = Server::start(config) => started.map_err(|error| refusal(&error))?,
+            _ = signals.next() => return Ok(ExitCode::SUCCESS),
+        };
+        // It serves, heard or not.
+        _ = output::try_print(greeting(args, &server, advertised, &data).as_bytes());
         tokio::select! {
             _ = signals.next() => {
                 server.shutdown().await;
                 Ok(ExitCode::SUCCESS)
             }
-            why = server.failed() => Err(Failure { message: why, code: 1 }),
+            why = server.failed() => Err(Failure::new(1, "failed", why)),
         }
     })
 }
@@ -118,28 +123,29 @@ fn config(args: &Args) -> Result<Config, Failure> {
 
 fn refusal(error: &StartError) -> Failure {
     let code = if matches!(error, StartError::Config(_)) { output::USAGE } else { 1 };
-    Failure { message: error.to_string(), code }
+    Failure::new(code, "cannot-serve", error.to_string())
 }
 
-fn greet(args: &Args, server: &Server, data: &std::path::Path) -> Result<(), Failure> {
+fn greeting(args: &Args, server: &Server, advertised: Option<String>, data: &std::path::Path) -> String {
     let address = server.address().to_string();
     if args.json {
         let identity = server.identity();
-        return output::print_json(&serde_json::json!({
+        let value = serde_json::json!({
             "address": address, "data": data, "node": identity.node, "cluster": format!("{:032x}", identity.cluster),
-        }));
+        });
+        return format!("{value:#}\n");
     }
     let paint = Paint::stdout();
-    let flag = if address == DEFAULT_SERVER { String::new() } else { format!(" --server {address}") };
-    output::print(&format!(
+    let reached = advertised.unwrap_or_else(|| address.clone());
+    let flag = if reached == DEFAULT_SERVER { String::new() } else { format!(" --server {reached}") };
+    format!(
         "serving on {}, data in {}{}\n{}\n  conclave run{flag} build -- make\n  conclave why{flag} build\n  \
          conclave put{flag} /greeting hello\n  conclave get{flag} /greeting\n",
         paint.bold(&address),
         data.display(),
         among(server),
         paint.dim("try, in another terminal:"),
-    ));
-    Ok(())
+    )
 }
 
 /// Which node it is, where there are others.

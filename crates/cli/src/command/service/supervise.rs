@@ -2,11 +2,12 @@
 //!
 //! **Rules** (SERVICE 5 and 10). The command has a process group of its own. 3 s before the deadline of the lease the group
 //! gets TERM, 1 s before it KILL; with a short lease three and one tenth of it. A lock that is taken away by an
-//! operator leaves the time between the two; one that is past its deadline leaves none.
+//! operator leaves the time between the two; one that is past its deadline leaves none. It is not enough that the first process of the
+//! group has obeyed: the time is for all of them, and who is left over gets KILL.
 //!
 //! **The trap.** None of this helps if this process is stopped itself (SIGSTOP, a suspended machine): then nobody watches, and
 //! the command goes on. Only the store that compares fences refuses it: give it `$CONCLAVE_FENCE`. If this process is
-//! killed, the command dies with it: the kernel sees to that.
+//! killed, the command dies with it: the kernel sees to that, for the process that was started here, not for those it started.
 
 use std::ffi::OsString;
 use std::io;
@@ -15,10 +16,11 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use conclave_client::{Guard, LockName, Loss, Standing};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getppid, kill_process_group, waitid};
+use rustix::process::{Pid, Signal, getppid};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::job::Job;
 use super::signals::Signals;
 use super::{LOST, terminal};
 use crate::output::Failure;
@@ -69,36 +71,40 @@ pub async fn supervise(
     margins: Margins,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
-    let mut stops = signal(SignalKind::child()).map_err(|error| cannot(command, &error))?;
+    let mut news = signal(SignalKind::child()).map_err(|error| cannot(command, &error))?;
+    let mut suspends = Signals::new(&[Signal::TSTP])?;
     let mut child = spawn(guard, command).map_err(|error| cannot(command, &error))?;
     let Some(group) = child.id().and_then(|id| Pid::from_raw(id.cast_signed())) else {
         return Err(cannot(command, &io::Error::other("it has no process id")));
     };
-    let _terminal = terminal::hand_over(group);
-    let mut danger = Danger { guard, on_lost, margins, group, told: None, killed: false };
+    let mut danger = Danger { guard, on_lost, margins, job: Job::new(group), told: None, killed: false };
     loop {
         danger.look();
+        if danger.is_over() {
+            let status = child.wait().await.map_err(|error| cannot(command, &error))?;
+            return Ok(danger.verdict(status));
+        }
         let standing = guard.standing();
         tokio::select! {
             biased;
-            status = child.wait() => {
-                let status = status.map_err(|error| cannot(command, &error))?;
-                return Ok(danger.verdict(status));
-            }
-            signal = signals.next() => send(group, signal),
-            _ = stops.recv() => go_on_if_stopped(group),
+            _ = news.recv() => {}
+            signal = signals.next() => danger.job.send(signal),
+            _ = suspends.next() => terminal::say(NOT_SUSPENDED.to_owned()),
             _ = guard.changed(standing), if standing != Standing::Lost => {}
             () = tokio::time::sleep(danger.next_look()) => {}
         }
     }
 }
 
+/// A command that is suspended (Ctrl-Z) would keep the lock without doing anything, and this process would not watch over it.
+pub const NOT_SUSPENDED: &str = "a command that holds a lock is not suspended";
+
 /// Watches the deadline for the command.
 struct Danger<'a> {
     guard: &'a Guard,
     on_lost: &'a OnLost,
     margins: Margins,
-    group: Pid,
+    job: Job,
     /// When the command was told to stop.
     told: Option<Instant>,
     killed: bool,
@@ -106,18 +112,44 @@ struct Danger<'a> {
 
 impl Danger<'_> {
     fn look(&mut self) {
+        self.job.look();
         let left = self.guard.remaining();
-        if self.told.is_none() && left <= self.margins.term {
+        if self.told.is_none() && left <= self.margins.term && !self.job.has_ended() {
             self.told = Some(Instant::now());
             self.tell(left);
         }
-        if self.told.is_some() && !self.killed && *self.on_lost != OnLost::Warn && self.grace().is_zero() {
+        if self.must_stop() && !self.killed && self.grace().is_zero() {
             self.killed = true;
-            send(self.group, Signal::KILL);
+            self.job.send(Signal::KILL);
         }
     }
 
+    /// Whether the command was told to stop, by more than words.
+    fn must_stop(&self) -> bool {
+        self.told.is_some() && *self.on_lost != OnLost::Warn
+    }
+
+    /// Whether nobody is left who was told to stop. Then its first process can be waited for; not before, since its number is
+    /// that of the group.
+    fn is_over(&self) -> bool {
+        if !self.job.has_ended() || (self.must_stop() && !self.killed && !self.job.is_empty()) {
+            return false;
+        }
+        if self.must_stop() {
+            // Who was being born while the others were looked at.
+            self.job.send(Signal::KILL);
+        }
+        true
+    }
+
+    /// First the signal, then the words: nobody may be there to hear them.
     fn tell(&self, left: Duration) {
+        match self.on_lost {
+            OnLost::Term => self.job.send(Signal::TERM),
+            OnLost::Kill => self.job.send(Signal::KILL),
+            OnLost::Warn => {}
+            OnLost::Command(text) => self.start_hook(text),
+        }
         let why = match self.guard.loss() {
             Some(loss) => format!("the lock is lost: {loss}"),
             None => format!("the lock will be lost in {:.1} s: no server confirms it", left.as_secs_f64()),
@@ -126,18 +158,16 @@ impl Danger<'_> {
             OnLost::Warn => "the command goes on",
             _ => "stopping the command",
         };
-        eprintln!("conclave: {why}; {action}");
-        match self.on_lost {
-            OnLost::Term => send(self.group, Signal::TERM),
-            OnLost::Kill | OnLost::Warn => {}
-            OnLost::Command(text) => {
-                let group = self.group.as_raw_nonzero().to_string();
-                let started = Command::new("sh").arg("-c").arg(text).env("CONCLAVE_GROUP", group).spawn();
-                if let Err(error) = started {
-                    eprintln!("conclave: sh -c {text:?}: {error}; sending TERM instead");
-                    send(self.group, Signal::TERM);
-                }
-            }
+        terminal::say(format!("{why}; {action}"));
+    }
+
+    fn start_hook(&self, text: &str) {
+        let mut hook = Command::new("sh");
+        hook.arg("-c").arg(text).env("CONCLAVE_GROUP", self.job.number().to_string());
+        say_what_is_held(self.guard, &mut hook);
+        if let Err(error) = hook.spawn() {
+            self.job.send(Signal::TERM);
+            terminal::say(format!("sh -c {text:?}: {error}; sent TERM instead"));
         }
     }
 
@@ -146,23 +176,26 @@ impl Danger<'_> {
         if *self.on_lost == OnLost::Kill {
             return Duration::ZERO;
         }
+        let given = self.margins.term - self.margins.kill;
+        let given = given.saturating_sub(self.told.map(|told| told.elapsed()).unwrap_or_default());
+        let left = self.guard.remaining().saturating_sub(self.margins.kill);
         match self.guard.loss() {
-            None => self.guard.remaining().saturating_sub(self.margins.kill),
-            Some(Loss::Broken { .. }) => {
-                let given = self.margins.term - self.margins.kill;
-                given.saturating_sub(self.told.map(|told| told.elapsed()).unwrap_or_default())
-            }
+            // The lock may be confirmed again. Who is left of a command that has ended is not waited for as long as that.
+            None if self.job.has_ended() => left.min(given),
+            None => left,
+            Some(Loss::Broken { .. }) => given,
             Some(Loss::Deadline | Loss::Session(_)) => Duration::ZERO,
         }
     }
 
     fn next_look(&self) -> Duration {
         const LONG: Duration = Duration::from_secs(3_600);
-        match self.told {
+        let deadline = match self.told {
             None => self.guard.remaining().saturating_sub(self.margins.term),
             Some(_) if self.killed || *self.on_lost == OnLost::Warn => LONG,
             Some(_) => self.grace(),
-        }
+        };
+        deadline.min(self.job.next_look())
     }
 
     fn verdict(&self, status: ExitStatus) -> u8 {
@@ -179,29 +212,17 @@ fn exit_code(status: ExitStatus) -> u8 {
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
 }
 
-/// A group that is gone needs no signal.
-fn send(group: Pid, signal: Signal) {
-    _ = kill_process_group(group, signal);
-}
-
-/// A command that is suspended (Ctrl-Z) would keep the lock without doing anything, and the terminal: it goes on.
-fn go_on_if_stopped(child: Pid) {
-    let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
-    if let Ok(Some(status)) = waitid(WaitId::Pid(child), options)
-        && status.stopped()
-    {
-        eprintln!("conclave: a command that holds a lock is not suspended");
-        send(child, Signal::CONT);
-    }
-}
-
 fn spawn(guard: &Guard, command: &[OsString]) -> io::Result<Child> {
     let (program, args) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     let mut command = Command::new(program);
     command.args(args).process_group(0);
-    command.env("CONCLAVE_LOCKS", names(guard)).env("CONCLAVE_FENCE", guard.fence().to_string());
+    say_what_is_held(guard, &mut command);
     die_with_parent(&mut command);
     command.spawn()
+}
+
+fn say_what_is_held(guard: &Guard, command: &mut Command) {
+    command.env("CONCLAVE_LOCKS", names(guard)).env("CONCLAVE_FENCE", guard.fence().to_string());
 }
 
 fn names(guard: &Guard) -> String {
@@ -231,7 +252,7 @@ fn die_with_parent(command: &mut Command) {
 fn cannot(command: &[OsString], error: &io::Error) -> Failure {
     let name = command.first().map(|name| name.to_string_lossy()).unwrap_or_default();
     let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
-    Failure { message: format!("{name}: {error}"), code }
+    Failure::new(code, "cannot-run", format!("{name}: {error}"))
 }
 
 #[cfg(test)]

@@ -1,32 +1,48 @@
 //! The terminal of a command: whose it is, and that it comes back.
 //!
 //! A command runs in a process group of its own, so that all of it can be stopped. On a terminal only the foreground group may
-//! read, and gets Ctrl-C: so the terminal is handed to the command, and taken back when it has ended.
+//! read. So the terminal is handed to a command that needs it, which the kernel stops when it tries (SIGTTIN, SIGTTOU), and
+//! taken back when it has ended. Not before: the foreground group has other members in a pipeline (`conclave run db -- dump |
+//! less`), which need it too.
 
-use std::io::{self, IsTerminal};
+use std::fs::File;
 
 use rustix::process::{Pid, getpgrp};
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
 
-/// The terminal, while a command has it. Dropped, it comes back.
-pub struct HandedOver(());
+use crate::output;
 
-/// Hands the terminal to a process group, if standard input is one and it is ours to give.
-pub fn hand_over(group: Pid) -> Option<HandedOver> {
-    let stdin = io::stdin();
-    let ours = stdin.is_terminal() && tcgetpgrp(&stdin).is_ok_and(|foreground| foreground == getpgrp());
-    (ours && tcsetpgrp(&stdin, group).is_ok()).then_some(HandedOver(()))
+/// The terminal, while a command has it. Dropped, it comes back.
+pub struct HandedOver {
+    terminal: File,
+    to: Pid,
+}
+
+/// Hands the terminal to a process group, if it is ours to give.
+pub fn hand_over(to: Pid) -> Option<HandedOver> {
+    let terminal = File::options().read(true).write(true).open("/dev/tty").ok()?;
+    let is_ours = tcgetpgrp(&terminal).is_ok_and(|foreground| foreground == getpgrp());
+    (is_ours && tcsetpgrp(&terminal, to).is_ok()).then_some(HandedOver { terminal, to })
 }
 
 impl Drop for HandedOver {
     fn drop(&mut self) {
-        let stdin = io::stdin();
-        // A terminal that cannot be had back is gone.
-        with_ttou_blocked(|| _ = tcsetpgrp(&stdin, getpgrp()));
+        // Somebody else may have it meanwhile: the shell, for instance.
+        if tcgetpgrp(&self.terminal).is_ok_and(|foreground| foreground == self.to) {
+            // A terminal that cannot be had back is gone.
+            with_ttou_blocked(|| _ = tcsetpgrp(&self.terminal, getpgrp()));
+        }
     }
 }
 
-/// A background process that takes the terminal is stopped by SIGTTOU, unless it blocks the signal.
+/// Says something while a command runs. A standard error that nobody reads, or a terminal that belongs to the command, must not
+/// keep this process from watching over the lock: so it is said on a thread of its own.
+pub fn say(message: String) {
+    tokio::task::spawn_blocking(move || with_ttou_blocked(|| output::complain(&message)));
+}
+
+/// A background process that takes the terminal, or writes to one that does not like it, is stopped by SIGTTOU, unless it
+/// blocks the signal.
 #[allow(unsafe_code, reason = "no safe crate of ours changes the signal mask")]
 fn with_ttou_blocked(act: impl FnOnce()) {
     // SAFETY: the sets are initialised by sigemptyset and pthread_sigmask before they are read, live on this stack, and the
