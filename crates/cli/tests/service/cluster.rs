@@ -179,3 +179,14 @@ fn a_node_comes_back_at_another_address_and_is_found_there() {
     nodes[2].text(&["put", "/from-the-third", "yes"]);
     assert_eq!(nodes[1].text(&["get", "/from-the-third"]), "yes");
 }
+
+#[test]
+fn the_state_of_a_cluster_is_told_by_whoever_answers() {
+    let server = Server::start();
+    let (_listener, silent) = support::silent_server();
+    let servers = format!("{silent},127.0.0.1:1,{}", server.address);
+    let status = server.json(&["cluster", "status", "--json", "--server", &servers]);
+    assert_eq!(status["voters_up"], 1, "{status}");
+    let nobody = server.output(&["cluster", "status", "--within", "100ms", "--server", &silent]);
+    assert_eq!(nobody.status.code(), Some(69));
+}

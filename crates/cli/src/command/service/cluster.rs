@@ -29,7 +29,7 @@ pub struct StatusArgs {
     #[arg(long)]
     json: bool,
     /// How long a node may take to answer
-    #[arg(long, value_name = "DURATION", value_parser = super::duration, default_value = "1s")]
+    #[arg(long, value_name = "DURATION", value_parser = super::duration, default_value = "1s", allow_hyphen_values = true)]
     within: Duration,
     #[command(flatten)]
     server: ServerArgs,
@@ -85,10 +85,7 @@ pub fn run(command: &Command) -> Done {
 }
 
 async fn status(args: &StatusArgs) -> Result<Status, Failure> {
-    let client = args.server.connect().await?;
-    let seen = tokio::time::timeout(args.within, client.cluster()).await;
-    let seen = seen.unwrap_or_else(|_| Err(Error::new(Code::NoAnswer, "the node does not answer")));
-    let seen = seen.map_err(super::failure)?;
+    let seen = first_answer(args).await.map_err(super::failure)?;
     let asking: Vec<_> = seen
         .members
         .iter()
@@ -107,6 +104,20 @@ async fn status(args: &StatusArgs) -> Result<Status, Failure> {
         answers.push(answer);
     }
     Ok(judge(&seen, &answers))
+}
+
+/// What the first node says that says anything. One that is stuck still takes connections: so each is given its time.
+async fn first_answer(args: &StatusArgs) -> conclave_client::Result<Cluster> {
+    let mut refused = Error::new(Code::Unreachable, "no server is named");
+    for address in args.server.addresses().split(',') {
+        let asked = tokio::time::timeout(args.within, ask(address.to_owned())).await;
+        let silent = || format!("{address} does not answer within {:?}", args.within);
+        match asked.unwrap_or_else(|_| Err(Error::new(Code::NoAnswer, silent()))) {
+            Ok(seen) => return Ok(seen),
+            Err(error) => refused = error,
+        }
+    }
+    Err(refused)
 }
 
 async fn ask(address: String) -> conclave_client::Result<Cluster> {
