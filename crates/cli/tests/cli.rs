@@ -69,6 +69,29 @@ fn every_command_has_help_with_examples() {
         let help = prints(&format!("{command} --help"), 0);
         assert!(help.contains("Examples:\n  conclave "), "{command}: {help}");
     }
+    let service = [
+        "serve",
+        "run",
+        "why",
+        "locks",
+        "sessions",
+        "sessions end",
+        "elect",
+        "get",
+        "put",
+        "ls",
+        "rm",
+        "watch",
+        "limit",
+        "break",
+        "cluster status",
+        "bench",
+        "completions",
+    ];
+    for command in service {
+        let help = prints(&format!("{command} --help"), 0);
+        assert!(help.contains("Examples:\n  conclave "), "{command}: {help}");
+    }
     assert!(prints("--version", 0).starts_with("conclave "));
     assert_eq!(conclave(&[]).status.code(), Some(2), "no command is bad usage");
 }

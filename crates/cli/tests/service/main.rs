@@ -4,6 +4,7 @@
 
 mod cluster;
 mod deadlock;
+mod errors;
 mod files;
 mod run;
 mod silence;

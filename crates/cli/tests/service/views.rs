@@ -2,7 +2,9 @@
 
 use std::process::Command;
 
-use crate::support::Server;
+use rustix::process::Signal;
+
+use crate::support::{Running, Server};
 
 #[test]
 fn names_and_sessions_in_use_are_listed() {
@@ -12,8 +14,12 @@ fn names_and_sessions_in_use_are_listed() {
     let locks = server.json(&["locks", "--json"]);
     assert_eq!(locks[0]["name"], "pool");
     assert_eq!((locks[0]["limit"].as_u64(), locks[0]["holders"].as_u64()), (Some(3), Some(1)));
-    assert_eq!(server.json(&["locks", "team/", "--json"]).as_array().unwrap().len(), 1);
-    assert!(server.text(&["why", "pool"]).contains("2 of 3 permits held"));
+    for prefix in ["team/", "/team/"] {
+        assert_eq!(server.json(&["locks", prefix, "--json"]).as_array().unwrap().len(), 1);
+    }
+    let why = server.text(&["why", "pool"]);
+    assert!(why.contains("2 of 3 permits held") && why.contains(", 2 permits\n"), "{why}");
+    assert_eq!(server.json(&["why", "pool", "--json"])["holders"][0]["permits"], 2);
     assert_eq!(server.code(&["run", "--try", "pool*2", "--", "true"]), 75);
     assert_eq!(server.code(&["run", "pool*4", "--", "true"]), 2, "can never be");
     assert_eq!(server.json(&["sessions", "--json"])[0]["grants"], 1);
@@ -23,6 +29,46 @@ fn names_and_sessions_in_use_are_listed() {
         0,
         "closed, not left to its lease"
     );
+}
+
+#[test]
+fn how_a_name_is_held_is_shown() {
+    let server = Server::start();
+    let reader = server.hold(&["--shared", "x"]);
+    let writer = server.hold(&["y"]);
+    assert!(server.text(&["why", "x"]).contains(", shared\n"));
+    assert!(!server.text(&["why", "y"]).contains("shared"));
+    let holder = |name: &str| server.json(&["why", name, "--json"])["holders"][0].clone();
+    assert_eq!((holder("x")["shared"].as_bool(), holder("y")["shared"].as_bool()), (Some(true), Some(false)));
+    assert_eq!([reader, writer].map(Running::finish), [0, 0]);
+}
+
+#[test]
+fn what_a_leader_proclaims_does_not_reach_into_the_terminal() {
+    let server = Server::start();
+    let mut leader = server.spawn(&["elect", "scheduler", "--value", "a\x1b[2Jb"]);
+    let won = leader.line();
+    assert!(won.contains("proclaiming a\\u{1b}[2Jb"), "{won}");
+    let why = server.text(&["why", "scheduler"]);
+    assert!(why.contains("proclaimed: a\\u{1b}[2Jb"), "{why}");
+    assert_eq!(server.json(&["why", "scheduler", "--json"])["value"], "a\x1b[2Jb", "JSON has its own way");
+    leader.signal(Signal::TERM);
+    assert_eq!(leader.end().0, 0);
+}
+
+#[test]
+fn a_server_tells_the_address_by_which_it_is_found() {
+    let data = std::env::temp_dir().join(format!("conclave-cli-found-{}", std::process::id()));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_conclave"));
+    command
+        .args(["serve", "--listen", "127.0.0.1:0", "--advertise", "locks.example:7411", "--data"])
+        .arg(&data);
+    let mut server = Running::start(&mut command);
+    let lines: Vec<String> = (0..3).map(|_| server.line()).collect();
+    server.signal(Signal::TERM);
+    assert_eq!(server.end().0, 0);
+    drop(std::fs::remove_dir_all(&data));
+    assert_eq!(lines[2], "  conclave run --server locks.example:7411 build -- make\n");
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! `conclave get`, `put`, `ls` and `rm`: the tree of small files.
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::process::ExitCode;
 
-use conclave_client::{Client, Code, Create, FileOp, Version};
+use conclave_client::{Client, Code, Create, Error, FileOp, Version};
 use serde_json::{Value, json};
 
 use super::ServerArgs;
@@ -11,6 +11,7 @@ use crate::output::{self, Done, Failure};
 
 /// What a file contains.
 #[derive(clap::Args)]
+#[command(after_help = GET_EXAMPLES)]
 pub struct GetArgs {
     /// The file, as /PATH
     #[arg(value_name = "PATH")]
@@ -18,6 +19,11 @@ pub struct GetArgs {
     #[command(flatten)]
     common: Common,
 }
+
+const GET_EXAMPLES: &str = "\
+Examples:
+  conclave get /config
+  conclave get /config --json | jq .version";
 
 /// Write a file; it is made if it is not there.
 #[derive(clap::Args)]
@@ -27,7 +33,7 @@ pub struct PutArgs {
     #[arg(value_name = "PATH")]
     pub path: String,
     /// What it is to contain; standard input, if absent or -
-    #[arg(value_name = "TEXT")]
+    #[arg(value_name = "TEXT", allow_negative_numbers = true)]
     pub value: Option<String>,
     /// Only if the file has this version
     #[arg(long, value_name = "VERSION", conflicts_with_all = ["create", "sequential"])]
@@ -49,10 +55,11 @@ const PUT_EXAMPLES: &str = "\
 Examples:
   conclave put /config blue
   conclave put /config green --expect 1
-  conclave put --sequential /jobs/job- < job.json";
+  conclave put -p --sequential /jobs/job- < job.json";
 
 /// The children of a file.
 #[derive(clap::Args)]
+#[command(after_help = LIST_EXAMPLES)]
 pub struct ListArgs {
     /// The file, as /PATH
     #[arg(value_name = "PATH", default_value = "/")]
@@ -61,8 +68,14 @@ pub struct ListArgs {
     common: Common,
 }
 
+const LIST_EXAMPLES: &str = "\
+Examples:
+  conclave ls
+  conclave ls /jobs --json";
+
 /// Remove a file.
 #[derive(clap::Args)]
+#[command(after_help = REMOVE_EXAMPLES)]
 pub struct RemoveArgs {
     /// The file, as /PATH
     #[arg(value_name = "PATH")]
@@ -77,6 +90,11 @@ pub struct RemoveArgs {
     common: Common,
 }
 
+const REMOVE_EXAMPLES: &str = "\
+Examples:
+  conclave rm /config --expect 2
+  conclave rm -r /jobs";
+
 #[derive(clap::Args)]
 struct Common {
     /// Print JSON instead of text
@@ -90,8 +108,7 @@ struct Common {
 pub fn get(args: &GetArgs) -> Done {
     let file = args.common.server.with(async |client| client.files().read(&args.path).await)?;
     if !args.common.json {
-        // A reader that went away is no error of ours.
-        drop(io::stdout().write_all(&file.data));
+        output::print_bytes(&file.data);
         return Ok(ExitCode::SUCCESS);
     }
     // JSON has no bytes: what is no text is given as numbers.
@@ -119,7 +136,7 @@ pub fn put(args: &PutArgs) -> Done {
     };
     let (path, version) = args.common.server.with(async |client| {
         if args.parents {
-            make_parents(&client, &args.path).await?;
+            make_parents(&client, args).await?;
         }
         let files = client.files();
         if args.create || args.sequential {
@@ -142,7 +159,9 @@ pub fn put(args: &PutArgs) -> Done {
 
 /// Lists.
 pub fn list(args: &ListArgs) -> Done {
-    let children = args.common.server.with(async |client| client.files().list(&args.path).await)?;
+    // As the shell completes it.
+    let path = args.path.strip_suffix('/').filter(|path| !path.is_empty()).unwrap_or(&args.path);
+    let children = args.common.server.with(async |client| client.files().list(path).await)?;
     if args.common.json {
         output::print_json(&children.names)?;
     } else {
@@ -155,8 +174,13 @@ pub fn list(args: &ListArgs) -> Done {
 pub fn remove(args: &RemoveArgs) -> Done {
     let removed = args.common.server.with(async |client| {
         if !args.recursive {
-            client.files().delete(&args.path, args.expect.map(Version)).await?;
-            return Ok(1);
+            let deleted = client.files().delete(&args.path, args.expect.map(Version)).await;
+            return deleted.map(|()| 1).map_err(|error| match error.code {
+                Code::NotEmpty => {
+                    Error { message: format!("{} (rm -r takes them along)", error.message), ..error }
+                }
+                _ => error,
+            });
         }
         let paths = all_below(&client, &args.path).await?;
         let count = paths.len();
@@ -172,7 +196,14 @@ pub fn remove(args: &RemoveArgs) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn make_parents(client: &Client, path: &str) -> conclave_client::Result<()> {
+async fn make_parents(client: &Client, args: &PutArgs) -> conclave_client::Result<()> {
+    let path = &args.path;
+    // A path that is none is refused before anything is made for it; the server knows best what is one.
+    let made = if args.sequential { format!("{path}0") } else { path.clone() };
+    match client.files().read(&made).await {
+        Err(error) if error.code != Code::NoSuchFile => return Err(error),
+        _ => {}
+    }
     let ends = path.char_indices().skip(1).filter(|(_, c)| *c == '/').map(|(at, _)| at);
     for end in ends {
         match client.files().create(&path[..end], "", Create::default()).await {

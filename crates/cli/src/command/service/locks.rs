@@ -10,6 +10,7 @@ use crate::output::{self, Done, Paint, Table};
 
 /// The names in use.
 #[derive(clap::Args)]
+#[command(after_help = LIST_EXAMPLES)]
 pub struct ListArgs {
     /// Only names that begin so
     #[arg(value_name = "PREFIX", default_value = "")]
@@ -22,6 +23,11 @@ pub struct ListArgs {
     pub server: ServerArgs,
 }
 
+const LIST_EXAMPLES: &str = "\
+Examples:
+  conclave locks
+  conclave locks team/ --json";
+
 /// Make a semaphore, or change how many permits it has.
 #[derive(clap::Args)]
 #[command(after_help = LIMIT_EXAMPLES)]
@@ -30,7 +36,7 @@ pub struct LimitArgs {
     #[arg(value_name = "NAME")]
     pub name: String,
     /// Its permits; 0 makes an unused one a plain name again
-    #[arg(value_name = "N")]
+    #[arg(value_name = "N", allow_negative_numbers = true)]
     pub permits: u32,
     /// Print JSON instead of text
     #[arg(long)]
@@ -47,6 +53,7 @@ Examples:
 
 /// Take a name away from everybody who holds it.
 #[derive(clap::Args)]
+#[command(after_help = BREAK_EXAMPLES)]
 pub struct BreakArgs {
     /// The name
     #[arg(value_name = "NAME")]
@@ -62,9 +69,16 @@ pub struct BreakArgs {
     pub server: ServerArgs,
 }
 
+const BREAK_EXAMPLES: &str = "\
+Examples:
+  conclave why nightly
+  conclave break nightly --reason 'its machine is gone'";
+
 /// Lists.
 pub fn list(args: &ListArgs) -> Done {
-    let locks = args.server.with(async |client| client.locks(&args.prefix).await)?;
+    // As in an expression, where a leading / is dropped.
+    let prefix = args.prefix.strip_prefix('/').unwrap_or(&args.prefix);
+    let locks = args.server.with(async |client| client.locks(prefix).await)?;
     if args.json {
         let lock = |lock: &LockSummary| {
             json!({

@@ -35,6 +35,7 @@ struct ListArgs {
 }
 
 #[derive(clap::Args)]
+#[command(after_help = END_EXAMPLES)]
 struct EndArgs {
     /// Its number
     #[arg(value_name = "ID")]
@@ -46,6 +47,10 @@ struct EndArgs {
 const EXAMPLES: &str = "\
 Examples:
   conclave sessions
+  conclave sessions end 42";
+
+const END_EXAMPLES: &str = "\
+Examples:
   conclave sessions end 42";
 
 /// Lists them, or ends one.
@@ -83,7 +88,7 @@ fn list(args: &ListArgs) -> Done {
             session.waits.to_string(),
             format!("{} s", output::number(session.ttl_ms as f64 / 1_000.0)),
             ago(session.since_ms),
-            session.label.clone(),
+            output::shown(&session.label),
         ]);
     }
     output::print(&table.render(Paint::stdout()));

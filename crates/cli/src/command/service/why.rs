@@ -8,7 +8,7 @@ use conclave_client::wire::{Holder, Report, Waiter};
 use serde_json::{Value, json};
 
 use super::{ServerArgs, ago, text};
-use crate::output::{self, Done, Paint};
+use crate::output::{self, Done, Paint, shown};
 
 /// Who holds a name, who waits for it, and why.
 #[derive(clap::Args)]
@@ -51,7 +51,7 @@ fn describe(report: &Report, paint: Paint) -> String {
     // Writing to a string cannot fail.
     _ = writeln!(out, "{}: {kind}", paint.bold(&report.name));
     if let Some(value) = &report.value {
-        _ = writeln!(out, "  proclaimed: {}", text(value));
+        _ = writeln!(out, "  proclaimed: {}", shown(&text(value)));
     }
     if report.holders.is_empty() {
         _ = writeln!(out, "  {}", paint.good("nobody holds it"));
@@ -78,7 +78,7 @@ fn describe(report: &Report, paint: Paint) -> String {
         _ = writeln!(out, "  deadlock, {fate}: {}", Deadlock::from(deadlock));
     }
     for broken in &report.breakings {
-        _ = writeln!(out, "  broken {} ago: {}", ago(broken.at_ms), broken.reason);
+        _ = writeln!(out, "  broken {} ago: {}", ago(broken.at_ms), shown(&broken.reason));
     }
     out
 }

@@ -1,0 +1,94 @@
+//! What goes wrong, for people and for scripts: one line, or one JSON object, and an exit code that does not lie.
+
+use std::fs::File;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::Server;
+
+#[test]
+fn what_cannot_be_written_is_no_success() {
+    let server = Server::start();
+    server.text(&["put", "-p", "/jobs/a", "x"]);
+    let holder = server.hold(&["x"]);
+    let commands: [&[&str]; 12] = [
+        &["get", "/jobs/a"],
+        &["get", "/jobs/a", "--json"],
+        &["ls"],
+        &["put", "--sequential", "/jobs/job-", "x"],
+        &["locks"],
+        &["why", "x"],
+        &["sessions"],
+        &["cluster", "status"],
+        &["watch", "x", "-n", "1"],
+        &["elect", "scheduler"],
+        &["completions", "bash"],
+        &["run", "--help"],
+    ];
+    for command in commands {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let output = server.command(command).stdout(full).output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(74), "{command:?}: {errors}");
+        assert!(errors.contains("standard output: "), "{command:?}: {errors}");
+    }
+    assert_eq!(server.json(&["why", "scheduler", "--json"])["holders_total"], 0, "it has resigned");
+    assert_eq!(holder.finish(), 0);
+}
+
+#[test]
+fn who_asks_for_json_gets_errors_as_json() {
+    let server = Server::start();
+    let error = |args: &[&str]| -> Value {
+        let output = server.output(args);
+        assert_eq!(output.stdout, b"");
+        let error: Value = serde_json::from_slice(&output.stderr).unwrap();
+        assert_eq!(error["error"]["exit"].as_i64(), output.status.code().map(i64::from));
+        assert!(!error["error"]["message"].as_str().unwrap().is_empty());
+        error["error"]["code"].clone()
+    };
+    assert_eq!(error(&["get", "/none", "--json"]), "no-such-file");
+    assert_eq!(error(&["get", "none", "--json"]), "invalid-name");
+    assert_eq!(error(&["break", "none", "--reason", "x", "--json"]), "not-held");
+    assert_eq!(error(&["why", "x", "--json", "--server", "127.0.0.1:1"]), "unreachable");
+    assert_eq!(error(&["limit", "x", "--json", "many"]), "usage");
+    let output = server.output(&["run", "x", "--", "/no/such/command", "--json"]);
+    assert!(output.stderr.starts_with(b"conclave: "), "that flag is the command's");
+}
+
+#[test]
+fn a_mistake_is_answered_with_what_to_do() {
+    let server = Server::start();
+    server.text(&["put", "-p", "/jobs/a", "x"]);
+    let says = |args: &[&str], code: i32, wanted: &str| {
+        let output = server.output(args);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {errors}");
+        assert!(errors.contains(wanted), "{args:?}: {errors}");
+    };
+    says(&["run", "a", "echo"], 2, "put -- before the command");
+    says(&["run", "--ttl", "-1s", "a", "--", "true"], 2, "at least 0");
+    says(&["limit", "x", "-1"], 2, "0..=");
+    says(&["sessions", "edn"], 2, "did you mean end?");
+    says(&["cluster", "statsu"], 2, "did you mean status?");
+    says(&["why", "x", "--server", ""], 2, "HOST:PORT");
+    says(&["rm", "/jobs"], 1, "rm -r");
+    says(&["put", "-p", "/new/dir/", "x"], 2, "no path");
+    assert_eq!(server.text(&["ls"]), "jobs\n", "nothing was made for it");
+    assert_eq!(server.text(&["ls", "/jobs/"]), "a\n");
+    server.text(&["put", "/x", "-5"]);
+    assert_eq!(server.text(&["get", "/x"]), "-5");
+}
+
+#[test]
+fn a_server_that_is_named_by_nobody_is_the_usual_one() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_conclave"));
+    let help = command.args(["why", "--help"]).env("CONCLAVE_SERVER", "").output().unwrap();
+    assert!(String::from_utf8(help.stdout).unwrap().contains("[env: CONCLAVE_SERVER]"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_conclave"));
+    let asked = command.args(["why", "x"]).env("CONCLAVE_SERVER", "").output().unwrap();
+    let errors = String::from_utf8(asked.stderr).unwrap();
+    // Perhaps one runs on this machine.
+    assert!(asked.status.success() || errors.contains("127.0.0.1:7411"), "{errors}");
+}
