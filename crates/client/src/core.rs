@@ -184,6 +184,16 @@ enum What {
 struct Held {
     life: Life,
     loss: Option<Loss>,
+    /// Its session has ended.
+    ended: bool,
+}
+
+impl Held {
+    /// Whether its end is to be told. What was lost by the deadline was given back then; of what was broken, other names are
+    /// still held, for whoever needs a moment to stop.
+    fn is_to_be_given_back(&self) -> bool {
+        !self.ended && self.loss != Some(Loss::Deadline)
+    }
 }
 
 struct Watched {
@@ -292,8 +302,7 @@ impl Core {
             } else {
                 self.forget(id);
             }
-        } else if let Some(Held { loss: None, .. }) = self.held.remove(&id) {
-            // What is lost was given back then, or has ended with its session.
+        } else if self.held.remove(&id).is_some_and(|held| held.is_to_be_given_back()) {
             self.request_quietly(now, v1::request::Op::Release(v1::Release { grant: id }));
         }
     }
@@ -309,7 +318,7 @@ impl Core {
             }
             Some(pending) => pending.reply = Reply::Forget,
             None => match self.held.remove(&id) {
-                None | Some(Held { loss: Some(Loss::Session(_)), .. }) => return Ok(None),
+                None | Some(Held { ended: true, .. }) => return Ok(None),
                 Some(_) => {}
             },
         }
@@ -318,18 +327,19 @@ impl Core {
         Ok(Some(receiver))
     }
 
-    /// Gives back what is held. [`Code::NotHeld`] if it was lost before: then it was given back, or has ended with its
-    /// session.
+    /// Gives back what is held. [`Code::NotHeld`] if it was lost before.
     pub(crate) fn release(&mut self, now: Now, id: u64) -> Result<AnswerToCome, Error> {
-        let loss = match self.held.remove(&id) {
-            Some(Held { loss, .. }) => loss,
-            None => Some(Loss::Deadline),
-        };
-        if let Some(loss) = loss {
-            return Err(Error::new(Code::NotHeld, loss.to_string()));
+        let release = v1::request::Op::Release(v1::Release { grant: id });
+        let not_held = |loss: &Loss| Error::new(Code::NotHeld, loss.to_string());
+        let Some(held) = self.held.remove(&id) else { return Err(not_held(&Loss::Deadline)) };
+        if let Some(loss) = &held.loss {
+            if held.is_to_be_given_back() {
+                self.request_quietly(now, release);
+            }
+            return Err(not_held(loss));
         }
         let (sender, receiver) = oneshot::channel();
-        self.request(now, v1::request::Op::Release(v1::Release { grant: id }), Reply::Once(sender))?;
+        self.request(now, release, Reply::Once(sender))?;
         Ok(receiver)
     }
 
@@ -505,8 +515,9 @@ impl Core {
         self.session = Session::None;
         self.behind = 0;
         self.late.clear();
-        for held in self.held.values_mut().filter(|held| held.loss.is_none()) {
-            held.loss = Some(loss.clone());
+        for held in self.held.values_mut() {
+            held.ended = true;
+            held.loss.get_or_insert_with(|| loss.clone());
         }
         let requests = self.pending.iter().filter(|(_, pending)| matches!(pending.what, What::Request(_)));
         let ids: Vec<u64> = requests.map(|(id, _)| *id).collect();

@@ -42,7 +42,7 @@ pub enum Loss {
     Deadline,
     /// The session has ended; why, in words.
     Session(String),
-    /// An operator took a name away.
+    /// An operator took a name away. The grant's other names are held until the guard is dropped.
     Broken {
         /// Which.
         name: String,

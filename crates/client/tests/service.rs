@@ -344,6 +344,40 @@ async fn a_server_of_another_kind_is_named_when_patience_is_over() {
     }
 }
 
+#[tokio::test]
+async fn a_server_that_closes_every_connection_is_not_asked_without_a_pause() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut count = 0;
+    let closing = async {
+        loop {
+            drop(listener.accept().await.unwrap());
+            count += 1;
+        }
+    };
+    let asking = async {
+        let options = Client::options().patience(Duration::from_millis(200));
+        options.connect(&format!("tcp:{address}")).await.unwrap().lock("x").await
+    };
+    let error = tokio::select! {
+        result = asking => result.unwrap_err(),
+        () = closing => unreachable!("it goes on for ever"),
+    };
+    assert_eq!(error.code, Code::Disconnected);
+    // Pauses of 10, 20, 40, 80 and 160 ms at least.
+    assert!(count <= 8, "{count} connections");
+}
+
+#[tokio::test]
+async fn a_server_that_says_nothing_is_left_for_another() {
+    let service = Service::start().await;
+    // The system accepts for it.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let servers = format!("tcp:{},{}", silent.local_addr().unwrap(), service.address);
+    let client = Client::connect(&servers).await.unwrap();
+    client.lock("x").await.unwrap().release().await.unwrap();
+}
+
 #[test]
 fn a_client_whose_runtime_is_gone_says_so() {
     let runtime =

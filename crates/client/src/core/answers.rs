@@ -116,7 +116,7 @@ impl Core {
     fn hand_out(&mut self, now: Now, id: u64, granted: v1::Granted) {
         let Some(Reply::Acquire { done, .. }) = self.forget(id).map(|pending| pending.reply) else { return };
         let Session::Open { lease, .. } = &self.session else { return };
-        self.held.insert(id, Held { life: lease.life(), loss: None });
+        self.held.insert(id, Held { life: lease.life(), loss: None, ended: false });
         if done.send(Ok(granted)).is_err() {
             self.abandon(now, id);
         }
@@ -167,18 +167,19 @@ impl Core {
         self.ask_again(now);
     }
 
-    /// It may come again, and before the grant: whoever gets that afterwards would believe it.
+    /// It may come before the grant, which must not be believed afterwards. And it comes again with every resumption until the
+    /// grant is given back: by its guard, or here if there is none.
     fn on_broken(&mut self, now: Now, broken: v1::Broken) {
         let v1::Broken { grant, name, reason } = broken;
         let loss = Loss::Broken { name, reason };
-        self.late.retain(|(late, _)| *late != grant);
         if let Some(held) = self.held.get_mut(&grant) {
             held.loss.get_or_insert(loss);
-            self.changed();
-        } else if self.pending.get(&grant).is_some_and(|pending| pending.is_acquire()) {
+            return self.changed();
+        }
+        self.late.retain(|(late, _)| *late != grant);
+        if self.pending.get(&grant).is_some_and(|pending| pending.is_acquire()) {
             self.fail(grant, Error::new(Code::NotHeld, loss.to_string()));
         }
-        // The server repeats it with every resumption until it hears that we know.
         let release = v1::request::Op::Release(v1::Release { grant });
         let is_said = |pending: &Pending| matches!(&pending.what, What::Request(op) if *op == release);
         if !self.pending.values().any(|pending| is_said(pending)) {

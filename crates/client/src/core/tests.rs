@@ -524,9 +524,10 @@ fn a_broken_lock_is_lost_with_its_reason() {
     core.on_message(ms(3), v1::Broken { grant: id, name: "x".into(), reason: "stuck".into() }.into());
     let loss = Loss::Broken { name: "x".into(), reason: "stuck".into() };
     assert_eq!(core.standing(ms(3), id), (Standing::Lost, Some(loss.clone())));
-    assert_eq!(releases(&sent(&mut core)), [id], "the server hears that we know");
+    assert_eq!(sent(&mut core), [], "its other names are held until its holder has stopped");
     let refusal = core.release(ms(4), id).unwrap_err();
     assert_eq!((refusal.code, refusal.message), (Code::NotHeld, loss.to_string()));
+    assert_eq!(releases(&sent(&mut core)), [id], "the server hears that we know");
 }
 
 #[test]
@@ -554,22 +555,30 @@ fn a_grant_that_is_broken_before_it_is_handed_out_is_refused() {
 }
 
 #[test]
-fn what_is_broken_again_after_a_resumption_is_lost_once_and_acknowledged_again() {
-    let mut core = connected();
-    let (id, _grant) = acquire(&mut core, ms(0), "x");
-    sent(&mut core);
-    open(&mut core, ms(1));
-    answer(&mut core, ms(2), id, granted());
+fn what_is_broken_again_is_lost_once_and_acknowledged_until_that_is_heard() {
+    let (mut core, id) = holding("x");
     let broken = |reason: &str| v1::Broken { grant: id, name: "x".into(), reason: reason.into() };
     core.on_message(ms(3), broken("first").into());
     core.on_message(ms(3), broken("again").into());
+    let loss = Loss::Broken { name: "x".into(), reason: "first".into() };
+    assert_eq!(core.standing(ms(4), id), (Standing::Lost, Some(loss)));
+    core.abandon(ms(5), id);
+    core.on_message(ms(6), broken("again").into());
     let said = sent(&mut core);
     assert_eq!(releases(&said), [id], "once is enough while it is unanswered");
-    answer(&mut core, ms(4), requests(&said)[0], refused(Code::NotHeld));
-    core.on_message(ms(5), broken("again").into());
+    answer(&mut core, ms(7), requests(&said)[0], refused(Code::NotHeld));
+    core.on_message(ms(8), broken("again").into());
     assert_eq!(releases(&sent(&mut core)), [id]);
-    let loss = Loss::Broken { name: "x".into(), reason: "first".into() };
-    assert_eq!(core.standing(ms(5), id), (Standing::Lost, Some(loss)));
+}
+
+#[test]
+fn what_was_broken_is_not_given_back_in_another_session() {
+    let (mut core, id) = holding("x");
+    core.on_message(ms(3), v1::Broken { grant: id, ..Default::default() }.into());
+    core.on_message(ms(4), v1::SessionEnded { session: 7, cause: v1::EndCause::Closed.into() }.into());
+    assert!(matches!(core.standing(ms(5), id), (Standing::Lost, Some(Loss::Broken { .. }))));
+    core.abandon(ms(6), id);
+    assert_eq!(sent(&mut core), []);
 }
 
 #[test]
