@@ -91,6 +91,11 @@ pub enum Claim {
 }
 
 impl Expr {
+    /// A single name, exclusive.
+    pub fn name(name: LockName) -> Self {
+        Self(Node::Name(Leaf { name, claim: Claim::Exclusive, span: 0..0 }))
+    }
+
     /// The tree.
     pub fn node(&self) -> &Node {
         &self.0

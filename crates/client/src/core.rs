@@ -1,6 +1,6 @@
 //! The client's side of the conversation, without a socket: what was asked, what is held, what is to be sent.
 //!
-//! **Rules** (SERVICE 7).
+//! **Rules** (docs/service.md 7).
 //! - Requests are numbered upwards and stay in the table until their final answer. After a lost connection the session is
 //!   resumed and everything in the table is sent again under its number: it takes effect once, a wait keeps its place.
 //! - A session is opened by the first request that needs one, in the same write; who only reads has none.

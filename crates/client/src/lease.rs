@@ -4,7 +4,7 @@
 //! when that was, but it knows when it *sent* it, which was before. So it counts from there, a little shorter than was
 //! promised because clocks drift, and stops believing before the server may stop keeping.
 //!
-//! **Rules** (SERVICE 5).
+//! **Rules** (docs/service.md 5).
 //! - deadline = time before sending + TTL * (1 - rho), of the latest keep-alive that was answered. A grant never moves it.
 //! - A keep-alive is due TTL/3 after the sending of the last one answered, and again every TTL/6 until one is.
 //! - A node that leaves a keep-alive without an answer for TTL/8 is left, before jeopardy: another may answer. A node that

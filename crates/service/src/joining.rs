@@ -10,7 +10,7 @@
 //!      | <--------------------------------------- settled |
 //! ```
 //!
-//! **Rules** (SERVICE 9). The first node of a cluster founds it; every other asks a member. A node that knows who it is never
+//! **Rules** (docs/service.md 9). The first node of a cluster founds it; every other asks a member. A node that knows who it is never
 //! asks for another number, whatever `--join` says: the addresses are then only a hint where others may be. Changes of the
 //! membership are made one at a time, by the leader.
 //!

@@ -4,7 +4,7 @@
 //! says so in entries: this lease, this wait, this lock-delay is over. Here is that somebody, without a clock, a thread or a
 //! network of its own: times come in with every call, proposals go out.
 //!
-//! **Rules** (SERVICE 5).
+//! **Rules** (docs/service.md 5).
 //! - A lease is proposed to end no earlier than TTL * (1 + rho) after the last keep-alive was received; the client gives up
 //!   TTL * (1 - rho) after it sent it. So the client always knows first.
 //! - A new leader starts all timers in full once it has applied an entry of its own term, and not before. A leader that no

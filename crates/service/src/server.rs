@@ -15,9 +15,12 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::Request;
+use axum::middleware::map_request;
 use conclave_api::proto::frame::{CLIENT_MAGIC, PEER_MAGIC};
 use conclave_api::socket::{LocalListener, Socket};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -394,20 +397,37 @@ async fn serve(
     }
 }
 
+/// Who asks nothing within [`FIRST_BYTES`] is not served: hyper itself would wait for ever for the rest of a preface.
 async fn serve_http(stream: TcpStream, router: Router, mut stopped: watch::Receiver<bool>) -> io::Result<()> {
+    let has_asked = Arc::new(AtomicBool::new(false));
+    let asked = has_asked.clone();
+    let router = router.layer(map_request(move |request: Request| {
+        asked.store(true, Ordering::Relaxed);
+        std::future::ready(request)
+    }));
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(FIRST_BYTES);
-    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(256);
+    let mut http2 = builder.http2();
+    http2.timer(TokioTimer::new()).max_concurrent_streams(256);
+    // Of a peer that is gone without a word nothing else is heard.
+    http2.keep_alive_interval(FIRST_BYTES).keep_alive_timeout(FIRST_BYTES);
     let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     let mut connection = std::pin::pin!(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = until(&mut stopped) => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    let mut silence = std::pin::pin!(tokio::time::sleep(FIRST_BYTES));
+    loop {
+        tokio::select! {
+            ended = connection.as_mut() => return ended.map_err(io::Error::other),
+            () = until(&mut stopped) => {
+                connection.as_mut().graceful_shutdown();
+                return connection.await.map_err(io::Error::other);
+            }
+            () = silence.as_mut(), if !silence.is_elapsed() => {
+                if !has_asked.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+            }
         }
-    };
-    ended.map_err(io::Error::other)
+    }
 }
 
 /// Returns when the server is to stop.

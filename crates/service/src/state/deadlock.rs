@@ -8,7 +8,7 @@
 //! and all) in which R never finishes; and W waits in the end for something that R's owner holds. The first
 //! alone would let R pass anybody who is stuck for other reasons, such as a deadlock that was left standing.
 //!
-//! **Rules** (SERVICE 3 and 4). Both questions are decided by the reduction of [`WaitGraph`]. An owner for
+//! **Rules** (docs/service.md 3 and 4). Both questions are decided by the reduction of [`WaitGraph`]. An owner for
 //! whose holds nobody waits closes nothing: no search. The policy of the request that closes a deadlock names
 //! the victim; its waiting request is refused, its holds stay; repeated until no deadlock is left. A deadlock
 //! that was left standing stays so: only those whom the change made stuck are looked at, and are victims.

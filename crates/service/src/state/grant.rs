@@ -6,7 +6,7 @@
 //! So a hot lock with a hundred thousand waiters costs two looks a release, and nobody is looked at whom the
 //! change cannot help.
 //!
-//! **Rules** (SERVICE 3). Waiters are examined by priority, then the number of their command. A granted waiter drops its
+//! **Rules** (docs/service.md 3). Waiters are examined by priority, then the number of their command. A granted waiter drops its
 //! claims on the alternatives it did not take, so its names join the agenda too. Only when the walk is over,
 //! overtaking is considered (see [`super::deadlock`]), one waiter at a time, each followed by a walk of its
 //! own.

@@ -3,7 +3,7 @@
 //! **Intuition.** A lock knows who holds it and who waits for it, in order. Whether a waiter may take a name
 //! depends on two things: on the *holds* of other owners, and on the *claims* of waiters before it.
 //!
-//! **Rules** (SERVICE 2 and 3). Exclusive and shared holds are re-entrant and counted, permits never are. A
+//! **Rules** (docs/service.md 2 and 3). Exclusive and shared holds are re-entrant and counted, permits never are. A
 //! waiter claims every name of its expression, in its modes and counts, against those after it. An *upgrader*
 //! (holds shared, asks exclusive) goes before all waiters of that name: their claims do not bind it there,
 //! and its claim binds them all.

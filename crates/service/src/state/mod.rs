@@ -5,7 +5,7 @@
 //! victim, what a retry is answered) is decided here, and nothing here can ask the world anything.
 //!
 //! **Rules.** No clock is read or compared: that a lease, a wait or a lock-delay is over is a command,
-//! proposed by the leader and naming the generation it ends (SERVICE 5). No unordered map is iterated. No
+//! proposed by the leader and naming the generation it ends (docs/service.md 5). No unordered map is iterated. No
 //! input makes it panic: what makes no sense is answered by an error. Every table has a bound, told where it
 //! is defined.
 //!

@@ -1,6 +1,6 @@
 //! Sessions: the lease, and the answers remembered so that a retry takes effect once.
 //!
-//! **Rules** (SERVICE 5 and 7). Every request carries its number and the lowest number whose answer the
+//! **Rules** (docs/service.md 5 and 7). Every request carries its number and the lowest number whose answer the
 //! client lacks. An answer is remembered until it is older than that. A retry is answered from memory; a
 //! retried acquire that still waits keeps its place. At most [`MAX_UNANSWERED`] requests are unanswered; then
 //! new ones are refused, clearly. What gives something back has a reserve of as many: who has asked too much

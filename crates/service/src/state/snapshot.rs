@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0   4  "CNCS"
-//! 4   2  format version, little endian: 1
+//! 4   2  format version, little endian: 2
 //! 6   4  CRC-32 of the rest, little endian
 //! 10  -  the state, in postcard
 //! ```

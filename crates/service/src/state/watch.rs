@@ -4,7 +4,7 @@
 //! from which index on it wants the changes. As long as the history reaches back to it, it gets all of
 //! them, in order; if not, it is told so (*resync*: read again), never left in the dark.
 //!
-//! **Rules** (SERVICE 7). The history is replicated and part of the snapshot, so a watch can be resumed on
+//! **Rules** (docs/service.md 7). The history is replicated and part of the snapshot, so a watch can be resumed on
 //! any node. The watches themselves are not: [`Watchers`] is kept by the node that the session is connected
 //! to, and fed with the effects of every command. A watch costs no log entry.
 //!

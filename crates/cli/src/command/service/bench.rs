@@ -1,6 +1,6 @@
 //! `conclave bench`: how fast, how fair, and whether exclusion held meanwhile.
 //!
-//! **Rules** (SERVICE 10). A client is a session on its own connection with at most `--in-flight` requests outstanding;
+//! **Rules** (docs/service.md 10). A client is a session on its own connection with at most `--in-flight` requests outstanding;
 //! `--connections` lets clients share. In the contended workload a client sends its release and its next acquire in one write.
 //!
 //! **Exclusion is checked while it is measured**: every grant is entered in a table of this process before anything else is

@@ -1,5 +1,6 @@
 //! `conclave serve`: one node of the service, with nothing to configure; `--join` makes it one of several.
 
+use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,6 +9,10 @@ use conclave_client::DEFAULT_SERVER;
 use conclave_service::config::Config;
 use conclave_service::server::{Server, StartError};
 use serde::Deserialize;
+use tracing::Level;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use super::signals::{STOP, Signals};
 use crate::output::{self, Done, Failure, Paint};
@@ -61,6 +66,7 @@ Exit codes: 0 stopped by a signal, 1 the disk failed, the folder is in use, or n
 /// Serves until a signal says stop.
 pub fn run(args: &Args) -> Done {
     let config = config(args)?;
+    report_to_stderr();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::usage(format!("no runtime: {error}")))?;
     runtime.block_on(async {
@@ -81,6 +87,16 @@ pub fn run(args: &Args) -> Done {
             why = server.failed() => Err(Failure::new(1, "failed", why)),
         }
     })
+}
+
+/// What an operator should know goes to stderr, line by line: a torn log that was cut, a segment that stays, a disk that is full.
+fn report_to_stderr() {
+    let lines =
+        tracing_subscriber::fmt::layer().with_ansi(std::io::stderr().is_terminal()).with_target(false);
+    let ours = Targets::new().with_default(Level::ERROR).with_target("conclave_service", Level::INFO);
+    let reports = tracing_subscriber::registry().with(lines.with_writer(std::io::stderr)).with(ours);
+    // Whoever has set up others before this keeps them.
+    drop(reports.try_init());
 }
 
 /// What a file may say.

@@ -1,6 +1,6 @@
 //! Runs a command under a lock: passes signals on, and stops all of it before the lock can be somebody else's.
 //!
-//! **Rules** (SERVICE 5 and 10). The command has a process group of its own. 3 s before the deadline of the lease the group
+//! **Rules** (docs/service.md 5 and 10). The command has a process group of its own. 3 s before the deadline of the lease the group
 //! gets TERM, 1 s before it KILL; with a short lease three and one tenth of it. A lock that is taken away by an
 //! operator leaves the time between the two; one that is past its deadline leaves none. It is not enough that the first process of the
 //! group has obeyed: the time is for all of them, and who is left over gets KILL.

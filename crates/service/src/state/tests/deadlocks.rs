@@ -1,4 +1,4 @@
-//! SERVICE 3 (overtaking) and 4.
+//! docs/service.md 3 (overtaking) and 4.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! SERVICE 1, 2, 3 and 6.
+//! docs/service.md 1, 2, 3 and 6.
 
 use super::*;
 

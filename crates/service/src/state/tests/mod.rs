@@ -1,4 +1,4 @@
-//! The state, tested sentence by sentence against SERVICE, against a simple model, and with garbage.
+//! The state, tested sentence by sentence against docs/service.md, against a simple model, and with garbage.
 
 mod deadlocks;
 mod dense;

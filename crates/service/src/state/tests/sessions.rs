@@ -1,4 +1,4 @@
-//! SERVICE 5 and 7.
+//! docs/service.md 5 and 7.
 
 use super::*;
 
