@@ -57,7 +57,7 @@ pub fn print(text: &str) {
     print_bytes(text.as_bytes());
 }
 
-/// As [`print`], for what may be no text.
+/// As [`print()`], for what may be no text.
 pub fn print_bytes(bytes: &[u8]) {
     if let Err(error) = try_print(bytes) {
         let failure = unwritten(&error);

@@ -42,7 +42,7 @@ pub const MAX_BYTES: usize = 64 * 1024 * 1024;
 /// Questions under way on one connection.
 pub const MAX_CALLS: usize = 1024;
 /// Bytes of the questions that are being answered on one connection.
-const MAX_ASKED_BYTES: usize = 2 * MAX_BYTES;
+pub const MAX_ASKED_BYTES: usize = 2 * MAX_BYTES;
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 /// How long what was sent may stay unacknowledged by the other machine before the connection is given up. Otherwise TCP would
