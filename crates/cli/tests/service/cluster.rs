@@ -1,6 +1,5 @@
 //! Several nodes, each a process of its own: joining, `kill -9` of the leader under load, coming back.
 
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -9,7 +8,7 @@ use conclave_client::{Client, Standing};
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::support::{self, Server};
+use crate::support::{self, Server, conclave};
 
 /// Three nodes, the later ones asking whoever is there.
 fn three() -> Vec<Server> {
@@ -147,7 +146,7 @@ fn a_node_comes_back_at_another_address_and_is_found_there() {
     let mut nodes = three();
     nodes[2].kill();
     let serve = |node: &Server, flags: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_conclave"));
+        let mut command = conclave();
         command.args(["serve", "--data"]).arg(&node.data).args(flags).output().unwrap()
     };
     let stranger = Server::start();
@@ -159,7 +158,7 @@ fn a_node_comes_back_at_another_address_and_is_found_there() {
     // A new folder is a new node, which cannot be where another one is.
     let own_address = nodes[1].address.clone();
     let folder = std::env::temp_dir().join(format!("conclave-cli-none-{}", std::process::id()));
-    let taken = Command::new(env!("CARGO_BIN_EXE_conclave"))
+    let taken = conclave()
         .args(["serve", "--listen", "127.0.0.1:0", "--advertise", &own_address, "--join", &nodes[0].address])
         .arg("--data")
         .arg(&folder)

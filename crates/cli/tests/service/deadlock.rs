@@ -5,7 +5,6 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::Command;
 use std::thread;
 
 use bytes::BytesMut;
@@ -13,15 +12,14 @@ use conclave_api::proto::v1::client_message::Message;
 use conclave_api::proto::{frame, v1};
 use conclave_api::{Deadlock, Error, LockName, WaitsFor};
 
+use crate::support::conclave;
+
 #[test]
 fn the_victim_of_a_deadlock_is_told_who_waits_for_whom() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let server = thread::spawn(move || refuse_all(listener.accept().unwrap().0));
-    let output = Command::new(env!("CARGO_BIN_EXE_conclave"))
-        .args(["run", "--server", &address, "a", "--", "true"])
-        .output()
-        .unwrap();
+    let output = conclave().args(["run", "--server", &address, "a", "--", "true"]).output().unwrap();
     server.join().unwrap();
     let errors = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(77), "{errors}");

@@ -1,11 +1,10 @@
 //! What goes wrong, for people and for scripts: one line, or one JSON object, and an exit code that does not lie.
 
 use std::fs::File;
-use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::Server;
+use crate::support::{Server, conclave};
 
 #[test]
 fn what_cannot_be_written_is_no_success() {
@@ -83,10 +82,10 @@ fn a_mistake_is_answered_with_what_to_do() {
 
 #[test]
 fn a_server_that_is_named_by_nobody_is_the_usual_one() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_conclave"));
+    let mut command = conclave();
     let help = command.args(["why", "--help"]).env("CONCLAVE_SERVER", "").output().unwrap();
     assert!(String::from_utf8(help.stdout).unwrap().contains("[env: CONCLAVE_SERVER]"));
-    let mut command = Command::new(env!("CARGO_BIN_EXE_conclave"));
+    let mut command = conclave();
     let asked = command.args(["why", "x"]).env("CONCLAVE_SERVER", "").output().unwrap();
     let errors = String::from_utf8(asked.stderr).unwrap();
     // Perhaps one runs on this machine.

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::support::{self, Running, Server};
+use crate::support::{self, Running, Server, conclave};
 
 #[test]
 fn one_signal_ends_a_wait_also_if_the_server_is_stopped() {
@@ -26,7 +26,7 @@ fn one_signal_ends_a_wait_also_if_the_server_is_stopped() {
 fn who_does_not_want_to_wait_does_not_wait_for_a_silent_server() {
     let (_listener, address) = support::silent_server();
     let run = |flags: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_conclave"));
+        let mut command = conclave();
         let args = [&["run", "--server", &address], flags, &["x", "--", "true"]].concat();
         Running::start(command.args(args))
     };
@@ -40,7 +40,7 @@ fn who_does_not_want_to_wait_does_not_wait_for_a_silent_server() {
 #[test]
 fn a_node_that_finds_nobody_to_join_can_be_stopped() {
     let data = std::env::temp_dir().join(format!("conclave-cli-alone-{}", std::process::id()));
-    let mut command = Command::new(env!("CARGO_BIN_EXE_conclave"));
+    let mut command = conclave();
     command.args(["serve", "--listen", "127.0.0.1:0", "--join", "127.0.0.1:1", "--data"]).arg(&data);
     let mut child = command.stdout(Stdio::null()).spawn().unwrap();
     // By then it listens for signals.
@@ -60,7 +60,7 @@ fn a_server_serves_unheard_and_ignores_what_it_was_told_to() {
     command.args(["-c", script, env!("CARGO_BIN_EXE_conclave"), &address]).arg(&data);
     let mut child = command.spawn().unwrap();
     let put = || {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_conclave"));
+        let mut command = conclave();
         let put = command.args(["put", "/x", "y", "--server", &address]).stderr(Stdio::null()).status();
         put.unwrap().success().then_some(())
     };

@@ -17,6 +17,18 @@ pub struct Server {
     pub data: PathBuf,
 }
 
+/// The program under test.
+pub fn conclave() -> Command {
+    with_signals(env!("CARGO_BIN_EXE_conclave"))
+}
+
+/// A program that ignores no signals: whoever runs the tests in the background may, and what is ignored from the start stays so.
+pub fn with_signals(program: &str) -> Command {
+    let mut command = Command::new("env");
+    command.args(["--default-signal=HUP,INT,QUIT,TERM", program]);
+    command
+}
+
 impl Server {
     pub fn start() -> Self {
         Self::start_with(&[])
@@ -65,7 +77,7 @@ impl Server {
     }
 
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_conclave"));
+        let mut command = conclave();
         command.args(args).env("CONCLAVE_SERVER", &self.address).stdin(Stdio::null());
         command
     }
@@ -202,7 +214,7 @@ pub fn send(child: &Child, signal: Signal) {
 }
 
 fn serve(data: &std::path::Path, listen: &str, flags: &[&str]) -> (Child, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_conclave"));
+    let mut command = conclave();
     command.args(["serve", "--listen", listen, "--data"]).arg(data).args(flags);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();

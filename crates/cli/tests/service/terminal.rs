@@ -11,7 +11,7 @@ use std::thread;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use crate::support::{PATIENCE, Server};
+use crate::support::{PATIENCE, Server, with_signals};
 
 /// A shell on a terminal of its own, seen from the keyboard.
 struct Terminal {
@@ -31,7 +31,7 @@ impl Terminal {
         let mut options = File::options();
         options.read(true).write(true).custom_flags(OpenptFlags::NOCTTY.bits().cast_signed());
         let terminal = options.open(OsStr::from_bytes(name.to_bytes())).unwrap();
-        let shell = Command::new("setsid")
+        let shell = with_signals("setsid")
             .args(["--ctty", "--wait", "sh", "-c", script])
             .env("C", env!("CARGO_BIN_EXE_conclave"))
             .env("CONCLAVE_SERVER", &server.address)

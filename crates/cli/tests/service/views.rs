@@ -1,10 +1,8 @@
 //! What operators look at: `locks`, `sessions`, `limit`, `bench`, `completions`, and what `serve` refuses.
 
-use std::process::Command;
-
 use rustix::process::Signal;
 
-use crate::support::{Running, Server};
+use crate::support::{Running, Server, conclave};
 
 #[test]
 fn names_and_sessions_in_use_are_listed() {
@@ -59,7 +57,7 @@ fn what_a_leader_proclaims_does_not_reach_into_the_terminal() {
 #[test]
 fn a_server_tells_the_address_by_which_it_is_found() {
     let data = std::env::temp_dir().join(format!("conclave-cli-found-{}", std::process::id()));
-    let mut command = Command::new(env!("CARGO_BIN_EXE_conclave"));
+    let mut command = conclave();
     command
         .args(["serve", "--listen", "127.0.0.1:0", "--advertise", "locks.example:7411", "--data"])
         .arg(&data);
@@ -88,9 +86,7 @@ fn a_bench_measures_and_finds_no_violation() {
 #[test]
 fn a_folder_in_use_and_an_open_door_are_refused() {
     let server = Server::start();
-    let serve = |args: &[&str]| {
-        Command::new(env!("CARGO_BIN_EXE_conclave")).arg("serve").args(args).output().unwrap()
-    };
+    let serve = |args: &[&str]| conclave().arg("serve").args(args).output().unwrap();
     let open = serve(&["--listen", "0.0.0.0:0"]);
     assert_eq!(open.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&open.stderr).contains("--insecure"));
@@ -101,8 +97,7 @@ fn a_folder_in_use_and_an_open_door_are_refused() {
 #[test]
 fn shells_get_their_completions() {
     for shell in ["bash", "zsh", "fish"] {
-        let output =
-            Command::new(env!("CARGO_BIN_EXE_conclave")).args(["completions", shell]).output().unwrap();
+        let output = conclave().args(["completions", shell]).output().unwrap();
         assert!(String::from_utf8_lossy(&output.stdout).contains("sessions"), "{shell}");
     }
 }
