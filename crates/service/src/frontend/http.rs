@@ -87,11 +87,14 @@ struct Member {
 
 impl Node {
     async fn read<R>(&self, stale: bool, read: impl FnOnce(&state::State) -> R) -> Result<R, Failure> {
-        if stale {
-            return Ok(self.replica.read_stale(|service| read(service.state())));
-        }
-        let answer = tokio::time::timeout(LIMIT, self.replica.read(|service| read(service.state()))).await;
-        match answer {
+        let read = |service: &Service| read(service.state());
+        let answer = async {
+            match stale {
+                true => self.replica.read_stale(read).await,
+                false => self.replica.read(read).await,
+            }
+        };
+        match tokio::time::timeout(LIMIT, answer).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(Failure(Error::new(Code::NoQuorum, error.to_string()))),
             Err(_) => Err(Failure(Error::new(Code::NoQuorum, "no majority has answered in time"))),
@@ -113,7 +116,7 @@ async fn ready(State(node): State<Arc<Node>>) -> Response {
 }
 
 async fn render_metrics(State(node): State<Arc<Node>>) -> Response {
-    let totals = node.replica.read_stale(|service| service.state().totals());
+    let totals = node.replica.peek(|service| service.state().totals());
     let text = metrics::render(&node.door.metrics, totals, &node.replica.status());
     ([("content-type", "text/plain; version=0.0.4")], text).into_response()
 }

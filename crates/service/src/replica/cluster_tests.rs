@@ -284,7 +284,7 @@ fn a_log_of_few_but_large_entries_is_bounded_by_its_bytes() {
         // The purge is in the log when something behind it is.
         write(&replica, 200).await;
         assert!(replica.inner.log.bytes() <= options.log_bytes_max, "{}", replica.inner.log.bytes());
-        assert_eq!(replica.read_stale(|notebook| notebook.seen.len()), 201);
+        assert_eq!(replica.peek(|notebook| notebook.seen.len()), 201);
     });
 }
 
@@ -329,7 +329,7 @@ fn a_leader_that_lost_its_office_does_not_answer_with_what_was() {
         // It may well still believe that it leads.
         let deposed = &cluster.nodes[&old].replica;
         assert_eq!(deposed.read(|notebook| notebook.seen.clone()).await, Err(ReadError::Retry));
-        assert_eq!(deposed.read_stale(|notebook| notebook.seen.clone()), vec![1]);
+        assert_eq!(deposed.peek(|notebook| notebook.seen.clone()), vec![1]);
         cluster.wires.cut_off(old, false);
         deposed.wait_for(|status| status.leader.is_some_and(|leader| leader != old)).await.unwrap();
         loop {

@@ -9,7 +9,9 @@
 //! - if the frontends are slow the machine waits for them: the queue of deliveries is bounded, nothing is
 //!   dropped, and in the end proposers wait;
 //! - what is replayed at start is not delivered: nobody is connected yet. What is applied afterwards may have been
-//!   delivered before a restart already.
+//!   delivered before a restart already;
+//! - a node that is alone applies what is not durable yet (`ahead`): it is delivered, read and put into snapshots only when
+//!   it is.
 //!
 //! The trap: a snapshot from the leader jumps over entries. Their effects never happen on this node, so the
 //! frontends are told to look at the state anew ([`Delivery::Restored`]).
@@ -17,7 +19,7 @@
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use futures_util::{Stream, StreamExt};
 use openraft::storage::{EntryResponder, RaftStateMachine};
@@ -26,9 +28,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, watch};
 
+use super::ahead::Ahead;
 use super::log::LogId;
 use super::snapshot::{Description, SnapshotBytes, Snapshots};
-use super::types::{SnapshotMeta, StoredMembership, Types, log_id, raft_id};
+use super::types::{NodeId, SnapshotMeta, StoredMembership, Types, log_id, raft_id};
 
 /// A deterministic state, replicated by applying the same commands in the same order everywhere.
 pub trait Machine: Send + Sync + Sized + 'static {
@@ -70,7 +73,9 @@ const HANDFUL: usize = 256;
 /// The state, as readers see it.
 pub(super) struct Shared<M> {
     state: RwLock<Applied<M>>,
+    /// The last entry that is applied and durable.
     applied: watch::Sender<Option<u64>>,
+    ahead: Arc<Ahead>,
 }
 
 struct Applied<M> {
@@ -80,29 +85,51 @@ struct Applied<M> {
 }
 
 impl<M: Machine> Shared<M> {
-    pub(super) fn new(machine: M) -> Self {
+    pub(super) fn new(machine: M, ahead: Arc<Ahead>) -> Self {
         let state = Applied { machine, last: None, membership: StoredMembership::default() };
-        Self { state: RwLock::new(state), applied: watch::Sender::new(None) }
+        Self { state: RwLock::new(state), applied: watch::Sender::new(None), ahead }
     }
 
-    /// Reads the state as it is here and now.
-    pub(super) fn read<R>(&self, read: impl FnOnce(&M) -> R) -> R {
-        read(&self.state.read().unwrap_or_else(PoisonError::into_inner).machine)
+    /// Looks at the state as it is here and now; not all of it need be durable.
+    pub(super) fn peek<R>(&self, read: impl FnOnce(&M) -> R) -> R {
+        read(&self.state().machine)
     }
 
-    /// Waits until the entry of this index is applied.
+    /// Reads the state as it is here and now, and waits until all that could be seen there is durable.
+    pub(super) async fn read<R>(&self, read: impl FnOnce(&M) -> R) -> io::Result<R> {
+        let (seen, end) = {
+            let state = self.state();
+            (read(&state.machine), state.end())
+        };
+        self.ahead.durable(end).await?;
+        Ok(seen)
+    }
+
+    /// Waits until the entry of this index is applied, and durable.
     pub(super) async fn applied_to(&self, index: u64) {
         // The sender is in `self`, so the channel cannot close.
         drop(self.applied.subscribe().wait_for(|applied| *applied >= Some(index)).await);
     }
 
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Applied<M>> {
+    fn state(&self) -> RwLockReadGuard<'_, Applied<M>> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Applied<M>> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<M> Applied<M> {
+    /// The index behind the last entry applied.
+    fn end(&self) -> u64 {
+        self.last.map_or(0, |id| id.index + 1)
     }
 }
 
 /// What openraft drives.
 pub(super) struct StateMachine<M: Machine> {
+    pub(super) node: NodeId,
     pub(super) shared: Arc<Shared<M>>,
     pub(super) snapshots: Arc<Snapshots>,
     pub(super) deliveries: mpsc::Sender<Vec<Delivery<M::Effect>>>,
@@ -111,16 +138,39 @@ pub(super) struct StateMachine<M: Machine> {
 }
 
 impl<M: Machine> StateMachine<M> {
-    async fn deliver(&self, handful: Vec<Delivery<M::Effect>>) {
-        if self.live.load(Ordering::Acquire) && !handful.is_empty() {
+    fn is_live(&self) -> bool {
+        self.live.load(Ordering::Acquire)
+    }
+
+    /// Tells everybody who is concerned, when what was applied is durable.
+    async fn tell(&self, handful: Handful<M>) {
+        let Handful { end, deliveries, responders } = handful;
+        let room = match self.is_live() && !deliveries.is_empty() {
             // If nobody listens any more, the node is going down.
-            drop(self.deliveries.send(handful).await);
-        }
+            true => self.deliveries.clone().reserve_owned().await.ok(),
+            false => None,
+        };
+        let shared = self.shared.clone();
+        self.shared.ahead.when_durable(end, move || {
+            shared.applied.send_replace(end.checked_sub(1));
+            if let Some(room) = room {
+                room.send(deliveries);
+            }
+            for responder in responders {
+                responder.send(());
+            }
+        });
+    }
+
+    fn on_membership(&self, membership: &StoredMembership) {
+        let index = membership.log_id().as_ref().map_or(0, |id| log_id(id).index);
+        let nodes = membership.nodes().map(|(node, _)| *node);
+        self.shared.ahead.on_membership(index, self.node, nodes, self.is_live());
     }
 
     /// Applies a handful of entries under one lock.
     fn apply_handful(&self, entries: &mut Vec<EntryResponder<Types<M>>>) -> io::Result<Handful<M>> {
-        let mut handful = Handful { deliveries: Vec::with_capacity(entries.len()), responders: Vec::new() };
+        let (mut deliveries, mut responders) = (Vec::with_capacity(entries.len()), Vec::new());
         let mut state = self.shared.write();
         for (entry, responder) in entries.drain(..) {
             let id = log_id(&entry.log_id);
@@ -129,21 +179,21 @@ impl<M: Machine> StateMachine<M> {
                 EntryPayload::Normal(proposal) => state.machine.apply(id, proposal.take()?),
                 EntryPayload::Membership(membership) => {
                     state.membership = StoredMembership::new(Some(entry.log_id), membership);
+                    self.on_membership(&state.membership);
                     Vec::new()
                 }
             };
             state.last = Some(id);
-            handful.deliveries.push(Delivery::Applied { id, effects });
-            handful.responders.extend(responder);
+            deliveries.push(Delivery::Applied { id, effects });
+            responders.extend(responder);
         }
-        let last = state.last.map(|id| id.index);
-        drop(state);
-        self.shared.applied.send_replace(last);
-        Ok(handful)
+        Ok(Handful { end: state.end(), deliveries, responders })
     }
 }
 
 struct Handful<M: Machine> {
+    /// The index behind the last entry applied.
+    end: u64,
     deliveries: Vec<Delivery<M::Effect>>,
     responders: Vec<openraft::storage::ApplyResponder<Types<M>>>,
 }
@@ -155,7 +205,7 @@ impl<M: Machine> RaftStateMachine<Types<M>> for StateMachine<M> {
     async fn applied_state(
         &mut self,
     ) -> Result<(Option<super::types::RaftLogId>, StoredMembership), io::Error> {
-        let state = self.shared.state.read().unwrap_or_else(PoisonError::into_inner);
+        let state = self.shared.state();
         Ok((state.last.map(raft_id), state.membership.clone()))
     }
 
@@ -172,10 +222,7 @@ impl<M: Machine> RaftStateMachine<Types<M>> for StateMachine<M> {
             }
             if waiting.len() == HANDFUL || !more {
                 let handful = self.apply_handful(&mut waiting)?;
-                self.deliver(handful.deliveries).await;
-                for responder in handful.responders {
-                    responder.send(());
-                }
+                self.tell(handful).await;
             }
         }
         Ok(())
@@ -193,14 +240,15 @@ impl<M: Machine> RaftStateMachine<Types<M>> for StateMachine<M> {
         // that may take its time.
         let shared = self.shared.clone();
         let view = tokio::task::spawn_blocking(move || {
-            let state = shared.state.read().unwrap_or_else(PoisonError::into_inner);
+            let state = shared.state();
             let meta = SnapshotMeta {
                 last_log_id: state.last.map(raft_id),
                 last_membership: state.membership.clone(),
             };
             (meta, SnapshotBytes::from(state.machine.snapshot()))
         });
-        Builder { snapshots: self.snapshots.clone(), view: view.await.map_err(io::Error::other) }
+        let (snapshots, ahead) = (self.snapshots.clone(), self.shared.ahead.clone());
+        Builder { snapshots, ahead, view: view.await.map_err(io::Error::other) }
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, bytes: SnapshotBytes) -> Result<(), io::Error> {
@@ -213,9 +261,12 @@ impl<M: Machine> RaftStateMachine<Types<M>> for StateMachine<M> {
         });
         let machine = restored.await.map_err(io::Error::other)??;
         let last = meta.last_log_id.as_ref().map(log_id);
-        *self.shared.write() = Applied { machine, last, membership: meta.last_membership.clone() };
-        self.shared.applied.send_replace(last.map(|id| id.index));
-        self.deliver(last.map(|id| Delivery::Restored { id }).into_iter().collect()).await;
+        let applied = Applied { machine, last, membership: meta.last_membership.clone() };
+        self.on_membership(&applied.membership);
+        let end = applied.end();
+        *self.shared.write() = applied;
+        let deliveries = last.map(|id| Delivery::Restored { id }).into_iter().collect();
+        self.tell(Handful { end, deliveries, responders: Vec::new() }).await;
         Ok(())
     }
 
@@ -234,6 +285,7 @@ impl<M: Machine> RaftStateMachine<Types<M>> for StateMachine<M> {
 /// A view of the state at one moment, to be written to disk while the machine goes on.
 pub(super) struct Builder {
     snapshots: Arc<Snapshots>,
+    ahead: Arc<Ahead>,
     view: io::Result<(SnapshotMeta, SnapshotBytes)>,
 }
 
@@ -247,6 +299,8 @@ impl<M: Machine> RaftSnapshotBuilder<Types<M>> for Builder {
             Ok((meta, bytes)) => (meta.clone(), bytes.clone()),
             Err(error) => return Err(io::Error::new(error.kind(), error.to_string())),
         };
+        // On disk before the log is, it would have seen what never happened.
+        self.ahead.durable(meta.last_log_id.as_ref().map_or(0, |id| log_id(id).index + 1)).await?;
         let (snapshots, description, data) = (self.snapshots.clone(), Description::of(&meta), bytes.clone());
         let saved = tokio::task::spawn_blocking(move || snapshots.try_save(&description, &data));
         let meta = match saved.await.map_err(io::Error::other)?? {

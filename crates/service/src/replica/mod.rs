@@ -16,6 +16,7 @@
 //!
 //! A node stops for good when its disk fails ([`Replica::failed`]): the process should then end and be started anew.
 
+mod ahead;
 mod answer;
 mod batch;
 pub mod disk;
@@ -42,8 +43,9 @@ use std::time::Duration;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::{ClientWriteError, Fatal, InitializeError, RaftError};
 use openraft::{ChangeMembers, Config, Raft, SnapshotPolicy};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
+use ahead::Ahead;
 use answer::Incoming;
 use batch::{Doors, RaftOf, read_index_here};
 use disk::Disk;
@@ -175,6 +177,7 @@ struct Inner<M: Machine> {
     identity: Identity,
     raft: RaftOf<M>,
     shared: Arc<Shared<M>>,
+    ahead: Arc<Ahead>,
     log: Arc<Log>,
     doors: Doors<M>,
     entry_bytes_max: usize,
@@ -205,12 +208,13 @@ impl<M: Machine> Replica<M> {
         step_down(&mut state, identity.node);
         let (log, snapshots) = (Arc::new(log), Arc::new(snapshots));
         let (deliveries, delivered) = mpsc::channel(options.deliveries.max(1));
-        let shared = Arc::new(Shared::new(machine));
+        let ahead = Arc::new(Ahead::new(state.membership.as_ref().map(|(id, _)| id.index)));
+        let shared = Arc::new(Shared::new(machine, ahead.clone()));
         let live = Arc::new(AtomicBool::new(false));
-        let state_machine =
-            StateMachine { shared: shared.clone(), snapshots, deliveries, live: live.clone() };
+        let (node, in_use) = (identity.node, shared.clone());
+        let state_machine = StateMachine { node, shared: in_use, snapshots, deliveries, live: live.clone() };
         let network = Network::new(identity.cluster, transport);
-        let store = Store::new(log.clone(), &state);
+        let store = Store::new(log.clone(), &state, ahead.clone());
         let last = state.last.map(|id| id.index);
         let raft = Raft::build(identity.node, config, network.clone(), store, state_machine).await;
         let raft = raft.map_err(|error| OpenError::Invalid(error.to_string()))?;
@@ -222,6 +226,7 @@ impl<M: Machine> Replica<M> {
             identity,
             raft,
             shared,
+            ahead,
             log,
             doors,
             entry_bytes_max: sizes.entry_bytes_max(),
@@ -229,7 +234,9 @@ impl<M: Machine> Replica<M> {
             answer_limit: options.answer_limit,
             incoming: Mutex::new(None),
         };
+        let failure = inner.log.failure();
         let replica = Self { inner: Arc::new(inner) };
+        tokio::spawn(stop_with_log(Arc::downgrade(&replica.inner), failure));
         tokio::spawn(keep_log_bounded(Arc::downgrade(&replica.inner), options.heartbeat));
         // From now on the status is that of the log, not that of a node that has not looked yet.
         replica.wait_for(|status| status.last >= last).await;
@@ -298,14 +305,39 @@ impl<M: Machine> Replica<M> {
 
     /// A linearizable read, on any node: sees everything that was acknowledged before it began.
     pub async fn read<R>(&self, read: impl FnOnce(&M) -> R) -> Result<R, ReadError> {
+        self.confirm().await?;
+        self.read_stale(read).await
+    }
+
+    /// As [`Replica::read_index`], and waits until this node has applied everything that was acknowledged before it began.
+    pub async fn confirm(&self) -> Result<LogId, ReadError> {
         let id = self.read_index().await?;
-        self.inner.shared.applied_to(id.index).await;
-        Ok(self.inner.shared.read(read))
+        let end = match self.inner.ahead.is() {
+            // Of what is not durable nothing was acknowledged, and who does not need it does not wait for the disk.
+            true => self.inner.log.durable_end().min(id.index + 1),
+            false => id.index + 1,
+        };
+        if let Some(index) = end.checked_sub(1) {
+            self.inner.shared.applied_to(index).await;
+        }
+        Ok(id)
     }
 
     /// A read of what this node has applied, which may be old.
-    pub fn read_stale<R>(&self, read: impl FnOnce(&M) -> R) -> R {
-        self.inner.shared.read(read)
+    pub async fn read_stale<R>(&self, read: impl FnOnce(&M) -> R) -> Result<R, ReadError> {
+        self.inner.shared.read(read).await.map_err(|_| ReadError::Stopped)
+    }
+
+    /// Looks at the state as it is here and now. It may be ahead of the disk ([`Replica::may_be_ahead`]): what is seen then
+    /// must not be told to anybody.
+    pub fn peek<R>(&self, read: impl FnOnce(&M) -> R) -> R {
+        self.inner.shared.peek(read)
+    }
+
+    /// Whether this node may apply proposals before they are durable, as a node does that is alone: from when they are handed
+    /// in until their results are here. Once it does not, it never does before the next start.
+    pub fn may_be_ahead(&self) -> bool {
+        self.inner.ahead.may_be()
     }
 
     /// Waits until this node has applied the entry of this index.
@@ -450,6 +482,16 @@ impl<M: Machine> Replica<M> {
             Err(ReadError::Retry) => Err(MembershipError::NotLeader(self.status().leader)),
             Err(ReadError::Stopped) => Err(MembershipError::Unknown("the node has stopped".to_owned())),
         }
+    }
+}
+
+/// Ends consensus when the log fails: what it took for durable before it was, it does not hear of again.
+async fn stop_with_log<M: Machine>(replica: Weak<Inner<M>>, mut failure: watch::Receiver<Option<Arc<str>>>) {
+    if failure.wait_for(Option::is_some).await.is_ok()
+        && let Some(replica) = replica.upgrade()
+    {
+        // An error says only that the core had panicked, which its own message has told.
+        drop(replica.raft.shutdown().await);
     }
 }
 

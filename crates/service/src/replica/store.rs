@@ -6,6 +6,8 @@
 //!
 //! The rule: an entry leaves the memory only when it is durable, so that at every moment each entry is in one of
 //! the two places. The bound: [`KEPT_ENTRIES`] and [`KEPT_BYTES`], beyond which durable entries go, oldest first.
+//!
+//! On a node that is alone openraft hears that entries are durable when they are queued; `ahead` holds back what follows.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -17,6 +19,7 @@ use futures_util::{Stream, StreamExt, TryStreamExt, stream};
 use openraft::storage::{IOFlushed, RaftLogStorage};
 use openraft::{EntryPayload, LogState, OptionalSend, RaftLogReader};
 
+use super::ahead::Ahead;
 use super::log::{self, Change, Log};
 use super::machine::Machine;
 use super::types::{
@@ -31,6 +34,7 @@ const READ_BYTES: usize = 1024 * 1024;
 /// Storage for the log, and a reader of it: openraft makes copies.
 pub(super) struct Store<M: Machine> {
     log: Arc<Log>,
+    ahead: Arc<Ahead>,
     recent: Arc<Mutex<Recent<M>>>,
 }
 
@@ -48,12 +52,12 @@ struct Recent<M: Machine> {
 
 impl<M: Machine> Clone for Store<M> {
     fn clone(&self) -> Self {
-        Self { log: self.log.clone(), recent: self.recent.clone() }
+        Self { log: self.log.clone(), ahead: self.ahead.clone(), recent: self.recent.clone() }
     }
 }
 
 impl<M: Machine> Store<M> {
-    pub(super) fn new(log: Arc<Log>, state: &log::State) -> Self {
+    pub(super) fn new(log: Arc<Log>, state: &log::State, ahead: Arc<Ahead>) -> Self {
         let recent = Recent {
             vote: state.vote,
             purged: state.purged,
@@ -62,7 +66,7 @@ impl<M: Machine> Store<M> {
             entries: VecDeque::new(),
             bytes: 0,
         };
-        Self { log, recent: Arc::new(Mutex::new(recent)) }
+        Self { log, ahead, recent: Arc::new(Mutex::new(recent)) }
     }
 
     fn recent(&self) -> MutexGuard<'_, Recent<M>> {
@@ -254,7 +258,22 @@ impl<M: Machine> RaftLogStorage<Types<M>> for Store<M> {
             }
             recent.trim(durable_end);
         }
-        self.log.submit(Change::Append(encoded), Box::new(|result| callback.io_completed(result))).await
+        if let Some(membership) = encoded.iter().rfind(|entry| entry.membership) {
+            self.ahead.change_membership(membership.id.index).await?;
+        }
+        let end = encoded.last().map_or(0, |entry| entry.id.index + 1);
+        if !self.ahead.promise(end) {
+            let done = Box::new(|result| callback.io_completed(result));
+            return self.log.submit(Change::Append(encoded), done).await;
+        }
+        let ahead = self.ahead.clone();
+        let done = Box::new(move |result| ahead.on_written(end, &result));
+        let queued = self.log.submit(Change::Append(encoded), done).await;
+        callback.io_completed(match &queued {
+            Ok(()) => Ok(()),
+            Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
+        });
+        queued
     }
 
     async fn truncate_after(&mut self, last: Option<RaftLogId>) -> Result<(), io::Error> {
@@ -337,7 +356,7 @@ mod tests {
     async fn entries_that_left_the_memory_are_read_from_disk_as_if_they_had_not() {
         let disk = SimDisk::new(1);
         let (log, state) = Log::open(Arc::new(disk.handle()), log::Options::default()).unwrap();
-        let mut store: Store<Notebook> = Store::new(Arc::new(log), &state);
+        let mut store: Store<Notebook> = Store::new(Arc::new(log), &state, Arc::new(Ahead::new(None)));
         for index in 0..300 {
             store.append([entry(1, index, 10_000)], IOFlushed::noop()).await.unwrap();
             if index % 20 == 0 {
@@ -379,7 +398,7 @@ mod tests {
             }
         });
         let (log, state) = Log::open(Arc::new(disk), log::Options::default()).unwrap();
-        let mut store: Store<Notebook> = Store::new(Arc::new(log), &state);
+        let mut store: Store<Notebook> = Store::new(Arc::new(log), &state, Arc::new(Ahead::new(None)));
         store.append((0..6).map(|index| entry(1, index, 1)), IOFlushed::noop()).await.unwrap();
         durable(&mut store).await;
         gate.close();
@@ -400,7 +419,7 @@ mod tests {
     async fn a_purge_beyond_the_end_empties_the_log_and_it_goes_on_behind() {
         let disk = SimDisk::new(1);
         let (log, state) = Log::open(Arc::new(disk.handle()), log::Options::default()).unwrap();
-        let mut store: Store<Notebook> = Store::new(Arc::new(log), &state);
+        let mut store: Store<Notebook> = Store::new(Arc::new(log), &state, Arc::new(Ahead::new(None)));
         store.append([entry(1, 0, 1)], IOFlushed::noop()).await.unwrap();
         store.purge(raft_id(log::LogId { term: 3, index: 50 })).await.unwrap();
         let held = store.get_log_state().await.unwrap();

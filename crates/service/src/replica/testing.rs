@@ -268,7 +268,7 @@ impl Cluster {
         let mut states = Vec::new();
         for node in self.nodes.values() {
             node.replica.applied(index).await;
-            states.push(node.replica.read_stale(Notebook::clone));
+            states.push(node.replica.peek(Notebook::clone));
         }
         assert!(states.windows(2).all(|pair| pair[0] == pair[1]), "the nodes disagree: {states:?}");
         states.swap_remove(0)

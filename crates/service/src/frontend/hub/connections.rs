@@ -274,9 +274,10 @@ impl Hub {
         }
     }
 
-    /// Whether something waits for [`Hub::flush`].
+    /// Whether something waits for [`Hub::flush`], or may be served at once.
     pub(super) fn has_answers(&self) -> bool {
-        !self.granted.is_empty() || !self.touched.is_empty() || !self.drained.is_empty()
+        let may_catch_up = !self.drained.is_empty() && self.may_tell();
+        !self.granted.is_empty() || !self.touched.is_empty() || may_catch_up
     }
 
     pub(super) fn refuse(&mut self, connection: ConnectionId, id: u64, error: &Error) {
@@ -299,7 +300,6 @@ impl Hub {
         if !self.has_answers() {
             return;
         }
-        self.catch_up();
         for _ in 0..AT_ONCE {
             let Some(connection) = self.granted.pop_front().or_else(|| self.touched.pop_front()) else {
                 break;

@@ -165,7 +165,7 @@ impl Hub {
 
     pub(super) fn opened(&self, session: SessionId, secret: u128) -> ServerMessage {
         let ttl_ms =
-            self.replica.read_stale(|service| service.state().session(session)).map_or(0, |info| info.ttl_ms);
+            self.replica.peek(|service| service.state().session(session)).map_or(0, |info| info.ttl_ms);
         v1::Opened {
             session: session.0,
             secret: secret.to_be_bytes().to_vec(),
@@ -200,7 +200,7 @@ impl Hub {
     pub(super) fn on_restored(&mut self, id: LogId) {
         self.applied_term = id.term;
         self.check_role(self.now());
-        let notices = self.replica.read_stale(|service| self.watchers.on_snapshot(service.state()));
+        let notices = self.replica.peek(|service| self.watchers.on_snapshot(service.state()));
         self.tell_watchers(notices);
         let error = Error::new(Code::Disconnected, "this node has just caught up: resume, here or elsewhere");
         let opening = self.opening.values().map(|(connection, _)| connection);

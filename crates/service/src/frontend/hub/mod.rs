@@ -240,6 +240,7 @@ impl Hub {
             if now >= wake {
                 self.on_time(now);
             }
+            self.serve();
             self.propose(now);
             self.begin_round();
             if answers == Answers::Now {
@@ -274,7 +275,7 @@ impl Hub {
     }
 
     fn check_snapshot(&mut self) {
-        let applied = self.replica.read_stale(|service| service.state().applied());
+        let applied = self.replica.peek(|service| service.state().applied());
         if applied >= self.snapshot_at + SNAPSHOT_COMMANDS {
             self.snapshot_at = applied;
             let replica = self.replica.clone();
@@ -294,7 +295,7 @@ impl Hub {
         }
         match leads {
             Some(term) if term == self.applied_term => {
-                let timers = self.replica.read_stale(|service| service.state().timers());
+                let timers = self.replica.peek(|service| service.state().timers());
                 self.keeper.on_leading(now, term, timers);
             }
             _ => self.keeper.on_following(),

@@ -1,5 +1,8 @@
 //! Rounds: a quorum confirms the leader, once for all who wait.
 //!
+//! Most of what a round serves is read from the state. On a node that is alone that may be ahead of the disk while a flush is on
+//! its way: then it is served between two flushes. Keep-alives are not: no disk may hold them up.
+//!
 //! Also what a node that does not lead does with keep-alives: it passes them on to the node that does.
 
 use std::time::Duration;
@@ -90,7 +93,9 @@ impl Wanted {
 
 pub(super) struct Round {
     pub(super) serves: Vec<Waiting>,
-    pub(super) confirmed: BoxFuture<'static, Result<LogId, ReadError>>,
+    confirmed: BoxFuture<'static, Result<LogId, ReadError>>,
+    /// What a quorum has confirmed, once it has.
+    by: Option<LogId>,
 }
 
 impl Hub {
@@ -129,7 +134,7 @@ impl Hub {
     }
 
     pub(super) fn has_ended(&self, session: SessionId) -> bool {
-        self.replica.read_stale(|service| service.state().session(session).is_none())
+        self.replica.peek(|service| service.state().session(session).is_none())
     }
 
     pub(super) fn end_unknown(&mut self, alive: &Alive) {
@@ -180,27 +185,60 @@ impl Hub {
                 serves.push(Waiting { since, what: Wanted::KeepAlive(alive) });
             }
         }
-        let replica = self.replica.clone();
+        let (replica, limit) = (self.replica.clone(), self.timing.heartbeat * ALIVE_BEATS);
         let confirmed = Box::pin(async move {
-            let id = replica.read_index().await?;
-            replica.applied(id.index).await;
-            Ok(id)
+            // What a leader said that then lost its office may never be applied here.
+            tokio::time::timeout(limit, replica.confirm()).await.unwrap_or(Err(ReadError::Retry))
         });
-        self.round = Some(Round { serves, confirmed });
+        self.round = Some(Round { serves, confirmed, by: None });
+    }
+
+    /// Whether all that is in the state may be told.
+    pub(super) fn may_tell(&self) -> bool {
+        self.proposals.is_empty() || !self.replica.may_be_ahead()
+    }
+
+    /// Serves who waits for a round that was confirmed, or for room in the outbox.
+    pub(super) fn serve(&mut self) {
+        if !self.may_tell() {
+            return;
+        }
+        if let Some(Round { serves, by: Some(id), .. }) = self.round.take_if(|round| round.by.is_some()) {
+            let mut elsewhere = Vec::new();
+            for Waiting { what, .. } in serves {
+                self.waits_no_longer(&what);
+                self.on_confirmed(what, id.term, &mut elsewhere);
+            }
+            self.forward(elsewhere);
+        }
+        self.catch_up();
+    }
+
+    /// Answers the keep-alives that were counted in the term of the leader that was confirmed.
+    fn answer_alive(&mut self, id: LogId) {
+        let Some(round) = &mut self.round else { return };
+        round.by = Some(id);
+        let term = Some(id.term);
+        let is_kept =
+            |waiting: &mut Waiting| matches!(&waiting.what, Wanted::KeepAlive(alive) if alive.term == term);
+        let kept: Vec<Waiting> = round.serves.extract_if(.., is_kept).collect();
+        for Waiting { what, .. } in kept {
+            self.waits_no_longer(&what);
+            if let Wanted::KeepAlive(alive) = what {
+                metrics::add(&self.metrics.keep_alives_total, 1);
+                self.push(alive.connection, &v1::KeptAlive { token: alive.token }.into());
+            }
+        }
     }
 
     pub(super) fn on_round(&mut self, result: Result<LogId, ReadError>) {
+        let error = match result {
+            Ok(id) => return self.answer_alive(id),
+            Err(error) => error,
+        };
         let Some(Round { serves, .. }) = self.round.take() else { return };
-        match result {
-            Ok(id) => {
-                let mut elsewhere = Vec::new();
-                for Waiting { what, .. } in serves {
-                    self.waits_no_longer(&what);
-                    self.on_confirmed(what, id.term, &mut elsewhere);
-                }
-                self.forward(elsewhere);
-            }
-            Err(ReadError::Retry) => {
+        match error {
+            ReadError::Retry => {
                 let now = self.now();
                 self.next_round = now + self.timing.heartbeat;
                 let limit = |what: &Wanted| match what {
@@ -228,7 +266,7 @@ impl Hub {
                     self.refuse_waiting(what, &error);
                 }
             }
-            Err(ReadError::Stopped) => {
+            ReadError::Stopped => {
                 for Waiting { what, .. } in serves {
                     self.waits_no_longer(&what);
                     self.refuse_waiting(what, &stopping());
@@ -239,10 +277,6 @@ impl Hub {
 
     pub(super) fn on_confirmed(&mut self, what: Wanted, term: u64, elsewhere: &mut Vec<Alive>) {
         match what {
-            Wanted::KeepAlive(alive) if alive.term == Some(term) => {
-                metrics::add(&self.metrics.keep_alives_total, 1);
-                self.push(alive.connection, &v1::KeptAlive { token: alive.token }.into());
-            }
             Wanted::KeepAlive(alive) if self.has_ended(alive.session) => self.end_unknown(&alive),
             Wanted::KeepAlive(alive) => elsewhere.push(alive),
             Wanted::Forwarded { sessions, mut kept, term: counted, answer } => {
@@ -257,7 +291,7 @@ impl Hub {
                 drop(answer.send(kept));
             }
             Wanted::Resume { connection, session, secret } => {
-                let known = self.replica.read_stale(|service| service.state().authenticate(session, secret));
+                let known = self.replica.peek(|service| service.state().authenticate(session, secret));
                 match known {
                     Ok(info) => {
                         let resumed = v1::Resumed {
@@ -285,7 +319,7 @@ impl Hub {
     /// Whoever was not connected has not heard it; whoever has, hears it once more until the grant is released.
     fn repeat_broken(&mut self, connection: ConnectionId, session: SessionId) {
         let broken = |state: &State| state.broken(session).map(wire::broken).collect();
-        let broken: Vec<ServerMessage> = self.replica.read_stale(|service| broken(service.state()));
+        let broken: Vec<ServerMessage> = self.replica.peek(|service| broken(service.state()));
         broken.iter().for_each(|broken| self.push(connection, broken));
     }
 
@@ -303,11 +337,13 @@ impl Hub {
         }
     }
 
-    /// Answers a query, or keeps it until the client has read what it was answered before. Many are kept before nothing
-    /// more is read: a keep-alive may be behind them.
+    /// Answers a query, or keeps it until the client has read what it was answered before and the answer may be told. Many
+    /// are kept before nothing more is read: a keep-alive may be behind them.
     pub(super) fn answer_query(&mut self, connection: ConnectionId, id: u64, query: Query) {
+        // How the nodes stand is not in the state.
+        let may_tell = self.may_tell() || matches!(query, Query::Cluster);
         let Some(known) = self.connections.get_mut(&connection) else { return };
-        if !known.is_full && known.behind.is_empty() {
+        if may_tell && !known.is_full && known.behind.is_empty() {
             return self.answer_now(connection, id, &query);
         }
         if known.behind.len() >= MAX_BEHIND {
@@ -320,7 +356,7 @@ impl Hub {
     }
 
     /// Answers queries that have waited for room, of each connection until there is none.
-    pub(super) fn catch_up(&mut self) {
+    fn catch_up(&mut self) {
         for _ in 0..self.drained.len().min(AT_ONCE) {
             let Some(connection) = self.drained.pop_front() else { return };
             let Some(known) = self.connections.get_mut(&connection) else { continue };
@@ -336,7 +372,7 @@ impl Hub {
     fn answer_now(&mut self, connection: ConnectionId, id: u64, query: &Query) {
         metrics::add(&self.metrics.queries_total, 1);
         let nodes = || query::cluster(&self.replica);
-        let result = self.replica.read_stale(|service| query::answer(service.state(), query, nodes));
+        let result = self.replica.peek(|service| query::answer(service.state(), query, nodes));
         self.push(connection, &wire::answer(id, result));
     }
 
@@ -350,7 +386,7 @@ impl Hub {
         let watchers = &mut self.watchers;
         let begin =
             |state: &State| (state.applied(), watchers.watch(state, watcher(connection), id, target, after));
-        match self.replica.read_stale(|service| begin(service.state())) {
+        match self.replica.peek(|service| begin(service.state())) {
             (index, Ok(missed)) => {
                 self.push(
                     connection,
@@ -424,10 +460,10 @@ pub(super) fn no_majority() -> Error {
     Error::new(Code::NoQuorum, "no leader that a majority confirms: resume elsewhere")
 }
 
-/// The end of the round, if there is one.
+/// The end of the round, if one is under way.
 pub(super) async fn confirmed(round: &mut Option<Round>) -> Result<LogId, ReadError> {
     match round {
-        Some(round) => round.confirmed.as_mut().await,
-        None => std::future::pending().await,
+        Some(Round { confirmed, by: None, .. }) => confirmed.as_mut().await,
+        _ => std::future::pending().await,
     }
 }

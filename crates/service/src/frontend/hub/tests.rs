@@ -14,12 +14,13 @@ use super::effects::Origin;
 use super::rounds::{Wanted, no_majority};
 use super::*;
 use crate::peers::Tcp;
+use crate::replica::log::LogId;
 use crate::replica::disk::SimDisk;
 use crate::replica::{Identity, Options};
 use crate::replica::{ProposeError, ReadError};
 use crate::state::tree::FileChange;
 use crate::state::watch::{Change, Event, Notice, WatchTarget, What};
-use crate::state::{Answer, Effect, FilePath, Granted, Op, Queued};
+use crate::state::{Answer, Effect, FilePath, Granted, Op, Queued, TimerId};
 
 async fn alone(timing: Timing) -> (Hub, Door) {
     let peers = Arc::new(Peers::new(7, Arc::new(Tcp)));
@@ -185,6 +186,8 @@ async fn who_asks_for_much_is_answered_as_fast_as_it_reads() {
     assert!(outbox.has_room_again());
     assert!(!hub.has_answers());
     hub.on_inbound(Inbound::Drained { connection: 1 });
+    assert!(hub.has_answers());
+    hub.serve();
     hub.flush();
     let answers: Vec<u64> = told(outbox).iter().map(|message| answered(message).0).collect();
     assert_eq!(answers, (1..too_much).collect::<Vec<_>>());
@@ -388,4 +391,35 @@ async fn nobody_is_late_before_the_answers_are_sent() {
     three.hub.flush();
     three.asks(3);
     assert_eq!(three.goes(), !awake::is_worth_it());
+}
+
+/// A node of which it is not known that it is not alone may have applied what its disk still writes.
+#[tokio::test]
+async fn while_a_flush_is_on_its_way_the_state_is_told_to_nobody_and_leases_are_kept() {
+    let (mut hub, outboxes) = attached(2).await;
+    let session = SessionId(1);
+    hub.keeper.on_leading(Now::ZERO, 7, [(TimerId::Lease { session, generation: 0 }, 10_000)]);
+    hub.bind(1, session, &KeptAlive::default().into());
+    told(&outboxes[0]);
+    let (id, op) = (RequestId(1), Op::Release { grant: RequestId(0) });
+    hub.on_inbound(Inbound::Asks { connection: 1, asks: vec![Ask::Request { id, lowest: id, op }] });
+    hub.propose(hub.now());
+    assert!(!hub.proposals.is_empty());
+    let sessions = |id, stale| Ask::Query { id, stale, what: Query::Sessions { after: None } };
+    let asks = vec![sessions(1, true), sessions(2, false), read(3)];
+    hub.on_inbound(Inbound::Asks { connection: 2, asks });
+    hub.on_inbound(Inbound::Asks { connection: 1, asks: vec![Ask::KeepAlive { token: 5 }] });
+    hub.begin_round();
+    hub.on_round(Ok(LogId { term: 7, index: 0 }));
+    hub.serve();
+    hub.flush();
+    assert_eq!(told(&outboxes[0]), [server_message::Message::KeptAlive(KeptAlive { token: 5 })]);
+    assert_eq!(told(&outboxes[1]), []);
+    assert!(!hub.has_answers(), "the end of the flush wakes it");
+    hub.proposals.clear();
+    hub.serve();
+    hub.flush();
+    let mut answers: Vec<u64> = told(&outboxes[1]).iter().map(|message| answered(message).0).collect();
+    answers.sort_unstable();
+    assert_eq!(answers, [1, 2, 3]);
 }

@@ -1,0 +1,301 @@
+//! The rules by hand, then whole replicas on a disk whose syncs can be held up, and fail.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
+use super::super::disk::SimDisk;
+use super::super::testing::{Act, Gate, Hooked, Notebook, member, quick, write};
+use super::super::{
+    Deliveries, Delivery, Identity, Member, ProposeError, ReadError, Replica, Status, Transport,
+};
+use super::*;
+
+type Done = Arc<Mutex<Vec<u64>>>;
+
+fn noting(done: &Done, number: u64) -> impl FnOnce() + Send + 'static {
+    let done = done.clone();
+    move || done.lock().unwrap().push(number)
+}
+
+fn alone() -> Ahead {
+    let ahead = Ahead::new(None);
+    ahead.on_membership(0, 1, [1].into_iter(), true);
+    ahead
+}
+
+fn failure() -> io::Result<()> {
+    Err(io::Error::other("no disk"))
+}
+
+#[test]
+fn what_follows_waits_for_the_disk_and_keeps_its_order() {
+    let (ahead, done) = (alone(), Done::default());
+    assert!(ahead.promise(3));
+    assert!(ahead.promise(5));
+    ahead.when_durable(2, noting(&done, 2));
+    ahead.when_durable(3, noting(&done, 3));
+    let waits = ahead.durable(3);
+    let mut waits = std::pin::pin!(waits);
+    assert!(waits.as_mut().now_or_never().is_none());
+    ahead.when_durable(5, noting(&done, 5));
+    assert!(done.lock().unwrap().is_empty());
+    ahead.on_written(3, &Ok(()));
+    assert_eq!(*done.lock().unwrap(), [2, 3]);
+    assert!(waits.now_or_never().unwrap().is_ok());
+    assert!(ahead.is());
+    ahead.on_written(5, &Ok(()));
+    assert_eq!(*done.lock().unwrap(), [2, 3, 5]);
+    assert!(!ahead.is());
+    // What is durable waits for nobody, and neither does what nobody was promised.
+    ahead.when_durable(4, noting(&done, 4));
+    ahead.when_durable(9, noting(&done, 9));
+    assert_eq!(*done.lock().unwrap(), [2, 3, 5, 4, 9]);
+}
+
+#[test]
+fn of_what_a_failed_disk_lost_nobody_ever_hears() {
+    let (ahead, done) = (alone(), Done::default());
+    assert!(ahead.promise(1) && ahead.promise(2));
+    ahead.when_durable(1, noting(&done, 1));
+    ahead.when_durable(2, noting(&done, 2));
+    let waits = ahead.durable(2);
+    let mut waits = std::pin::pin!(waits);
+    assert!(waits.as_mut().now_or_never().is_none());
+    ahead.on_written(1, &Ok(()));
+    ahead.on_written(2, &failure());
+    assert!(waits.now_or_never().unwrap().is_err(), "who waits is told");
+    ahead.when_durable(2, noting(&done, 2));
+    assert!(ahead.durable(2).now_or_never().unwrap().is_err());
+    assert_eq!(*done.lock().unwrap(), [1]);
+    assert!(!ahead.promise(3), "a log that has failed takes nothing");
+}
+
+#[test]
+fn only_the_one_node_of_a_cluster_goes_ahead() {
+    let ahead = Ahead::new(None);
+    assert!(!ahead.promise(1), "who belongs to it is not known yet");
+    assert!(ahead.may_be(), "but may be soon");
+    ahead.on_membership(0, 1, [1].into_iter(), true);
+    assert!(ahead.promise(1));
+    ahead.on_membership(5, 1, [1, 2].into_iter(), true);
+    assert!(!ahead.promise(6) && !ahead.may_be());
+    // Somebody may rely on that by now.
+    ahead.on_membership(9, 1, [1].into_iter(), true);
+    assert!(!ahead.promise(10) && !ahead.may_be());
+    // At the next start nobody does yet.
+    let restarted = Ahead::new(Some(9));
+    for (index, nodes) in [(0, &[1][..]), (5, &[1, 2]), (9, &[1])] {
+        assert!(!restarted.promise(10), "the last membership is not applied yet");
+        restarted.on_membership(index, 1, nodes.iter().copied(), false);
+    }
+    assert!(restarted.promise(10));
+    let elsewhere = Ahead::new(None);
+    elsewhere.on_membership(0, 2, [1].into_iter(), true);
+    assert!(!elsewhere.promise(1), "it is another node that is alone");
+}
+
+#[test]
+fn a_change_of_the_membership_waits_for_the_disk_and_nothing_goes_past_it() {
+    let ahead = alone();
+    assert!(ahead.promise(7));
+    let change = ahead.change_membership(7);
+    let mut change = std::pin::pin!(change);
+    assert!(change.as_mut().now_or_never().is_none());
+    assert!(!ahead.promise(9));
+    ahead.on_written(7, &Ok(()));
+    assert!(change.now_or_never().unwrap().is_ok());
+    assert!(!ahead.promise(9), "it is durable, not applied");
+    ahead.on_membership(7, 1, [1].into_iter(), true);
+    assert!(ahead.promise(9), "the node has only moved");
+}
+
+struct Nobody;
+
+impl Transport for Nobody {
+    fn call(&self, _: NodeId, _: &Member, _: Vec<u8>) -> BoxFuture<'static, io::Result<Vec<u8>>> {
+        Box::pin(async { Err(io::ErrorKind::ConnectionRefused.into()) })
+    }
+}
+
+/// A node that is alone, and leads, on a disk whose syncs of the log wait while the gate is closed.
+struct Held {
+    disk: SimDisk,
+    gate: Arc<Gate>,
+    replica: Replica<Notebook>,
+    deliveries: Deliveries<Notebook>,
+}
+
+impl Held {
+    async fn start(disk: SimDisk) -> Self {
+        let gate = Arc::new(Gate::default());
+        let passes = gate.clone();
+        let hooked = Hooked::new(disk.handle(), move |act, name| {
+            if act == Act::Sync && super::super::log::is_segment(name) {
+                passes.pass();
+            }
+            Ok(())
+        });
+        let identity = Identity { cluster: 9, node: 1 };
+        let opened =
+            Replica::open(Arc::new(hooked), identity, Arc::new(Nobody), Notebook::default(), quick()).await;
+        let (replica, deliveries) = opened.unwrap();
+        replica.bootstrap(BTreeMap::from([(1, member(1))])).await.unwrap();
+        replica.wait_for(Status::leads).await.unwrap();
+        write(&replica, 0).await;
+        Self { disk, gate, replica, deliveries }
+    }
+
+    /// Waits until a number is in the state, whether it is on the disk or not.
+    async fn applied(&self, number: u64) {
+        while !self.replica.peek(|notebook| notebook.seen.contains(&number)) {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// What the frontends were told so far.
+    fn told(&mut self) -> Vec<u64> {
+        let mut told = Vec::new();
+        while let Ok(handful) = self.deliveries.try_recv() {
+            for delivery in handful {
+                if let Delivery::Applied { effects, .. } = delivery {
+                    told.extend(effects.iter().map(|(number, _)| *number));
+                }
+            }
+        }
+        told
+    }
+
+    async fn stop(self) -> SimDisk {
+        self.disk.crash();
+        self.gate.open();
+        self.replica.shutdown().await;
+        self.disk
+    }
+}
+
+fn run(test: impl Future<Output = ()>) {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
+    let limit = std::time::Duration::from_secs(60);
+    runtime.block_on(async { tokio::time::timeout(limit, test).await.expect("it hangs") });
+}
+
+#[test]
+fn an_entry_is_applied_while_it_is_written_and_told_when_it_is_durable() {
+    run(async {
+        let mut node = Held::start(SimDisk::new(1)).await;
+        node.told();
+        node.gate.close();
+        let mut proposed = Box::pin(node.replica.propose(vec![1]));
+        assert!(proposed.as_mut().now_or_never().is_none());
+        node.applied(1).await;
+        assert!(node.replica.may_be_ahead());
+        assert!(proposed.as_mut().now_or_never().is_none(), "the proposer waits");
+        let mut read = Box::pin(node.replica.read(|notebook| notebook.seen.clone()));
+        let mut stale = Box::pin(node.replica.read_stale(|notebook| notebook.seen.clone()));
+        // A leader is confirmed though the disk hangs, and what was acknowledged is there.
+        node.replica.confirm().await.unwrap();
+        assert!(read.as_mut().now_or_never().is_none(), "the reader waits");
+        assert!(stale.as_mut().now_or_never().is_none(), "so does one that is content with less");
+        drop((read, stale));
+        let replica = node.replica.clone();
+        drop(proposed);
+        assert!(node.told().is_empty(), "and so do the frontends");
+        node.gate.open();
+        assert_eq!(replica.read(|notebook| notebook.seen.clone()).await, Ok(vec![0, 1]));
+        assert_eq!(node.told(), [1]);
+        node.stop().await;
+    });
+}
+
+#[test]
+fn of_what_the_power_took_nobody_has_heard() {
+    run(async {
+        let mut gone = 0;
+        for seed in 0..8 {
+            let node = Held::start(SimDisk::new(seed)).await;
+            node.gate.close();
+            let replica = node.replica.clone();
+            let proposed = tokio::spawn(async move { replica.propose(vec![1]).await });
+            node.applied(1).await;
+            let replica = node.replica.clone();
+            let read = tokio::spawn(async move { replica.read(|notebook| notebook.seen.clone()).await });
+            // The power goes while the disk works.
+            let disk = node.stop().await;
+            let proposed = proposed.await.unwrap();
+            assert!(
+                matches!(proposed, Err(ProposeError::Unknown | ProposeError::Stopped)),
+                "seed {seed}: {proposed:?}"
+            );
+            assert_eq!(read.await.unwrap(), Err(ReadError::Stopped), "seed {seed}");
+            let again = Held::start(disk).await;
+            let seen = again.replica.read(|notebook| notebook.seen.clone()).await.unwrap();
+            assert_eq!(seen[0], 0, "seed {seed}: that was acknowledged");
+            gone += u32::from(seen == [0]);
+            again.stop().await;
+        }
+        assert!(gone > 0, "the disk forgot nothing");
+    });
+}
+
+#[test]
+fn a_snapshot_is_not_on_disk_before_what_it_has_seen() {
+    run(async {
+        let node = Held::start(SimDisk::new(3)).await;
+        node.gate.close();
+        let replica = node.replica.clone();
+        let proposed = tokio::spawn(async move { replica.propose(vec![1]).await });
+        node.applied(1).await;
+        node.replica.snapshot().await.unwrap();
+        // The core answers what comes behind the snapshot's beginning.
+        node.replica.confirm().await.unwrap();
+        assert_eq!(node.replica.status().snapshot, None);
+        node.gate.open();
+        proposed.await.unwrap().unwrap();
+        let taken = node.replica.wait_for(|status| status.snapshot.is_some()).await.unwrap();
+        assert_eq!(taken.snapshot, taken.applied);
+        let disk = node.stop().await;
+        let again = Held::start(disk).await;
+        assert_eq!(again.replica.read(|notebook| notebook.seen.clone()).await, Ok(vec![0, 1]));
+        again.stop().await;
+    });
+}
+
+#[test]
+fn a_second_node_hears_of_nothing_that_the_first_could_forget() {
+    run(async {
+        let node = Held::start(SimDisk::new(4)).await;
+        node.gate.close();
+        let replica = node.replica.clone();
+        let proposed = tokio::spawn(async move { replica.propose(vec![1]).await });
+        node.applied(1).await;
+        let last = node.replica.status().last;
+        let replica = node.replica.clone();
+        let admitted = tokio::spawn(async move { replica.admit(2, member(2), Default::default()).await });
+        // Had it been appended, the new node would be there now.
+        for _ in 0..1000 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(node.replica.status().membership.nodes.len(), 1, "behind entry {last:?}");
+        node.gate.open();
+        proposed.await.unwrap().unwrap();
+        admitted.await.unwrap().unwrap();
+        assert_eq!(node.replica.status().membership.nodes.len(), 2);
+        assert!(!node.replica.may_be_ahead());
+        // From now on nothing is in the state that is not durable.
+        node.gate.close();
+        let replica = node.replica.clone();
+        let proposed = tokio::spawn(async move { replica.propose(vec![2]).await });
+        for _ in 0..1000 {
+            tokio::task::yield_now().await;
+        }
+        assert!(!node.replica.peek(|notebook| notebook.seen.contains(&2)));
+        node.gate.open();
+        proposed.await.unwrap().unwrap();
+        node.stop().await;
+    });
+}
