@@ -96,7 +96,6 @@ impl fmt::Display for NameError {
 
 impl std::error::Error for NameError {}
 
-/// Prints the form that an expression can contain: quoted where it must be.
 /// Names are ordered as their texts.
 impl Borrow<str> for LockName {
     fn borrow(&self) -> &str {
@@ -104,6 +103,7 @@ impl Borrow<str> for LockName {
     }
 }
 
+/// Prints the form that an expression can contain: quoted where it must be.
 impl fmt::Display for LockName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_bare() {

@@ -14,7 +14,7 @@ use crate::election::{self, Leader, Leadership};
 use crate::files::Files;
 use crate::guard::Guard;
 use crate::link::{self, Driver, Shared};
-use crate::semaphore::Semaphore;
+use crate::semaphore::{Semaphore, quoted};
 use crate::watch::Watch;
 use crate::{Result, Wait};
 
@@ -24,7 +24,8 @@ pub const DEFAULT_SERVER: &str = "127.0.0.1:7411";
 /// A client of the service: at most one session, on one connection. Clones share it.
 ///
 /// The session is opened by the first request that needs one, kept alive, resumed on any node after a lost connection, and
-/// ended when the last clone, guard and watch is gone. [`Client::close`] ends it and waits until that is known.
+/// ended when the last clone, guard and watch is gone. [`Client::close`] ends it and waits until that is known. What needs
+/// one afterwards, a watch that goes on for instance, opens another.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) handle: Arc<Handle>,
@@ -120,7 +121,7 @@ impl Client {
     /// # Errors
     /// As [`Client::lock`].
     pub async fn elect(&self, name: &str, value: impl Into<Vec<u8>>) -> Result<Leadership> {
-        let guard = self.request(name).value(value.into()).start()?.granted().await?;
+        let guard = self.request(&quoted(name)).value(value.into()).start()?.granted().await?;
         Ok(Leadership::new(guard))
     }
 
@@ -254,7 +255,7 @@ impl Client {
     /// # Errors
     /// Nobody answered: the session ends by itself when its lease has run out.
     pub async fn close(&self) -> Result<()> {
-        if self.session().is_none() {
+        if !self.handle.shared.with(|core, _| core.has_session()) {
             return Ok(());
         }
         match self.change(v1::request::Op::Close(v1::Close {})).await {
@@ -323,7 +324,7 @@ impl Options {
     /// Connects to the first of `servers` that answers: `HOST:PORT`, several with commas between.
     ///
     /// # Errors
-    /// [`Code::Unreachable`] if none does, [`Code::InvalidArgument`] if the label is too long.
+    /// [`Code::Unreachable`] if none does, [`Code::InvalidArgument`] if none is named or the label is too long.
     pub async fn connect(self, servers: &str) -> Result<Client> {
         if self.opening.label.len() > MAX_SESSION_LABEL_BYTES {
             let text = format!("the label of a session has at most {MAX_SESSION_LABEL_BYTES} bytes");
@@ -331,6 +332,12 @@ impl Options {
         }
         let seeds: Vec<String> =
             servers.split(',').map(str::trim).filter(|node| !node.is_empty()).map(Into::into).collect();
+        if seeds.is_empty() {
+            return Err(Error::new(
+                Code::InvalidArgument,
+                "no server is named: HOST:PORT, several with commas between",
+            ));
+        }
         let connected = link::connect(&seeds).await?;
         let shared = Arc::new(Shared::new(Core::new(self.opening, self.patience)));
         let driver = Driver { shared: shared.clone(), seeds };

@@ -3,19 +3,22 @@
 //! **Rules** (docs/service.md 7).
 //! - Requests are numbered upwards and stay in the table until their final answer. After a lost connection the session is
 //!   resumed and everything in the table is sent again under its number: it takes effect once, a wait keeps its place.
-//! - A session is opened by the first request that needs one, in the same write; who only reads has none.
+//! - A session is opened by the first request that needs one, in the same write; who only reads has none. A watch needs one:
+//!   it asks nothing, and only the answers to keep-alives tell that its server is there, and belongs to a majority.
 //! - A server that has no majority, too much to do, or stops, has not taken the request: it is sent again after
 //!   [`RETRY_AFTER`], until the client's patience is over, counted from the first refusal. What is queued was taken.
 //!
 //! **The trap.** If the connection breaks while a session is being opened, nobody knows its number: it cannot be resumed, and
 //! what was sent behind the opening may have been done. An acquire is then asked again in a new session, for the old
-//! one ends by itself; anything else is reported as `disconnected`, which is not definite. Never sent twice. A server that
-//! refuses the opening has done nothing of it: then everything is asked again.
+//! one ends by itself; one that was given up is not, for its cancel is lost too. Anything else is reported as
+//! `disconnected`, which is not definite. Never sent twice. A server that refuses the opening has done nothing of it: then
+//! everything is asked again.
 //!
 //! **A node that is of no use.** A connection is of use if a session was opened or resumed on it, or something answered. If not,
-//! it has refused all that was asked: without a session that fails when the client's patience is over, with one when the
-//! lease is past its deadline, and says the last reason. A node that is asked something and says nothing is left: with a
-//! session as the lease says, otherwise after [`SILENCE`], twice as long each time until a connection is of use.
+//! it has refused all that was asked: what is of a session fails when the lease is past its deadline, anything else when
+//! there is no session and the client's patience is over. It says the last reason. A node that is asked something and
+//! says nothing is left: with a session as the lease says, otherwise after [`SILENCE`], twice as long each time, up to
+//! [`MAX_SILENCE_DOUBLED`], until a connection is of use.
 //!
 //! **Bounds.** At most [`MAX_UNANSWERED`] requests and queries without an answer: then `too-many-unanswered`. What lets go of
 //! something is always taken in, and is offered for as long as the session lives: there is no more of it than was had.
@@ -44,8 +47,10 @@ pub(crate) const MAX_UNANSWERED: usize = 1024;
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
 /// A server that says nothing for so long is left: one that has not even greeted, and one that was asked something. A server
-/// without a majority says so before.
+/// without a majority refuses an opening before; a read it keeps for longer, and meanwhile another server may know better.
 const SILENCE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(4));
+/// How often that is doubled: slow is not silent, but nobody is slow for minutes.
+const MAX_SILENCE_DOUBLED: u32 = 3;
 
 /// Where a final answer will be.
 pub(crate) type AnswerToCome = oneshot::Receiver<Result<v1::answer::Result, Error>>;
@@ -236,6 +241,7 @@ impl Watched {
     fn on_resync(&mut self, index: u64) {
         self.after = Some(index);
         self.last = None;
+        self.to_skip = 0;
         self.queue.push(Notice::Resync { index });
     }
 
@@ -379,6 +385,16 @@ impl Core {
         }
     }
 
+    /// Whether there is a session, or will be: its number may not be known yet, and what needs one may not be sent yet.
+    pub(crate) fn has_session(&self) -> bool {
+        !matches!(self.session, Session::None) || self.asks_for_session()
+    }
+
+    /// Whether something is held that can still be lost.
+    pub(crate) fn is_holding(&self) -> bool {
+        self.held.values().any(|held| held.loss.is_none())
+    }
+
     /// Told whenever something held may stand differently.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
@@ -418,6 +434,7 @@ impl Core {
         };
         self.watches.insert(id, watched);
         if self.connected {
+            self.open_if_needed(now);
             self.out.push_back(Out::Watch(id));
         }
         Ok((id, begins))
@@ -505,6 +522,11 @@ impl Core {
     fn forget(&mut self, id: u64) -> Option<Box<Pending>> {
         self.unanswered.remove(&id);
         self.pending.remove(&id)
+    }
+
+    /// Whether it was asked already, and is not answered.
+    fn is_asked(&self, op: &v1::request::Op) -> bool {
+        self.pending.values().any(|pending| matches!(&pending.what, What::Request(asked) if asked == op))
     }
 
     /// The session is over: nothing of it is held, nothing of it waits.

@@ -2,8 +2,8 @@
 //!
 //! **Rules.** Everything that was asked since the last write goes out in one write. Reading and writing never wait for each
 //! other: a server that waits for us to read, while we wait for it to read, would wait for ever. After a lost
-//! connection all known nodes are tried in turn, with a growing pause after each round. It grows on until a connection was
-//! of use: one that is accepted and closed again is worth no more than none.
+//! connection all known nodes are tried, each a moment after the one before, with a growing pause after each round. It grows
+//! on until a connection was of use: one that is accepted and closed again is worth no more than none.
 //!
 //! A caller that has asked as many things as last time writes them itself. Nothing more is expected that could share the
 //! write, and waking the task would cost a turn. What does not fit is left to the task.
@@ -11,7 +11,11 @@
 //! **The end.** If no node is of use until the lease is past its deadline, or for the client's patience if there is no lease,
 //! everything that was asked fails, and the session ends by itself. The next request starts anew. If the task itself is
 //! stopped, with its runtime or by a panic, everything fails at once, then and from then on.
+//!
+//! **The trap.** Leases are counted through a suspension of the machine, alarms are not: see the clock. So while something is
+//! held no alarm is further away than [`LOOK_EVERY`], or its loss would be noticed late by as much.
 
+use std::convert::Infallible;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,7 +28,8 @@ use conclave_api::socket::{Socket, Writer};
 use conclave_api::{Code, Error};
 use tokio::io::AsyncReadExt;
 use tokio::sync::Notify;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::clock;
 use crate::core::Core;
@@ -32,6 +37,10 @@ use crate::lease::Now;
 
 /// How long one node may take to be connected to.
 const CONNECT_WITHIN: Duration = Duration::from_secs(3);
+/// How long after one node the next is tried, if nothing is heard: a machine that is gone refuses nothing, and a lease may run.
+const NEXT_AFTER: Duration = Duration::from_millis(250);
+/// How often to look at the clock while something is held.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// The first and the longest pause between rounds through all nodes.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
@@ -150,12 +159,33 @@ impl Line {
 
 /// Connects to the first node that answers, and says which.
 pub(crate) async fn connect(nodes: &[String]) -> Result<(Socket, String), Error> {
+    first_of(nodes, |node| async move { Socket::connect(&node).await }).await
+}
+
+/// What the first attempt gives that succeeds, and which that was. The rest are dropped.
+async fn first_of<T, F>(nodes: &[String], attempt: impl Fn(String) -> F) -> Result<(T, String), Error>
+where
+    T: Send + 'static,
+    F: Future<Output = io::Result<T>> + Send + 'static,
+{
+    let mut untried = nodes.iter();
+    let mut attempts = JoinSet::new();
     let mut failures = Vec::new();
-    for node in nodes {
-        match tokio::time::timeout(CONNECT_WITHIN, Socket::connect(node)).await {
-            Ok(Ok(socket)) => return Ok((socket, node.clone())),
-            Ok(Err(error)) => failures.push(format!("{node}: {error}")),
-            Err(_) => failures.push(format!("{node}: no answer")),
+    loop {
+        if let Some(node) = untried.next() {
+            let (node, attempt) = (node.clone(), timeout(CONNECT_WITHIN, attempt(node.clone())));
+            attempts.spawn(async move { (attempt.await, node) });
+        }
+        tokio::select! {
+            ended = attempts.join_next() => match ended {
+                Some(Ok((Ok(Ok(connected)), node))) => return Ok((connected, node)),
+                Some(Ok((Ok(Err(error)), node))) => failures.push(format!("{node}: {error}")),
+                Some(Ok((Err(_), node))) => failures.push(format!("{node}: no answer")),
+                // The runtime is being shut down.
+                Some(Err(error)) => failures.push(error.to_string()),
+                None => break,
+            },
+            () = sleep(NEXT_AFTER), if untried.len() > 0 => {}
         }
     }
     Err(Error::new(Code::Unreachable, format!("no server can be reached ({})", failures.join("; "))))
@@ -178,7 +208,11 @@ impl Driver {
             *self.shared.line() = None;
             let is_of_use = self.shared.with(|core, now| core.on_disconnected(now, why(&node, served)));
             pause = if is_of_use { Duration::ZERO } else { longer(pause) };
-            match self.reconnect(&node, &mut pause).await {
+            let reconnected = tokio::select! {
+                reconnected = self.reconnect(&node, &mut pause) => reconnected,
+                never = self.keep_looking() => match never {},
+            };
+            match reconnected {
                 Some(connected) => (socket, node) = connected,
                 None => break,
             }
@@ -191,7 +225,7 @@ impl Driver {
         while !self.shared.with(|core, _| core.is_closing()) {
             if !pause.is_zero() {
                 // The wake tells of new requests, which can wait, and of the last handle's end, which can too.
-                tokio::time::sleep(jittered(*pause)).await;
+                sleep(jittered(*pause)).await;
             }
             let mut nodes = self.shared.with(|core, _| core.nodes().to_vec());
             nodes.extend(self.seeds.iter().filter(|seed| !nodes.contains(seed)).cloned().collect::<Vec<_>>());
@@ -203,6 +237,14 @@ impl Driver {
             *pause = longer(*pause);
         }
         None
+    }
+
+    /// Looks at the clock while there is no connection.
+    async fn keep_looking(&self) -> Infallible {
+        loop {
+            sleep(LOOK_EVERY).await;
+            self.shared.with(Core::on_tick);
+        }
     }
 }
 
@@ -241,14 +283,16 @@ async fn serve(socket: Socket, shared: &Shared) -> io::Result<()> {
     *shared.line() = Some(Line::new(writer.clone()));
     let mut input = BytesMut::new();
     let mut greeted = false;
-    let mut sleep = std::pin::pin!(sleep_until(Instant::now()));
-    let mut due = None;
+    let mut alarm = std::pin::pin!(sleep_until(Instant::now()));
+    let mut due = Due::default();
     loop {
         let mut is_silent = false;
         let said = shared.say(|core, now| {
             core.on_tick(now);
             is_silent = core.is_silent(now);
-            set(sleep.as_mut(), &mut due, core.next_tick(now), now);
+            if let Some(after) = due.set(core.next_tick(now), core.is_holding(), now) {
+                alarm.as_mut().reset(Instant::now() + after);
+            }
         })?;
         if said == Said::Last {
             return writer.shutdown();
@@ -270,19 +314,29 @@ async fn serve(socket: Socket, shared: &Shared) -> io::Result<()> {
                 }
             }
             () = shared.wake.notified() => {}
-            () = sleep.as_mut(), if due.is_some() => due = None,
+            () = alarm.as_mut(), if due.at.is_some() => due = Due::default(),
         }
     }
 }
 
-/// Sets the alarm, unless it is set so already.
-fn set(sleep: std::pin::Pin<&mut Sleep>, due: &mut Option<Now>, next: Option<Now>, now: Now) {
-    if *due == next {
-        return;
-    }
-    *due = next;
-    if let Some(next) = next {
-        sleep.reset(Instant::now() + next.saturating_sub(now));
+/// What the alarm is set for.
+#[derive(Default)]
+struct Due {
+    at: Option<Now>,
+    /// It goes off within [`LOOK_EVERY`] in any case.
+    is_near: bool,
+}
+
+impl Due {
+    /// After what time the alarm is to go off; `None` if it need not be set. One that is near is left so when nothing is held
+    /// any more: who takes and gives back without end would set it every time.
+    fn set(&mut self, next: Option<Now>, is_holding: bool, now: Now) -> Option<Duration> {
+        if self.at == next && (self.is_near || !is_holding) {
+            return None;
+        }
+        *self = Self { at: next, is_near: is_holding };
+        let after = next?.saturating_sub(now);
+        Some(if is_holding { after.min(LOOK_EVERY) } else { after })
     }
 }
 
@@ -413,6 +467,48 @@ mod tests {
         }
     }
 
+    /// The first answers only when the second is asked: one at a time, nobody would.
+    #[tokio::test]
+    async fn a_node_that_says_nothing_does_not_keep_the_next_from_being_tried() {
+        let asked = Arc::new(Notify::new());
+        let attempt = |node: String| {
+            let asked = asked.clone();
+            async move {
+                match node.as_str() {
+                    "first" => asked.notified().await,
+                    _ => {
+                        asked.notify_one();
+                        std::future::pending::<()>().await;
+                    }
+                }
+                Ok(())
+            }
+        };
+        let nodes = ["first", "second"].map(String::from);
+        assert_eq!(first_of(&nodes, attempt).await.unwrap().1, "first");
+    }
+
+    #[tokio::test]
+    async fn every_node_that_refuses_is_named() {
+        let refuse = async |_| Err::<(), _>(io::Error::other("refused"));
+        let error = first_of(&["a", "b"].map(String::from), refuse).await.unwrap_err();
+        assert_eq!(error.code, Code::Unreachable);
+        assert!(error.message.contains("a: refused") && error.message.contains("b: refused"), "{error}");
+    }
+
+    #[test]
+    fn the_alarm_is_near_while_something_is_held_and_not_set_anew_for_every_grant() {
+        let (mut due, next, now) = (Due::default(), Some(Duration::from_secs(9)), Duration::from_secs(1));
+        assert_eq!(due.set(next, false, now), Some(Duration::from_secs(8)));
+        assert_eq!(due.set(next, false, now), None);
+        assert_eq!(due.set(next, true, now), Some(LOOK_EVERY));
+        assert_eq!(due.set(next, false, now), None);
+        assert_eq!(due.set(next, true, now), None);
+        assert_eq!(due.set(Some(now + LOOK_EVERY / 2), true, now), Some(LOOK_EVERY / 2));
+        assert_eq!(due.set(None, false, now), None);
+        assert!(due.at.is_none());
+    }
+
     #[test]
     fn the_pause_grows_to_its_bound() {
         let pauses: Vec<Duration> =
@@ -466,7 +562,7 @@ mod tests {
         let both =
             async { tokio::join!(serve(Socket::Tcp(client), &shared), server.read_to_end(&mut heard)) };
         let forever = Duration::from_secs(60);
-        let (served, read) = tokio::time::timeout(forever, both).await.expect("somebody waits for ever");
+        let (served, read) = timeout(forever, both).await.expect("somebody waits for ever");
         served.unwrap();
         read.unwrap();
         let mut heard = BytesMut::from(&heard[PREFACE_BYTES..]);

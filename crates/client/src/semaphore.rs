@@ -45,12 +45,16 @@ impl Semaphore {
         &self.client
     }
 
-    /// The name as it stands in an expression: quoted where it must be.
     pub(crate) fn expr(&self, permits: u32) -> String {
-        match LockName::new(&self.name) {
-            Ok(name) => format!("{name}*{permits}"),
-            // The server says what is wrong with it.
-            Err(_) => format!("{}*{permits}", self.name),
-        }
+        format!("{}*{permits}", quoted(&self.name))
+    }
+}
+
+/// A name as it stands in an expression: quoted where it must be.
+pub(crate) fn quoted(name: &str) -> String {
+    match LockName::new(name) {
+        Ok(name) => name.to_string(),
+        // The server says what is wrong with it.
+        Err(_) => name.to_owned(),
     }
 }

@@ -265,6 +265,10 @@ async fn semaphores_and_elections() {
     assert_eq!(pool.acquire(4).await.unwrap_err().code, Code::Impossible);
     two.release().await.unwrap();
 
+    let odd = client.elect("night & day", "one").await.unwrap();
+    assert_eq!(odd.guard().locks().collect::<Vec<_>>(), ["night & day"], "a name is no expression");
+    assert!(client.leader("night & day").await.unwrap().is_some());
+
     assert_eq!(client.leader("chief").await.unwrap(), None);
     let leadership = client.elect("chief", "one").await.unwrap();
     leadership.proclaim("two").await.unwrap();
@@ -311,7 +315,30 @@ async fn a_closed_session_leaves_nothing_behind() {
 }
 
 #[tokio::test]
+async fn a_session_is_closed_also_while_it_is_being_opened() {
+    let service = Service::start().await;
+    let (client, other) = (service.client().await, service.client().await);
+    let _acquiring = client.request("x").start().unwrap();
+    assert_eq!(client.session(), None, "not known yet");
+    client.close().await.unwrap();
+    assert_eq!(other.sessions().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_watch_goes_on_when_its_session_is_ended() {
+    let service = Service::start().await;
+    let (client, operator) = (service.client().await, service.client().await);
+    let mut watch = client.files().watch("/a", None).await.unwrap();
+    let session = client.session().expect("a watch has one");
+    operator.end_session(session).await.unwrap();
+    operator.files().put("/a", "1").await.unwrap();
+    assert!(matches!(watch.next().await.unwrap(), Notice::Changed(_)));
+}
+
+#[tokio::test]
 async fn nobody_there_is_said_at_once() {
+    let error = Client::connect(" , ").await.err().expect("nobody is named");
+    assert_eq!(error.code, Code::InvalidArgument);
     let error = Client::connect("127.0.0.1:1").await.err().expect("nobody listens there");
     assert_eq!((error.code, error.code.is_definite()), (Code::Unreachable, true));
 }

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use conclave_client::{Client, Standing};
+use rustix::process::Signal;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::support::{self, Server, conclave};
+use crate::support::{self, Running, Server, conclave};
 
 /// Three nodes, the later ones asking whoever is there.
 fn three() -> Vec<Server> {
@@ -188,4 +189,22 @@ fn the_state_of_a_cluster_is_told_by_whoever_answers() {
     assert_eq!(status["voters_up"], 1, "{status}");
     let nobody = server.output(&["cluster", "status", "--within", "100ms", "--server", &silent]);
     assert_eq!(nobody.status.code(), Some(69));
+}
+
+#[test]
+fn a_watch_leaves_a_node_that_has_fallen_silent() {
+    let nodes = three();
+    let servers: Vec<&str> = nodes.iter().map(|node| node.address.as_str()).collect();
+    let mut command = conclave();
+    // It is connected to the first.
+    let mut watch = Running::start(command.args(["watch", "/config", "--server", &servers.join(",")]));
+    assert!(watch.line().ends_with("watching\n"));
+    nodes[0].signal(Signal::STOP);
+    let put = || (nodes[1].code(&["put", "/config", "blue"]) == 0).then_some(());
+    support::until("the others go on", put);
+    let told = watch.line();
+    assert!(told.contains("created") || told.contains("resync"), "{told}");
+    watch.signal(Signal::INT);
+    assert_eq!(watch.end().0, 130);
+    nodes[0].signal(Signal::CONT);
 }

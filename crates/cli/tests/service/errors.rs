@@ -72,7 +72,9 @@ fn a_mistake_is_answered_with_what_to_do() {
     says(&["sessions", "edn"], 2, "did you mean end?");
     says(&["cluster", "statsu"], 2, "did you mean status?");
     says(&["why", "x", "--server", ""], 2, "HOST:PORT");
+    says(&["cluster", "status", "--server", "127.0.0.1:1,"], 69, "127.0.0.1:1");
     says(&["rm", "/jobs"], 1, "rm -r");
+    says(&["rm", "-r", "/"], 2, "cannot be removed");
     says(&["put", "-p", "/new/dir/", "x"], 2, "no path");
     assert_eq!(server.text(&["ls"]), "jobs\n", "nothing was made for it");
     assert_eq!(server.text(&["ls", "/jobs/"]), "a\n");
@@ -90,4 +92,10 @@ fn a_server_that_is_named_by_nobody_is_the_usual_one() {
     let errors = String::from_utf8(asked.stderr).unwrap();
     // Perhaps one runs on this machine.
     assert!(asked.status.success() || errors.contains("127.0.0.1:7411"), "{errors}");
+    for args in [&["why", "x"][..], &["run", "x", "--", "true"], &["cluster", "status"]] {
+        let asked = conclave().args(args).env("CONCLAVE_SERVER", " , ").output().unwrap();
+        let errors = String::from_utf8(asked.stderr).unwrap();
+        assert_eq!(asked.status.code(), Some(2), "{args:?}: {errors}");
+        assert!(errors.contains("CONCLAVE_SERVER: expected HOST:PORT"), "{args:?}: {errors}");
+    }
 }

@@ -1,5 +1,7 @@
 //! `conclave get`, `put`, `ls`, `rm` and `watch`.
 
+use conclave_client::{Client, Create, FileOp};
+
 use crate::support::Server;
 
 #[test]
@@ -19,6 +21,23 @@ fn files_are_written_read_listed_and_removed() {
     assert_eq!(server.code(&["rm", "/jobs"]), 1, "not empty");
     assert_eq!(server.json(&["rm", "-r", "/jobs", "--json"])["removed"], 4);
     assert_eq!(server.code(&["get", "/jobs"]), 1);
+}
+
+/// More than go in one transaction: the first ones were removed before the root was found not to be.
+#[test]
+fn everything_at_once_is_refused_before_anything_is_removed() {
+    let server = Server::start();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = Client::connect(&server.address).await.unwrap();
+        for tens in 0..11 {
+            let create = |n| FileOp::Create(format!("/file-{tens}-{n}"), Vec::new(), Create::default());
+            client.files().multi((0..10).map(create).collect()).await.unwrap();
+        }
+        client.close().await.unwrap();
+    });
+    assert_eq!(server.code(&["rm", "-r", "/"]), 2);
+    assert_eq!(server.text(&["ls"]).lines().count(), 110);
 }
 
 #[test]

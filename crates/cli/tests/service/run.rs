@@ -49,6 +49,21 @@ fn who_comes_second_waits_tries_in_vain_or_gives_up() {
 }
 
 #[test]
+fn who_never_had_the_lock_has_not_lost_it() {
+    let server = Server::start();
+    let holder = server.hold(&["x"]);
+    let waiting = server.spawn(&["run", "x", "--", "true"]);
+    server.until_waiting("x", 1);
+    let sessions = server.json(&["sessions", "--json"]);
+    let waits = |session: &&serde_json::Value| session["grants"] == 0;
+    let session = sessions.as_array().unwrap().iter().find(waits).unwrap()["session"].to_string();
+    server.text(&["sessions", "end", &session]);
+    let (code, _, errors) = waiting.end();
+    assert_eq!(code, 75, "{errors}");
+    assert_eq!(holder.finish(), 0);
+}
+
+#[test]
 fn shared_holders_do_not_wait_for_each_other() {
     let server = Server::start();
     let reader = server.hold(&["--shared", "x"]);

@@ -93,6 +93,12 @@ fn no_session_is_left_behind_by_what_fails() {
     assert_eq!(waiting.end().0, 130);
     assert_eq!(server.json(&["sessions", "--json"]).as_array().unwrap().len(), 1);
     assert_eq!(holder.finish(), 0);
+    let mut watching = server.spawn(&["watch", "x"]);
+    assert!(watching.line().ends_with("watching\n"));
+    watching.signal(Signal::INT);
+    assert_eq!(watching.end().0, 130);
+    server.text(&["watch", "x", "-n", "0"]);
+    assert_eq!(server.json(&["sessions", "--json"]), serde_json::json!([]));
     let bench = server.spawn(&["bench", "--clients", "3", "--seconds", "1000"]);
     server.until_sessions(3);
     bench.signal(Signal::INT);

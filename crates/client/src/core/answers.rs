@@ -6,7 +6,7 @@ use conclave_api::proto::v1::server_message::Message;
 use conclave_api::proto::{secret_from_wire, v1};
 use conclave_api::{Code, Error};
 
-use super::{Core, Held, Out, Pending, RETRY_AFTER, Reply, Session, What};
+use super::{Core, Held, Out, RETRY_AFTER, Reply, Session};
 use crate::guard::Loss;
 use crate::lease::{Lease, Now, Standing};
 
@@ -30,7 +30,7 @@ impl Core {
                 }
             }
             Some(Message::Broken(broken)) => self.on_broken(now, broken),
-            Some(Message::SessionEnded(ended)) => self.on_ended(&ended),
+            Some(Message::SessionEnded(ended)) => self.on_ended(now, &ended),
             Some(Message::Goodbye(goodbye)) => self.on_goodbye(goodbye.error.as_ref()),
             // Of a later version: not for us.
             Some(Message::Answer(_)) | None => {}
@@ -60,6 +60,13 @@ impl Core {
                     self.late.push((id, granted));
                 } else {
                     self.hand_out(now, id, granted);
+                }
+            }
+            Answer::Granted(_) if pending.is_acquire() => {
+                // It was given up. The cancel releases it, unless that was refused.
+                self.forget(id);
+                if !self.is_asked(&v1::request::Op::Cancel(v1::Cancel { request: id })) {
+                    self.request_quietly(now, v1::request::Op::Release(v1::Release { grant: id }));
                 }
             }
             Answer::Error(error) => {
@@ -101,6 +108,7 @@ impl Core {
                 let error = Error::from(&error);
                 if is_passing(error.code) {
                     watched.retry = true;
+                    watched.refused_since.get_or_insert(now);
                     self.retry_at.get_or_insert(now + RETRY_AFTER);
                     return;
                 }
@@ -181,13 +189,12 @@ impl Core {
             self.fail(grant, Error::new(Code::NotHeld, loss.to_string()));
         }
         let release = v1::request::Op::Release(v1::Release { grant });
-        let is_said = |pending: &Pending| matches!(&pending.what, What::Request(op) if *op == release);
-        if !self.pending.values().any(|pending| is_said(pending)) {
+        if !self.is_asked(&release) {
             self.request_quietly(now, release);
         }
     }
 
-    fn on_ended(&mut self, ended: &v1::SessionEnded) {
+    fn on_ended(&mut self, now: Now, ended: &v1::SessionEnded) {
         if self.session() != Some(ended.session) {
             return;
         }
@@ -199,6 +206,10 @@ impl Core {
         };
         let text = format!("session {} has ended: {why}", ended.session);
         self.end(&Loss::Session(text.clone()), &Error::new(Code::SessionEnded, text));
+        // A watch goes on with the connection, and is not left deaf.
+        if self.asks_for_session() {
+            self.open_if_needed(now);
+        }
     }
 
     /// The connection ends. What passes is asked again on the next one; what does not is told to everybody.

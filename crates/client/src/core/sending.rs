@@ -4,7 +4,9 @@ use conclave_api::proto::frame::Frames;
 use conclave_api::proto::v1;
 use conclave_api::{Code, Error};
 
-use super::{Connection, Core, Held, Out, Pending, Reply, SILENCE, Session, What};
+use super::{
+    Connection, Core, Held, MAX_SILENCE_DOUBLED, Out, Pending, Reply, SILENCE, Session, Watched, What,
+};
 use crate::guard::Loss;
 use crate::lease::{Now, Standing};
 
@@ -47,11 +49,14 @@ impl Core {
         let mut orphans = Vec::new();
         for (id, pending) in &mut self.pending {
             pending.retry = false;
-            match &pending.what {
-                What::Request(v1::request::Op::Acquire(_)) => pending.uncertain |= pending.sent && !opening,
-                What::Request(_) if pending.sent && opening && !is_refused => orphans.push(*id),
-                What::Request(_) => pending.uncertain |= pending.sent && !opening,
-                What::Query(_) => {}
+            let is_orphan = pending.sent && opening && !is_refused;
+            match (&pending.what, &pending.reply) {
+                (What::Request(v1::request::Op::Acquire(_)), Reply::Acquire { .. }) => {
+                    pending.uncertain |= pending.sent && !opening;
+                }
+                (What::Request(_), _) if is_orphan => orphans.push(*id),
+                (What::Request(_), _) => pending.uncertain |= pending.sent && !opening,
+                (What::Query(_), _) => {}
             }
             if opening {
                 pending.sent = false;
@@ -77,11 +82,16 @@ impl Core {
     pub(crate) fn on_useless(&mut self, now: Now, why: &Error) {
         self.on_tick(now);
         if let Some(deadline) = self.deadline() {
-            if now >= deadline {
-                let text = format!("the connection was lost, and {}", why.message);
-                self.give_up(&Error::new(Code::Disconnected, text));
+            // What is of no session is not given up with it: after a suspension the deadline has passed at once.
+            let reads = self.pending.values_mut().filter(|pending| matches!(pending.what, What::Query(_)));
+            let since = reads.map(|pending| &mut pending.refused_since);
+            let since = since.chain(self.watches.values_mut().map(|watched| &mut watched.refused_since));
+            since.for_each(|since| _ = since.get_or_insert(now));
+            if now < deadline {
+                return;
             }
-            return;
+            let text = format!("the connection was lost, and {}", why.message);
+            self.end(&Loss::Session(text.clone()), &Error::new(Code::Disconnected, text));
         }
         let patience = self.patience;
         let is_over = |since: &mut Option<Now>| now >= *since.get_or_insert(now) + patience;
@@ -118,7 +128,7 @@ impl Core {
             return None;
         }
         let limit = if self.connection.is_greeted { SILENCE.1 } else { SILENCE.0 };
-        Some(self.connection.quiet_since + limit.saturating_mul(1 << self.left.min(16)))
+        Some(self.connection.quiet_since + limit * (1 << self.left.min(MAX_SILENCE_DOUBLED)))
     }
 
     /// Whether the server is to say something.
@@ -135,11 +145,16 @@ impl Core {
 
     /// Everything in the table, in the order of the numbers.
     pub(super) fn ask_again(&mut self, now: Now) {
-        if self.pending.values().any(|pending| matches!(pending.what, What::Request(_))) {
+        if self.asks_for_session() {
             self.open_if_needed(now);
         }
         self.out.extend(self.pending.keys().map(|id| Out::Pending(*id)));
         self.out.extend(self.watches.keys().map(|id| Out::Watch(*id)));
+    }
+
+    pub(super) fn asks_for_session(&self) -> bool {
+        !self.watches.is_empty()
+            || self.pending.values().any(|pending| matches!(pending.what, What::Request(_)))
     }
 
     pub(super) fn open_if_needed(&mut self, now: Now) {
@@ -219,18 +234,29 @@ impl Core {
                 self.out.push_back(Out::Pending(*id));
             }
         }
+        over.into_iter().for_each(|id| self.lose_patience(now, id));
+        self.retry_watches(now);
+    }
+
+    /// One that has begun goes on: it misses nothing by waiting.
+    fn retry_watches(&mut self, now: Now) {
+        let patience = self.patience;
+        let is_over = |watched: &Watched| {
+            watched.begun.is_some() && watched.refused_since.is_some_and(|since| now > since + patience)
+        };
+        for (_, watched) in self.watches.extract_if(.., |_, watched| watched.retry && is_over(watched)) {
+            watched.fail(not_taken(Code::NoQuorum));
+        }
         for (id, watched) in self.watches.iter_mut().filter(|(_, watched)| watched.retry) {
             watched.retry = false;
             self.out.push_back(Out::Watch(*id));
         }
-        over.into_iter().for_each(|id| self.lose_patience(now, id));
     }
 
     fn lose_patience(&mut self, now: Now, id: u64) {
         let Some(pending) = self.pending.get_mut(&id) else { return };
         let code = if pending.uncertain { Code::NoAnswer } else { Code::NoQuorum };
-        let error =
-            Error::new(code, "no server has taken the request: there is no majority, or too much to do");
+        let error = not_taken(code);
         if pending.lets_go() {
             // Whoever waits for it waits no longer; others still do.
             std::mem::replace(&mut pending.reply, Reply::Forget).fail(error);
@@ -307,6 +333,10 @@ impl Core {
     fn lowest(&self) -> u64 {
         self.unanswered.first().copied().unwrap_or(self.next_id)
     }
+}
+
+fn not_taken(code: Code) -> Error {
+    Error::new(code, "no server has taken the request: there is no majority, or too much to do")
 }
 
 /// How many bytes it says.

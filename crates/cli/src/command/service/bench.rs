@@ -18,6 +18,7 @@ use clap::ValueEnum;
 use conclave_client::Client;
 use hdrhistogram::Histogram;
 use serde::Serialize;
+use tokio::task::JoinSet;
 
 use self::judge::Judge;
 use self::work::Worker;
@@ -126,18 +127,20 @@ async fn measure(args: &Args, clients: &mut Vec<Client>) -> Result<Figures, Fail
     let latencies = Arc::new(Mutex::new(histogram()));
     let began = Instant::now();
     let until = began + Duration::from_secs_f64(args.seconds);
-    let mut workers = Vec::new();
+    // Who stops measuring stops them: one that went on would open another session.
+    let mut workers = JoinSet::new();
     for number in 0..args.clients {
         let client = clients[number as usize % clients.len()].clone();
         for slot in 0..args.in_flight {
             let (client, judge, latencies) = (client.clone(), judge.clone(), latencies.clone());
             let worker = Worker { client, number, slot, judge, latencies, until };
-            workers.push((number, tokio::spawn(worker.run(args.workload))));
+            let work = worker.run(args.workload);
+            workers.spawn(async move { (number, work.await) });
         }
     }
     let mut pairs = vec![0_u64; args.clients as usize];
-    for (number, worker) in workers {
-        let made = worker.await.map_err(|error| Failure::usage(error.to_string()))?;
+    while let Some(worked) = workers.join_next().await {
+        let (number, made) = worked.map_err(|error| Failure::usage(error.to_string()))?;
         pairs[number as usize] += made.map_err(failure)?;
     }
     let total: u64 = pairs.iter().sum();

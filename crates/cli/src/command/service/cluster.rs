@@ -85,7 +85,8 @@ pub fn run(command: &Command) -> Done {
 }
 
 async fn status(args: &StatusArgs) -> Result<Status, Failure> {
-    let seen = first_answer(args).await.map_err(super::failure)?;
+    let servers = args.server.addresses()?;
+    let seen = first_answer(args, &servers).await.map_err(super::failure)?;
     let asking: Vec<_> = seen
         .members
         .iter()
@@ -107,9 +108,9 @@ async fn status(args: &StatusArgs) -> Result<Status, Failure> {
 }
 
 /// What the first node says that says anything. One that is stuck still takes connections: so each is given its time.
-async fn first_answer(args: &StatusArgs) -> conclave_client::Result<Cluster> {
+async fn first_answer(args: &StatusArgs, servers: &str) -> conclave_client::Result<Cluster> {
     let mut refused = Error::new(Code::Unreachable, "no server is named");
-    for address in args.server.addresses().split(',') {
+    for address in servers.split(',').map(str::trim).filter(|address| !address.is_empty()) {
         let asked = tokio::time::timeout(args.within, ask(address.to_owned())).await;
         let silent = || format!("{address} does not answer within {:?}", args.within);
         match asked.unwrap_or_else(|_| Err(Error::new(Code::NoAnswer, silent()))) {

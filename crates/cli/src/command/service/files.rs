@@ -83,7 +83,7 @@ pub struct RemoveArgs {
     /// Only if the file has this version
     #[arg(long, value_name = "VERSION", conflicts_with = "recursive")]
     pub expect: Option<u64>,
-    /// Its children too
+    /// Its children too; / is refused
     #[arg(long, short)]
     pub recursive: bool,
     #[command(flatten)]
@@ -172,6 +172,9 @@ pub fn list(args: &ListArgs) -> Done {
 
 /// Removes.
 pub fn remove(args: &RemoveArgs) -> Done {
+    if args.recursive && args.path == "/" {
+        return Err(Failure::usage("/ cannot be removed: name the files in it that are to go"));
+    }
     let removed = args.common.server.with(async |client| {
         if !args.recursive {
             let deleted = client.files().delete(&args.path, args.expect.map(Version)).await;

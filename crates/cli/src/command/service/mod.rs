@@ -109,9 +109,13 @@ pub struct ServerArgs {
 
 impl ServerArgs {
     /// As told by the flag, by the environment, or by nobody. A variable that is empty says nothing.
-    fn addresses(&self) -> String {
-        let told = || std::env::var("CONCLAVE_SERVER").ok().filter(|servers| !servers.trim().is_empty());
-        self.server.clone().or_else(told).unwrap_or_else(|| DEFAULT_SERVER.to_owned())
+    fn addresses(&self) -> Result<String, Failure> {
+        if let Some(told) = &self.server {
+            return Ok(told.clone());
+        }
+        let told = std::env::var("CONCLAVE_SERVER").ok().filter(|servers| !servers.trim().is_empty());
+        let told = told.map_or_else(|| Ok(DEFAULT_SERVER.to_owned()), |told| servers(&told));
+        told.map_err(|error| Failure::usage(format!("CONCLAVE_SERVER: {error}")))
     }
 
     /// Connects.
@@ -120,7 +124,7 @@ impl ServerArgs {
     }
 
     async fn connect_with(&self, options: Options) -> Result<Client, Failure> {
-        options.label(label("conclave")).connect(&self.addresses()).await.map_err(failure)
+        options.label(label("conclave")).connect(&self.addresses()?).await.map_err(failure)
     }
 
     /// Connects, and does one thing.

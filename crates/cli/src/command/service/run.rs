@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use conclave_client::wire::Queued;
-use conclave_client::{Acquiring, Client, Code, Expr, Guard, Request, VictimPolicy, Wait};
+use conclave_client::{Acquiring, Client, Code, Error, Expr, Guard, Request, VictimPolicy, Wait};
 use tokio::time::{sleep, timeout};
 
 use super::signals::{PASSED_ON, Signals, killed_by};
 use super::supervise::{self, Margins, OnLost, supervise};
-use super::{LAST_WORD, NO_SERVER, ServerArgs, ago, block_on, close, failure, label, nested};
+use super::{LAST_WORD, LOST, NO_SERVER, NOT_ACQUIRED, REFUSED, ServerArgs};
+use super::{ago, block_on, close, failure, label, nested};
 use crate::output::{self, Done, Failure};
 
 /// Run a command while holding a lock.
@@ -162,10 +163,10 @@ async fn acquire(
     if wait(args) == Wait::Forever {
         signals.or_stop(nested::check(client, asked)).await?;
     }
-    let mut acquiring = request.start().map_err(failure)?;
+    let mut acquiring = request.start().map_err(not_acquired)?;
     let stopped = tokio::select! {
         biased;
-        granted = granted(&mut acquiring, asked.text) => return granted.map_err(failure),
+        granted = granted(&mut acquiring, asked.text) => return granted.map_err(not_acquired),
         signal = signals.next() => killed_by(signal),
         () = sleep(patience(wait(args))) => no_answer(),
     };
@@ -175,6 +176,13 @@ async fn acquire(
         _ = signals.next() => {}
     }
     Err(stopped)
+}
+
+/// Who never had the lock has not lost it.
+fn not_acquired(error: Error) -> Failure {
+    let failure = failure(error);
+    let code = if matches!(failure.code, LOST | REFUSED) { NOT_ACQUIRED } else { failure.code };
+    Failure { code, ..failure }
 }
 
 async fn granted(acquiring: &mut Acquiring, expr: &str) -> conclave_client::Result<Guard> {
@@ -208,7 +216,7 @@ async fn connect(args: &HoldArgs, label: &str) -> Result<Client, Failure> {
     if let Some(delay) = args.lock_delay {
         options = options.lock_delay(delay);
     }
-    options.label(label).connect(&args.server.addresses()).await.map_err(failure)
+    options.label(label).connect(&args.server.addresses()?).await.map_err(failure)
 }
 
 fn wait(args: &HoldArgs) -> Wait {
@@ -245,6 +253,17 @@ impl From<Policy> for VictimPolicy {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_never_had_the_lock_has_not_lost_it() {
+        let code = |code| not_acquired(Error::new(code, "x")).code;
+        for refused in [Code::SessionEnded, Code::NotHeld, Code::LimitReached, Code::TimedOut] {
+            assert_eq!(code(refused), 75, "{refused:?}");
+        }
+        assert_eq!(code(Code::Deadlock), 77);
+        assert_eq!(code(Code::NoQuorum), 69);
+        assert_eq!(code(Code::InvalidExpression), 2);
+    }
 
     #[test]
     fn who_has_set_a_limit_is_not_kept_waiting_by_a_silent_server() {

@@ -49,6 +49,9 @@ pub fn on_lost(text: &str) -> Result<OnLost, String> {
     })
 }
 
+/// How often to look at the deadline: alarms are not counted through a suspension of the machine, leases are.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
 /// How long before the deadline the command is told to stop, and made to.
 #[derive(Clone, Copy)]
 pub struct Margins {
@@ -71,13 +74,14 @@ pub async fn supervise(
     margins: Margins,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
+    check_time(guard.remaining(), margins)?;
     let mut news = signal(SignalKind::child()).map_err(|error| cannot(command, &error))?;
     let mut suspends = Signals::new(&[Signal::TSTP])?;
     let mut child = spawn(guard, command).map_err(|error| cannot(command, &error))?;
     let Some(group) = child.id().and_then(|id| Pid::from_raw(id.cast_signed())) else {
         return Err(cannot(command, &io::Error::other("it has no process id")));
     };
-    let mut danger = Danger { guard, on_lost, margins, job: Job::new(group), told: None, killed: false };
+    let mut danger = Danger { guard, on_lost, margins, job: Job::new(group), alarm: Alarm::default() };
     loop {
         danger.look();
         if danger.is_over() {
@@ -105,34 +109,32 @@ struct Danger<'a> {
     on_lost: &'a OnLost,
     margins: Margins,
     job: Job,
-    /// When the command was told to stop.
-    told: Option<Instant>,
-    killed: bool,
+    alarm: Alarm,
 }
 
 impl Danger<'_> {
     fn look(&mut self) {
         self.job.look();
         let left = self.guard.remaining();
-        if self.told.is_none() && left <= self.margins.term && !self.job.has_ended() {
-            self.told = Some(Instant::now());
+        let is_lost = self.guard.loss().is_some();
+        if !self.job.has_ended() && self.alarm.look(left <= self.margins.term, is_lost, self.on_lost) {
             self.tell(left);
         }
-        if self.must_stop() && !self.killed && self.grace().is_zero() {
-            self.killed = true;
+        if self.must_stop() && !self.alarm.killed && self.grace().is_zero() {
+            self.alarm.killed = true;
             self.job.send(Signal::KILL);
         }
     }
 
     /// Whether the command was told to stop, by more than words.
     fn must_stop(&self) -> bool {
-        self.told.is_some() && *self.on_lost != OnLost::Warn
+        self.alarm.told.is_some() && *self.on_lost != OnLost::Warn
     }
 
     /// Whether nobody is left who was told to stop. Then its first process can be waited for; not before, since its number is
     /// that of the group.
     fn is_over(&self) -> bool {
-        if !self.job.has_ended() || (self.must_stop() && !self.killed && !self.job.is_empty()) {
+        if !self.job.has_ended() || (self.must_stop() && !self.alarm.killed && !self.job.is_empty()) {
             return false;
         }
         if self.must_stop() {
@@ -177,7 +179,7 @@ impl Danger<'_> {
             return Duration::ZERO;
         }
         let given = self.margins.term - self.margins.kill;
-        let given = given.saturating_sub(self.told.map(|told| told.elapsed()).unwrap_or_default());
+        let given = given.saturating_sub(self.alarm.told.map(|told| told.elapsed()).unwrap_or_default());
         let left = self.guard.remaining().saturating_sub(self.margins.kill);
         match self.guard.loss() {
             // The lock may be confirmed again. Who is left of a command that has ended is not waited for as long as that.
@@ -189,21 +191,54 @@ impl Danger<'_> {
     }
 
     fn next_look(&self) -> Duration {
-        const LONG: Duration = Duration::from_secs(3_600);
-        let deadline = match self.told {
+        let deadline = match self.alarm.told {
             None => self.guard.remaining().saturating_sub(self.margins.term),
-            Some(_) if self.killed || *self.on_lost == OnLost::Warn => LONG,
+            Some(_) if self.alarm.killed || *self.on_lost == OnLost::Warn => LOOK_EVERY,
             Some(_) => self.grace(),
         };
-        deadline.min(self.job.next_look())
+        deadline.min(self.job.next_look()).min(LOOK_EVERY)
     }
 
     fn verdict(&self, status: ExitStatus) -> u8 {
-        match self.told {
-            Some(_) if *self.on_lost != OnLost::Warn => LOST,
-            _ => exit_code(status),
-        }
+        if self.must_stop() { LOST } else { exit_code(status) }
     }
+}
+
+/// What was done about the danger.
+#[derive(Default)]
+struct Alarm {
+    /// When the command was told to stop, or somebody was warned.
+    told: Option<Instant>,
+    /// It was said that the lock is lost.
+    is_final: bool,
+    killed: bool,
+}
+
+impl Alarm {
+    /// Whether there is something new to tell. If the lock is confirmed again the alarm is over, where it has stopped nobody for
+    /// certain; the next danger is told again.
+    fn look(&mut self, is_in_danger: bool, is_lost: bool, on_lost: &OnLost) -> bool {
+        if !is_in_danger {
+            if matches!(on_lost, OnLost::Warn | OnLost::Command(_)) && !self.killed {
+                *self = Self::default();
+            }
+            return false;
+        }
+        // Who goes on after a warning is not told by a signal.
+        let is_news = self.told.is_none() || (*on_lost == OnLost::Warn && is_lost && !self.is_final);
+        self.told.get_or_insert_with(Instant::now);
+        self.is_final |= is_lost;
+        is_news
+    }
+}
+
+/// Refuses to start what would have to be stopped at once.
+fn check_time(left: Duration, margins: Margins) -> Result<(), Failure> {
+    if left > margins.term {
+        return Ok(());
+    }
+    let message = "no server confirms the lock any more: the command was not started; try again";
+    Err(Failure::new(LOST, "lost", message))
 }
 
 /// As the shell says it: the code, or 128 and the signal.
@@ -265,6 +300,43 @@ mod tests {
         assert_eq!((margins.term, margins.kill), (Duration::from_secs(3), Duration::from_secs(1)));
         let margins = Margins::of(Duration::from_secs(1));
         assert_eq!((margins.term, margins.kill), (Duration::from_millis(300), Duration::from_millis(100)));
+    }
+
+    #[test]
+    fn a_command_that_would_be_stopped_at_once_is_not_started() {
+        let margins = Margins::of(Duration::from_secs(10));
+        assert!(check_time(Duration::from_millis(3_001), margins).is_ok());
+        for left in [Duration::from_secs(3), Duration::ZERO] {
+            assert_eq!(check_time(left, margins).expect_err("too late").code, LOST);
+        }
+    }
+
+    #[test]
+    fn a_warning_is_given_again_in_the_next_danger_and_when_the_lock_is_lost() {
+        let mut alarm = Alarm::default();
+        for _ in 0..2 {
+            assert!(!alarm.look(false, false, &OnLost::Warn));
+            assert!(alarm.look(true, false, &OnLost::Warn));
+            assert!(!alarm.look(true, false, &OnLost::Warn), "once is enough");
+        }
+        assert!(alarm.look(true, true, &OnLost::Warn), "it is lost");
+        assert!(!alarm.look(true, true, &OnLost::Warn));
+    }
+
+    #[test]
+    fn a_hook_runs_again_in_the_next_danger_and_who_is_stopped_is_told_once() {
+        let hook = OnLost::Command("true".into());
+        for (on_lost, again) in [(&hook, true), (&OnLost::Term, false), (&OnLost::Kill, false)] {
+            let mut alarm = Alarm::default();
+            assert!(alarm.look(true, false, on_lost));
+            assert!(!alarm.look(true, true, on_lost), "it is being stopped");
+            assert!(!alarm.look(false, false, on_lost));
+            assert_eq!(alarm.told.is_none(), again);
+            assert_eq!(alarm.look(true, false, on_lost), again);
+        }
+        let mut killed = Alarm { told: Some(Instant::now()), is_final: false, killed: true };
+        assert!(!killed.look(false, false, &hook));
+        assert!(killed.told.is_some(), "it was stopped for the lock");
     }
 
     #[test]

@@ -2,12 +2,13 @@
 
 use std::process::ExitCode;
 
-use conclave_client::Notice;
 use conclave_client::wire::Event;
 use conclave_client::wire::event::Change;
+use conclave_client::{Client, Notice};
 use serde_json::json;
 
-use super::{ServerArgs, block_on, failure};
+use super::signals::{STOP, Signals};
+use super::{ServerArgs, block_on, close, failure};
 use crate::output::{self, Done};
 
 /// Print what happens to a file or a lock, one line a change.
@@ -42,31 +43,38 @@ Examples:
 
 The first line says that the watch stands, and from which index on it misses nothing.";
 
-/// Watches until nobody reads.
+/// Watches until nobody reads, or a signal says stop: a watch has a session, which is not left behind.
 pub fn run(args: &Args) -> Done {
     block_on(async {
-        let client = args.server.connect().await?;
-        let is_file = args.target.starts_with('/') && !args.lock;
-        let begun = match (is_file || args.children, args.children) {
-            (_, true) => client.files().watch_children(&args.target, None).await,
-            (true, false) => client.files().watch(&args.target, None).await,
-            (false, false) => client.watch_lock(&args.target).await,
-        };
-        let mut watch = begun.map_err(failure)?;
-        line(args, watch.index(), &args.target, "watching", None);
-        let mut left = args.count.unwrap_or(u64::MAX);
-        while left > 0 {
-            left -= 1;
-            match watch.next().await.map_err(failure)? {
-                Notice::Resync { index } => line(args, index, &args.target, "resync", None),
-                Notice::Changed(event) => {
-                    let (what, number) = describe(&event);
-                    line(args, event.index, &event.name, what, number);
-                }
+        let mut signals = Signals::new(STOP)?;
+        let client = signals.or_stop(args.server.connect()).await?;
+        let done = signals.or_stop(follow(args, &client)).await;
+        close(&client).await;
+        done
+    })
+}
+
+async fn follow(args: &Args, client: &Client) -> Done {
+    let is_file = args.target.starts_with('/') && !args.lock;
+    let begun = match (is_file || args.children, args.children) {
+        (_, true) => client.files().watch_children(&args.target, None).await,
+        (true, false) => client.files().watch(&args.target, None).await,
+        (false, false) => client.watch_lock(&args.target).await,
+    };
+    let mut watch = begun.map_err(failure)?;
+    line(args, watch.index(), &args.target, "watching", None);
+    let mut left = args.count.unwrap_or(u64::MAX);
+    while left > 0 {
+        left -= 1;
+        match watch.next().await.map_err(failure)? {
+            Notice::Resync { index } => line(args, index, &args.target, "resync", None),
+            Notice::Changed(event) => {
+                let (what, number) = describe(&event);
+                line(args, event.index, &event.name, what, number);
             }
         }
-        Ok(ExitCode::SUCCESS)
-    })
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn describe(event: &Event) -> (&'static str, Option<u64>) {
