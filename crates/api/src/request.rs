@@ -104,7 +104,8 @@ pub struct LabelError;
 /// A deadlock as it was found: who waits for whom, and whose request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deadlock {
-    /// The edges of one cycle, each `waiter -> name -> holder`, the holder being the next waiter.
+    /// Edges `waiter -> name -> holder`. Of a cycle the holder is the next waiter; of a knot, where each waits for any of
+    /// several, they are those among its members. The first few, if there are many.
     pub cycle: Vec<WaitsFor>,
     /// The owner whose waiting request was refused; `None` when the policy was to leave the deadlock
     /// standing.

@@ -31,6 +31,7 @@
 mod explain;
 mod picture;
 mod reduction;
+mod resolution;
 mod slots;
 #[cfg(test)]
 mod tests;
@@ -46,6 +47,7 @@ use self::slots::{Slot, Slots};
 use super::request::{Claim, Demand, Request};
 
 pub use explain::{Deadlock, Link, Verdict, Why};
+pub use resolution::Resolution;
 
 /// A waiter's place in the one total order: smaller goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

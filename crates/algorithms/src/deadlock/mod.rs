@@ -56,7 +56,7 @@ use conclave_kernel::{Card, Cost, Needs};
 pub use central::Central;
 pub use diffusion::Diffusion;
 pub use edge_chasing::EdgeChasing;
-pub use graph::{Deadlock, GraphError, Link, Turn, Verdict, WaitGraph, Why};
+pub use graph::{Deadlock, GraphError, Link, Resolution, Turn, Verdict, WaitGraph, Why};
 pub use hierarchical::Hierarchical;
 pub use p_out_of_q::POutOfQ;
 pub use reports::{OneReport, TwoReport};

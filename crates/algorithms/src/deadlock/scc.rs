@@ -1,6 +1,7 @@
 //! Strongly connected components [Tar72], path-based as Gabow has it, with the call stack as data: a chain of a million is no
 //! deeper than one.
 
+use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -52,6 +53,54 @@ pub(super) fn first_component(
     }
 }
 
+/// The number of each node's component, of `nodes` nodes; `edges` and `target` as above.
+pub(super) fn components(
+    nodes: usize,
+    edges: impl Fn(u32) -> Range<u32>,
+    target: impl Fn(u32) -> u32,
+) -> Vec<u32> {
+    let mut component = vec![UNSEEN; nodes];
+    // The place on the stack of each node that is on it.
+    let mut order = vec![UNSEEN; nodes];
+    let mut stack: Vec<u32> = Vec::new();
+    let mut path: Vec<(u32, Range<u32>)> = Vec::new();
+    let mut begins: Vec<u32> = Vec::new();
+    let mut completed = 0;
+    for start in 0..nodes as u32 {
+        let mut enter = Some(start).filter(|start| order[*start as usize] == UNSEEN);
+        loop {
+            if let Some(node) = enter.take() {
+                let place = stack.len() as u32;
+                order[node as usize] = place;
+                begins.push(place);
+                stack.push(node);
+                path.push((node, edges(node)));
+            }
+            let Some((node, ahead)) = path.last_mut() else { break };
+            if let Some(place) = ahead.next() {
+                let next = target(place);
+                match order[next as usize] {
+                    UNSEEN => enter = Some(next),
+                    _ if component[next as usize] != UNSEEN => {}
+                    before => {
+                        while begins.last().is_some_and(|begin| *begin > before) {
+                            begins.pop();
+                        }
+                    }
+                }
+                continue;
+            }
+            let begin = order[*node as usize];
+            path.pop();
+            if begins.pop_if(|last| *last == begin).is_some() {
+                stack.drain(begin as usize..).for_each(|member| component[member as usize] = completed);
+                completed += 1;
+            }
+        }
+    }
+    component
+}
+
 const OUTSIDE: u32 = u32::MAX - 1;
 const UNSEEN: u32 = u32::MAX;
 
@@ -76,6 +125,21 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn nodes_are_in_one_component_if_each_reaches_the_other(
+            edges in prop::collection::vec(prop::collection::vec(0..12u32, 0..3), 12),
+        ) {
+            let at = |node: u32| 3 * node..3 * node + edges[node as usize].len() as u32;
+            let target = |place: u32| edges[(place / 3) as usize][(place % 3) as usize];
+            let component = components(12, at, target);
+            for a in 0..12 {
+                for b in 0..12 {
+                    let both = reach(&edges, a)[b as usize] && reach(&edges, b)[a as usize];
+                    prop_assert_eq!(component[a as usize] == component[b as usize], both);
+                }
+            }
+        }
+
         #[test]
         fn the_component_is_reachable_and_whoever_is_in_it_reaches_exactly_it(
             edges in prop::collection::vec(prop::collection::vec(0..12u32, 0..3), 12),

@@ -256,7 +256,7 @@ pub enum Effect {
         /// Why.
         reason: String,
     },
-    /// A session is over: nothing of it is held, nothing of it waits.
+    /// A session is over: nothing of it waits, and what it held is free, or will be when its lock-delay is over.
     SessionEnded {
         /// Which.
         session: SessionId,

@@ -11,7 +11,10 @@
 //! **Rules** (docs/service.md 3 and 4). Both questions are decided by the reduction of [`WaitGraph`]. An owner for
 //! whose holds nobody waits closes nothing: no search. The policy of the request that closes a deadlock names
 //! the victim; its waiting request is refused, its holds stay; repeated until no deadlock is left. A deadlock
-//! that was left standing stays so: only those whom the change made stuck are looked at, and are victims.
+//! that was left standing stays so: only those who were in none before are victims.
+//!
+//! A deadlock is closed by a new wait; or by a grant to somebody who waits, or a lower limit ([`Cause`]): then
+//! others may come to be in it who did nothing, and the first of them is taken for the one that closed it.
 //!
 //! **How.** No second copy of holds and queues is kept in step with the tables of [`super::lock`]: the part
 //! of the graph that can matter, what is reachable from the request in question over blocked owners, is built
@@ -21,7 +24,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
-use conclave_algorithms::deadlock::{Claim, Turn, Verdict, WaitGraph, Why};
+use conclave_algorithms::deadlock::{Claim, Turn, WaitGraph, Why};
 use conclave_api::{Deadlock, Error, VictimPolicy, WaitsFor};
 
 use super::grant::{Moment, Outcome, Work};
@@ -37,17 +40,40 @@ enum Edges {
     HardAndSoft,
 }
 
+/// What closes deadlocks, but for a new wait.
+#[derive(Clone, Copy)]
+pub(super) enum Cause {
+    /// The owner of this waiter is granted another request, of this policy.
+    Grant { waiting: Ticket, policy: VictimPolicy },
+    /// The limit of this name is lowered.
+    Limit(LockId),
+}
+
 impl Locks {
     /// The first waiter in order that may overtake now, with what it takes.
     pub(super) fn overtaker(&mut self) -> Option<(Ticket, Vec<Claim<LockId>>)> {
         let candidates: Vec<Rank> = self.soft_blocked.iter().copied().collect();
-        for rank in candidates {
-            let is_candidate = self.waiters.get(&rank.ticket).is_some_and(|waiter| {
+        // Everybody who waits for any of them: one search for all, so that those whom others keep back need none of
+        // their own. The first is tried without: where each may go in its turn, that is all.
+        let mut dependents: Option<BTreeSet<OwnerId>> = None;
+        for (number, rank) in candidates.iter().enumerate() {
+            let waiter = self.waiters.get(&rank.ticket).filter(|waiter| {
                 !self.owner(waiter.owner).holds.is_empty() && self.fits_ignoring_claims(waiter)
             });
-            if !is_candidate {
-                self.soft_blocked.remove(&rank);
-            } else if let Some(choice) = self.overtaking_choice(rank.ticket) {
+            let Some(waiter) = waiter else {
+                self.soft_blocked.remove(rank);
+                continue;
+            };
+            if !self.is_waited_for(waiter.owner) {
+                continue;
+            }
+            if number > 0 {
+                let all = dependents.get_or_insert_with(|| self.dependents_of_any(&candidates[number..]));
+                if self.choice(waiter, Claims::BindExcept(all)).is_none() {
+                    continue;
+                }
+            }
+            if let Some(choice) = self.overtaking_choice(rank.ticket) {
                 return Some((rank.ticket, choice));
             }
         }
@@ -68,45 +94,104 @@ impl Locks {
                 lock.upgraders.contains(&rank) || rank < waiter.rank && lock.queue.contains_key(&rank)
             })
         };
-        let before: Vec<OwnerId> = self.dependents(waiter.owner).into_iter().filter(is_before).collect();
-        if before.is_empty() {
-            return None;
-        }
+        let mut before = self.dependents(&[waiter.owner]);
+        before.retain(is_before);
+        // The graph can only tell that some of these bind after all.
+        self.choice(waiter, Claims::BindExcept(&before))?;
         let graph = self.graph(&self.reach([waiter], Edges::HardAndSoft));
         let free: BTreeSet<OwnerId> = graph.held_up_without(before, &[waiter.owner]).into_iter().collect();
         self.choice(waiter, Claims::BindExcept(&free))
     }
 
-    /// Refuses victims until the waiter closes no deadlock any more. Gives those who keep each other stuck by a
-    /// deadlock that is left standing.
+    /// Refuses victims, but none of `standing`, until the waiter closes no deadlock any more. Whether one is left
+    /// standing.
     pub(super) fn end_deadlocks(
         &mut self,
         moment: Moment,
         ticket: Ticket,
         policy: VictimPolicy,
+        standing: &BTreeSet<OwnerId>,
         work: &mut Work,
-    ) -> Vec<OwnerId> {
+    ) -> bool {
         while let Some(waiter) = self.waiters.get(&ticket) {
             if !self.is_waited_for(waiter.owner) {
-                break;
+                return false;
             }
             let graph = self.graph(&self.reach([waiter], Edges::Hard));
-            let Verdict::Deadlock(found) = graph.examine(waiter.owner) else { break };
-            let mut candidates = found.why.candidates();
-            // Whoever was stuck before is held by another deadlock, which somebody left standing.
-            let standing = graph.stuck_without(waiter.owner);
-            candidates.retain(|owner| standing.binary_search(owner).is_err());
-            let victim = self.victim(waiter, policy, &candidates);
-            let deadlock = Deadlock {
-                cycle: self.tell(&found.why),
-                victim: victim.map(|victim| self.owner_name(self.waiter(victim).owner)),
-            };
-            work.outcomes.push(Outcome::Deadlock(deadlock.clone()));
-            let Some(victim) = victim else { return candidates };
-            self.refuse(victim, Error::deadlock(deadlock), work);
-            self.settle(moment, work);
+            let mut resolution = graph.resolution(waiter.owner);
+            // As long as victims are all that changes, the graph is good for the next deadlock too.
+            while self.waiters.contains_key(&ticket) {
+                let Some(why) = resolution.find() else { return false };
+                let mut candidates = why.candidates();
+                // Whoever is stuck anyway is held by another deadlock, which somebody left standing.
+                candidates.retain(|owner| !resolution.is_stuck_anyway(*owner) && !standing.contains(owner));
+                let victim = self.victim(self.waiter(ticket), policy, &candidates);
+                let owner = victim.map(|victim| self.waiter(victim).owner);
+                let deadlock =
+                    Deadlock { cycle: self.tell(&why), victim: owner.map(|owner| self.owner_name(owner)) };
+                work.outcomes.push(Outcome::Deadlock(deadlock.clone()));
+                let Some((victim, owner)) = victim.zip(owner) else { return true };
+                self.refuse(victim, Error::deadlock(deadlock), work);
+                let told = work.outcomes.len();
+                self.settle(moment, work);
+                if work.outcomes.len() > told {
+                    break;
+                }
+                resolution.cancel(owner);
+            }
         }
-        Vec::new()
+        false
+    }
+
+    /// Ends the deadlocks that were closed otherwise than by a wait; `standing` were in deadlocks before.
+    pub(super) fn end_closed_deadlocks(
+        &mut self,
+        moment: Moment,
+        cause: Cause,
+        mut standing: BTreeSet<OwnerId>,
+        work: &mut Work,
+    ) {
+        loop {
+            let deadlocks = self.deadlocks_near(cause);
+            let new = deadlocks.iter().flatten().filter(|owner| !standing.contains(owner));
+            let waiting = new.filter_map(|owner| self.owner(*owner).waiting);
+            // Those first whose wait it was that changed.
+            let is_closer = |rank: &Rank| match cause {
+                Cause::Grant { waiting, .. } => rank.ticket == waiting,
+                Cause::Limit(id) => self.lock(id).queue.contains_key(rank),
+            };
+            let Some(rank) = waiting.min_by_key(|rank| (!is_closer(rank), *rank)) else { return };
+            let closer = self.waiter(rank.ticket);
+            let owner = closer.owner;
+            let policy = match cause {
+                Cause::Grant { policy, .. } => policy,
+                Cause::Limit(_) => closer.policy,
+            };
+            if self.end_deadlocks(moment, rank.ticket, policy, &standing, work) {
+                let left = deadlocks.iter().filter(|members| members.contains(&owner));
+                standing.extend(left.flatten());
+            }
+            standing.insert(owner);
+        }
+    }
+
+    /// Everybody who is in a deadlock with, or before, those whom such a change makes wait for more.
+    pub(super) fn deadlocked(&self, cause: Cause) -> BTreeSet<OwnerId> {
+        self.deadlocks_near(cause).into_iter().flatten().collect()
+    }
+
+    fn deadlocks_near(&self, cause: Cause) -> Vec<Vec<OwnerId>> {
+        match cause {
+            Cause::Grant { waiting, .. } => self.deadlocks(self.waiters.get(&waiting)),
+            Cause::Limit(id) => {
+                self.deadlocks(self.lock(id).holding.iter().map(|rank| self.waiter(rank.ticket)))
+            }
+        }
+    }
+
+    /// The deadlocks that they, and those they wait for, are in.
+    fn deadlocks<'a>(&'a self, waiters: impl IntoIterator<Item = &'a Waiter>) -> Vec<Vec<OwnerId>> {
+        self.graph(&self.reach(waiters, Edges::Hard)).deadlocks()
     }
 
     /// Who of them, and of those they wait for, will wait for ever; sorted.
@@ -114,22 +199,10 @@ impl Locks {
         self.graph(&self.reach(waiters, Edges::Hard)).stuck()
     }
 
-    /// Whether the waiter is in a deadlock: not merely behind one, where it may still close another.
-    pub(super) fn is_deadlocked(&self, ticket: Ticket) -> bool {
-        let waiter = self.waiter(ticket);
-        let graph = || self.graph(&self.reach([waiter], Edges::Hard));
-        self.is_waited_for(waiter.owner) && matches!(graph().examine(waiter.owner), Verdict::Deadlock(_))
-    }
-
-    /// Who of those who wait for a name and hold something will wait for ever, and whom they wait for; sorted.
-    pub(super) fn stuck_behind(&self, id: LockId) -> Vec<OwnerId> {
-        self.stuck(self.lock(id).holding.iter().map(|rank| self.waiter(rank.ticket)))
-    }
-
-    /// Everybody in a deadlock that was left standing: whoever closed it wanted it so, and is in it.
-    pub(super) fn left_standing(&self) -> Vec<OwnerId> {
-        let closers = self.waiters.values().filter(|waiter| waiter.policy == VictimPolicy::None);
-        self.stuck(closers.filter(|waiter| self.is_waited_for(waiter.owner)))
+    /// How many are in deadlocks that were left standing: all that there are, or they would have been ended.
+    pub(super) fn left_standing(&self) -> usize {
+        let waiters = self.waiters.values().filter(|waiter| self.is_waited_for(waiter.owner));
+        self.deadlocks(waiters).iter().map(Vec::len).sum()
     }
 
     fn victim(&self, closer: &Waiter, policy: VictimPolicy, candidates: &[OwnerId]) -> Option<Ticket> {
@@ -207,40 +280,52 @@ impl Locks {
         reach
     }
 
-    /// Those who wait, directly or not, for something that `owner` holds.
-    fn dependents(&self, owner: OwnerId) -> BTreeSet<OwnerId> {
+    /// Those who wait, directly or not, for something that the owner of any of these waiters holds.
+    fn dependents_of_any(&self, ranks: &[Rank]) -> BTreeSet<OwnerId> {
+        let owners =
+            ranks.iter().filter_map(|rank| self.waiters.get(&rank.ticket)).map(|waiter| waiter.owner);
+        self.dependents(&owners.collect::<Vec<_>>())
+    }
+
+    /// Those who wait, directly or not, for something that any of `owners` holds; of several they may be among them.
+    fn dependents(&self, owners: &[OwnerId]) -> BTreeSet<OwnerId> {
         let mut found = BTreeSet::new();
-        let mut open = Vec::new();
+        let mut open = owners.to_vec();
         // How far up its queue each name was followed, as in `reach`; holders are followed by the whole
         // queue.
         let mut held: BTreeSet<LockId> = BTreeSet::new();
         let mut claimed: BTreeMap<LockId, Rank> = BTreeMap::new();
         let mut next: Vec<Rank> = Vec::new();
-        let mut current = owner;
-        loop {
+        while let Some(current) = open.pop() {
             for id in &self.owner(current).holds {
                 if held.insert(*id) {
-                    next.extend(self.lock(*id).queue.keys());
+                    next.extend(self.lacking(*id));
                 }
             }
-            if current != owner
-                && let Some(rank) = self.owner(current).waiting
-            {
-                for claim in &self.waiter(rank.ticket).claims {
-                    self.waiting_behind(claim.resource, rank, &mut claimed, &mut next);
+            if let Some(rank) = self.owner(current).waiting {
+                let is_found = found.contains(&current);
+                // What it holds shared and wants alone, it keeps from everybody by holding it.
+                let binds = |id: &LockId| is_found || self.lock(*id).upgraders.contains(&rank);
+                let names = self.waiter(rank.ticket).claims.iter().map(|claim| claim.resource);
+                for id in names.filter(binds) {
+                    self.waiting_behind(id, rank, &mut claimed, &mut next);
                 }
             }
             for rank in next.drain(..) {
                 let waiting = self.waiter(rank.ticket).owner;
-                if waiting != owner && found.insert(waiting) {
+                if owners != [waiting] && found.insert(waiting) {
                     open.push(waiting);
                 }
             }
-            match open.pop() {
-                Some(waiting) => current = waiting,
-                None => return found,
-            }
         }
+        found
+    }
+
+    /// Those of a queue whom the holders keep waiting. Not who could share the name, or have permits that are free.
+    fn lacking(&self, id: LockId) -> impl Iterator<Item = &Rank> {
+        let lock = self.lock(id);
+        let is_lacking = |rank: &Rank, demand| !lock.leaves(demand, self.waiter(rank.ticket).owner);
+        lock.queue.iter().filter(move |(rank, demand)| is_lacking(rank, **demand)).map(|(rank, _)| rank)
     }
 
     /// Those of a queue whom the claim of `rank` keeps waiting.

@@ -15,13 +15,15 @@
 //! the walk must not *examine* those, but it must *remember* them ([`Locks::soft_blocked`]), or nobody ever
 //! lets them overtake.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use conclave_algorithms::deadlock::{Claim, Demand};
+use conclave_algorithms::deadlock::{Claim, Demand, Request};
 use conclave_api::{Code, Error, Expr, Fence, LockName, OwnerLabel};
 use conclave_api::{Deadlock, Priority, RequestId, SessionId, VictimPolicy, Wait};
 
-use super::lock::{Claims, Grant, Hold, Item, LockId, Locks, Owner, OwnerId, Rank, Ticket, Waiter, permits};
+use super::deadlock::Cause;
+use super::lock::{Claims, Counted, Grant, Hold, Item, LockId, Locks};
+use super::lock::{Owner, OwnerId, Rank, Ticket, Waiter};
 use super::lower::too_many_names;
 
 /// The command being applied: its number, and its wall time for display.
@@ -81,6 +83,8 @@ pub(super) struct Work {
     agenda: BTreeSet<(Rank, Option<LockId>)>,
     /// Somebody was left waiting by claims, or has a new edge: overtaking may be possible.
     unsettled: bool,
+    /// Permits claimed, as far as the walk has come.
+    counted: Counted,
     /// Names that may have fallen out of use.
     pub(super) touched: Vec<LockId>,
     pub(super) outcomes: Vec<Outcome>,
@@ -105,6 +109,9 @@ impl Locks {
         }
         let ticket = Ticket(moment.index);
         let (owner, busy) = self.resolve_owner(ask.owner, ask.session, ticket);
+        if ask.value.is_some() {
+            self.check_campaign(owner, &wants)?;
+        }
         let rank = Rank::new(ask.priority, ticket);
         let claims = if let Some(claim) = wants.as_single() { vec![*claim] } else { wants.envelope() };
         let waiter = Waiter {
@@ -119,11 +126,17 @@ impl Locks {
             since_ms: moment.now_ms,
         };
         if let Some(choice) = self.choice(&waiter, Claims::Bind) {
-            let closer = busy.filter(|waiting| !self.is_deadlocked(waiting.ticket));
+            // Whoever waits for what is granted now waits for somebody who waits.
+            let closes = |waiting: &Rank| {
+                let is_wanted = choice.iter().any(|claim| !self.lock(claim.resource).queue.is_empty());
+                let cause = Cause::Grant { waiting: waiting.ticket, policy: ask.policy };
+                is_wanted.then(|| (cause, self.deadlocked(cause)))
+            };
+            let closes = busy.as_ref().and_then(closes);
             self.grant(moment, waiter, &choice, work);
             self.settle(moment, work);
-            if let Some(waiting) = closer {
-                self.end_deadlocks_of_grant(moment, waiting.ticket, ask.policy, work);
+            if let Some((cause, standing)) = closes {
+                self.end_closed_deadlocks(moment, cause, standing, work);
             }
             return Ok(Settled::Granted);
         }
@@ -138,7 +151,7 @@ impl Locks {
         }
         work.unsettled |= self.can_close_a_cycle(ticket);
         self.settle(moment, work);
-        self.end_deadlocks(moment, ticket, ask.policy, work);
+        self.end_deadlocks(moment, ticket, ask.policy, &BTreeSet::new(), work);
         if self.waiters.contains_key(&ticket) {
             Ok(Settled::Waiting)
         } else if self.grants.contains_key(&ticket) {
@@ -162,26 +175,38 @@ impl Locks {
         self.forget_owner_if_idle(grant.owner);
     }
 
-    /// Takes one name away from a grant, which keeps the others; whether it had it.
-    pub(super) fn release_name(&mut self, ticket: Ticket, id: LockId, work: &mut Work) -> bool {
-        let Some(grant) = self.grants.get_mut(&ticket) else { return false };
-        if !grant.items.iter().any(|item| item.lock == id) {
-            return false;
-        }
-        let (owner, items) = (grant.owner, std::mem::take(&mut grant.items));
-        let (broken, kept): (Vec<Item>, Vec<Item>) = items.into_iter().partition(|item| item.lock == id);
-        grant.items = kept;
-        if grant.items.is_empty() {
-            self.grants.remove(&ticket);
-        }
-        self.around_waiting(owner, work, |locks, work| {
-            for item in &broken {
-                locks.end_campaign(ticket, item.lock);
-                locks.release_item(owner, item, work);
+    /// Takes one name away from grants, which keep the others; gives those that had it, with their requests.
+    pub(super) fn release_name(
+        &mut self,
+        tickets: impl IntoIterator<Item = Ticket>,
+        id: LockId,
+        work: &mut Work,
+    ) -> Vec<(Ticket, RequestId)> {
+        let mut had = Vec::new();
+        // By owner: what it waits for is looked at once, however many grants it had the name by.
+        let mut broken: BTreeMap<OwnerId, Vec<(Ticket, Item)>> = BTreeMap::new();
+        for ticket in tickets {
+            let Some(grant) = self.grants.get_mut(&ticket) else { continue };
+            let taken: Vec<Item> = grant.items.extract_if(.., |item| item.lock == id).collect();
+            if taken.is_empty() {
+                continue;
             }
-        });
-        self.forget_owner_if_idle(owner);
-        true
+            had.push((ticket, grant.request));
+            broken.entry(grant.owner).or_default().extend(taken.into_iter().map(|item| (ticket, item)));
+            if grant.items.is_empty() {
+                self.grants.remove(&ticket);
+            }
+        }
+        for (owner, items) in broken {
+            self.around_waiting(owner, work, |locks, work| {
+                for (ticket, item) in &items {
+                    locks.end_campaign(*ticket, item.lock);
+                    locks.release_item(owner, item, work);
+                }
+            });
+            self.forget_owner_if_idle(owner);
+        }
+        had
     }
 
     /// Turns what a grant holds exclusively into shared holds. Fences stay.
@@ -191,7 +216,9 @@ impl Locks {
         self.around_waiting(owner, work, |locks, work| {
             for item in grant.items.iter_mut().filter(|item| item.demand == Demand::Exclusive) {
                 item.demand = Demand::Shared;
-                locks.end_campaign(ticket, item.lock);
+                if locks.end_campaign(ticket, item.lock) {
+                    work.outcomes.push(Outcome::Released { name: locks.lock(item.lock).name.clone() });
+                }
                 let hold = locks.lock_mut(item.lock).holds.get_mut(&owner).expect("a grant's items are held");
                 hold.exclusive -= 1;
                 hold.shared += 1;
@@ -236,54 +263,25 @@ impl Locks {
             lock.limit = None;
             return Ok(());
         }
-        if lock.limit.is_some_and(|old| permits < old) {
-            self.lower_limit(moment, id, permits, work);
-        } else {
-            lock.limit = Some(permits);
-            self.examine_all(id, work);
-            self.settle(moment, work);
+        // What was free is not any more: waits for it become waits for holders, and may close deadlocks.
+        let is_lowered = lock.limit.is_some_and(|old| permits < old);
+        let standing = is_lowered.then(|| self.deadlocked(Cause::Limit(id)));
+        self.lock_mut(id).limit = Some(permits);
+        if is_lowered {
+            self.refuse_impossible(id, work);
+            work.unsettled = true;
+        }
+        self.examine_all(id, work);
+        self.settle(moment, work);
+        if let Some(standing) = standing {
+            self.end_closed_deadlocks(moment, Cause::Limit(id), standing, work);
         }
         Ok(())
     }
 
-    /// What was free is not any more: waits for it have become waits for holders, and may close deadlocks.
-    fn lower_limit(&mut self, moment: Moment, id: LockId, permits: u32, work: &mut Work) {
-        let mut standing: BTreeSet<OwnerId> = self.stuck_behind(id).into_iter().collect();
-        self.lock_mut(id).limit = Some(permits);
-        self.refuse_impossible(id, work);
-        work.unsettled = true;
-        self.examine_all(id, work);
-        self.settle(moment, work);
-        let stuck = self.stuck_behind(id);
-        let waiting: Vec<Rank> = self.lock(id).holding.iter().copied().collect();
-        for rank in waiting {
-            let Some(Waiter { owner, policy, .. }) = self.waiters.get(&rank.ticket) else { continue };
-            if stuck.binary_search(owner).is_ok() && !standing.contains(owner) {
-                standing.extend(self.end_deadlocks(moment, rank.ticket, *policy, work));
-            }
-        }
-    }
-
-    /// A grant to somebody who waits may close a deadlock through what that one waits for; the policy of the
-    /// grant's request decides.
-    fn end_deadlocks_of_grant(
-        &mut self,
-        moment: Moment,
-        waiting: Ticket,
-        policy: VictimPolicy,
-        work: &mut Work,
-    ) {
-        let left = self.end_deadlocks(moment, waiting, policy, work);
-        if let Some(waiter) = self.waiters.get_mut(&waiting)
-            && !left.is_empty()
-        {
-            // So that the deadlock is known as one that was left standing.
-            waiter.policy = VictimPolicy::None;
-        }
-    }
-
     /// Walks the agenda, then lets overtake whoever may, until nothing more can be granted.
     pub(super) fn settle(&mut self, moment: Moment, work: &mut Work) {
+        work.counted.clear();
         loop {
             while let Some((rank, walk)) = work.agenda.pop_first() {
                 self.examine(moment, rank, walk, work);
@@ -309,12 +307,14 @@ impl Locks {
     fn examine(&mut self, moment: Moment, rank: Rank, walk: Option<LockId>, work: &mut Work) {
         // Somebody may have left since; the walk goes on from its place.
         if let Some(waiter) = self.waiters.get(&rank.ticket) {
-            match walk.and_then(|id| self.closed(id, rank).map(|closed| (id, closed))) {
+            let closed =
+                walk.and_then(|id| self.closed(id, rank, &mut work.counted).map(|closed| (id, closed)));
+            match closed {
                 Some((_, Closed::Taken)) => return,
                 Some((id, Closed::Claimed)) => return self.remember_soft_blocked(id, rank, work),
                 None => {}
             }
-            if let Some(choice) = self.choice(waiter, Claims::Bind) {
+            if let Some(choice) = self.choice_counting(waiter, &mut work.counted) {
                 self.grant_waiter(moment, rank.ticket, &choice, work);
             } else {
                 work.unsettled = true;
@@ -331,18 +331,13 @@ impl Locks {
     }
 
     /// Whether the name has nothing for `rank` and those after it.
-    fn closed(&self, id: LockId, rank: Rank) -> Option<Closed> {
+    fn closed(&self, id: LockId, rank: Rank, counted: &mut Counted) -> Option<Closed> {
         let lock = self.lock(id);
         if lock.is_taken() {
             return Some(Closed::Taken);
         }
         let claimed = if lock.limit.is_some() {
-            let mut left = lock.free_permits();
-            lock.permits_claimed >= left
-                && lock.queue.range(..rank).any(|(_, demand)| {
-                    left = left.saturating_sub(permits(*demand));
-                    left == 0
-                })
+            !counted.leaves(id, lock, rank, 1)
         } else {
             !lock.upgraders.contains(&rank)
                 && (!lock.upgraders.is_empty() || lock.exclusive.first().is_some_and(|first| *first < rank))
@@ -472,6 +467,7 @@ impl Locks {
         for claim in &waiter.claims {
             let id = claim.resource;
             work.touched.push(id);
+            work.counted.leave(rank, *claim);
             let lock = self.lock(id);
             if upgraded.contains(&id) {
                 self.examine_all(id, work);
@@ -533,6 +529,22 @@ impl Locks {
         };
         let fresh = || Owner { session, label, holds: BTreeSet::new(), waiting: None };
         (id, self.owners.entry(id).or_insert_with(fresh).waiting)
+    }
+
+    /// What an owner proclaims ends with the one grant that says it: so it campaigns for a name once.
+    fn check_campaign(&self, owner: OwnerId, wants: &Request<LockId>) -> Result<(), Error> {
+        let Some(id) = wants.as_single().map(|claim| claim.resource) else { return Ok(()) };
+        let lock = self.lock(id);
+        let elected = lock.campaign.and_then(|ticket| self.grants.get(&ticket));
+        let elected = elected.filter(|grant| grant.owner == owner).map(|grant| grant.request);
+        let waiting = || {
+            let waiter = self.waiter(self.owner(owner).waiting?.ticket);
+            let is_same = waiter.wants.as_single().is_some_and(|claim| claim.resource == id);
+            (is_same && waiter.value.is_some()).then_some(waiter.request)
+        };
+        let Some(request) = elected.or_else(waiting) else { return Ok(()) };
+        let message = format!("this owner campaigns for {} already, by request {request}", lock.name);
+        Err(Error::new(Code::InvalidArgument, message))
     }
 
     fn refuse_impossible(&mut self, id: LockId, work: &mut Work) {

@@ -289,7 +289,7 @@ impl Locks {
                     return true;
                 }
                 let mut before = lock.queue.range(..rank).filter(|(other, _)| binds(other));
-                // Ends as soon as it is decided: at most as many steps as there are free permits.
+                // Ends as soon as it is decided: after at most as many claims that bind as there are free permits.
                 loop {
                     if left < u64::from(count) {
                         return false;
@@ -305,11 +305,19 @@ impl Locks {
 
     /// What the waiter would take now.
     pub(super) fn choice(&self, waiter: &Waiter, claims: Claims<'_>) -> Option<Vec<Claim<LockId>>> {
-        let fits = |id: &LockId, demand| self.fits(*id, demand, waiter.rank, waiter.owner, claims);
-        match waiter.wants.as_single() {
-            Some(claim) => fits(&claim.resource, claim.demand).then(|| vec![*claim]),
-            None => waiter.wants.satisfy(fits),
-        }
+        choose(waiter, |id, demand| self.fits(*id, demand, waiter.rank, waiter.owner, claims))
+    }
+
+    /// The same for one who waits, in the course of a walk: all claims before it bind.
+    pub(super) fn choice_counting(
+        &self,
+        waiter: &Waiter,
+        counted: &mut Counted,
+    ) -> Option<Vec<Claim<LockId>>> {
+        choose(waiter, |id, demand| match demand {
+            Demand::Permits(count) => counted.leaves(*id, self.lock(*id), waiter.rank, count.into()),
+            _ => self.fits(*id, demand, waiter.rank, waiter.owner, Claims::Bind),
+        })
     }
 
     /// Whether the holders alone leave room for the waiter.
@@ -409,13 +417,15 @@ impl Locks {
         }
     }
 
-    /// A grant holds the name exclusively no more: if it was elected there, nobody is now.
-    pub(super) fn end_campaign(&mut self, ticket: Ticket, id: LockId) {
+    /// A grant holds the name exclusively no more: if it was elected there, nobody is now. Whether it was.
+    pub(super) fn end_campaign(&mut self, ticket: Ticket, id: LockId) -> bool {
         let lock = self.lock_mut(id);
-        if lock.campaign == Some(ticket) {
+        let is_campaign = lock.campaign == Some(ticket);
+        if is_campaign {
             lock.campaign = None;
             lock.value = None;
         }
+        is_campaign
     }
 
     /// Forgets an owner that neither holds nor waits.
@@ -508,7 +518,7 @@ impl Lock {
     }
 
     /// Whether the other holders leave so much for an owner; whoever waits does not matter here.
-    fn leaves(&self, demand: Demand, owner: OwnerId) -> bool {
+    pub(super) fn leaves(&self, demand: Demand, owner: OwnerId) -> bool {
         let own = self.holds.get(&owner);
         match demand {
             Demand::Shared => own.is_some() || !self.is_exclusive(),
@@ -520,6 +530,53 @@ impl Lock {
     /// The waiter that comes after `rank`.
     pub(super) fn next_after(&self, rank: Rank) -> Option<Rank> {
         self.queue.range((Excluded(rank), Unbounded)).next().map(|(next, _)| *next)
+    }
+}
+
+/// How many permits are claimed before a place in a queue. A walk asks in the order of waiters: each time is counted on
+/// from where the last one ended, not from the front.
+#[derive(Default)]
+pub(super) struct Counted(BTreeMap<LockId, (Rank, u64)>);
+
+impl Counted {
+    /// Whether the holders, and the claims before `rank`, leave so many permits.
+    pub(super) fn leaves(&mut self, id: LockId, lock: &Lock, rank: Rank, count: u64) -> bool {
+        let free = lock.free_permits();
+        if lock.permits_claimed.saturating_add(count) <= free {
+            return true;
+        }
+        let known = self.0.get(&id).filter(|(last, _)| *last < rank).copied();
+        let (from, mut claimed) = known.map_or((Unbounded, 0), |(last, claimed)| (Excluded(last), claimed));
+        let mut before = lock.queue.range((from, Excluded(rank)));
+        // Ends as soon as it is decided.
+        while claimed.saturating_add(count) <= free {
+            let Some((other, demand)) = before.next() else { return true };
+            claimed += permits(*demand);
+            self.0.insert(id, (*other, claimed));
+        }
+        false
+    }
+
+    /// Somebody is in the queue no more.
+    pub(super) fn leave(&mut self, rank: Rank, claim: Claim<LockId>) {
+        if let Some((last, claimed)) = self.0.get_mut(&claim.resource)
+            && rank <= *last
+        {
+            *claimed -= permits(claim.demand);
+        }
+    }
+
+    /// Queues may have changed in other ways.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+/// What a waiter would take if so much of each name fits.
+fn choose(waiter: &Waiter, mut fits: impl FnMut(&LockId, Demand) -> bool) -> Option<Vec<Claim<LockId>>> {
+    match waiter.wants.as_single() {
+        Some(claim) => fits(&claim.resource, claim.demand).then(|| vec![*claim]),
+        None => waiter.wants.satisfy(fits),
     }
 }
 

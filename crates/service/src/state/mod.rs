@@ -31,7 +31,6 @@ pub mod watch;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use conclave_algorithms::deadlock::Demand;
 use conclave_api::{Code, Deadlock, Error, LockName, Owner, RequestId, SessionId, Wait};
 use serde::{Deserialize, Serialize};
 
@@ -145,7 +144,8 @@ impl State {
 
     fn open_session(&mut self, step: &mut Step<'_>, open: OpenSession) {
         let secret = open.secret;
-        let room = if self.sessions.len() < MAX_SESSIONS {
+        // A session that has ended and keeps names back is still one.
+        let room = if self.sessions.len() + self.delays.len() < MAX_SESSIONS {
             Ok(())
         } else {
             Err(Error::new(Code::LimitReached, format!("there are {MAX_SESSIONS} sessions already")))
@@ -328,7 +328,7 @@ impl State {
         let ticket = self.held(id, grant)?;
         let [item] = self.locks.grants[&ticket].items[..] else { return Err(not_an_election(grant)) };
         let lock = self.locks.lock_mut(item.lock);
-        if item.demand != Demand::Exclusive || lock.value.is_none() {
+        if lock.campaign != Some(ticket) {
             return Err(not_an_election(grant));
         }
         lock.value = Some(value);
@@ -357,13 +357,7 @@ impl State {
             let live = self.sessions.get(&id).map(|session| session.live.values().copied().collect());
             let delayed = || self.delays.get(&id).map(|delay| delay.grants.iter().copied().collect());
             let tickets: Vec<Ticket> = live.or_else(delayed).unwrap_or_default();
-            for ticket in tickets {
-                let Some(request) = self.locks.grants.get(&ticket).map(|grant| grant.request) else {
-                    continue;
-                };
-                if !self.locks.release_name(ticket, lock, &mut step.work) {
-                    continue;
-                }
+            for (ticket, request) in self.locks.release_name(tickets, lock, &mut step.work) {
                 let is_gone = !self.locks.grants.contains_key(&ticket);
                 if is_gone {
                     self.forget_live(id, request);

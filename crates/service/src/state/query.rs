@@ -306,7 +306,12 @@ impl State {
 
     /// The names of the files in a directory, in order.
     pub fn list(&self, path: &FilePath) -> Option<impl Iterator<Item = &str>> {
-        self.tree.list(path)
+        self.list_after(path, "")
+    }
+
+    /// The names of the files in a directory that come after `after`, in order: a page is found, not counted off.
+    pub fn list_after(&self, path: &FilePath, after: &str) -> Option<impl Iterator<Item = &str>> {
+        self.tree.list_after(path, after)
     }
 
     /// Every timer that must run: a new leader starts them all, in full.
@@ -333,7 +338,7 @@ impl State {
             files: self.tree.len() as u64,
             file_bytes: self.tree.bytes(),
             deadlocks: self.incidents.deadlocks_total,
-            deadlocked: self.locks.left_standing().len() as u64,
+            deadlocked: self.locks.left_standing() as u64,
         }
     }
 

@@ -33,7 +33,7 @@ pub const MAX_UNANSWERED: usize = 1024;
 pub const MAX_BROKEN: usize = 1024;
 /// The most acquires of a session that are held or wait.
 pub const MAX_LIVE: usize = 65_536;
-/// The most sessions.
+/// The most sessions, with those that have ended and still keep names back.
 pub const MAX_SESSIONS: usize = 1 << 20;
 /// The shortest and the longest lease.
 pub const TTL_MS: std::ops::RangeInclusive<u64> = 100..=86_400_000;

@@ -12,6 +12,7 @@
 //! multi; beyond them the operation is refused.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Unbounded};
 
 use conclave_api::{Code, Error, SessionId, Version};
 use serde::{Deserialize, Serialize};
@@ -207,8 +208,10 @@ impl Tree {
         self.files.get(path).map(|file| (&*file.data, file.stat()))
     }
 
-    pub(super) fn list(&self, path: &FilePath) -> Option<impl Iterator<Item = &str>> {
-        self.files.get(path).map(|file| file.children.iter().map(|name| &**name))
+    /// The names in a directory after `after`. No name is empty: after nothing come all.
+    pub(super) fn list_after(&self, path: &FilePath, after: &str) -> Option<impl Iterator<Item = &str>> {
+        let file = self.files.get(path)?;
+        Some(file.children.range::<str, _>((Excluded(after), Unbounded)).map(|name| &**name))
     }
 
     pub(super) fn len(&self) -> usize {

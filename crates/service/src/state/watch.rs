@@ -225,9 +225,21 @@ fn missed(state: &State, session: SessionId, watch: WatchId, target: &WatchTarge
     match state.history.since(from) {
         None => vec![notice(Event::Resync { index: state.applied() })],
         Some(changes) => {
-            let is_mine = |change: &&Change| targets(change).iter().flatten().any(|other| other == target);
+            // Of a long history most is of no interest: nothing is copied to find out.
+            let is_mine = |change: &&Change| is_target(target, change);
             changes.filter(is_mine).map(|change| notice(Event::Changed(change.clone()))).collect()
         }
+    }
+}
+
+/// Whether it is one of the [`targets`] of the change.
+fn is_target(target: &WatchTarget, change: &Change) -> bool {
+    match (target, &change.what) {
+        (WatchTarget::Lock(target), What::Lock { name, .. }) => target == name,
+        (WatchTarget::File(target), What::File { path, .. }) => target == path,
+        (WatchTarget::Directory(_), What::File { change: FileChange::Written(_), .. }) => false,
+        (WatchTarget::Directory(target), What::File { path, .. }) => target.is_parent_of(path),
+        _ => false,
     }
 }
 
@@ -239,6 +251,34 @@ fn targets(change: &Change) -> [Option<WatchTarget>; 2] {
             let parent = path.split().map(|(parent, _)| WatchTarget::Directory(parent));
             let parent = parent.filter(|_| !matches!(change, FileChange::Written(_)));
             [Some(WatchTarget::File(path.clone())), parent]
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_looked_up_as_it_is_told() {
+        let path = |text: &str| FilePath::new(text).expect("a path");
+        let file = |text: &str, change| What::File { path: path(text), change };
+        let lock = |text: &str| LockName::new(text).expect("a name");
+        let changes = [
+            file("/", FileChange::Written(conclave_api::Version(2))),
+            file("/a", FileChange::Created),
+            file("/a", FileChange::Written(conclave_api::Version(2))),
+            file("/a/b", FileChange::Deleted),
+            What::Lock { name: lock("a"), change: LockChange::Released },
+        ];
+        let paths = || ["/", "/a", "/a/b", "/ab"].map(path).into_iter();
+        let watched = paths().map(WatchTarget::File).chain(paths().map(WatchTarget::Directory));
+        for target in watched.chain(["a", "b"].map(lock).map(WatchTarget::Lock)) {
+            for what in &changes {
+                let change = Change { index: 1, what: what.clone() };
+                let is_told = targets(&change).contains(&Some(target.clone()));
+                assert_eq!(is_target(&target, &change), is_told, "{target:?} {change:?}");
+            }
         }
     }
 }

@@ -9,13 +9,14 @@
 //! whoever holds it. And beside a deadlock that was left standing a new one is explained by those who keep *each
 //! other* stuck, the closer among them: not by whoever is reachable from it.
 
+use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
 use super::super::request::{Claim, Demand, Node, Request};
-use super::super::scc::first_component;
+use super::super::scc::{components, first_component};
 use super::reduction::{Order, Reduction};
 use super::slots::{Local, Slot};
 use super::{Owner, Wait, WaitGraph, permits};
@@ -140,21 +141,33 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
             return (Verdict::Clear, 0);
         };
         let mut reduction = Reduction::new(self, Order::Ignored, Vec::new());
-        if reduction.can_proceed(start) || self.path_back(&mut reduction, start, Edges::All).is_none() {
+        if reduction.can_proceed(start) || !self.waits_for_itself(&mut reduction, start) {
             return (Verdict::Clear, reduction.steps);
         }
         (Verdict::Deadlock(self.deadlock(&mut reduction, start, Part::Closer)), reduction.steps)
     }
 
+    /// Why a stuck owner's wait closes a deadlock; `None` if it merely waits for one.
+    pub(super) fn closes(&self, reduction: &mut Reduction<'_, R, O>, start: Slot) -> Option<Why<R, O>> {
+        if let Some(links) = self.path_back(reduction, start, Edges::Necessary) {
+            return Some(Why::Cycle(links));
+        }
+        self.waits_for_itself(reduction, start).then(|| self.why(reduction, start, Part::Closer))
+    }
+
+    fn waits_for_itself(&self, reduction: &mut Reduction<'_, R, O>, start: Slot) -> bool {
+        self.path_back(reduction, start, Edges::All).is_some()
+    }
+
     /// A wait closes nothing unless somebody waits for what its owner holds.
-    fn can_close(&self, owner: Slot) -> bool {
+    pub(super) fn can_close(&self, owner: Slot) -> bool {
         let Owner { holds, wait } = &self.owners[owner];
         wait.is_some() && holds.iter().any(|held| !self.resources[*held].line.is_empty())
     }
 
     fn deadlock(&self, reduction: &mut Reduction<'_, R, O>, start: Slot, part: Part) -> Deadlock<R, O> {
-        let ahead = self.ahead(reduction, start);
-        let why = self.why(reduction, start, part, &ahead);
+        let why = self.why(reduction, start, part);
+        let ahead = self.ahead(reduction, [start]);
         let behind = self.stuck_behind(start);
         let behind = (0..behind.len()).map(|number| behind.slot(number));
         let mut stuck = self.sorted(ahead.owners().chain(behind));
@@ -162,10 +175,11 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         Deadlock { why, stuck }
     }
 
-    fn why(&self, reduction: &mut Reduction<'_, R, O>, start: Slot, part: Part, ahead: &Ahead) -> Why<R, O> {
+    fn why(&self, reduction: &mut Reduction<'_, R, O>, start: Slot, part: Part) -> Why<R, O> {
         if let Some(links) = self.path_back(reduction, start, Edges::Necessary) {
             return Why::Cycle(links);
         }
+        let ahead = self.ahead(reduction, [start]);
         let knot = ahead.knot();
         // A cycle of others explains who waits for it, but not who closes another deadlock.
         let other = knot.first().filter(|_| part == Part::Stuck);
@@ -192,7 +206,7 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
 
     /// What a stuck owner lacks: the claims that are not available, but for those it can do without because
     /// others of their gate are.
-    fn lacking(&self, reduction: &mut Reduction<'_, R, O>, owner: Slot) -> Vec<Claim<Slot>> {
+    pub(super) fn lacking(&self, reduction: &mut Reduction<'_, R, O>, owner: Slot) -> Vec<Claim<Slot>> {
         let Some(Wait { request, claims, .. }) = &self.owners[owner].wait else { return Vec::new() };
         let mut is_lacking = |claim: &&Claim<Slot>| !reduction.available(owner, claim.resource, claim.demand);
         if is_conjunctive(request) {
@@ -223,7 +237,7 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         blocked.filter(|holder| is_other(holder) && reduction.is_stuck(*holder)).collect()
     }
 
-    /// The shortest way from `start` over stuck owners back to itself. Resources are passed once (twice only by a
+    /// The shortest way from `start` over stuck owners back to itself. Resources are passed once (again only by a
     /// larger demand), so that converging paths cost what the graph costs and not their product.
     fn path_back(
         &self,
@@ -231,23 +245,33 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         start: Slot,
         edges: Edges,
     ) -> Option<Vec<Link<R, O>>> {
+        // With a necessary edge only what is asked without alternatives leads on.
+        let lacking = |reduction: &mut Reduction<'_, R, O>, waiter: Slot| match &self.owners[waiter].wait {
+            Some(wait) if edges == Edges::All || is_conjunctive(&wait.request) => {
+                self.lacking(reduction, waiter)
+            }
+            _ => Vec::new(),
+        };
+        let leads_back = |waiter: Slot, lacks: &[Claim<Slot>]| {
+            lacks.iter().find(|claim| self.is_edge(edges, waiter, claim, start)).map(|claim| claim.resource)
+        };
+        if !reduction.is_stuck(start) {
+            return None;
+        }
         let mut met = Local::new();
+        met.meet(start);
         let mut via: Vec<Option<(usize, Slot)>> = vec![None];
+        let mut lacks = vec![lacking(reduction, start)];
+        if let Some(resource) = leads_back(start, &lacks[0]) {
+            return Some(self.links(&met, &via, (0, resource), start));
+        }
         let mut passed = Local::new();
         let mut passed_with: Vec<Demand> = Vec::new();
-        met.meet(start);
         let mut next = 0;
         while next < met.len() {
             let (number, waiter) = (next, met.slot(next));
             next += 1;
-            let Some(wait) = &self.owners[waiter].wait else { continue };
-            if edges == Edges::Necessary && !is_conjunctive(&wait.request) {
-                continue;
-            }
-            for claim in &self.lacking(reduction, waiter) {
-                if self.is_edge(edges, waiter, claim, start) && reduction.is_stuck(start) {
-                    return Some(self.links(&met, &via, (number, claim.resource), start));
-                }
+            for claim in core::mem::take(&mut lacks[number]) {
                 let (pass, is_new) = passed.meet(claim.resource);
                 if is_new {
                     passed_with.push(claim.demand);
@@ -256,12 +280,17 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
                 }
                 passed_with[pass] = claim.demand;
                 for &holder in self.resources[claim.resource].blocked.keys() {
-                    if reduction.is_stuck(holder) && self.is_edge(edges, waiter, claim, holder) {
-                        let (_, is_new) = met.meet(holder);
-                        if is_new {
-                            via.push(Some((number, claim.resource)));
-                        }
+                    let is_edge = reduction.is_stuck(holder) && self.is_edge(edges, waiter, &claim, holder);
+                    if !is_edge || !met.meet(holder).1 {
+                        continue;
                     }
+                    via.push(Some((number, claim.resource)));
+                    // Asked as soon as it is met: of a crowd of holders the first may do.
+                    let lacked = lacking(reduction, holder);
+                    if let Some(resource) = leads_back(holder, &lacked) {
+                        return Some(self.links(&met, &via, (met.len() - 1, resource), start));
+                    }
+                    lacks.push(lacked);
                 }
             }
         }
@@ -300,10 +329,16 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         links
     }
 
-    /// Everything that `start` waits for, directly or not.
-    fn ahead(&self, reduction: &mut Reduction<'_, R, O>, start: Slot) -> Ahead {
+    /// Everything that `starts` wait for, directly or not.
+    pub(super) fn ahead(
+        &self,
+        reduction: &mut Reduction<'_, R, O>,
+        starts: impl IntoIterator<Item = Slot>,
+    ) -> Ahead {
         let mut ahead = Ahead { nodes: Local::new(), first: vec![0], targets: Vec::new() };
-        ahead.nodes.meet(owner_node(start));
+        for start in starts {
+            ahead.nodes.meet(owner_node(start));
+        }
         while ahead.first.len() <= ahead.nodes.len() {
             let name = ahead.nodes.slot(ahead.first.len() - 1);
             let next: Vec<Slot> = if is_owner_node(name) {
@@ -385,15 +420,15 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         part
     }
 
-    fn sorted(&self, slots: impl Iterator<Item = Slot>) -> Vec<O> {
+    pub(super) fn sorted(&self, slots: impl Iterator<Item = Slot>) -> Vec<O> {
         let mut names: Vec<O> = slots.map(|slot| *self.owners.name(slot)).collect();
         names.sort_unstable();
         names
     }
 }
 
-/// What a stuck owner waits for in the end, as a graph of owners and resources; the owner itself comes first.
-struct Ahead {
+/// What stuck owners wait for in the end, as a graph of owners and resources; they themselves come first.
+pub(super) struct Ahead {
     nodes: Local,
     /// The edges of each node begin here; one more at the end.
     first: Vec<u32>,
@@ -403,6 +438,20 @@ struct Ahead {
 impl Ahead {
     fn owners(&self) -> impl Iterator<Item = Slot> {
         self.owners_among(0..self.nodes.len() as u32)
+    }
+
+    /// Owners that reach each other: each component that has any.
+    pub(super) fn components(&self) -> Vec<Vec<Slot>> {
+        let edges = |node: u32| self.first[node as usize]..self.first[node as usize + 1];
+        let component = components(self.nodes.len(), edges, |place| self.targets[place as usize]);
+        let mut members: BTreeMap<u32, Vec<Slot>> = BTreeMap::new();
+        for (number, component) in component.into_iter().enumerate() {
+            let name = self.nodes.slot(number);
+            if is_owner_node(name) {
+                members.entry(component).or_default().push(name / 2);
+            }
+        }
+        members.into_values().collect()
     }
 
     /// Owners that reach each other and nobody else.

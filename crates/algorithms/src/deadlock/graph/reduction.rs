@@ -70,6 +70,10 @@ struct MetResource {
     first: usize,
     first_exclusive: usize,
     sharing: usize,
+    /// Of a semaphore's line: whoever stands before this place will have all it claims, and was enlisted; and what
+    /// those of them who still wait claim. Permits only come back and claims only go, so it never moves back.
+    served: usize,
+    served_permits: u64,
 }
 
 struct InLine {
@@ -111,10 +115,12 @@ impl<'g, R: Ord + Copy, O: Ord + Copy> Reduction<'g, R, O> {
         self.run();
     }
 
-    /// Reduces everything that `start` can reach, once `start` has finished.
+    /// Reduces everything that `start` can reach, once `start` has finished. It may have been met before.
     pub(super) fn finish(&mut self, start: Slot) {
         let start = self.meet_owner(start);
-        self.owners[start].is_reduced = true;
+        if !self.owners[start].is_reduced {
+            self.reduce(start);
+        }
         self.run();
     }
 
@@ -288,6 +294,7 @@ impl<'g, R: Ord + Copy, O: Ord + Copy> Reduction<'g, R, O> {
     /// The owner finishes: its holds are given back, its places in line are left.
     fn reduce(&mut self, number: usize) {
         self.owners[number].is_reduced = true;
+        self.leave_lines(number);
         let owner = self.met_owners.slot(number);
         let mut edge = self.owners[number].first_hold;
         while edge != NO_EDGE {
@@ -347,25 +354,23 @@ impl<R: Ord + Copy, O: Ord + Copy> Reduction<'_, R, O> {
         if !place.is_newcomer {
             return true;
         }
-        self.advance(number);
+        if state.limit.is_some() {
+            self.serve(number);
+        } else {
+            self.advance(number);
+        }
         let met = &self.resources[number];
         let is_later = |at: usize| met.line.get(at).is_none_or(|earliest| earliest.place >= place);
         match demand {
             Demand::Exclusive => is_later(met.first),
             Demand::Shared => is_later(met.first_exclusive),
-            Demand::Permits(count) => {
-                let mut left = met.potential(state).checked_sub(u64::from(count));
-                for earlier in met.line[met.first..].iter().take_while(|earlier| earlier.place < place) {
-                    if left.is_none() {
-                        break;
-                    }
-                    self.steps += 1;
-                    if !self.owners[earlier.owner].is_reduced {
-                        left = left.and_then(|left| left.checked_sub(permits(Some(earlier.claim))));
-                    }
+            // Before the cursor there is enough for everybody, beyond it for nobody.
+            Demand::Permits(count) => match met.line.get(met.served) {
+                Some(next) if next.place == place => {
+                    met.served_permits + u64::from(count) <= met.potential(state)
                 }
-                left.is_some()
-            }
+                next => next.is_none_or(|next| place < next.place),
+            },
         }
     }
 
@@ -383,30 +388,64 @@ impl<R: Ord + Copy, O: Ord + Copy> Reduction<'_, R, O> {
         }
     }
 
-    /// Enlists those whose turn it may be: the first, all sharers before the first exclusive claim, and of a
-    /// semaphore's waiters those that the permits may reach.
-    fn wake_line(&mut self, number: usize) {
-        self.advance(number);
+    /// Moves the cursor of a semaphore's line over those for whom there will be permits, and enlists them.
+    fn serve(&mut self, number: usize) {
         let state = &self.graph.resources[self.met_resources.slot(number)];
-        let met = &mut self.resources[number];
-        let mut turns: Vec<usize> = Vec::new();
-        if state.limit.is_some() {
-            let mut left = met.potential(state);
-            for entry in met.line[met.first..].iter().filter(|entry| !self.owners[entry.owner].is_reduced) {
-                self.steps += 1;
-                turns.push(entry.owner);
-                left = left.saturating_sub(permits(Some(entry.claim)));
-                if left == 0 {
-                    break;
+        let potential = self.resources[number].potential(state);
+        loop {
+            let met = &mut self.resources[number];
+            let Some(&InLine { owner, claim, .. }) = met.line.get(met.served) else { return };
+            self.steps += 1;
+            if !self.owners[owner].is_reduced {
+                let with_it = met.served_permits + permits(Some(claim));
+                if with_it > potential {
+                    return;
                 }
+                met.served_permits = with_it;
             }
-        } else if met.blockers == 0 || !met.is_exclusive {
-            turns.extend(met.line.get(met.first).map(|entry| entry.owner));
-            turns.extend(met.line.get(met.first_exclusive).map(|entry| entry.owner));
-            let sharing = met.sharing.max(met.first)..met.first_exclusive;
-            met.sharing = met.first_exclusive;
-            turns.extend(met.line.get(sharing).into_iter().flatten().map(|entry| entry.owner));
+            met.served += 1;
+            self.enlist(owner);
         }
+    }
+
+    /// The owner has finished: what it claimed of semaphores is nobody's any more.
+    fn leave_lines(&mut self, number: usize) {
+        let (Order::Kept, Some(wait)) = (self.order, self.wait_of(number)) else { return };
+        for claim in wait.claims.iter().filter(|claim| claim.demand.is_permits()) {
+            let Some(resource) = self.met_resources.number(claim.resource) else { continue };
+            let place = self.graph.resources[claim.resource].place(self.met_owners.slot(number), wait.turn);
+            let met = &mut self.resources[resource];
+            let served = &met.line[..met.served];
+            if served.last().is_some_and(|last| place <= last.place) {
+                met.served_permits -= permits(Some(claim.demand));
+            }
+        }
+    }
+
+    /// Enlists those whose turn it may be: the first, all sharers before the first exclusive claim, and of a
+    /// semaphore's waiters those that the permits now reach.
+    fn wake_line(&mut self, number: usize) {
+        let state = &self.graph.resources[self.met_resources.slot(number)];
+        if state.limit.is_some() {
+            self.serve(number);
+            let met = &self.resources[number];
+            // The next one may be content with less than it claims.
+            if let Some(&InLine { owner, .. }) = met.line.get(met.served) {
+                self.enlist(owner);
+            }
+            return;
+        }
+        self.advance(number);
+        let met = &mut self.resources[number];
+        if met.blockers > 0 && met.is_exclusive {
+            return;
+        }
+        let mut turns: Vec<usize> = Vec::new();
+        turns.extend(met.line.get(met.first).map(|entry| entry.owner));
+        turns.extend(met.line.get(met.first_exclusive).map(|entry| entry.owner));
+        let sharing = met.sharing.max(met.first)..met.first_exclusive;
+        met.sharing = met.first_exclusive;
+        turns.extend(met.line.get(sharing).into_iter().flatten().map(|entry| entry.owner));
         for owner in turns {
             self.enlist(owner);
         }

@@ -252,6 +252,45 @@ fn victims_are_chosen_until_nothing_is_left_and_their_holds_stay() {
 }
 
 #[test]
+fn a_resolution_says_what_one_search_after_another_would() {
+    let mut graph = processes(0..5);
+    for process in 1..5 {
+        wait(&mut graph, process, all(&[0]));
+    }
+    graph.enqueue(0, turn(0), all(&[1, 2, 3, 4])).unwrap();
+    let mut resolution = graph.resolution(0);
+    let mut other = graph.clone();
+    for victim in 1..5 {
+        let found = deadlock(other.examine(0));
+        assert_eq!(resolution.find(), Some(found.why));
+        resolution.cancel(victim);
+        assert!(other.cancel(victim));
+    }
+    assert_eq!((resolution.find(), other.examine(0)), (None, Verdict::Clear));
+}
+
+#[test]
+fn deadlocks_are_those_who_wait_for_themselves() {
+    // 1 and 2, left standing; 3 behind them, 5 waits for 4 who runs; 6 for permits of its own; 7 and 8 share
+    // a lock that 7 wants alone, and 8 waits for the deadlock.
+    let mut graph = processes([1, 2, 3, 4]);
+    wait(&mut graph, 1, all(&[2]));
+    wait(&mut graph, 2, all(&[1]));
+    wait(&mut graph, 3, all(&[1, 2]));
+    wait(&mut graph, 5, all(&[4]));
+    graph.set_limit(9, Some(3)).unwrap();
+    graph.hold(6, claim(9, Demand::Permits(2))).unwrap();
+    wait(&mut graph, 6, Request::permits(9, 2).unwrap());
+    for sharer in [7, 8] {
+        graph.hold(sharer, claim(10, Demand::Shared)).unwrap();
+    }
+    wait(&mut graph, 7, all(&[10]));
+    wait(&mut graph, 8, all(&[1]));
+    assert_eq!(graph.deadlocks(), [vec![1, 2], vec![6]]);
+    assert_eq!(graph.stuck(), [1, 2, 3, 6, 7, 8]);
+}
+
+#[test]
 fn joining_a_deadlock_left_standing_closes_none() {
     let mut graph = processes([1, 2, 3]);
     wait(&mut graph, 1, all(&[2]));
@@ -393,6 +432,31 @@ fn a_crowd_that_needs_one_owner_is_found_by_one_reduction() {
         graph.held_up_without(crowd().chain([CROWD + 2, CROWD + 4]), &[0]),
         crowd().collect::<Vec<_>>()
     );
+}
+
+#[test]
+fn a_crowd_in_line_for_permits_is_counted_once() {
+    const CROWD: u32 = 20_000;
+    let (pool, hot) = (CROWD + 1, CROWD + 2);
+    // Permits for all of them; but each also waits for what owner 0 holds, in the order of the line.
+    let mut graph = processes([0]);
+    graph.hold(0, claim(hot, Demand::Exclusive)).unwrap();
+    graph.set_limit(pool, Some(CROWD)).unwrap();
+    for process in 1..=CROWD {
+        let both = Request::all([Request::permits(pool, 1).unwrap(), Request::exclusive(hot)]).unwrap();
+        graph.enqueue(process, turn(u64::from(process)), both).unwrap();
+    }
+    let steps = |never: Vec<Slot>| {
+        let mut reduction = reduction::Reduction::new(&graph, reduction::Order::Kept, never);
+        reduction.reduce_all((1..=CROWD).map(|process| graph.owners.slot(&process).unwrap()));
+        (reduction.stuck().count(), reduction.steps)
+    };
+    let (stuck, all_finish) = steps(Vec::new());
+    assert_eq!(stuck, 0);
+    assert!(all_finish <= 20 * u64::from(CROWD), "{all_finish}");
+    let (stuck, nobody_does) = steps(vec![graph.owners.slot(&0).unwrap()]);
+    assert_eq!(stuck, CROWD as usize + 1);
+    assert!(nobody_does <= 20 * u64::from(CROWD), "{nobody_does}");
 }
 
 #[test]

@@ -425,3 +425,115 @@ fn who_waited_behind_a_deadlock_left_standing_may_close_another() {
     assert_eq!(w.refusal(c, q), Some(Code::Deadlock));
     assert_eq!((w.waiting(), w.state.stuck()), (2, 2));
 }
+
+#[test]
+fn a_grant_to_who_was_left_standing_may_close_another() {
+    // O and D wait for each other and were left so. V waits for x, and O, who waits for b of V as well, takes it.
+    for chosen in [VictimPolicy::Requester, VictimPolicy::Youngest, VictimPolicy::None] {
+        let mut w = World::new();
+        let c = w.client();
+        let d = w.hold(c, by("D", "d"));
+        w.hold(c, by("O", "k"));
+        let b = w.hold(c, by("V", "b"));
+        let y = w.hold(c, acquire("y"));
+        let o = w.wait(c, by("O", "d & b"));
+        let waits = w.wait(c, policy(by("D", "k"), VictimPolicy::None));
+        let v = w.wait(c, by("V", "x & y"));
+        w.hold(c, urgent(policy(by("O", "x"), chosen), 5));
+        assert_eq!(w.state.totals().deadlocks, 2, "{chosen:?}: it is found in the entry that closes it");
+        // O was left standing and stays so: only V was made stuck.
+        let is_victim = chosen != VictimPolicy::None;
+        assert_eq!((w.refusal(c, o), w.refusal(c, v)), (None, is_victim.then_some(Code::Deadlock)));
+        w.ask(c, Op::Cancel { request: waits });
+        w.release(c, d);
+        w.release(c, y);
+        assert_eq!(w.state.totals().deadlocked, if is_victim { 0 } else { 2 }, "{chosen:?}");
+        w.release(c, b);
+        assert_eq!(w.granted(c, o).as_deref(), Some("b d"));
+    }
+}
+
+#[test]
+fn a_limit_may_close_a_deadlock_of_who_waited_behind_one_left_standing() {
+    let mut w = World::new();
+    let c = w.client();
+    w.limit(c, "pool", 3);
+    for (owner, own) in [("D1", "d1"), ("D2", "d2"), ("q", "k"), ("V", "pool")] {
+        w.hold(c, by(owner, own));
+    }
+    w.wait(c, by("D1", "d2"));
+    w.wait(c, policy(by("D2", "d1"), VictimPolicy::None));
+    let q = w.wait(c, by("q", "d1 & pool"));
+    let v = w.wait(c, by("V", "k"));
+    w.limit(c, "pool", 1);
+    assert_eq!((w.refusal(c, q), w.refusal(c, v)), (Some(Code::Deadlock), None));
+    assert_eq!((w.waiting(), w.state.totals().deadlocks), (3, 2));
+}
+
+#[test]
+fn a_limit_may_close_a_deadlock_with_who_was_left_standing() {
+    // As above, but q is itself in the deadlock that stands: V, who only now is in one, is refused.
+    let mut w = World::new();
+    let c = w.client();
+    w.limit(c, "pool", 3);
+    for (owner, own) in [("D", "d"), ("q", "k"), ("V", "pool")] {
+        w.hold(c, by(owner, own));
+    }
+    let q = w.wait(c, by("q", "d & pool"));
+    w.wait(c, policy(by("D", "k"), VictimPolicy::None));
+    let v = w.wait(c, by("V", "k"));
+    w.limit(c, "pool", 1);
+    assert_eq!((w.refusal(c, q), w.refusal(c, v)), (None, Some(Code::Deadlock)));
+    assert_eq!((w.waiting(), w.state.totals().deadlocks), (2, 2));
+}
+
+#[test]
+fn who_was_left_in_a_deadlock_by_a_grant_keeps_its_own_policy() {
+    let mut w = World::new();
+    let c = w.client();
+    w.limit(c, "pool", 3);
+    let y = w.hold(c, acquire("y"));
+    w.hold(c, by("V", "z"));
+    w.hold(c, by("o", "k"));
+    let o = w.wait(c, by("o", "z & pool & y"));
+    let v = w.wait(c, by("V", "x & y"));
+    // o takes x, for which V waits, and wants that left standing: of this deadlock, not for ever.
+    w.hold(c, urgent(policy(by("o", "x"), VictimPolicy::None), 5));
+    assert_eq!(w.state.totals().deadlocked, 2);
+    w.ask(c, Op::Cancel { request: v });
+    assert_eq!(w.state.totals().deadlocked, 0);
+    w.hold(c, by("P", "pool"));
+    w.wait(c, by("P", "k"));
+    w.limit(c, "pool", 1);
+    assert_eq!(w.refusal(c, o), Some(Code::Deadlock));
+    w.release(c, y);
+}
+
+#[test]
+fn who_holds_what_is_not_in_the_way_does_not_overtake() {
+    // W waits for d1, which nobody will give it, and for p and one of the four permits left. R has the fifth.
+    for (held, wanted) in [("pool", "pool"), ("n:shared", "n:shared")] {
+        let mut w = World::new();
+        let (c, _) = beside_a_standing_deadlock(&mut w);
+        w.limit(c, "pool", 5);
+        w.hold(c, by("R", held));
+        w.wait(c, acquire(&format!("p & {wanted} & d1")));
+        w.wait(c, by("R", "p"));
+        assert_eq!(w.waiting(), 5, "{held}");
+    }
+}
+
+#[test]
+fn who_upgrades_overtakes_whom_it_keeps_waiting() {
+    // W would share b with q, but q wants it alone and goes first there; on c it is W who does.
+    let mut w = World::new();
+    let c = w.client();
+    let free = w.hold(c, acquire("c"));
+    let wide = w.wait(c, acquire("b:shared & c"));
+    let q = w.wait(c, by("q", "b & c"));
+    w.hold(c, urgent(by("q", "b:shared"), 1));
+    w.release(c, free);
+    assert_eq!(w.granted(c, q).as_deref(), Some("b c"));
+    w.release(c, q);
+    assert_eq!(w.granted(c, wide).as_deref(), Some("b:shared c"));
+}

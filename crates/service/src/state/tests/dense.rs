@@ -144,6 +144,9 @@ impl Dense {
         if is_counted && refused.is_empty() && still.is_subset(standing) {
             return Err("a deadlock that stands is counted again".into());
         }
+        if !is_counted && !still.is_subset(standing) {
+            return Err(format!("{still:?} are in a deadlock, of which nobody was told"));
+        }
         Ok(still)
     }
 

@@ -60,3 +60,46 @@ fn only_a_leader_proclaims_and_only_single_names_are_campaigned_for() {
     assert_eq!(w.refused(a, huge).code, Code::TooLarge);
     assert_eq!(w.state.totals().names, 1);
 }
+
+#[test]
+fn only_the_campaign_proclaims_not_another_grant_of_its_owner() {
+    let mut w = World::new();
+    let c = w.client();
+    let elected = w.hold(c, with(by("A", "x"), |acquire| acquire.value = Some(b"A".to_vec())));
+    let plain = w.hold(c, by("A", "x"));
+    let proclaim = |grant| Op::Proclaim { grant, value: vec![1] };
+    assert_eq!(w.refused(c, proclaim(plain)).code, Code::InvalidArgument);
+    w.done(c, proclaim(elected));
+    assert_eq!(w.state.leader(&name("x")).unwrap().value, Some(vec![1]));
+}
+
+#[test]
+fn an_owner_campaigns_for_a_name_once() {
+    let mut w = World::new();
+    let c = w.client();
+    let campaign = |value: u8| with(by("A", "x"), |acquire| acquire.value = Some(vec![value]));
+    let held = w.hold(c, acquire("x"));
+    let first = w.wait(c, campaign(1));
+    // By its second request it would be elected twice, when it comes to hold the name.
+    assert_eq!(w.refused(c, urgent(campaign(2), 1)).code, Code::InvalidArgument);
+    w.release(c, held);
+    assert_eq!(w.refused(c, campaign(2)).code, Code::InvalidArgument);
+    assert_eq!(w.state.leader(&name("x")).unwrap().value, Some(vec![1]));
+    w.done(c, Op::Proclaim { grant: first, value: vec![3] });
+    w.release(c, first);
+    w.hold(c, campaign(2));
+}
+
+#[test]
+fn who_watches_an_election_is_told_when_its_leader_steps_down() {
+    let mut w = World::new();
+    let c = w.client();
+    let elected = w.hold(c, with(acquire("x"), |acquire| acquire.value = Some(b"A".to_vec())));
+    let told = |w: &World| w.effects.iter().filter(|effect| matches!(effect, Effect::Changed(_))).count();
+    w.ask(c, Op::Downgrade { grant: elected });
+    assert_eq!((w.state.leader(&name("x")), told(&w)), (None, 1));
+    // A lock that was no election has no leader to lose.
+    let plain = w.hold(c, acquire("y"));
+    w.ask(c, Op::Downgrade { grant: plain });
+    assert_eq!(told(&w), 0);
+}

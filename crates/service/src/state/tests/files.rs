@@ -177,6 +177,17 @@ fn tell(w: &World, watchers: &mut Watchers) -> Vec<Notice> {
 }
 
 #[test]
+fn a_directory_is_listed_from_anywhere() {
+    let mut w = World::new();
+    let a = w.client();
+    w.files(a, vec![create("/d", ""), create("/d/x", ""), create("/d/y", ""), create("/d/y/z", "")]).unwrap();
+    let after = |after: &str| -> Vec<&str> { w.state.list_after(&path("/d"), after).unwrap().collect() };
+    assert_eq!(after(""), ["x", "y"]);
+    assert_eq!((after("x"), after("xx"), after("y")), (vec!["y"], vec!["y"], vec![]));
+    assert!(w.state.list_after(&path("/none"), "").is_none());
+}
+
+#[test]
 fn no_event_is_lost_between_a_read_and_its_watch() {
     let mut w = World::new();
     let mut watchers = Watchers::new();

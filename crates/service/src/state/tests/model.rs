@@ -199,8 +199,19 @@ impl Model {
         };
         let names: BTreeSet<&LockName> =
             self.waits.values().flat_map(|waits| &waits.alternatives).flat_map(BTreeMap::keys).collect();
+        let owners: BTreeSet<&Who> = self.grants.values().map(|(who, _)| who).collect();
+        // Who holds a name in a way that leaves enough of it is not waited for.
+        let lacks = |from: &Waits, name: &LockName| {
+            let claim = from.claims(name).map(|claim| Set::from([(name.clone(), claim)]));
+            claim.is_some_and(|set| !self.fits(from, &set, &owners, &[]))
+        };
+        // But whoever shares it and wants it alone keeps everybody from it.
+        let yields = |from: &Waits, to: &Waits, name: &LockName| {
+            from.claims(name).is_some() && self.upgrades(to, name) && self.is_before(to, from, name)
+        };
         let hard = |from: &Waits, to: &Waits| {
-            names.iter().any(|name| from.claims(name).is_some() && holds(&to.who, name))
+            let is_hard = |name: &LockName| lacks(from, name) || yields(from, to, name);
+            names.iter().any(|name| holds(&to.who, name) && is_hard(name))
         };
         let soft = |from: &Waits, to: &Waits| {
             let both = |name: &&&LockName| from.claims(name).is_some() && to.claims(name).is_some();
@@ -270,13 +281,15 @@ impl Model {
 
     /// Whether `other`'s claim on the name comes before `me`: by rank, but upgraders before all.
     fn is_before(&self, other: &Waits, me: &Waits, name: &LockName) -> bool {
-        let upgrades = |waits: &Waits| {
-            let mut mine = self.grants.values().filter(|(who, _)| *who == waits.who);
-            waits.claims(name) == Some(Claim::Exclusive)
-                && mine.clone().any(|(_, set)| set.contains_key(name))
-                && mine.all(|(_, set)| set.get(name) != Some(&Claim::Exclusive))
-        };
-        (!upgrades(other), other.rank) < (!upgrades(me), me.rank)
+        (!self.upgrades(other, name), other.rank) < (!self.upgrades(me, name), me.rank)
+    }
+
+    /// Whether it holds the name shared and asks for it exclusively.
+    fn upgrades(&self, waits: &Waits, name: &LockName) -> bool {
+        let mut mine = self.grants.values().filter(|(who, _)| *who == waits.who);
+        waits.claims(name) == Some(Claim::Exclusive)
+            && mine.clone().any(|(_, set)| set.contains_key(name))
+            && mine.all(|(_, set)| set.get(name) != Some(&Claim::Exclusive))
     }
 
     fn is_possible(&self, set: &Set) -> bool {

@@ -131,3 +131,86 @@ fn a_name_is_broken_by_its_own_grant_alone() {
     crowd.wait(by("R", "hot"));
     assert_eq!(crowd.ask(Op::Break { name: name("own1"), reason: String::new() }).1, Answer::Done);
 }
+
+#[test]
+fn a_crowd_that_waits_for_permits_and_more_is_counted_once() {
+    const CROWD: u32 = 60_000;
+    let mut crowd = Crowd::new();
+    crowd.ask(Op::Limit { name: name("pool"), permits: CROWD });
+    crowd.hold(acquire("hot"));
+    let one = crowd.hold(acquire("pool"));
+    for _ in 0..CROWD {
+        crowd.wait(acquire("pool & hot"));
+    }
+    // There is a permit for each of them: all are looked at, and wait on for the other name.
+    assert_eq!(crowd.ask(Op::Release { grant: one }).1, Answer::Done);
+}
+
+#[test]
+fn a_crowd_that_is_waited_for_behind_a_claim_is_searched_once() {
+    let mut crowd = Crowd::new();
+    crowd.hold(acquire("cold"));
+    crowd.wait(acquire("hot & cold"));
+    for number in 0..1_000 {
+        let (owner, own) = (format!("o{number}"), format!("own{number}"));
+        crowd.hold(by(&owner, &own));
+        crowd.wait(acquire(&format!("{own} & hot")));
+        // It may pass the one that needs it, but not the first, who does not: nor may anybody else.
+        crowd.wait(by(&owner, "hot"));
+    }
+}
+
+#[test]
+fn a_name_held_over_and_over_is_broken_at_once() {
+    const TIMES: usize = 30_000;
+    let mut crowd = Crowd::new();
+    crowd.hold(acquire("hot"));
+    for number in 0..TIMES {
+        crowd.hold(by("R", &format!("own{number}")));
+        crowd.hold(by("R", "again"));
+    }
+    crowd.wait(by("R", "hot"));
+    assert_eq!(crowd.ask(Op::Break { name: name("again"), reason: String::new() }).1, Answer::Done);
+    assert_eq!(crowd.state.totals().grants, TIMES as u64 + 1);
+}
+
+#[test]
+fn a_limit_that_closes_one_deadlock_leaves_a_crowd_alone() {
+    const CROWD: u32 = 5_000;
+    let mut crowd = Crowd::new();
+    let limit = |permits| Op::Limit { name: name("pool"), permits };
+    crowd.ask(limit(3 * CROWD));
+    crowd.hold(acquire("y"));
+    crowd.hold(by("q", "x"));
+    for number in 0..CROWD {
+        let owner = format!("holder{number}");
+        crowd.hold(by(&owner, "pool"));
+        crowd.wait(by(&owner, "x"));
+    }
+    crowd.wait(by("q", "pool & y"));
+    for number in 0..CROWD {
+        let (owner, own) = (format!("o{number}"), format!("own{number}"));
+        crowd.hold(by(&owner, &own));
+        crowd.wait(by(&owner, "pool & y"));
+        crowd.wait(acquire(&own));
+    }
+    // The permits left are those of owners who wait for q, and q waits for one. Without it nobody is stuck.
+    assert_eq!(crowd.ask(limit(CROWD)).1, Answer::Done);
+    assert_eq!((crowd.state.totals().deadlocks, crowd.state.stuck()), (1, 0));
+}
+
+#[test]
+fn a_crowd_of_victims_is_found_by_one_search() {
+    const CROWD: u64 = 10_000;
+    let mut crowd = Crowd::new();
+    crowd.hold(by("R", "r"));
+    for number in 0..CROWD {
+        let owner = format!("o{number}");
+        crowd.hold(by(&owner, "x:shared"));
+        crowd.wait(by(&owner, "r"));
+    }
+    // It waits for each of them, and each of them for it.
+    crowd.wait(policy(by("R", "x"), VictimPolicy::Youngest));
+    let totals = crowd.state.totals();
+    assert_eq!((totals.deadlocks, totals.waiting), (CROWD, 1));
+}

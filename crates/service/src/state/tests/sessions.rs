@@ -460,3 +460,17 @@ fn what_is_not_held_cannot_be_released_or_downgraded() {
     w.release(a, x);
     assert_eq!(w.refused(a, Op::Release { grant: x }).code, Code::NotHeld);
 }
+
+#[test]
+fn what_ended_sessions_keep_back_counts_as_sessions() {
+    let mut state = State::new();
+    let delay = Delay { generation: 1, after_ms: 1000, grants: BTreeSet::new() };
+    state.delays = (0..MAX_SESSIONS as u64).map(|id| (SessionId(id), delay.clone())).collect();
+    let open = OpenSession { secret: 1, ttl_ms: 1000, lock_delay_ms: 0, label: String::new() };
+    let open = |state: &mut State, index| {
+        state.apply(At { index, term: 1, wall_ms: 0 }, Command::OpenSession(open.clone()))
+    };
+    assert!(matches!(open(&mut state, 1)[..], [Effect::SessionRefused { .. }]));
+    state.delays.pop_first();
+    assert!(matches!(open(&mut state, 2)[..], [Effect::SessionOpened { .. }, _]));
+}
