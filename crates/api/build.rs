@@ -14,6 +14,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     tonic_prost_build::configure()
         .build_transport(false)
+        // gRPC alone would bound the bytes of a frame, not what its messages take in memory.
+        .codec_path("crate::proto::codec::FrameCodec")
         .server_mod_attribute(".", "#[cfg(feature = \"grpc\")]")
         .client_mod_attribute(".", "#[cfg(feature = \"grpc\")]")
         .disable_comments(["conclave.v1.Conclave"])

@@ -9,12 +9,14 @@
 //! **Wall time.** The state compares no clocks, but people want to see since when a lock is held. So whoever proposes an
 //! entry writes its wall time into it, where it is the same for every node; it is shown, never compared.
 
+use conclave_api::Owner;
+use conclave_api::expr::Node;
 use serde::{Deserialize, Serialize};
 
 use crate::replica::Machine;
 use crate::replica::log::LogId;
 use crate::state::tree::FileOp;
-use crate::state::{At, Command, Effect, Op, Request, State};
+use crate::state::{Acquire, At, Command, Effect, Op, Request, State};
 
 /// The most commands in an entry.
 const MAX_COMMANDS: usize = 512;
@@ -57,32 +59,61 @@ impl Stamped {
     }
 }
 
-/// About how many bytes a command has: exact enough for what can be large.
-fn weight(command: &Command) -> usize {
-    let content = match command {
-        Command::Request(Request { op: Op::Files(ops), .. }) => ops.iter().map(file_weight).sum(),
-        Command::Request(Request { op: Op::Acquire(acquire), .. }) => {
-            acquire.value.as_ref().map_or(0, Vec::len)
+/// About how many bytes a command has, in memory and in the log: exact enough for what can be large.
+pub(crate) fn weight(command: &Command) -> usize {
+    match command {
+        Command::Request(Request { op, .. }) => op_weight(op),
+        Command::OpenSession(open) => 128 + open.label.len(),
+        Command::Expire { .. } | Command::RaiseFence { .. } => 128,
+    }
+}
+
+/// As [`weight`], of a request by what it asks for.
+pub(crate) fn op_weight(op: &Op) -> usize {
+    let content = match op {
+        Op::Files(ops) => ops.iter().map(file_weight).sum(),
+        Op::Acquire(Acquire { expr, owner, value, .. }) => {
+            let label = if let Owner::Label(label) = owner { label.as_str().len() } else { 0 };
+            node_weight(expr.node()) + label + value.as_ref().map_or(0, Vec::len)
         }
-        Command::Request(Request { op: Op::Proclaim { value, .. }, .. }) => value.len(),
-        Command::Request(Request { op: Op::Break { reason, .. }, .. }) => reason.len(),
-        Command::OpenSession(open) => open.label.len(),
-        _ => 0,
+        Op::Proclaim { value, .. } => value.len(),
+        Op::Break { name, reason } => name.as_str().len() + reason.len(),
+        Op::Limit { name, .. } => name.as_str().len(),
+        Op::Release { .. }
+        | Op::Cancel { .. }
+        | Op::Downgrade { .. }
+        | Op::EndSession { .. }
+        | Op::Close
+        | Op::SetTtl { .. } => 0,
     };
     content + 128
 }
 
+fn node_weight(node: &Node) -> usize {
+    match node {
+        // In quotes it may be twice as long.
+        Node::Name(leaf) => 2 * leaf.name.as_str().len() + 64,
+        Node::All(members) | Node::Any(members) | Node::AtLeast(_, members) => {
+            members.iter().map(node_weight).sum()
+        }
+    }
+}
+
 fn file_weight(op: &FileOp) -> usize {
-    let content = match op {
-        FileOp::Create { data, .. } | FileOp::Write { data, .. } => data.len(),
-        FileOp::Delete { .. } | FileOp::Check { .. } => 0,
+    let (path, content) = match op {
+        FileOp::Create { path, data, .. } | FileOp::Write { path, data, .. } => (path, data.len()),
+        FileOp::Delete { path, .. } | FileOp::Check { path, .. } => (path, 0),
     };
-    content + 256
+    path.as_str().len() + content + 128
 }
 
 /// The replicated state of the lock service.
 #[derive(Clone, Debug, Default)]
-pub struct Service(State);
+pub struct Service {
+    state: State,
+    /// How many commands are in the snapshot that this began with: those are not applied again at the next start.
+    restored: u64,
+}
 
 impl Service {
     /// Nothing yet.
@@ -92,7 +123,12 @@ impl Service {
 
     /// The state, to be read.
     pub fn state(&self) -> &State {
-        &self.0
+        &self.state
+    }
+
+    /// How many commands are in the snapshot that the state began with.
+    pub(crate) fn restored(&self) -> u64 {
+        self.restored
     }
 }
 
@@ -104,27 +140,30 @@ impl Machine for Service {
         let mut effects = Vec::with_capacity(entry.commands.len() * 2);
         for command in entry.commands {
             // Consensus applies each entry once, so the count is the same on every node.
-            let at = At { index: self.0.applied() + 1, term: id.term, wall_ms: entry.wall_ms };
-            self.0.apply_into(at, command, &mut effects);
+            let at = At { index: self.state.applied() + 1, term: id.term, wall_ms: entry.wall_ms };
+            self.state.apply_into(at, command, &mut effects);
         }
         effects
     }
 
     fn snapshot(&self) -> Vec<u8> {
-        self.0.to_snapshot()
+        self.state.to_snapshot()
     }
 
     fn restore(bytes: &[u8]) -> Result<Self, String> {
-        State::from_snapshot(bytes).map(Self).map_err(|error| error.to_string())
+        let state = State::from_snapshot(bytes).map_err(|error| error.to_string())?;
+        Ok(Self { restored: state.applied(), state })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use conclave_api::{Fence, Owner, Priority, RequestId, SessionId, VictimPolicy, Wait};
+    use conclave_api::{
+        Fence, LockName, OwnerLabel, Priority, RequestId, SessionId, Version, VictimPolicy, Wait,
+    };
 
     use super::*;
-    use crate::state::{Acquire, Answer, FilePath, OpenSession};
+    use crate::state::{Answer, FilePath, OpenSession};
 
     fn open() -> Command {
         Command::OpenSession(OpenSession {
@@ -140,17 +179,18 @@ mod tests {
     }
 
     fn acquire(id: u64) -> Command {
-        request(
-            id,
-            Op::Acquire(Acquire {
-                expr: "x".parse().unwrap(),
-                owner: Owner::Request,
-                wait: Wait::Forever,
-                priority: Priority(0),
-                policy: VictimPolicy::Requester,
-                value: None,
-            }),
-        )
+        request(id, Op::Acquire(expr("x")))
+    }
+
+    fn expr(expr: &str) -> Acquire {
+        Acquire {
+            expr: expr.parse().unwrap(),
+            owner: Owner::Request,
+            wait: Wait::Forever,
+            priority: Priority(0),
+            policy: VictimPolicy::Requester,
+            value: None,
+        }
     }
 
     fn write(bytes: usize) -> Command {
@@ -199,5 +239,37 @@ mod tests {
     #[test]
     fn a_large_command_is_alone_in_its_entry() {
         assert_eq!(sizes(vec![open(), write(MAX_BYTES), open(), open()]), [1, 1, 2]);
+    }
+
+    /// What waits for the disk, and what goes to another node in one piece, is bounded by weight.
+    #[test]
+    fn nothing_weighs_less_than_it_takes_in_the_log() {
+        let long = "x".repeat(500);
+        let path = || FilePath::new(&format!("/{long}")).unwrap();
+        let name = || LockName::new(&long).unwrap();
+        let grant = RequestId(u64::MAX);
+        let ops = [
+            Op::Acquire(expr(&vec![long.clone(); 8].join(" & "))),
+            Op::Acquire(expr(&format!("\"{}\"", r#"\""#.repeat(500)))),
+            Op::Acquire(expr(&format!("2 of ({})", ["a*2"; 64].join(", ")))),
+            Op::Acquire(Acquire {
+                owner: Owner::Label(OwnerLabel::new("x".repeat(128)).unwrap()),
+                ..expr("x")
+            }),
+            Op::Acquire(Acquire { value: Some(vec![0; 1000]), ..expr("x") }),
+            Op::Proclaim { grant, value: vec![0; 1000] },
+            Op::Limit { name: name(), permits: 3 },
+            Op::Break { name: name(), reason: long.clone() },
+            Op::Files(vec![FileOp::Delete { path: path(), expected: Some(Version(u64::MAX)) }; 128]),
+            Op::Files(vec![FileOp::Check { path: path(), expected: Version(u64::MAX) }; 128]),
+            Op::Files(vec![FileOp::Write { path: path(), data: vec![0; 1000], expected: None }]),
+            Op::Release { grant },
+            Op::SetTtl { ttl_ms: u64::MAX },
+        ];
+        for op in ops {
+            let command = request(u64::MAX, op);
+            let (weight, bytes) = (weight(&command), postcard::to_allocvec(&command).unwrap().len());
+            assert!(weight >= bytes, "{weight} < {bytes}: {command:?}");
+        }
     }
 }

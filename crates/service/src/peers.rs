@@ -14,7 +14,8 @@
 //! one; nothing is sent twice from here, since only the caller knows whether that is right.
 //!
 //! **Bounds.** [`MAX_BYTES`] a frame, [`MAX_CALLS`] questions under way on a connection, with [`MAX_ASKED_BYTES`] in all.
-//! A question beyond the first two fails at once; one beyond the last is read when there is room.
+//! A question beyond the first two fails at once; one beyond the last is read when there is room. Whoever begins a frame goes on
+//! with it within [`PROGRESS_LIMIT`], or the connection ends.
 
 use std::collections::HashMap;
 use std::io;
@@ -48,6 +49,8 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 /// How long what was sent may stay unacknowledged by the other machine before the connection is given up. Otherwise TCP would
 /// ask ever more seldom, and find a node that is back only minutes later.
 const UNACKNOWLEDGED_LIMIT: Duration = Duration::from_secs(3);
+/// How long nothing may move in the midst of a frame: what has come of it takes memory, and hides whatever follows.
+pub const PROGRESS_LIMIT: Duration = Duration::from_secs(30);
 const KEEP_ALIVE_LIMIT: Duration = Duration::from_secs(5);
 const HEADER: usize = 9;
 
@@ -181,9 +184,11 @@ fn put_questions(
     pending.retain(|_, answer| !answer.is_closed());
     for Call { kind, body, answer } in batch {
         if body.len() > MAX_BYTES - HEADER {
-            drop(answer.send(Err(invalid(format!("a question of {} bytes fits no frame", body.len())))));
+            let why = format!("a question of {} bytes fits no frame", body.len());
+            drop(answer.send(Err(io::Error::new(io::ErrorKind::InvalidInput, why))));
         } else if pending.len() >= MAX_CALLS {
-            drop(answer.send(Err(io::Error::other("too many questions are under way"))));
+            let why = "too many questions are under way";
+            drop(answer.send(Err(io::Error::new(io::ErrorKind::WouldBlock, why))));
         } else {
             *number += 1;
             pending.insert(*number, answer);
@@ -199,7 +204,7 @@ pub(crate) async fn ask_once(dial: &dyn Dial, address: &str, kind: u8, body: &[u
     let mut output = BytesMut::new();
     put_frame(&mut output, 1, kind, body);
     writer.write_all(&output).await?;
-    match read_frame(&mut reader, &mut BytesMut::new()).await? {
+    match read_frame(&mut reader, &mut BytesMut::new(), PROGRESS_LIMIT).await? {
         Some((_, REFUSED, why)) => Err(refused(&why)),
         Some((1, answered, body)) if answered == kind => Ok(body),
         Some(_) => Err(invalid("an answer to another question")),
@@ -226,7 +231,7 @@ async fn connect(dial: &dyn Dial, address: &str) -> io::Result<(OwnedReadHalf, O
 
 async fn read_answers(mut reader: OwnedReadHalf, pending: Pending) {
     let mut input = BytesMut::new();
-    while let Ok(Some((number, kind, body))) = read_frame(&mut reader, &mut input).await {
+    while let Ok(Some((number, kind, body))) = read_frame(&mut reader, &mut input, PROGRESS_LIMIT).await {
         let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
         let answer = if kind == REFUSED { Err(refused(&body)) } else { Ok(body) };
         // Whoever stopped waiting does not want to know.
@@ -270,7 +275,7 @@ pub(crate) async fn serve(mut stream: TcpStream, version: u8, desk: Arc<Desk>, d
     let room = Arc::new(Semaphore::new(MAX_ASKED_BYTES));
     let mut input = BytesMut::new();
     let ended = loop {
-        let (number, kind, body) = match read_frame(&mut reader, &mut input).await {
+        let (number, kind, body) = match read_frame(&mut reader, &mut input, PROGRESS_LIMIT).await {
             Ok(Some(question)) => question,
             Ok(None) => break Ok(()),
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
@@ -325,9 +330,11 @@ async fn answer(desk: &Desk, door: &Door, kind: u8, body: &[u8]) -> Result<Vec<u
     }
 }
 
+/// The next frame; `None` at the end. Before it begins it may take its time, then something of it comes within `limit`.
 async fn read_frame(
     reader: &mut OwnedReadHalf,
     input: &mut BytesMut,
+    limit: Duration,
 ) -> io::Result<Option<(u64, u8, Vec<u8>)>> {
     loop {
         if let Some(header) = input.first_chunk::<4>() {
@@ -343,7 +350,10 @@ async fn read_frame(
             // In steps: a stranger's length alone must not cost its memory.
             input.reserve((4 + bytes - input.len()).min(1024 * 1024));
         }
-        if reader.read_buf(input).await? == 0 {
+        let is_in_midst = !input.is_empty();
+        let read = reader.read_buf(input);
+        let count = if is_in_midst { tokio::time::timeout(limit, read).await?? } else { read.await? };
+        if count == 0 {
             return Ok(None);
         }
     }
@@ -400,7 +410,7 @@ mod tests {
         let (mut reader, mut writer) = stream.into_split();
         let (mut input, mut output, mut questions) = (BytesMut::new(), BytesMut::new(), Vec::new());
         while questions.len() < answers {
-            questions.push(read_frame(&mut reader, &mut input).await.unwrap().unwrap());
+            questions.push(read_frame(&mut reader, &mut input, PROGRESS_LIMIT).await.unwrap().unwrap());
         }
         for (number, kind, mut body) in questions.into_iter().rev() {
             body.reverse();
@@ -451,6 +461,7 @@ mod tests {
         put_questions(&mut output, &mut number, &pending, calls.into_iter());
         let refused = waiting.pop().unwrap().await.unwrap().unwrap_err();
         assert_eq!(refused.to_string(), "too many questions are under way");
+        assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
         assert!(waiting.iter_mut().all(|answered| answered.try_recv().is_err()));
         // Whoever stopped waiting makes room.
         waiting.pop();
@@ -460,17 +471,38 @@ mod tests {
         assert!(waiting[0].try_recv().is_err() && output.len() > before);
         let (long, answered) = call(MAX_BYTES - HEADER + 1);
         put_questions(&mut output, &mut number, &pending, [long].into_iter());
-        assert_eq!(answered.await.unwrap().unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(answered.await.unwrap().unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+
+    async fn connected() -> (TcpStream, OwnedReadHalf, OwnedWriteHalf) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (there, accepted) =
+            tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
+        let (reader, writer) = accepted.unwrap().0.into_split();
+        (there.unwrap(), reader, writer)
     }
 
     #[tokio::test]
     async fn a_length_out_of_range_is_refused() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (client, accepted) =
-            tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
-        let (mut reader, _) = accepted.unwrap().0.into_split();
-        client.unwrap().write_all(&u32::MAX.to_be_bytes()).await.unwrap();
-        assert!(read_frame(&mut reader, &mut BytesMut::new()).await.is_err());
+        let (mut there, mut reader, _writer) = connected().await;
+        there.write_all(&u32::MAX.to_be_bytes()).await.unwrap();
+        let error = read_frame(&mut reader, &mut BytesMut::new(), PROGRESS_LIMIT).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[tokio::test]
+    async fn a_node_may_say_nothing_but_not_half_a_frame() {
+        let (mut there, mut reader, _writer) = connected().await;
+        let mut input = BytesMut::new();
+        let read = read_frame(&mut reader, &mut input, Duration::from_millis(1));
+        let sent = async {
+            // It is waited for, and has not begun.
+            tokio::task::yield_now().await;
+            there.write_all(&[0, 0, 0, 200, 1]).await.unwrap();
+        };
+        let (read, ()) = tokio::join!(read, sent);
+        assert_eq!(read.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(input.len(), 5);
     }
 
     #[test]

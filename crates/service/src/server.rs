@@ -1,7 +1,12 @@
 //! The server process: one port, everything behind it.
 //!
 //! The first bytes of a connection say what it is: our native frames, another node, or else HTTP (1.1 or 2, and gRPC with
-//! it). A connection that says nothing is closed after [`FIRST_BYTES`].
+//! it). A connection that says nothing is closed after [`FIRST_BYTES`], one whose other end is gone after [`GONE`].
+//!
+//! **Bounds.** So many clients as are configured, gRPC and HTTP among them, and [`NODES_MAX`] connections of other nodes; who
+//! comes then is refused. The two do not compete: a node that is full of clients still hears the others, or the cluster could
+//! not heal. Until it has said what it is, a connection counts as a client, or, if there is no room for one, as one of
+//! [`UNKNOWN_MAX`].
 //!
 //! **Starting.** The port is taken first, so that others can be told where this node is. The data folder is opened; a new one
 //! founds a cluster or joins one (`joining`). Then the port is served, and beside it a Unix socket for clients of this
@@ -26,6 +31,7 @@ use conclave_api::socket::{LocalListener, Socket};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
+use rustix::net::sockopt;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -34,7 +40,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::config::Config;
 use crate::frontend::hub::{Door, Hub};
 use crate::frontend::{http, metrics, native};
-use crate::joining::{self, Desk};
+use crate::joining::{self, Desk, MAX_NODES};
 use crate::machine::Service;
 use crate::peers::{self, Dial, Peers, Tcp};
 use crate::replica::disk::{Disk, RealDisk};
@@ -50,7 +56,20 @@ const LEAD_LIMIT: Duration = Duration::from_secs(30);
 /// The number of the node that founds a cluster.
 const FOUNDER: u64 = 1;
 /// File descriptors that are not for those who connect: the log's, those of connections to other nodes, the runtime's.
-const OWN_DESCRIPTORS: u64 = 128;
+const OWN_DESCRIPTORS: usize = 128;
+/// Connections of other nodes: each has one, and now and then others for a question, or one that nobody has noticed the end of.
+/// Beyond, they are refused and come again.
+pub const NODES_MAX: usize = 4 * MAX_NODES;
+/// Connections that have not said what they are, when there is no room for a client. Beyond, they are refused unheard.
+pub const UNKNOWN_MAX: usize = 64;
+
+/// When a connection is silent for so long, the system begins to ask whether the other end is still there.
+const SILENCE: Duration = Duration::from_secs(10);
+/// It asks so often, in this time each.
+const QUESTIONS: u32 = 3;
+const QUESTION: Duration = Duration::from_secs(5);
+/// Who does not answer for so long is gone, whether it left without a word or something that was sent to it never arrived.
+pub const GONE: Duration = Duration::from_secs(SILENCE.as_secs() + QUESTIONS as u64 * QUESTION.as_secs());
 
 /// A node that serves. Dropped, it goes on in the background until the process ends; see [`Server::shutdown`].
 pub struct Server {
@@ -135,7 +154,7 @@ impl Server {
         let (stop, stopped) = watch::channel(false);
         let desk = Arc::new(Desk::new(replica.clone()));
         let acceptor = Acceptor {
-            room: Arc::new(Semaphore::new(connections_max(config.connections_max))),
+            room: Room::new(connections_max(config.connections_max)),
             router: http::router(replica.clone(), door.clone()),
             desk: desk.clone(),
             door: door.clone(),
@@ -214,9 +233,10 @@ fn connections_max(wanted: usize) -> usize {
     room
 }
 
-/// Strangers who connect must not keep the log from its next segment.
+/// Clients must not keep the log from its next segment, nor other nodes from this one.
 fn room_in(descriptors: u64) -> usize {
-    usize::try_from(descriptors.saturating_sub(OWN_DESCRIPTORS)).unwrap_or(usize::MAX).max(1)
+    let descriptors = usize::try_from(descriptors).unwrap_or(usize::MAX);
+    descriptors.saturating_sub(OWN_DESCRIPTORS + NODES_MAX + UNKNOWN_MAX).max(1)
 }
 
 /// Who this node is: what the folder says, else the first node of a new cluster, else what a member says.
@@ -285,9 +305,54 @@ async fn blocking<T: Send + 'static>(
     done.map_err(|error| StartError::Data(OpenError::Io(error)))
 }
 
+/// For whom there is room.
+#[derive(Clone)]
+struct Room {
+    clients: Arc<Semaphore>,
+    nodes: Arc<Semaphore>,
+    unknown: Arc<Semaphore>,
+}
+
+/// The right to be connected, of somebody who has not said what it is.
+struct Unknown {
+    permit: OwnedSemaphorePermit,
+    /// It has the place of a client already.
+    is_client: bool,
+}
+
+impl Room {
+    fn new(clients: usize) -> Self {
+        let room = |connections| Arc::new(Semaphore::new(connections));
+        Self { clients: room(clients), nodes: room(NODES_MAX), unknown: room(UNKNOWN_MAX) }
+    }
+
+    fn client(&self) -> Option<OwnedSemaphorePermit> {
+        self.clients.clone().try_acquire_owned().ok()
+    }
+
+    fn unknown(&self) -> Option<Unknown> {
+        if let Some(permit) = self.client() {
+            return Some(Unknown { permit, is_client: true });
+        }
+        let permit = self.unknown.clone().try_acquire_owned().ok()?;
+        Some(Unknown { permit, is_client: false })
+    }
+
+    /// It is a client.
+    fn as_client(&self, permit: Unknown) -> Option<OwnedSemaphorePermit> {
+        if permit.is_client { Some(permit.permit) } else { self.client() }
+    }
+
+    /// It is another node: its place among the clients is free.
+    fn as_node(&self, _: Unknown) -> Option<OwnedSemaphorePermit> {
+        self.nodes.clone().try_acquire_owned().ok()
+    }
+}
+
 /// Takes connections in.
+#[derive(Clone)]
 struct Acceptor {
-    room: Arc<Semaphore>,
+    room: Room,
     router: Router,
     desk: Arc<Desk>,
     door: Door,
@@ -316,19 +381,72 @@ impl Acceptor {
     }
 
     fn take(&self, socket: Socket, connections: &mut JoinSet<()>) {
-        let Ok(permit) = self.room.clone().try_acquire_owned() else {
+        let acceptor = self.clone();
+        // How a stranger's connection ended is of interest to nobody but the stranger.
+        match socket {
+            Socket::Tcp(stream) => {
+                let Some(permit) = self.admit(self.room.unknown()) else { return };
+                connections.spawn(async move { drop(acceptor.serve(stream, permit).await) });
+            }
+            Socket::Unix(_) => {
+                let Some(permit) = self.admit(self.room.client()) else { return };
+                connections.spawn(async move { drop(acceptor.serve_local(socket, permit).await) });
+            }
+        }
+    }
+
+    /// Counts those for whom there is no room.
+    fn admit<P>(&self, permit: Option<P>) -> Option<P> {
+        if permit.is_none() {
             metrics::add(&self.door.metrics.connections_refused_total, 1);
-            return;
+        }
+        permit
+    }
+
+    /// On a Unix socket there are only clients, and they know the protocol.
+    async fn serve_local(mut self, socket: Socket, _permit: OwnedSemaphorePermit) -> io::Result<()> {
+        let (mut reader, writer) = socket.into_split();
+        let [magic @ .., version] = tokio::select! {
+            preface = tokio::time::timeout(FIRST_BYTES, native::read_preface(&mut reader)) => preface??,
+            () = until(&mut self.stopped) => return Ok(()),
         };
-        let (router, desk, door) = (self.router.clone(), self.desk.clone(), self.door.clone());
-        let stopped = self.stopped.clone();
-        connections.spawn(async move {
-            // How a stranger's connection ended is of interest to nobody but the stranger.
-            drop(match socket {
-                Socket::Tcp(stream) => serve(stream, router, desk, door, stopped, permit).await,
-                Socket::Unix(_) => serve_local(socket, door, stopped, permit).await,
-            });
-        });
+        if magic != CLIENT_MAGIC {
+            return Ok(());
+        }
+        metrics::add(&self.door.metrics.local_connections_total, 1);
+        native::serve((reader, writer), version, self.door).await
+    }
+
+    async fn serve(mut self, mut stream: TcpStream, permit: Unknown) -> io::Result<()> {
+        stream.set_nodelay(true)?;
+        let mut first = [0];
+        let seen = tokio::select! {
+            seen = tokio::time::timeout(FIRST_BYTES, stream.peek(&mut first)) => seen??,
+            () = until(&mut self.stopped) => return Ok(()),
+        };
+        if seen == 0 {
+            return Ok(());
+        }
+        if first[0] != CLIENT_MAGIC[0] {
+            let Some(_permit) = self.admit(self.room.as_client(permit)) else { return Ok(()) };
+            return serve_http(stream, self.router, self.stopped).await;
+        }
+        let [magic @ .., version] =
+            tokio::time::timeout(FIRST_BYTES, native::read_preface(&mut stream)).await??;
+        match magic {
+            CLIENT_MAGIC => {
+                let Some(_permit) = self.admit(self.room.as_client(permit)) else { return Ok(()) };
+                native::serve(Socket::Tcp(stream).into_split(), version, self.door).await
+            }
+            PEER_MAGIC => {
+                let Some(_permit) = self.admit(self.room.as_node(permit)) else { return Ok(()) };
+                tokio::select! {
+                    ended = peers::serve(stream, version, self.desk, self.door) => ended,
+                    () = until(&mut self.stopped) => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -341,60 +459,26 @@ async fn accept(listener: &TcpListener, local: Option<&LocalListener>) -> io::Re
         }
     };
     tokio::select! {
-        accepted = listener.accept() => accepted.map(|(stream, _)| Socket::Tcp(stream)),
+        accepted = listener.accept() => {
+            let (stream, _) = accepted?;
+            // Refused only where the connection is over already, which shows as soon as it is read.
+            drop(notice_the_end(&stream));
+            Ok(Socket::Tcp(stream))
+        }
         accepted = local => accepted,
     }
 }
 
-/// On a Unix socket there are only clients, and they know the protocol.
-async fn serve_local(
-    socket: Socket,
-    door: Door,
-    mut stopped: watch::Receiver<bool>,
-    _room: OwnedSemaphorePermit,
-) -> io::Result<()> {
-    let (mut reader, writer) = socket.into_split();
-    let [magic @ .., version] = tokio::select! {
-        preface = tokio::time::timeout(FIRST_BYTES, native::read_preface(&mut reader)) => preface??,
-        () = until(&mut stopped) => return Ok(()),
-    };
-    if magic != CLIENT_MAGIC {
-        return Ok(());
-    }
-    metrics::add(&door.metrics.local_connections_total, 1);
-    native::serve((reader, writer), version, door).await
-}
-
-async fn serve(
-    mut stream: TcpStream,
-    router: Router,
-    desk: Arc<Desk>,
-    door: Door,
-    mut stopped: watch::Receiver<bool>,
-    _room: OwnedSemaphorePermit,
-) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let mut first = [0];
-    let seen = tokio::select! {
-        seen = tokio::time::timeout(FIRST_BYTES, stream.peek(&mut first)) => seen??,
-        () = until(&mut stopped) => return Ok(()),
-    };
-    if seen == 0 {
-        return Ok(());
-    }
-    if first[0] != CLIENT_MAGIC[0] {
-        return serve_http(stream, router, stopped).await;
-    }
-    let [magic @ .., version] =
-        tokio::time::timeout(FIRST_BYTES, native::read_preface(&mut stream)).await??;
-    match magic {
-        CLIENT_MAGIC => native::serve(Socket::Tcp(stream).into_split(), version, door).await,
-        PEER_MAGIC => tokio::select! {
-            ended = peers::serve(stream, version, desk, door) => ended,
-            () = until(&mut stopped) => Ok(()),
-        },
-        _ => Ok(()),
-    }
+/// Lets the system notice when the other end is gone without a word: a machine that lost its power, a cable that was pulled.
+/// Otherwise its place would be taken for ever.
+fn notice_the_end(stream: &TcpStream) -> io::Result<()> {
+    sockopt::set_tcp_keepidle(stream, SILENCE)?;
+    sockopt::set_tcp_keepintvl(stream, QUESTION)?;
+    sockopt::set_tcp_keepcnt(stream, QUESTIONS)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    // While something is on its way to the other end, nothing is asked.
+    let limit = u32::try_from(GONE.as_millis()).expect("a few seconds");
+    Ok(sockopt::set_tcp_user_timeout(stream, limit)?)
 }
 
 /// Who asks nothing within [`FIRST_BYTES`] is not served: hyper itself would wait for ever for the rest of a preface.
@@ -440,11 +524,86 @@ async fn until(stopped: &mut watch::Receiver<bool>) {
 
 #[cfg(test)]
 mod tests {
+    use conclave_api::proto::frame::{PREFACE_BYTES, preface};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
     use super::*;
+    use crate::replica::disk::SimDisk;
 
     #[test]
-    fn connections_leave_descriptors_to_the_log() {
-        assert_eq!([0, 128, 129, 1024].map(room_in), [1, 1, 1, 896]);
+    fn clients_leave_descriptors_to_the_log_and_to_other_nodes() {
+        assert_eq!([0, 256, 257, 258, 1024].map(room_in), [1, 1, 1, 2, 768]);
         assert_eq!(connections_max(1), 1);
+    }
+
+    async fn server(connections_max: usize) -> Server {
+        let listen = "127.0.0.1:0".parse().unwrap();
+        let config = Config { listen, connections_max, ..Config::default() };
+        let disk = Arc::new(SimDisk::new(1).handle());
+        Server::start_in(config, Surroundings { disk, dial: Arc::new(Tcp) }).await.unwrap()
+    }
+
+    /// Says what it is, and whether it is answered in kind or not at all.
+    async fn is_served(server: &Server, magic: [u8; PREFACE_BYTES - 1]) -> Option<TcpStream> {
+        let mut stream = TcpStream::connect(server.address()).await.unwrap();
+        stream.write_all(&preface(magic)).await.unwrap();
+        let mut answer = [0; PREFACE_BYTES];
+        let answered = stream.read_exact(&mut answer).await;
+        answered.is_ok().then(|| {
+            assert_eq!(answer, preface(magic));
+            stream
+        })
+    }
+
+    #[tokio::test]
+    async fn a_node_full_of_clients_hears_other_nodes() {
+        let server = server(2).await;
+        let first = is_served(&server, CLIENT_MAGIC).await;
+        let _second = is_served(&server, CLIENT_MAGIC).await.expect("there is room for two");
+        assert!(is_served(&server, CLIENT_MAGIC).await.is_none(), "a client too many");
+        let mut nodes = Vec::new();
+        for _ in 0..NODES_MAX {
+            nodes.push(is_served(&server, PEER_MAGIC).await.expect("there is room for nodes"));
+        }
+        assert!(is_served(&server, PEER_MAGIC).await.is_none(), "a node too many");
+        // Whoever leaves makes room for its like.
+        drop((first, nodes));
+        while is_served(&server, CLIENT_MAGIC).await.is_none() {}
+        while is_served(&server, PEER_MAGIC).await.is_none() {}
+        server.kill().await;
+    }
+
+    #[tokio::test]
+    async fn nodes_take_no_room_from_clients() {
+        let server = server(1).await;
+        let _node = is_served(&server, PEER_MAGIC).await.expect("there is room for nodes");
+        assert!(is_served(&server, CLIENT_MAGIC).await.is_some());
+        server.kill().await;
+    }
+
+    #[test]
+    fn who_has_not_said_what_it_is_is_bounded_too() {
+        let room = Room::new(1);
+        let mut unknown: Vec<_> = (0..=UNKNOWN_MAX).map(|_| room.unknown().unwrap()).collect();
+        assert!(room.unknown().is_none());
+        // The first has the place of a client, the others do not.
+        assert!(room.as_client(unknown.pop().unwrap()).is_none());
+        let client = room.as_client(unknown.swap_remove(0));
+        assert!(client.is_some());
+        drop(client);
+        assert!(room.as_client(unknown.pop().unwrap()).is_some());
+    }
+
+    #[tokio::test]
+    async fn the_end_of_who_left_without_a_word_is_noticed() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (_there, accepted) =
+            tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), accept(&listener, None));
+        let Socket::Tcp(stream) = accepted.unwrap() else { panic!("not by TCP") };
+        assert!(sockopt::socket_keepalive(&stream).unwrap());
+        assert_eq!(sockopt::tcp_keepidle(&stream).unwrap(), SILENCE);
+        assert_eq!(sockopt::tcp_keepintvl(&stream).unwrap(), QUESTION);
+        assert_eq!(sockopt::tcp_keepcnt(&stream).unwrap(), QUESTIONS);
+        assert_eq!(Duration::from_millis(sockopt::tcp_user_timeout(&stream).unwrap().into()), GONE);
     }
 }

@@ -186,7 +186,7 @@ pub fn decode<M: Message + Default>(input: &mut BytesMut) -> Result<Option<M>, F
 }
 
 /// Whether there are more than [`MAX_MESSAGES`]. Where the frame is garbled, reading it will tell.
-fn has_too_many(mut frame: &[u8]) -> bool {
+pub(super) fn has_too_many(mut frame: &[u8]) -> bool {
     if frame.len() <= 2 * MAX_MESSAGES {
         return false;
     }

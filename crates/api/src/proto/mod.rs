@@ -3,8 +3,11 @@
 //! - [`v1`]: the generated messages; the `.proto` file explains the conversation. With the feature `grpc`, also the
 //!   generated gRPC server and client.
 //! - [`frame`]: the native framing: a preface of 8 bytes, then length-prefixed messages.
+//! - `codec`: the same care where gRPC does the framing.
 //! - `convert`: from the words of this crate to messages and back.
 
+#[cfg(feature = "grpc")]
+pub mod codec;
 pub mod frame;
 
 mod convert;
@@ -19,3 +22,21 @@ pub mod v1 {
 
 /// The description of [`v1`] as an encoded `FileDescriptorSet`, for gRPC reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/conclave.descriptors"));
+
+#[cfg(test)]
+mod tests {
+    use crate::Code;
+
+    /// Who writes a client has only the `.proto`: it says of every code what the code says.
+    #[test]
+    fn all_errors_are_described_where_the_messages_are() {
+        let text = include_str!("../../proto/conclave/v1/conclave.proto");
+        for code in Code::ALL {
+            let mark = if code.is_definite() { "" } else { " (not definite)" };
+            let entry = format!("//   {:>3} {code}{mark}: ", code.number());
+            let described = text.lines().zip(text.lines().skip(1)).find(|(line, _)| line.starts_with(&entry));
+            let (_, advice) = described.unwrap_or_else(|| panic!("no line begins with {entry:?}"));
+            assert_eq!(advice.trim_start_matches(['/', ' ']), code.advice(), "{code}");
+        }
+    }
+}

@@ -1,10 +1,19 @@
 //! The gRPC frontend: the same messages as the native one, one bidirectional stream a session, for every other language.
 //!
 //! With it come health (`grpc.health.v1`) and reflection, so that general tools can look at a server without the `.proto`.
+//!
+//! **Rules.** One task a stream, which does what the native one does for a connection. HTTP takes the answers from it one frame at a
+//! time: it asks for more only while the client reads.
+//!
+//! **Bounds.** As many streams as [`MAX_STREAMS`], however few connections they share: beyond them a stream is refused. Whoever does
+//! not take a frame within [`PROGRESS_LIMIT`] is forgotten, except for that frame: only the client can end the connection that it
+//! shares with other streams.
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::BytesMut;
 use conclave_api::proto::DESCRIPTORS;
@@ -12,16 +21,25 @@ use conclave_api::proto::frame::{self, MAX_FRAME_BYTES};
 use conclave_api::proto::v1::conclave_server::{Conclave, ConclaveServer};
 use conclave_api::proto::v1::{ClientFrame, ServerFrame};
 use conclave_api::{Code, Error};
-use futures_util::Stream;
+use futures_util::{Stream, StreamExt};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::hub::{Door, Link};
+use super::metrics;
+use super::native::PROGRESS_LIMIT;
+use super::outbox::Outbox;
 use super::wire::Ask;
+
+/// Streams that may be open at a time, on all connections together. One more is refused as `resource_exhausted`.
+const MAX_STREAMS: usize = 10_000;
+/// Frames that wait until HTTP takes them: the next is taken out of the outbox when the client has read, not before.
+const READY_FRAMES: usize = 1;
 
 /// The gRPC services of a node.
 pub(crate) fn routes(door: Door) -> Routes {
-    let conclave = ConclaveServer::new(Native { door })
+    let conclave = ConclaveServer::new(Native { door, room: Arc::new(Semaphore::new(MAX_STREAMS)) })
         .max_decoding_message_size(MAX_FRAME_BYTES)
         .max_encoding_message_size(MAX_FRAME_BYTES);
     let (reporter, health) = tonic_health::server::health_reporter();
@@ -42,6 +60,7 @@ pub(crate) fn routes(door: Door) -> Routes {
 /// One stream a session.
 struct Native {
     door: Door,
+    room: Arc<Semaphore>,
 }
 
 #[tonic::async_trait]
@@ -49,88 +68,146 @@ impl Conclave for Native {
     type SessionStream = Answers;
 
     async fn session(&self, request: Request<Streaming<ClientFrame>>) -> Result<Response<Answers>, Status> {
+        let Ok(room) = self.room.clone().try_acquire_owned() else {
+            metrics::add(&self.door.metrics.connections_refused_total, 1);
+            return Err(Status::resource_exhausted("this node has as many streams as it can: try another"));
+        };
         let Ok(link) = self.door.attach(None).await else {
             return Err(Status::unavailable("this node stops"));
         };
-        let answers = Answers {
-            asks: Some(request.into_inner()),
-            handing: None,
-            ready: BytesMut::new(),
-            link: Arc::new(link),
-        };
-        Ok(Response::new(answers))
+        let (sender, frames) = mpsc::channel(READY_FRAMES);
+        tokio::spawn(serve(link, request.into_inner(), sender, PROGRESS_LIMIT));
+        Ok(Response::new(Answers { frames, _room: room }))
     }
 }
 
-/// The answers of a session. Polling it also reads what the client asks: so the stream is one task, and ends as one.
+/// The answers of a session, as HTTP takes them. Dropped when the stream is over, for whatever reason.
 pub(crate) struct Answers {
-    /// What the client sends; nothing once it has ended or cannot be read.
-    asks: Option<Streaming<ClientFrame>>,
-    /// A batch on its way to the hub.
-    handing: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    /// Frames that were taken from the outbox.
-    ready: BytesMut,
-    link: Arc<Link>,
-}
-
-impl Answers {
-    /// Reads as much as there is; `true` if it was not looked for more, since the hub is behind with queries.
-    fn poll_asks(&mut self, cx: &mut Context<'_>) -> bool {
-        loop {
-            if let Some(handing) = &mut self.handing {
-                match handing.as_mut().poll(cx) {
-                    Poll::Pending => return false,
-                    Poll::Ready(()) => self.handing = None,
-                }
-            }
-            if self.link.outbox.is_behind() {
-                return true;
-            }
-            let Some(asks) = &mut self.asks else { return false };
-            let link = self.link.clone();
-            match Pin::new(asks).poll_next(cx) {
-                Poll::Pending => return false,
-                Poll::Ready(Some(Ok(frame))) => {
-                    let asks = frame.messages.into_iter().map(Ask::from).collect();
-                    // A hub that has stopped has closed the outbox.
-                    self.handing = Some(Box::pin(async move { drop(link.send(asks).await) }));
-                }
-                Poll::Ready(Some(Err(status))) => {
-                    self.asks = None;
-                    let error =
-                        Error::new(Code::Unsupported, format!("cannot be read: {}", status.message()));
-                    self.handing = Some(Box::pin(async move { link.fail(error).await }));
-                }
-                Poll::Ready(None) => {
-                    self.asks = None;
-                    self.handing = Some(Box::pin(async move { link.finish().await }));
-                }
-            }
-        }
-    }
+    frames: mpsc::Receiver<Result<ServerFrame, Status>>,
+    _room: OwnedSemaphorePermit,
 }
 
 impl Stream for Answers {
     type Item = Result<ServerFrame, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let was_behind = self.poll_asks(cx);
-        loop {
-            match frame::decode(&mut self.ready) {
-                Ok(Some(frame)) => return Poll::Ready(Some(Ok(frame))),
-                Ok(None) => {}
-                Err(error) => return Poll::Ready(Some(Err(Status::internal(error.to_string())))),
+        self.frames.poll_recv(cx)
+    }
+}
+
+/// Serves one stream until it ends, or the client takes nothing for as long as the limit.
+async fn serve(
+    link: Link,
+    asks: impl Stream<Item = Result<ClientFrame, Status>>,
+    answers: mpsc::Sender<Result<ServerFrame, Status>>,
+    limit: Duration,
+) {
+    let mut asks = std::pin::pin!(asks);
+    let mut readable = true;
+    loop {
+        tokio::select! {
+            biased;
+            () = answers.closed() => return,
+            frames = poll_fn(|cx| link.outbox.poll_take(cx)) => {
+                let Some(frames) = frames else { return };
+                if !send(frames, &answers, limit).await {
+                    return;
+                }
+                link.on_sent();
             }
-            match self.link.outbox.poll_take(cx) {
-                // Whoever is behind no longer may have woken nobody, before this task was to be woken.
-                Poll::Pending if was_behind && !self.link.outbox.is_behind() => return self.poll_next(cx),
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(None) => return Poll::Ready(None),
-                Poll::Ready(Some(frames)) => {
-                    self.ready = frames;
-                    self.link.on_sent();
+            frame = read(&link.outbox, asks.as_mut()), if readable => {
+                readable = matches!(frame, Some(Ok(_)));
+                match frame {
+                    // A hub that has stopped has closed the outbox.
+                    Some(Ok(frame)) => drop(link.send(frame.messages.into_iter().map(Ask::from).collect()).await),
+                    Some(Err(status)) => link.fail(unreadable(&status)).await,
+                    None => link.finish().await,
                 }
             }
         }
+    }
+}
+
+/// Reads, once the hub is not behind with what was read before. Whoever asks for more of the outbox at the same time is
+/// woken when it is not.
+async fn read<F>(outbox: &Outbox, mut asks: Pin<&mut impl Stream<Item = F>>) -> Option<F> {
+    poll_fn(|_| if outbox.is_behind() { Poll::Pending } else { Poll::Ready(()) }).await;
+    asks.next().await
+}
+
+/// Hands over frames, each when the one before was taken; `false` if one was not.
+async fn send(
+    mut frames: BytesMut,
+    answers: &mpsc::Sender<Result<ServerFrame, Status>>,
+    limit: Duration,
+) -> bool {
+    loop {
+        let frame = match frame::decode(&mut frames) {
+            Ok(Some(frame)) => Ok(frame),
+            Ok(None) => return true,
+            Err(error) => Err(Status::internal(error.to_string())),
+        };
+        let is_last = frame.is_err();
+        if answers.send_timeout(frame, limit).await.is_err() || is_last {
+            return false;
+        }
+    }
+}
+
+fn unreadable(status: &Status) -> Error {
+    let code = match status.code() {
+        // So says gRPC of too many bytes, and our codec of too many messages.
+        tonic::Code::OutOfRange | tonic::Code::ResourceExhausted => Code::TooLarge,
+        _ => Code::Unsupported,
+    };
+    Error::new(code, format!("cannot be read: {}", status.message()))
+}
+
+#[cfg(test)]
+mod tests {
+    use conclave_api::proto::codec::FrameCodec;
+    use conclave_api::proto::v1;
+    use futures_util::stream;
+    use tonic::codec::Codec;
+
+    use super::super::hub::tests::unserved;
+    use super::*;
+
+    const MOMENT: Duration = Duration::from_millis(1);
+
+    #[tokio::test]
+    async fn a_client_that_never_reads_does_not_stay() {
+        let (_hub, door) = unserved().await;
+        let (link, (sender, _never_read)) = (door.attach(None).await.unwrap(), mpsc::channel(READY_FRAMES));
+        let outbox = link.outbox.clone();
+        // One frame is handed over; the next is one too many.
+        let large = v1::File { data: vec![0; 256 * 1024], ..Default::default() };
+        let answer = v1::Answer { id: 1, result: Some(v1::answer::Result::File(large)) };
+        (0..2).for_each(|_| _ = outbox.push(&answer.clone().into()));
+        serve(link, stream::pending(), sender, MOMENT).await;
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_is_gone_is_not_served_any_longer() {
+        let (_hub, door) = unserved().await;
+        let (link, (sender, taken)) = (door.attach(None).await.unwrap(), mpsc::channel(READY_FRAMES));
+        drop(taken);
+        serve(link, stream::pending(), sender, Duration::MAX).await;
+    }
+
+    #[tokio::test]
+    async fn streams_are_bounded_whoever_has_them() {
+        let (_hub, door) = unserved().await;
+        let native = Native { door, room: Arc::new(Semaphore::new(2)) };
+        let ask = || {
+            let decoder = FrameCodec::<ServerFrame, ClientFrame>::default().decoder();
+            Request::new(Streaming::new_request(decoder, tonic::body::Body::empty(), None, None))
+        };
+        let first = native.session(ask()).await.unwrap();
+        let _second = native.session(ask()).await.unwrap();
+        let refused = native.session(ask()).await.err().unwrap();
+        assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
+        drop(first);
+        assert!(native.session(ask()).await.is_ok(), "one has ended");
     }
 }

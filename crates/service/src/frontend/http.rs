@@ -5,17 +5,20 @@
 //! | `/healthz` | 200 while the process works |
 //! | `/readyz` | 200 if a leader is confirmed by a majority within a second, else 503 |
 //! | `/metrics` | counters and gauges, Prometheus text |
-//! | `/v1/locks` `/v1/sessions` | pages: `?after=`, `?limit=` (at most 1,000, fewer where they are long); the last page is empty |
+//! | `/v1/locks` `/v1/sessions` | pages: `?after=`, `?limit=` (1 to 1,000, fewer where they are long); the last page is empty |
 //! | `/v1/why/NAME` | who holds it, who waits for it |
 //! | `/v1/cluster` | the nodes, as this one sees them, majority or not |
 //!
-//! All else under `/v1` is linearizable; `?stale=true` takes what this node knows. Nothing here changes anything.
+//! All else under `/v1` is linearizable; `?stale=true` takes what this node knows. Nothing here changes anything. What goes wrong
+//! under `/v1` is told as JSON too: `{"error": CODE, "message": TEXT}`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Path, Query, State};
-use axum::http::StatusCode;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{FromRequestParts, Path, Query, State};
+use axum::http::request::Parts;
+use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -44,11 +47,19 @@ pub(crate) fn router(replica: Replica<Service>, door: Door) -> Router {
         .route("/v1/sessions", get(sessions))
         .route("/v1/why/{*name}", get(why))
         .route("/v1/cluster", get(cluster))
+        .method_not_allowed_fallback(|| async {
+            failure(StatusCode::METHOD_NOT_ALLOWED, Code::Unsupported, "there is only GET here")
+        })
         .with_state(Arc::new(Node { replica, door }));
     // What gRPC does not know it answers in its own way, which is no help to a browser.
-    plain
-        .merge(grpc.reset_fallback())
-        .fallback(|| async { (StatusCode::NOT_FOUND, "there is nothing here\n") })
+    plain.merge(grpc.reset_fallback()).fallback(nothing)
+}
+
+async fn nothing(uri: Uri) -> Response {
+    match uri.path().starts_with("/v1/") {
+        true => failure(StatusCode::NOT_FOUND, Code::Unsupported, "there is nothing here").into_response(),
+        false => (StatusCode::NOT_FOUND, "there is nothing here\n").into_response(),
+    }
 }
 
 struct Node {
@@ -96,15 +107,28 @@ impl Node {
         };
         match tokio::time::timeout(LIMIT, answer).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) => Err(Failure(Error::new(Code::NoQuorum, error.to_string()))),
-            Err(_) => Err(Failure(Error::new(Code::NoQuorum, "no majority has answered in time"))),
+            Ok(Err(error)) => Err(Error::new(Code::NoQuorum, error.to_string()).into()),
+            Err(_) => Err(Error::new(Code::NoQuorum, "no majority has answered in time").into()),
         }
     }
 }
 
 impl Page {
     fn limit(&self) -> usize {
-        self.limit.unwrap_or(100).min(1000)
+        // A page of none would look like the last.
+        self.limit.unwrap_or(100).clamp(1, 1000)
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Page {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+        let page: Result<Query<Self>, QueryRejection> = Query::from_request_parts(parts, state).await;
+        match page {
+            Ok(Query(page)) => Ok(page),
+            Err(refused) => Err(Error::new(Code::InvalidArgument, refused.body_text()).into()),
+        }
     }
 }
 
@@ -121,13 +145,13 @@ async fn render_metrics(State(node): State<Arc<Node>>) -> Response {
     ([("content-type", "text/plain; version=0.0.4")], text).into_response()
 }
 
-async fn locks(State(node): State<Arc<Node>>, Query(page): Query<Page>) -> Result<Response, Failure> {
+async fn locks(State(node): State<Arc<Node>>, page: Page) -> Result<Response, Failure> {
     let after = page.after.as_deref().map(LockName::new).transpose()?;
     let locks = node.read(page.stale, |state| state.locks("", after.as_ref(), page.limit())).await?;
     Ok(Json(locks.items).into_response())
 }
 
-async fn sessions(State(node): State<Arc<Node>>, Query(page): Query<Page>) -> Result<Response, Failure> {
+async fn sessions(State(node): State<Arc<Node>>, page: Page) -> Result<Response, Failure> {
     let number = |text: &str| text.parse().map(SessionId);
     let after = page.after.as_deref().map(number).transpose();
     let after = after.map_err(|_| Error::new(Code::InvalidArgument, "`after` is the number of a session"))?;
@@ -137,13 +161,14 @@ async fn sessions(State(node): State<Arc<Node>>, Query(page): Query<Page>) -> Re
 
 async fn why(
     State(node): State<Arc<Node>>,
-    Path(name): Path<String>,
-    Query(page): Query<Page>,
+    name: Result<Path<String>, PathRejection>,
+    page: Page,
 ) -> Result<Response, Failure> {
+    let Path(name) = name.map_err(|refused| Error::new(Code::InvalidName, refused.body_text()))?;
     let name = LockName::new(&name)?;
     match node.read(page.stale, |state| state.why(&name)).await? {
         Some(why) => Ok(Json(why).into_response()),
-        None => Ok((StatusCode::NOT_FOUND, format!("nothing is known of {name}\n")).into_response()),
+        None => Err(failure(StatusCode::NOT_FOUND, Code::NotHeld, &format!("nothing is known of {name}"))),
     }
 }
 
@@ -171,11 +196,23 @@ async fn cluster(State(node): State<Arc<Node>>) -> Response {
 }
 
 /// An error as an answer.
-struct Failure(Error);
+struct Failure {
+    status: StatusCode,
+    error: Error,
+}
+
+fn failure(status: StatusCode, code: Code, message: &str) -> Failure {
+    Failure { status, error: Error::new(code, message) }
+}
 
 impl<E: Into<Error>> From<E> for Failure {
     fn from(error: E) -> Self {
-        Self(error.into())
+        let error = error.into();
+        let status = match error.code {
+            Code::NoQuorum => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::BAD_REQUEST,
+        };
+        Self { status, error }
     }
 }
 
@@ -186,10 +223,7 @@ impl IntoResponse for Failure {
             error: &'a str,
             message: &'a str,
         }
-        let status = match self.0.code {
-            Code::NoQuorum => StatusCode::SERVICE_UNAVAILABLE,
-            _ => StatusCode::BAD_REQUEST,
-        };
-        (status, Json(Body { error: self.0.code.name(), message: &self.0.message })).into_response()
+        let Self { status, error } = self;
+        (status, Json(Body { error: error.code.name(), message: &error.message })).into_response()
     }
 }

@@ -28,7 +28,7 @@ use super::outbox::Outbox;
 use super::wire::Ask;
 
 /// How long nothing may move in the midst of a frame, or while a client does not read what there is for it.
-const PROGRESS_LIMIT: Duration = Duration::from_secs(30);
+pub(super) const PROGRESS_LIMIT: Duration = Duration::from_secs(30);
 /// So many bytes are some progress.
 const PROGRESS_BYTES: usize = 64 * 1024;
 /// How long a client has to read the last word.

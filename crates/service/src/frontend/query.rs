@@ -27,11 +27,9 @@ pub(super) fn answer(
             }
             None => no_such_file(path),
         },
-        Query::Children { path, after } => match (state.list(path), state.file(path)) {
+        Query::Children { path, after } => match (state.list_after(path, after), state.file(path)) {
             (Some(names), Some((_, stat))) => {
-                let names =
-                    names.filter(|name| after.is_empty() || *name > after.as_str()).map(str::to_owned);
-                let Page { items: names, more } = page(names, PAGE, String::len);
+                let Page { items: names, more } = page(names.map(str::to_owned), PAGE, String::len);
                 Wire::Children(v1::Children { names, stat: Some(wire::stat(&stat)), more, index })
             }
             _ => no_such_file(path),

@@ -6,6 +6,7 @@
 use conclave_api::proto::{secret_from_wire, v1};
 use conclave_api::{Claim, Code, Error, Expr, Fence, LockName, RequestId, SessionId, Version};
 
+use crate::machine::op_weight;
 use crate::state::query::{LockInfo, SessionInfo, WaiterInfo, WhyInfo};
 use crate::state::session::Broken;
 use crate::state::tree::{FileChange, FileDone, FileOp, MAX_OPERATIONS, Stat};
@@ -68,6 +69,30 @@ pub(crate) enum Query {
     Why(LockName),
     Sessions { after: Option<SessionId> },
     Cluster,
+}
+
+impl Ask {
+    /// About how many bytes it has.
+    pub(crate) fn weight(&self) -> usize {
+        match self {
+            Self::Request { op, .. } => op_weight(op),
+            Self::Open { label, .. } => 128 + label.len(),
+            Self::Nonsense { error, .. } | Self::Garbage(error) => 128 + error.message.len(),
+            // A path and a name, at most.
+            Self::Query { .. } | Self::Watch { .. } => 128 + FilePath::MAX_BYTES + LockName::MAX_BYTES,
+            Self::KeepAlive { .. } | Self::Resume { .. } | Self::Unwatch { .. } => 128,
+        }
+    }
+
+    /// As [`lets_go`].
+    pub(crate) fn lets_go(&self) -> bool {
+        matches!(self, Self::Request { op, .. } if lets_go(op))
+    }
+}
+
+/// Whether it can only make something free: then it must get through where there is too much of everything.
+pub(crate) fn lets_go(op: &Op) -> bool {
+    matches!(op, Op::Release { .. } | Op::Cancel { .. } | Op::Close | Op::EndSession { .. })
 }
 
 impl From<v1::ClientMessage> for Ask {
@@ -169,16 +194,24 @@ fn query(what: Option<v1::query::What>) -> Result<Query, Error> {
     Ok(match what.ok_or_else(|| unsupported("a query without content, or of a later version"))? {
         Wire::File(v1::ReadFile { path }) => Query::File(FilePath::new(&path)?),
         Wire::Children(v1::ReadChildren { path, after }) => {
-            Query::Children { path: FilePath::new(&path)?, after }
+            Query::Children { path: FilePath::new(&path)?, after: bounded(after, FilePath::MAX_BYTES)? }
         }
         Wire::Locks(v1::ReadLocks { prefix, after }) => {
             let after = if after.is_empty() { None } else { Some(LockName::new(&after)?) };
-            Query::Locks { prefix, after }
+            Query::Locks { prefix: bounded(prefix, LockName::MAX_BYTES)?, after }
         }
         Wire::Why(v1::Why { name }) => Query::Why(LockName::new(&name)?),
         Wire::Sessions(v1::ReadSessions { after }) => Query::Sessions { after: Some(SessionId(after)) },
         Wire::Cluster(v1::ReadCluster {}) => Query::Cluster,
     })
+}
+
+/// Where a list begins. What is longer than any name is in no list.
+fn bounded(text: String, most: usize) -> Result<String, Error> {
+    if text.len() > most {
+        return Err(Error::new(Code::InvalidName, format!("no name has more than {most} bytes")));
+    }
+    Ok(text)
 }
 
 fn target(target: Option<v1::watch::Target>) -> Result<WatchTarget, Error> {

@@ -1,28 +1,32 @@
 //! What a replica answers to its peers.
 //!
 //! Every request becomes a call of openraft and its result a reply. Whatever the bytes are, there is an answer: what
-//! openraft would take for granted (entries that follow each other, numbers that can still grow, a snapshot that the
-//! machine can read) is checked here, where the peer can still be refused.
+//! openraft would take for granted (a leader that was elected and is another node, entries that follow each other and fit
+//! into the log, numbers that can still grow, a snapshot that the machine can read) is checked here, where the peer can still
+//! be refused. What is not checked is whether a leader contradicts what it said before: consensus trusts its members to
+//! remember.
 //!
 //! Bounds: one snapshot is gathered at a time, of at most [`SNAPSHOT_BYTES_MAX`]; another one replaces it. An answer takes at
 //! most [`super::Options::answer_limit`]: a node that leads without a majority waits for one, perhaps for ever, and the peer
 //! has long given up.
 
+use std::cmp::Ordering;
 use std::io;
 use std::sync::PoisonError;
 
+use openraft::async_runtime::watch::WatchReceiver;
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, TransferLeaderRequest, VoteRequest, VoteResponse,
 };
 
 use super::Replica;
 use super::batch::{propose_here, read_index_here};
-use super::log::{LogId, Vote};
+use super::log::{Entry, LogId, Vote};
 use super::machine::Machine;
 use super::network::{
     AppendReply, Ballot, Piece, Reply, Request, SNAPSHOT_BYTES_MAX, open_request, seal_reply,
 };
-use super::snapshot::Description;
+use super::snapshot::{Description, SnapshotBytes};
 use super::types::{Proposal, Types, decode, log_id, log_vote, raft_id, raft_vote};
 
 /// The snapshot that a leader is sending.
@@ -53,26 +57,33 @@ impl<M: Machine> Replica<M> {
         let raft = &self.inner.raft;
         match request {
             Request::Append { vote, previous, committed, entries } => {
-                check_vote(vote)?;
-                check_id(committed)?;
-                let entries = entries.into_iter().map(|entry| decode(&entry.into()));
+                self.check_leader(vote)?;
+                check_id(committed, vote)?;
+                let entries: Vec<Entry> = entries.into_iter().map(Entry::from).collect();
+                check_sequence(previous, &entries, vote)?;
+                let ids: Vec<LogId> =
+                    previous.into_iter().chain(entries.iter().map(|entry| entry.id)).collect();
+                check_one_log(&ids, committed)?;
+                self.check_size(entries.iter().map(|entry| entry.data.len()))?;
+                self.check_committed(&ids).await?;
+                let entries = entries.iter().map(decode).collect::<io::Result<_>>();
                 let request = AppendEntriesRequest {
                     vote: raft_vote(vote),
                     prev_log_id: previous.map(raft_id),
                     leader_commit: committed.map(raft_id),
-                    entries: entries.collect::<io::Result<_>>().map_err(|error| error.to_string())?,
+                    entries: entries.map_err(|error| error.to_string())?,
                 };
-                check_sequence(previous, &request)?;
                 let response = raft.append_entries(request).await.map_err(|error| error.to_string())?;
                 Ok(Reply::Append(append_reply(&response)))
             }
             Request::Vote(ballot) => {
-                let response = raft.vote(vote_request(&ballot)?).await.map_err(|error| error.to_string())?;
+                let request = self.vote_request(&ballot)?;
+                let response = raft.vote(request).await.map_err(|error| error.to_string())?;
                 Ok(vote_reply(&response))
             }
             Request::PreVote(ballot) => {
-                let response =
-                    raft.pre_vote(vote_request(&ballot)?).await.map_err(|error| error.to_string())?;
+                let request = self.vote_request(&ballot)?;
+                let response = raft.pre_vote(request).await.map_err(|error| error.to_string())?;
                 Ok(vote_reply(&response))
             }
             Request::Snapshot(piece) => match self.gather(piece)? {
@@ -80,8 +91,8 @@ impl<M: Machine> Replica<M> {
                 Some(whole) => self.install(whole).await,
             },
             Request::Transfer { from, to, last } => {
-                check_vote(from)?;
-                check_id(last)?;
+                self.check_leader(from)?;
+                check_id(last, from)?;
                 let request = TransferLeaderRequest::new(raft_vote(from), to, last.map(raft_id));
                 let answer = raft.handle_transfer_leader(request).await.map_err(|error| error.to_string())?;
                 Ok(Reply::Transfer { accepted: answer.is_ok() })
@@ -90,9 +101,7 @@ impl<M: Machine> Replica<M> {
                 let proposals = commands.into_iter().map(|data| Proposal::parse(data.into()));
                 let proposals: Vec<Proposal<M>> =
                     proposals.collect::<io::Result<_>>().map_err(|error| error.to_string())?;
-                if proposals.iter().any(|proposal| proposal.data().len() > self.inner.entry_bytes_max) {
-                    return Err("a command larger than an entry may be".to_owned());
-                }
+                self.check_size(proposals.iter().map(|proposal| proposal.data().len()))?;
                 Ok(Reply::Propose(propose_here(raft, proposals).await))
             }
             Request::ReadIndex => Ok(Reply::ReadIndex(read_index_here(raft).await)),
@@ -102,9 +111,9 @@ impl<M: Machine> Replica<M> {
     /// Adds a piece; returns the snapshot when it is whole.
     fn gather(&self, piece: Piece) -> Result<Option<Incoming>, String> {
         let Piece { vote, description, offset, total, bytes } = piece;
-        check_vote(vote)?;
-        check_id(description.last)?;
-        check_id(description.membership_id)?;
+        self.check_leader(vote)?;
+        check_id(description.last, vote)?;
+        check_id(description.membership_id, vote)?;
         if total > SNAPSHOT_BYTES_MAX || offset.checked_add(bytes.len() as u64).is_none_or(|end| end > total)
         {
             return Err(format!("a snapshot of {total} bytes; {SNAPSHOT_BYTES_MAX} is the most"));
@@ -131,21 +140,80 @@ impl<M: Machine> Replica<M> {
 
     async fn install(&self, whole: Incoming) -> Result<Reply, String> {
         let meta = whole.description.meta().map_err(|error| error.to_string())?;
-        // A snapshot that the machine cannot read would stop this node when it is installed.
-        M::restore(&whole.bytes)?;
-        let snapshot = openraft::Snapshot { meta, snapshot: whole.bytes.into() };
+        self.check_committed(whole.description.last.as_slice()).await?;
+        // A snapshot that the machine cannot read would stop this node when it is installed. Reading a large one takes a while:
+        // not on a thread that others wait for.
+        let read = tokio::task::spawn_blocking(move || {
+            M::restore(&whole.bytes)?;
+            Ok::<_, String>(SnapshotBytes::from(whole.bytes))
+        });
+        let snapshot = openraft::Snapshot { meta, snapshot: read.await.map_err(|error| error.to_string())?? };
         let response = self.inner.raft.install_full_snapshot(raft_vote(whole.vote), snapshot).await;
         let response = response.map_err(|error| error.to_string())?;
         Ok(Reply::Snapshot { vote: Some(log_vote(&response.vote)) })
+    }
+
+    /// Only who was elected sends entries, snapshots and its office, and never to itself: openraft would take up the office.
+    fn check_leader(&self, vote: Vote) -> Result<(), String> {
+        check_vote(vote)?;
+        if !vote.committed {
+            return Err(format!("node {} was not elected in term {}", vote.node, vote.term));
+        }
+        if vote.node == self.inner.identity.node {
+            return Err("another node in this node's own name".to_owned());
+        }
+        Ok(())
+    }
+
+    fn vote_request(&self, ballot: &Ballot) -> Result<VoteRequest<Types<M>>, String> {
+        check_vote(ballot.vote)?;
+        if ballot.vote.committed || ballot.vote.node == self.inner.identity.node {
+            return Err("a candidate asks for its own election, and before it is elected".to_owned());
+        }
+        check_id(ballot.last, ballot.vote)?;
+        let mut request = VoteRequest::new(raft_vote(ballot.vote), ballot.last.map(raft_id));
+        request.leadership_transfer = ballot.transfer;
+        Ok(request)
+    }
+
+    /// The log would stop at an entry that is too long.
+    fn check_size(&self, mut lengths: impl Iterator<Item = usize>) -> Result<(), String> {
+        let most = self.inner.entry_bytes_max;
+        match lengths.find(|length| *length > most) {
+            Some(length) => Err(format!("an entry of {length} bytes; {most} is the most")),
+            None => Ok(()),
+        }
+    }
+
+    /// What is committed here stays: no entry at or before it is of a later term.
+    async fn check_committed(&self, ids: &[LogId]) -> Result<(), String> {
+        let known = {
+            let metrics = self.inner.raft.metrics();
+            let metrics = metrics.borrow_watched();
+            metrics.local_committed.as_ref().map(|id| log_id(id).term)
+        };
+        // What is known here may be old, but terms only grow: nearly always nothing more has to be asked.
+        if ids.iter().all(|id| Some(id.term) <= known) {
+            return Ok(());
+        }
+        let committed = self.inner.raft.with_raft_state(|state| state.local_committed().map(log_id)).await;
+        let Some(committed) = committed.map_err(|error| error.to_string())? else { return Ok(()) };
+        match ids.iter().find(|id| id.index <= committed.index && **id > committed) {
+            Some(id) => Err(format!("{id:?} contradicts {committed:?}, which is committed")),
+            None => Ok(()),
+        }
     }
 }
 
 /// Half of what the numbers can hold is far beyond what any cluster reaches, and leaves room to count on.
 const REASONABLE: u64 = u64::MAX / 2;
 
-fn check_id(id: Option<LogId>) -> Result<(), String> {
+/// Whoever sends `vote` knows of no entry of a later term.
+fn check_id(id: Option<LogId>, vote: Vote) -> Result<(), String> {
     match id {
-        Some(id) if id.index > REASONABLE || id.term > REASONABLE => Err(format!("no entry is {id:?}")),
+        Some(id) if id.index > REASONABLE || id.term > vote.term => {
+            Err(format!("in term {} no entry is {id:?}", vote.term))
+        }
         _ => Ok(()),
     }
 }
@@ -154,18 +222,31 @@ fn check_vote(vote: Vote) -> Result<(), String> {
     if vote.term > REASONABLE { Err(format!("no term is {}", vote.term)) } else { Ok(()) }
 }
 
-fn check_sequence<M: Machine>(
-    previous: Option<LogId>,
-    request: &AppendEntriesRequest<Types<M>>,
-) -> Result<(), String> {
-    check_id(previous)?;
-    let first = previous.map_or(0, |id| id.index + 1);
-    for (next, entry) in (first..).zip(&request.entries) {
-        if entry.log_id.index() != next {
-            return Err(format!("entry {} where entry {next} must follow", entry.log_id.index()));
+fn check_sequence(previous: Option<LogId>, entries: &[Entry], vote: Vote) -> Result<(), String> {
+    check_id(previous, vote)?;
+    let (mut next, mut term) = previous.map_or((0, 0), |id| (id.index + 1, id.term));
+    for Entry { id, .. } in entries {
+        check_id(Some(*id), vote)?;
+        if id.index != next || id.term < term {
+            return Err(format!("{id:?} where entry {next} of term {term} or later must follow"));
         }
+        (next, term) = (id.index + 1, id.term);
     }
     Ok(())
+}
+
+/// What is sent and what is committed are of one log, in which no term falls.
+fn check_one_log(ids: &[LogId], committed: Option<LogId>) -> Result<(), String> {
+    let Some(committed) = committed else { return Ok(()) };
+    let fits = |id: &&LogId| match id.index.cmp(&committed.index) {
+        Ordering::Less => id.term <= committed.term,
+        Ordering::Equal => id.term == committed.term,
+        Ordering::Greater => id.term >= committed.term,
+    };
+    match ids.iter().find(|id| !fits(id)) {
+        Some(id) => Err(format!("{id:?} and {committed:?}, which is committed, are not of one log")),
+        None => Ok(()),
+    }
 }
 
 fn append_reply<M: Machine>(response: &AppendEntriesResponse<Types<M>>) -> AppendReply {
@@ -175,14 +256,6 @@ fn append_reply<M: Machine>(response: &AppendEntriesResponse<Types<M>>) -> Appen
         AppendEntriesResponse::Conflict => AppendReply::Conflict,
         AppendEntriesResponse::HigherVote(vote) => AppendReply::HigherVote(log_vote(vote)),
     }
-}
-
-fn vote_request<M: Machine>(ballot: &Ballot) -> Result<VoteRequest<Types<M>>, String> {
-    check_vote(ballot.vote)?;
-    check_id(ballot.last)?;
-    let mut request = VoteRequest::new(raft_vote(ballot.vote), ballot.last.map(raft_id));
-    request.leadership_transfer = ballot.transfer;
-    Ok(request)
 }
 
 fn vote_reply<M: Machine>(response: &VoteResponse<Types<M>>) -> Reply {

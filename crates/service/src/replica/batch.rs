@@ -1,7 +1,8 @@
 //! The doors of a replica: proposals and reads, each gathered into batches.
 //!
 //! Whoever comes while a batch is on its way is in the next one; a batch takes all who wait, up to a bound.
-//! - Proposals go to the leader: into openraft if that is this node, else in one message to the node that leads.
+//! - Proposals go to the leader: into openraft if that is this node, else in a message to the node that leads, or several if
+//!   they are long.
 //!   Several batches may be on their way at once; the log makes one sync of what has gathered. Many that are handed in together
 //!   on the node that leads are a batch already, and go into openraft without a task in between.
 //! - Reads share a round in which the leader confirms that it leads (ReadIndex). A round serves only those who came
@@ -35,6 +36,8 @@ use super::{ProposeError, ReadError};
 const PROPOSALS: usize = 16 * 1024;
 /// Proposals in one batch.
 const BATCH: usize = 1024;
+/// Bytes of proposals in one question to the leader, or a single proposal that has more; what is left goes in the next question.
+const QUESTION_BYTES: usize = 8 * 1024 * 1024;
 /// How long an answer of the leader may take.
 const FORWARD_LIMIT: Duration = Duration::from_secs(5);
 /// How long proposals wait for a leader to be known: longer than an election takes.
@@ -246,21 +249,56 @@ fn answer(waiting: Vec<(usize, (oneshot::Sender<Results>, OwnedSemaphorePermit))
     }
 }
 
-/// Takes proposals to the leader. If no answer comes, nobody knows what became of them.
+/// Takes proposals to the leader, one question after the other: on the way they could overtake each other. After one that was
+/// not all taken nothing more is sent, or what comes later would be applied without what came before.
 async fn forward<M: Machine>(
     way: Way<M>,
     leader: NodeId,
     member: Member,
     proposals: Vec<Proposal<M>>,
 ) -> Results {
+    let mut results = Results::with_capacity(proposals.len());
+    let mut rest = &proposals[..];
+    while !rest.is_empty() && results.iter().all(Result::is_ok) {
+        let (question, later) = rest.split_at(fitting(rest.iter().map(|proposal| proposal.data().len())));
+        results.extend(ask_to_propose(&way, leader, &member, question).await);
+        rest = later;
+    }
+    results.resize(proposals.len(), Err(ProposeError::Retry));
+    results
+}
+
+/// How many of the first, of these lengths, go into one question: at least one.
+fn fitting(lengths: impl Iterator<Item = usize>) -> usize {
+    let total = lengths.scan(0_usize, |total, length| {
+        *total = total.saturating_add(length);
+        Some(*total)
+    });
+    total.take_while(|total| *total <= QUESTION_BYTES).count().max(1)
+}
+
+/// Asks the leader to propose these. If no answer comes, nobody knows what became of them.
+async fn ask_to_propose<M: Machine>(
+    way: &Way<M>,
+    leader: NodeId,
+    member: &Member,
+    proposals: &[Proposal<M>],
+) -> Results {
     let count = proposals.len();
     let request = Request::Propose(proposals.iter().map(|proposal| proposal.data().to_vec()).collect());
-    let mut results = match way.ask_leader(leader, &member, request).await {
-        Ok(Reply::Propose(results)) => results,
-        _ => Vec::new(),
+    let error = match way.ask_leader(leader, member, request).await {
+        Ok(Reply::Propose(mut results)) => {
+            results.resize(count, Err(ProposeError::Unknown));
+            return results;
+        }
+        Ok(_) => ProposeError::Unknown,
+        Err(error) => match error.kind() {
+            io::ErrorKind::InvalidInput => ProposeError::TooLarge,
+            io::ErrorKind::WouldBlock => ProposeError::Retry,
+            _ => ProposeError::Unknown,
+        },
     };
-    results.resize(count, Err(ProposeError::Unknown));
-    results
+    vec![Err(error); count]
 }
 
 /// Proposes what another node forwarded, if this node leads.
@@ -324,5 +362,19 @@ fn refusal<M: Machine>(error: &ClientWriteError<Types<M>>) -> ProposeError {
         // With or without a leader to name: this node looks again and finds it, so "retry here" serves both.
         ClientWriteError::ForwardToLeader(ForwardToLeader { .. }) => ProposeError::Retry,
         _ => ProposeError::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_has_as_many_as_fit_and_at_least_one() {
+        assert_eq!(fitting([1, 2, 3].into_iter()), 3);
+        assert_eq!(fitting([QUESTION_BYTES, 1].into_iter()), 1);
+        assert_eq!(fitting([QUESTION_BYTES - 1, 1, 1].into_iter()), 2);
+        assert_eq!(fitting([QUESTION_BYTES + 1, 1].into_iter()), 1);
+        assert_eq!(fitting([1, usize::MAX, 1].into_iter()), 1);
     }
 }

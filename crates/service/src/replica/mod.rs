@@ -32,6 +32,8 @@ mod types;
 #[cfg(test)]
 mod cluster_tests;
 #[cfg(test)]
+mod peer_tests;
+#[cfg(test)]
 mod testing;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -106,7 +108,9 @@ impl Options {
         // openraft waits for the leader's lease, which it makes as long as the longest timeout, and for the timeout on top of
         // it. Said as we mean it, from the last sign of life to the election: half of the longest time is the lease.
         let lease = (ms(self.election.1) / 2).max(ms(self.heartbeat) + 2);
-        let shortest = ms(self.election.0).saturating_sub(lease).max(ms(self.heartbeat) + 1);
+        // The shortest timeout is also how long openraft waits for a vote, which a voter must make durable before it gives it. So
+        // it is no shorter than half the lease, or a slow disk would have no leader for ever.
+        let shortest = ms(self.election.0).saturating_sub(lease).max(lease / 2).max(ms(self.heartbeat) + 1);
         let config = Config {
             cluster_name: "conclave".to_owned(),
             heartbeat_interval: ms(self.heartbeat),
@@ -118,6 +122,8 @@ impl Options {
             snapshot_policy: SnapshotPolicy::LogsSinceLast(self.snapshot_every),
             max_in_snapshot_log_to_keep: self.keep,
             enable_pre_vote: Some(true),
+            // Decay in a follower's last batch looks like a torn tail. Without this its leader could never send it again.
+            allow_log_reversion: Some(true),
             backoff: "50ms 100ms 200ms ...1s".to_owned(),
             ..Config::default()
         };
@@ -476,8 +482,12 @@ impl<M: Machine> Replica<M> {
     async fn settled(&self) -> Result<(), MembershipError> {
         match read_index_here(&self.inner.raft).await {
             Ok(id) => {
-                self.inner.shared.applied_to(id.index).await;
-                Ok(())
+                let applied = self.inner.shared.applied_to(id.index);
+                // Frontends that do not listen hold the machine up; whoever wants the change asks again.
+                let late = |_| {
+                    MembershipError::Refused("the leader is behind with its own log; try again".to_owned())
+                };
+                tokio::time::timeout(self.inner.answer_limit, applied).await.map_err(late)
             }
             Err(ReadError::Retry) => Err(MembershipError::NotLeader(self.status().leader)),
             Err(ReadError::Stopped) => Err(MembershipError::Unknown("the node has stopped".to_owned())),

@@ -34,12 +34,17 @@ use super::{Identity, ProposeError, ReadError};
 /// Carries requests to other nodes.
 pub trait Transport: Send + Sync + 'static {
     /// Takes `request` to a node, whose [`super::Replica::answer`] makes the reply. An error means that no reply came;
-    /// the request may have been carried out all the same. Whoever calls sets a time limit.
+    /// the request may have been carried out all the same. Two kinds of error say that it was not even sent:
+    /// [`io::ErrorKind::InvalidInput`], it is too long; [`io::ErrorKind::WouldBlock`], too many are under way. Whoever calls sets
+    /// a time limit.
     fn call(&self, to: NodeId, member: &Member, request: Vec<u8>) -> BoxFuture<'static, io::Result<Vec<u8>>>;
 }
 
 /// Snapshots travel in pieces of this size.
 const PIECE_BYTES: usize = 1024 * 1024;
+/// How long entries may take to be sent, made durable and acknowledged; then they are sent again. Within a heartbeat they would
+/// not arrive over a slow link, today or ever.
+const ENTRIES_LIMIT: Duration = Duration::from_secs(20);
 /// A node refuses to gather a snapshot larger than this.
 pub(super) const SNAPSHOT_BYTES_MAX: u64 = 1 << 30;
 const VERSION: u8 = 1;
@@ -250,9 +255,10 @@ impl Peer {
     async fn ballot<M: Machine>(
         &self,
         request: Request,
-        limit: Duration,
+        option: &RPCOption,
     ) -> Result<VoteResponse<Types<M>>, RPCError<Types<M>>> {
-        match self.call(request, limit).await? {
+        // All the time there is: a vote is given when it is durable, and a slow disk takes most of it.
+        match self.call(request, option.hard_ttl()).await? {
             Reply::Vote { vote, granted, last } => {
                 Ok(VoteResponse::new(raft_vote(vote), last.map(raft_id), granted))
             }
@@ -272,6 +278,7 @@ impl<M: Machine> RaftNetworkV2<Types<M>> for Peer {
         let entries = rpc.entries.iter().map(|entry| encode(entry).map(WireEntry::from));
         let entries = entries.collect::<io::Result<_>>();
         let entries = entries.map_err(|error| RPCError::Network(NetworkError::new(&error)))?;
+        let limit = if rpc.entries.is_empty() { option.soft_ttl() } else { ENTRIES_LIMIT };
         let previous = rpc.prev_log_id.as_ref().map(log_id);
         let request = Request::Append {
             vote: log_vote(&rpc.vote),
@@ -279,7 +286,7 @@ impl<M: Machine> RaftNetworkV2<Types<M>> for Peer {
             committed: rpc.leader_commit.as_ref().map(log_id),
             entries,
         };
-        match self.call(request, option.soft_ttl()).await? {
+        match self.call(request, limit).await? {
             Reply::Append(AppendReply::Success) => Ok(AppendEntriesResponse::Success),
             Reply::Append(AppendReply::Partial(last)) => {
                 Ok(AppendEntriesResponse::PartialSuccess(last.map(raft_id)))
@@ -298,7 +305,7 @@ impl<M: Machine> RaftNetworkV2<Types<M>> for Peer {
         rpc: VoteRequest<Types<M>>,
         option: RPCOption,
     ) -> Result<VoteResponse<Types<M>>, RPCError<Types<M>>> {
-        self.ballot(Request::Vote(ballot(&rpc)), option.soft_ttl()).await
+        self.ballot(Request::Vote(ballot(&rpc)), &option).await
     }
 
     async fn pre_vote(
@@ -306,7 +313,7 @@ impl<M: Machine> RaftNetworkV2<Types<M>> for Peer {
         rpc: VoteRequest<Types<M>>,
         option: RPCOption,
     ) -> Result<VoteResponse<Types<M>>, RPCError<Types<M>>> {
-        self.ballot(Request::PreVote(ballot(&rpc)), option.soft_ttl()).await
+        self.ballot(Request::PreVote(ballot(&rpc)), &option).await
     }
 
     async fn full_snapshot(

@@ -1,6 +1,7 @@
-//! Three nodes on disks that forget.
+//! A few nodes on disks that forget.
 
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,9 +12,6 @@ use conclave_service::replica::{Status, log};
 use conclave_service::server::{Server, StartError, Surroundings};
 
 use crate::wires::{Slot, Wire, Wires};
-
-/// How many nodes there are.
-pub const NODES: usize = 3;
 
 pub struct Cluster {
     pub wires: Arc<Wires>,
@@ -27,20 +25,25 @@ struct Node {
 }
 
 impl Cluster {
-    /// Founds a cluster: one node, and two that join it. Returns when all vote.
-    pub async fn found(seed: u64) -> Self {
+    /// Founds a cluster of so many nodes: one, and others that join it. Returns when all vote.
+    pub async fn found(seed: u64, nodes: usize) -> Self {
         let mut cluster = Self { wires: Wires::new(seed), nodes: Vec::new() };
-        for slot in 0..NODES {
+        for slot in 0..nodes {
             let disk = SimDisk::new(seed * 10 + slot as u64);
             cluster.nodes.push(Node { disk, server: None, address: "127.0.0.1:0".to_owned() });
             cluster.start(slot).await;
         }
-        for slot in 0..NODES {
+        for slot in cluster.slots() {
             let all_vote =
-                |status: &Status| matches!(&status.membership.voters[..], [all] if all.len() == NODES);
+                |status: &Status| matches!(&status.membership.voters[..], [all] if all.len() == nodes);
             cluster.server(slot).expect("just started").wait_for(all_vote).await;
         }
         cluster
+    }
+
+    /// All nodes.
+    pub fn slots(&self) -> Range<Slot> {
+        0..self.nodes.len()
     }
 
     /// Starts a node on what its disk holds.
@@ -92,12 +95,12 @@ impl Cluster {
     /// The node that leads in the latest term, as far as the nodes that are up know.
     pub fn leader(&self) -> Option<Slot> {
         let leads = |slot: &Slot| self.server(*slot).is_some_and(|server| server.status().leads());
-        (0..NODES).filter(leads).max_by_key(|slot| self.server(*slot).map(|server| server.status().term))
+        self.slots().filter(leads).max_by_key(|slot| self.server(*slot).map(|server| server.status().term))
     }
 
     /// How the node that knows most stands.
     pub fn status(&self) -> Status {
-        let up = (0..NODES).filter_map(|slot| self.server(slot));
+        let up = self.slots().filter_map(|slot| self.server(slot));
         up.map(Server::status).max_by_key(|status| (status.term, status.applied.map(|id| id.index))).unwrap()
     }
 
@@ -119,7 +122,7 @@ impl Cluster {
     }
 
     pub async fn end(mut self) {
-        for slot in 0..NODES {
+        for slot in self.slots() {
             self.kill(slot).await;
         }
     }

@@ -15,6 +15,13 @@ use crate::history::{Event, History, Outcome};
 const CLIENTS: usize = 4;
 /// Names and registers: few, so that clients meet.
 pub const FEW: usize = 2;
+/// The lease of a client.
+const TTL: Duration = Duration::from_secs(2);
+/// The first client's, which is over before many a trouble is; and it holds locks for as long as one may take, in ms.
+const SHORT_TTL: Duration = Duration::from_millis(600);
+const LONG_HOLD: (u64, u64) = (300, 1_500);
+/// How often a holder looks whether it still holds.
+const LOOK: Duration = Duration::from_millis(5);
 /// A cluster that makes no progress for so long after everything was healed hangs.
 const PROGRESS_LIMIT: Duration = Duration::from_secs(60);
 
@@ -105,7 +112,10 @@ impl Worker {
     async fn round(&mut self) -> Result<(), Error> {
         let client = match &self.client {
             Some(client) => client.clone(),
-            None => options().connect(&self.servers).await?,
+            None => {
+                let ttl = if self.number == 0 { SHORT_TTL } else { TTL };
+                options().ttl(ttl).connect(&self.servers).await?
+            }
         };
         self.client = Some(client.clone());
         let first = self.dice.below(4);
@@ -126,13 +136,19 @@ impl Worker {
         let name = self.few();
         let granted = client.lock_within(&format!("lock-{name}"), Duration::from_secs(2)).await?;
         let Some(guard) = granted else { return Ok(()) };
-        let (began, fence, deadline) = (Instant::now(), guard.fence().0, guard.deadline());
-        tokio::time::sleep(Duration::from_millis(self.dice.between(0, 10))).await;
-        let now = Instant::now();
-        let lost = guard.standing() == Standing::Lost;
-        // Believed at least until then: keep-alives only move the deadline on.
-        let ended = if lost { now.min(deadline) } else { now };
-        self.history.push_until(self.number, began, ended, Event::Held { name, fence, lost });
+        let (began, fence) = (Instant::now(), guard.fence().0);
+        let is_long = self.number == 0 && self.dice.below(2) == 0;
+        let (least, most) = if is_long { LONG_HOLD } else { (0, 10) };
+        let until = began + Duration::from_millis(self.dice.between(least, most));
+        let (mut believed, mut lost) = (began, false);
+        while !lost && believed < until {
+            tokio::time::sleep(LOOK.min(until - believed)).await;
+            let now = Instant::now();
+            lost = guard.standing() == Standing::Lost;
+            // Taken before the look: then it was still believed.
+            believed = if lost { believed } else { now };
+        }
+        self.history.push_until(self.number, began, believed, Event::Held { name, fence, lost });
         guard.release().await
     }
 
@@ -202,7 +218,7 @@ pub async fn finals(cluster: &Cluster) -> Result<Vec<Finals>, String> {
 }
 
 fn options() -> conclave_client::Options {
-    Client::options().ttl(Duration::from_secs(2)).lock_delay(Duration::ZERO).patience(Duration::from_secs(5))
+    Client::options().ttl(TTL).lock_delay(Duration::ZERO).patience(Duration::from_secs(5))
 }
 
 pub async fn connect(servers: &str) -> Client {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use conclave_kernel::Prng;
 
-use crate::cluster::{Cluster, NODES};
+use crate::cluster::Cluster;
 use crate::load::Load;
 use crate::wires::{Cut, Slot};
 
@@ -12,10 +12,13 @@ use crate::wires::{Cut, Slot};
 pub async fn play(dice: &mut Prng, cluster: &mut Cluster, load: &Load) -> Result<(), String> {
     for _ in 0..2 {
         for _ in 0..dice.between(1, 3) {
-            trouble(dice, cluster).await;
+            match cluster.slots().len() {
+                1 => power_cut(dice, cluster).await,
+                _ => trouble(dice, cluster).await,
+            }
         }
         cluster.wires.mend();
-        for slot in 0..NODES {
+        for slot in cluster.slots() {
             // A disk that was to lose power, and did, has stopped its node.
             if cluster.server(slot).is_none_or(|server| !server.status().running) {
                 cluster.cut_power(slot).await;
@@ -27,8 +30,20 @@ pub async fn play(dice: &mut Prng, cluster: &mut Cluster, load: &Load) -> Result
     Ok(())
 }
 
+/// All that can happen to a node that is alone: now, or in the middle of something.
+async fn power_cut(dice: &mut Prng, cluster: &mut Cluster) {
+    if dice.below(2) == 0 {
+        cluster.disk(0).lose_power_after(dice.between(1, 60));
+    }
+    pass(dice, 50, 500).await;
+    cluster.cut_power(0).await;
+    pass(dice, 0, 800).await;
+    cluster.start(0).await;
+    pass(dice, 0, 400).await;
+}
+
 async fn trouble(dice: &mut Prng, cluster: &mut Cluster) {
-    let any = slot(dice);
+    let any = slot(dice, cluster);
     // The leader is where it hurts.
     let victim = if dice.below(3) < 2 { cluster.leader().unwrap_or(any) } else { any };
     let how = if dice.below(2) == 0 { Cut::Severed } else { Cut::Silent };
@@ -39,7 +54,7 @@ async fn trouble(dice: &mut Prng, cluster: &mut Cluster) {
         }
         2 => {
             // One direction only: it hears and is not heard, or the other way round.
-            for other in (0..NODES).filter(|other| *other != victim) {
+            for other in cluster.slots().filter(|other| *other != victim) {
                 let (from, to) = if dice.below(2) == 0 { (victim, other) } else { (other, victim) };
                 cluster.wires.cut(from, to, how);
             }
@@ -63,17 +78,17 @@ async fn trouble(dice: &mut Prng, cluster: &mut Cluster) {
             cluster.start(victim).await;
         }
         6 => {
-            for slot in 0..NODES {
+            for slot in cluster.slots() {
                 cluster.cut_power(slot).await;
             }
-            for slot in 0..NODES {
+            for slot in cluster.slots() {
                 cluster.start(slot).await;
             }
         }
         _ => {
             isolate(cluster, victim, how);
             pass(dice, 100, 700).await;
-            let other = slot(dice);
+            let other = slot(dice, cluster);
             cluster.cut_power(other).await;
             pass(dice, 0, 300).await;
             cluster.start(other).await;
@@ -87,14 +102,14 @@ async fn trouble(dice: &mut Prng, cluster: &mut Cluster) {
 
 /// Cuts a node off from all others, both ways.
 pub fn isolate(cluster: &Cluster, victim: Slot, how: Cut) {
-    for other in (0..NODES).filter(|other| *other != victim) {
+    for other in cluster.slots().filter(|other| *other != victim) {
         cluster.wires.cut(victim, other, how);
         cluster.wires.cut(other, victim, how);
     }
 }
 
-fn slot(dice: &mut Prng) -> Slot {
-    usize::try_from(dice.below(NODES as u64)).unwrap()
+fn slot(dice: &mut Prng, cluster: &Cluster) -> Slot {
+    usize::try_from(dice.below(cluster.slots().len() as u64)).unwrap()
 }
 
 /// Trouble takes time to be felt: elections are counted in real milliseconds.

@@ -13,6 +13,7 @@ use conclave_client::Client;
 use conclave_service::server::{Server, StartError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tonic::transport::{Channel, Endpoint};
 
 use crate::support::{Folder, Native, error, fence, http_get, start};
 
@@ -214,6 +215,11 @@ async fn nonsense_is_answered_under_its_number_and_the_connection_goes_on() {
     assert_eq!(error(client.answer(0).await).name, "invalid-argument");
     let path = v1::query::What::File(v1::ReadFile { path: "../etc".into() });
     assert_eq!(error(client.query(false, path).await).name, "invalid-name");
+    let prefix = v1::ReadLocks { prefix: "x".repeat(513), ..Default::default() };
+    let after = v1::ReadChildren { path: "/".into(), after: "x".repeat(1025) };
+    for list in [v1::query::What::Locks(prefix), v1::query::What::Children(after)] {
+        assert_eq!(error(client.query(false, list).await).name, "invalid-name");
+    }
     let id = client.acquire("fine").await;
     fence(&client.answer(id).await);
     scene.assert_unharmed().await;
@@ -241,12 +247,26 @@ async fn a_lease_out_of_range_is_refused() {
     scene.assert_unharmed().await;
 }
 
+async fn grpc(server: &Server) -> ConclaveClient<Channel> {
+    let channel = Endpoint::from_shared(format!("http://{}", server.address())).unwrap();
+    ConclaveClient::new(channel.connect().await.unwrap())
+}
+
+/// Everything that a gRPC stream is told which asks this, and nothing more.
+async fn told_by_grpc(server: &Server, messages: Vec<v1::ClientMessage>) -> Vec<Message> {
+    let outbound = futures_util::stream::iter([v1::ClientFrame { messages }]);
+    let mut answers = grpc(server).await.session(outbound).await.unwrap().into_inner();
+    let mut received = Vec::new();
+    while let Some(frame) = answers.message().await.unwrap() {
+        received.extend(frame.messages.into_iter().filter_map(|message| message.message));
+    }
+    received
+}
+
 #[tokio::test]
 async fn the_same_messages_travel_over_grpc() {
     let scene = Scene::new().await;
-    let channel =
-        tonic::transport::Endpoint::from_shared(format!("http://{}", scene.server.address())).unwrap();
-    let mut client = ConclaveClient::new(channel.connect().await.unwrap());
+    let mut client = grpc(&scene.server).await;
     let (sender, receiver) = tokio::sync::mpsc::channel(8);
     let acquire = v1::Request { id: 1, lowest: 1, op: Some(v1::request::Op::Acquire(v1::Acquire::of("x"))) };
     let messages = vec![v1::Open::default().into(), acquire.into()];
@@ -272,22 +292,84 @@ async fn the_same_messages_travel_over_grpc() {
 #[tokio::test]
 async fn a_grpc_stream_that_the_client_has_ended_is_answered_to_the_end() {
     let scene = Scene::new().await;
-    let channel =
-        tonic::transport::Endpoint::from_shared(format!("http://{}", scene.server.address())).unwrap();
-    let mut client = ConclaveClient::new(channel.connect().await.unwrap());
     let acquire =
         v1::Request { id: 1, lowest: 1, op: Some(v1::request::Op::Acquire(v1::Acquire::of("free"))) };
     let messages = vec![v1::Open::default().into(), acquire.into()];
-    let outbound = futures_util::stream::iter([v1::ClientFrame { messages }]);
-    let mut answers = client.session(outbound).await.unwrap().into_inner();
-    let mut received = Vec::new();
-    while let Some(frame) = answers.message().await.unwrap() {
-        received.extend(frame.messages.into_iter().filter_map(|message| message.message));
-    }
+    let received = told_by_grpc(&scene.server, messages).await;
     let [Message::Opened(_), Message::Answer(answer), Message::Goodbye(_)] = &received[..] else {
         panic!("{received:?}")
     };
     assert!(matches!(answer.result, Some(Answer::Granted(_))));
+    scene.assert_unharmed().await;
+}
+
+#[tokio::test]
+async fn a_grpc_frame_out_of_bounds_is_answered_as_a_native_one() {
+    let scene = Scene::new().await;
+    let many = vec![v1::ClientMessage::default(); 100_000];
+    let large = v1::Break { reason: "x".repeat(frame::MAX_FRAME_BYTES), ..Default::default() };
+    let large = v1::Request { id: 1, lowest: 1, op: Some(v1::request::Op::Break(large)) };
+    for messages in [many, vec![large.into()]] {
+        let mut input = BytesMut::new();
+        let is_sent = frame::encode(&v1::ClientFrame { messages: messages.clone() }, &mut input).is_ok();
+        let received = told_by_grpc(&scene.server, messages).await;
+        let [Message::Goodbye(v1::Goodbye { error: Some(error) })] = &received[..] else {
+            panic!("{received:?}")
+        };
+        assert_eq!((error.name.as_str(), error.definite), ("too-large", true), "{}", error.message);
+        if is_sent {
+            let mut client = Native::connect(&scene.server).await;
+            client.stream.write_all(&input).await.unwrap();
+            assert_eq!(client.expect_goodbye().await.name, error.name);
+        }
+    }
+    scene.assert_unharmed().await;
+}
+
+#[tokio::test]
+async fn a_grpc_stream_that_the_client_has_ended_is_kept_alive_by_a_node_that_follows_too() {
+    let scene = Scene::new().await;
+    let folder = Folder::new();
+    let mut config = folder.config();
+    config.join = vec![scene.server.address().to_string()];
+    let follower = Server::start(config).await.unwrap();
+    let me = follower.identity().node;
+    follower.wait_for(|status| status.votes(me) && !status.leads()).await.unwrap();
+    let messages = vec![v1::Open::default().into(), v1::KeepAlive { token: 7 }.into()];
+    let received = told_by_grpc(&follower, messages).await;
+    let [Message::Opened(_), Message::KeptAlive(kept), Message::Goodbye(_)] = &received[..] else {
+        panic!("{received:?}")
+    };
+    assert_eq!(kept.token, 7);
+    scene.assert_unharmed().await;
+    follower.kill().await;
+}
+
+#[tokio::test]
+async fn whatever_goes_wrong_over_http_is_told_in_one_form() {
+    let scene = Scene::new().await;
+    for (path, status, error) in [
+        ("/v1/why/never-seen", 404, "not-held"),
+        ("/v1/why/%0a", 400, "invalid-name"),
+        ("/v1/why/%ff", 400, "invalid-name"),
+        ("/v1/locks?limit=x", 400, "invalid-argument"),
+        ("/v1/locks?stale=1", 400, "invalid-argument"),
+        ("/v1/why/x?stale=perhaps", 400, "invalid-argument"),
+        ("/v1/sessions?after=x", 400, "invalid-argument"),
+        ("/v1/nothing", 404, "unsupported"),
+    ] {
+        let (answered, text) = http_get(&scene.server, path).await;
+        let body: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        assert_eq!((answered, body["error"].as_str()), (status, Some(error)), "{path}: {text}");
+        assert!(body["message"].is_string(), "{path}: {text}");
+    }
+    let post = b"POST /v1/locks HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+    let mut text = String::new();
+    raw(&scene.server, post).await.read_to_string(&mut text).await.unwrap();
+    assert!(text.starts_with("HTTP/1.1 405 ") && text.contains(r#""error":"unsupported""#), "{text}");
+    let (status, text) = http_get(&scene.server, "/v1/locks?limit=0").await;
+    let locks: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((status, &locks[0]["name"]), (200, &"x".into()), "an empty page would be the last");
     scene.assert_unharmed().await;
 }
 
@@ -312,9 +394,6 @@ async fn health_metrics_and_status_are_served() {
     let (_, text) = http_get(&scene.server, "/v1/cluster").await;
     let cluster: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(cluster["leader"], cluster["node"]);
-    assert_eq!(http_get(&scene.server, "/v1/why/never-seen").await.0, 404);
-    assert_eq!(http_get(&scene.server, "/v1/why/%0a").await.0, 400);
-    assert_eq!(http_get(&scene.server, "/v1/sessions?after=x").await.0, 400);
     assert_eq!(http_get(&scene.server, "/nothing").await.0, 404);
     scene.assert_unharmed().await;
 }

@@ -77,7 +77,9 @@ fn parse(text: &str) -> Option<Range<u64>> {
 #[test]
 fn every_planted_bug_is_found() {
     for mutant in Mutant::ALL {
-        let found = sweep(0..3_000, Some(mutant)).expect_err(&format!("{mutant:?} was not found"));
+        let first = mutant.first_seed();
+        let found =
+            sweep(first..first + 3_000, Some(mutant)).expect_err(&format!("{mutant:?} was not found"));
         println!("{mutant:?}: seed {}: {}", found.0, found.1);
     }
 }

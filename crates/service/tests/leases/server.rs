@@ -186,7 +186,10 @@ impl Server {
         of: Option<NodeId>,
         cx: &mut Cx<'_, Site>,
     ) {
-        let kept = self.keeper.on_keep_alive(self.clock.read(cx.now()), SessionId(session));
+        let kept = match self.keeper.on_keep_alive(self.clock.read(cx.now()), SessionId(session)) {
+            lease::Kept::Ending if self.mutant == Some(Mutant::AnswersWhileEnding) => lease::Kept::Extended,
+            kept => kept,
+        };
         let extended = kept == lease::Kept::Extended;
         if extended && self.mutant == Some(Mutant::AnswersFromLeaderLease) && of.is_none() {
             return cx.send(client, Message::Kept { session, token });
@@ -221,7 +224,10 @@ impl Server {
     }
 
     fn on_confirmed(&mut self, waiting: Waiting, term: u64, cx: &mut Cx<'_, Site>) {
-        let Waiting { client, session, token, counted, kept, of } = waiting;
+        let Waiting { client, session, token, mut counted, kept, of } = waiting;
+        if self.mutant == Some(Mutant::ConfirmsInAnyTerm) {
+            counted = counted.map(|_| term);
+        }
         let ended = self.state.session(SessionId(session)).is_none();
         if let Some(server) = of {
             let kept = match kept {

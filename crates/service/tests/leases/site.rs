@@ -36,16 +36,28 @@ pub enum Mutant {
     IgnoresDrift,
     /// An expiry counts in any term.
     ExpiresInAnyTerm,
+    /// A keep-alive is answered although the end of its lease is on its way.
+    AnswersWhileEnding,
+    /// A keep-alive is answered because a majority was led, whether or not in the term in which it was counted.
+    ConfirmsInAnyTerm,
 }
 
 impl Mutant {
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 7] = [
         Self::CountsFromAnswer,
         Self::AnswersFromLeaderLease,
         Self::KeepsOldLeases,
         Self::IgnoresDrift,
         Self::ExpiresInAnyTerm,
+        Self::AnswersWhileEnding,
+        Self::ConfirmsInAnyTerm,
     ];
+
+    /// Where to begin to look for it. Most are seen by every few hundredth seed; a rare one by one in tens of thousands: should the
+    /// harness change, look for another seed.
+    pub fn first_seed(self) -> u64 {
+        if self == Self::AnswersWhileEnding { 57_000 } else { 0 }
+    }
 
     /// The drift that leases leave room for.
     pub fn drift_ppm(mutant: Option<Self>) -> u32 {

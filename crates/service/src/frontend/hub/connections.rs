@@ -12,8 +12,12 @@ use super::super::wire::{self, Ask, Query};
 use super::effects::Origin;
 use super::gathering::Asked;
 use super::rounds::{ALIVE_BEATS, Alive, Wanted, no_majority};
-use super::{AT_ONCE, ConnectionId, Hub, Inbound, MAX_IN_FLIGHT, MAX_PARKED, overloaded, stopping};
+use super::{
+    AT_ONCE, ConnectionId, Hub, Inbound, MAX_BEHIND, MAX_BYTES, MAX_IN_FLIGHT, MAX_PARKED, PARKED_BYTES,
+    overloaded, stopping,
+};
 use crate::lease::Now;
+use crate::machine::{op_weight, weight};
 use crate::state::{Command, OpenSession, Request};
 
 /// One connection of a client.
@@ -21,7 +25,7 @@ pub(super) struct Connection {
     pub(super) outbox: Arc<Outbox>,
     pub(super) session: Option<SessionId>,
     /// Asks that wait for the session, if one is being opened or resumed.
-    parked: Option<Vec<Ask>>,
+    parked: Option<Parked>,
     touched: Touched,
     asked: Asked,
     /// The outbox had too much when something was last put into it.
@@ -30,7 +34,7 @@ pub(super) struct Connection {
     pub(super) behind: VecDeque<(u64, Query)>,
     /// The keep-alive that waits for the next round, and since when one does.
     pub(super) alive: Option<(Now, Alive)>,
-    /// What else of it waits for a round, or is in one.
+    /// What else of it waits for a round, is in one, or has gone to the leader.
     pub(super) waiting: usize,
     /// There was a session, though there may be none any more.
     had_session: bool,
@@ -64,6 +68,20 @@ impl Connection {
         let is_done = self.session.is_none() || self.unanswered.as_ref().is_none_or(HashSet::is_empty);
         self.parked.is_none() && is_read && is_done
     }
+
+    /// Has the task read on, or not: to be called when what waits here has become more or less.
+    pub(super) fn pace(&self) {
+        let is_parked = self.parked.as_ref().is_some_and(|parked| parked.bytes >= PARKED_BYTES);
+        self.outbox.set_behind(is_parked || self.behind.len() >= MAX_BEHIND / 2);
+    }
+}
+
+/// Asks that wait for a session.
+#[derive(Default)]
+struct Parked {
+    asks: Vec<Ask>,
+    /// What they weigh.
+    bytes: usize,
 }
 
 /// What was put into an outbox since the last flush.
@@ -106,12 +124,19 @@ impl Hub {
     pub(super) fn on_ask(&mut self, connection: ConnectionId, ask: Ask) {
         let Some(known) = self.connections.get_mut(&connection) else { return };
         if let Some(parked) = &mut known.parked {
-            if parked.len() < MAX_PARKED {
-                return parked.push(ask);
+            let bytes = ask.weight();
+            if parked.asks.len() >= MAX_PARKED {
+                let error =
+                    Error::new(Code::Overloaded, format!("more than {MAX_PARKED} requests before a session"));
+                return self.close(connection, &error);
             }
-            let error =
-                Error::new(Code::Overloaded, format!("more than {MAX_PARKED} requests before a session"));
-            return self.close(connection, &error);
+            if self.bytes + bytes > MAX_BYTES && !ask.lets_go() {
+                return self.close(connection, &overloaded());
+            }
+            self.bytes += bytes;
+            parked.bytes += bytes;
+            parked.asks.push(ask);
+            return known.pace();
         }
         let session = known.session;
         match (ask, session) {
@@ -133,7 +158,7 @@ impl Hub {
                 self.open(connection, ttl_ms, lock_delay_ms, label);
             }
             (Ask::Resume { session, secret }, None) => {
-                known.parked = Some(Vec::new());
+                known.parked = Some(Parked::default());
                 self.wait(Wanted::Resume { connection, session, secret });
             }
             // How the nodes stand is asked above all when no majority answers.
@@ -159,16 +184,21 @@ impl Hub {
     pub(super) fn request(&mut self, connection: ConnectionId, request: Request) {
         metrics::add(&self.metrics.requests_total, 1);
         let Request { session, id, .. } = request;
-        if self.in_flight + self.commands.len() >= MAX_IN_FLIGHT {
+        if !self.has_room(op_weight(&request.op), wire::lets_go(&request.op)) {
             return self.refuse(connection, id.0, &overloaded());
         }
-        self.commands.push((Origin::Request { session, id }, Command::Request(request)));
+        self.add(Origin::Request { session, id }, Command::Request(request));
         if let Some(known) = self.connections.get_mut(&connection) {
             self.gathering.on_asked(&mut known.asked);
             if let Some(unanswered) = &mut known.unanswered {
                 unanswered.insert(id);
             }
         }
+    }
+
+    /// Whether one more may be proposed.
+    fn has_room(&self, bytes: usize, lets_go: bool) -> bool {
+        self.in_flight + self.commands.len() < MAX_IN_FLIGHT && (lets_go || self.bytes + bytes <= MAX_BYTES)
     }
 
     /// An answer to a request is on its way, perhaps the last.
@@ -184,18 +214,18 @@ impl Hub {
     }
 
     pub(super) fn open(&mut self, connection: ConnectionId, ttl_ms: u64, lock_delay_ms: u64, label: String) {
-        if self.in_flight + self.commands.len() >= MAX_IN_FLIGHT {
-            return self.close(connection, &overloaded());
-        }
         let Some(secret) = secret() else {
             return self.close(connection, &Error::new(Code::Internal, "the system gives no random numbers"));
         };
+        let open = Command::OpenSession(OpenSession { secret, ttl_ms, lock_delay_ms, label });
+        if !self.has_room(weight(&open), false) {
+            return self.close(connection, &overloaded());
+        }
         let now = self.now();
         if let Some(known) = self.connections.get_mut(&connection) {
-            known.parked = Some(Vec::new());
+            known.parked = Some(Parked::default());
             self.opening.insert(secret, (connection, now));
-            let open = OpenSession { secret, ttl_ms, lock_delay_ms, label };
-            self.commands.push((Origin::Open { secret }, Command::OpenSession(open)));
+            self.add(Origin::Open { secret }, open);
         }
     }
 
@@ -216,6 +246,8 @@ impl Hub {
         known.session = Some(session);
         known.had_session = true;
         let parked = known.parked.take().unwrap_or_default();
+        self.bytes -= parked.bytes;
+        known.pace();
         if let Some(before) = self.sessions.insert(session, connection).filter(|before| *before != connection)
         {
             let error = Error::new(Code::Disconnected, format!("session {session} was resumed elsewhere"));
@@ -226,7 +258,7 @@ impl Hub {
         }
         metrics::set(&self.metrics.sessions_here, self.sessions.len());
         self.push(connection, hello);
-        parked.into_iter().for_each(|ask| self.on_ask(connection, ask));
+        parked.asks.into_iter().for_each(|ask| self.on_ask(connection, ask));
     }
 
     pub(super) fn detach(&mut self, connection: ConnectionId) {
@@ -236,6 +268,7 @@ impl Hub {
         {
             self.sessions.remove(&session);
         }
+        self.bytes -= known.parked.map_or(0, |parked| parked.bytes);
         self.gathering.on_detached(known.asked);
         self.watchers.end_session(watcher(connection));
         metrics::set(&self.metrics.connections, self.connections.len());
@@ -276,8 +309,8 @@ impl Hub {
 
     /// Whether something waits for [`Hub::flush`], or may be served at once.
     pub(super) fn has_answers(&self) -> bool {
-        let may_catch_up = !self.drained.is_empty() && self.may_tell();
-        !self.granted.is_empty() || !self.touched.is_empty() || may_catch_up
+        let may_serve = (!self.confirmed.is_empty() || !self.drained.is_empty()) && self.may_tell();
+        !self.granted.is_empty() || !self.touched.is_empty() || may_serve
     }
 
     pub(super) fn refuse(&mut self, connection: ConnectionId, id: u64, error: &Error) {

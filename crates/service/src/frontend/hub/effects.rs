@@ -13,22 +13,38 @@ use super::super::wire;
 use super::{ConnectionId, Hub};
 use crate::awake;
 use crate::lease::Now;
-use crate::machine::Stamped;
+use crate::machine::{Stamped, weight};
 use crate::replica::log::LogId;
 use crate::replica::{Delivery, ProposeError};
 use crate::state::session::Broken;
 use crate::state::watch::Notice;
 use crate::state::{Answer, Effect, TimerId};
 
-/// The entries of one flush, by whose commands are in each, and what became of each.
-pub(super) type Proposed = (Vec<Vec<Origin>>, Vec<Result<LogId, ProposeError>>);
+/// A flush that was answered.
+pub(super) struct Proposed {
+    /// The entries, by whose commands are in each.
+    pub(super) origins: Vec<Vec<Origin>>,
+    /// What became of each.
+    pub(super) results: Vec<Result<LogId, ProposeError>>,
+    /// What all of them weigh.
+    pub(super) bytes: usize,
+}
 
 /// Whose a proposal is.
 #[derive(Clone, Copy)]
 pub(super) enum Origin {
-    Request { session: SessionId, id: RequestId },
-    Open { secret: u128 },
-    Timer(TimerId),
+    Request {
+        session: SessionId,
+        id: RequestId,
+    },
+    Open {
+        secret: u128,
+    },
+    /// An expiry, by the term in which the time was counted.
+    Timer {
+        timer: TimerId,
+        term: u64,
+    },
 }
 
 impl Hub {
@@ -54,24 +70,29 @@ impl Hub {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let wall_ms = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);
         self.in_flight += self.commands.len();
+        let bytes = self.commands.iter().map(|(_, command)| weight(command)).sum();
         let (origins, entries) = Stamped::gather(wall_ms, self.commands.drain(..));
         let results = self.replica.propose_all(entries);
-        self.proposals.push(Box::pin(async move { (origins, results.await) }));
+        self.proposals.push(Box::pin(async move { Proposed { origins, results: results.await, bytes } }));
         metrics::set(&self.metrics.in_flight, self.in_flight);
     }
 
     /// A flush of proposals was answered.
-    pub(super) fn on_proposals(&mut self, (origins, results): Proposed) {
+    pub(super) fn on_proposals(&mut self, Proposed { origins, results, bytes }: Proposed) {
+        self.bytes -= bytes;
         for (origins, result) in origins.iter().zip(results) {
             origins.iter().for_each(|origin| self.on_proposed(origin, result));
         }
+        metrics::set(&self.metrics.in_flight, self.in_flight);
     }
 
     /// What was applied is told by its effects; here only what was not.
     fn on_proposed(&mut self, origin: &Origin, result: Result<LogId, ProposeError>) {
         self.in_flight -= 1;
         let Err(error) = result else {
-            if let Origin::Timer(timer) = *origin {
+            if let Origin::Timer { timer, term } = *origin
+                && self.keeper.term() == Some(term)
+            {
                 self.keeper.on_applied(timer);
             }
             return;
@@ -90,7 +111,11 @@ impl Hub {
                     self.close(connection, &error);
                 }
             }
-            Origin::Timer(timer) => self.keeper.on_refused(self.now(), timer),
+            // In another term the same timer has been started anew, and may be ending once more.
+            Origin::Timer { timer, term } if self.keeper.term() == Some(term) => {
+                self.keeper.on_refused(self.now(), timer);
+            }
+            Origin::Timer { .. } => {}
         }
     }
 

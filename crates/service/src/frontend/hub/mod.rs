@@ -19,10 +19,12 @@
 //! **The trap.** A round may be confirmed by *another* leader, when this node was deposed meanwhile: then the lease that it
 //! extended here is worth nothing. So a keep-alive is answered only if the round was of the term in which it was counted.
 //!
-//! **Bounds.** [`MAX_IN_FLIGHT`] proposals and [`MAX_WAITING`] that wait for a round, of which one connection has its share
-//! ([`MAX_WAITING_EACH`]); [`MAX_BEHIND`] queries of a connection that wait until it has read: beyond them `overloaded`, which
-//! is definite. Of keep-alives only the newest of a connection waits, which is no reason to refuse it. [`MAX_PARKED`] asks behind
-//! an open: beyond them the connection ends. The queue towards the hub is bounded; when it is full, connections are not read.
+//! **Bounds.** [`MAX_IN_FLIGHT`] proposals of [`MAX_BYTES`], and [`MAX_WAITING`] that wait for a round, of which one connection has its
+//! share ([`MAX_WAITING_EACH`]); [`MAX_BEHIND`] queries of a connection that wait until it has read: beyond them `overloaded`,
+//! which is definite. For its bytes nothing is refused that lets go of something. Of keep-alives only the newest of a connection
+//! waits, which is no reason to refuse it. [`MAX_PARKED`] asks behind an open: beyond them the connection ends; behind
+//! [`PARKED_BYTES`] of them it is not read for a while. The queue towards the hub is bounded; when it is full, connections are not
+//! read.
 
 mod connections;
 mod door;
@@ -30,7 +32,7 @@ mod effects;
 mod gathering;
 mod rounds;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -48,7 +50,8 @@ use super::Peers;
 use super::metrics::{self, Metrics};
 use crate::awake;
 use crate::lease::{LeaseKeeper, Now, Timing};
-use crate::machine::Service;
+use crate::machine::{Service, weight};
+use crate::peers;
 use crate::replica::{Deliveries, Replica};
 use crate::state::Command;
 use crate::state::watch::Watchers;
@@ -56,10 +59,14 @@ use connections::Connection;
 pub(crate) use door::{ConnectionId, Door, Inbound, Link};
 use effects::{Origin, Proposed};
 use gathering::Gathering;
-use rounds::{Forwarded, Round, Waiting, confirmed};
+use rounds::{Forwarded, Round, Waiting, Wanted, confirmed};
 
 /// Proposals that may be on their way.
 pub const MAX_IN_FLIGHT: usize = 16 * 1024;
+/// What they, and what is parked on all connections, may weigh in bytes; beyond that, only what lets go is taken. All of it may be
+/// in one flush, which goes to the leader in one piece.
+pub const MAX_BYTES: usize = 32 * 1024 * 1024;
+const _: () = assert!(2 * MAX_BYTES <= peers::MAX_BYTES);
 /// Reads and watches that may wait for a round.
 pub const MAX_WAITING: usize = 64 * 1024;
 /// Those of one connection: enough for all the watches and all the queries that a client may have when it resumes.
@@ -68,6 +75,8 @@ pub const MAX_WAITING_EACH: usize = 8 * 1024;
 pub const MAX_BEHIND: usize = 1024;
 /// Asks that may wait for a session to be opened or resumed.
 pub const MAX_PARKED: usize = 1024;
+/// Behind so many bytes of them nothing more is read from the connection until there is a session.
+const PARKED_BYTES: usize = 1024 * 1024;
 /// Batches of asks that may wait for the hub.
 const INBOUND: usize = 1024;
 /// How long the hub stays awake after it had something to do.
@@ -75,7 +84,8 @@ const AWAKE: Duration = Duration::from_micros(200);
 /// After so many commands a snapshot is taken: the replica counts entries, and an entry may have many commands, all of which
 /// would be applied again at the next start.
 const SNAPSHOT_COMMANDS: u64 = 400_000;
-/// How many handfuls and batches are handled before answers are flushed, and to how many connections at a time.
+/// How many handfuls and batches are handled before answers are flushed, to how many connections at a time, and how much of what
+/// waited for a round is served at a time.
 const AT_ONCE: usize = 128;
 
 /// When what is in the outboxes is sent.
@@ -116,12 +126,16 @@ pub(crate) struct Hub {
     commands: Vec<(Origin, Command)>,
     gathering: Gathering,
     in_flight: usize,
+    /// What weighs upon [`MAX_BYTES`]: commands for the next flush, what is in flight, what is parked.
+    bytes: usize,
     proposals: FuturesUnordered<BoxFuture<'static, Proposed>>,
     /// What waits for the next round.
     waiting: Vec<Waiting>,
     /// Connections with a keep-alive for the next round.
     alive: Vec<ConnectionId>,
     round: Option<Round>,
+    /// What a round has confirmed, and is not served yet.
+    confirmed: VecDeque<Wanted>,
     /// No round before this.
     next_round: Now,
     next_beat: Now,
@@ -163,10 +177,12 @@ impl Hub {
             commands: Vec::new(),
             gathering: Gathering::default(),
             in_flight: 0,
+            bytes: 0,
             proposals: FuturesUnordered::new(),
             waiting: Vec::new(),
             alive: Vec::new(),
             round: None,
+            confirmed: VecDeque::new(),
             next_round: Duration::ZERO,
             next_beat: Duration::ZERO,
             snapshot_at: 0,
@@ -267,16 +283,23 @@ impl Hub {
             self.next_beat = now + self.timing.heartbeat;
         }
         for command in self.keeper.on_tick(now) {
-            if let Command::Expire { timer, .. } = &command {
+            if let Command::Expire { timer, term } = command {
                 metrics::add(&self.metrics.expiries_total, 1);
-                self.commands.push((Origin::Timer(*timer), command));
+                self.add(Origin::Timer { timer, term }, command);
             }
         }
     }
 
+    /// A command for the next flush.
+    fn add(&mut self, origin: Origin, command: Command) {
+        self.bytes += weight(&command);
+        self.commands.push((origin, command));
+    }
+
     fn check_snapshot(&mut self) {
-        let applied = self.replica.peek(|service| service.state().applied());
-        if applied >= self.snapshot_at + SNAPSHOT_COMMANDS {
+        let (applied, restored) =
+            self.replica.peek(|service| (service.state().applied(), service.restored()));
+        if applied >= self.snapshot_at.max(restored) + SNAPSHOT_COMMANDS {
             self.snapshot_at = applied;
             let replica = self.replica.clone();
             tokio::spawn(async move {

@@ -1,7 +1,8 @@
 //! Rounds: a quorum confirms the leader, once for all who wait.
 //!
-//! Most of what a round serves is read from the state. On a node that is alone that may be ahead of the disk while a flush is on
-//! its way: then it is served between two flushes. Keep-alives are not: no disk may hold them up.
+//! Most of what a round serves is read from the state, some of it at a time: a read may cost far more than its answer. On a node that
+//! is alone the state may be ahead of the disk while a flush is on its way: then it is served between two flushes. Keep-alives
+//! are not: neither a disk nor the reads of others may hold them up.
 //!
 //! Also what a node that does not lead does with keep-alives: it passes them on to the node that does.
 
@@ -21,8 +22,8 @@ use super::{AT_ONCE, ConnectionId, Hub, MAX_BEHIND, MAX_WAITING, MAX_WAITING_EAC
 use crate::lease::{Kept, Now};
 use crate::replica::log::LogId;
 use crate::replica::{NodeId, ReadError};
+use crate::state::State;
 use crate::state::watch::{Event, Notice, WatchTarget};
-use crate::state::{EndCause, State};
 
 /// What waits for a round longer than this is refused.
 const ROUND_LIMIT: Duration = Duration::from_secs(5);
@@ -94,8 +95,6 @@ impl Wanted {
 pub(super) struct Round {
     pub(super) serves: Vec<Waiting>,
     confirmed: BoxFuture<'static, Result<LogId, ReadError>>,
-    /// What a quorum has confirmed, once it has.
-    by: Option<LogId>,
 }
 
 impl Hub {
@@ -137,16 +136,10 @@ impl Hub {
         self.replica.peek(|service| service.state().session(session).is_none())
     }
 
-    pub(super) fn end_unknown(&mut self, alive: &Alive) {
-        let ended = wire::ended(alive.session, EndCause::Expired);
-        self.push(alive.connection, &ended);
-        self.forget(alive.session);
-    }
-
     pub(super) fn wait(&mut self, what: Wanted) {
         let known = what.connection().and_then(|connection| self.connections.get_mut(&connection));
         let has_more = known.as_ref().is_some_and(|known| known.waiting >= MAX_WAITING_EACH);
-        if self.waiting.len() >= MAX_WAITING || has_more {
+        if self.waiting.len() + self.confirmed.len() >= MAX_WAITING || has_more {
             return self.refuse_waiting(what, &overloaded());
         }
         if let Some(known) = known {
@@ -155,9 +148,9 @@ impl Hub {
         self.waiting.push(Waiting { since: self.now(), what });
     }
 
-    /// Something waits no longer, and is about to be answered.
-    fn waits_no_longer(&mut self, what: &Wanted) {
-        let Some(connection) = what.connection() else { return };
+    /// Something of a connection waits no longer, and is about to be answered.
+    fn waits_no_longer(&mut self, connection: Option<ConnectionId>) {
+        let Some(connection) = connection else { return };
         if let Some(known) = self.connections.get_mut(&connection) {
             known.waiting = known.waiting.saturating_sub(1);
             if known.finishing {
@@ -190,7 +183,7 @@ impl Hub {
             // What a leader said that then lost its office may never be applied here.
             tokio::time::timeout(limit, replica.confirm()).await.unwrap_or(Err(ReadError::Retry))
         });
-        self.round = Some(Round { serves, confirmed, by: None });
+        self.round = Some(Round { serves, confirmed });
     }
 
     /// Whether all that is in the state may be told.
@@ -203,40 +196,20 @@ impl Hub {
         if !self.may_tell() {
             return;
         }
-        if let Some(Round { serves, by: Some(id), .. }) = self.round.take_if(|round| round.by.is_some()) {
-            let mut elsewhere = Vec::new();
-            for Waiting { what, .. } in serves {
-                self.waits_no_longer(&what);
-                self.on_confirmed(what, id.term, &mut elsewhere);
-            }
-            self.forward(elsewhere);
+        for _ in 0..AT_ONCE {
+            let Some(what) = self.confirmed.pop_front() else { break };
+            self.waits_no_longer(what.connection());
+            self.on_confirmed(what);
         }
         self.catch_up();
     }
 
-    /// Answers the keep-alives that were counted in the term of the leader that was confirmed.
-    fn answer_alive(&mut self, id: LogId) {
-        let Some(round) = &mut self.round else { return };
-        round.by = Some(id);
-        let term = Some(id.term);
-        let is_kept =
-            |waiting: &mut Waiting| matches!(&waiting.what, Wanted::KeepAlive(alive) if alive.term == term);
-        let kept: Vec<Waiting> = round.serves.extract_if(.., is_kept).collect();
-        for Waiting { what, .. } in kept {
-            self.waits_no_longer(&what);
-            if let Wanted::KeepAlive(alive) = what {
-                metrics::add(&self.metrics.keep_alives_total, 1);
-                self.push(alive.connection, &v1::KeptAlive { token: alive.token }.into());
-            }
-        }
-    }
-
     pub(super) fn on_round(&mut self, result: Result<LogId, ReadError>) {
+        let Some(Round { serves, .. }) = self.round.take() else { return };
         let error = match result {
-            Ok(id) => return self.answer_alive(id),
+            Ok(id) => return self.on_round_confirmed(serves, id.term),
             Err(error) => error,
         };
-        let Some(Round { serves, .. }) = self.round.take() else { return };
         match error {
             ReadError::Retry => {
                 let now = self.now();
@@ -251,14 +224,14 @@ impl Hub {
                     again.into_iter().partition(|waiting| matches!(waiting.what, Wanted::KeepAlive(_)));
                 self.waiting.splice(0..0, again);
                 for Waiting { since, what } in alive {
-                    self.waits_no_longer(&what);
+                    self.waits_no_longer(what.connection());
                     if let Wanted::KeepAlive(alive) = what {
                         self.wait_again(since, alive);
                     }
                 }
                 let error = no_majority();
                 for Waiting { what, .. } in late {
-                    self.waits_no_longer(&what);
+                    self.waits_no_longer(what.connection());
                     // The lease runs: this node may be cut off from a majority that another one belongs to.
                     if let Wanted::KeepAlive(alive) = &what {
                         self.close(alive.connection, &error);
@@ -268,28 +241,53 @@ impl Hub {
             }
             ReadError::Stopped => {
                 for Waiting { what, .. } in serves {
-                    self.waits_no_longer(&what);
+                    self.waits_no_longer(what.connection());
                     self.refuse_waiting(what, &stopping());
                 }
             }
         }
     }
 
-    pub(super) fn on_confirmed(&mut self, what: Wanted, term: u64, elsewhere: &mut Vec<Alive>) {
-        match what {
-            Wanted::KeepAlive(alive) if self.has_ended(alive.session) => self.end_unknown(&alive),
-            Wanted::KeepAlive(alive) => elsewhere.push(alive),
-            Wanted::Forwarded { sessions, mut kept, term: counted, answer } => {
-                for (session, kept) in sessions.into_iter().zip(&mut kept) {
-                    *kept = match *kept {
-                        Kept::Extended | Kept::Ending if counted == Some(term) => *kept,
-                        _ if self.has_ended(session) => Kept::Unknown,
-                        _ => Kept::NotLeading,
-                    };
+    /// Keep-alives are answered now, the rest in its turn.
+    fn on_round_confirmed(&mut self, serves: Vec<Waiting>, term: u64) {
+        let mut elsewhere = Vec::new();
+        for Waiting { what, .. } in serves {
+            match what {
+                Wanted::KeepAlive(alive) => {
+                    self.waits_no_longer(Some(alive.connection));
+                    if alive.term == Some(term) {
+                        self.on_kept(&alive);
+                    } else if !self.has_ended(alive.session) {
+                        elsewhere.push(alive);
+                    }
+                    // Else its end is on its way here, behind whatever else it is still to be told.
                 }
-                // The other node may have given up.
-                drop(answer.send(kept));
+                Wanted::Forwarded { sessions, mut kept, term: counted, answer } => {
+                    for (session, kept) in sessions.into_iter().zip(&mut kept) {
+                        *kept = match *kept {
+                            Kept::Extended | Kept::Ending if counted == Some(term) => *kept,
+                            _ if self.has_ended(session) => Kept::Unknown,
+                            _ => Kept::NotLeading,
+                        };
+                    }
+                    // The other node may have given up.
+                    drop(answer.send(kept));
+                }
+                what => self.confirmed.push_back(what),
             }
+        }
+        self.forward(elsewhere);
+    }
+
+    fn on_kept(&mut self, alive: &Alive) {
+        metrics::add(&self.metrics.keep_alives_total, 1);
+        self.push(alive.connection, &v1::KeptAlive { token: alive.token }.into());
+    }
+
+    fn on_confirmed(&mut self, what: Wanted) {
+        match what {
+            // These were answered with the round.
+            Wanted::KeepAlive(_) | Wanted::Forwarded { .. } => {}
             Wanted::Resume { connection, session, secret } => {
                 let known = self.replica.peek(|service| service.state().authenticate(session, secret));
                 match known {
@@ -350,7 +348,7 @@ impl Hub {
             return self.refuse(connection, id, &overloaded());
         }
         known.behind.push_back((id, query));
-        known.outbox.set_behind(known.behind.len() >= MAX_BEHIND / 2);
+        known.pace();
         // The flush sees whether there is room after it.
         self.touch(connection);
     }
@@ -363,7 +361,7 @@ impl Hub {
             known.is_full = false;
             while let Some(known) = self.connections.get_mut(&connection).filter(|known| !known.is_full) {
                 let Some((id, query)) = known.behind.pop_front() else { break };
-                known.outbox.set_behind(known.behind.len() >= MAX_BEHIND / 2);
+                known.pace();
                 self.answer_now(connection, id, &query);
             }
         }
@@ -421,6 +419,11 @@ impl Hub {
             .and_then(|leader| status.membership.nodes.get(&leader).map(|member| (leader, member.clone())))
         {
             Some((leader, member)) => {
+                for alive in &alive {
+                    if let Some(known) = self.connections.get_mut(&alive.connection) {
+                        known.waiting += 1;
+                    }
+                }
                 let sessions: Vec<SessionId> = alive.iter().map(|alive| alive.session).collect();
                 let peers = self.peers.clone();
                 self.forwards.push(Box::pin(async move {
@@ -443,14 +446,13 @@ impl Hub {
     pub(super) fn on_forwarded(&mut self, alive: Vec<Alive>, kept: Option<Vec<Kept>>) {
         let kept = kept.unwrap_or_default().into_iter().chain(std::iter::repeat(Kept::NotLeading));
         for (alive, kept) in alive.into_iter().zip(kept) {
+            self.waits_no_longer(Some(alive.connection));
             match kept {
-                Kept::Extended => {
-                    metrics::add(&self.metrics.keep_alives_total, 1);
-                    self.push(alive.connection, &v1::KeptAlive { token: alive.token }.into());
-                }
-                Kept::Unknown => self.end_unknown(&alive),
+                Kept::Extended => self.on_kept(&alive),
+                // Its end is on its way, and will be told: to whoever has a session here by the log.
+                Kept::Unknown | Kept::Ending => {}
                 // The client will ask again.
-                Kept::Ending | Kept::NotLeading => {}
+                Kept::NotLeading => {}
             }
         }
     }
@@ -463,7 +465,7 @@ pub(super) fn no_majority() -> Error {
 /// The end of the round, if one is under way.
 pub(super) async fn confirmed(round: &mut Option<Round>) -> Result<LogId, ReadError> {
     match round {
-        Some(Round { confirmed, by: None, .. }) => confirmed.as_mut().await,
+        Some(Round { confirmed, .. }) => confirmed.as_mut().await,
         _ => std::future::pending().await,
     }
 }

@@ -1,5 +1,8 @@
 //! A hub of a node that belongs to no cluster: nothing is applied and nobody leads unless a test says so.
 
+mod bounds;
+mod ends;
+
 use std::sync::Mutex;
 use std::task::{Context, Poll, Wake, Waker};
 
@@ -10,24 +13,32 @@ use tokio::sync::oneshot;
 
 use super::super::outbox::{FULL_BYTES, Outbox};
 use super::super::wire::{Ask, Query};
-use super::effects::Origin;
+use super::effects::{Origin, Proposed};
 use super::rounds::{Wanted, no_majority};
 use super::*;
 use crate::peers::Tcp;
-use crate::replica::log::LogId;
 use crate::replica::disk::SimDisk;
-use crate::replica::{Identity, Options};
-use crate::replica::{ProposeError, ReadError};
+use crate::replica::log::LogId;
+use crate::replica::{Delivery, Identity, Options, ProposeError, ReadError};
 use crate::state::tree::FileChange;
 use crate::state::watch::{Change, Event, Notice, WatchTarget, What};
 use crate::state::{Answer, Effect, FilePath, Granted, Op, Queued, TimerId};
 
 async fn alone(timing: Timing) -> (Hub, Door) {
+    alone_with(Service::new(), timing).await
+}
+
+/// A hub that nobody runs: whatever is sent to it waits.
+pub(in super::super) async fn unserved() -> (Hub, Door) {
+    alone(Timing::default()).await
+}
+
+async fn alone_with(service: Service, timing: Timing) -> (Hub, Door) {
     let peers = Arc::new(Peers::new(7, Arc::new(Tcp)));
     let identity = Identity { cluster: 7, node: 1 };
     let disk = Arc::new(SimDisk::new(1).handle());
     let (replica, deliveries) =
-        Replica::open(disk, identity, peers.clone(), Service::new(), Options::default()).await.unwrap();
+        Replica::open(disk, identity, peers.clone(), service, Options::default()).await.unwrap();
     Hub::new(replica, deliveries, peers, timing)
 }
 
@@ -153,6 +164,15 @@ fn read(id: u64) -> Ask {
 
 fn target() -> WatchTarget {
     WatchTarget::File(FilePath::new("/").unwrap())
+}
+
+fn lease(session: u64, generation: u64) -> TimerId {
+    TimerId::Lease { session: SessionId(session), generation }
+}
+
+/// A flush of one proposal that was answered.
+fn proposed(origin: Origin, result: Result<LogId, ProposeError>) -> Proposed {
+    Proposed { origins: vec![vec![origin]], results: vec![result], bytes: 0 }
 }
 
 async fn attached(connections: u64) -> (Hub, Vec<Arc<Outbox>>) {
@@ -365,7 +385,7 @@ async fn who_was_refused_is_waited_for_as_well() {
     three.asks(1);
     assert!(three.goes());
     let origin = Origin::Request { session: SessionId(1), id: RequestId(1) };
-    three.hub.on_proposals((vec![vec![origin]], vec![Err(ProposeError::Retry)]));
+    three.hub.on_proposals(proposed(origin, Err(ProposeError::Retry)));
     three.hub.flush();
     three.asks(3);
     assert_eq!(three.goes(), !awake::is_worth_it());

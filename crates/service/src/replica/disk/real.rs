@@ -40,6 +40,7 @@ impl RealDisk {
             .create(true)
             .truncate(false)
             .write(true)
+            .mode(0o600)
             .open(&lock_path)
             .map_err(|e| named(&e, "cannot open", &lock_path))?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
@@ -168,6 +169,8 @@ fn named(error: &io::Error, what: &str, path: &Path) -> io::Error {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
     use crate::replica::testing::TempFolder;
 
@@ -180,6 +183,17 @@ mod tests {
         assert!(refused.to_string().contains("in use by another process"), "{refused}");
         drop(first);
         RealDisk::open(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn all_files_are_for_their_user_alone() {
+        let folder = TempFolder::new();
+        let disk = RealDisk::open(folder.path()).unwrap();
+        disk.create("draft").unwrap();
+        for name in [LOCK_NAME, "draft"] {
+            let mode = fs::metadata(folder.path().join(name)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{name}");
+        }
     }
 
     #[test]

@@ -5,6 +5,9 @@
 //! torn, except when the test asks for it: [`SimDisk::tear_bytes`] lets single bytes survive, which no
 //! real disk does but which leaves the log no lucky alignment to lean on.
 //!
+//! A sync that fails leaves what was to be synced readable, and takes it for written: a later sync does not write it, and
+//! a crash takes it away. So does a page cache.
+//!
 //! A handle belongs to one boot: after a crash the old handles fail, as a dead process's would.
 
 use std::collections::BTreeMap;
@@ -54,9 +57,14 @@ impl SimDisk {
         self.lock().operations_left = Some(operations);
     }
 
-    /// After `syncs` more syncs of files, every sync fails.
+    /// After `syncs` more syncs of files, every sync fails, until [`SimDisk::crash`] or [`SimDisk::mend`].
     pub fn fail_syncs_after(&self, syncs: u64) {
         self.lock().syncs_left = Some(syncs);
+    }
+
+    /// Syncs succeed again, though nothing was restarted: a cable was plugged in.
+    pub fn mend(&self) {
+        self.lock().syncs_left = None;
     }
 
     /// The machine loses power and comes back: unsynced data survives by the dice, old handles are dead.
@@ -212,12 +220,13 @@ impl File for SimFile {
     fn sync(&self) -> io::Result<()> {
         let mut platter = alive(&self.platter, self.boot)?;
         platter.spend()?;
-        match &mut platter.syncs_left {
-            Some(0) => return Err(io::Error::other("simulated disk: the sync failed")),
-            Some(left) => *left -= 1,
-            None => {}
-        }
+        let fails = platter.syncs_left == Some(0);
+        platter.syncs_left = platter.syncs_left.map(|left| left.saturating_sub(1));
         let inode = platter.inode(self.number)?;
+        if fails {
+            inode.unsynced.clear();
+            return Err(io::Error::other("simulated disk: the sync failed"));
+        }
         for (start, bytes) in std::mem::take(&mut inode.unsynced) {
             put(&mut inode.durable, start, &bytes);
         }
@@ -408,6 +417,25 @@ mod tests {
             assert!(file.sync().is_err(), "a handle outlived its boot");
         }
         assert!(lost > 0 && kept > 0 && torn > 0, "{lost} {kept} {torn}");
+    }
+
+    #[test]
+    fn what_a_failed_sync_left_is_read_is_not_synced_later_and_does_not_survive() {
+        let disk = SimDisk::new(1);
+        let handle = disk.handle();
+        let file = handle.create("f").unwrap();
+        handle.sync_names().unwrap();
+        file.write_at(b"old", 0).unwrap();
+        file.sync().unwrap();
+        file.write_at(b"new", 0).unwrap();
+        disk.fail_syncs_after(0);
+        assert!(file.sync().is_err());
+        disk.mend();
+        file.write_at(b"more", 3).unwrap();
+        file.sync().unwrap();
+        assert_eq!(disk.content("f").unwrap(), b"newmore");
+        disk.crash();
+        assert_eq!(disk.content("f").unwrap(), b"oldmore");
     }
 
     #[test]

@@ -13,9 +13,12 @@
 //! 4. otherwise a torn tail: zeroed from the end of the last whole batch on.
 //!
 //! The trap: what a killed *process* had written and not synced is still in the page cache. Recovery would
-//! believe it, the node would act on it, and a power cut would then take it away. Hence one sync at the end.
+//! believe it, the node would act on it, and a power cut would then take it away. Hence one sync at the end. And
+//! if it was the sync that failed, the page cache may hold the batch and think that it is on the disk: a second sync
+//! would write nothing. Hence the last batch, the only one of which that can be so, is written once more before it.
 
 use std::io;
+use std::ops::Range;
 
 use super::index::{Index, Place};
 use super::record::{self, ALIGN, Read};
@@ -53,7 +56,7 @@ pub(super) fn recover(disk: &dyn Disk, first_segment_bytes: u64) -> Result<Recov
         all,
         index: Index::new(all.then_some(0)),
         expected: all.then_some(1),
-        end: None,
+        last: None,
         torn: None,
     };
     let mut segments = Vec::new();
@@ -69,8 +72,8 @@ struct Reader {
     index: Index,
     /// The number of the next batch; unknown until the oldest segment's first record.
     expected: Option<u64>,
-    /// Segment and offset behind the last whole batch.
-    end: Option<(u64, usize)>,
+    /// The last whole batch: its segment, and its offsets there.
+    last: Option<(u64, Range<usize>)>,
     torn: Option<Tail>,
 }
 
@@ -99,12 +102,12 @@ impl Reader {
         }
         self.index.hold(segment.clone());
         let at = self.read_batches(&segment, &bytes)?;
-        if self.end.is_none() && !self.all {
+        if self.last.is_none() && !self.all {
             let what = "no whole batch, but older segments were deleted when there was one";
             return Err(corrupt(number, at, what));
         }
-        let whole = match self.end {
-            Some((of, end)) if of == number => end,
+        let whole = match &self.last {
+            Some((of, batch)) if *of == number => batch.end,
             _ => segment::HEADER,
         };
         if written > whole {
@@ -125,6 +128,7 @@ impl Reader {
             begun.push((at, read));
             at = read.next;
             if read.last {
+                let start = begun[0].0;
                 for (offset, read) in begun.drain(..) {
                     let place = Place {
                         segment: segment.number,
@@ -135,7 +139,7 @@ impl Reader {
                     applied.map_err(|what| corrupt(segment.number, offset, &format!("the record {what}")))?;
                 }
                 self.expected = Some(read.batch + 1);
-                self.end = Some((segment.number, at));
+                self.last = Some((segment.number, start..at));
             }
         }
         Ok(at)
@@ -174,11 +178,16 @@ impl Reader {
     }
 
     fn finish(mut self, segments: &[Segment]) -> Result<Recovered, OpenError> {
-        let (number, offset) = self.end.unwrap_or((segments[0].number, segment::HEADER));
+        let (number, last) =
+            self.last.take().unwrap_or((segments[0].number, segment::HEADER..segment::HEADER));
+        let offset = last.end;
         let at = segments.iter().position(|segment| segment.number == number).expect("it was read");
         self.check_bounds(number, offset)?;
         let torn = self.torn.take().map(|tail| cut(segments, &tail)).transpose()?;
         let current = segments[at].clone();
+        let mut bytes = vec![0; last.len()];
+        current.file.read_at(&mut bytes, last.start as u64)?;
+        current.file.write_at(&bytes, last.start as u64)?;
         current.file.sync()?;
         for spare in &segments[at + 1..] {
             self.index.segments.remove(&spare.number);

@@ -170,6 +170,27 @@ fn what_a_killed_process_left_unsynced_is_synced_before_it_is_believed() {
 }
 
 #[test]
+fn what_a_failed_sync_left_in_memory_is_written_again_before_it_is_believed() {
+    // The batch is longer than a block: of its last block the next batch would write it again.
+    let large = Options { segment_bytes: 64 * 1024, batch_bytes: 64 * 1024, ..SMALL };
+    for seed in 0..40 {
+        let disk = SimDisk::new(seed);
+        let mut log = Bare::open_with(&disk, large).unwrap();
+        log.commit(&[vote(1, 1), entries(1, 0..2, 100)]).unwrap();
+        disk.fail_syncs_after(0);
+        assert!(log.commit(&[vote(2, 2), entries(2, 2..4, 5000)]).is_err());
+        disk.mend();
+        // The process starts again, the machine does not.
+        let mut log = Bare::open_with(&disk, large).unwrap();
+        assert_eq!(log.state.last, Some(id(2, 3)), "seed {seed}: not to be told from what is durable");
+        log.commit(&[entries(2, 4..5, 100)]).unwrap();
+        disk.crash();
+        let log = Bare::open_with(&disk, large).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        assert_eq!((log.state.last, log.state.vote.unwrap().term), (Some(id(2, 4)), 2), "seed {seed}");
+    }
+}
+
+#[test]
 fn an_entry_damaged_after_it_was_opened_is_not_returned() {
     let disk = SimDisk::new(1);
     let mut log = Bare::open(&disk).unwrap();
