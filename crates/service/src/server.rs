@@ -3,17 +3,16 @@
 //! The first bytes of a connection say what it is: our native frames, another node, or else HTTP (1.1 or 2, and gRPC with
 //! it). A connection that says nothing is closed after [`FIRST_BYTES`], one whose other end is gone after [`GONE`].
 //!
-//! **Bounds.** So many clients as are configured, gRPC and HTTP among them, and [`NODES_MAX`] connections of other nodes; who
-//! comes then is refused. The two do not compete: a node that is full of clients still hears the others, or the cluster could
-//! not heal. Until it has said what it is, a connection counts as a client, or, if there is no room for one, as one of
-//! [`UNKNOWN_MAX`].
+//! **Bounds.** So many clients as are configured, and so many nodes (`room`); who comes then is refused.
 //!
 //! **Starting.** The port is taken first, so that others can be told where this node is. The data folder is opened; a new one
 //! founds a cluster or joins one (`joining`). Then the port is served, and beside it a Unix socket for clients of this
 //! machine.
 //!
-//! **Stopping.** A leader hands its office over. Nothing more is accepted, every client is told goodbye, what is being written is written, and the data folder
-//! is free again.
+//! **Stopping.** A leader hands its office over. Nothing more is accepted, every client is told goodbye, what is being
+//! written is written, and the data folder is free again.
+
+mod room;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,19 +31,19 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use rustix::net::sockopt;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::config::Config;
 use crate::frontend::hub::{Door, Hub};
 use crate::frontend::{http, metrics, native};
-use crate::joining::{self, Desk, MAX_NODES};
+use crate::joining::{self, Desk};
 use crate::machine::Service;
 use crate::peers::{self, Dial, Peers, Tcp};
 use crate::replica::disk::{Disk, RealDisk};
 use crate::replica::{Identity, Member, OpenError, Replica, Status};
+use room::{Room, Unknown, connections_max};
 
 /// How long a connection may take to say what it is.
 pub const FIRST_BYTES: Duration = Duration::from_secs(10);
@@ -55,14 +54,6 @@ const LAST_WORD: Duration = Duration::from_secs(3);
 const LEAD_LIMIT: Duration = Duration::from_secs(30);
 /// The number of the node that founds a cluster.
 const FOUNDER: u64 = 1;
-/// File descriptors that are not for those who connect: the log's, those of connections to other nodes, the runtime's.
-const OWN_DESCRIPTORS: usize = 128;
-/// Connections of other nodes: each has one, and now and then others for a question, or one that nobody has noticed the end of.
-/// Beyond, they are refused and come again.
-pub const NODES_MAX: usize = 4 * MAX_NODES;
-/// Connections that have not said what they are, when there is no room for a client. Beyond, they are refused unheard.
-pub const UNKNOWN_MAX: usize = 64;
-
 /// When a connection is silent for so long, the system begins to ask whether the other end is still there.
 const SILENCE: Duration = Duration::from_secs(10);
 /// It asks so often, in this time each.
@@ -220,25 +211,6 @@ impl Server {
     }
 }
 
-/// How many connections there may be: as many as wanted, if the process may have as many descriptors.
-fn connections_max(wanted: usize) -> usize {
-    let limit = getrlimit(Resource::Nofile);
-    // Should it be refused, there are as many as there were.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
-    let limit = getrlimit(Resource::Nofile).current;
-    let room = limit.map_or(wanted, |descriptors| room_in(descriptors).min(wanted));
-    if room < wanted {
-        tracing::warn!("at most {room} connections: the limit of open files allows no more");
-    }
-    room
-}
-
-/// Clients must not keep the log from its next segment, nor other nodes from this one.
-fn room_in(descriptors: u64) -> usize {
-    let descriptors = usize::try_from(descriptors).unwrap_or(usize::MAX);
-    descriptors.saturating_sub(OWN_DESCRIPTORS + NODES_MAX + UNKNOWN_MAX).max(1)
-}
-
 /// Who this node is: what the folder says, else the first node of a new cluster, else what a member says.
 async fn identify(
     config: &Config,
@@ -303,50 +275,6 @@ async fn blocking<T: Send + 'static>(
 ) -> Result<T, StartError> {
     let done = tokio::task::spawn_blocking(act).await.map_err(io::Error::other).flatten();
     done.map_err(|error| StartError::Data(OpenError::Io(error)))
-}
-
-/// For whom there is room.
-#[derive(Clone)]
-struct Room {
-    clients: Arc<Semaphore>,
-    nodes: Arc<Semaphore>,
-    unknown: Arc<Semaphore>,
-}
-
-/// The right to be connected, of somebody who has not said what it is.
-struct Unknown {
-    permit: OwnedSemaphorePermit,
-    /// It has the place of a client already.
-    is_client: bool,
-}
-
-impl Room {
-    fn new(clients: usize) -> Self {
-        let room = |connections| Arc::new(Semaphore::new(connections));
-        Self { clients: room(clients), nodes: room(NODES_MAX), unknown: room(UNKNOWN_MAX) }
-    }
-
-    fn client(&self) -> Option<OwnedSemaphorePermit> {
-        self.clients.clone().try_acquire_owned().ok()
-    }
-
-    fn unknown(&self) -> Option<Unknown> {
-        if let Some(permit) = self.client() {
-            return Some(Unknown { permit, is_client: true });
-        }
-        let permit = self.unknown.clone().try_acquire_owned().ok()?;
-        Some(Unknown { permit, is_client: false })
-    }
-
-    /// It is a client.
-    fn as_client(&self, permit: Unknown) -> Option<OwnedSemaphorePermit> {
-        if permit.is_client { Some(permit.permit) } else { self.client() }
-    }
-
-    /// It is another node: its place among the clients is free.
-    fn as_node(&self, _: Unknown) -> Option<OwnedSemaphorePermit> {
-        self.nodes.clone().try_acquire_owned().ok()
-    }
 }
 
 /// Takes connections in.
@@ -527,14 +455,9 @@ mod tests {
     use conclave_api::proto::frame::{PREFACE_BYTES, preface};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+    use super::room::NODES_MAX;
     use super::*;
     use crate::replica::disk::SimDisk;
-
-    #[test]
-    fn clients_leave_descriptors_to_the_log_and_to_other_nodes() {
-        assert_eq!([0, 256, 257, 258, 1024].map(room_in), [1, 1, 1, 2, 768]);
-        assert_eq!(connections_max(1), 1);
-    }
 
     async fn server(connections_max: usize) -> Server {
         let listen = "127.0.0.1:0".parse().unwrap();
@@ -579,19 +502,6 @@ mod tests {
         let _node = is_served(&server, PEER_MAGIC).await.expect("there is room for nodes");
         assert!(is_served(&server, CLIENT_MAGIC).await.is_some());
         server.kill().await;
-    }
-
-    #[test]
-    fn who_has_not_said_what_it_is_is_bounded_too() {
-        let room = Room::new(1);
-        let mut unknown: Vec<_> = (0..=UNKNOWN_MAX).map(|_| room.unknown().unwrap()).collect();
-        assert!(room.unknown().is_none());
-        // The first has the place of a client, the others do not.
-        assert!(room.as_client(unknown.pop().unwrap()).is_none());
-        let client = room.as_client(unknown.swap_remove(0));
-        assert!(client.is_some());
-        drop(client);
-        assert!(room.as_client(unknown.pop().unwrap()).is_some());
     }
 
     #[tokio::test]

@@ -309,8 +309,7 @@ impl Hub {
 
     /// Whether something waits for [`Hub::flush`], or may be served at once.
     pub(super) fn has_answers(&self) -> bool {
-        let may_serve = (!self.confirmed.is_empty() || !self.drained.is_empty()) && self.may_tell();
-        !self.granted.is_empty() || !self.touched.is_empty() || may_serve
+        !self.granted.is_empty() || !self.touched.is_empty() || self.may_serve()
     }
 
     pub(super) fn refuse(&mut self, connection: ConnectionId, id: u64, error: &Error) {

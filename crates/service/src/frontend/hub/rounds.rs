@@ -191,9 +191,14 @@ impl Hub {
         self.proposals.is_empty() || !self.replica.may_be_ahead()
     }
 
+    /// Whether somebody waits to be served, and may be.
+    pub(super) fn may_serve(&self) -> bool {
+        (!self.confirmed.is_empty() || !self.drained.is_empty()) && self.may_tell()
+    }
+
     /// Serves who waits for a round that was confirmed, or for room in the outbox.
     pub(super) fn serve(&mut self) {
-        if !self.may_tell() {
+        if !self.may_serve() {
             return;
         }
         for _ in 0..AT_ONCE {
