@@ -127,9 +127,8 @@ impl Peers {
         let link = self.link(address);
         async move {
             let (answer, answered) = oneshot::channel();
-            let broken = || io::Error::from(io::ErrorKind::NotConnected);
-            link.send(Call { kind, body, answer }).await.map_err(|_| broken())?;
-            answered.await.map_err(|_| broken())?
+            link.send(Call { kind, body, answer }).await.map_err(|_| unreachable())?;
+            answered.await.map_err(|_| io::Error::from(io::ErrorKind::NotConnected))?
         }
     }
 
@@ -151,10 +150,20 @@ impl Transport for Peers {
     }
 }
 
-/// Makes a connection and carries questions until it breaks; dropping them tells whoever asked.
+/// Makes a connection and carries questions until it breaks. Dropping those that were sent tells whoever asked.
 async fn call(dial: Arc<dyn Dial>, address: String, mut calls: mpsc::Receiver<Call>) {
     let connected = tokio::time::timeout(CONNECT_LIMIT, connect(&*dial, &address)).await;
-    let Ok(Ok((reader, mut writer))) = connected else { return };
+    if let Ok(Ok((reader, writer))) = connected {
+        carry(reader, writer, &mut calls).await;
+    }
+    calls.close();
+    while let Ok(Call { answer, .. }) = calls.try_recv() {
+        // Whoever stopped waiting does not want to know.
+        drop(answer.send(Err(unreachable())));
+    }
+}
+
+async fn carry(reader: OwnedReadHalf, mut writer: OwnedWriteHalf, calls: &mut mpsc::Receiver<Call>) {
     let pending = Pending::default();
     let mut reading = tokio::spawn(read_answers(reader, pending.clone()));
     let (mut number, mut batch, mut output) = (0_u64, Vec::new(), BytesMut::new());
@@ -195,6 +204,11 @@ fn put_questions(
             put_frame(output, *number, kind, &body);
         }
     }
+}
+
+/// Why a question was not sent.
+fn unreachable() -> io::Error {
+    io::ErrorKind::HostUnreachable.into()
 }
 
 /// Asks one question of somebody who may be of any cluster, on a connection of its own.
@@ -427,6 +441,23 @@ mod tests {
         let ask = |body: &[u8]| peers.ask(&address, CONSENSUS, body.to_vec());
         let (one, two, ()) = tokio::join!(ask(b"abc"), ask(b"xyz"), answer_backwards(&listener, 2));
         assert_eq!((one.unwrap(), two.unwrap()), (b"cba".to_vec(), b"zyx".to_vec()));
+    }
+
+    #[tokio::test]
+    async fn a_question_is_known_not_to_be_sent_where_nobody_answers() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        drop(listener);
+        let peers = Peers::new(7, Arc::new(Tcp));
+        for _ in 0..2 {
+            let asked = tokio::join!(
+                peers.ask(&address, CONSENSUS, b"abc".to_vec()),
+                peers.ask(&address, CONSENSUS, b"xyz".to_vec())
+            );
+            for asked in [asked.0, asked.1] {
+                assert_eq!(asked.unwrap_err().kind(), io::ErrorKind::HostUnreachable);
+            }
+        }
     }
 
     #[tokio::test]

@@ -144,9 +144,10 @@ impl Server {
         let hub = tokio::spawn(hub.run());
         let (stop, stopped) = watch::channel(false);
         let desk = Arc::new(Desk::new(replica.clone()));
+        let clients_max = connections_max(config.connections_max);
         let acceptor = Acceptor {
-            room: Room::new(connections_max(config.connections_max)),
-            router: http::router(replica.clone(), door.clone()),
+            room: Room::new(clients_max),
+            router: http::router(replica.clone(), door.clone(), clients_max),
             desk: desk.clone(),
             door: door.clone(),
             stopped,

@@ -5,8 +5,8 @@
 //! **Rules.** One task a stream, which does what the native one does for a connection. HTTP takes the answers from it one frame at a
 //! time: it asks for more only while the client reads.
 //!
-//! **Bounds.** As many streams as [`MAX_STREAMS`], however few connections they share: beyond them a stream is refused. Whoever does
-//! not take a frame within [`PROGRESS_LIMIT`] is forgotten, except for that frame: only the client can end the connection that it
+//! **Bounds.** As many streams as there may be connections, however few of these they share: beyond them a stream is refused. Whoever
+//! does not take a frame within [`PROGRESS_LIMIT`] is forgotten, except for that frame: only the client can end the connection that it
 //! shares with other streams.
 
 use std::future::poll_fn;
@@ -32,14 +32,13 @@ use super::native::PROGRESS_LIMIT;
 use super::outbox::Outbox;
 use super::wire::Ask;
 
-/// Streams that may be open at a time, on all connections together. One more is refused as `resource_exhausted`.
-const MAX_STREAMS: usize = 10_000;
 /// Frames that wait until HTTP takes them: the next is taken out of the outbox when the client has read, not before.
 const READY_FRAMES: usize = 1;
 
-/// The gRPC services of a node.
-pub(crate) fn routes(door: Door) -> Routes {
-    let conclave = ConclaveServer::new(Native { door, room: Arc::new(Semaphore::new(MAX_STREAMS)) })
+/// The gRPC services of a node. So many streams may be open at a time, on all connections together; one more is refused as
+/// `resource_exhausted`.
+pub(crate) fn routes(door: Door, streams_max: usize) -> Routes {
+    let conclave = ConclaveServer::new(Native { door, room: Arc::new(Semaphore::new(streams_max)) })
         .max_decoding_message_size(MAX_FRAME_BYTES)
         .max_encoding_message_size(MAX_FRAME_BYTES);
     let (reporter, health) = tonic_health::server::health_reporter();

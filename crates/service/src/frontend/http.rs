@@ -36,9 +36,9 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// How long a majority may take to confirm that the node is of use.
 const READY_LIMIT: Duration = Duration::from_secs(1);
 
-/// Everything that is spoken over HTTP, gRPC included.
-pub(crate) fn router(replica: Replica<Service>, door: Door) -> Router {
-    let grpc = grpc::routes(door.clone()).into_axum_router();
+/// Everything that is spoken over HTTP, gRPC included, with so many streams of that at a time.
+pub(crate) fn router(replica: Replica<Service>, door: Door, streams_max: usize) -> Router {
+    let grpc = grpc::routes(door.clone(), streams_max).into_axum_router();
     let plain = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))

@@ -3,6 +3,8 @@
 //! Whoever comes while a batch is on its way is in the next one; a batch takes all who wait, up to a bound.
 //! - Proposals go to the leader: into openraft if that is this node, else in a message to the node that leads, or several if
 //!   they are long.
+//!   If nothing of them was taken (it cannot be reached, is not ready, or leads no more), they are taken to whoever leads
+//!   then: its end is noticed long before another one is elected.
 //!   Several batches may be on their way at once; the log makes one sync of what has gathered. Many that are handed in together
 //!   on the node that leads are a batch already, and go into openraft without a task in between.
 //! - Reads share a round in which the leader confirms that it leads (ReadIndex). A round serves only those who came
@@ -15,7 +17,7 @@ use std::future::ready;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::Either;
 use futures_util::{FutureExt, Stream, StreamExt};
@@ -40,8 +42,10 @@ const BATCH: usize = 1024;
 const QUESTION_BYTES: usize = 8 * 1024 * 1024;
 /// How long an answer of the leader may take.
 const FORWARD_LIMIT: Duration = Duration::from_secs(5);
-/// How long proposals wait for a leader to be known: longer than an election takes.
+/// How long there may be no leader who takes proposals, or confirms reads: longer than an election takes.
 const LEADER_LIMIT: Duration = Duration::from_secs(3);
+/// The same leader is tried again after a time that grows from the first to the second of these.
+const AGAIN_AFTER: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
 
 pub(super) type RaftOf<M> = Raft<Types<M>, StateMachine<M>>;
 
@@ -106,17 +110,19 @@ impl<M: Machine> Doors<M> {
         proposals: Vec<Proposal<M>>,
         room: OwnedSemaphorePermit,
     ) -> impl Future<Output = Results> + Send + use<M> {
-        let count = proposals.len();
-        // Whatever the runtime thinks that this task has had of its turn: there is no second try.
-        let taken = unconstrained(self.way.raft.client_write_many(proposals)).now_or_never();
+        let way = self.way.clone();
+        // Whatever the runtime thinks that this task has had of its turn: here is its place in the order.
+        let taken = unconstrained(way.raft.client_write_many(proposals.clone())).now_or_never();
         async move {
             let _room = room;
-            match taken {
+            let count = proposals.len();
+            let results = match taken {
                 Some(Ok(results)) => results_of(results, count).await,
                 Some(Err(_)) => vec![Err(ProposeError::Stopped); count],
                 // Its queue is full, and nothing was put there.
                 None => vec![Err(ProposeError::Retry); count],
-            }
+            };
+            until_taken(&way, &proposals, results).await
         }
     }
 
@@ -162,6 +168,11 @@ impl<M: Machine> Way<M> {
         self.raft.metrics().borrow_watched().running_state.is_err()
     }
 
+    /// Who leads, as far as this node knows.
+    fn leader(&self) -> Option<NodeId> {
+        self.raft.metrics().borrow_watched().current_leader
+    }
+
     /// Whether this node leads, as far as it knows.
     fn leads_here(&self) -> bool {
         let metrics = self.raft.metrics();
@@ -203,6 +214,37 @@ impl<M: Machine> Way<M> {
     }
 }
 
+/// What is tried until there is a leader for it.
+struct Tries {
+    until: Instant,
+    pause: Duration,
+    leader: Option<NodeId>,
+}
+
+impl Tries {
+    fn begin<M: Machine>(way: &Way<M>) -> Self {
+        Self { until: Instant::now() + LEADER_LIMIT, pause: AGAIN_AFTER.0, leader: way.leader() }
+    }
+
+    /// Waits until another one leads, or for a moment, since the same one may be back; `false` if that is of no use.
+    async fn again<M: Machine>(&mut self, way: &Way<M>) -> bool {
+        if way.has_ended() || Instant::now() >= self.until {
+            return false;
+        }
+        let mut metrics = way.raft.metrics();
+        let another = async {
+            while [None, self.leader].contains(&metrics.borrow_watched().current_leader)
+                && metrics.changed().await.is_ok()
+            {}
+        };
+        drop(tokio::time::timeout(self.pause, another).await);
+        let before = std::mem::replace(&mut self.leader, way.leader());
+        // A new leader is not ready at once, but soon.
+        self.pause = if self.leader == before { (self.pause * 2).min(AGAIN_AFTER.1) } else { AGAIN_AFTER.0 };
+        true
+    }
+}
+
 async fn gather_proposals<M: Machine>(
     way: Way<M>,
     mut proposed: mpsc::Receiver<Waiting<M>>,
@@ -212,32 +254,33 @@ async fn gather_proposals<M: Machine>(
     while proposed.recv_many(&mut batch, BATCH).await > 0 {
         let count = batch.len();
         way.until_led().await;
-        take_to_leader(&way, batch.drain(..)).await;
+        hand_over(&way, batch.drain(..)).await;
         gathered.fetch_sub(count, Ordering::AcqRel);
     }
 }
 
-/// Takes proposals to the leader, wherever it is; what becomes of them is not waited for.
-async fn take_to_leader<M: Machine>(way: &Way<M>, batch: impl Iterator<Item = Waiting<M>>) {
+/// Hands proposals to the leader, wherever it is; what becomes of them is not waited for.
+async fn hand_over<M: Machine>(way: &Way<M>, batch: impl Iterator<Item = Waiting<M>>) {
     let (proposals, waiting): (Vec<_>, Vec<_>) =
         batch.map(|handed_in| (handed_in.proposals, (handed_in.answer, handed_in.room))).unzip();
     let waiting: Vec<_> = proposals.iter().map(Vec::len).zip(waiting).collect();
     let proposals: Vec<_> = proposals.into_iter().flatten().collect();
     let count = proposals.len();
-    if let Some((leader, member)) = way.leader_elsewhere() {
-        let way = way.clone();
-        tokio::spawn(async move { answer(waiting, forward(way, leader, member, proposals).await) });
+    let way = way.clone();
+    if way.leader_elsewhere().is_some() || way.has_ended() {
+        tokio::spawn(
+            async move { answer(waiting, take_to_leader(&way, Tries::begin(&way), &proposals).await) },
+        );
         return;
     }
-    if way.has_ended() {
-        return answer(waiting, vec![Err(ProposeError::Stopped); count]);
-    }
-    match way.raft.client_write_many(proposals).await {
-        Ok(results) => {
-            tokio::spawn(async move { answer(waiting, results_of(results, count).await) });
-        }
-        Err(_) => answer(waiting, vec![Err(ProposeError::Stopped); count]),
-    }
+    let taken = way.raft.client_write_many(proposals.clone()).await;
+    tokio::spawn(async move {
+        let results = match taken {
+            Ok(results) => results_of(results, count).await,
+            Err(_) => vec![Err(ProposeError::Stopped); count],
+        };
+        answer(waiting, until_taken(&way, &proposals, results).await);
+    });
 }
 
 /// Gives everybody the results of what they handed in.
@@ -249,19 +292,49 @@ fn answer(waiting: Vec<(usize, (oneshot::Sender<Results>, OwnedSemaphorePermit))
     }
 }
 
-/// Takes proposals to the leader, one question after the other: on the way they could overtake each other. After one that was
+/// The results, if any of the proposals was taken; else those of another try.
+async fn until_taken<M: Machine>(way: &Way<M>, proposals: &[Proposal<M>], results: Results) -> Results {
+    if is_taken(&results) {
+        return results;
+    }
+    let mut tries = Tries::begin(way);
+    match tries.again(way).await {
+        true => take_to_leader(way, tries, proposals).await,
+        false => results,
+    }
+}
+
+/// Whether trying again is out of the question: something was done, may have been, or can never be.
+fn is_taken(results: &Results) -> bool {
+    results.iter().any(|result| *result != Err(ProposeError::Retry))
+}
+
+/// Takes proposals to the leader, wherever it is, until one takes them.
+async fn take_to_leader<M: Machine>(way: &Way<M>, mut tries: Tries, proposals: &[Proposal<M>]) -> Results {
+    loop {
+        let results = match way.leader_elsewhere() {
+            _ if way.has_ended() => vec![Err(ProposeError::Stopped); proposals.len()],
+            Some(leader) => ask_one_by_one(way, &leader, proposals).await,
+            None => propose_here(&way.raft, proposals.to_vec()).await,
+        };
+        if is_taken(&results) || !tries.again(way).await {
+            return results;
+        }
+    }
+}
+
+/// Asks the leader to propose these, one question after the other: on the way they could overtake each other. After one that was
 /// not all taken nothing more is sent, or what comes later would be applied without what came before.
-async fn forward<M: Machine>(
-    way: Way<M>,
-    leader: NodeId,
-    member: Member,
-    proposals: Vec<Proposal<M>>,
+async fn ask_one_by_one<M: Machine>(
+    way: &Way<M>,
+    leader: &(NodeId, Member),
+    proposals: &[Proposal<M>],
 ) -> Results {
     let mut results = Results::with_capacity(proposals.len());
-    let mut rest = &proposals[..];
+    let mut rest = proposals;
     while !rest.is_empty() && results.iter().all(Result::is_ok) {
         let (question, later) = rest.split_at(fitting(rest.iter().map(|proposal| proposal.data().len())));
-        results.extend(ask_to_propose(&way, leader, &member, question).await);
+        results.extend(ask_to_propose(way, leader, question).await);
         rest = later;
     }
     results.resize(proposals.len(), Err(ProposeError::Retry));
@@ -280,13 +353,12 @@ fn fitting(lengths: impl Iterator<Item = usize>) -> usize {
 /// Asks the leader to propose these. If no answer comes, nobody knows what became of them.
 async fn ask_to_propose<M: Machine>(
     way: &Way<M>,
-    leader: NodeId,
-    member: &Member,
+    (leader, member): &(NodeId, Member),
     proposals: &[Proposal<M>],
 ) -> Results {
     let count = proposals.len();
     let request = Request::Propose(proposals.iter().map(|proposal| proposal.data().to_vec()).collect());
-    let error = match way.ask_leader(leader, member, request).await {
+    let error = match way.ask_leader(*leader, member, request).await {
         Ok(Reply::Propose(mut results)) => {
             results.resize(count, Err(ProposeError::Unknown));
             return results;
@@ -294,7 +366,7 @@ async fn ask_to_propose<M: Machine>(
         Ok(_) => ProposeError::Unknown,
         Err(error) => match error.kind() {
             io::ErrorKind::InvalidInput => ProposeError::TooLarge,
-            io::ErrorKind::WouldBlock => ProposeError::Retry,
+            io::ErrorKind::WouldBlock | io::ErrorKind::HostUnreachable => ProposeError::Retry,
             _ => ProposeError::Unknown,
         },
     };
@@ -332,6 +404,17 @@ async fn gather_reads<M: Machine>(
 ) {
     let mut waiting = Vec::new();
     while asked.recv_many(&mut waiting, PROPOSALS).await > 0 {
+        let result = read_index(&way).await;
+        for answer in waiting.drain(..) {
+            let _ = answer.send(result);
+        }
+    }
+}
+
+/// Has the leader confirm that it leads, wherever it is.
+async fn read_index<M: Machine>(way: &Way<M>) -> Result<LogId, ReadError> {
+    let mut tries = Tries::begin(way);
+    loop {
         let result = match way.leader_elsewhere() {
             _ if way.has_ended() => Err(ReadError::Stopped),
             None => read_index_here(&way.raft).await,
@@ -340,8 +423,8 @@ async fn gather_reads<M: Machine>(
                 _ => Err(ReadError::Retry),
             },
         };
-        for answer in waiting.drain(..) {
-            let _ = answer.send(result);
+        if result != Err(ReadError::Retry) || !tries.again(way).await {
+            return result;
         }
     }
 }

@@ -34,9 +34,9 @@ use super::{Identity, ProposeError, ReadError};
 /// Carries requests to other nodes.
 pub trait Transport: Send + Sync + 'static {
     /// Takes `request` to a node, whose [`super::Replica::answer`] makes the reply. An error means that no reply came;
-    /// the request may have been carried out all the same. Two kinds of error say that it was not even sent:
-    /// [`io::ErrorKind::InvalidInput`], it is too long; [`io::ErrorKind::WouldBlock`], too many are under way. Whoever calls sets
-    /// a time limit.
+    /// the request may have been carried out all the same. Three kinds of error say that it was not even sent:
+    /// [`io::ErrorKind::InvalidInput`], it is too long; [`io::ErrorKind::WouldBlock`], too many are under way;
+    /// [`io::ErrorKind::HostUnreachable`], nobody is there. Whoever calls sets a time limit.
     fn call(&self, to: NodeId, member: &Member, request: Vec<u8>) -> BoxFuture<'static, io::Result<Vec<u8>>>;
 }
 

@@ -58,7 +58,7 @@ impl Transport for Carrier {
                 Passage::Unsent(kind) => return Err(kind.into()),
             }
             let replica = replicas.lock().unwrap().get(&to).cloned();
-            Ok(replica.ok_or(io::ErrorKind::ConnectionRefused)?.answer(&request).await)
+            Ok(replica.ok_or(io::ErrorKind::HostUnreachable)?.answer(&request).await)
         })
     }
 }
@@ -213,6 +213,44 @@ fn what_was_never_sent_is_known_not_to_be_done() {
             assert!(first.iter().all(|result| *result == Err(expected)), "{results:?}");
             assert!(rest.iter().all(|result| *result == Err(ProposeError::Retry)), "{results:?}");
         }
+    });
+}
+
+#[test]
+fn what_comes_when_the_leader_has_just_gone_waits_for_its_successor() {
+    run(async {
+        let village = Village::new(quick(), at_once);
+        let nodes = village.found(sim(3)).await;
+        write(&nodes[0], 1).await;
+        village.replicas.lock().unwrap().remove(&1);
+        nodes[0].shutdown().await;
+        // Neither has noticed: both ask for what only the former leader could do.
+        assert!(nodes[1..].iter().all(|node| node.status().leader == Some(1)));
+        let (proposed, read) =
+            tokio::join!(nodes[1].propose_all(vec![vec![2]]), nodes[2].read(|notebook| notebook.seen[0]));
+        assert!(matches!(proposed[..], [Ok(_)]), "{proposed:?}");
+        assert_eq!(read, Ok(1));
+        assert_eq!(nodes[2].read(|notebook| notebook.seen.clone()).await.unwrap(), [1, 2]);
+    });
+}
+
+#[test]
+fn a_leader_that_was_out_of_reach_for_a_moment_gets_what_waited_for_it() {
+    run(async {
+        // Only what is as long as this proposal does not get through, and not for long: the leader stays in office.
+        let in_vain = Arc::new(AtomicUsize::new(0));
+        let tried = in_vain.clone();
+        let village = Village::new(roomy(), move |bytes| {
+            match bytes > 100_000 && tried.fetch_add(1, Ordering::Relaxed) < 3 {
+                true => Passage::Unsent(io::ErrorKind::HostUnreachable),
+                false => at_once(bytes),
+            }
+        });
+        let nodes = village.found(sim(2)).await;
+        let proposed = nodes[1].propose_all(vec![vec![u64::MAX; 20_000]]).await;
+        assert!(matches!(proposed[..], [Ok(_)]), "{proposed:?}");
+        assert!(in_vain.load(Ordering::Relaxed) > 3);
+        assert!(nodes[0].status().leads());
     });
 }
 

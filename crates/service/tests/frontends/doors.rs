@@ -346,6 +346,37 @@ async fn a_grpc_stream_that_the_client_has_ended_is_kept_alive_by_a_node_that_fo
 }
 
 #[tokio::test]
+async fn streams_that_share_a_connection_are_no_more_than_there_may_be_connections() {
+    let folder = Folder::new();
+    let mut config = folder.config();
+    config.connections_max = 2;
+    let server = Server::start(config).await.unwrap();
+    let mut client = grpc(&server).await;
+    // A stream that asks nothing, and ends with its sender.
+    let stream = || {
+        let (sender, mut asks) = tokio::sync::mpsc::channel(1);
+        (sender, futures_util::stream::poll_fn(move |cx| asks.poll_recv(cx)))
+    };
+    let mut open = Vec::new();
+    for _ in 0..2 {
+        let (sender, asks) = stream();
+        open.push((sender, client.session(asks).await.unwrap()));
+    }
+    let (_sender, asks) = stream();
+    let refused = client.session(asks).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::ResourceExhausted, "{refused}");
+    // Whoever leaves makes room.
+    open.pop();
+    loop {
+        let (_sender, asks) = stream();
+        if client.session(asks).await.is_ok() {
+            break;
+        }
+    }
+    server.kill().await;
+}
+
+#[tokio::test]
 async fn whatever_goes_wrong_over_http_is_told_in_one_form() {
     let scene = Scene::new().await;
     for (path, status, error) in [

@@ -124,7 +124,10 @@ impl Hub {
             Delivery::Applied { id, effects } => {
                 if id.term != self.applied_term {
                     self.applied_term = id.term;
-                    self.check_role(self.now());
+                    let now = self.now();
+                    self.check_role(now);
+                    // Whoever waits for a leader has one.
+                    self.next_round = now;
                 }
                 let mut ended = Vec::new();
                 for effect in effects {
