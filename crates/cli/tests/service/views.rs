@@ -84,6 +84,16 @@ fn a_bench_measures_and_finds_no_violation() {
 }
 
 #[test]
+fn clients_of_a_bench_share_what_is_in_flight_on_a_connection() {
+    let server = Server::start();
+    let bench = ["bench", "--seconds", "0.2", "--json", "--connections", "1", "--clients"];
+    let figures = server.json(&[&bench[..], &["64", "--in-flight", "64"]].concat());
+    assert_eq!(figures["violations"], 0, "{figures}");
+    assert!(figures["fairness"].is_number(), "nobody starves: {figures}");
+    assert_eq!(server.code(&[&bench[..], &["1001"]].concat()), 2, "more than a session may ask at a time");
+}
+
+#[test]
 fn a_folder_in_use_and_an_open_door_are_refused() {
     let server = Server::start();
     let serve = |args: &[&str]| conclave().arg("serve").args(args).output().unwrap();

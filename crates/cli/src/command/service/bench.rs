@@ -1,7 +1,7 @@
 //! `conclave bench`: how fast, how fair, and whether exclusion held meanwhile.
 //!
 //! **Rules** (docs/service.md 10). A client is a session on its own connection with at most `--in-flight` requests outstanding;
-//! `--connections` lets clients share. In the contended workload a client sends its release and its next acquire in one write.
+//! `--connections` lets clients share both, and each has at least one request outstanding. In the contended workload a client sends its release and its next acquire in one write.
 //!
 //! **Exclusion is checked while it is measured**: every grant is entered in a table of this process before anything else is
 //! done with it, and taken out before its release is sent. Two at a time that exclude each other, or a fence that is not larger than
@@ -33,7 +33,7 @@ pub struct Args {
     /// How many clients
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub clients: u32,
-    /// How many requests each has outstanding, at most
+    /// How many requests are outstanding on a connection, at most; at least one of each client
     #[arg(long, value_name = "M", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub in_flight: u32,
     /// How many connections they share [default: one a client]
@@ -67,11 +67,14 @@ pub enum Workload {
     Expression,
 }
 
+/// What a session may have outstanding, with some to spare for releases.
+const MAX_OUTSTANDING: u32 = 1_000;
+
 const EXAMPLES: &str = "\
 Examples:
   conclave bench --clients 64
   conclave bench --clients 16 --workload contended --seconds 10 --json
-  conclave bench --clients 1 --connections 1 --in-flight 64
+  conclave bench --clients 64 --connections 1 --in-flight 64
 
 A server on this machine is reached by its Unix socket; with --server tcp:127.0.0.1:7411 by TCP.
 Fairness is the most pairs of a client over the fewest: 1 is best.
@@ -97,6 +100,20 @@ struct Figures {
     fairness: Option<f64>,
 }
 
+/// What one client has made.
+#[derive(Clone, Default)]
+struct Made {
+    pairs: u64,
+    workers: u32,
+}
+
+impl Made {
+    /// Where clients share connections, one may have a request more outstanding than another.
+    fn pairs_each(&self) -> f64 {
+        self.pairs as f64 / f64::from(self.workers)
+    }
+}
+
 /// Measures.
 pub fn run(args: &Args) -> Done {
     let figures = block_on(async {
@@ -116,6 +133,13 @@ pub fn run(args: &Args) -> Done {
 
 async fn measure(args: &Args, clients: &mut Vec<Client>) -> Result<Figures, Failure> {
     let connections = args.connections.unwrap_or(args.clients).min(args.clients);
+    let workers = (connections * args.in_flight).max(args.clients);
+    if workers.div_ceil(connections) > MAX_OUTSTANDING {
+        let clients = args.clients;
+        return Err(Failure::usage(format!(
+            "{clients} clients on {connections} connections: at most {MAX_OUTSTANDING} on each; say --connections"
+        )));
+    }
     for _ in 0..connections {
         let client = args.server.connect_with(Client::options()).await?;
         clients.push(client.clone());
@@ -128,23 +152,26 @@ async fn measure(args: &Args, clients: &mut Vec<Client>) -> Result<Figures, Fail
     let began = Instant::now();
     let until = began + Duration::from_secs_f64(args.seconds);
     // Who stops measuring stops them: one that went on would open another session.
-    let mut workers = JoinSet::new();
-    for number in 0..args.clients {
+    let mut working = JoinSet::new();
+    for worker in 0..workers {
+        let (number, slot) = (worker % args.clients, worker / args.clients);
         let client = clients[number as usize % clients.len()].clone();
-        for slot in 0..args.in_flight {
-            let (client, judge, latencies) = (client.clone(), judge.clone(), latencies.clone());
-            let worker = Worker { client, number, slot, judge, latencies, until };
-            let work = worker.run(args.workload);
-            workers.spawn(async move { (number, work.await) });
-        }
+        let (judge, latencies) = (judge.clone(), latencies.clone());
+        let work = Worker { client, number, slot, judge, latencies, until }.run(args.workload);
+        working.spawn(async move { (number, work.await) });
     }
-    let mut pairs = vec![0_u64; args.clients as usize];
-    while let Some(worked) = workers.join_next().await {
-        let (number, made) = worked.map_err(|error| Failure::usage(error.to_string()))?;
-        pairs[number as usize] += made.map_err(failure)?;
+    let mut made = vec![Made::default(); args.clients as usize];
+    while let Some(worked) = working.join_next().await {
+        let (number, pairs) = worked.map_err(|error| Failure::usage(error.to_string()))?;
+        let made = &mut made[number as usize];
+        made.pairs += pairs.map_err(failure)?;
+        made.workers += 1;
     }
-    let total: u64 = pairs.iter().sum();
-    let (most, fewest) = (pairs.iter().max().copied().unwrap_or(0), pairs.iter().min().copied().unwrap_or(0));
+    let total: u64 = made.iter().map(|made| made.pairs).sum();
+    let (fewest, most) = made
+        .iter()
+        .map(Made::pairs_each)
+        .fold((f64::MAX, 0.0), |(fewest, most), each| (each.min(fewest), each.max(most)));
     let latencies = latencies.lock().unwrap_or_else(PoisonError::into_inner);
     let quantile = |q: f64| latencies.value_at_quantile(q) as f64 / 1_000.0;
     Ok(Figures {
@@ -160,7 +187,7 @@ async fn measure(args: &Args, clients: &mut Vec<Client>) -> Result<Figures, Fail
         acquire_p99_us: quantile(0.99),
         acquire_p999_us: quantile(0.999),
         violations: judge.violations(),
-        fairness: (fewest > 0).then(|| most as f64 / fewest as f64),
+        fairness: (fewest > 0.0).then(|| most / fewest),
     })
 }
 
