@@ -4,6 +4,7 @@
 //! - [`Error`]: every error of the system: whose fault, definite or not, what to do.
 //! - [`name`] and [`request`]: the words all three share: [`LockName`], [`Fence`], [`SessionId`], [`Wait`],
 //!   ...
+//! - [`json`]: what is read over HTTP and from the command line.
 //! - `socket`: the way from a client to a server, with the feature of that name.
 //! - [`proto`]: the messages on the wire, for clients in Rust and in other languages.
 //!
@@ -11,6 +12,7 @@
 
 pub mod error;
 pub mod expr;
+pub mod json;
 pub mod name;
 pub mod proto;
 pub mod request;

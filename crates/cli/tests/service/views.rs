@@ -1,5 +1,8 @@
 //! What operators look at: `locks`, `sessions`, `limit`, `bench`, `completions`, and what `serve` refuses.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
 use rustix::process::Signal;
 
 use crate::support::{Running, Server, conclave};
@@ -11,7 +14,7 @@ fn names_and_sessions_in_use_are_listed() {
     let holder = server.hold(&["team/a & pool*2"]);
     let locks = server.json(&["locks", "--json"]);
     assert_eq!(locks[0]["name"], "pool");
-    assert_eq!((locks[0]["limit"].as_u64(), locks[0]["holders"].as_u64()), (Some(3), Some(1)));
+    assert_eq!((locks[0]["limit"].as_u64(), locks[0]["holders_total"].as_u64()), (Some(3), Some(1)));
     for prefix in ["team/", "/team/"] {
         assert_eq!(server.json(&["locks", prefix, "--json"]).as_array().unwrap().len(), 1);
     }
@@ -67,6 +70,36 @@ fn a_server_tells_the_address_by_which_it_is_found() {
     assert_eq!(server.end().0, 0);
     drop(std::fs::remove_dir_all(&data));
     assert_eq!(lines[2], "  conclave run --server locks.example:7411 build -- make\n");
+}
+
+/// What a path answers, as JSON.
+fn over_http(server: &Server, path: &str) -> serde_json::Value {
+    let mut stream = TcpStream::connect(&server.address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+}
+
+#[test]
+fn over_http_it_reads_as_on_the_command_line() {
+    let server = Server::start();
+    server.text(&["limit", "pool", "3"]);
+    let holders = [server.hold(&["x & pool*2"]), server.hold(&["y:shared"])];
+    let waiting = server.spawn(&["run", "x", "--", "true"]);
+    server.until_waiting("x", 1);
+    for (command, path) in [
+        (&["locks"][..], "/v1/locks"),
+        (&["sessions"], "/v1/sessions"),
+        (&["why", "x"], "/v1/why/x"),
+        (&["why", "pool"], "/v1/why/pool"),
+        (&["why", "y"], "/v1/why/y"),
+    ] {
+        let printed = server.json(&[command, &["--json"]].concat());
+        assert_eq!(printed, over_http(&server, path), "{path}");
+    }
+    holders.into_iter().for_each(|holder| assert_eq!(holder.finish(), 0));
+    assert_eq!(waiting.end().0, 0);
 }
 
 #[test]

@@ -9,8 +9,9 @@
 //! | `/v1/why/NAME` | who holds it, who waits for it |
 //! | `/v1/cluster` | the nodes, as this one sees them, majority or not |
 //!
-//! All else under `/v1` is linearizable; `?stale=true` takes what this node knows. Nothing here changes anything. What goes wrong
-//! under `/v1` is told as JSON too: `{"error": CODE, "message": TEXT}`.
+//! All else under `/v1` is linearizable; `?stale=true` takes what this node knows. Names, sessions and reports are as `conclave locks`,
+//! `sessions` and `why` print them with `--json`. Nothing here changes anything. What goes wrong under `/v1` is told as JSON too:
+//! `{"error": CODE, "message": TEXT}`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,11 +23,11 @@ use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use conclave_api::{Code, Error, LockName, SessionId};
+use conclave_api::{Code, Error, LockName, SessionId, json};
 use serde::{Deserialize, Serialize};
 
 use super::hub::Door;
-use super::{grpc, metrics};
+use super::{grpc, metrics, wire};
 use crate::machine::Service;
 use crate::replica::{NodeId, Replica};
 use crate::state;
@@ -148,7 +149,8 @@ async fn render_metrics(State(node): State<Arc<Node>>) -> Response {
 async fn locks(State(node): State<Arc<Node>>, page: Page) -> Result<Response, Failure> {
     let after = page.after.as_deref().map(LockName::new).transpose()?;
     let locks = node.read(page.stale, |state| state.locks("", after.as_ref(), page.limit())).await?;
-    Ok(Json(locks.items).into_response())
+    let locks: Vec<_> = locks.items.iter().map(wire::lock).collect();
+    Ok(Json(locks.iter().map(json::Lock::from).collect::<Vec<_>>()).into_response())
 }
 
 async fn sessions(State(node): State<Arc<Node>>, page: Page) -> Result<Response, Failure> {
@@ -156,7 +158,8 @@ async fn sessions(State(node): State<Arc<Node>>, page: Page) -> Result<Response,
     let after = page.after.as_deref().map(number).transpose();
     let after = after.map_err(|_| Error::new(Code::InvalidArgument, "`after` is the number of a session"))?;
     let sessions = node.read(page.stale, |state| state.sessions(after, page.limit())).await?;
-    Ok(Json(sessions.items).into_response())
+    let sessions: Vec<_> = sessions.items.iter().map(wire::session).collect();
+    Ok(Json(sessions.iter().map(json::Session::from).collect::<Vec<_>>()).into_response())
 }
 
 async fn why(
@@ -166,9 +169,13 @@ async fn why(
 ) -> Result<Response, Failure> {
     let Path(name) = name.map_err(|refused| Error::new(Code::InvalidName, refused.body_text()))?;
     let name = LockName::new(&name)?;
-    match node.read(page.stale, |state| state.why(&name)).await? {
-        Some(why) => Ok(Json(why).into_response()),
-        None => Err(failure(StatusCode::NOT_FOUND, Code::NotHeld, &format!("nothing is known of {name}"))),
+    match node.read(page.stale, |state| (state.why(&name), state.applied())).await? {
+        (Some(why), index) => {
+            Ok(Json(json::Report::from(&wire::report(&name, Some(why), index))).into_response())
+        }
+        (None, _) => {
+            Err(failure(StatusCode::NOT_FOUND, Code::NotHeld, &format!("nothing is known of {name}")))
+        }
     }
 }
 

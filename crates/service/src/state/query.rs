@@ -51,7 +51,7 @@ pub(crate) fn page<T>(items: impl Iterator<Item = T>, limit: usize, bytes: impl 
 }
 
 /// One name in use.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct LockInfo {
     /// The name.
     pub name: LockName,
@@ -72,7 +72,7 @@ pub struct LockInfo {
 }
 
 /// Everything about one name: the answer to `conclave why NAME`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct WhyInfo {
     /// Who holds it.
     pub lock: LockInfo,
@@ -85,7 +85,7 @@ pub struct WhyInfo {
 }
 
 /// Somebody who waits.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct WaiterInfo {
     /// Whose session.
     pub session: SessionId,
@@ -128,7 +128,7 @@ pub struct BreakInfo {
 }
 
 /// One session.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionInfo {
     /// Its id.
     pub session: SessionId,
@@ -153,7 +153,7 @@ pub struct SessionInfo {
 }
 
 /// Who leads.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leader {
     /// Who.
     pub holder: Holder,
@@ -162,7 +162,7 @@ pub struct Leader {
 }
 
 /// How much there is of everything.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Sessions.
     pub sessions: u64,

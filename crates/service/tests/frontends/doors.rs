@@ -415,13 +415,13 @@ async fn health_metrics_and_status_are_served() {
     assert!(text.contains("\nconclave_leads 1\n"), "{text}");
     let (status, text) = http_get(&scene.server, "/v1/why/x").await;
     let why: serde_json::Value = serde_json::from_str(&text).unwrap();
-    assert_eq!((status, why["lock"]["holders"][0]["fence"].as_u64()), (200, Some(scene.fence)));
+    assert_eq!((status, why["holders"][0]["fence"].as_u64()), (200, Some(scene.fence)));
     let (_, text) = http_get(&scene.server, "/v1/locks?limit=5&stale=true").await;
     let locks: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(locks[0]["name"], "x");
     let (_, text) = http_get(&scene.server, "/v1/sessions").await;
     let sessions: serde_json::Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(sessions[0]["held"], 1);
+    assert_eq!(sessions[0]["grants"], 1);
     let (_, text) = http_get(&scene.server, "/v1/cluster").await;
     let cluster: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(cluster["leader"], cluster["node"]);

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use conclave_client::wire::LockSummary;
+use conclave_api::json::Lock;
 use serde_json::json;
 
 use super::ServerArgs;
@@ -80,14 +80,7 @@ pub fn list(args: &ListArgs) -> Done {
     let prefix = args.prefix.strip_prefix('/').unwrap_or(&args.prefix);
     let locks = args.server.with(async |client| client.locks(prefix).await)?;
     if args.json {
-        let lock = |lock: &LockSummary| {
-            json!({
-                "name": lock.name, "limit": lock.limit, "holders": lock.holders, "waiters": lock.waiters,
-                "first": lock.first.iter().map(|holder| json!({ "owner": holder.owner, "fence": holder.fence }))
-                    .collect::<Vec<_>>(),
-            })
-        };
-        output::print_json(&locks.iter().map(lock).collect::<Vec<_>>())?;
+        output::print_json(&locks.iter().map(Lock::from).collect::<Vec<_>>())?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = Table::new(&["name", "permits", "held", "waiting", "fence", "holder"]);

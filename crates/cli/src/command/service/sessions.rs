@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
+use conclave_api::json::Session;
 use conclave_client::SessionId;
-use conclave_client::wire::SessionSummary;
 use serde_json::json;
 
 use super::{ServerArgs, ago};
@@ -71,13 +71,7 @@ pub fn run(args: &Args) -> Done {
 fn list(args: &ListArgs) -> Done {
     let sessions = args.server.with(async |client| client.sessions().await)?;
     if args.json {
-        let session = |session: &SessionSummary| {
-            json!({
-                "session": session.session, "label": session.label, "ttl_ms": session.ttl_ms,
-                "grants": session.grants, "waits": session.waits, "since_ms": session.since_ms,
-            })
-        };
-        output::print_json(&sessions.iter().map(session).collect::<Vec<_>>())?;
+        output::print_json(&sessions.iter().map(Session::from).collect::<Vec<_>>())?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = Table::new(&["session", "holds", "waits", "lease", "since", "label"]);

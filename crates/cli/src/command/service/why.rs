@@ -3,9 +3,8 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use conclave_api::{Claim, Deadlock};
+use conclave_api::{Claim, Deadlock, json};
 use conclave_client::wire::{Holder, Report, Waiter};
-use serde_json::{Value, json};
 
 use super::{ServerArgs, ago, text};
 use crate::output::{self, Done, Paint, shown};
@@ -34,7 +33,7 @@ Examples:
 pub fn run(args: &Args) -> Done {
     let report = args.server.with(async |client| client.why(&args.name).await)?;
     if args.json {
-        output::print_json(&as_json(&report))?;
+        output::print_json(&json::Report::from(&report))?;
     } else {
         output::print(&describe(&report, Paint::stdout()));
     }
@@ -102,43 +101,4 @@ fn describe_waiter(waiter: &Waiter, paint: Paint) -> String {
     let stuck = if waiter.stuck { paint.bad(", stuck in a deadlock") } else { String::new() };
     let wants = waiter.names.join(", ");
     format!("{} wants {wants} since {}{priority}{blocked}{stuck}", waiter.owner, ago(waiter.since_ms))
-}
-
-fn as_json(report: &Report) -> Value {
-    let holder = |holder: &Holder| {
-        let claim = Claim::from(holder.claim.as_ref());
-        let permits = if let Claim::Permits(permits) = claim { Some(permits) } else { None };
-        json!({
-            "session": holder.session, "owner": holder.owner, "fence": holder.fence, "since_ms": holder.since_ms,
-            "shared": claim == Claim::Shared, "permits": permits,
-        })
-    };
-    let waiter = |waiter: &Waiter| {
-        json!({
-            "session": waiter.session, "owner": waiter.owner, "request": waiter.request, "names": waiter.names,
-            "priority": waiter.priority, "since_ms": waiter.since_ms, "waits_for": waiter.waits_for,
-            "stuck": waiter.stuck,
-        })
-    };
-    let deadlocks = report.deadlocks.iter().map(|found| {
-        let edge = |edge: &conclave_client::wire::WaitsFor| {
-            json!({ "waiter": edge.waiter, "name": edge.name, "holder": edge.holder })
-        };
-        json!({ "cycle": found.cycle.iter().map(edge).collect::<Vec<_>>(), "victim": found.victim })
-    });
-    json!({
-        "name": report.name,
-        "limit": report.limit,
-        "permits_held": report.permits_held,
-        "value": report.value.as_deref().map(text),
-        "holders": report.holders.iter().map(holder).collect::<Vec<_>>(),
-        "holders_total": report.holders_total,
-        "waiters": report.waiters.iter().map(waiter).collect::<Vec<_>>(),
-        "waiters_total": report.waiters_total,
-        "deadlocks": deadlocks.collect::<Vec<_>>(),
-        "breakings": report.breakings.iter()
-            .map(|broken| json!({ "at_ms": broken.at_ms, "reason": broken.reason }))
-            .collect::<Vec<_>>(),
-        "index": report.index,
-    })
 }
