@@ -11,7 +11,7 @@ use super::super::outbox::Outbox;
 use super::super::wire::{self, Ask, Query};
 use super::effects::Origin;
 use super::gathering::Asked;
-use super::rounds::{ALIVE_BEATS, Alive, Wanted, no_majority};
+use super::rounds::{ALIVE_BEATS, Alive, Read, Wanted, no_majority};
 use super::{
     AT_ONCE, ConnectionId, Hub, Inbound, MAX_BEHIND, MAX_BYTES, MAX_IN_FLIGHT, MAX_PARKED, PARKED_BYTES,
     overloaded, stopping,
@@ -159,7 +159,7 @@ impl Hub {
             }
             (Ask::Resume { session, secret }, None) => {
                 known.parked = Some(Parked::default());
-                self.wait(Wanted::Resume { connection, session, secret });
+                self.wait(Wanted::Read(Read::Resume { connection, session, secret }));
             }
             // How the nodes stand is asked above all when no majority answers.
             (
@@ -169,13 +169,13 @@ impl Hub {
                 self.answer_query(connection, id, what);
             }
             (Ask::Query { id, stale: false, what }, _) => {
-                self.wait(Wanted::Query { connection, id, query: what });
+                self.wait(Wanted::Read(Read::Query { connection, id, query: what }));
             }
             (Ask::Watch { id, after, target }, _) => {
-                self.wait(Wanted::Watch { connection, id, after, target });
+                self.wait(Wanted::Read(Read::Watch { connection, id, after, target }));
             }
             // Behind the watch it may end, which waits for a round.
-            (Ask::Unwatch { id }, _) => self.wait(Wanted::Unwatch { connection, id }),
+            (Ask::Unwatch { id }, _) => self.wait(Wanted::Read(Read::Unwatch { connection, id })),
             (Ask::Nonsense { id, error }, _) => self.refuse(connection, id, &error),
             (Ask::Garbage(error), _) => self.close(connection, &error),
         }

@@ -59,7 +59,7 @@ use connections::Connection;
 pub(crate) use door::{ConnectionId, Door, Inbound, Link};
 use effects::{Origin, Proposed};
 use gathering::Gathering;
-use rounds::{Forwarded, Round, Waiting, Wanted, confirmed};
+use rounds::{Forwarded, Read, Round, Waiting, confirmed};
 
 /// Proposals that may be on their way.
 pub const MAX_IN_FLIGHT: usize = 16 * 1024;
@@ -135,7 +135,7 @@ pub(crate) struct Hub {
     alive: Vec<ConnectionId>,
     round: Option<Round>,
     /// What a round has confirmed, and is not served yet.
-    confirmed: VecDeque<Wanted>,
+    confirmed: VecDeque<Read>,
     /// No round before this.
     next_round: Now,
     next_beat: Now,

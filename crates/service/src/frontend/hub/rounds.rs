@@ -45,26 +45,15 @@ pub(super) enum Wanted {
         term: Option<u64>,
         answer: oneshot::Sender<Vec<Kept>>,
     },
-    Resume {
-        connection: ConnectionId,
-        session: SessionId,
-        secret: u128,
-    },
-    Query {
-        connection: ConnectionId,
-        id: u64,
-        query: Query,
-    },
-    Watch {
-        connection: ConnectionId,
-        id: u64,
-        after: Option<u64>,
-        target: WatchTarget,
-    },
-    Unwatch {
-        connection: ConnectionId,
-        id: u64,
-    },
+    Read(Read),
+}
+
+/// What is served from the state.
+pub(super) enum Read {
+    Resume { connection: ConnectionId, session: SessionId, secret: u128 },
+    Query { connection: ConnectionId, id: u64, query: Query },
+    Watch { connection: ConnectionId, id: u64, after: Option<u64>, target: WatchTarget },
+    Unwatch { connection: ConnectionId, id: u64 },
 }
 
 /// A keep-alive of a client of this node.
@@ -83,11 +72,21 @@ impl Wanted {
     /// Whose share of the table it takes.
     fn connection(&self) -> Option<ConnectionId> {
         match self {
+            Self::Read(read) => read.connection(),
+            Self::KeepAlive(alive) => Some(alive.connection),
+            Self::Forwarded { .. } => None,
+        }
+    }
+}
+
+impl Read {
+    /// Whose share of the table it takes.
+    fn connection(&self) -> Option<ConnectionId> {
+        match self {
             Self::Query { connection, .. }
             | Self::Watch { connection, .. }
             | Self::Unwatch { connection, .. } => Some(*connection),
-            Self::KeepAlive(alive) => Some(alive.connection),
-            Self::Forwarded { .. } | Self::Resume { .. } => None,
+            Self::Resume { .. } => None,
         }
     }
 }
@@ -202,9 +201,9 @@ impl Hub {
             return;
         }
         for _ in 0..AT_ONCE {
-            let Some(what) = self.confirmed.pop_front() else { break };
-            self.waits_no_longer(what.connection());
-            self.on_confirmed(what);
+            let Some(read) = self.confirmed.pop_front() else { break };
+            self.waits_no_longer(read.connection());
+            self.on_confirmed(read);
         }
         self.catch_up();
     }
@@ -278,7 +277,7 @@ impl Hub {
                     // The other node may have given up.
                     drop(answer.send(kept));
                 }
-                what => self.confirmed.push_back(what),
+                Wanted::Read(read) => self.confirmed.push_back(read),
             }
         }
         self.forward(elsewhere);
@@ -289,11 +288,9 @@ impl Hub {
         self.push(alive.connection, &v1::KeptAlive { token: alive.token }.into());
     }
 
-    fn on_confirmed(&mut self, what: Wanted) {
-        match what {
-            // These were answered with the round.
-            Wanted::KeepAlive(_) | Wanted::Forwarded { .. } => {}
-            Wanted::Resume { connection, session, secret } => {
+    fn on_confirmed(&mut self, read: Read) {
+        match read {
+            Read::Resume { connection, session, secret } => {
                 let known = self.replica.peek(|service| service.state().authenticate(session, secret));
                 match known {
                     Ok(info) => {
@@ -309,13 +306,13 @@ impl Hub {
                     Err(error) => self.close(connection, &error),
                 }
             }
-            Wanted::Query { connection, id, query } => self.answer_query(connection, id, query),
-            Wanted::Watch { connection, id, after, target } => {
+            Read::Query { connection, id, query } => self.answer_query(connection, id, query),
+            Read::Watch { connection, id, after, target } => {
                 if self.connections.contains_key(&connection) {
                     self.watch(connection, id, after, target);
                 }
             }
-            Wanted::Unwatch { connection, id } => self.watchers.unwatch(watcher(connection), id),
+            Read::Unwatch { connection, id } => self.watchers.unwatch(watcher(connection), id),
         }
     }
 
@@ -331,10 +328,12 @@ impl Hub {
             // An answer that does not come is one that says nothing: the client goes on trying until its deadline.
             Wanted::KeepAlive(_) => {}
             // Who has too much may always give something up, though then not behind a watch that still waits.
-            Wanted::Unwatch { connection, id } => self.watchers.unwatch(watcher(connection), id),
+            Wanted::Read(Read::Unwatch { connection, id }) => {
+                self.watchers.unwatch(watcher(connection), id);
+            }
             Wanted::Forwarded { answer, .. } => drop(answer),
-            Wanted::Resume { connection, .. } => self.close(connection, error),
-            Wanted::Query { connection, id, .. } | Wanted::Watch { connection, id, .. } => {
+            Wanted::Read(Read::Resume { connection, .. }) => self.close(connection, error),
+            Wanted::Read(Read::Query { connection, id, .. } | Read::Watch { connection, id, .. }) => {
                 self.refuse(connection, id, error);
             }
         }
