@@ -30,6 +30,8 @@ mod store;
 mod types;
 
 #[cfg(test)]
+mod alone_tests;
+#[cfg(test)]
 mod cluster_tests;
 #[cfg(test)]
 mod peer_tests;
@@ -275,7 +277,8 @@ impl<M: Machine> Replica<M> {
     }
 
     /// Proposes commands in their order and before whatever is proposed later: they are handed in by the call, not when the
-    /// future is first polled. The future is of their results, one each; `TooLarge` for those that are, `Retry` for all others
+    /// future is first polled. (If no leader takes them, which is tried again for a while, what comes later may pass them.) The
+    /// future is of their results, one each; `TooLarge` for those that are, `Retry` for all others
     /// if too many are under way.
     pub fn propose_all(
         &self,

@@ -1,7 +1,6 @@
 //! Replicas among peers that are slow, far away, or say what they should not.
 
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar};
@@ -14,17 +13,10 @@ use super::disk::{Disk, SimDisk};
 use super::log::Vote;
 use super::network::{AppendReply, Ballot, Piece, Reply, Request, WireEntry, seal_request};
 use super::snapshot::Description;
-use super::testing::{Act, Hooked, Notebook, member, quick, write};
+use super::testing::{Act, Hooked, Notebook, member, quick, run, write};
 use super::*;
 
 const CLUSTER: u128 = 7;
-
-/// A hang fails the test instead of holding everybody up; nothing else depends on the time.
-fn run<T>(test: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build();
-    let limited = async { tokio::time::timeout(Duration::from_secs(60), test).await.expect("it hangs") };
-    runtime.unwrap().block_on(limited)
-}
 
 /// What happens to a request of so many bytes on its way.
 type Road = Arc<dyn Fn(usize) -> Passage + Send + Sync>;

@@ -17,6 +17,13 @@ use super::{
     Transport,
 };
 
+/// A hang fails the test instead of holding everybody up; nothing else depends on the time.
+pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build();
+    let limited = async { tokio::time::timeout(Duration::from_secs(120), test).await.expect("it hangs") };
+    runtime.expect("a runtime").block_on(limited)
+}
+
 /// A folder that is gone when the test is over.
 pub(crate) struct TempFolder(PathBuf);
 

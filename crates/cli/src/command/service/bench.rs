@@ -1,7 +1,8 @@
 //! `conclave bench`: how fast, how fair, and whether exclusion held meanwhile.
 //!
-//! **Rules** (docs/service.md 10). A client is a session on its own connection with at most `--in-flight` requests outstanding;
-//! `--connections` lets clients share both, and each has at least one request outstanding. In the contended workload a client sends its release and its next acquire in one write.
+//! **Rules.** A client is a session on its own connection with at most `--in-flight` requests outstanding; `--connections` lets
+//! clients share both, and then each has at least one outstanding. In the contended workload a client sends its release and its
+//! next acquire in one write.
 //!
 //! **Exclusion is checked while it is measured**: every grant is entered in a table of this process before anything else is
 //! done with it, and taken out before its release is sent. Two at a time that exclude each other, or a fence that is not larger than

@@ -124,10 +124,7 @@ impl Hub {
             Delivery::Applied { id, effects } => {
                 if id.term != self.applied_term {
                     self.applied_term = id.term;
-                    let now = self.now();
-                    self.check_role(now);
-                    // Whoever waits for a leader has one.
-                    self.next_round = now;
+                    self.check_role(self.now());
                 }
                 let mut ended = Vec::new();
                 for effect in effects {
