@@ -34,7 +34,7 @@ impl Feed {
 
     fn granted(&self) -> Option<(SessionId, RequestId)> {
         self.effects.iter().find_map(|effect| match effect {
-            Effect::Reply { session, request, answer: Answer::Granted(_) } => Some((*session, *request)),
+            Effect::Reply { session, request, answer: Answer::Granted(_), .. } => Some((*session, *request)),
             _ => None,
         })
     }

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::replica::Machine;
 use crate::replica::log::LogId;
+use crate::state::handover::FENCE_LEAP;
 use crate::state::tree::FileOp;
 use crate::state::{Acquire, At, Command, Effect, Op, Request, State};
 
@@ -64,7 +65,7 @@ pub(crate) fn weight(command: &Command) -> usize {
     match command {
         Command::Request(Request { op, .. }) => op_weight(op),
         Command::OpenSession(open) => 128 + open.label.len(),
-        Command::Expire { .. } | Command::RaiseFence { .. } => 128,
+        Command::Expire { .. } | Command::Restarted { .. } => 128,
     }
 }
 
@@ -144,6 +145,20 @@ impl Machine for Service {
             self.state.apply_into(at, command, &mut effects);
         }
         effects
+    }
+
+    fn commands(&self) -> u64 {
+        self.state.applied()
+    }
+
+    fn foregone(&self, durable: u64, effects: &mut Vec<Effect>) -> Vec<Effect> {
+        // Beyond that, a fence could be handed out once more after a restart.
+        if self.state.applied().saturating_sub(durable) > FENCE_LEAP {
+            return Vec::new();
+        }
+        let is_foregone =
+            |effect: &mut Effect| matches!(effect, Effect::Reply { after, .. } if *after <= durable);
+        effects.extract_if(.., is_foregone).collect()
     }
 
     fn snapshot(&self) -> Vec<u8> {

@@ -12,6 +12,8 @@
 //! **Stopping.** A leader hands its office over. Nothing more is accepted, every client is told goodbye, what is being
 //! written is written, and the data folder is free again.
 
+#[cfg(test)]
+mod handover_tests;
 mod room;
 
 use std::collections::BTreeMap;
@@ -39,10 +41,12 @@ use crate::config::Config;
 use crate::frontend::hub::{Door, Hub};
 use crate::frontend::{http, metrics, native};
 use crate::joining::{self, Desk};
-use crate::machine::Service;
+use crate::machine::{Service, Stamped};
 use crate::peers::{self, Dial, Peers, Tcp};
 use crate::replica::disk::{Disk, RealDisk};
 use crate::replica::{Identity, Member, OpenError, Replica, Status};
+use crate::state::Command;
+use crate::state::handover::FENCE_LEAP;
 use room::{Room, Unknown, connections_max};
 
 /// How long a connection may take to say what it is.
@@ -262,6 +266,20 @@ async fn begin(replica: &Replica<Service>, disk: &Arc<dyn Disk>, advertised: &st
                 "the node does not come to lead, although it is alone".to_owned(),
             ));
         }
+        restart(replica).await?;
+    }
+    Ok(())
+}
+
+/// A node that is alone may have handed over what its log does not say: that is seen to before anybody is served.
+async fn restart(replica: &Replica<Service>) -> Result<(), StartError> {
+    let stuck =
+        |error: &dyn fmt::Display| StartError::Cluster(format!("the node cannot begin to work: {error}"));
+    let applied = replica.read(|service| service.state().applied()).await.map_err(|error| stuck(&error))?;
+    if applied > 0 {
+        let commands = vec![Command::Restarted { fences: FENCE_LEAP }];
+        let proposed = replica.propose(Stamped { wall_ms: 0, commands }).await;
+        proposed.map_err(|error| stuck(&error))?;
     }
     Ok(())
 }

@@ -32,6 +32,7 @@ fn three_nodes_agree_go_on_without_their_leader_and_take_it_back() {
                 let heard = heard.lock().unwrap();
                 let effects = heard.iter().flat_map(|delivery| match delivery {
                     Delivery::Applied { effects, .. } => effects.clone(),
+                    Delivery::Foregone { .. } => panic!("nobody is alone"),
                     Delivery::Restored { .. } => panic!("no snapshot was due"),
                 });
                 effects.map(|(number, _)| number).collect::<Vec<u64>>()

@@ -11,14 +11,14 @@
 //! - what is replayed at start is not delivered: nobody is connected yet. What is applied afterwards may have been
 //!   delivered before a restart already;
 //! - a node that is alone applies what is not durable yet (`ahead`): it is delivered, read and put into snapshots only when
-//!   it is.
+//!   it is; but for what is foregone, which can turn out in no other way.
 //!
 //! The trap: a snapshot from the leader jumps over entries. Their effects never happen on this node, so the
 //! frontends are told to look at the state anew ([`Delivery::Restored`]).
 
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use futures_util::{Stream, StreamExt};
@@ -43,6 +43,17 @@ pub trait Machine: Send + Sync + Sized + 'static {
     /// Applies one committed command. `id` tells its place in the log and the term of the leader that put it there.
     fn apply(&mut self, id: LogId, command: Self::Command) -> Vec<Self::Effect>;
 
+    /// How many commands were applied: an entry may have many.
+    fn commands(&self) -> u64 {
+        0
+    }
+
+    /// Takes out of what follows from an entry that was just applied what may be told although no more than so many
+    /// commands are durable.
+    fn foregone(&self, _durable: u64, _effects: &mut Vec<Self::Effect>) -> Vec<Self::Effect> {
+        Vec::new()
+    }
+
     /// The whole state, in a versioned format of its own.
     fn snapshot(&self) -> Vec<u8>;
 
@@ -60,6 +71,12 @@ pub enum Delivery<E> {
         /// What follows from it.
         effects: Vec<E>,
     },
+    /// An entry was applied that is not durable, and this follows from what is durable already. Its other effects are told when
+    /// it is.
+    Foregone {
+        /// What follows from it, but for what is to be told later.
+        effects: Vec<E>,
+    },
     /// The state was replaced by a snapshot: whatever happened up to this entry must be read from the state.
     Restored {
         /// The last entry that the snapshot covers.
@@ -75,6 +92,8 @@ pub(super) struct Shared<M> {
     state: RwLock<Applied<M>>,
     /// The last entry that is applied and durable.
     applied: watch::Sender<Option<u64>>,
+    /// How many commands are applied and durable, and all that follows from them is handed over.
+    commands: AtomicU64,
     ahead: Arc<Ahead>,
 }
 
@@ -87,7 +106,12 @@ struct Applied<M> {
 impl<M: Machine> Shared<M> {
     pub(super) fn new(machine: M, ahead: Arc<Ahead>) -> Self {
         let state = Applied { machine, last: None, membership: StoredMembership::default() };
-        Self { state: RwLock::new(state), applied: watch::Sender::new(None), ahead }
+        Self {
+            state: RwLock::new(state),
+            applied: watch::Sender::new(None),
+            commands: AtomicU64::new(0),
+            ahead,
+        }
     }
 
     /// Looks at the state as it is here and now; not all of it need be durable.
@@ -142,9 +166,13 @@ impl<M: Machine> StateMachine<M> {
         self.live.load(Ordering::Acquire)
     }
 
-    /// Tells everybody who is concerned, when what was applied is durable.
+    /// Tells everybody who is concerned: of what is foregone now, of the rest when it is durable.
     async fn tell(&self, handful: Handful<M>) {
-        let Handful { end, deliveries, responders } = handful;
+        let Handful { end, commands, foregone, deliveries, responders } = handful;
+        if !foregone.is_empty() {
+            // As below.
+            drop(self.deliveries.send(vec![Delivery::Foregone { effects: foregone }]).await);
+        }
         let room = match self.is_live() && !deliveries.is_empty() {
             // If nobody listens any more, the node is going down.
             true => self.deliveries.clone().reserve_owned().await.ok(),
@@ -156,6 +184,8 @@ impl<M: Machine> StateMachine<M> {
             if let Some(room) = room {
                 room.send(deliveries);
             }
+            // Only now: what is foregone by these commands is told behind what they did.
+            shared.commands.store(commands, Ordering::Release);
             for responder in responders {
                 responder.send(());
             }
@@ -171,10 +201,13 @@ impl<M: Machine> StateMachine<M> {
     /// Applies a handful of entries under one lock.
     fn apply_handful(&self, entries: &mut Vec<EntryResponder<Types<M>>>) -> io::Result<Handful<M>> {
         let (mut deliveries, mut responders) = (Vec::with_capacity(entries.len()), Vec::new());
+        let mut foregone = Vec::new();
+        let is_ahead = self.is_live() && self.shared.ahead.is();
+        let durable = self.shared.commands.load(Ordering::Acquire);
         let mut state = self.shared.write();
         for (entry, responder) in entries.drain(..) {
             let id = log_id(&entry.log_id);
-            let effects = match entry.payload {
+            let mut effects = match entry.payload {
                 EntryPayload::Blank => Vec::new(),
                 EntryPayload::Normal(proposal) => state.machine.apply(id, proposal.take()?),
                 EntryPayload::Membership(membership) => {
@@ -183,17 +216,24 @@ impl<M: Machine> StateMachine<M> {
                     Vec::new()
                 }
             };
+            if is_ahead {
+                foregone.append(&mut state.machine.foregone(durable, &mut effects));
+            }
             state.last = Some(id);
             deliveries.push(Delivery::Applied { id, effects });
             responders.extend(responder);
         }
-        Ok(Handful { end: state.end(), deliveries, responders })
+        Ok(Handful { end: state.end(), commands: state.machine.commands(), foregone, deliveries, responders })
     }
 }
 
 struct Handful<M: Machine> {
     /// The index behind the last entry applied.
     end: u64,
+    /// How many commands were applied.
+    commands: u64,
+    /// What may be told before the rest.
+    foregone: Vec<M::Effect>,
     deliveries: Vec<Delivery<M::Effect>>,
     responders: Vec<openraft::storage::ApplyResponder<Types<M>>>,
 }
@@ -263,10 +303,11 @@ impl<M: Machine> RaftStateMachine<Types<M>> for StateMachine<M> {
         let last = meta.last_log_id.as_ref().map(log_id);
         let applied = Applied { machine, last, membership: meta.last_membership.clone() };
         self.on_membership(&applied.membership);
-        let end = applied.end();
+        let (end, commands) = (applied.end(), applied.machine.commands());
         *self.shared.write() = applied;
         let deliveries = last.map(|id| Delivery::Restored { id }).into_iter().collect();
-        self.tell(Handful { end, deliveries, responders: Vec::new() }).await;
+        let handful = Handful { end, commands, foregone: Vec::new(), deliveries, responders: Vec::new() };
+        self.tell(handful).await;
         Ok(())
     }
 

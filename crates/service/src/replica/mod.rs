@@ -36,7 +36,7 @@ mod cluster_tests;
 #[cfg(test)]
 mod peer_tests;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

@@ -158,11 +158,14 @@ impl Gate {
     }
 }
 
-/// Remembers in which order it first saw which numbers; a number seen again changes nothing.
+/// Remembers in which order it first saw which numbers; a number seen again changes nothing. That a number above
+/// [`FOREGONE`] is seen is foregone when as many are as it is above.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Notebook {
     pub(crate) seen: Vec<u64>,
 }
+
+pub(crate) const FOREGONE: u64 = 1 << 32;
 
 impl Machine for Notebook {
     type Command = Vec<u64>;
@@ -178,6 +181,14 @@ impl Machine for Notebook {
             }
         }
         effects
+    }
+
+    fn commands(&self) -> u64 {
+        self.seen.len() as u64
+    }
+
+    fn foregone(&self, durable: u64, effects: &mut Vec<(u64, usize)>) -> Vec<(u64, usize)> {
+        effects.extract_if(.., |(number, _)| (FOREGONE..=FOREGONE + durable).contains(number)).collect()
     }
 
     fn snapshot(&self) -> Vec<u8> {

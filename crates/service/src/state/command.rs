@@ -40,10 +40,11 @@ pub enum Command {
         /// The term in which the leader counted; a lease ends only in the same one.
         term: u64,
     },
-    /// Raises what fences are counted from, as a restore from a backup must. Never lowers it.
-    RaiseFence {
-        /// The new base.
-        base: u64,
+    /// A node that is alone has started again: it may have handed over what its log does not say (see
+    /// [`super::handover`]).
+    Restarted {
+        /// By how much the next fence is larger than it would be.
+        fences: u64,
     },
 }
 
@@ -244,6 +245,9 @@ pub enum Effect {
         request: RequestId,
         /// The answer.
         answer: Answer,
+        /// The number of the command that must be durable before this is told: the one that is applied, or for a foregone
+        /// grant ([`super::handover`]) an earlier one.
+        after: u64,
     },
     /// A name was taken away from its holder.
     Broken {

@@ -85,6 +85,12 @@ pub(super) struct Work {
     unsettled: bool,
     /// Permits claimed, as far as the walk has come.
     counted: Counted,
+    /// The grant that its client gives back by this command.
+    pub(super) given_back: Option<Ticket>,
+    /// Whom a name was handed over to by that.
+    pub(super) heir: Option<(Ticket, LockId)>,
+    /// Names whose line somebody left otherwise.
+    pub(super) disturbed: Vec<LockId>,
     /// Names that may have fallen out of use.
     pub(super) touched: Vec<LockId>,
     pub(super) outcomes: Vec<Outcome>,
@@ -166,6 +172,9 @@ impl Locks {
     /// Gives back everything a grant holds.
     pub(super) fn release(&mut self, ticket: Ticket, work: &mut Work) {
         let Some(grant) = self.grants.remove(&ticket) else { return };
+        if work.given_back != Some(ticket) || !self.is_plain_grant(ticket, &grant) {
+            work.disturbed.extend(grant.items.iter().map(|item| item.lock));
+        }
         self.around_waiting(grant.owner, work, |locks, work| {
             for item in &grant.items {
                 locks.end_campaign(ticket, item.lock);
@@ -183,6 +192,7 @@ impl Locks {
         work: &mut Work,
     ) -> Vec<(Ticket, RequestId)> {
         let mut had = Vec::new();
+        work.disturbed.push(id);
         // By owner: what it waits for is looked at once, however many grants it had the name by.
         let mut broken: BTreeMap<OwnerId, Vec<(Ticket, Item)>> = BTreeMap::new();
         for ticket in tickets {
@@ -216,6 +226,7 @@ impl Locks {
         self.around_waiting(owner, work, |locks, work| {
             for item in grant.items.iter_mut().filter(|item| item.demand == Demand::Exclusive) {
                 item.demand = Demand::Shared;
+                work.disturbed.push(item.lock);
                 if locks.end_campaign(ticket, item.lock) {
                     work.outcomes.push(Outcome::Released { name: locks.lock(item.lock).name.clone() });
                 }
@@ -234,7 +245,8 @@ impl Locks {
     pub(super) fn refuse(&mut self, ticket: Ticket, error: Error, work: &mut Work) {
         let waiter = self.dequeue(ticket, work);
         self.forget_owner_if_idle(waiter.owner);
-        let Waiter { session, request, .. } = waiter;
+        let Waiter { session, request, claims, .. } = waiter;
+        work.disturbed.extend(claims.iter().map(|claim| claim.resource));
         work.outcomes.push(Outcome::Refused { ticket, session, request, error });
     }
 
@@ -383,7 +395,10 @@ impl Locks {
     }
 
     fn grant_waiter(&mut self, moment: Moment, ticket: Ticket, choice: &[Claim<LockId>], work: &mut Work) {
+        work.heir = self.heir(ticket).map(|id| (ticket, id)).or(work.heir);
         let waiter = self.dequeue(ticket, work);
+        let left = waiter.claims.iter().map(|claim| claim.resource);
+        work.disturbed.extend(left.filter(|id| choice.iter().all(|chosen| chosen.resource != *id)));
         self.grant(moment, waiter, choice, work);
         work.outcomes.push(Outcome::Granted(ticket));
     }

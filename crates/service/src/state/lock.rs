@@ -40,13 +40,28 @@ pub(super) struct Rank {
     pub(super) ticket: Ticket,
 }
 
+/// As many as there are priorities: that far the class is moved on when the server is restarted.
+const PRIORITIES: i64 = 1 << 32;
+
 impl Rank {
     pub(super) fn new(priority: Priority, ticket: Ticket) -> Self {
         Self { class: -i64::from(priority.0), ticket }
     }
 
     pub(super) fn priority(self) -> Priority {
-        Priority((-self.class) as i32)
+        // What is cut off says how often it was moved on.
+        Priority(self.class.wrapping_neg() as i32)
+    }
+
+    /// Whether it was there when the server was restarted.
+    pub(super) fn is_moved_on(self) -> bool {
+        self.class < -i64::from(i32::MAX)
+    }
+
+    /// The place before everybody who comes from now on, whatever its priority. All who wait are moved together, so
+    /// that their order stays.
+    pub(super) fn moved_on(self) -> Self {
+        Self { class: self.class.saturating_sub(PRIORITIES), ..self }
     }
 
     /// The priority turned round: the smaller goes first.
@@ -80,6 +95,9 @@ pub(super) struct Lock {
     pub(super) value: Option<Vec<u8>>,
     /// The grant that proclaims it: what it said goes with it, though its owner may hold the name by others.
     pub(super) campaign: Option<Ticket>,
+    /// The last command by which somebody left the line otherwise than by giving the name back (see
+    /// [`super::handover`]).
+    pub(super) disturbed: u64,
 }
 
 /// What one owner holds of one name.
@@ -178,7 +196,7 @@ pub(super) struct Locks {
     /// Waiters who hold something and, when last looked at, were kept waiting by claims alone. A superset:
     /// checked before use.
     pub(super) soft_blocked: BTreeSet<Rank>,
-    /// Raised by a restore, so that fences grow across it.
+    /// Raised whenever fences were handed out that the log does not tell, so that they always grow.
     pub(super) fence_base: u64,
 }
 
@@ -495,6 +513,7 @@ impl Lock {
             blocked_holders: BTreeSet::new(),
             value: None,
             campaign: None,
+            disturbed: 0,
         }
     }
 

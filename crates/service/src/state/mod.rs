@@ -10,7 +10,7 @@
 //! is defined.
 //!
 //! **The map.** [`command`]: what goes in and comes out. [`session`]: leases and remembered answers. `lock`:
-//! the tables and what fits. `grant`: who is next. `deadlock`: overtaking and victims. [`tree`] and [`path`]:
+//! the tables and what fits. `grant`: who is next. [`handover`]: which grants are foregone. `deadlock`: overtaking and victims. [`tree`] and [`path`]:
 //! files. [`watch`]: what changed. [`query`]: what people ask. [`snapshot`]: all of it as bytes.
 //!
 //! **Departure.** Watches are not replicated; only the history of changes is (see [`watch`]).
@@ -18,6 +18,7 @@
 pub mod command;
 mod deadlock;
 mod grant;
+pub mod handover;
 mod lock;
 mod lower;
 pub mod path;
@@ -104,7 +105,7 @@ impl Step<'_> {
     }
 
     fn reply(&mut self, session: SessionId, request: RequestId, answer: Answer) {
-        self.effects.push(Effect::Reply { session, request, answer });
+        self.effects.push(Effect::Reply { session, request, answer, after: self.at.index });
     }
 }
 
@@ -137,7 +138,7 @@ impl State {
             Command::OpenSession(open) => self.open_session(&mut step, open),
             Command::Request(request) => self.request(&mut step, request),
             Command::Expire { timer, term } => self.expire(&mut step, timer, term),
-            Command::RaiseFence { base } => self.locks.fence_base = self.locks.fence_base.max(base),
+            Command::Restarted { fences } => self.locks.on_restarted(fences),
         }
         self.finish(&mut step);
     }
@@ -209,10 +210,14 @@ impl State {
 
     /// Remembers a final answer, and gives it.
     fn answer(&mut self, step: &mut Step<'_>, session: SessionId, request: RequestId, answer: Answer) {
+        self.remember(session, request, &answer);
+        step.reply(session, request, answer);
+    }
+
+    fn remember(&mut self, session: SessionId, request: RequestId, answer: &Answer) {
         if let Some(session) = self.sessions.get_mut(&session) {
             session.remember(request, answer.clone());
         }
-        step.reply(session, request, answer);
     }
 
     /// Gives an answer once more. Who has not heard of a grant has not heard either of what was taken from it since.
@@ -280,8 +285,14 @@ impl State {
 
     fn release(&mut self, step: &mut Step<'_>, id: SessionId, grant: RequestId) -> Result<Answer, Error> {
         self.forget_broken(id, grant);
+        let live = self.sessions.get(&id).and_then(|session| session.live.get(&grant).copied());
+        if let Some(ticket) = live.filter(|ticket| self.locks.may_have_been_told(*ticket)) {
+            self.locks.refuse(ticket, cancelled(), &mut step.work);
+            return Ok(Answer::Done);
+        }
         let ticket = self.held(id, grant)?;
         self.forget_live(id, grant);
+        step.work.given_back = Some(ticket);
         self.locks.release(ticket, &mut step.work);
         Ok(Answer::Done)
     }
@@ -289,7 +300,6 @@ impl State {
     fn cancel(&mut self, step: &mut Step<'_>, id: SessionId, target: RequestId) -> Result<Answer, Error> {
         self.forget_broken(id, target);
         let session = self.sessions.get_mut(&id).ok_or_else(|| session_ended(id))?;
-        let cancelled = || Error::new(Code::Cancelled, "cancelled");
         match session.live.get(&target).copied() {
             Some(ticket) if self.locks.waiters.contains_key(&ticket) => {
                 self.locks.refuse(ticket, cancelled(), &mut step.work);
@@ -489,15 +499,21 @@ impl State {
     /// Grants what became free, and tells everybody what the command did to them.
     fn finish(&mut self, step: &mut Step<'_>) {
         self.locks.settle(step.moment(), &mut step.work);
+        let foregone = self.locks.foregone(step.moment(), &mut step.work);
         self.locks.finish(&mut step.work);
         for outcome in std::mem::take(&mut step.work.outcomes) {
             match outcome {
                 Outcome::Granted(ticket) => {
                     let grant = &self.locks.grants[&ticket];
                     let (session, request) = (grant.session, grant.request);
+                    let after = match foregone {
+                        Some((heir, after)) if heir == ticket && !self.waits.contains_key(&ticket) => after,
+                        _ => step.at.index,
+                    };
                     self.stop_wait(step, ticket);
-                    let granted = Answer::Granted(self.locks.granted(ticket));
-                    self.answer(step, session, request, granted);
+                    let answer = Answer::Granted(self.locks.granted(ticket));
+                    self.remember(session, request, &answer);
+                    step.effects.push(Effect::Reply { session, request, answer, after });
                 }
                 Outcome::Refused { ticket, session, request, error } => {
                     self.stop_wait(step, ticket);
@@ -556,6 +572,10 @@ fn check_value(value: &[u8]) -> Result<(), Error> {
 
 fn session_ended(session: SessionId) -> Error {
     Error::new(Code::SessionEnded, format!("session {session} has ended, or never was"))
+}
+
+fn cancelled() -> Error {
+    Error::new(Code::Cancelled, "cancelled")
 }
 
 fn not_held(grant: RequestId) -> Error {

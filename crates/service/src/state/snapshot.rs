@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0   4  "CNCS"
-//! 4   2  format version, little endian: 2
+//! 4   2  format version, little endian: 3
 //! 6   4  CRC-32 of the rest, little endian
 //! 10  -  the state, in postcard
 //! ```
@@ -20,7 +20,7 @@ use super::lock::{Hold, LockId, Locks, OwnerId};
 
 const MAGIC: &[u8; 4] = b"CNCS";
 /// The format that is written, and the only one that is read.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 const HEADER: usize = 10;
 
 /// Why bytes are no snapshot.

@@ -30,6 +30,10 @@ impl Cluster {
         let mut cluster = Self { wires: Wires::new(seed), nodes: Vec::new() };
         for slot in 0..nodes {
             let disk = SimDisk::new(seed * 10 + slot as u64);
+            if nodes == 1 {
+                // What a node that is alone tells ahead of its disk is told while that works.
+                disk.slow_down(Duration::from_millis(1 + seed % 4));
+            }
             cluster.nodes.push(Node { disk, server: None, address: "127.0.0.1:0".to_owned() });
             cluster.start(slot).await;
         }

@@ -140,7 +140,7 @@ impl Server {
                         cx.send(client, Message::Opened { session: session.0, secret });
                     }
                 }
-                Effect::Reply { session, request, answer } => {
+                Effect::Reply { session, request, answer, .. } => {
                     let fence = match answer {
                         Answer::Queued(_) => continue,
                         Answer::Granted(granted) => Some(granted.fence().0),

@@ -28,6 +28,8 @@ pub(super) struct Connection {
     parked: Option<Parked>,
     touched: Touched,
     asked: Asked,
+    /// It was granted something ahead of the disk, and has asked nothing since.
+    pub(super) is_heir: bool,
     /// The outbox had too much when something was last put into it.
     pub(super) is_full: bool,
     /// Queries that wait for room in the outbox.
@@ -53,6 +55,7 @@ impl Connection {
             parked: None,
             touched: Touched::No,
             asked: Asked::default(),
+            is_heir: false,
             is_full: false,
             behind: VecDeque::new(),
             alive: None,
@@ -190,6 +193,7 @@ impl Hub {
         self.add(Origin::Request { session, id }, Command::Request(request));
         if let Some(known) = self.connections.get_mut(&connection) {
             self.gathering.on_asked(&mut known.asked);
+            self.is_urgent |= std::mem::take(&mut known.is_heir);
             if let Some(unanswered) = &mut known.unanswered {
                 unanswered.insert(id);
             }

@@ -49,13 +49,16 @@ pub(super) enum Origin {
 
 impl Hub {
     /// Proposes what has gathered, unless a flush is on its way or more is about to come: then that shares one entry and one
-    /// sync.
+    /// sync. What an heir has asked goes at once: the next in line may be told of it before any sync.
     pub(super) fn propose(&mut self, now: Now) {
-        if !self.proposals.is_empty() {
+        // Whoever is to be served from the state is served between two flushes.
+        let is_urgent = self.is_urgent && self.confirmed.is_empty() && self.drained.is_empty();
+        if !self.proposals.is_empty() && !is_urgent {
             return;
         }
         // On a single processor nobody looks whether more comes.
-        let waits = awake::is_worth_it() && self.gathering.waits(now, !self.commands.is_empty());
+        let waits =
+            !is_urgent && awake::is_worth_it() && self.gathering.waits(now, !self.commands.is_empty());
         if self.commands.is_empty() {
             return;
         }
@@ -67,6 +70,7 @@ impl Hub {
             return;
         }
         self.gathering.on_proposed();
+        self.is_urgent = false;
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let wall_ms = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);
         self.in_flight += self.commands.len();
@@ -136,13 +140,29 @@ impl Hub {
                 // Only now: the reply to a close comes behind the end.
                 ended.into_iter().for_each(|session| self.forget(session));
             }
+            Delivery::Foregone { effects } => {
+                for effect in effects {
+                    self.on_heir(&effect);
+                    self.on_effect(effect);
+                }
+            }
             Delivery::Restored { id } => self.on_restored(id),
+        }
+    }
+
+    /// Whoever was granted something ahead of the disk need not wait for the disk either to hand it on.
+    fn on_heir(&mut self, effect: &Effect) {
+        if let Effect::Reply { session, .. } = effect
+            && let Some(connection) = self.sessions.get(session)
+            && let Some(known) = self.connections.get_mut(connection)
+        {
+            known.is_heir = true;
         }
     }
 
     pub(super) fn on_effect(&mut self, effect: Effect) {
         match effect {
-            Effect::Reply { session, request, answer } => {
+            Effect::Reply { session, request, answer, .. } => {
                 if let Some(connection) = self.sessions.get(&session).copied() {
                     metrics::add(&self.metrics.replies_total, 1);
                     let (is_grant, is_last) =

@@ -52,7 +52,7 @@ use crate::awake;
 use crate::lease::{LeaseKeeper, Now, Timing};
 use crate::machine::{Service, weight};
 use crate::peers;
-use crate::replica::{Deliveries, Replica};
+use crate::replica::{Deliveries, Delivery, Replica};
 use crate::state::Command;
 use crate::state::watch::Watchers;
 use connections::Connection;
@@ -125,6 +125,8 @@ pub(crate) struct Hub {
     /// Commands for the next flush.
     commands: Vec<(Origin, Command)>,
     gathering: Gathering,
+    /// Among the commands is one of an heir: it does not wait for the flush that is on its way.
+    is_urgent: bool,
     in_flight: usize,
     /// What weighs upon [`MAX_BYTES`]: commands for the next flush, what is in flight, what is parked.
     bytes: usize,
@@ -176,6 +178,7 @@ impl Hub {
             applied_term: 0,
             commands: Vec::new(),
             gathering: Gathering::default(),
+            is_urgent: false,
             in_flight: 0,
             bytes: 0,
             proposals: FuturesUnordered::new(),
@@ -210,8 +213,10 @@ impl Hub {
                     if count == 0 {
                         break;
                     }
+                    let is_foregone =
+                        delivered.iter().flatten().any(|delivery| matches!(delivery, Delivery::Foregone { .. }));
                     delivered.drain(..).flatten().for_each(|delivery| self.on_delivery(delivery));
-                    if !self.proposals.is_empty() && !self.commands.is_empty() {
+                    if !is_foregone && !self.proposals.is_empty() && !self.commands.is_empty() {
                         answers = Answers::AfterProposing;
                     }
                 }

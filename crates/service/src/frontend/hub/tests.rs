@@ -105,7 +105,7 @@ async fn who_was_granted_something_is_woken_before_all_who_are_told_something() 
         (4, Answer::Done),
     ];
     for (request, (session, answer)) in (1..).map(RequestId).zip(replies) {
-        hub.on_effect(Effect::Reply { session: SessionId(session), request, answer });
+        hub.on_effect(Effect::Reply { session: SessionId(session), request, answer, after: 0 });
     }
     assert!(woken.lock().unwrap().is_empty(), "not before the flush");
     hub.flush();
@@ -302,7 +302,8 @@ async fn who_will_ask_nothing_more_hears_what_it_has_asked() {
     hub.on_inbound(Inbound::Finish { connection: 1 });
     hub.flush();
     assert_eq!(told(&outboxes[0]).len(), 1, "the hello");
-    let reply = |id, answer| Effect::Reply { session: SessionId(1), request: RequestId(id), answer };
+    let reply =
+        |id, answer| Effect::Reply { session: SessionId(1), request: RequestId(id), answer, after: 0 };
     hub.on_effect(reply(1, Answer::Done));
     hub.flush();
     assert_eq!(told(&outboxes[0]).len(), 1);
@@ -352,7 +353,15 @@ impl Three {
 
     fn is_answered(&mut self, connection: ConnectionId) {
         let (session, request) = (SessionId(connection), RequestId(self.request));
-        self.hub.on_effect(Effect::Reply { session, request, answer: Answer::Done });
+        self.hub.on_effect(Effect::Reply { session, request, answer: Answer::Done, after: 0 });
+    }
+
+    /// Something passes to it ahead of the disk.
+    fn inherits(&mut self, connection: ConnectionId) {
+        let (session, request) = (SessionId(connection), RequestId(self.request));
+        let answer = Answer::Granted(Granted { names: Vec::new() });
+        let effects = vec![Effect::Reply { session, request, answer, after: 0 }];
+        self.hub.on_delivery(Delivery::Foregone { effects });
     }
 
     /// 1 and 2 have asked together, and were answered by the same flush.
@@ -389,6 +398,33 @@ async fn who_was_refused_is_waited_for_as_well() {
     three.hub.flush();
     three.asks(3);
     assert_eq!(three.goes(), !awake::is_worth_it());
+}
+
+#[tokio::test]
+async fn what_an_heir_asks_does_not_wait_for_the_flush_on_its_way() {
+    let mut three = Three::attached().await;
+    let flushes = |three: &mut Three| {
+        three.hub.propose(three.hub.now());
+        three.hub.proposals.len()
+    };
+    three.asks(1);
+    assert_eq!(flushes(&mut three), 1);
+    three.asks(2);
+    assert_eq!(flushes(&mut three), 1, "one at a time");
+    three.inherits(3);
+    assert_eq!(flushes(&mut three), 1, "it has asked nothing yet");
+    three.asks(3);
+    assert_eq!(flushes(&mut three), 2, "with whatever else there is");
+    assert!(three.hub.commands.is_empty());
+    three.asks(3);
+    assert_eq!(flushes(&mut three), 2, "once");
+    // Who reads is served between two flushes: there must be such a time.
+    three.inherits(1);
+    three.hub.drained.push_back(2);
+    three.asks(1);
+    assert_eq!(flushes(&mut three), 2);
+    three.hub.drained.clear();
+    assert_eq!(flushes(&mut three), 3);
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use super::super::disk::SimDisk;
-use super::super::testing::{Act, Gate, Hooked, Notebook, member, quick, write};
+use super::super::testing::{Act, FOREGONE, Gate, Hooked, Notebook, member, quick, write};
 use super::super::{
     Deliveries, Delivery, Identity, Member, ProposeError, ReadError, Replica, Status, Transport,
 };
@@ -167,7 +167,7 @@ impl Held {
         let mut told = Vec::new();
         while let Ok(handful) = self.deliveries.try_recv() {
             for delivery in handful {
-                if let Delivery::Applied { effects, .. } = delivery {
+                if let Delivery::Applied { effects, .. } | Delivery::Foregone { effects } = delivery {
                     told.extend(effects.iter().map(|(number, _)| *number));
                 }
             }
@@ -188,6 +188,37 @@ fn run(test: impl Future<Output = ()>) {
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
     let limit = std::time::Duration::from_secs(60);
     runtime.block_on(async { tokio::time::timeout(limit, test).await.expect("it hangs") });
+}
+
+#[test]
+fn what_is_foregone_is_told_while_the_entry_is_written_and_not_again() {
+    run(async {
+        let mut node = Held::start(SimDisk::new(1)).await;
+        node.told();
+        node.gate.close();
+        // One number is durable.
+        let replica = node.replica.clone();
+        let mut proposed = Box::pin(replica.propose(vec![7, FOREGONE + 1, FOREGONE + 2]));
+        assert!(proposed.as_mut().now_or_never().is_none());
+        node.applied(FOREGONE + 2).await;
+        assert_eq!(node.deliveries.recv().await, Some(vec![foregone(FOREGONE + 1, 3)]));
+        // More are seen, but no more are durable.
+        let mut second = Box::pin(replica.propose(vec![FOREGONE + 3, FOREGONE]));
+        assert!(second.as_mut().now_or_never().is_none());
+        node.applied(FOREGONE).await;
+        assert_eq!(node.deliveries.recv().await, Some(vec![foregone(FOREGONE, 6)]));
+        assert!(node.told().is_empty());
+        assert!(proposed.as_mut().now_or_never().is_none(), "who proposed it waits for the disk");
+        node.gate.open();
+        proposed.await.unwrap();
+        second.await.unwrap();
+        assert_eq!(node.told(), [7, FOREGONE + 2, FOREGONE + 3]);
+        node.stop().await;
+    });
+}
+
+fn foregone(number: u64, seen: usize) -> Delivery<(u64, usize)> {
+    Delivery::Foregone { effects: vec![(number, seen)] }
 }
 
 #[test]

@@ -13,6 +13,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::{Disk, File};
 
@@ -38,6 +39,7 @@ impl SimDisk {
             grain: SECTOR,
             operations_left: None,
             syncs_left: None,
+            sync_takes: Duration::ZERO,
         };
         Self { platter: Arc::new(Mutex::new(platter)) }
     }
@@ -65,6 +67,11 @@ impl SimDisk {
     /// Syncs succeed again, though nothing was restarted: a cable was plugged in.
     pub fn mend(&self) {
         self.lock().syncs_left = None;
+    }
+
+    /// From now on a sync of a file takes so long.
+    pub fn slow_down(&self, sync_takes: Duration) {
+        self.lock().sync_takes = sync_takes;
     }
 
     /// The machine loses power and comes back: unsynced data survives by the dice, old handles are dead.
@@ -218,6 +225,10 @@ impl File for SimFile {
     }
 
     fn sync(&self) -> io::Result<()> {
+        let takes = alive(&self.platter, self.boot)?.sync_takes;
+        if !takes.is_zero() {
+            std::thread::sleep(takes);
+        }
         let mut platter = alive(&self.platter, self.boot)?;
         platter.spend()?;
         let fails = platter.syncs_left == Some(0);
@@ -246,6 +257,7 @@ struct Platter {
     grain: usize,
     operations_left: Option<u64>,
     syncs_left: Option<u64>,
+    sync_takes: Duration,
 }
 
 #[derive(Debug, Default)]

@@ -442,7 +442,7 @@ fn next_message(inbox: &mut mpsc::Receiver<Message>) -> Option<Message> {
 }
 
 /// Whether a file of this name is part of a log.
-pub(super) fn is_segment(name: &str) -> bool {
+pub(crate) fn is_segment(name: &str) -> bool {
     segment::number(name).is_some()
 }
 

@@ -17,7 +17,7 @@ fn garbage(dice: &mut Dice, sessions: &[SessionId]) -> Command {
         return timer(dice, session);
     }
     match dice.roll(40) {
-        0 => Command::RaiseFence { base: dice.roll(100) },
+        0 => Command::Restarted { fences: dice.roll(100) },
         1 | 2 => Command::OpenSession(OpenSession {
             secret: dice.roll(9).into(),
             ttl_ms: 50 + dice.roll(1000),
@@ -164,7 +164,7 @@ fn of_two_conflicting_grants_of_a_name_the_later_has_the_larger_fence() {
         let mut last: BTreeMap<LockName, Fence> = BTreeMap::new();
         for (at, command) in log(seed, 300) {
             for effect in state.apply(at, command) {
-                let Effect::Reply { session, request, answer: Answer::Granted(granted) } = effect else {
+                let Effect::Reply { session, request, answer: Answer::Granted(granted), .. } = effect else {
                     continue;
                 };
                 // Retries and downgrades repeat what was granted before.

@@ -425,7 +425,7 @@ fn a_release_examines_only_those_it_can_help() {
         let client = holder.0;
         let effects = apply(client, number, Op::Release { grant: holder.1 });
         let next = effects.iter().find_map(|effect| match effect {
-            Effect::Reply { session, request, answer: Answer::Granted(_) } => {
+            Effect::Reply { session, request, answer: Answer::Granted(_), .. } => {
                 Some((Client(*session), *request))
             }
             _ => None,
@@ -447,10 +447,10 @@ fn a_fence_is_the_base_plus_the_index_of_the_entry() {
     let x = w.hold(a, acquire("x & y"));
     assert_eq!(w.fence(a, x), Fence(w.index));
     w.release(a, x);
-    w.apply(Command::RaiseFence { base: 1_000_000 });
-    w.apply(Command::RaiseFence { base: 5 });
+    w.apply(Command::Restarted { fences: 1_000_000 });
+    w.apply(Command::Restarted { fences: 5 });
     let x = w.hold(a, acquire("x"));
-    assert_eq!(w.fence(a, x), Fence(1_000_000 + w.index));
+    assert_eq!(w.fence(a, x), Fence(1_000_005 + w.index));
 }
 
 #[test]

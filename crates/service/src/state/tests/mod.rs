@@ -5,6 +5,7 @@ mod dense;
 mod elections;
 mod files;
 mod fuzz;
+mod handover;
 mod locks;
 mod model;
 mod scale;
@@ -120,7 +121,7 @@ impl World {
     /// What the last entry answered to a request.
     fn answer(&self, client: Client, id: RequestId) -> Option<Answer> {
         self.effects.iter().rev().find_map(|effect| match effect {
-            Effect::Reply { session, request, answer } if *session == client.0 && *request == id => {
+            Effect::Reply { session, request, answer, .. } if *session == client.0 && *request == id => {
                 Some(answer.clone())
             }
             _ => None,

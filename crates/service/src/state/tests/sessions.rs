@@ -443,7 +443,7 @@ fn an_entry_applied_twice_has_no_effect() {
     w.hold(a, acquire("x"));
     let before = w.state.clone();
     let at = At { index: w.index, term: 1, wall_ms: 0 };
-    let effects = w.state.apply(at, Command::RaiseFence { base: 9 });
+    let effects = w.state.apply(at, Command::Restarted { fences: 9 });
     assert_eq!(effects, []);
     assert_eq!(w.state, before);
 }

@@ -150,7 +150,7 @@ async fn the_proposals_on_their_way_are_counted_down_as_well() {
 async fn what_is_in_a_snapshot_already_is_no_reason_for_another() {
     let mut service = Service::new();
     let many = usize::try_from(SNAPSHOT_COMMANDS).unwrap();
-    let raise = Stamped { wall_ms: 0, commands: vec![Command::RaiseFence { base: 0 }; many] };
+    let raise = Stamped { wall_ms: 0, commands: vec![Command::Restarted { fences: 0 }; many] };
     service.apply(LogId { term: 1, index: 1 }, raise.clone());
     let service = Service::restore(&service.snapshot()).unwrap();
     let (mut hub, _door) = alone_with(service.clone(), Timing::default()).await;

@@ -16,7 +16,7 @@ fn told_at_last(hub: &mut Hub, outbox: &Outbox) -> Vec<server_message::Message> 
     hub.on_delivery(Delivery::Applied {
         id: LogId { term: 1, index: 1 },
         effects: vec![
-            Effect::Reply { session, request: RequestId(7), answer: Answer::Done },
+            Effect::Reply { session, request: RequestId(7), answer: Answer::Done, after: 0 },
             Effect::SessionEnded { session, cause: EndCause::Ended },
         ],
     });

@@ -1,0 +1,130 @@
+//! A lock that passes from client to client while the disk hangs, and a server that loses its power then: real clients, real
+//! sockets, a disk that forgets.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use conclave_client::{Client, Guard, Standing};
+
+use super::*;
+use crate::replica::disk::SimDisk;
+use crate::replica::log::is_segment;
+use crate::replica::testing::{Act, Gate, Hooked};
+
+/// A node that is alone, and whose disk can be held up.
+struct Alone {
+    disk: SimDisk,
+    gate: Arc<Gate>,
+    server: Server,
+}
+
+impl Alone {
+    async fn start(disk: SimDisk, listen: SocketAddr) -> Self {
+        let gate = Arc::new(Gate::default());
+        let passes = gate.clone();
+        let hooked = Hooked::new(disk.handle(), move |act, name| {
+            if act == Act::Sync && is_segment(name) {
+                passes.pass();
+            }
+            Ok(())
+        });
+        let config = Config { listen, ..Config::default() };
+        let surroundings = Surroundings { disk: Arc::new(hooked), dial: Arc::new(Tcp) };
+        let server = Server::start_in(config, surroundings).await.unwrap();
+        Self { disk, gate, server }
+    }
+
+    async fn client(&self) -> Client {
+        Client::connect(&self.server.address().to_string()).await.unwrap()
+    }
+
+    /// The machine loses its power, and starts again.
+    async fn lose_power(self) -> Self {
+        let address = self.server.address();
+        self.disk.crash();
+        self.gate.open();
+        self.server.kill().await;
+        Self::start(self.disk, address).await
+    }
+}
+
+fn run(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), test).await.expect("it hangs") });
+}
+
+/// A client that holds `x`, and others in line for it.
+async fn line(node: &Alone, waiting: usize) -> (Guard, Vec<conclave_client::Acquiring>) {
+    let guard = node.client().await.lock("x").await.unwrap();
+    let mut line = Vec::new();
+    for _ in 0..waiting {
+        let mut waits = node.client().await.request("x").start().unwrap();
+        // It is told so when it is durable.
+        waits.queued().await.unwrap();
+        line.push(waits);
+    }
+    (guard, line)
+}
+
+fn anywhere() -> SocketAddr {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+#[test]
+fn a_lock_passes_along_the_line_while_the_disk_hangs() {
+    run(async {
+        let node = Alone::start(SimDisk::new(1), anywhere()).await;
+        let (mut guard, line) = line(&node, 5).await;
+        let asks = node.client().await;
+        node.gate.close();
+        let mut releases = Vec::new();
+        for mut waits in line {
+            let fence = guard.fence();
+            releases.push(tokio::spawn(guard.release()));
+            guard = waits.granted().await.unwrap();
+            assert!(guard.fence() > fence);
+        }
+        assert!(releases.iter().all(|release| !release.is_finished()), "nobody is told what is not durable");
+        let reads = tokio::spawn(async move { asks.why("x").await });
+        node.gate.open();
+        for release in releases {
+            release.await.unwrap().unwrap();
+        }
+        reads.await.unwrap().unwrap();
+        guard.release().await.unwrap();
+        node.server.shutdown().await;
+    });
+}
+
+#[test]
+fn who_was_handed_a_lock_has_it_though_the_log_forgets() {
+    run(async {
+        let node = Alone::start(SimDisk::new(1), anywhere()).await;
+        let (first, mut line) = line(&node, 2).await;
+        node.gate.close();
+        let mut releases = vec![tokio::spawn(first.release())];
+        let second = line[0].granted().await.unwrap();
+        releases.push(tokio::spawn(second.release()));
+        let third = line[1].granted().await.unwrap();
+        // Its log says that the first holds, and that two wait.
+        let node = node.lose_power().await;
+        let late = node.client().await;
+        let mut late = late.request("x").priority(i32::MAX).start().unwrap();
+        for release in releases {
+            release.await.unwrap().unwrap();
+        }
+        late.queued().await.unwrap();
+        assert_eq!(third.standing(), Standing::Valid);
+        let fence = third.fence();
+        let late = tokio::spawn(async move { late.granted().await });
+        // Somebody else's answer comes behind whatever the late one could have been told.
+        assert!(node.client().await.try_lock("x").await.unwrap().is_none());
+        assert!(!late.is_finished());
+        third.release().await.unwrap();
+        let late = late.await.unwrap().unwrap();
+        assert!(late.fence() > fence);
+        late.release().await.unwrap();
+        node.server.shutdown().await;
+    });
+}

@@ -1,0 +1,392 @@
+//! What is foregone: each rule of [`super::super::handover`] by itself, and then the promise behind them: whatever of the log is
+//! lost, and whatever happens afterwards, nobody else gets the name.
+
+use std::collections::BTreeSet;
+
+use super::super::handover::FENCE_LEAP;
+use super::model::Dice;
+use super::*;
+
+impl World {
+    /// Since which command the grant that the last entry made to a request is foregone, if it is.
+    fn foregone(&self, client: Client, id: RequestId) -> Option<u64> {
+        let after = self.effects.iter().find_map(|effect| match effect {
+            Effect::Reply { session, request, answer: Answer::Granted(_), after }
+                if *session == client.0 && *request == id =>
+            {
+                Some(*after)
+            }
+            _ => None,
+        });
+        after.filter(|after| *after < self.index)
+    }
+
+    fn restart(&mut self) {
+        self.apply(Command::Restarted { fences: FENCE_LEAP });
+    }
+}
+
+/// Whether `b`, who waits for x by `op` behind `a` who holds it, has a foregone grant when `a` releases after `between`.
+fn is_foregone(held: Op, op: Op, between: impl FnOnce(&mut World, Client, Client)) -> bool {
+    let mut w = World::new();
+    let (a, b) = (w.client(), w.client());
+    let x = w.hold(a, held);
+    let waits = w.wait(b, op);
+    let since = w.index;
+    between(&mut w, a, b);
+    w.release(a, x);
+    assert!(w.granted(b, waits).is_some());
+    w.foregone(b, waits) == Some(since)
+}
+
+fn nothing(_: &mut World, _: Client, _: Client) {}
+
+#[test]
+fn what_passes_from_one_who_gives_it_back_to_the_next_in_line_is_foregone_since_that_one_waits() {
+    assert!(is_foregone(acquire("x"), acquire("x"), nothing));
+    assert!(is_foregone(acquire("x"), urgent(acquire("x"), 3), nothing));
+}
+
+#[test]
+fn it_stays_so_whoever_else_comes_and_through_whole_chains() {
+    let mut w = World::new();
+    let clients = [w.client(), w.client(), w.client()];
+    let mut line = vec![(clients[0], w.hold(clients[0], acquire("x")), 0)];
+    for client in &clients[1..] {
+        let id = w.wait(*client, acquire("x"));
+        line.push((*client, id, w.index));
+    }
+    for turn in 0..10 {
+        let (client, id, _) = line.remove(0);
+        w.release(client, id);
+        let (next, waits, since) = line[0];
+        assert_eq!(w.foregone(next, waits), Some(since), "turn {turn}");
+        let again = w.wait(client, acquire("x"));
+        line.push((client, again, w.index));
+    }
+}
+
+#[test]
+fn only_plain_ones_inherit_ahead_of_the_disk() {
+    for op in [
+        by("label", "x"),
+        acquire("x:shared"),
+        acquire("x & z"),
+        acquire("x | y"),
+        at_most(acquire("x"), 1000),
+        with(acquire("x"), |ask| ask.value = Some(vec![1])),
+    ] {
+        let mut w = World::new();
+        let (a, b, c) = (w.client(), w.client(), w.client());
+        let x = w.hold(a, acquire("x"));
+        w.hold(c, acquire("y"));
+        let waits = w.wait(b, op.clone());
+        w.release(a, x);
+        assert!(w.granted(b, waits).is_some());
+        assert_eq!(w.foregone(b, waits), None, "{op:?}");
+    }
+}
+
+#[test]
+fn only_plain_ones_hand_over_ahead_of_the_disk() {
+    for held in [by("label", "x"), acquire("x:shared"), acquire("x & y")] {
+        assert!(!is_foregone(held.clone(), acquire("x"), nothing), "{held:?}");
+    }
+    let campaign = with(acquire("x"), |ask| ask.value = Some(vec![1]));
+    assert!(!is_foregone(campaign, acquire("x"), nothing));
+}
+
+#[test]
+fn who_has_or_wants_more_than_it_gives_back_does_not_hand_over_ahead_of_the_disk() {
+    for (more, is_granted) in [("y", true), ("z", false), ("x & z", false)] {
+        let mut w = World::new();
+        let (a, b, c) = (w.client(), w.client(), w.client());
+        w.hold(c, acquire("z"));
+        let x = w.hold(a, acquire("x"));
+        let waits = w.wait(b, acquire("x"));
+        let (_, answer) = w.ask(a, with(acquire(more), |ask| ask.owner = Owner::OfGrant(x)));
+        assert_eq!(matches!(answer, Answer::Granted(_)), is_granted);
+        w.release(a, x);
+        assert!(w.granted(b, waits).is_some());
+        assert_eq!(w.foregone(b, waits), None, "{more}");
+    }
+}
+
+#[test]
+fn who_is_taken_out_of_the_line_disturbs_it() {
+    type Leaves = fn(&mut World, Client, RequestId);
+    let leaves: [(Op, Leaves); 4] = [
+        (acquire("x"), |w, c, id| _ = w.ask(c, Op::Cancel { request: id })),
+        (acquire("x"), |w, c, _| _ = w.expire_session(c)),
+        (acquire("x"), |w, c, _| _ = w.ask(c, Op::Close)),
+        (at_most(acquire("x"), 5), |w, c, id| {
+            let timer = w.state.timers().into_iter().find(|(timer, _)| matches!(timer, TimerId::Wait { .. }));
+            w.expire(timer.unwrap().0);
+            assert_eq!(w.refusal(c, id), Some(Code::TimedOut));
+        }),
+    ];
+    for (op, leave) in leaves {
+        let mut w = World::new();
+        let (a, b, c) = (w.client(), w.client(), w.client());
+        let x = w.hold(a, acquire("x"));
+        let first = w.wait(b, op);
+        let second = w.wait(c, acquire("x"));
+        leave(&mut w, b, first);
+        let left = w.index;
+        w.release(a, x);
+        assert_eq!(w.foregone(c, second), Some(left));
+    }
+}
+
+#[test]
+fn who_leaves_a_line_because_it_got_something_else_disturbs_it() {
+    let mut w = World::new();
+    let (a, b, c, d) = (w.client(), w.client(), w.client(), w.client());
+    let (x, y) = (w.hold(a, acquire("x")), w.hold(d, acquire("y")));
+    let either = w.wait(b, acquire("x | y"));
+    let waits = w.wait(c, acquire("x"));
+    w.release(d, y);
+    assert_eq!(w.granted(b, either).unwrap(), "y");
+    let left = w.index;
+    w.release(a, x);
+    assert_eq!(w.foregone(c, waits), Some(left));
+}
+
+#[test]
+fn what_is_not_given_back_by_its_client_is_not_foregone() {
+    let ends: [fn(&mut World, Client, RequestId); 5] = [
+        |w, a, id| _ = w.ask(a, Op::Cancel { request: id }),
+        |w, a, _| _ = w.ask(a, Op::Close),
+        |w, a, _| _ = w.expire_session(a),
+        |w, a, _| _ = w.ask(a, Op::Break { name: name("x"), reason: "r".into() }),
+        |w, _, _| {
+            let operator = w.client();
+            let holder = w.state.sessions(None, 1).items[0].session;
+            w.ask(operator, Op::EndSession { session: holder });
+        },
+    ];
+    for end in ends {
+        let mut w = World::new();
+        let (a, b) = (w.client(), w.client());
+        let x = w.hold(a, acquire("x"));
+        let waits = w.wait(b, acquire("x"));
+        end(&mut w, a, x);
+        assert_eq!(w.granted(b, waits).unwrap(), "x");
+        assert_eq!(w.foregone(b, waits), None);
+    }
+}
+
+#[test]
+fn after_a_restart_those_who_waited_go_before_those_who_come() {
+    let mut w = World::new();
+    let (a, b, c) = (w.client(), w.client(), w.client());
+    let x = w.hold(a, acquire("x"));
+    let low = w.wait(b, urgent(acquire("x"), i32::MIN));
+    w.restart();
+    let high = w.wait(c, urgent(acquire("x"), i32::MAX));
+    w.restart();
+    let highest = w.wait(c, urgent(acquire("x"), i32::MAX));
+    let priorities = |w: &World| -> Vec<i32> {
+        w.state.why(&name("x")).unwrap().queue.iter().map(|waiter| waiter.priority.0).collect()
+    };
+    assert_eq!(priorities(&w), [i32::MIN, i32::MAX, i32::MAX]);
+    w.release(a, x);
+    assert_eq!(w.granted(b, low).unwrap(), "x");
+    w.release(b, low);
+    assert_eq!(w.granted(c, high).unwrap(), "x");
+    w.release(c, high);
+    assert_eq!(w.granted(c, highest).unwrap(), "x");
+}
+
+#[test]
+fn a_release_after_a_restart_ends_the_wait_of_who_was_told_before() {
+    let mut w = World::new();
+    let (a, b) = (w.client(), w.client());
+    let x = w.hold(a, acquire("x"));
+    let told = w.wait(b, acquire("x"));
+    w.restart();
+    w.release(b, told);
+    w.release(a, x);
+    assert_eq!(w.state.totals().grants, 0);
+    assert_eq!(w.waiting(), 0);
+}
+
+/// A request, by session and number.
+type Who = (SessionId, RequestId);
+
+/// One random step of clients, operators and clocks. Of `gone` nobody speaks as of something it has; `spared` keeps its session.
+fn step(
+    dice: &mut Dice,
+    state: &State,
+    gone: &BTreeSet<Who>,
+    spared: Option<SessionId>,
+    next: u64,
+) -> Command {
+    let sessions: Vec<SessionId> = state.sessions(None, 100).items.iter().map(|info| info.session).collect();
+    if sessions.len() < 4 {
+        let open = OpenSession { secret: 1, ttl_ms: 1000, lock_delay_ms: 100, label: String::new() };
+        return Command::OpenSession(open);
+    }
+    let session = dice.pick(&sessions);
+    let ask =
+        |session, op| Command::Request(Request { session, id: RequestId(next), lowest: RequestId(0), op });
+    let live = |waiting: bool| -> Vec<Who> {
+        let live =
+            state.sessions.iter().flat_map(|(id, session)| session.live.iter().map(move |live| (*id, live)));
+        let live = live.filter(|(_, (_, ticket))| state.locks.waiters.contains_key(ticket) == waiting);
+        live.map(|(id, (request, _))| (id, *request)).filter(|who| !gone.contains(who)).collect()
+    };
+    let may_end = spared != Some(session);
+    match dice.roll(28) {
+        // What the line of `a` lives on.
+        20.. if dice.roll(2) == 0 => ask(session, acquire("a")),
+        0..=6 => {
+            let expr =
+                dice.pick(&["a", "a", "a", "a", "b", "a:shared", "a & b", "a | b", "b | a", "b:shared"]);
+            let held = live(false).into_iter().find(|(holder, _)| *holder == session);
+            let op = with(acquire(expr), |ask| {
+                ask.owner = match (dice.roll(8), held) {
+                    (0, _) => label("o"),
+                    (1, Some((_, grant))) => Owner::OfGrant(grant),
+                    _ => Owner::Request,
+                };
+                ask.wait =
+                    dice.pick(&[Wait::Forever, Wait::Forever, Wait::Forever, Wait::AtMost(5), Wait::Try]);
+                ask.priority = Priority(dice.pick(&[0, 0, 0, 1, i32::MAX, i32::MIN]));
+                ask.policy =
+                    dice.pick(&[VictimPolicy::Requester, VictimPolicy::Youngest, VictimPolicy::None]);
+                ask.value = (expr == "a" && dice.roll(10) == 0).then(|| vec![1]);
+            });
+            ask(session, op)
+        }
+        7..=14 | 20.. => match live(false)[..] {
+            [] => ask(session, acquire("a")),
+            ref held => {
+                let (session, grant) = dice.pick(held);
+                ask(session, Op::Release { grant })
+            }
+        },
+        15 => match live(true)[..] {
+            [] => ask(session, acquire("b")),
+            ref waiting => {
+                let (session, request) = dice.pick(waiting);
+                ask(session, Op::Cancel { request })
+            }
+        },
+        16 => match live(false)[..] {
+            [] => ask(session, acquire("a:shared")),
+            ref held => {
+                let (session, grant) = dice.pick(held);
+                ask(session, Op::Downgrade { grant })
+            }
+        },
+        17 if may_end => ask(session, Op::Close),
+        18 => {
+            let timers = state.timers();
+            let ends = |timer: &TimerId| !matches!(timer, TimerId::Lease { session, .. } if spared == Some(*session));
+            let timers: Vec<TimerId> = timers.iter().map(|(timer, _)| *timer).filter(ends).collect();
+            match timers[..] {
+                [] => ask(session, acquire("a")),
+                ref timers => Command::Expire { timer: dice.pick(timers), term: 1 },
+            }
+        }
+        _ => ask(session, Op::Break { name: name(dice.pick(&["a", "b"])), reason: "r".into() }),
+    }
+}
+
+/// Who gives something up by a command.
+fn given_up(command: &Command) -> Option<Who> {
+    match command {
+        Command::Request(Request { session, op: Op::Release { grant }, .. }) => Some((*session, *grant)),
+        Command::Request(Request { session, op: Op::Cancel { request }, .. }) => Some((*session, *request)),
+        _ => None,
+    }
+}
+
+/// Somebody who was told ahead of the disk.
+struct Heir {
+    who: Who,
+    name: LockName,
+    fence: Fence,
+    /// All who gave something up before.
+    gone: BTreeSet<Who>,
+}
+
+/// Goes on at random from a state that was recovered: while the heir may believe what it was told, nobody else is granted that.
+/// Whether the heir was granted it once more.
+fn goes_on(seed: u64, mut state: State, heir: &Heir) -> bool {
+    let (mut dice, (session, request)) = (Dice(seed), heir.who);
+    let at = |state: &State| At { index: state.applied() + 1, term: 1, wall_ms: 0 };
+    state.apply(at(&state), Command::Restarted { fences: FENCE_LEAP });
+    let mut unsaid: Vec<Who> = heir.gone.iter().copied().collect();
+    let mut gone = heir.gone.clone();
+    gone.insert(heir.who);
+    for turn in 0..30 {
+        // What was given up is said again, soon or late; the heir says nothing.
+        let command = if !unsaid.is_empty() && dice.roll(4) == 0 {
+            let (session, grant) = unsaid.swap_remove(dice.roll(unsaid.len() as u64) as usize);
+            let (id, op) = (RequestId(20_000 + grant.0), Op::Release { grant });
+            Command::Request(Request { session, id, lowest: RequestId(0), op })
+        } else {
+            step(&mut dice, &state, &gone, Some(session), 10_000 + turn)
+        };
+        for effect in state.apply(at(&state), command.clone()) {
+            let Effect::Reply { session: to, request: id, answer: Answer::Granted(granted), .. } = effect
+            else {
+                continue;
+            };
+            let Some(taken) = granted.names.iter().find(|taken| taken.name == heir.name) else { continue };
+            assert!(gone.contains(&(to, id)), "seed {seed}: {command:?} gives {taken:?} to {to}/{id}");
+            assert!(
+                taken.fence > heir.fence
+                    || matches!(command, Command::Request(Request { op: Op::Downgrade { .. }, .. }))
+            );
+            if (to, id) == heir.who {
+                return true;
+            }
+        }
+        let live = state.sessions[&session].live.get(&request);
+        assert!(live.is_some(), "seed {seed}: {command:?} ends the wait of the heir");
+    }
+    false
+}
+
+/// The promise. Many logs of a few commands, every state that may be recovered of it, many ways to go on.
+#[test]
+fn whatever_is_lost_and_whatever_follows_nobody_else_gets_what_is_foregone() {
+    let (mut heirs, mut recovered, mut granted_again) = (0, 0, 0);
+    for seed in 0..150 {
+        let mut dice = Dice(seed);
+        let mut states = vec![State::new()];
+        let mut gone = BTreeSet::new();
+        for index in 1..=60 {
+            let mut state = states[states.len() - 1].clone();
+            let command = step(&mut dice, &state, &gone, None, index);
+            gone.extend(given_up(&command));
+            for effect in state.apply(At { index, term: 1, wall_ms: 0 }, command) {
+                let Effect::Reply { session, request, answer: Answer::Granted(granted), after } = effect
+                else {
+                    continue;
+                };
+                if after == index {
+                    continue;
+                }
+                heirs += 1;
+                let taken = &granted.names[0];
+                let (who, gone) = ((session, request), gone.clone());
+                let heir = Heir { who, name: taken.name.clone(), fence: taken.fence, gone };
+                for (lost, state) in states[after as usize..].iter().rev().enumerate() {
+                    recovered += 1;
+                    for more in 0..4 {
+                        let seed = seed << 32 | index << 16 | (lost as u64) << 8 | more;
+                        granted_again += u32::from(goes_on(seed, state.clone(), &heir));
+                    }
+                }
+            }
+            states.push(state);
+        }
+    }
+    assert!(heirs > 300, "{heirs}");
+    assert!(recovered > 2 * heirs, "{recovered}");
+    assert!(granted_again > recovered, "{granted_again} of {recovered}");
+}
