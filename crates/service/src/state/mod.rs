@@ -11,10 +11,12 @@
 //!
 //! **The map.** [`command`]: what goes in and comes out. [`session`]: leases and remembered answers. `lock`:
 //! the tables and what fits. `grant`: who is next. `deadlock`: overtaking and victims. [`tree`] and [`path`]:
-//! files. [`watch`]: what changed. [`query`]: what people ask. [`snapshot`]: all of it as bytes.
+//! files. [`watch`]: what changed. [`query`]: what people ask. [`snapshot`]: all of it as bytes. [`backup`]: what of it
+//! outlives the cluster.
 //!
 //! **Departure.** Watches are not replicated; only the history of changes is (see [`watch`]).
 
+pub mod backup;
 pub mod command;
 mod deadlock;
 mod grant;
