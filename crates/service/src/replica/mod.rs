@@ -560,12 +560,10 @@ fn open_folder(
 ) -> Result<(Log, log::State, Snapshots), OpenError> {
     identity.claim(&*disk)?;
     let snapshots = Snapshots::open(disk.clone())?;
-    let (log, state) = Log::open(disk.clone(), sizes)?;
     let covered = snapshots.covered();
-    if let Some(covered) = covered
-        && state.vote.is_none()
-        && !restore::is_unbegun(&*disk, covered)?
-    {
+    let is_unbegun = restore::is_unbegun(&*disk, covered)?;
+    let (log, state) = Log::open(disk, sizes)?;
+    if covered.is_some() && state.vote.is_none() && !is_unbegun {
         return Err(OpenError::Invalid(
             "the data folder has a snapshot but no log: a node that forgot its votes must not start"
                 .to_owned(),

@@ -24,8 +24,8 @@ use super::{Identity, OpenError};
 /// Where consensus puts the entry by which a cluster is founded.
 pub(super) const BEGINNING: LogId = LogId { term: 0, index: 0 };
 
-const IN_USE: &str = "the data folder belongs to a node already: a backup is restored into an empty folder. If it is there that \
-                      this backup was restored to, start without restoring";
+const IN_USE: &str = "the data folder belongs to a node already: a backup is restored into an empty folder. If one was \
+                      restored here before, start without --restore";
 
 /// Makes a new folder that of a cluster's first node, who is found at this address. Before the first command the state is as
 /// these bytes say; they must be a snapshot that the machine understands.
@@ -46,8 +46,8 @@ pub(crate) fn restore(disk: &Arc<dyn Disk>, address: &str, state: &[u8]) -> Resu
 }
 
 /// Whether nobody has voted here yet, although there is a snapshot.
-pub(super) fn is_unbegun(disk: &dyn Disk, covered: LogId) -> io::Result<bool> {
-    Ok(covered == BEGINNING && Identity::is_fresh(disk)?)
+pub(super) fn is_unbegun(disk: &dyn Disk, covered: Option<LogId>) -> io::Result<bool> {
+    Ok(covered == Some(BEGINNING) && Identity::is_fresh(disk)?)
 }
 
 fn check_unused(disk: &dyn Disk) -> io::Result<()> {

@@ -36,12 +36,19 @@ fn read(file: &PathBuf) -> Result<(State, Contents), StartError> {
     let bytes = std::fs::read(file).map_err(|error| refused(error.to_string()))?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     State::from_backup(&bytes, now.as_secs()).map_err(|error| {
-        let advice = match error {
-            SnapshotError::NotASnapshot => "this is no backup; `conclave cluster backup` makes one",
-            SnapshotError::UnknownVersion(_) => "restore it with the version that it was taken with",
-            SnapshotError::Damaged => "bytes were changed or are missing; take another copy",
-            SnapshotError::Inconsistent(_) => "it was not written by this program; take another",
-        };
-        refused(format!("{error}: {advice}"))
+        refused(match error {
+            SnapshotError::NotASnapshot => {
+                "this is no backup; `conclave cluster backup` makes one".to_owned()
+            }
+            SnapshotError::UnknownVersion(_) => {
+                format!("{error}; restore it with the version that it was taken with")
+            }
+            SnapshotError::Damaged => {
+                "the backup is damaged: bytes were changed or are missing; take another copy".to_owned()
+            }
+            SnapshotError::Inconsistent(what) => {
+                format!("the backup contradicts itself: {what}; take another")
+            }
+        })
     })
 }

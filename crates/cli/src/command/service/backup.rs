@@ -167,7 +167,7 @@ async fn get(address: &str, path: &str) -> io::Result<(u16, Vec<u8>)> {
         match line.trim_end() {
             "" => break,
             line if status.is_none() => {
-                status = line.split(' ').nth(1).and_then(|status| status.parse().ok())
+                status = line.split(' ').nth(1).and_then(|status| status.parse().ok());
             }
             line => {
                 let value =
