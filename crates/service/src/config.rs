@@ -24,6 +24,8 @@ pub struct Config {
     /// Where members of a cluster are that this node is to join. Empty, a new data folder founds a cluster; a data folder that
     /// belongs to a cluster stays in it, and these are a hint where others may be.
     pub join: Vec<String>,
+    /// A backup with which this node, in an empty data folder, founds a new cluster.
+    pub restore: Option<PathBuf>,
     /// Listen beyond this machine although nothing is encrypted and nobody is asked who they are.
     pub insecure: bool,
     /// The most connections at a time; more are closed at once.
@@ -49,6 +51,7 @@ impl Default for Config {
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), DEFAULT_PORT),
             advertise: None,
             join: Vec::new(),
+            restore: None,
             insecure: false,
             connections_max: 10_000,
             drift_ppm: 10_000,
@@ -77,6 +80,13 @@ impl Config {
             self.join.iter().chain(&self.advertise).find(|address| !joining::is_address(address))
         {
             return Err(format!("`{none}` is no HOST:PORT"));
+        }
+        if self.restore.is_some() && !self.join.is_empty() {
+            return Err(
+                "a backup founds a cluster of its own: restore on one node, then let the others join it, \
+                        each with an empty data folder"
+                    .to_owned(),
+            );
         }
         if self.advertise.is_none() && self.listen.ip().is_unspecified() {
             return Err(format!("nobody can be told to find this node at {}: say `advertise`", self.listen));
@@ -150,6 +160,14 @@ mod tests {
             let advertise = Config { advertise: Some(address.into()), ..Config::default() };
             assert!(advertise.check().is_err());
         }
+    }
+
+    #[test]
+    fn a_node_restores_or_joins() {
+        let restore = Config { restore: Some("backup".into()), ..Config::default() };
+        assert_eq!(restore.check(), Ok(()));
+        let both = Config { join: vec!["db-1:7411".into()], ..restore };
+        assert!(both.check().unwrap_err().contains("restore on one node"));
     }
 
     #[test]

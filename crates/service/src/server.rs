@@ -6,20 +6,22 @@
 //! **Bounds.** So many clients as are configured, and so many nodes (`room`); who comes then is refused.
 //!
 //! **Starting.** The port is taken first, so that others can be told where this node is. The data folder is opened; a new one
-//! founds a cluster or joins one (`joining`). Then the port is served, and beside it a Unix socket for clients of this
-//! machine.
+//! founds a cluster, from a backup if told so (`restoring`), or joins one (`joining`). Then the port is served, and beside
+//! it a Unix socket for clients of this machine.
 //!
 //! **Stopping.** A leader hands its office over. Nothing more is accepted, every client is told goodbye, what is being
 //! written is written, and the data folder is free again.
 
 #[cfg(test)]
 mod handover_tests;
+mod restoring;
 mod room;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -96,6 +98,8 @@ pub enum StartError {
     Listen(SocketAddr, io::Error),
     /// The node belongs to another cluster, or could neither found nor join one.
     Cluster(String),
+    /// The file is no backup that can be restored.
+    Backup(PathBuf, String),
 }
 
 impl fmt::Display for StartError {
@@ -103,6 +107,7 @@ impl fmt::Display for StartError {
         match self {
             Self::Config(what) | Self::Cluster(what) => f.write_str(what),
             Self::Data(error) => error.fmt(f),
+            Self::Backup(file, why) => write!(f, "{}: {why}", file.display()),
             Self::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
         }
     }
@@ -216,13 +221,17 @@ impl Server {
     }
 }
 
-/// Who this node is: what the folder says, else the first node of a new cluster, else what a member says.
+/// Who this node is: the first of a cluster that a backup founds, if that is wanted, else what the folder says, else the
+/// first node of a new cluster, else what a member says.
 async fn identify(
     config: &Config,
     disk: &Arc<dyn Disk>,
     dial: &dyn Dial,
     advertised: &str,
 ) -> Result<Identity, StartError> {
+    if let Some(backup) = &config.restore {
+        return restoring::restore(backup, disk, advertised).await;
+    }
     let folder = disk.clone();
     if let Some(identity) = blocking(move || Identity::load(&*folder)).await? {
         joining::check_hints(dial, &config.join, identity).await.map_err(StartError::Cluster)?;

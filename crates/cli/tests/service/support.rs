@@ -39,11 +39,14 @@ impl Server {
         Self::start_with(&["--join", &member.address])
     }
 
-    fn start_with(flags: &[&str]) -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let data = std::env::temp_dir().join(format!("conclave-cli-{}-{number}", std::process::id()));
-        let (child, address) = serve(&data, "127.0.0.1:0", flags);
+    pub fn start_with(flags: &[&str]) -> Self {
+        Self::start_at("127.0.0.1:0", flags)
+    }
+
+    /// In a new folder, at an address.
+    pub fn start_at(listen: &str, flags: &[&str]) -> Self {
+        let data = new_path();
+        let (child, address) = serve(&data, listen, flags);
         Self { child, address, data }
     }
 
@@ -195,6 +198,13 @@ impl Running {
         self.child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
         (self.child.wait().unwrap().code().unwrap(), rest, errors)
     }
+}
+
+/// A path under which there is nothing yet.
+pub fn new_path() -> PathBuf {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("conclave-cli-{}-{number}", std::process::id()))
 }
 
 /// A port that nobody listens on.

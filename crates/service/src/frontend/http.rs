@@ -8,23 +8,33 @@
 //! | `/v1/locks` `/v1/sessions` | pages: `?after=`, `?limit=` (1 to 1,000, fewer where they are long); the last page is empty |
 //! | `/v1/why/NAME` | who holds it, who waits for it |
 //! | `/v1/cluster` | the nodes, as this one sees them, majority or not |
+//! | `/v1/backup` | what outlives the cluster, as bytes: see `state/backup.rs` |
 //!
 //! All else under `/v1` is linearizable; `?stale=true` takes what this node knows. Names, sessions and reports are as `conclave locks`,
 //! `sessions` and `why` print them with `--json`. Nothing here changes anything. What goes wrong under `/v1` is told as JSON too:
 //! `{"error": CODE, "message": TEXT}`.
+//!
+//! **Bound.** A backup is as large as all files together, and whoever takes it may be slow: [`BACKUPS_MAX`] are on their way at
+//! a time, who comes then is refused.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequestParts, Path, Query, State};
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use bytes::Bytes;
 use conclave_api::{Code, Error, LockName, SessionId, json};
+use futures_util::stream;
 use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
 
 use super::hub::Door;
 use super::{grpc, metrics, wire};
@@ -36,6 +46,12 @@ use crate::state;
 const LIMIT: Duration = Duration::from_secs(5);
 /// How long a majority may take to confirm that the node is of use.
 const READY_LIMIT: Duration = Duration::from_secs(1);
+/// How long a backup may take to be made.
+const BACKUP_LIMIT: Duration = Duration::from_secs(60);
+/// Backups on their way at a time.
+const BACKUPS_MAX: usize = 2;
+/// A backup is sent in pieces of so many bytes.
+const PIECE: usize = 64 * 1024;
 
 /// Everything that is spoken over HTTP, gRPC included, with so many streams of that at a time.
 pub(crate) fn router(replica: Replica<Service>, door: Door, streams_max: usize) -> Router {
@@ -48,10 +64,11 @@ pub(crate) fn router(replica: Replica<Service>, door: Door, streams_max: usize) 
         .route("/v1/sessions", get(sessions))
         .route("/v1/why/{*name}", get(why))
         .route("/v1/cluster", get(cluster))
+        .route("/v1/backup", get(backup))
         .method_not_allowed_fallback(|| async {
             failure(StatusCode::METHOD_NOT_ALLOWED, Code::Unsupported, "there is only GET here")
         })
-        .with_state(Arc::new(Node { replica, door }));
+        .with_state(Arc::new(Node { replica, door, backups: Arc::new(Semaphore::new(BACKUPS_MAX)) }));
     // What gRPC does not know it answers in its own way, which is no help to a browser.
     plain.merge(grpc.reset_fallback()).fallback(nothing)
 }
@@ -66,6 +83,8 @@ async fn nothing(uri: Uri) -> Response {
 struct Node {
     replica: Replica<Service>,
     door: Door,
+    /// Room for backups on their way.
+    backups: Arc<Semaphore>,
 }
 
 #[derive(Deserialize)]
@@ -200,6 +219,26 @@ async fn cluster(State(node): State<Arc<Node>>) -> Response {
         snapshot: status.snapshot.map(|id| id.index),
     })
     .into_response()
+}
+
+async fn backup(State(node): State<Arc<Node>>) -> Result<Response, Failure> {
+    let Ok(room) = node.backups.clone().try_acquire_owned() else {
+        let message = "other backups are on their way: try again when they are through";
+        return Err(failure(StatusCode::SERVICE_UNAVAILABLE, Code::Overloaded, message));
+    };
+    let made = node.replica.read_at_leisure(|service| service.state().to_backup());
+    let no_quorum = |why: String| Error::new(Code::NoQuorum, why);
+    let made = tokio::time::timeout(BACKUP_LIMIT, made).await;
+    let made = made.map_err(|_| no_quorum("no majority has answered in time".to_owned()))?;
+    let bytes = Bytes::from(made.map_err(|error| no_quorum(error.to_string()))?);
+    let head =
+        [(CONTENT_TYPE, "application/octet-stream".to_owned()), (CONTENT_LENGTH, bytes.len().to_string())];
+    // The room is taken until the last piece is.
+    let pieces = stream::unfold((bytes, room), |(mut left, room)| async move {
+        let piece = left.split_to(PIECE.min(left.len()));
+        (!piece.is_empty()).then(|| (Ok::<_, Infallible>(piece), (left, room)))
+    });
+    Ok((head, Body::from_stream(pieces)).into_response())
 }
 
 /// An error as an answer.

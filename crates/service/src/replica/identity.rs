@@ -19,7 +19,7 @@ use super::disk::Disk;
 use super::types::invalid;
 use super::{OpenError, log, snapshot};
 
-const NAME: &str = "identity";
+pub(super) const NAME: &str = "identity";
 const DRAFT: &str = "identity.draft";
 /// There from before the identity until the log is known to have begun.
 const FRESH: &str = "fresh";
@@ -27,7 +27,7 @@ const MAGIC: [u8; 8] = *b"CONCNODE";
 const VERSION: u32 = 1;
 const SIZE: usize = 40;
 const NAMELESS: &str = "the data folder has a log but does not say whose: its file `identity` is missing. Bring that back, or \
-                        begin with an empty folder";
+                        begin with an empty folder; if a restore was cut short here, restore again";
 
 /// A node of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,15 +93,17 @@ impl Identity {
                 "the data folder belongs to node {}, not to node {}",
                 owner.node, self.node
             ))),
-            None => {
-                let file = disk.create(DRAFT)?;
-                file.write_at(&self.bytes(), 0)?;
-                file.sync()?;
-                disk.rename(DRAFT, NAME)?;
-                disk.sync_names()?;
-                Ok(())
-            }
+            None => Ok(self.claim_anew(disk)?),
         }
+    }
+
+    /// Makes a folder this node's that is nobody's.
+    pub(super) fn claim_anew(self, disk: &dyn Disk) -> io::Result<()> {
+        let file = disk.create(DRAFT)?;
+        file.write_at(&self.bytes(), 0)?;
+        file.sync()?;
+        disk.rename(DRAFT, NAME)?;
+        disk.sync_names()
     }
 
     fn bytes(self) -> [u8; SIZE] {

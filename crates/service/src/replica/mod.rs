@@ -25,6 +25,7 @@ mod identity;
 pub mod log;
 mod machine;
 mod network;
+mod restore;
 mod snapshot;
 mod store;
 mod types;
@@ -47,6 +48,7 @@ use std::time::Duration;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::{ClientWriteError, Fatal, InitializeError, RaftError};
 use openraft::{ChangeMembers, Config, Raft, SnapshotPolicy};
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
 use ahead::Ahead;
@@ -60,6 +62,7 @@ pub use machine::{Delivery, Machine};
 use machine::{Shared, StateMachine};
 use network::Network;
 pub use network::Transport;
+pub(crate) use restore::restore;
 use snapshot::Snapshots;
 use store::Store;
 pub use types::{Member, Membership, NodeId};
@@ -318,6 +321,21 @@ impl<M: Machine> Replica<M> {
         self.read_stale(read).await
     }
 
+    /// As [`Replica::read`], of what may take long to read: on a thread that may take its time. Nothing is applied meanwhile, so
+    /// that nobody waits for the state but who wants to change it.
+    pub async fn read_at_leisure<R: Send + 'static>(
+        &self,
+        read: impl FnOnce(&M) -> R + Send + 'static,
+    ) -> Result<R, ReadError> {
+        self.confirm().await?;
+        let read = self.inner.raft.with_state_machine(move |machine| {
+            let (shared, runtime) = (machine.shared.clone(), Handle::current());
+            let read = tokio::task::spawn_blocking(move || runtime.block_on(shared.read(read)));
+            Box::pin(async move { read.await.map_err(io::Error::other).flatten() })
+        });
+        read.await.ok().and_then(Result::ok).ok_or(ReadError::Stopped)
+    }
+
     /// As [`Replica::read_index`], and waits until this node has applied everything that was acknowledged before it began.
     pub async fn confirm(&self) -> Result<LogId, ReadError> {
         let id = self.read_index().await?;
@@ -542,9 +560,10 @@ fn open_folder(
 ) -> Result<(Log, log::State, Snapshots), OpenError> {
     identity.claim(&*disk)?;
     let snapshots = Snapshots::open(disk.clone())?;
-    let (log, state) = Log::open(disk, sizes)?;
     let covered = snapshots.covered();
-    if covered.is_some() && state.vote.is_none() {
+    let is_unbegun = restore::is_unbegun(&*disk, covered)?;
+    let (log, state) = Log::open(disk, sizes)?;
+    if covered.is_some() && state.vote.is_none() && !is_unbegun {
         return Err(OpenError::Invalid(
             "the data folder has a snapshot but no log: a node that forgot its votes must not start"
                 .to_owned(),

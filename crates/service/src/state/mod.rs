@@ -10,11 +10,13 @@
 //! is defined.
 //!
 //! **The map.** [`command`]: what goes in and comes out. [`session`]: leases and remembered answers. `lock`:
-//! the tables and what fits. `grant`: who is next. [`handover`]: which grants are foregone. `deadlock`: overtaking and victims. [`tree`] and [`path`]:
-//! files. [`watch`]: what changed. [`query`]: what people ask. [`snapshot`]: all of it as bytes.
+//! the tables and what fits. `grant`: who is next. [`handover`]: which grants are foregone. `deadlock`: overtaking and
+//! victims. [`tree`] and [`path`]: files. [`watch`]: what changed. [`query`]: what people ask. [`snapshot`]: all of it as
+//! bytes. [`backup`]: what of it outlives the cluster.
 //!
 //! **Departure.** Watches are not replicated; only the history of changes is (see [`watch`]).
 
+pub mod backup;
 pub mod command;
 mod deadlock;
 mod grant;

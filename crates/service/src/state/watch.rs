@@ -111,6 +111,11 @@ pub(super) struct History {
 }
 
 impl History {
+    /// Nothing is known of what was up to this index.
+    pub(super) fn forgotten(index: u64) -> Self {
+        Self { changes: VecDeque::new(), forgotten: index }
+    }
+
     pub(super) fn push(&mut self, change: Change) {
         if self.changes.len() >= HISTORY_LENGTH
             && let Some(oldest) = self.changes.pop_front()

@@ -5,6 +5,7 @@
     reason = "in a test a failure is a panic; clippy knows this only of test functions"
 )]
 
+mod backups;
 mod doors;
 mod native;
 mod peers;

@@ -11,7 +11,7 @@ use conclave_client::wire::{Cluster, Member};
 use conclave_client::{Client, Code, Error};
 use serde::Serialize;
 
-use super::{ServerArgs, block_on};
+use super::{ServerArgs, backup, block_on};
 use crate::output::{self, Done, Failure, Paint, Table};
 
 /// The nodes of the service.
@@ -19,6 +19,8 @@ use crate::output::{self, Done, Failure, Paint, Table};
 pub enum Command {
     /// Who belongs to the cluster, who leads, and how far behind each node is
     Status(StatusArgs),
+    /// Save what outlives the cluster: files and the limits of semaphores, as of one moment
+    Backup(backup::Args),
 }
 
 /// How the nodes stand.
@@ -74,7 +76,13 @@ struct Status {
 
 /// Does what was asked.
 pub fn run(command: &Command) -> Done {
-    let Command::Status(args) = command;
+    match command {
+        Command::Status(args) => show_status(args),
+        Command::Backup(args) => backup::run(args),
+    }
+}
+
+fn show_status(args: &StatusArgs) -> Done {
     let status = block_on(async { status(args).await })?;
     if args.json {
         output::print_json(&status)?;

@@ -1,5 +1,6 @@
 //! The commands of the lock service: where its server is, and what its errors mean to a shell.
 
+mod backup;
 mod bench;
 mod cluster;
 mod completions;

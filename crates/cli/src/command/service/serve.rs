@@ -34,6 +34,11 @@ pub struct Args {
     /// only a hint where others may be
     #[arg(long, value_name = "ADDR[,ADDR]", value_delimiter = ',')]
     pub join: Vec<String>,
+    /// Found a new cluster, in an empty data folder, from a backup. All sessions of the lost cluster have ended, but its
+    /// clients may believe in their locks until their deadlines: stop them first, or wait for their longest TTL. Stores that
+    /// check fences are safe at once
+    #[arg(long, value_name = "FILE", conflicts_with = "join")]
+    pub restore: Option<PathBuf>,
     /// Read these settings from a TOML file; flags win
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -59,9 +64,17 @@ Three nodes on one machine, each with a folder of its own; on several machines, 
 
 A node that joins learns first and votes when it has caught up. Started again with its folder it needs no --join.
 
+From a backup (see: conclave cluster backup --help), once; later starts are without --restore, and other nodes join as usual:
+  conclave serve --data new --restore monday.backup
+
 A configuration file has the names of the flags: data = \"/var/lib/conclave\", listen = \"127.0.0.1:7411\",
 advertise = \"HOST:PORT\", join = [\"HOST:PORT\"], insecure = false.
-Exit codes: 0 stopped by a signal, 1 the disk failed, the folder is in use, or no cluster takes the node, 2 bad usage.";
+Exit codes: 0 stopped by a signal, 1 the disk failed, the folder is in use, the backup cannot be restored, or no cluster takes
+the node, 2 bad usage.";
+
+/// What a restore cannot know.
+const ADVICE: &str = "all sessions have ended, but clients of the lost cluster may believe in their locks until their deadlines: stop \
+                      them, or wait for their longest TTL. Stores that check fences are safe at once";
 
 /// Serves until a signal says stop.
 pub fn run(args: &Args) -> Done {
@@ -127,6 +140,7 @@ fn config(args: &Args) -> Result<Config, Failure> {
         listen: args.listen.or(settings.listen).unwrap_or(default.listen),
         advertise: args.advertise.clone().or(settings.advertise),
         join: if args.join.is_empty() { settings.join } else { args.join.clone() },
+        restore: args.restore.clone(),
         insecure: args.insecure || settings.insecure,
         ..default
     };
@@ -148,6 +162,7 @@ fn greeting(args: &Args, server: &Server, advertised: Option<String>, data: &std
         let identity = server.identity();
         let value = serde_json::json!({
             "address": address, "data": data, "node": identity.node, "cluster": format!("{:032x}", identity.cluster),
+            "restored": args.restore,
         });
         return format!("{value:#}\n");
     }
@@ -155,11 +170,14 @@ fn greeting(args: &Args, server: &Server, advertised: Option<String>, data: &std
     let reached = advertised.unwrap_or_else(|| address.clone());
     let flag = if reached == DEFAULT_SERVER { String::new() } else { format!(" --server {reached}") };
     format!(
-        "serving on {}, data in {}{}\n{}\n  conclave run{flag} build -- make\n  conclave why{flag} build\n  \
+        "serving on {}, data in {}{}\n{}{}\n  conclave run{flag} build -- make\n  conclave why{flag} build\n  \
          conclave put{flag} /greeting hello\n  conclave get{flag} /greeting\n",
         paint.bold(&address),
         data.display(),
         among(server),
+        args.restore
+            .as_ref()
+            .map_or_else(String::new, |file| format!("restored from {}; {ADVICE}\n", file.display())),
         paint.dim("try, in another terminal:"),
     )
 }

@@ -95,7 +95,7 @@ fn file(dice: &mut Dice) -> FileOp {
 }
 
 /// A log of garbage, made against a state so that its sessions exist.
-fn log(seed: u64, length: u64) -> Vec<(At, Command)> {
+pub(super) fn log(seed: u64, length: u64) -> Vec<(At, Command)> {
     let mut dice = Dice(seed);
     let mut state = State::new();
     let mut log = Vec::new();

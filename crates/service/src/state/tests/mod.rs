@@ -1,5 +1,6 @@
 //! The state, tested sentence by sentence against docs/service.md, against a simple model, and with garbage.
 
+mod backups;
 mod deadlocks;
 mod dense;
 mod elections;

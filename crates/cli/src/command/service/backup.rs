@@ -1,0 +1,193 @@
+//! `conclave cluster backup`: what outlives the cluster, in a file.
+//!
+//! The bytes come by HTTP, as `curl` would fetch them. They are judged before the file gets its name, and so is the disk: the
+//! file is written beside it and synced. What has the name is a whole backup.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use conclave_service::state::backup::Contents;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+
+use super::{NO_SERVER, REFUSED, ServerArgs, block_on};
+use crate::output::{self, Done, Failure, counted};
+
+/// Save what outlives the cluster.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Where to: a file that is not there yet
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Replace the file if it is there
+    #[arg(long)]
+    force: bool,
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  conclave cluster backup monday.backup
+  conclave cluster backup --force latest.backup --server 10.0.0.1:7411,10.0.0.2:7411 --json
+  curl -o monday.backup http://127.0.0.1:7411/v1/backup
+  conclave serve --data new --restore monday.backup
+
+In it are all files but the ephemeral ones, with their versions, and the limits of semaphores, as they were at one moment; all that
+was acknowledged before is in it. Any node will do. Sessions and what they hold are not in it, nor any secret.
+Exit codes: 0 the backup is whole and on disk, 1 the server sent none, 2 bad usage or the file cannot be written, 69 no
+server answers.";
+
+/// How long a server may be silent. A large backup takes a while to be made, but a minute at most.
+const SILENCE: Duration = Duration::from_secs(65);
+/// How long a server may take to accept.
+const CONNECT: Duration = Duration::from_secs(5);
+/// The longest head of an answer, and the longest error.
+const TEXT_BYTES_MAX: u64 = 64 * 1024;
+/// The largest backup that is taken.
+const BACKUP_BYTES_MAX: u64 = 4 << 30;
+
+#[derive(Serialize)]
+struct Report<'a> {
+    file: &'a Path,
+    files: u64,
+    file_bytes: u64,
+    semaphores: u64,
+    applied: u64,
+    bytes: usize,
+}
+
+/// Takes one.
+pub fn run(args: &Args) -> Done {
+    check_place(args)?;
+    let servers = args.server.addresses()?;
+    let bytes = block_on(fetch_any(&servers))?;
+    let contents = Contents::of(&bytes).map_err(|error| {
+        let advice = "is the server of another version, or none of conclave?";
+        Failure::new(REFUSED, "no-backup", format!("what the server sent is no backup: {error}; {advice}"))
+    })?;
+    check_place(args)?;
+    save(&args.file, &bytes).map_err(|error| Failure::file(&args.file, &error))?;
+    let Contents { files, file_bytes, semaphores, applied } = contents;
+    let report = Report { file: &args.file, files, file_bytes, semaphores, applied, bytes: bytes.len() };
+    if args.json {
+        output::print_json(&report)?;
+    } else {
+        output::print(&format!(
+            "saved {} ({}) and {} as of command {applied} to {}, {}\n",
+            counted(files, "file"),
+            counted(file_bytes, "byte"),
+            counted(semaphores, "semaphore"),
+            args.file.display(),
+            counted(bytes.len() as u64, "byte"),
+        ));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whether the file may be written, as far as can be told before it is.
+fn check_place(args: &Args) -> Result<(), Failure> {
+    match std::fs::symlink_metadata(&args.file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(Failure::file(&args.file, &error)),
+        Ok(found) if !found.is_file() => Err(Failure::usage(format!("{} is no file", args.file.display()))),
+        Ok(_) if args.force => Ok(()),
+        Ok(_) => Err(Failure::usage(format!("{} exists: say --force to replace it", args.file.display()))),
+    }
+}
+
+/// Beside its place, for its user alone, synced; then into its place, and that synced too.
+fn save(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".tmp");
+    let beside = PathBuf::from(beside);
+    let written = (|| {
+        let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&beside, path)
+    })();
+    // A part of one is of no use; the error is the first one's.
+    written.inspect_err(|_| drop(std::fs::remove_file(&beside)))?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()
+}
+
+/// From the first server that has one.
+async fn fetch_any(servers: &str) -> Result<Vec<u8>, Failure> {
+    let mut refused = Failure::new(NO_SERVER, "unreachable", "no server is named");
+    for server in servers.split(',').map(str::trim).filter(|server| !server.is_empty()) {
+        // The prefix chooses between two ways, of which HTTP has only this one.
+        let address = server.strip_prefix("tcp:").unwrap_or(server);
+        match fetch(address).await {
+            Ok(bytes) => return Ok(bytes),
+            Err(failure) => refused = failure,
+        }
+    }
+    Err(refused)
+}
+
+async fn fetch(address: &str) -> Result<Vec<u8>, Failure> {
+    let unreachable =
+        |error: io::Error| Failure::new(NO_SERVER, "unreachable", format!("{address}: {error}; is it up?"));
+    let (status, body) = get(address, "/v1/backup").await.map_err(unreachable)?;
+    if status == 200 {
+        return Ok(body);
+    }
+    #[derive(Deserialize)]
+    struct Refusal {
+        message: String,
+    }
+    let said = serde_json::from_slice(&body)
+        .map_or_else(|_| format!("HTTP status {status}"), |Refusal { message }| message);
+    let (code, kind) = if status == 503 { (NO_SERVER, "unavailable") } else { (REFUSED, "no-backup") };
+    Err(Failure::new(code, kind, format!("{address} gives no backup: {said}")))
+}
+
+/// The plainest GET there is: one connection, one answer of a length that is told before.
+async fn get(address: &str, path: &str) -> io::Result<(u16, Vec<u8>)> {
+    let stream = soon(CONNECT, TcpStream::connect(address)).await?;
+    let mut stream = BufReader::new(stream);
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    soon(SILENCE, stream.write_all(request.as_bytes())).await?;
+    let mut head = (&mut stream).take(TEXT_BYTES_MAX);
+    let (mut status, mut length) = (None, None);
+    loop {
+        let mut line = String::new();
+        soon(SILENCE, head.read_line(&mut line)).await?;
+        match line.trim_end() {
+            "" => break,
+            line if status.is_none() => {
+                status = line.split(' ').nth(1).and_then(|status| status.parse().ok());
+            }
+            line => {
+                let value =
+                    line.split_once(':').filter(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+                length = value.and_then(|(_, value)| value.trim().parse().ok()).or(length);
+            }
+        }
+    }
+    let odd = || io::Error::new(io::ErrorKind::InvalidData, "an answer that is not understood");
+    let (status, length): (u16, u64) = status.zip(length).ok_or_else(odd)?;
+    if length > if status == 200 { BACKUP_BYTES_MAX } else { TEXT_BYTES_MAX } {
+        return Err(odd());
+    }
+    let mut body = Vec::new();
+    let mut stream = stream.take(length);
+    while soon(SILENCE, stream.read_buf(&mut body)).await? > 0 {}
+    if body.len() as u64 == length { Ok((status, body)) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+}
+
+async fn soon<T>(limit: Duration, act: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    let late = |_| io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {limit:?}"));
+    tokio::time::timeout(limit, act).await.map_err(late)?
+}

@@ -1,0 +1,165 @@
+//! A cluster is lost and comes back from a backup: what is there again, what is not, and what grows.
+
+use std::path::PathBuf;
+use std::process::Output;
+
+use conclave_client::{Client, Code};
+use serde_json::Value;
+
+use crate::support::{self, Server, conclave, new_path};
+
+/// A file that is gone when the test is over.
+struct Backup(PathBuf);
+
+impl Backup {
+    fn new() -> Self {
+        Self(new_path().with_extension("backup"))
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for Backup {
+    fn drop(&mut self) {
+        drop(std::fs::remove_file(&self.0));
+    }
+}
+
+fn fence_of(server: &Server, name: &str) -> u64 {
+    server.text(&["run", name, "--", "sh", "-c", "echo $CONCLAVE_FENCE"]).trim().parse().unwrap()
+}
+
+/// Starts a node that must refuse to.
+fn refused(flags: &[&str]) -> (Option<i32>, String) {
+    let Output { status, stderr, .. } =
+        conclave().args(["serve", "--listen", "127.0.0.1:0"]).args(flags).output().unwrap();
+    (status.code(), String::from_utf8(stderr).unwrap())
+}
+
+#[test]
+fn a_cluster_that_is_lost_comes_back_from_its_backup() {
+    let mut lost = Server::start();
+    lost.text(&["put", "-p", "/config/colour", "red"]);
+    lost.text(&["put", "/config/colour", "blue"]);
+    lost.text(&["limit", "pool", "3"]);
+    let holder = lost.hold(&["build & pool*3"]);
+    let backup = Backup::new();
+    let report = lost.json(&["cluster", "backup", backup.path(), "--json"]);
+    assert_eq!(
+        (&report["files"], &report["file_bytes"], &report["semaphores"]),
+        (&2.into(), &4.into(), &1.into())
+    );
+    assert_eq!(report["bytes"], std::fs::metadata(&backup.0).unwrap().len());
+    let bytes = std::fs::read(&backup.0).unwrap();
+    assert!(!bytes.windows(5).any(|window| window == b"build"), "what is held is in it");
+    // After the backup: the one is lost, the other is a fence that somebody has seen.
+    lost.text(&["put", "/config/colour", "too late"]);
+    let last = fence_of(&lost, "seen");
+    lost.kill();
+
+    let mut first = Server::start_with(&["--restore", backup.path()]);
+    let restored = |server: &Server| {
+        let file = server.json(&["get", "/config/colour", "--json"]);
+        assert_eq!((&file["data"], &file["version"]), (&"blue".into(), &2.into()), "{file}");
+    };
+    restored(&first);
+    assert!(first.json(&["locks", "--json"]).as_array().unwrap().iter().all(|lock| lock["name"] == "pool"));
+    assert_eq!(first.code(&["run", "--try", "build & pool*3", "--", "true"]), 0, "all is free");
+    let fence = fence_of(&first, "seen");
+    assert!(fence > last && fence < 1 << 53, "{fence} after {last}");
+    drop(holder);
+
+    // What was restored is as durable as anything, and what came since too.
+    first.text(&["put", "/since", "yes"]);
+    first.kill();
+    first.start_again();
+    restored(&first);
+    let second = Server::start_joining(&first);
+    support::until("the second votes", || {
+        let output = second.output(&["cluster", "status", "--json"]);
+        let status: Value = serde_json::from_slice(&output.stdout).ok()?;
+        (status["voters"] == 2 && status["healthy"] == true).then_some(())
+    });
+    restored(&second);
+    assert_eq!(second.text(&["get", "/since"]), "yes");
+    assert!(fence_of(&second, "seen") > fence);
+    // A node that follows gives as good a backup; and the first can be restored again, beyond what was given out since.
+    let other = Backup::new();
+    let report = second.json(&["cluster", "backup", other.path(), "--json"]);
+    assert_eq!(report["files"], 3);
+    let last = fence_of(&second, "seen");
+    let again = Server::start_with(&["--restore", backup.path()]);
+    restored(&again);
+    assert!(fence_of(&again, "seen") > last);
+}
+
+#[test]
+fn a_holder_hears_from_the_restored_cluster_that_its_session_has_ended() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let mut lost = Server::start();
+    let client = runtime.block_on(Client::connect(&lost.address)).unwrap();
+    let guard = runtime.block_on(client.lock("mine")).unwrap();
+    let backup = Backup::new();
+    lost.text(&["cluster", "backup", backup.path()]);
+    lost.kill();
+    // At the same address, where the client looks for it.
+    let address = lost.address.clone();
+    let again = Server::start_at(&address, &["--restore", backup.path()]);
+    assert_eq!(again.address, address);
+    let error = runtime.block_on(client.lock("other")).unwrap_err();
+    assert_eq!(error.code, Code::SessionEnded, "{error}");
+    assert_eq!(guard.standing(), conclave_client::Standing::Lost);
+    assert_eq!(again.code(&["run", "--try", "mine", "--", "true"]), 0);
+}
+
+#[test]
+fn what_cannot_be_backed_up_or_restored_is_said_with_what_to_do() {
+    let server = Server::start();
+    let backup = Backup::new();
+    let says = |args: &[&str], code: i32, wanted: &str| {
+        let output = server.output(args);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {errors}");
+        assert!(errors.contains(wanted), "{args:?}: {errors}");
+    };
+    says(&["cluster", "backup", "/no/such/folder/x"], 2, "/no/such/folder/x");
+    says(&["cluster", "backup", "/dev/null", "--force"], 2, "is no file");
+    says(&["cluster", "backup", backup.path(), "--server", "127.0.0.1:1"], 69, "127.0.0.1:1");
+    assert!(!backup.0.exists());
+    let text = server.text(&[
+        "cluster",
+        "backup",
+        backup.path(),
+        "--server",
+        &format!("127.0.0.1:1,{}", server.address),
+    ]);
+    assert!(text.contains("saved 0 files (0 bytes) and 0 semaphores"), "{text}");
+    says(&["cluster", "backup", backup.path()], 2, "--force");
+    server.text(&["put", "/a", "x"]);
+    assert!(server.text(&["cluster", "backup", backup.path(), "--force"]).contains("saved 1 file (1 byte)"));
+
+    let data = new_path();
+    let folder = data.to_str().unwrap();
+    let (code, errors) = refused(&["--data", folder, "--restore", backup.path(), "--join", &server.address]);
+    assert!(code == Some(2) && errors.contains("--join"), "{errors}");
+    let (code, errors) = refused(&["--data", folder, "--restore", "/no/such/file"]);
+    assert!(code == Some(1) && errors.contains("/no/such/file"), "{errors}");
+    let bad = Backup::new();
+    std::fs::write(&bad.0, "no backup at all").unwrap();
+    let (code, errors) = refused(&["--data", folder, "--restore", bad.path()]);
+    assert!(code == Some(1) && errors.contains("no backup"), "{errors}");
+    let left: Vec<_> = std::fs::read_dir(&data).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["lock"], "the folder is as empty as it was");
+    drop(std::fs::remove_dir_all(&data));
+    // A folder of a node, running or not, is nobody else's.
+    let (code, errors) = refused(&["--data", server.data.to_str().unwrap(), "--restore", backup.path()]);
+    assert!(code == Some(1) && errors.contains("in use"), "{errors}");
+    let mut server = server;
+    server.kill();
+    let (code, errors) = refused(&["--data", server.data.to_str().unwrap(), "--restore", backup.path()]);
+    assert!(code == Some(1) && errors.contains("belongs to a node already"), "{errors}");
+    server.start_again();
+    assert_eq!(server.text(&["get", "/a"]), "x");
+}

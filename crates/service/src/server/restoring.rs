@@ -1,0 +1,54 @@
+//! A backup becomes a cluster: the file is read and judged before anything in the data folder is touched.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::StartError;
+use crate::replica::disk::Disk;
+use crate::replica::{self, Identity, OpenError};
+use crate::state::State;
+use crate::state::backup::Contents;
+use crate::state::snapshot::SnapshotError;
+
+/// Founds a cluster in an empty folder from a backup.
+pub(super) async fn restore(
+    file: &Path,
+    disk: &Arc<dyn Disk>,
+    advertised: &str,
+) -> Result<Identity, StartError> {
+    let (file, disk, advertised) = (file.to_owned(), disk.clone(), advertised.to_owned());
+    let restored = tokio::task::spawn_blocking(move || {
+        let (state, contents) = read(&file)?;
+        let identity = replica::restore(&disk, &advertised, &state.to_snapshot())?;
+        Ok((identity, contents))
+    });
+    let panicked = |error| StartError::Data(OpenError::Io(io::Error::other(error)));
+    let (identity, contents) = restored.await.map_err(panicked).flatten()?;
+    let Contents { files, file_bytes, semaphores, applied } = contents;
+    tracing::info!(files, file_bytes, semaphores, applied, "restored from a backup: all sessions have ended");
+    Ok(identity)
+}
+
+fn read(file: &PathBuf) -> Result<(State, Contents), StartError> {
+    let refused = |why: String| StartError::Backup(file.clone(), why);
+    let bytes = std::fs::read(file).map_err(|error| refused(error.to_string()))?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    State::from_backup(&bytes, now.as_secs()).map_err(|error| {
+        refused(match error {
+            SnapshotError::NotASnapshot => {
+                "this is no backup; `conclave cluster backup` makes one".to_owned()
+            }
+            SnapshotError::UnknownVersion(_) => {
+                format!("{error}; restore it with the version that it was taken with")
+            }
+            SnapshotError::Damaged => {
+                "the backup is damaged: bytes were changed or are missing; take another copy".to_owned()
+            }
+            SnapshotError::Inconsistent(what) => {
+                format!("the backup contradicts itself: {what}; take another")
+            }
+        })
+    })
+}

@@ -1,0 +1,226 @@
+//! Backups taken from a node, and nodes made from them, on disks that lose their power.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use conclave_api::RequestId;
+use conclave_api::proto::v1;
+use conclave_service::config::Config;
+use conclave_service::peers::Tcp;
+use conclave_service::replica::disk::{Disk, SimDisk};
+use conclave_service::replica::log;
+use conclave_service::server::{Server, StartError, Surroundings};
+use conclave_service::state::backup::Contents;
+use conclave_service::state::tree::FileOp;
+use conclave_service::state::{At, Command, FilePath, Op, OpenSession, Request, State};
+use tokio::io::AsyncReadExt;
+
+use crate::doors::raw;
+use crate::support::{Folder, Native, fence, http_get, start};
+
+/// A backup in a file, which is gone when the test is over.
+struct Backup(PathBuf);
+
+impl Backup {
+    fn new(name: &str, bytes: &[u8]) -> Self {
+        let path = std::env::temp_dir().join(format!("conclave-{name}-{}.backup", std::process::id()));
+        std::fs::write(&path, bytes).unwrap();
+        Self(path)
+    }
+
+    /// Of a state with one file, which says this.
+    fn saying(text: &str) -> Self {
+        let mut state = State::new();
+        let open = OpenSession { secret: 1, ttl_ms: 1000, lock_delay_ms: 0, label: String::new() };
+        let path = FilePath::new("/config").unwrap();
+        let create = FileOp::Create { path, data: text.into(), ephemeral: false, sequential: false };
+        let at = |index| At { index, term: 1, wall_ms: 0 };
+        state.apply(at(1), Command::OpenSession(open));
+        let session = state.sessions(None, 1).items[0].session;
+        let (id, lowest) = (RequestId(1), RequestId(1));
+        state.apply(at(2), Command::Request(Request { session, id, lowest, op: Op::Files(vec![create]) }));
+        Self::new(text, &state.to_backup())
+    }
+}
+
+impl Drop for Backup {
+    fn drop(&mut self) {
+        drop(std::fs::remove_file(&self.0));
+    }
+}
+
+/// Starts a node on what a disk holds; with a backup, from that.
+async fn start_on(disk: &SimDisk, backup: Option<&Backup>) -> Result<Server, StartError> {
+    let config = Config {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        restore: backup.map(|backup| backup.0.clone()),
+        heartbeat: Duration::from_millis(10),
+        election: (Duration::from_millis(40), Duration::from_millis(80)),
+        log: log::Options { segment_bytes: 64 * 1024, batch_bytes: 16 * 1024, queue: 64 },
+        ..Config::default()
+    };
+    Server::start_in(config, Surroundings { disk: Arc::new(disk.handle()), dial: Arc::new(Tcp) }).await
+}
+
+/// What `/config` says on a node.
+async fn config_of(server: &Server) -> Option<String> {
+    let mut client = Native::connect(server).await;
+    match client.query(false, v1::query::What::File(v1::ReadFile { path: "/config".into() })).await {
+        v1::answer::Result::File(file) => Some(String::from_utf8(file.data).unwrap()),
+        _ => None,
+    }
+}
+
+fn names(disk: &SimDisk) -> Vec<String> {
+    disk.handle().list().unwrap()
+}
+
+/// What became of a restore that lost its power after so many operations of the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Fate {
+    Untouched,
+    CutShort,
+    Restored,
+}
+
+async fn cut_after(operations: u64, blue: Arc<Backup>, green: Arc<Backup>) -> Fate {
+    let disk = SimDisk::new(operations);
+    disk.lose_power_after(operations);
+    let started = start_on(&disk, Some(&blue)).await;
+    disk.crash();
+    if let Ok(server) = started {
+        server.kill().await;
+    }
+    let found = names(&disk);
+    let has = |wanted: &str| found.iter().any(|name| name == wanted);
+    let fate = match (has("identity"), has("snapshot")) {
+        (true, _) => Fate::Restored,
+        (false, true) => Fate::CutShort,
+        (false, false) => Fate::Untouched,
+    };
+    let (server, says) = match fate {
+        Fate::Restored => (start_on(&disk, None).await, "blue"),
+        _ => {
+            if fate == Fate::CutShort {
+                let refused = start_on(&disk, None).await.map(drop).unwrap_err().to_string();
+                assert!(refused.contains("restore again"), "after {operations}: {refused}");
+            }
+            // From another backup: of the first nothing must be left.
+            (start_on(&disk, Some(&green)).await, "green")
+        }
+    };
+    let server = server.unwrap_or_else(|error| panic!("after {operations}, {fate:?}, {found:?}: {error}"));
+    assert_eq!(config_of(&server).await.as_deref(), Some(says), "after {operations}, {fate:?}");
+    disk.crash();
+    server.kill().await;
+    // And once more, without a word.
+    let server = start_on(&disk, None).await.unwrap();
+    assert_eq!(config_of(&server).await.as_deref(), Some(says), "after {operations}, {fate:?}");
+    server.kill().await;
+    fate
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restore_that_loses_its_power_has_happened_or_is_done_again() {
+    let (blue, green) = (Arc::new(Backup::saying("blue")), Arc::new(Backup::saying("green")));
+    // A restore is a dozen operations; then the log begins.
+    let cuts: Vec<_> =
+        (0..40).map(|operations| tokio::spawn(cut_after(operations, blue.clone(), green.clone()))).collect();
+    let mut fates = Vec::new();
+    for cut in cuts {
+        fates.push(cut.await.unwrap());
+    }
+    for fate in [Fate::Untouched, Fate::CutShort, Fate::Restored] {
+        assert!(fates.contains(&fate), "{fates:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_restored_leaves_the_folder_as_it_was() {
+    let good = Backup::saying("good");
+    let bytes = std::fs::read(&good.0).unwrap();
+    let mut flipped = bytes.clone();
+    flipped[20] ^= 1;
+    let mut newer = bytes.clone();
+    newer[4] += 1;
+    let disk = SimDisk::new(1);
+    for (name, bytes, why) in [
+        ("flipped", &flipped[..], "damaged"),
+        ("short", &bytes[..bytes.len() / 2], "damaged"),
+        ("newer", &newer[..], "the version that it was taken with"),
+        ("foreign", b"{\"files\": []}", "no backup"),
+        ("empty", b"", "no backup"),
+    ] {
+        let bad = Backup::new(name, bytes);
+        let refused = start_on(&disk, Some(&bad)).await.map(drop).unwrap_err();
+        assert!(matches!(refused, StartError::Backup(..)), "{refused:?}");
+        assert!(refused.to_string().contains(why) && refused.to_string().contains(name), "{refused}");
+        assert_eq!(names(&disk), Vec::<String>::new(), "{name}");
+    }
+    let server = start_on(&disk, Some(&good)).await.unwrap();
+    assert_eq!(config_of(&server).await.as_deref(), Some("good"));
+    server.kill().await;
+
+    // It is a node's now, whatever the backup.
+    let contents = || names(&disk).into_iter().map(|name| disk.content(&name)).collect::<Vec<_>>();
+    let before = contents();
+    let refused = start_on(&disk, Some(&Backup::saying("other"))).await.map(drop).unwrap_err();
+    assert!(refused.to_string().contains("belongs to a node already"), "{refused}");
+    assert!(contents() == before, "the folder was touched");
+    let server = start_on(&disk, None).await.unwrap();
+    assert_eq!(config_of(&server).await.as_deref(), Some("good"));
+    server.kill().await;
+}
+
+#[tokio::test]
+async fn a_backup_over_http_has_what_was_answered_and_nothing_of_sessions() {
+    let folder = Folder::new();
+    let server = start(&folder).await;
+    let (mut client, opened) = Native::with_session(&server).await;
+    let held = client.acquire("x").await;
+    let held = fence(&client.answer(held).await);
+    let put = v1::FileOp {
+        op: Some(v1::file_op::Op::Create(v1::file_op::Create {
+            path: "/config".into(),
+            data: b"blue".into(),
+            ..Default::default()
+        })),
+    };
+    let put = client.request(v1::request::Op::Files(v1::Files { ops: vec![put] })).await;
+    assert!(matches!(client.answer(put).await, v1::answer::Result::Files(_)));
+    let mut answer = Vec::new();
+    let request = b"GET /v1/backup HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    raw(&server, request).await.read_to_end(&mut answer).await.unwrap();
+    let end = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
+    let (head, bytes) = (String::from_utf8_lossy(&answer[..end]).to_lowercase(), &answer[end + 4..]);
+    assert!(head.starts_with("http/1.1 200") && head.contains("application/octet-stream"), "{head}");
+    assert!(head.contains(&format!("content-length: {}", bytes.len())), "{head}");
+    // As it is written there: to look for its plain bytes would find nothing, whatever is in it.
+    let secret = u128::from_be_bytes(opened.secret[..].try_into().unwrap());
+    let secret = postcard::to_stdvec(&secret).unwrap();
+    assert!(!bytes.windows(secret.len()).any(|window| window == secret), "there is a secret in it");
+    let totals = State::from_snapshot(bytes).unwrap().totals();
+    assert_eq!((totals.sessions, totals.grants, totals.names), (0, 0, 0));
+    let contents = Contents::of(bytes).unwrap();
+    assert_eq!((contents.files, contents.file_bytes, contents.semaphores), (1, 4, 0));
+    assert!(contents.applied >= held);
+
+    let backup = Backup::new("http", bytes);
+    let other = Folder::new();
+    let config = Config { restore: Some(backup.0.clone()), ..other.config() };
+    let second = Server::start(config).await.unwrap();
+    assert_ne!(second.identity().cluster, server.identity().cluster);
+    // Both are there, as if the first had been lost for a moment only.
+    let mut old = Native::connect(&second).await;
+    old.send([v1::Resume { session: opened.session, secret: opened.secret.clone(), lowest: 1 }]).await;
+    assert_eq!(old.expect_goodbye().await.name, "session-ended");
+    let (mut new, _) = Native::with_session(&second).await;
+    let granted = new.acquire("x").await;
+    assert!(fence(&new.answer(granted).await) > held + (1 << 32));
+    let still = client.release(1).await;
+    assert!(!matches!(client.answer(still).await, v1::answer::Result::Error(_)));
+    assert_eq!(http_get(&second, "/readyz").await.0, 200);
+    second.kill().await;
+    server.kill().await;
+}
