@@ -32,6 +32,7 @@ counters! {
     requests_refused_total: "counter", "Requests refused without being proposed";
     proposals_failed_total: "counter", "Proposals that were not applied, or nobody knows";
     replies_total: "counter", "Replies sent to clients of this node";
+    handovers_total: "counter", "Grants told to clients of this node ahead of the disk, which had decided them already";
     keep_alives_total: "counter", "Keep-alives answered";
     queries_total: "counter", "Reads answered";
     expiries_total: "counter", "Leases, waits and lock-delays that this node proposed to end";

@@ -1,11 +1,14 @@
 //! The clients: locks, registers and numbered files, all day long.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use conclave_client::{Client, Create, Error, Standing};
 use conclave_kernel::Prng;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -218,6 +221,21 @@ pub async fn finals(cluster: &Cluster) -> Result<Vec<Finals>, String> {
             finals.numbered.push((path, value));
         }
         all.push(finals);
+    }
+    Ok(all)
+}
+
+/// How many locks the nodes have handed over ahead of their disks, as they count it.
+pub async fn handovers(cluster: &Cluster) -> io::Result<u64> {
+    let mut all = 0;
+    for address in cluster.addresses() {
+        let mut stream = TcpStream::connect(&address).await?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: chaos\r\nConnection: close\r\n\r\n").await?;
+        let mut metrics = String::new();
+        stream.read_to_string(&mut metrics).await?;
+        let counted = metrics.lines().find_map(|line| line.strip_prefix("conclave_handovers_total "));
+        all +=
+            counted.and_then(|count| count.trim().parse::<u64>().ok()).ok_or(io::ErrorKind::InvalidData)?;
     }
     Ok(all)
 }

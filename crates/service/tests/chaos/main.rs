@@ -55,6 +55,8 @@ struct Seen {
     uncertain: usize,
     grants: usize,
     lost_guards: usize,
+    /// Locks that were handed over ahead of the disk, since the last power cut.
+    handovers: u64,
     elections: u64,
     snapshots: usize,
 }
@@ -70,9 +72,11 @@ async fn run(seed: u64) -> Result<Seen, String> {
         load.stop(played.is_ok()).await;
         played?;
         let finals = load::finals(&cluster).await?;
+        let handovers = load::handovers(&cluster).await.map_err(|error| format!("no metrics: {error}"))?;
         let seen = check::judge(&history, &finals)?;
         let status = cluster.status();
-        Ok(Seen { elections: status.term, snapshots: usize::from(status.snapshot.is_some()), ..seen })
+        let snapshots = usize::from(status.snapshot.is_some());
+        Ok(Seen { handovers, elections: status.term, snapshots, ..seen })
     };
     let result: Result<Seen, String> = ended.await;
     let result = result.map_err(|why| {
@@ -103,6 +107,7 @@ fn sweep(seeds: Range<u64>) {
                     all.uncertain += seen.uncertain;
                     all.grants += seen.grants;
                     all.lost_guards += seen.lost_guards;
+                    all.handovers += seen.handovers;
                     all.elections += seen.elections;
                     all.snapshots += seen.snapshots;
                 }
@@ -114,7 +119,7 @@ fn sweep(seeds: Range<u64>) {
     println!("{count} seeds: {seen:?}");
     assert!(seen.operations > 0 && seen.grants > 0 && seen.elections > count, "nothing was tested: {seen:?}");
     // In one run these may be missing.
-    let much = seen.uncertain > 0 && seen.snapshots > 0 && seen.lost_guards > 0;
+    let much = seen.uncertain > 0 && seen.snapshots > 0 && seen.lost_guards > 0 && seen.handovers > 0;
     assert!(count < 10 || much, "nothing went wrong: {seen:?}");
 }
 

@@ -157,6 +157,7 @@ impl Hub {
             && let Some(known) = self.connections.get_mut(connection)
         {
             known.is_heir = true;
+            metrics::add(&self.metrics.handovers_total, 1);
         }
     }
 
