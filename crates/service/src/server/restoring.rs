@@ -35,7 +35,8 @@ fn read(file: &PathBuf) -> Result<(State, Contents), StartError> {
     let refused = |why: String| StartError::Backup(file.clone(), why);
     let bytes = std::fs::read(file).map_err(|error| refused(error.to_string()))?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    State::from_backup(&bytes, now.as_secs()).map_err(|error| {
+    let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+    State::from_backup(&bytes, now_ms).map_err(|error| {
         refused(match error {
             SnapshotError::NotASnapshot => {
                 "this is no backup; `conclave cluster backup` makes one".to_owned()

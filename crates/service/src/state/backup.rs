@@ -19,8 +19,9 @@ use super::watch::History;
 
 /// So many commands a cluster may have applied after the backup was taken.
 pub const LEAP: u64 = 1 << 32;
-/// It is counted from so many times the seconds since 1970: more than commands can be applied in one.
-const COMMANDS_A_SECOND: u64 = 1 << 21;
+/// It is counted from so many times the milliseconds since 1970: more than commands can be applied in one, leaps at restarts
+/// ([`super::handover::FENCE_LEAP`]) included.
+const COMMANDS_A_MS: u64 = 1 << 11;
 /// Beyond it, readers of JSON do not tell two numbers apart.
 const LARGEST: u64 = 1 << 53;
 
@@ -43,14 +44,14 @@ impl State {
         self.without_sessions().to_snapshot()
     }
 
-    /// The state of a cluster that is founded from a backup at this time, in seconds since 1970.
+    /// The state of a cluster that is founded from a backup at this time, in milliseconds since 1970.
     ///
     /// # Errors
     /// [`SnapshotError`] if the bytes are none, or if its numbers, or the time, are too large to count on.
-    pub fn from_backup(bytes: &[u8], now_s: u64) -> Result<(Self, Contents), SnapshotError> {
+    pub fn from_backup(bytes: &[u8], now_ms: u64) -> Result<(Self, Contents), SnapshotError> {
         let mut state = Self::from_snapshot(bytes)?.without_sessions();
         let contents = state.contents();
-        let count = state.applied.saturating_add(LEAP).max(now_s.saturating_mul(COMMANDS_A_SECOND));
+        let count = state.applied.saturating_add(LEAP).max(now_ms.saturating_mul(COMMANDS_A_MS));
         if state.locks.fence_base.saturating_add(count) >= LARGEST {
             return Err(SnapshotError::Inconsistent(
                 "it counts further than there is time for, or the clock does",

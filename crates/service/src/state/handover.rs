@@ -35,7 +35,7 @@ use super::lock::{Grant, LockId, Locks, Rank, Ticket};
 
 /// By how much fences leap at a restart. Nothing is told early by a node that has applied as many commands beyond what is
 /// durable.
-pub const FENCE_LEAP: u64 = 1 << 16;
+pub const FENCE_LEAP: u64 = 1 << 14;
 
 impl Locks {
     /// Whether a grant is of one name alone, by an owner that has nothing else.

@@ -2,12 +2,13 @@
 
 use conclave_api::Version;
 
+use super::super::handover;
 use super::super::snapshot::{self, SnapshotError};
 use super::super::watch::{Event, WatchTarget, Watchers};
 use super::*;
 
 /// Some day in 2026.
-const NOW_S: u64 = 1_790_000_000;
+const NOW_MS: u64 = 1_790_000_000_000;
 
 /// Files, a semaphore, and sessions that hold, wait, keep back and have files of their own.
 fn busy() -> (World, Client) {
@@ -33,8 +34,8 @@ fn busy() -> (World, Client) {
     (w, a)
 }
 
-fn restored(bytes: &[u8], now_s: u64) -> State {
-    let (state, _) = State::from_backup(bytes, now_s).unwrap();
+fn restored(bytes: &[u8], now_ms: u64) -> State {
+    let (state, _) = State::from_backup(bytes, now_ms).unwrap();
     state.audit().unwrap();
     state
 }
@@ -69,7 +70,7 @@ fn a_backup_has_no_session_and_no_secret() {
 fn files_keep_their_versions_and_semaphores_their_limits() {
     let (w, _) = busy();
     let bytes = w.state.to_backup();
-    let (state, contents) = State::from_backup(&bytes, NOW_S).unwrap();
+    let (state, contents) = State::from_backup(&bytes, NOW_MS).unwrap();
     for path in ["/config", "/config/deep"].map(|path| FilePath::new(path).unwrap()) {
         let (before, now) = (w.state.file(&path).unwrap(), state.file(&path).unwrap());
         assert_eq!(before.0, now.0);
@@ -97,14 +98,21 @@ fn fences_after_a_restore_are_larger_than_all_before_it_however_often_it_is_rest
     // What the lost cluster gave out after the backup.
     let last = w.hold(a, acquire("late"));
     let last = w.fence(a, last).0;
-    let once = restored(&bytes, NOW_S);
+    let once = restored(&bytes, NOW_MS);
     let first = next_fence(&once);
     assert!(first > last + u64::from(u32::MAX), "{first}");
     // A second later, from the same backup: as if the first had been as busy as can be.
-    let again = next_fence(&restored(&bytes, NOW_S + 1));
+    let again = next_fence(&restored(&bytes, NOW_MS + 1000));
     assert!(again > first + 1_000_000, "{again} after {first}");
+    // Moments later, and the first was restarted meanwhile, each time with a leap.
+    let mut restarted = once.clone();
+    for _ in 0..3 {
+        let at = At { index: restarted.applied() + 1, term: 1, wall_ms: 0 };
+        restarted.apply(at, Command::Restarted { fences: handover::FENCE_LEAP });
+    }
+    assert!(next_fence(&restored(&bytes, NOW_MS + 100)) > next_fence(&restarted));
     // And from a backup of what was restored, by a clock that stands still.
-    let chained = next_fence(&restored(&once.to_backup(), NOW_S));
+    let chained = next_fence(&restored(&once.to_backup(), NOW_MS));
     assert!(chained > first, "{chained} after {first}");
     assert!(chained < 1 << 53, "a reader of JSON takes it for another");
     // A clock that knows nothing does no harm to those who have restored once.
@@ -120,13 +128,13 @@ fn whoever_watched_before_is_told_to_read_again_and_no_session_comes_back() {
         w.lock(a, "later");
     }
     let after = w.state.applied();
-    let state = restored(&bytes, NOW_S);
+    let state = restored(&bytes, NOW_MS);
     let mut w = World { index: state.applied(), state, ..World::new() };
     let b = w.client();
     w.hold(b, acquire("later"));
     assert!(b.0.0 > after, "a number of the lost cluster would be another session's");
     assert!(
-        restored(&bytes, NOW_S + 1).applied() > b.0.0 + 1_000_000,
+        restored(&bytes, NOW_MS + 1000).applied() > b.0.0 + 1_000_000,
         "nor does one come back by a second restore"
     );
     let target = || WatchTarget::Lock(name("later"));
@@ -145,7 +153,7 @@ fn whoever_watched_before_is_told_to_read_again_and_no_session_comes_back() {
 #[test]
 fn what_is_no_backup_is_refused() {
     let bytes = busy().0.state.to_backup();
-    let refused = |bytes: &[u8]| State::from_backup(bytes, NOW_S).unwrap_err();
+    let refused = |bytes: &[u8]| State::from_backup(bytes, NOW_MS).unwrap_err();
     assert_eq!(refused(b""), SnapshotError::NotASnapshot);
     assert_eq!(refused(b"CONCSNAP and so on"), SnapshotError::NotASnapshot);
     assert_eq!(refused(&bytes[..bytes.len() - 1]), SnapshotError::Damaged);
@@ -169,7 +177,7 @@ fn whatever_happened_before_a_restore_has_no_sessions_and_agrees_with_itself() {
             state.apply(at, command);
         }
         let bytes = state.to_backup();
-        let again = restored(&bytes, NOW_S);
+        let again = restored(&bytes, NOW_MS);
         assert_eq!(
             (again.totals().sessions, again.totals().grants, again.timers().len()),
             (0, 0, 0),
