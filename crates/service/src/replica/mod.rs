@@ -217,6 +217,8 @@ impl<M: Machine> Replica<M> {
         let opened = tokio::task::spawn_blocking(move || open_folder(disk, identity, sizes));
         let (log, mut state, snapshots) = opened.await.map_err(io::Error::other)??;
         step_down(&mut state, identity.node);
+        // A snapshot may cover more than the log has: the log was being caught up when the node stopped, or never began.
+        let last = state.last.max(snapshots.covered()).map(|id| id.index);
         let (log, snapshots) = (Arc::new(log), Arc::new(snapshots));
         let (deliveries, delivered) = mpsc::channel(options.deliveries.max(1));
         let ahead = Arc::new(Ahead::new(state.membership.as_ref().map(|(id, _)| id.index)));
@@ -226,7 +228,6 @@ impl<M: Machine> Replica<M> {
         let state_machine = StateMachine { node, shared: in_use, snapshots, deliveries, live: live.clone() };
         let network = Network::new(identity.cluster, transport);
         let store = Store::new(log.clone(), &state, ahead.clone());
-        let last = state.last.map(|id| id.index);
         let raft = Raft::build(identity.node, config, network.clone(), store, state_machine).await;
         let raft = raft.map_err(|error| OpenError::Invalid(error.to_string()))?;
         live.store(true, Ordering::Release);
@@ -258,7 +259,11 @@ impl<M: Machine> Replica<M> {
     /// with the same members on each of several new nodes.
     pub async fn bootstrap(&self, members: BTreeMap<NodeId, Member>) -> Result<(), MembershipError> {
         match self.inner.raft.initialize(members).await {
-            Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => Ok(()),
+            Ok(()) => {
+                self.show_membership(restore::BEGINNING.index).await;
+                Ok(())
+            }
+            Err(RaftError::APIError(InitializeError::NotAllowed(_))) => Ok(()),
             Err(RaftError::APIError(error)) => Err(MembershipError::Refused(error.to_string())),
             Err(RaftError::Fatal(error)) => Err(MembershipError::Unknown(error.to_string())),
         }
@@ -375,8 +380,9 @@ impl<M: Machine> Replica<M> {
     /// Adds a node that follows but does not vote yet, and waits until it has nearly caught up. Only on the leader.
     pub async fn add_learner(&self, node: NodeId, member: Member) -> Result<(), MembershipError> {
         self.settled().await?;
-        let change = self.inner.raft.add_learner(node, member, true).await;
-        change.map(drop).map_err(membership_error)
+        let added = self.inner.raft.add_learner(node, member, true).await.map_err(membership_error)?;
+        self.show_membership(added.log_id.index).await;
+        Ok(())
     }
 
     /// Adds a node that follows but does not vote yet, instead of others that never voted; returns when that is agreed upon,
@@ -494,8 +500,20 @@ impl<M: Machine> Replica<M> {
 
     async fn change(&self, change: ChangeMembers<NodeId, Member>) -> Result<(), MembershipError> {
         self.settled().await?;
-        let change = self.inner.raft.change_membership(change, false).await;
-        change.map(drop).map_err(membership_error)
+        let changed = self.inner.raft.change_membership(change, false).await.map_err(membership_error)?;
+        self.show_membership(changed.log_id.index).await;
+        Ok(())
+    }
+
+    /// Waits until the status has the membership that stands here in the log, or a later one. Openraft answers whoever
+    /// changed it a moment before: the next node would get the number of the last.
+    async fn show_membership(&self, index: u64) {
+        let metrics = self.inner.raft.wait(None);
+        let is_shown = |metrics: &openraft::RaftMetrics<Types<M>>| {
+            metrics.membership_config.log_id().as_ref().is_some_and(|id| log_id(id).index >= index)
+        };
+        // A node that stops has no status to be wrong about.
+        drop(metrics.metrics(is_shown, "membership").await);
     }
 
     /// Waits until this leader has applied an entry of its own term: before, it does not know whether an earlier change of

@@ -1,7 +1,10 @@
 //! The door for other nodes, and strangers at it: whatever they say they are told what is wrong, and nobody is harmed.
 
+use std::collections::BTreeSet;
+
 use bytes::{Buf, BufMut, BytesMut};
 use conclave_api::proto::frame::{self, PEER_MAGIC, PREFACE_BYTES};
+use conclave_service::joining::MAX_NODES;
 use conclave_service::server::Server;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -157,6 +160,26 @@ async fn a_node_of_another_cluster_is_refused_whatever_it_wants() {
         assert!(matches!(stranger.join(&ask).await, Answer::Refused(why) if why.contains("cluster")));
     }
     assert_eq!(stranger.join(&Ask::Hello { cluster: me.cluster }).await, Answer::Settled);
+    scene.assert_unharmed().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn newcomers_at_the_same_moment_have_different_numbers() {
+    let scene = Scene::new().await;
+    let mut strangers = Vec::new();
+    for port in 1..MAX_NODES {
+        let mut stranger = Stranger::connect(&scene.server).await;
+        strangers.push(tokio::spawn(async move {
+            stranger.join(&Ask::Admit { address: &format!("127.0.0.1:{port}") }).await
+        }));
+    }
+    let mut numbers = BTreeSet::new();
+    for stranger in strangers {
+        let answer = stranger.await.unwrap();
+        let Answer::Admitted { node, .. } = answer else { panic!("{answer:?}") };
+        assert!(numbers.insert(node), "two are told that they are node {node}");
+    }
+    assert_eq!(scene.server.status().membership.nodes.len(), MAX_NODES);
     scene.assert_unharmed().await;
 }
 
