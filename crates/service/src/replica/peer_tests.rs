@@ -103,6 +103,11 @@ fn roomy() -> Options {
     Options { log: log::Options { segment_bytes: 8 * 1024 * 1024, ..log::Options::default() }, ..quick() }
 }
 
+/// Who leads stays in office, however slow the machine is.
+fn steady() -> Options {
+    Options { election: (Duration::from_secs(300), Duration::from_secs(400)), ..roomy() }
+}
+
 #[test]
 fn disks_that_take_200_ms_to_sync_elect_a_leader() {
     const SYNC: Duration = Duration::from_millis(200);
@@ -167,7 +172,7 @@ fn what_is_too_long_for_one_question_goes_in_several_and_in_order() {
     run(async {
         let longest = Arc::new(AtomicUsize::new(0));
         let seen = longest.clone();
-        let village = Village::new(roomy(), move |bytes| {
+        let village = Village::new(steady(), move |bytes| {
             seen.fetch_max(bytes, Ordering::Relaxed);
             match bytes > FRAME {
                 true => Passage::Unsent(io::ErrorKind::InvalidInput),
@@ -194,7 +199,7 @@ fn what_was_never_sent_is_known_not_to_be_done() {
             (io::ErrorKind::BrokenPipe, ProposeError::Unknown),
         ] {
             // Nothing else is so long.
-            let village = Village::new(roomy(), move |bytes| match bytes > 5_000_000 {
+            let village = Village::new(steady(), move |bytes| match bytes > 5_000_000 {
                 true => Passage::Unsent(kind),
                 false => at_once(bytes),
             });
@@ -232,7 +237,7 @@ fn a_leader_that_was_out_of_reach_for_a_moment_gets_what_waited_for_it() {
         // Only what is as long as this proposal does not get through, and not for long: the leader stays in office.
         let in_vain = Arc::new(AtomicUsize::new(0));
         let tried = in_vain.clone();
-        let village = Village::new(roomy(), move |bytes| {
+        let village = Village::new(steady(), move |bytes| {
             match bytes > 100_000 && tried.fetch_add(1, Ordering::Relaxed) < 3 {
                 true => Passage::Unsent(io::ErrorKind::HostUnreachable),
                 false => at_once(bytes),
