@@ -1,5 +1,6 @@
 //! Three replicas over wires that can be cut, with disks that forget.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::network::{Reply, Request};

@@ -24,9 +24,12 @@ mod error;
 mod identity;
 pub mod log;
 mod machine;
+mod membership;
 mod network;
+mod options;
 mod restore;
 mod snapshot;
+mod status;
 mod store;
 mod types;
 
@@ -39,21 +42,20 @@ mod peer_tests;
 #[cfg(test)]
 pub(crate) mod testing;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use openraft::Raft;
 use openraft::async_runtime::watch::WatchReceiver;
-use openraft::errors::{ClientWriteError, Fatal, InitializeError, RaftError};
-use openraft::{ChangeMembers, Config, Raft, SnapshotPolicy};
+use openraft::errors::Fatal;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
 use ahead::Ahead;
 use answer::Incoming;
-use batch::{Doors, RaftOf, read_index_here};
+use batch::{Doors, RaftOf};
 use disk::Disk;
 pub use error::{MembershipError, OpenError, ProposeError, ReadError};
 pub use identity::Identity;
@@ -62,116 +64,16 @@ pub use machine::{Delivery, Machine};
 use machine::{Shared, StateMachine};
 use network::Network;
 pub use network::Transport;
+pub use options::Options;
 pub(crate) use restore::restore;
 use snapshot::Snapshots;
+pub use status::Status;
 use store::Store;
 pub use types::{Member, Membership, NodeId};
-use types::{Proposal, Types, log_id, own_membership};
+use types::{Proposal, Types};
 
 /// How long handing over the office may take: as long as an election would.
 const HAND_OVER_LIMIT: Duration = Duration::from_secs(1);
-
-/// Times and sizes. The defaults are those of production.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Sizes of the log.
-    pub log: log::Options,
-    /// How often the leader says that it lives.
-    pub heartbeat: Duration,
-    /// A node that heard nothing for a time between these two asks for votes.
-    pub election: (Duration, Duration),
-    /// A snapshot is taken after so many entries.
-    pub snapshot_every: u64,
-    /// So many entries that a snapshot covers are kept, for followers that are only a little behind.
-    pub keep: u64,
-    /// A log with more bytes is covered by a snapshot and cut to half of them, however few entries it has.
-    pub log_bytes_max: u64,
-    /// Handfuls of deliveries that may wait for the frontends; the machine waits when there are more.
-    pub deliveries: usize,
-    /// How long a peer is kept waiting for an answer, and a follower may take to install a snapshot.
-    pub answer_limit: Duration,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            log: log::Options::default(),
-            heartbeat: Duration::from_millis(150),
-            election: (Duration::from_millis(800), Duration::from_millis(1400)),
-            snapshot_every: 100_000,
-            keep: 10_000,
-            log_bytes_max: 256 * 1024 * 1024,
-            deliveries: 64,
-            answer_limit: Duration::from_secs(20),
-        }
-    }
-}
-
-impl Options {
-    fn config(&self) -> Result<Config, OpenError> {
-        let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        // openraft waits for the leader's lease, which it makes as long as the longest timeout, and for the timeout on top of
-        // it. Said as we mean it, from the last sign of life to the election: half of the longest time is the lease.
-        let lease = (ms(self.election.1) / 2).max(ms(self.heartbeat) + 2);
-        // The shortest timeout is also how long openraft waits for a vote, which a voter must make durable before it gives it. So
-        // it is no shorter than half the lease, or a slow disk would have no leader for ever.
-        let shortest = ms(self.election.0).saturating_sub(lease).max(lease / 2).max(ms(self.heartbeat) + 1);
-        let config = Config {
-            cluster_name: "conclave".to_owned(),
-            heartbeat_interval: ms(self.heartbeat),
-            election_timeout_min: shortest,
-            election_timeout_max: lease,
-            install_snapshot_timeout: ms(self.answer_limit),
-            max_payload_entries: 1024,
-            replication_lag_threshold: self.snapshot_every.saturating_add(self.keep).saturating_mul(2),
-            snapshot_policy: SnapshotPolicy::LogsSinceLast(self.snapshot_every),
-            max_in_snapshot_log_to_keep: self.keep,
-            enable_pre_vote: Some(true),
-            // Decay in a follower's last batch looks like a torn tail. Without this its leader could never send it again.
-            allow_log_reversion: Some(true),
-            backoff: "50ms 100ms 200ms ...1s".to_owned(),
-            ..Config::default()
-        };
-        config.validate().map_err(|error| OpenError::Invalid(error.to_string()))
-    }
-}
-
-/// How a replica stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Status {
-    /// This node.
-    pub node: NodeId,
-    /// The current term.
-    pub term: u64,
-    /// Who leads, as far as this node knows.
-    pub leader: Option<NodeId>,
-    /// The index of the last entry in the log.
-    pub last: Option<u64>,
-    /// The last entry applied here.
-    pub applied: Option<LogId>,
-    /// The last entry that a snapshot covers.
-    pub snapshot: Option<LogId>,
-    /// The last entry purged from the log.
-    pub purged: Option<LogId>,
-    /// Who belongs to the cluster.
-    pub membership: Membership,
-    /// How far each node's log is known to agree with this one: only if this node leads.
-    pub matched: BTreeMap<NodeId, Option<u64>>,
-    /// Whether the replica still works.
-    pub running: bool,
-}
-
-impl Status {
-    /// Whether this node believes that it leads.
-    pub fn leads(&self) -> bool {
-        self.leader == Some(self.node)
-    }
-
-    /// Whether a node votes, and no change of the voters is under way.
-    pub fn votes(&self, node: NodeId) -> bool {
-        matches!(&self.membership.voters[..], [voters] if voters.contains(&node))
-    }
-}
 
 /// One node of the cluster. Copies are handles of the same node.
 pub struct Replica<M: Machine> {
@@ -253,20 +155,6 @@ impl<M: Machine> Replica<M> {
         // From now on the status is that of the log, not that of a node that has not looked yet.
         replica.wait_for(|status| status.last >= last).await;
         Ok((replica, delivered))
-    }
-
-    /// Makes a cluster of these members, if this node belongs to none yet; with the first node of a cluster alone, or
-    /// with the same members on each of several new nodes.
-    pub async fn bootstrap(&self, members: BTreeMap<NodeId, Member>) -> Result<(), MembershipError> {
-        match self.inner.raft.initialize(members).await {
-            Ok(()) => {
-                self.show_membership(restore::BEGINNING.index).await;
-                Ok(())
-            }
-            Err(RaftError::APIError(InitializeError::NotAllowed(_))) => Ok(()),
-            Err(RaftError::APIError(error)) => Err(MembershipError::Refused(error.to_string())),
-            Err(RaftError::Fatal(error)) => Err(MembershipError::Unknown(error.to_string())),
-        }
     }
 
     /// Proposes a command, here or through the node that leads; returns when it was applied on the node that leads (and so
@@ -377,46 +265,6 @@ impl<M: Machine> Replica<M> {
         self.inner.shared.applied_to(index).await;
     }
 
-    /// Adds a node that follows but does not vote yet, and waits until it has nearly caught up. Only on the leader.
-    pub async fn add_learner(&self, node: NodeId, member: Member) -> Result<(), MembershipError> {
-        self.settled().await?;
-        let added = self.inner.raft.add_learner(node, member, true).await.map_err(membership_error)?;
-        self.show_membership(added.log_id.index).await;
-        Ok(())
-    }
-
-    /// Adds a node that follows but does not vote yet, instead of others that never voted; returns when that is agreed upon,
-    /// before the node has heard of it. Only on the leader.
-    pub async fn admit(
-        &self,
-        node: NodeId,
-        member: Member,
-        instead_of: BTreeSet<NodeId>,
-    ) -> Result<(), MembershipError> {
-        let add = ChangeMembers::AddNodes(BTreeMap::from([(node, member)]));
-        let change = match instead_of.is_empty() {
-            true => add,
-            false => ChangeMembers::Batch(vec![ChangeMembers::RemoveNodes(instead_of), add]),
-        };
-        self.change(change).await
-    }
-
-    /// Makes a node that follows a voter. Only on the leader.
-    pub async fn promote(&self, node: NodeId) -> Result<(), MembershipError> {
-        self.change(ChangeMembers::AddVoterIds(BTreeSet::from([node]))).await
-    }
-
-    /// A node of the cluster is somewhere else now. It must be the node itself that says so: a number with two nodes behind
-    /// it would vote twice. Only on the leader.
-    pub async fn relocate(&self, node: NodeId, member: Member) -> Result<(), MembershipError> {
-        self.change(ChangeMembers::SetNodes(BTreeMap::from([(node, member)]))).await
-    }
-
-    /// Makes exactly these nodes the voters; who was one and is not named leaves the cluster. Only on the leader.
-    pub async fn set_voters(&self, voters: BTreeSet<NodeId>) -> Result<(), MembershipError> {
-        self.change(ChangeMembers::ReplaceAllVoters(voters)).await
-    }
-
     /// Hands the office over to the voter that has most of the log, if this node leads and there is another; returns when it
     /// leads no more, or when that takes too long. Whoever stops does so first: the others need not miss it.
     pub async fn hand_over(&self) {
@@ -441,14 +289,14 @@ impl<M: Machine> Replica<M> {
 
     /// How this node stands.
     pub fn status(&self) -> Status {
-        status_of(&self.inner.raft.metrics().borrow_watched())
+        Status::of(&self.inner.raft.metrics().borrow_watched())
     }
 
     /// Waits until the status is as asked; `None` if the node stops before it is.
     pub async fn wait_for(&self, mut wanted: impl FnMut(&Status) -> bool) -> Option<Status> {
         let mut metrics = self.inner.raft.metrics();
         loop {
-            let status = status_of(&metrics.borrow_watched());
+            let status = Status::of(&metrics.borrow_watched());
             if wanted(&status) {
                 return Some(status);
             }
@@ -497,41 +345,6 @@ impl<M: Machine> Replica<M> {
         let log = self.inner.log.clone();
         drop(tokio::task::spawn_blocking(move || log.close()).await);
     }
-
-    async fn change(&self, change: ChangeMembers<NodeId, Member>) -> Result<(), MembershipError> {
-        self.settled().await?;
-        let changed = self.inner.raft.change_membership(change, false).await.map_err(membership_error)?;
-        self.show_membership(changed.log_id.index).await;
-        Ok(())
-    }
-
-    /// Waits until the status has the membership that stands here in the log, or a later one. Openraft answers whoever
-    /// changed it a moment before: the next node would get the number of the last.
-    async fn show_membership(&self, index: u64) {
-        let metrics = self.inner.raft.wait(None);
-        let is_shown = |metrics: &openraft::RaftMetrics<Types<M>>| {
-            metrics.membership_config.log_id().as_ref().is_some_and(|id| log_id(id).index >= index)
-        };
-        // A node that stops has no status to be wrong about.
-        drop(metrics.metrics(is_shown, "membership").await);
-    }
-
-    /// Waits until this leader has applied an entry of its own term: before, it does not know whether an earlier change of
-    /// the membership is complete, and openraft refuses another.
-    async fn settled(&self) -> Result<(), MembershipError> {
-        match read_index_here(&self.inner.raft).await {
-            Ok(id) => {
-                let applied = self.inner.shared.applied_to(id.index);
-                // Frontends that do not listen hold the machine up; whoever wants the change asks again.
-                let late = |_| {
-                    MembershipError::Refused("the leader is behind with its own log; try again".to_owned())
-                };
-                tokio::time::timeout(self.inner.answer_limit, applied).await.map_err(late)
-            }
-            Err(ReadError::Retry) => Err(MembershipError::NotLeader(self.status().leader)),
-            Err(ReadError::Stopped) => Err(MembershipError::Unknown("the node has stopped".to_owned())),
-        }
-    }
 }
 
 /// Ends consensus when the log fails: what it took for durable before it was, it does not hear of again.
@@ -562,7 +375,7 @@ impl<M: Machine> Inner<M> {
             return Ok(());
         }
         let Some(point) = self.log.purge_point(self.log_bytes_max / 2) else { return Ok(()) };
-        let snapshot = status_of(&self.raft.metrics().borrow_watched()).snapshot;
+        let snapshot = Status::of(&self.raft.metrics().borrow_watched()).snapshot;
         match snapshot {
             Some(snapshot) if snapshot.index >= point => self.raft.trigger().purge_log(point).await,
             _ => self.raft.trigger().snapshot().await,
@@ -603,38 +416,5 @@ fn open_folder(
 fn step_down(state: &mut log::State, node: NodeId) {
     if let Some(vote) = state.vote.as_mut().filter(|vote| vote.node == node) {
         vote.committed = false;
-    }
-}
-
-fn status_of<M: Machine>(metrics: &openraft::RaftMetrics<Types<M>>) -> Status {
-    Status {
-        node: metrics.id,
-        term: metrics.current_term,
-        leader: metrics.current_leader,
-        last: metrics.last_log_index,
-        applied: metrics.last_applied.as_ref().map(log_id),
-        snapshot: metrics.snapshot.as_ref().map(log_id),
-        purged: metrics.purged.as_ref().map(log_id),
-        membership: own_membership(metrics.membership_config.membership()),
-        matched: metrics
-            .replication
-            .iter()
-            .flatten()
-            .map(|(node, id)| (*node, id.as_ref().map(|id| log_id(id).index)))
-            .collect(),
-        running: metrics.running_state.is_ok(),
-    }
-}
-
-fn membership_error<M: Machine>(error: RaftError<Types<M>, ClientWriteError<Types<M>>>) -> MembershipError {
-    match error {
-        RaftError::APIError(ClientWriteError::ForwardToLeader(forward)) => {
-            MembershipError::NotLeader(forward.leader_id)
-        }
-        RaftError::APIError(ClientWriteError::ChangeMembershipError(error)) => {
-            MembershipError::Refused(error.to_string())
-        }
-        RaftError::APIError(error) => MembershipError::Unknown(error.to_string()),
-        RaftError::Fatal(error) => MembershipError::Unknown(error.to_string()),
     }
 }

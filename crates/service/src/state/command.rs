@@ -10,7 +10,7 @@ use conclave_api::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::lock::Ticket;
+use super::rank::Ticket;
 use super::session::Broken;
 use super::tree::{FileDone, FileOp};
 use super::watch::Change;

@@ -28,7 +28,8 @@ use conclave_algorithms::deadlock::{Claim, Turn, WaitGraph, Why};
 use conclave_api::{Deadlock, Error, VictimPolicy, WaitsFor};
 
 use super::grant::{Moment, Outcome, Work};
-use super::lock::{Claims, LockId, Locks, OwnerId, Rank, Ticket, Waiter};
+use super::lock::{Claims, LockId, Locks, OwnerId, Waiter};
+use super::rank::{Rank, Ticket};
 
 /// The edges of a deadlock that are told; a knot may have thousands.
 const MAX_EDGES_TOLD: usize = 32;

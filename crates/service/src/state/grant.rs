@@ -23,8 +23,9 @@ use conclave_api::{Deadlock, Priority, RequestId, SessionId, VictimPolicy, Wait}
 
 use super::deadlock::Cause;
 use super::lock::{Claims, Counted, Grant, Hold, Item, LockId, Locks};
-use super::lock::{Owner, OwnerId, Rank, Ticket, Waiter};
+use super::lock::{Owner, OwnerId, Waiter};
 use super::lower::too_many_names;
+use super::rank::{Rank, Ticket};
 
 /// The command being applied: its number, and its wall time for display.
 #[derive(Clone, Copy)]

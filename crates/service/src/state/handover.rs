@@ -31,7 +31,8 @@
 use conclave_algorithms::deadlock::Demand;
 
 use super::grant::{Moment, Work};
-use super::lock::{Grant, LockId, Locks, Rank, Ticket};
+use super::lock::{Grant, LockId, Locks};
+use super::rank::{Rank, Ticket};
 
 /// By how much fences leap at a restart. Nothing is told early by a node that has applied as many commands beyond what is
 /// durable.

@@ -25,6 +25,7 @@ mod lock;
 mod lower;
 pub mod path;
 pub mod query;
+mod rank;
 pub mod session;
 pub mod snapshot;
 #[cfg(test)]
@@ -47,8 +48,8 @@ pub use self::command::{
     Acquire, Answer, At, Command, Effect, EndCause, Granted, GrantedName, Holder, Op, OpenSession, Queued,
     Request, TimerId,
 };
-pub use self::lock::Ticket;
 pub use self::path::FilePath;
+pub use self::rank::Ticket;
 
 /// The largest value of an election.
 pub const MAX_VALUE_BYTES: usize = 64 * 1024;

@@ -9,8 +9,9 @@ use conclave_api::{Claim, Code, Deadlock, Error, LockName, Priority, RequestId, 
 use serde::{Deserialize, Serialize};
 
 use super::command::{Granted, GrantedName, Holder, Queued, TimerId};
-use super::lock::{Lock, LockId, Locks, OwnerId, Ticket, Waiter};
+use super::lock::{Lock, LockId, Locks, OwnerId, Waiter};
 use super::path::FilePath;
+use super::rank::Ticket;
 use super::session::{Broken, Session};
 use super::tree::Stat;
 use super::{Delay, State, WaitLimit};

@@ -24,8 +24,8 @@ use conclave_api::{Code, Error, LockName, RequestId};
 use serde::{Deserialize, Serialize};
 
 use super::command::{Answer, Op, OpenSession};
-use super::lock::Ticket;
 use super::path::FilePath;
+use super::rank::Ticket;
 
 /// The most requests of a session whose answers the client has not acknowledged.
 pub const MAX_UNANSWERED: usize = 1024;

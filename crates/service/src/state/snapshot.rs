@@ -147,7 +147,7 @@ impl Locks {
         again.soft_blocked = self.soft_blocked.clone();
         ensure(again == *self, "an index that does not agree with what it indexes")?;
         let is_rank =
-            |rank: &super::lock::Rank| self.waiters.get(&rank.ticket).is_some_and(|w| w.rank == *rank);
+            |rank: &super::rank::Rank| self.waiters.get(&rank.ticket).is_some_and(|w| w.rank == *rank);
         ensure(self.soft_blocked.iter().all(is_rank), "somebody may overtake who does not wait")
     }
 
