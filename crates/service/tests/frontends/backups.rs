@@ -31,16 +31,23 @@ impl Backup {
 
     /// Of a state with one file, which says this.
     fn saying(text: &str) -> Self {
+        Self::of(text, &[("/config".to_owned(), text.into())])
+    }
+
+    /// Of a state with these files.
+    fn of(name: &str, files: &[(String, Vec<u8>)]) -> Self {
         let mut state = State::new();
         let open = OpenSession { secret: 1, ttl_ms: 1000, lock_delay_ms: 0, label: String::new() };
-        let path = FilePath::new("/config").unwrap();
-        let create = FileOp::Create { path, data: text.into(), ephemeral: false, sequential: false };
-        let at = |index| At { index, term: 1, wall_ms: 0 };
-        state.apply(at(1), Command::OpenSession(open));
+        state.apply(At { index: 1, term: 1, wall_ms: 0 }, Command::OpenSession(open));
         let session = state.sessions(None, 1).items[0].session;
-        let (id, lowest) = (RequestId(1), RequestId(1));
-        state.apply(at(2), Command::Request(Request { session, id, lowest, op: Op::Files(vec![create]) }));
-        Self::new(text, &state.to_backup())
+        for (number, (path, data)) in (1..).zip(files) {
+            let path = FilePath::new(path).unwrap();
+            let create = FileOp::Create { path, data: data.clone(), ephemeral: false, sequential: false };
+            let (id, op) = (RequestId(number), Op::Files(vec![create]));
+            let request = Request { session, id, lowest: id, op };
+            state.apply(At { index: 1 + number, term: 1, wall_ms: 0 }, Command::Request(request));
+        }
+        Self::new(name, &state.to_backup())
     }
 }
 
@@ -222,5 +229,35 @@ async fn a_backup_over_http_has_what_was_answered_and_nothing_of_sessions() {
     assert!(!matches!(client.answer(still).await, v1::answer::Result::Error(_)));
     assert_eq!(http_get(&second, "/readyz").await.0, 200);
     second.kill().await;
+    server.kill().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_two_take_a_backup_a_third_is_refused() {
+    // More than a connection holds that nobody reads.
+    let files: Vec<_> = (0..1024).map(|number| (format!("/{number}"), vec![7; 32 * 1024])).collect();
+    let large = Backup::of("large", &files);
+    let folder = Folder::new();
+    let config = Config { restore: Some(large.0.clone()), ..folder.config() };
+    let server = Server::start(config).await.unwrap();
+    let request = b"GET /v1/backup HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    let mut slow = Vec::new();
+    for _ in 0..2 {
+        let mut stream = raw(&server, request).await;
+        let mut begins = [0; 12];
+        stream.read_exact(&mut begins).await.unwrap();
+        assert_eq!(&begins, b"HTTP/1.1 200");
+        slow.push(stream);
+    }
+    let (status, text) = http_get(&server, "/v1/backup").await;
+    assert!(status == 503 && text.contains("overloaded") && text.contains("try again"), "{status} {text}");
+    // One goes away, the other is through: either makes room.
+    drop(slow.pop());
+    let mut bytes = Vec::new();
+    slow[0].read_to_end(&mut bytes).await.unwrap();
+    assert!(bytes.len() > 32 * 1024 * 1024);
+    let mut last = Vec::new();
+    raw(&server, request).await.read_to_end(&mut last).await.unwrap();
+    assert!(last.starts_with(b"HTTP/1.1 200") && last.len() == bytes.len() + 12);
     server.kill().await;
 }
