@@ -152,6 +152,7 @@ impl<M: Machine> Replica<M> {
         let replica = Self { inner: Arc::new(inner) };
         tokio::spawn(stop_with_log(Arc::downgrade(&replica.inner), failure));
         tokio::spawn(keep_log_bounded(Arc::downgrade(&replica.inner), options.heartbeat));
+        tokio::spawn(rest_while_alone(Arc::downgrade(&replica.inner)));
         // From now on the status is that of the log, not that of a node that has not looked yet.
         replica.wait_for(|status| status.last >= last).await;
         Ok((replica, delivered))
@@ -354,6 +355,24 @@ async fn stop_with_log<M: Machine>(replica: Weak<Inner<M>>, mut failure: watch::
     {
         // An error says only that the core had panicked, which its own message has told.
         drop(replica.raft.shutdown().await);
+    }
+}
+
+/// Stops openraft's clock while this node leads alone: nobody waits for a sign of life, and nobody else could stand for
+/// election. It would tick thirty times a second, which is most of what an idle node does.
+async fn rest_while_alone<M: Machine>(replica: Weak<Inner<M>>) {
+    let Some(mut metrics) = replica.upgrade().map(|replica| replica.raft.server_metrics()) else { return };
+    while let Some(replica) = replica.upgrade() {
+        let is_alone = {
+            let metrics = metrics.borrow_watched();
+            let nodes = metrics.membership_config.nodes().map(|(node, _)| *node);
+            metrics.current_leader == Some(metrics.id) && nodes.eq([metrics.id])
+        };
+        replica.raft.runtime_config().tick(!is_alone);
+        drop(replica);
+        if metrics.changed().await.is_err() {
+            return;
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use conclave_kernel::Prng;
 use futures_util::future::BoxFuture;
+use tokio::sync::Notify;
 
 use super::disk::{Disk, SimDisk};
 use super::log::Vote;
@@ -144,6 +145,26 @@ fn elections_are_held_within_the_times_promised() {
     assert!(ms.1 - ms.0 >= 300, "too close together, nodes vote for themselves all the time: {ms:?}");
     assert!(config.election_timeout_min >= 350, "for a vote to be made durable");
     assert!(quick().config().is_ok());
+}
+
+#[test]
+fn a_leader_that_was_alone_gives_signs_of_life_to_whoever_comes() {
+    run(async {
+        let asked = Arc::new(Notify::new());
+        let asks = asked.clone();
+        // Nobody else would say anything.
+        let village = Village::new(steady(), move |bytes| {
+            asks.notify_one();
+            at_once(bytes)
+        });
+        let leader = village.found(sim(1)).await.remove(0);
+        write(&leader, 1).await;
+        let _follower = village.open(2, Arc::new(SimDisk::new(2).handle())).await;
+        leader.add_learner(2, member(2)).await.unwrap();
+        for _ in 0..20 {
+            asked.notified().await;
+        }
+    });
 }
 
 #[test]
