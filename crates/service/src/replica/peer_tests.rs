@@ -466,7 +466,7 @@ fn no_request_that_was_changed_on_its_way_stops_a_node() {
 /// Reads a snapshot as long as nobody lets it go on.
 struct Reluctant;
 
-static READING: tokio::sync::Notify = tokio::sync::Notify::const_new();
+static READING: Notify = Notify::const_new();
 static MAY_GO_ON: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
 
 impl Machine for Reluctant {
