@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::network::{Reply, Request};
-use super::testing::{Cluster, Notebook, member, quick, run, write};
+use super::testing::{Cluster, NO_ELECTIONS, Notebook, member, quick, run, write};
 use super::*;
 
 #[test]
@@ -213,9 +213,7 @@ fn a_node_cut_off_asks_in_vain_and_raises_no_term() {
 #[test]
 fn a_leader_hands_its_office_over_before_anybody_misses_it() {
     run(async {
-        // Nobody would stand for election by itself.
-        let election = (Duration::from_secs(300), Duration::from_secs(400));
-        let cluster = Cluster::of(3, Options { election, ..quick() }).await;
+        let cluster = Cluster::of(3, Options { election: NO_ELECTIONS, ..quick() }).await;
         let old = cluster.leader(&[1, 2, 3]).await;
         cluster.nodes[&old].replica.hand_over().await;
         assert!(!cluster.nodes[&old].replica.status().leads());

@@ -19,7 +19,7 @@ impl<M: Machine> Replica<M> {
     pub async fn bootstrap(&self, members: BTreeMap<NodeId, Member>) -> Result<(), MembershipError> {
         match self.inner.raft.initialize(members).await {
             Ok(()) => {
-                self.show_membership(BEGINNING.index).await;
+                self.until_shown(BEGINNING.index).await;
                 Ok(())
             }
             Err(RaftError::APIError(InitializeError::NotAllowed(_))) => Ok(()),
@@ -32,7 +32,7 @@ impl<M: Machine> Replica<M> {
     pub async fn add_learner(&self, node: NodeId, member: Member) -> Result<(), MembershipError> {
         self.settled().await?;
         let added = self.inner.raft.add_learner(node, member, true).await.map_err(membership_error)?;
-        self.show_membership(added.log_id.index).await;
+        self.until_shown(added.log_id.index).await;
         Ok(())
     }
 
@@ -71,12 +71,12 @@ impl<M: Machine> Replica<M> {
     async fn change(&self, change: ChangeMembers<NodeId, Member>) -> Result<(), MembershipError> {
         self.settled().await?;
         let changed = self.inner.raft.change_membership(change, false).await.map_err(membership_error)?;
-        self.show_membership(changed.log_id.index).await;
+        self.until_shown(changed.log_id.index).await;
         Ok(())
     }
 
     /// Waits until the status has the membership that stands here in the log, or a later one.
-    async fn show_membership(&self, index: u64) {
+    async fn until_shown(&self, index: u64) {
         let metrics = self.inner.raft.wait(None);
         let is_shown = |metrics: &RaftMetrics<Types<M>>| {
             metrics.membership_config.log_id().as_ref().is_some_and(|id| log_id(id).index >= index)

@@ -228,6 +228,9 @@ pub(crate) fn quick() -> Options {
     }
 }
 
+/// Times after which nobody stands for election by itself while a test runs, however slow the machine is.
+pub(crate) const NO_ELECTIONS: (Duration, Duration) = (Duration::from_secs(300), Duration::from_secs(400));
+
 impl Cluster {
     /// `count` nodes, all voters, with a leader.
     pub(crate) async fn of(count: u64, options: Options) -> Self {
