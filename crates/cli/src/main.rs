@@ -38,7 +38,10 @@ Examples:
 
 Exit codes: 0 done, 2 bad usage, 74 standard output cannot be written; `conclave COMMAND --help` tells the others.";
 
+/// Each is described (`defer`) only when it is asked for: scripts start `conclave run` again and again, and all
+/// commands have some three hundred flags.
 #[derive(Subcommand)]
+#[command(defer = true)]
 enum Command {
     /// The catalogue: every algorithm with its paper, assumptions, promises and costs
     List(list::Args),
@@ -64,20 +67,12 @@ enum Command {
     Service(service::Command),
 }
 
-/// The commands of the service alone.
-#[derive(Parser)]
-#[command(name = "conclave", version, max_term_width = 110)]
-struct ServiceCli {
-    #[command(subcommand)]
-    command: service::Command,
-}
-
 fn main() -> ExitCode {
-    let command = match parse() {
-        Ok(command) => command,
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
-    let done = match command {
+    let done = match cli.command {
         Command::List(args) => list::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Check(args) => check::run(&args),
@@ -94,15 +89,6 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(failure) => fail(&failure),
     }
-}
-
-/// What was asked for. Scripts start `conclave run` again and again, and the laboratory has most of the flags: these are
-/// described only if somebody wants them.
-fn parse() -> Result<Command, clap::Error> {
-    if is_service() {
-        return ServiceCli::try_parse().map(|cli| Command::Service(cli.command));
-    }
-    Cli::try_parse().map(|cli| cli.command)
 }
 
 fn is_service() -> bool {
@@ -141,7 +127,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
         }
         ErrorKind::InvalidSubcommand => {
             let names = asked_for();
-            let names = names.get_subcommands().map(clap::Command::get_name);
+            let names = names.get_subcommands().map(clap::Command::get_name).filter(|name| *name != "help");
             let given = given(ContextKind::InvalidSubcommand);
             fail(&Failure::usage(suggest::unknown("command", &given, names)))
         }
@@ -168,7 +154,8 @@ fn show(help: &clap::Error) -> ExitCode {
 
 /// The command whose subcommand is not known: `conclave` itself, or the first argument if that has subcommands.
 fn asked_for() -> clap::Command {
-    let all = Cli::command();
+    let mut all = Cli::command();
+    all.build();
     let first = std::env::args().nth(1).unwrap_or_default();
     let inner = all.find_subcommand(&first).filter(|inner| inner.has_subcommands()).cloned();
     inner.unwrap_or(all)

@@ -16,6 +16,7 @@ use crate::output::{self, Done, Failure, Paint, Table};
 
 /// The nodes of the service.
 #[derive(clap::Subcommand)]
+#[command(defer = true)]
 pub enum Command {
     /// Who belongs to the cluster, who leads, and how far behind each node is
     Status(StatusArgs),

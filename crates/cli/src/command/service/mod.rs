@@ -27,6 +27,7 @@ use crate::output::{Done, Failure, USAGE};
 
 /// The commands.
 #[derive(clap::Subcommand)]
+#[command(defer = true)]
 pub enum Command {
     /// Run a node of the lock service
     Serve(serve::Args),

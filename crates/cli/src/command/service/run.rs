@@ -143,11 +143,16 @@ pub fn hold(
         let client = signals.or_stop(connect(args, &label)).await?;
         let request = ask(client.owner(&label).map_err(failure)?.request(asked.text));
         let request = request.wait(wait(args)).priority(args.priority).on_deadlock(args.on_deadlock.into());
-        let done = match acquire(args, asked, &client, request, &mut signals).await {
-            Ok(guard) => act(&guard, &mut signals).await,
-            Err(failure) => Err(failure),
+        let (guard, done) = match acquire(args, asked, &client, request, &mut signals).await {
+            Ok(guard) => {
+                let done = act(&guard, &mut signals).await;
+                (Some(guard), done)
+            }
+            Err(failure) => (None, Err(failure)),
         };
+        // Gives back what is held: a guard that is dropped before would ask for that by itself.
         close(&client).await;
+        drop(guard);
         done
     })
 }
