@@ -42,7 +42,10 @@ impl World {
         self.index += 1;
         let at = At { index: self.index, term: self.term, wall_ms: self.index * 1000 };
         let effects = self.state.apply(at, command);
-        self.state.audit().expect("the state agrees with itself");
+        // All of it is looked at: in a long history not every time.
+        if self.index < 500 || self.index.is_multiple_of(64) {
+            self.state.audit().expect("the state agrees with itself");
+        }
         self.effects.clone_from(&effects);
         effects
     }
