@@ -18,7 +18,9 @@ mod terminal;
 mod watch;
 mod why;
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::pin::pin;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use conclave_client::{Client, Code, DEFAULT_SERVER, Error, Options};
 use conclave_kernel::time;
@@ -100,6 +102,9 @@ const DEADLOCK: u8 = 77;
 /// How long the server has to say that everything is given back; after that the lease sees to it.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
+/// How long something is waited for without sleeping.
+const AWAKE: Duration = Duration::from_millis(2);
+
 /// Where the servers are.
 #[derive(clap::Args)]
 pub struct ServerArgs {
@@ -133,7 +138,7 @@ impl ServerArgs {
     fn with<T>(&self, act: impl AsyncFnOnce(Client) -> conclave_client::Result<T>) -> Result<T, Failure> {
         block_on(async {
             let client = self.connect().await?;
-            let done = act(client.clone()).await;
+            let done = awake(act(client.clone())).await;
             close(&client).await;
             done.map_err(|error| {
                 let failure = failure(error);
@@ -146,7 +151,23 @@ impl ServerArgs {
 
 /// Ends the session, whatever came of it: what is not closed stays until its lease is over.
 async fn close(client: &Client) {
-    drop(tokio::time::timeout(LAST_WORD, client.close()).await);
+    drop(tokio::time::timeout(LAST_WORD, awake(client.close())).await);
+}
+
+/// Waits for an answer, or the end of a command, at first without sleeping: on a virtual machine a processor that has nothing to do
+/// is given to others, and comes back later than most answers.
+async fn awake<T>(answer: impl Future<Output = T>) -> T {
+    let mut answer = pin!(answer);
+    let until = Instant::now() + AWAKE;
+    while Instant::now() < until {
+        tokio::select! {
+            biased;
+            answer = answer.as_mut() => return answer,
+            // Whoever has something to do on this processor goes first: the server, perhaps.
+            () = tokio::task::yield_now() => thread::yield_now(),
+        }
+    }
+    answer.await
 }
 
 /// Runs to the end on this thread: starting others would take longer than most commands.

@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use super::signals::{PASSED_ON, Signals, killed_by};
 use super::supervise::{self, Margins, OnLost, supervise};
 use super::{LAST_WORD, LOST, NO_SERVER, NOT_ACQUIRED, REFUSED, ServerArgs};
-use super::{ago, block_on, close, failure, label, nested};
+use super::{ago, awake, block_on, close, failure, label, nested};
 use crate::output::{self, Done, Failure};
 
 /// Run a command while holding a lock.
@@ -125,7 +125,7 @@ pub fn run_under(
     let program = command.first().map(|name| name.to_string_lossy()).unwrap_or_default();
     hold(args, asked, &program, ask, async |guard, signals| {
         let margins = Margins::of(args.ttl.unwrap_or(Duration::from_secs(10)));
-        supervise(guard, command, &args.on_lost, margins, signals).await.map(ExitCode::from)
+        awake(supervise(guard, command, &args.on_lost, margins, signals)).await.map(ExitCode::from)
     })
 }
 
@@ -171,7 +171,7 @@ async fn acquire(
     let mut acquiring = request.start().map_err(not_acquired)?;
     let stopped = tokio::select! {
         biased;
-        granted = granted(&mut acquiring, asked.text) => return granted.map_err(not_acquired),
+        granted = awake(granted(&mut acquiring, asked.text)) => return granted.map_err(not_acquired),
         signal = signals.next() => killed_by(signal),
         () = sleep(patience(wait(args))) => no_answer(),
     };
