@@ -17,7 +17,7 @@ use super::world::duration;
 use crate::output::{self, Done, Failure, Paint, Table, VIOLATED};
 use client::{Asked, Manners, Measured};
 
-/// Measure this machine's clock against NTP servers, or serve it to NTP clients. The clock is never set.
+/// Measure this machine's clock against NTP servers, or serve it; never sets it.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {

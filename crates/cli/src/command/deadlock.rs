@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::output::{self, Done, Failure, Paint, VIOLATED};
 
-/// Read who waits for whom from a file: say who is stuck, why, and whom to abort.
+/// Read who waits for whom from a file: who is stuck, why, and whom to abort.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {

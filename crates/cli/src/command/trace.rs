@@ -15,7 +15,7 @@ use conclave_lab::log::{self, Log, Order};
 use super::rooms::{self, Room};
 use crate::output::{self, Done, Failure};
 
-/// Analyse a recorded run: what happened before what, what was concurrent, which cuts are consistent.
+/// Analyse a recorded run, or the log of another program: what happened before what.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {

@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 use super::{NO_SERVER, REFUSED, ServerArgs, block_on};
 use crate::output::{self, Done, Failure, counted};
 
-/// Save what outlives the cluster.
+/// Save what outlives the cluster: files and the limits of semaphores, as of one moment.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {

@@ -24,7 +24,7 @@ pub enum Command {
     Backup(backup::Args),
 }
 
-/// How the nodes stand.
+/// Who belongs to the cluster, who leads, and how far behind each node is.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct StatusArgs {
