@@ -324,6 +324,25 @@ fn a_data_folder_that_lost_its_log_or_its_snapshot_is_refused() {
     });
 }
 
+/// Whoever starts a node asks right away whether there is anything, or a cluster is to be founded.
+#[test]
+fn a_node_that_has_only_a_snapshot_knows_it_as_soon_as_it_is_open() {
+    run(async {
+        for seed in 0..20 {
+            let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(seed).handle());
+            let before = Notebook { seen: vec![7] };
+            let identity = restore(&disk, "here", &before.snapshot()).unwrap();
+            let opened = Replica::open(disk, identity, Arc::new(Nobody), Notebook::default(), quick());
+            let (replica, deliveries) = opened.await.unwrap();
+            drop(deliveries);
+            assert!(replica.status().last >= Some(restore::BEGINNING.index), "seed {seed}");
+            replica.wait_for(Status::leads).await.unwrap();
+            assert_eq!(replica.read(|notebook| notebook.seen.clone()).await, Ok(vec![7]), "seed {seed}");
+            replica.shutdown().await;
+        }
+    });
+}
+
 #[test]
 fn a_message_for_another_node_or_cluster_is_refused() {
     run(async {
