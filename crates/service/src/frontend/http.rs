@@ -53,6 +53,10 @@ const BACKUPS_MAX: usize = 2;
 /// A backup is sent in pieces of so many bytes.
 const PIECE: usize = 64 * 1024;
 
+/// Said to whoever asks for something else.
+const NOTHING: &str = "there is nothing here, but there are /healthz, /readyz, /metrics, /v1/locks, /v1/sessions, \
+                       /v1/why/NAME, /v1/cluster and /v1/backup";
+
 /// Everything that is spoken over HTTP, gRPC included, with so many streams of that at a time.
 pub(crate) fn router(replica: Replica<Service>, door: Door, streams_max: usize) -> Router {
     let grpc = grpc::routes(door.clone(), streams_max).into_axum_router();
@@ -75,8 +79,8 @@ pub(crate) fn router(replica: Replica<Service>, door: Door, streams_max: usize) 
 
 async fn nothing(uri: Uri) -> Response {
     match uri.path().starts_with("/v1/") {
-        true => failure(StatusCode::NOT_FOUND, Code::Unsupported, "there is nothing here").into_response(),
-        false => (StatusCode::NOT_FOUND, "there is nothing here\n").into_response(),
+        true => failure(StatusCode::NOT_FOUND, Code::Unsupported, NOTHING).into_response(),
+        false => (StatusCode::NOT_FOUND, format!("{NOTHING}\n")).into_response(),
     }
 }
 

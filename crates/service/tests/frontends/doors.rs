@@ -405,6 +405,22 @@ async fn whatever_goes_wrong_over_http_is_told_in_one_form() {
 }
 
 #[tokio::test]
+async fn whoever_is_lost_over_http_is_told_what_there_is() {
+    let scene = Scene::new().await;
+    let (status, text) = http_get(&scene.server, "/").await;
+    assert_eq!(status, 404);
+    let paths: Vec<_> = text.split([' ', ',', '\n']).filter(|word| word.starts_with('/')).collect();
+    assert_eq!(paths.len(), 8, "{text}");
+    for path in paths {
+        let path = path.replace("NAME", "x");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        let mut answer = Vec::new();
+        raw(&scene.server, request.as_bytes()).await.read_to_end(&mut answer).await.unwrap();
+        assert!(answer.starts_with(b"HTTP/1.1 200 "), "{path}: {}", String::from_utf8_lossy(&answer));
+    }
+}
+
+#[tokio::test]
 async fn health_metrics_and_status_are_served() {
     let scene = Scene::new().await;
     assert_eq!(http_get(&scene.server, "/healthz").await, (200, "ok\n".to_owned()));
