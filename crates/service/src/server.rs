@@ -31,6 +31,7 @@ use axum::extract::Request;
 use axum::middleware::map_request;
 use conclave_api::proto::frame::{CLIENT_MAGIC, PEER_MAGIC};
 use conclave_api::socket::{LocalListener, Socket};
+use futures_util::future::BoxFuture;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
@@ -67,6 +68,10 @@ const QUESTIONS: u32 = 3;
 const QUESTION: Duration = Duration::from_secs(5);
 /// Who does not answer for so long is gone, whether it left without a word or something that was sent to it never arrived.
 pub const GONE: Duration = Duration::from_secs(SILENCE.as_secs() + QUESTIONS as u64 * QUESTION.as_secs());
+
+/// What a program that starts a node awaits. In a box, the node is compiled with this crate; else once more with every
+/// program, half a minute each.
+pub type Boxed<T> = BoxFuture<'static, T>;
 
 /// A node that serves. Dropped, it goes on in the background until the process ends; see [`Server::shutdown`].
 pub struct Server {
@@ -137,7 +142,11 @@ impl Server {
     ///
     /// # Errors
     /// [`StartError`] says why it did not.
-    pub async fn start_in(config: Config, surroundings: Surroundings) -> Result<Self, StartError> {
+    pub fn start_in(config: Config, surroundings: Surroundings) -> Boxed<Result<Self, StartError>> {
+        Box::pin(Self::boot(config, surroundings))
+    }
+
+    async fn boot(config: Config, surroundings: Surroundings) -> Result<Self, StartError> {
         config.check().map_err(StartError::Config)?;
         let Surroundings { disk, dial } = surroundings;
         let listener = TcpListener::bind(config.listen).await;
@@ -199,25 +208,29 @@ impl Server {
     }
 
     /// Stops: clients are told goodbye, the data folder is free afterwards.
-    pub async fn shutdown(self) {
-        self.presenting.abort();
-        self.replica.hand_over().await;
-        self.stop.send_replace(true);
-        self.door.stop().await;
-        drop(tokio::time::timeout(LAST_WORD, self.accepting).await);
-        drop(self.hub.await);
-        self.replica.shutdown().await;
+    pub fn shutdown(self) -> Boxed<()> {
+        Box::pin(async move {
+            self.presenting.abort();
+            self.replica.hand_over().await;
+            self.stop.send_replace(true);
+            self.door.stop().await;
+            drop(tokio::time::timeout(LAST_WORD, self.accepting).await);
+            drop(self.hub.await);
+            self.replica.shutdown().await;
+        })
     }
 
     /// Stops without a word to anybody, as if the process was killed: what a test of recovery wants. The data folder is free
     /// afterwards.
-    pub async fn kill(self) {
-        for task in [self.presenting, self.accepting, self.hub] {
-            task.abort();
-            // An error says that it was aborted, which is what is wanted.
-            drop(task.await);
-        }
-        self.replica.shutdown().await;
+    pub fn kill(self) -> Boxed<()> {
+        Box::pin(async move {
+            for task in [self.presenting, self.accepting, self.hub] {
+                task.abort();
+                // An error says that it was aborted, which is what is wanted.
+                drop(task.await);
+            }
+            self.replica.shutdown().await;
+        })
     }
 }
 
