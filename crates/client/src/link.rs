@@ -6,7 +6,8 @@
 //! on until a connection was of use: one that is accepted and closed again is worth no more than none.
 //!
 //! A caller that has asked as many things as last time writes them itself. Nothing more is expected that could share the
-//! write, and waking the task would cost a turn. What does not fit is left to the task.
+//! write, and waking the task would cost a turn. What does not fit is left to the task. Of many things that are asked
+//! together, parts are written before: the server reads them while the rest is asked.
 //!
 //! **The end.** If no node is of use until the lease is past its deadline, or for the client's patience if there is no lease,
 //! everything that was asked fails, and the session ends by itself. The next request starts anew. If the task itself is
@@ -77,7 +78,7 @@ impl Shared {
         let mut line = line.as_deref_mut().and_then(Option::as_mut);
         let result = self.with(|core, now| {
             let result = act(core, now);
-            line = line.take().filter(|_| core.is_likely_all());
+            line = line.take().filter(|_| core.is_worth_a_write());
             if let Some(line) = &mut line {
                 core.drain(&mut line.output);
             }

@@ -12,6 +12,10 @@ use crate::lease::{Now, Standing};
 
 /// What may be sent behind an opening that is not answered; the server keeps a bounded number of these.
 const MAX_BEHIND: usize = 256;
+/// What is asked together is sent in so many parts, so that the server reads one while the next is being asked.
+const PARTS: usize = 4;
+/// So many requests are worth a write of their own.
+const MIN_PART: usize = 8;
 
 impl Core {
     /// A connection stands: everything is asked again on it.
@@ -279,13 +283,18 @@ impl Core {
         }
     }
 
-    /// Whether what there is to say is likely to be all for a moment: as many were asked as the last time. And whether the task
-    /// is not needed to watch for silence: it does so for a while once it was.
-    pub(crate) fn is_likely_all(&self) -> bool {
-        !self.closing
-            && self.out.len() == self.together
-            && self.together == self.usually_together
-            && (self.is_attached() || self.connection.look_at.is_some())
+    /// Whether what there is to say should wait for nothing more: as many were asked as the last time, or a good part of them.
+    /// And the task is not needed, to close or to watch for silence: it does so for a while once it was.
+    pub(crate) fn is_worth_a_write(&self) -> bool {
+        if self.closing || !(self.is_attached() || self.connection.look_at.is_some()) {
+            return false;
+        }
+        let part = (self.usually_together / PARTS).max(MIN_PART);
+        match self.usually_together.checked_sub(self.together) {
+            Some(0) => true,
+            Some(missing) => self.out.len() >= part && missing >= MIN_PART,
+            None => false,
+        }
     }
 
     fn may_send(&self) -> bool {

@@ -3,6 +3,7 @@
 mod grants;
 mod servers;
 mod watches;
+mod writes;
 
 use conclave_api::proto::frame::Frames;
 use conclave_api::proto::v1::client_message::Message as Sent;

@@ -5,19 +5,20 @@
 //! it could have. Whoever was just answered is often back in a moment: then waiting for that moment makes all of them faster.
 //!
 //! **Rules.**
-//! - A connection is *away* when the last of its requests was answered, until it asks again. What has gathered waits while
-//!   more than one in eight of those who were answered by the last flush are away.
+//! - When all is answered that a connection had in a flush, it is expected to ask as much again. What it has not asked yet
+//!   since then is *away*. What has gathered waits while more than one in eight of what was answered since the last flush are.
 //! - Not for long: it goes when nobody has come back for a [pause](PAUSE_EACH), and [`LIMIT`] after it could have gone.
 //! - Only while it pays: if most did not come back, the next flushes do not wait, twice as many each time.
 //!
-//! **The trap.** Nobody comes back before the answer was sent, and sending takes its time: the pause begins after that, and
-//! whether or not there is anything that waits.
+//! **Two traps.** Whoever waits in a line for a lock asks nothing, though something else it asked was answered: such a
+//! connection is not expected to. And nobody comes back before the answer was sent, and sending takes its time: the
+//! pause begins after that, and whether or not there is anything that waits.
 
 use std::time::Duration;
 
 use crate::lease::Now;
 
-/// How long nobody may come back, for each who was answered: for one alone there is little to gain, and the more there are
+/// How long nobody may come back, for each answer: for one alone there is little to gain, and the more there are
 /// the longer some of them may wait for a processor.
 const PAUSE_EACH: Duration = Duration::from_micros(25);
 /// The shortest pause and the longest. A round trip on one machine takes a tenth of the shortest if nobody sleeps.
@@ -32,7 +33,7 @@ const MOST_SKIPPED: u32 = 255;
 pub(super) struct Gathering {
     /// Counts what was proposed: who was answered before that is not waited for any more.
     flush: u64,
-    /// Connections that had all their answers since the last flush, and how many of them have not asked since.
+    /// What was answered since the last flush of connections that have all their answers, and how much of it is away.
     answered: usize,
     away: usize,
     waits_since: Option<Now>,
@@ -49,39 +50,61 @@ pub(super) struct Gathering {
 pub(super) struct Asked {
     /// Requests without an answer.
     waiting: usize,
-    /// The flush after which it went away, if it is.
-    away: Option<u64>,
+    /// What was asked since this flush was proposed and has no answer, and what was answered since then.
+    flush: u64,
+    asked: usize,
+    answered: usize,
+}
+
+impl Asked {
+    /// How much was answered, if what waits was asked since then: else the flush is not over, or something is in a line.
+    fn answered(&self) -> usize {
+        if self.waiting == self.asked { self.answered } else { 0 }
+    }
+
+    fn away(&self) -> usize {
+        self.answered().saturating_sub(self.asked)
+    }
 }
 
 impl Gathering {
     pub(super) fn on_asked(&mut self, connection: &mut Asked) {
-        connection.waiting += 1;
-        self.end_absence(connection);
+        let away = self.away;
+        self.change(connection, |connection| {
+            connection.waiting += 1;
+            connection.asked += 1;
+        });
+        if self.away < away {
+            self.pause_since = None;
+        }
     }
 
     pub(super) fn on_answered(&mut self, connection: &mut Asked) {
-        connection.waiting = connection.waiting.saturating_sub(1);
-        if connection.waiting == 0 && connection.away != Some(self.flush) {
-            connection.away = Some(self.flush);
-            self.answered += 1;
-            self.away += 1;
+        self.change(connection, |connection| {
+            connection.waiting = connection.waiting.saturating_sub(1);
+            connection.asked = connection.asked.min(connection.waiting);
+            connection.answered += 1;
+        });
+    }
+
+    pub(super) fn on_detached(&mut self, mut connection: Asked) {
+        self.change(&mut connection, |connection| *connection = Asked::default());
+    }
+
+    fn change(&mut self, connection: &mut Asked, change: impl FnOnce(&mut Asked)) {
+        if connection.flush != self.flush {
+            *connection = Asked { waiting: connection.waiting, flush: self.flush, ..Asked::default() };
         }
+        self.answered -= connection.answered();
+        self.away -= connection.away();
+        change(connection);
+        self.answered += connection.answered();
+        self.away += connection.away();
     }
 
     /// Answers have just been sent.
     pub(super) fn on_sent(&mut self) {
         self.pause_since = None;
-    }
-
-    pub(super) fn on_detached(&mut self, mut connection: Asked) {
-        self.end_absence(&mut connection);
-    }
-
-    fn end_absence(&mut self, connection: &mut Asked) {
-        if connection.away.take() == Some(self.flush) {
-            self.away -= 1;
-            self.pause_since = None;
-        }
     }
 
     /// Whether what has gathered waits. To be asked at every turn in which it could go, even if there is nothing yet.
@@ -165,6 +188,62 @@ mod tests {
             now += MOMENT;
         }
         assert!(!gathering.waits(now, true));
+    }
+
+    /// One connection that had so many requests in a flush, all of which are answered; the answers are sent.
+    fn answered_together(gathering: &mut Gathering, count: usize) -> Asked {
+        let mut connection = Asked::default();
+        (0..count).for_each(|_| gathering.on_asked(&mut connection));
+        gathering.on_proposed();
+        (0..count).for_each(|_| gathering.on_answered(&mut connection));
+        gathering.on_sent();
+        connection
+    }
+
+    #[test]
+    fn what_one_connection_asks_in_parts_is_waited_for() {
+        let mut gathering = Gathering::default();
+        let mut one = answered_together(&mut gathering, 64);
+        for back in 0..56 {
+            assert!(gathering.waits(MOMENT, true), "{back} are back");
+            gathering.on_asked(&mut one);
+        }
+        assert!(!gathering.waits(MOMENT, true));
+        (56..64).for_each(|_| gathering.on_asked(&mut one));
+        assert!(!gathering.waits(MOMENT, true));
+    }
+
+    /// What was parted by a flush that went too early comes together again.
+    #[test]
+    fn two_parts_of_a_connection_become_one() {
+        let mut gathering = Gathering::default();
+        let mut one = answered_together(&mut gathering, 64);
+        (0..16).for_each(|_| gathering.on_asked(&mut one));
+        gathering.on_proposed();
+        (0..48).for_each(|_| gathering.on_asked(&mut one));
+        (0..16).for_each(|_| gathering.on_answered(&mut one));
+        assert!(!gathering.waits(MOMENT, true), "more has been asked than was answered");
+        gathering.on_proposed();
+        (0..16).for_each(|_| gathering.on_asked(&mut one));
+        (0..47).for_each(|_| gathering.on_answered(&mut one));
+        assert!(!gathering.waits(MOMENT, true), "the flush is not over");
+        gathering.on_answered(&mut one);
+        assert!(gathering.waits(MOMENT, true));
+        (0..26).for_each(|_| gathering.on_asked(&mut one));
+        assert!(!gathering.waits(MOMENT, true), "most of what was answered is back");
+    }
+
+    #[test]
+    fn who_stands_in_a_line_is_not_waited_for() {
+        let (mut gathering, mut one) = (Gathering::default(), Asked::default());
+        // A release and an acquire, of which the second waits for somebody else.
+        (0..2).for_each(|_| gathering.on_asked(&mut one));
+        gathering.on_proposed();
+        gathering.on_answered(&mut one);
+        assert!(!gathering.waits(MOMENT, true));
+        gathering.on_proposed();
+        gathering.on_answered(&mut one);
+        assert!(gathering.waits(MOMENT, true), "it has what it waited for");
     }
 
     #[test]

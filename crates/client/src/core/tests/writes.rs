@@ -1,0 +1,52 @@
+//! When a caller writes, and when it leaves that to the task.
+
+use super::*;
+
+/// So many things are asked and then all answered; how many were in each write that a caller made.
+fn round(core: &mut Core, count: usize) -> Vec<usize> {
+    let (mut asked, mut writes) = (Vec::new(), Vec::new());
+    for _ in 0..count {
+        asked.push(change(core, ms(10)));
+        if core.is_worth_a_write() {
+            writes.push(requests(&sent(core)).len());
+        }
+    }
+    sent(core);
+    for (id, _) in asked {
+        answer(core, ms(10), id, granted());
+    }
+    writes
+}
+
+#[test]
+fn as_many_as_the_last_time_are_written_by_whoever_asks_the_last() {
+    let (mut core, _) = holding("x");
+    for count in [1, 2, 7, 15] {
+        round(&mut core, count);
+        assert_eq!(round(&mut core, count), [count]);
+    }
+    assert!(round(&mut core, 3).is_empty(), "of fifteen: the task writes what there is");
+    assert_eq!(round(&mut core, 5), [3], "and what is more than the last time");
+}
+
+#[test]
+fn many_are_written_in_parts() {
+    let (mut core, _) = holding("x");
+    for (count, parts) in
+        [(16, &[8, 8][..]), (20, &[8, 12]), (64, &[16, 16, 16, 16]), (70, &[17, 17, 17, 19])]
+    {
+        round(&mut core, count);
+        assert_eq!(round(&mut core, count), parts);
+    }
+}
+
+#[test]
+fn nobody_writes_before_there_is_a_session_or_when_it_closes() {
+    let mut core = connected();
+    round(&mut core, 4);
+    assert!(round(&mut core, 4).is_empty());
+    let (mut core, _) = holding("x");
+    round(&mut core, 4);
+    core.close(ms(10));
+    assert!(round(&mut core, 4).is_empty());
+}
