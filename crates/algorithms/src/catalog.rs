@@ -1,12 +1,12 @@
-//! Every algorithm's card, by room and name.
+//! Every algorithm's card, by problem and name.
 
 use conclave_kernel::Card;
 
 use crate::{deadlock, detector, election, mutex, snapshot, timesync};
 
-/// All cards, room by room.
+/// All cards, problem by problem.
 pub fn cards() -> impl Iterator<Item = &'static Card> + Clone {
-    let rooms = [
+    let problems = [
         mutex::CARDS,
         mutex::LAYERED,
         election::CARDS,
@@ -15,11 +15,11 @@ pub fn cards() -> impl Iterator<Item = &'static Card> + Clone {
         deadlock::CARDS,
         timesync::CARDS,
     ];
-    rooms.into_iter().flatten()
+    problems.into_iter().flatten()
 }
 
-/// The rooms that have tenants.
-pub fn rooms() -> impl Iterator<Item = &'static str> {
+/// The problems that have algorithms.
+pub fn problems() -> impl Iterator<Item = &'static str> {
     let mut last = None;
-    cards().filter_map(move |card| (last.replace(card.room) != Some(card.room)).then_some(card.room))
+    cards().filter_map(move |card| (last.replace(card.problem) != Some(card.problem)).then_some(card.problem))
 }

@@ -1,4 +1,4 @@
-//! The algorithms of coordination, one room per question.
+//! The algorithms of coordination, one problem per question.
 //!
 //! Every algorithm is a pure state machine behind the [`conclave_kernel`] contract: the same code runs in
 //! the simulator, in the checker and on a real network.

@@ -1,5 +1,5 @@
 //! Central, both rings and Maekawa in the simulator: random delays, any order, duplication, several sizes;
-//! judged by the room's specification, with the messages of every entry counted.
+//! judged by the problem's specification, with the messages of every entry counted.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

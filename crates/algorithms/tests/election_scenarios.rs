@@ -1,8 +1,8 @@
-//! Golden scenarios of the election room: scripts in the language of [`conclave_sim::script`].
+//! Golden scenarios of the election problem: scripts in the language of [`conclave_sim::script`].
 //!
 //! | setting | meaning |
 //! |---|---|
-//! | `algorithm election/NAME` | the tenant |
+//! | `algorithm election/NAME` | the algorithm |
 //! | `nodes N` | how many sites |
 //! | `elects A B none ...` | whom each site has elected in the end |
 //!
@@ -32,8 +32,8 @@ fn a_scenario_that_elects_somebody_else_fails() {
 fn play(script: &Script) -> Result<Played, ScriptError> {
     script.allow(&["algorithm", "nodes", "elects"])?;
     let algorithm = script.setting("algorithm").unwrap_or_default();
-    let tenant = algorithm.strip_prefix("election/").and_then(|name| election::visit(name, Play(script)));
-    let played = tenant.ok_or_else(|| script.error(format!("there is no algorithm `{algorithm}`")))??;
+    let found = algorithm.strip_prefix("election/").and_then(|name| election::visit(name, Play(script)));
+    let played = found.ok_or_else(|| script.error(format!("there is no algorithm `{algorithm}`")))??;
     judge(script, &played)?;
     Ok(played)
 }
@@ -51,7 +51,7 @@ impl Visit for Play<'_> {
     }
 }
 
-/// The room's commands: `elect A`, `resign A`, `suspect A B`, `trust A B`.
+/// The problem's commands: `elect A`, `resign A`, `suspect A B`, `trust A B`.
 fn command(verb: &str, arguments: &[&str]) -> Result<Command, String> {
     let site = |text: &str| text.parse().map(NodeId).map_err(|_| format!("`{text}` is no site"));
     match (verb, arguments) {
@@ -59,7 +59,9 @@ fn command(verb: &str, arguments: &[&str]) -> Result<Command, String> {
         ("resign", []) => Ok(Command::Resign),
         ("suspect", [about]) => site(about).map(Command::Suspect),
         ("trust", [about]) => site(about).map(Command::Trust),
-        _ => Err(format!("`{verb}` is no command; the room has: elect A, resign A, suspect A B, trust A B")),
+        _ => {
+            Err(format!("`{verb}` is no command; the problem has: elect A, resign A, suspect A B, trust A B"))
+        }
     }
 }
 

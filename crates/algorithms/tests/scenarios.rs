@@ -5,7 +5,7 @@
 //!
 //! | setting | meaning |
 //! |---|---|
-//! | `algorithm ROOM/NAME` | the tenant |
+//! | `algorithm PROBLEM/NAME` | the algorithm |
 //! | `nodes N` | how many sites |
 //! | `quorums A+B B+C C+A` | whose permission each site asks for, for those that use quorums |
 //! | `grants A B ...` | who enters, in this order; `grants none` if nobody |
@@ -33,7 +33,7 @@ fn every_scenario_comes_true() {
 }
 
 #[test]
-fn every_tenant_of_the_mutex_room_has_a_scenario() {
+fn every_algorithm_of_the_mutex_problem_has_a_scenario() {
     let told: BTreeSet<String> = support::scripts(FOLDER)
         .iter()
         .map(|path| Script::parse("scenario", &fs::read_to_string(path).unwrap()).unwrap())
@@ -53,7 +53,7 @@ fn a_scenario_whose_grants_come_in_another_order_fails() {
 
 /// 1,000 on the account, two machines that deposit 10,000 each: both read, then both write.
 #[test]
-fn two_machines_lose_a_deposit_without_a_lock_and_none_with_any_tenants() {
+fn two_machines_lose_a_deposit_without_a_lock_and_none_with_any_algorithms() {
     for card in mutex::CARDS {
         let balance = |locked| mutex::visit(card.name, Deposits { locked }).expect("it is in the list");
         assert_eq!(balance(false), 11_000, "{}", card.path());
@@ -64,8 +64,8 @@ fn two_machines_lose_a_deposit_without_a_lock_and_none_with_any_tenants() {
 fn play(script: &Script) -> Result<Played, ScriptError> {
     script.allow(&["algorithm", "nodes", "quorums", "grants", "breaks"])?;
     let algorithm = script.setting("algorithm").unwrap_or_default();
-    let tenant = algorithm.strip_prefix("mutex/").and_then(|name| mutex::visit(name, Play { script }));
-    let played = tenant.ok_or_else(|| script.error(format!("there is no algorithm `{algorithm}`")))??;
+    let found = algorithm.strip_prefix("mutex/").and_then(|name| mutex::visit(name, Play { script }));
+    let played = found.ok_or_else(|| script.error(format!("there is no algorithm `{algorithm}`")))??;
     judge(script, &played)?;
     Ok(played)
 }
@@ -98,13 +98,13 @@ fn quorums(text: &str, nodes: u32) -> Option<Vec<NodeSet>> {
     text.split_whitespace().map(quorum).collect::<Option<Vec<_>>>().filter(|all| all.len() == nodes as usize)
 }
 
-/// The room's commands: `acquire A`, `release A`, `witness A TIME`.
+/// The problem's commands: `acquire A`, `release A`, `witness A TIME`.
 fn command(verb: &str, arguments: &[&str]) -> Result<Command, String> {
     match (verb, arguments) {
         ("acquire", []) => Ok(Command::Acquire),
         ("release", []) => Ok(Command::Release),
         ("witness", [time]) => time.parse().map(Command::Witness).map_err(|_| format!("`{time}` is no time")),
-        _ => Err(format!("`{verb}` is no command; the room has: acquire A, release A, witness A TIME")),
+        _ => Err(format!("`{verb}` is no command; the problem has: acquire A, release A, witness A TIME")),
     }
 }
 

@@ -1,14 +1,14 @@
-//! The lectures' schedules of the snapshot room, as scripts: `tests/snapshot/*.txt`.
+//! The lectures' schedules of the snapshot problem, as scripts: `tests/snapshot/*.txt`.
 //!
-//! The head of a script names the tenant, the accounts and what the picture must be:
+//! The head of a script names the algorithm, the accounts and what the picture must be:
 //!
 //! | setting | meaning |
 //! |---|---|
-//! | `algorithm snapshot/NAME` | the tenant |
+//! | `algorithm snapshot/NAME` | the algorithm |
 //! | `nodes N`, `balances A B ...` | the accounts |
 //! | `picture A B ... 1->0:80` | every picture: the balances, then what is on its way |
 //!
-//! The room's commands are `take A ID` and `transfer A TO AMOUNT`. `CONCLAVE_REWRITE=1 cargo test -p
+//! The problem's commands are `take A ID` and `transfer A TO AMOUNT`. `CONCLAVE_REWRITE=1 cargo test -p
 //! conclave-algorithms --test snapshot_scenarios` writes what happened into the files; `picture` is never
 //! rewritten.
 
@@ -36,10 +36,9 @@ fn a_schedule_with_another_picture_fails() {
 fn play(script: &Script) -> Result<Played, ScriptError> {
     script.allow(&["algorithm", "nodes", "balances", "picture"])?;
     let algorithm = script.setting("algorithm").unwrap_or_default();
-    let tenant = algorithm
-        .strip_prefix("snapshot/")
+    let found = algorithm        .strip_prefix("snapshot/")
         .and_then(|name| snapshot::visit::<Bank, _>(name, Play { script }));
-    let played = tenant.ok_or_else(|| script.error(format!("there is no algorithm `{algorithm}`")))??;
+    let played = found.ok_or_else(|| script.error(format!("there is no algorithm `{algorithm}`")))??;
     let promised = script.setting("picture").unwrap_or_default();
     let pictures: Vec<_> =
         played.text.lines().filter_map(|line| line.strip_prefix("  emit Complete(")).map(numbers).collect();
@@ -78,7 +77,7 @@ fn command(verb: &str, arguments: &[&str]) -> Result<Command<Bank>, String> {
         ("transfer", [to, amount]) => {
             Ok(Command::App(Transfer { to: NodeId(number(to)?), amount: u64::from(number(amount)?) }))
         }
-        _ => Err(format!("`{verb}` is no command; the room has: take A ID, transfer A TO AMOUNT")),
+        _ => Err(format!("`{verb}` is no command; the problem has: take A ID, transfer A TO AMOUNT")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The tenants that order requests by stamps or pass a token, in the simulator: what their cards promise
+//! The algorithms that order requests by stamps or pass a token, in the simulator: what their cards promise
 //! holds whatever the delays, in the channels that they need; and what they do not promise is seen to fail.
 
 use std::collections::VecDeque;

@@ -1,8 +1,8 @@
-//! Golden scenarios of the room of physical time: scripts in the language of [`conclave_sim::script`].
+//! Golden scenarios of the problem of physical time: scripts in the language of [`conclave_sim::script`].
 //!
 //! | setting | meaning |
 //! |---|---|
-//! | `algorithm timesync/NAME` | the tenant |
+//! | `algorithm timesync/NAME` | the algorithm |
 //! | `nodes N` | how many sites |
 //! | `clocks H:MM:SS.FFF ...` | what each site's clock shows at the start; none drifts |
 //! | `probes N` | how often a clock is read in one comparison; 1 if not given |
@@ -12,7 +12,7 @@
 //! | `corrections +H:MM ...` | by how much each site's clock is corrected in the end; `none` for a server |
 //! | `tells H:MM:SS.FFF+-D ...` | where each site says that the time lies when it is asked last; `none` if it does not know |
 //!
-//! The room's command is `ask A`. `CONCLAVE_REWRITE=1 cargo test -p conclave-algorithms --test timesync_scenarios`
+//! The problem's command is `ask A`. `CONCLAVE_REWRITE=1 cargo test -p conclave-algorithms --test timesync_scenarios`
 //! writes what happened into the files; `corrections` and `tells` are never rewritten.
 
 mod support;
@@ -35,7 +35,7 @@ fn every_scenario_comes_true() {
 }
 
 #[test]
-fn every_idea_of_the_room_has_a_scenario() {
+fn every_idea_of_the_problem_has_a_scenario() {
     let read = |path: &PathBuf| fs::read_to_string(path).expect("the scenarios are in the repository");
     let told: BTreeSet<String> = support::scripts(FOLDER)
         .iter()
@@ -73,8 +73,8 @@ fn play(script: &Script) -> Result<Played, ScriptError> {
         "tells",
     ])?;
     let algorithm = script.setting("algorithm").unwrap_or_default();
-    let tenant = algorithm.strip_prefix("timesync/").and_then(|name| timesync::visit(name, Play(script)));
-    let played = tenant.ok_or_else(|| script.error(format!("there is no algorithm `{algorithm}`")))??;
+    let found = algorithm.strip_prefix("timesync/").and_then(|name| timesync::visit(name, Play(script)));
+    let played = found.ok_or_else(|| script.error(format!("there is no algorithm `{algorithm}`")))??;
     for (setting, shown) in [("corrections", corrections as fn(&str, usize) -> _), ("tells", tells)] {
         let Some(promised) = script.setting(setting) else { continue };
         let said = shown(&played.text, script.nodes()? as usize).join(" ");
@@ -117,7 +117,7 @@ impl Visit for Play<'_> {
         let mut stage = Stage::with_clocks(nodes, ahead, move |me| P::new(me, &group));
         script.play(&mut stage, |verb, arguments| match (verb, arguments) {
             ("ask", []) => Ok(Command::Ask),
-            _ => Err(format!("`{verb}` is no command; the room has: ask A")),
+            _ => Err(format!("`{verb}` is no command; the problem has: ask A")),
         })
     }
 }

@@ -1,14 +1,14 @@
 //! The exhaustive checker: every interleaving of any [`Protocol`](conclave_kernel::Protocol), every fall of its
 //! dice, every fault within a budget.
 //!
-//! The checker knows no algorithm and no room. It is given a [`Model`] (the sites, the work offered to them, a
+//! The checker knows no algorithm and no problem. It is given a [`Model`] (the sites, the work offered to them, a
 //! judge) and [`Options`] (order of messages, time, faults, bounds), and [`check`]s all that can happen. What it
 //! finds is a [`Report`]; how a property comes to be broken is a [`Trace`](conclave_kernel::Trace), like that of
 //! a simulated run. [`costs`] compares all complete executions by the messages that they send.
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `model` | [`Model`] and [`Monitor`]: what a room brings |
+//! | `model` | [`Model`] and [`Monitor`]: what a problem brings |
 //! | `options`, `report` | what is asked, what is answered |
 //! | `intern`, `registry` | everything that occurs in states, kept once and named by a number |
 //! | `system` | the model, asked by numbers: what is compiled for each algorithm |

@@ -1,4 +1,4 @@
-//! What a room brings to the checker: the sites, the work offered to them, and the judge.
+//! What a problem brings to the checker: the sites, the work offered to them, and the judge.
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -12,7 +12,7 @@ pub trait Model: Sync {
     /// Who offers the work and judges what happens.
     type Monitor: Monitor<Self::Protocol>;
 
-    /// `room/name` of the algorithm, for the header of traces.
+    /// `problem/name` of the algorithm, for the header of traces.
     fn name(&self) -> String;
 
     /// Everything else that is needed to explore it again, for the header of traces.

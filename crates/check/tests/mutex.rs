@@ -1,4 +1,4 @@
-//! The tenants of the mutex room, explored exhaustively at small sizes. State counts are exact and pinned: a
+//! The algorithms of the mutex problem, explored exhaustively at small sizes. State counts are exact and pinned: a
 //! change in one is a change of the algorithm, of the judge or of the checker, and somebody should know why.
 
 use conclave_algorithms::mutex::{
@@ -10,14 +10,14 @@ use conclave_check::{
     CROSSING, CheckError, Cycles, Faults, Options, Order, Report, Search, Verdict, check, costs,
 };
 use conclave_kernel::{Effect, Input};
-use conclave_lab::rooms::mutex::check::{Bare, Causal, Entries as Room, Fences, Judge};
+use conclave_lab::problems::mutex::check::{Bare, Causal, Entries as Problem, Fences, Judge};
 
 fn options(order: Order) -> Options {
     Options { order, threads: 1, ..Options::default() }
 }
 
 fn explore<P: Mutex, J: Judge>(nodes: u32, entries: u8, order: Order) -> Report<P> {
-    check(&Room::<P, J>::new(nodes, entries), &options(order)).expect("the model is sound")
+    check(&Problem::<P, J>::new(nodes, entries), &options(order)).expect("the model is sound")
 }
 
 fn holds<P: Mutex, J: Judge>(nodes: u32, entries: u8, order: Order) -> u64 {
@@ -67,7 +67,7 @@ fn lamport_excludes_at_three_sites_over_fifo_links() {
 fn a_ring_goes_round_for_ever_and_serves_everybody() {
     let report = explore::<TokenRing, Bare>(3, 1, Order::Any);
     assert_eq!((report.verdict, report.cycles), (Verdict::Holds, Cycles::Judged));
-    let refused = costs(&Room::<TokenRing, Bare>::new(3, 1), &options(Order::Any));
+    let refused = costs(&Problem::<TokenRing, Bare>::new(3, 1), &options(Order::Any));
     assert_eq!(refused, Err(CheckError::NeverEnds));
 }
 
@@ -107,7 +107,7 @@ fn grants_follow_causality_where_that_is_promised() {
     holds::<RicartAgrawala, Causal<true>>(3, 1, Order::Any);
     holds::<Lamport, Causal<true>>(2, 2, Order::Fifo);
     let quorums = Quorum::All.quorums(3).unwrap();
-    let maekawa = Room::<Maekawa, Causal<true>>::of(Group { nodes: 3, quorums }, 1);
+    let maekawa = Problem::<Maekawa, Causal<true>>::of(Group { nodes: 3, quorums }, 1);
     let others = [
         explore::<SuzukiKasami, Causal<true>>(3, 1, Order::Fifo).property,
         explore::<RoucairolCarvalho, Causal<true>>(3, 2, Order::Fifo).property,
@@ -122,13 +122,13 @@ fn one_duplicated_message_does_not_hurt_who_says_so() {
     let faults = Faults { duplication: 1, ..Faults::default() };
     for order in [Order::Fifo, Order::Any] {
         let options = Options { faults, ..options(order) };
-        let report = check(&Room::<RicartAgrawala, Bare>::new(2, 2), &options).unwrap();
+        let report = check(&Problem::<RicartAgrawala, Bare>::new(2, 2), &options).unwrap();
         assert_eq!(report.verdict, Verdict::Holds, "{:?}", report.why);
-        let report = check(&Room::<SuzukiKasami, Bare>::new(2, 2), &options).unwrap();
+        let report = check(&Problem::<SuzukiKasami, Bare>::new(2, 2), &options).unwrap();
         assert_eq!(report.verdict, Verdict::Holds, "{:?}", report.why);
     }
     let options = Options { faults, ..options(Order::Fifo) };
-    let report = check(&Room::<TokenRing, Bare>::new(2, 1), &options).unwrap();
+    let report = check(&Problem::<TokenRing, Bare>::new(2, 1), &options).unwrap();
     assert_eq!((report.verdict, report.property), (Verdict::Violated, Some("ME1")));
     assert_eq!(report.counterexample.unwrap().trace.marks().len(), 1);
 }
@@ -137,7 +137,7 @@ fn one_duplicated_message_does_not_hurt_who_says_so() {
 fn a_lost_message_or_a_crash_leaves_somebody_waiting() {
     for faults in [Faults { loss: 1, ..Faults::default() }, Faults { crash: 1, ..Faults::default() }] {
         let options = Options { faults, ..options(Order::Fifo) };
-        let report = check(&Room::<RicartAgrawala, Bare>::new(2, 1), &options).unwrap();
+        let report = check(&Problem::<RicartAgrawala, Bare>::new(2, 1), &options).unwrap();
         assert_eq!((report.verdict, report.property), (Verdict::Stuck, Some("ME2")));
         let counterexample = report.counterexample.unwrap();
         assert_eq!(counterexample.steps, 2, "ask, and the fault");
@@ -147,12 +147,12 @@ fn a_lost_message_or_a_crash_leaves_somebody_waiting() {
 /// Every way of exploring comes to the same.
 #[test]
 fn searches_and_threads_agree() {
-    let room = Room::<Maekawa, Fences>::new(3, 1);
+    let problem = Problem::<Maekawa, Fences>::new(3, 1);
     let base = options(Order::Any);
-    let expected = check(&room, &base).unwrap();
+    let expected = check(&problem, &base).unwrap();
     for search in [Search::Breadth, Search::Depth] {
         for threads in [1, 2, 3] {
-            let report = check(&room, &Options { search, threads, ..base.clone() }).unwrap();
+            let report = check(&problem, &Options { search, threads, ..base.clone() }).unwrap();
             assert_eq!(report.verdict, Verdict::Holds);
             assert_eq!(
                 (report.states, report.edges),
@@ -162,7 +162,7 @@ fn searches_and_threads_agree() {
             assert_eq!(report.sometimes, expected.sometimes);
         }
     }
-    let broken = Room::<Lamport, Bare>::new(3, 1);
+    let broken = Problem::<Lamport, Bare>::new(3, 1);
     for search in [Search::Breadth, Search::Depth] {
         for threads in [1, 2] {
             let options = Options { search, threads, ..options(Order::Any) };
@@ -177,7 +177,7 @@ fn searches_and_threads_agree() {
 /// Ricart-Agrawala sends exactly 2(N-1) for each entry, in every execution.
 #[test]
 fn the_cost_of_ricart_agrawala_is_the_same_in_all_executions() {
-    let costs = costs(&Room::<RicartAgrawala, Bare>::new(3, 1), &options(Order::Any)).unwrap();
+    let costs = costs(&Problem::<RicartAgrawala, Bare>::new(3, 1), &options(Order::Any)).unwrap();
     assert_eq!((costs.total.min, costs.total.max), (12, Some(12)));
     let kinds: Vec<_> = costs.kinds.iter().map(|(kind, extent)| (*kind, extent.min, extent.max)).collect();
     assert_eq!(kinds, [("REPLY", 6, Some(6)), ("REQUEST", 6, Some(6))]);
@@ -188,8 +188,8 @@ fn the_cost_of_ricart_agrawala_is_the_same_in_all_executions() {
 #[test]
 fn the_cost_of_maekawa_has_a_range() {
     let quorums = Quorum::All.quorums(3).unwrap();
-    let room = Room::<Maekawa, Bare>::of(Group { nodes: 3, quorums }, 1);
-    let costs = costs(&room, &options(Order::Fifo)).unwrap();
+    let problem = Problem::<Maekawa, Bare>::of(Group { nodes: 3, quorums }, 1);
+    let costs = costs(&problem, &options(Order::Fifo)).unwrap();
     assert_eq!((costs.total.min, costs.total.max), (18, Some(31)));
 }
 

@@ -8,7 +8,7 @@ use conclave_algorithms::mutex::{
 };
 use conclave_check::{Faults, Model, Options, Order, check};
 use conclave_kernel::{Buffer, Cx, Effect, Env, Input, NodeId, Protocol};
-use conclave_lab::rooms::mutex::check::{Bare, Desk, Entries as Room};
+use conclave_lab::problems::mutex::check::{Bare, Desk, Entries as Problem};
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct State<P: Protocol> {
@@ -111,7 +111,7 @@ impl Twin {
 fn agree<P: Mutex>(nodes: u32, entries: u8) {
     for order in [Order::Fifo, Order::Any] {
         let options = Options { order, threads: 1, ..Options::default() };
-        let report = check(&Room::<P, Bare>::new(nodes, entries), &options).expect("the model is sound");
+        let report = check(&Problem::<P, Bare>::new(nodes, entries), &options).expect("the model is sound");
         // Where the checker stops at a failure, there is nothing to compare.
         if report.counterexample.is_none() {
             let twin = Twin { nodes, order }.count::<P>(entries, 0);
@@ -134,7 +134,7 @@ fn the_checker_finds_the_states_that_the_twin_finds() {
 /// Without obligations nothing is stuck, so that everything is explored although messages are lost.
 #[test]
 fn they_agree_on_lost_messages_too() {
-    struct Unjudged(Room<RicartAgrawala, Bare>);
+    struct Unjudged(Problem<RicartAgrawala, Bare>);
     impl Model for Unjudged {
         type Protocol = RicartAgrawala;
         type Monitor = Lenient;
@@ -178,7 +178,7 @@ fn they_agree_on_lost_messages_too() {
     for order in [Order::Fifo, Order::Any] {
         let faults = Faults { loss: 2, ..Faults::default() };
         let options = Options { order, faults, threads: 2, ..Options::default() };
-        let report = check(&Unjudged(Room::new(2, 2)), &options).unwrap();
+        let report = check(&Unjudged(Problem::new(2, 2)), &options).unwrap();
         let twin = Twin { nodes: 2, order }.count::<RicartAgrawala>(2, 2);
         assert_eq!((report.states, report.edges), twin, "{order:?}");
     }

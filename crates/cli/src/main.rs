@@ -53,7 +53,7 @@ enum Command {
     Matrix(matrix::Args),
     /// Run the algorithms that are wrong on purpose, and see that each is caught
     Mutants(mutants::Args),
-    /// Run all algorithms of a room on the same work
+    /// Run all algorithms of a problem on the same work
     Compare(compare::Args),
     /// Read who waits for whom from a file: who is stuck, why, and whom to abort
     Deadlock(deadlock::Args),

@@ -396,7 +396,7 @@ fn faults_of_every_kind_can_be_asked_for() {
 #[test]
 fn every_mistake_gets_one_line_that_says_what_is_allowed() {
     refused("sim mutex/maekwa", &["did you mean maekawa?", "naimi-trehel"]);
-    refused("sim mutx/maekawa", &["unknown room 'mutx'", "did you mean mutex?"]);
+    refused("sim mutx/maekawa", &["unknown problem 'mutx'", "did you mean mutex?"]);
     refused("sim maekawa", &["did you mean mutex/maekawa?"]);
     refused("sim mutex/zzzz", &["unknown algorithm", "central"]);
     refused("list mutx", &["did you mean mutex?"]);

@@ -279,7 +279,7 @@ fn detectors_run_in_the_simulator_and_their_runs_can_be_repeated() {
     let other = line("sim deadlock/edge-chasing --model or", 2);
     assert!(other.contains("edge-chasing judges requests and, not or"), "{other}");
     let stranger = line("sim deadlock/edge-chasing --cs 1ms", 2);
-    assert!(stranger.contains("--cs means nothing in room deadlock"), "{stranger}");
+    assert!(stranger.contains("--cs means nothing in problem deadlock"), "{stranger}");
 }
 
 #[test]

@@ -53,7 +53,7 @@ fn a_counterexample_of_the_checker_is_replayed_and_drawn() {
     assert_eq!((&case["algorithm"], &case["order"]), (&Value::from("lamport"), &Value::from("any")));
 }
 
-/// In whatever room: what the checker found happens again, and a trace that was tampered with does not.
+/// In whatever problem: what the checker found happens again, and a trace that was tampered with does not.
 #[test]
 fn a_counterexample_is_verified_step_by_step() {
     let folder = folder("verified");
@@ -136,14 +136,14 @@ fn the_matrix_has_no_empty_cell() {
 }
 
 #[test]
-fn the_rooms_of_election_and_snapshot_have_a_matrix() {
+fn the_problems_of_election_and_snapshot_have_a_matrix() {
     let text = prints("matrix snapshot --nodes 2", 0);
     assert!(text.contains("snapshot/lai-yang") && text.contains("conserved in 5 steps"), "{text}");
     assert_eq!(line("matrix detector").status.code(), Some(2));
 }
 
 #[test]
-fn a_table_of_a_room_has_a_row_for_each_and_says_what_was_not_explored() {
+fn a_table_of_a_problem_has_a_row_for_each_and_says_what_was_not_explored() {
     let text = prints("check mutex --all --most-states 2000", 3);
     assert!(text.contains("| entries a site |"), "{text}");
     assert!(text.contains("| central | 3 | 2 | any order | 869 |"), "{text}");

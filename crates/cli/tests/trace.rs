@@ -1,4 +1,4 @@
-//! `conclave trace` and the snapshot room as a user meets them.
+//! `conclave trace` and the snapshot problem as a user meets them.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};

@@ -8,7 +8,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Card {
     /// The question it answers: `mutex`, `election`, ...
-    pub room: &'static str,
+    pub problem: &'static str,
     /// Its name on the command line.
     pub name: &'static str,
     /// Its name in prose.
@@ -32,10 +32,10 @@ pub struct Card {
 }
 
 impl Card {
-    /// `room/name`, as on the command line.
+    /// `problem/name`, as on the command line.
     pub fn path(&self) -> impl fmt::Display + use<> {
-        let (room, name) = (self.room, self.name);
-        fmt::from_fn(move |f| write!(f, "{room}/{name}"))
+        let (problem, name) = (self.problem, self.name);
+        fmt::from_fn(move |f| write!(f, "{problem}/{name}"))
     }
 
     /// Whether it promises the property of that name.

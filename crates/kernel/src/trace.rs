@@ -35,7 +35,7 @@ pub struct Header {
     pub format: u32,
     /// The version of the code that wrote it.
     pub code: String,
-    /// `room/name` of the algorithm.
+    /// `problem/name` of the algorithm.
     pub algorithm: String,
     /// How many sites.
     pub nodes: u32,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use conclave_algorithms::mutex::{Maekawa, Mutex, NaimiTrehel, Raymond, RicartAgrawala, TokenRing};
 use conclave_kernel::{Cx, Never, NodeId, Protocol};
-use conclave_lab::rooms::mutex::{Scenario, Work, run_tenant};
+use conclave_lab::problems::mutex::{Scenario, Work, run_algorithm};
 use conclave_sim::{Delay, Desk, Director, Limits, Setup, World};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ fn scenario(nodes: u32, load: Work, entries: u64) -> Scenario {
 
 fn bench<P: Mutex>(c: &mut Criterion, name: &str, mut scenario: Scenario, record: bool) {
     P::CARD.name.clone_into(&mut scenario.algorithm);
-    let (report, _) = run_tenant::<P>(&scenario, false).expect("a valid scenario");
+    let (report, _) = run_algorithm::<P>(&scenario, false).expect("a valid scenario");
     assert!(
         report.facts.passed() && report.entries == scenario.entries,
         "{name}: {:?}",
@@ -34,7 +34,7 @@ fn bench<P: Mutex>(c: &mut Criterion, name: &str, mut scenario: Scenario, record
     let mut group = c.benchmark_group("events");
     group.throughput(Throughput::Elements(report.facts.events));
     group.bench_function(name, |b| {
-        b.iter(|| black_box(run_tenant::<P>(black_box(&scenario), record).expect("a valid scenario")));
+        b.iter(|| black_box(run_algorithm::<P>(black_box(&scenario), record).expect("a valid scenario")));
     });
     group.finish();
 }

@@ -1,7 +1,7 @@
-//! What the checker explores, as data: a room's *case* is everything that an exploration is a function of.
+//! What the checker explores, as data: a problem's *case* is everything that an exploration is a function of.
 //!
 //! The command line makes cases, so do the zoo and the matrix; a counterexample carries its case in its header, so
-//! that it can be taken again. Each room has a [`Case`] of its own. Who does not know the room has an [`AnyCase`].
+//! that it can be taken again. Each problem has a [`Case`] of its own. Who does not know the problem has an [`AnyCase`].
 
 use std::fmt::Debug;
 use std::ops::ControlFlow;
@@ -17,15 +17,15 @@ use serde::de::DeserializeOwned;
 
 use crate::log::{self, Log};
 use crate::matrix::Assumption;
-use crate::rooms::{election, mutex, snapshot};
+use crate::problems::{election, mutex, snapshot};
 
-/// A case of some room.
+/// A case of some problem.
 pub trait Case: Clone + Debug + DeserializeOwned {
     /// Does some work on the model that it describes. Of the options, order, timing and faults are the case's own.
     fn work<W: Work>(&self, options: &Options, work: W) -> Result<W::Out, String>;
 }
 
-/// A case of whatever room.
+/// A case of whatever problem.
 pub trait AnyCase: Debug {
     /// Explores it.
     fn explore(&self, options: &Options, watcher: Watcher<'_>) -> Result<Outcome, String>;
@@ -62,7 +62,7 @@ impl<C: Case> AnyCase for C {
 /// The case of a mutant in the world in which it is looked at; or of the algorithm itself, in the same world.
 pub fn of_mutant(mutant: &Mutant, world: &World, flawed: bool) -> Result<Box<dyn AnyCase>, String> {
     let name = flawed.then(|| mutant.name.to_owned());
-    Ok(match mutant.room {
+    Ok(match mutant.problem {
         "mutex" => {
             let judged =
                 mutant.breaks.map_or(mutex::check::Judged::Exclusion, mutex::check::Judged::for_property);
@@ -80,7 +80,7 @@ pub fn of_mutant(mutant: &Mutant, world: &World, flawed: bool) -> Result<Box<dyn
         "snapshot" => {
             Box::new(snapshot::Case { mutant: name, ..snapshot::Case::in_world(mutant.algorithm, world) })
         }
-        room => return Err(format!("{}: nobody explores room {room}", mutant.name)),
+        problem => return Err(format!("{}: nobody explores problem {problem}", mutant.name)),
     })
 }
 
@@ -92,7 +92,7 @@ pub fn without(
     nodes: u32,
     entries: u8,
 ) -> Result<(u32, Box<dyn AnyCase>), String> {
-    if (card.room, card.name, assumption) == ("election", "hirschberg-sinclair", Assumption::Fifo)
+    if (card.problem, card.name, assumption) == ("election", "hirschberg-sinclair", Assumption::Fifo)
         && nodes < 4
     {
         // Among three, one of the two neighbours of whoever begins anew behind ELECTED has decided already, and begins
@@ -120,7 +120,7 @@ fn made(
     entries: u8,
     change: impl FnOnce(&mut Order, &mut Timing, &mut Faults, &mut u8),
 ) -> Result<Box<dyn AnyCase>, String> {
-    Ok(match card.room {
+    Ok(match card.problem {
         "mutex" => {
             let mut case = mutex::check::Case::of(card, nodes, entries);
             change(&mut case.order, &mut case.timing, &mut case.faults, &mut 0);
@@ -136,16 +136,16 @@ fn made(
             change(&mut case.order, &mut case.timing, &mut case.faults, &mut 0);
             Box::new(case)
         }
-        room => return Err(format!("nobody explores room {room}")),
+        problem => return Err(format!("nobody explores problem {problem}")),
     })
 }
 
 /// The case in the header of a trace, if the checker wrote it.
-pub fn read(room: &str, scenario: &str) -> Option<Box<dyn AnyCase>> {
+pub fn read(problem: &str, scenario: &str) -> Option<Box<dyn AnyCase>> {
     fn boxed<C: Case + 'static>(scenario: &str) -> Option<Box<dyn AnyCase>> {
         serde_json::from_str::<C>(scenario).ok().map(|case| Box::new(case) as Box<dyn AnyCase>)
     }
-    match room {
+    match problem {
         "mutex" => boxed::<mutex::check::Case>(scenario),
         "election" => boxed::<election::Case>(scenario),
         "snapshot" => boxed::<snapshot::Case>(scenario),
@@ -176,7 +176,7 @@ pub(crate) struct Job<'a, C, W> {
     pub(crate) work: W,
 }
 
-/// Takes a visitor to the mutant, or to the algorithm where there is none, by these two ways of a room. All go through the
+/// Takes a visitor to the mutant, or to the algorithm where there is none, by these two ways of a problem. All go through the
 /// wrapper of the mutants, whether or not something is wrong with them: every type is explored by code of its own, which
 /// takes long to build.
 pub(crate) fn visit<V, T>(

@@ -65,7 +65,7 @@ impl Assumption {
         }
     }
 
-    /// Takes it away from a case, as far as links and sites give it. A detector is the room's own affair.
+    /// Takes it away from a case, as far as links and sites give it. A detector is the problem's own affair.
     pub(crate) fn drop_from(self, order: &mut Order, timing: &mut Timing, faults: &mut Faults) {
         match self {
             Self::Fifo => *order = Order::Any,
@@ -81,7 +81,7 @@ impl Assumption {
 /// One cell. The names are those of the JSON object.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cell {
-    /// `room/algorithm`.
+    /// `problem/algorithm`.
     pub algorithm: String,
     /// N: what was asked for, or more if it takes more to show.
     pub nodes: u32,
@@ -130,16 +130,16 @@ impl Agreement {
     }
 }
 
-/// The rooms that have a matrix.
-pub const ROOMS: [&str; 3] = ["mutex", "election", "snapshot"];
+/// The problems that have a matrix.
+pub const PROBLEMS: [&str; 3] = ["mutex", "election", "snapshot"];
 
 /// The cards that have a row. Layered mutexes, whose heartbeats never end, have none.
-pub fn rows(room: Option<&str>) -> impl Iterator<Item = &'static Card> {
+pub fn rows(problem: Option<&str>) -> impl Iterator<Item = &'static Card> {
     let cards = mutex::CARDS.iter().chain(election::CARDS).chain(snapshot::CARDS);
-    cards.filter(move |card| room.is_none_or(|room| card.room == room))
+    cards.filter(move |card| problem.is_none_or(|problem| card.problem == problem))
 }
 
-/// Explores a row. `nodes` sites do `entries` times each what the room is about; `begins` is told what is taken
+/// Explores a row. `nodes` sites do `entries` times each what the problem is about; `begins` is told what is taken
 /// away next.
 ///
 /// Where an assumption was not given in the first place (no order to links that need none, no bound on delays, no

@@ -1,8 +1,8 @@
 //! The mutant zoo: every wrong variant is looked at where it should be caught.
 //!
 //! A mutant that is caught by nothing says that the check is too weak, and a correct algorithm that is "caught" says
-//! that it is wrong: both happen here, and [`honest`] runs every tenant through the worlds of its own mutants.
-//! The zoo knows no room; each room's mutants come from [`mutants::all`], and the room says how they are run.
+//! that it is wrong: both happen here, and [`honest`] runs every algorithm through the worlds of its own mutants.
+//! The zoo knows no problem; each problem's mutants come from [`mutants::all`], and the problem says how they are run.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -18,16 +18,16 @@ use conclave_sim::Delay;
 use serde::Serialize;
 
 use crate::case;
-use crate::rooms::mutex::check::Judged;
-use crate::rooms::mutex::{Scenario, Work, run_made};
-use crate::rooms::snapshot;
+use crate::problems::mutex::check::Judged;
+use crate::problems::mutex::{Scenario, Work, run_made};
+use crate::problems::snapshot;
 
 /// What came of looking at a mutant. The names are those of the JSON object.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
     /// The mutant's name.
     pub name: &'static str,
-    /// `room/algorithm`.
+    /// `problem/algorithm`.
     pub algorithm: String,
     /// What is wrong with it.
     pub flaw: &'static str,
@@ -183,12 +183,12 @@ fn options(states: u64, threads: usize) -> Options {
     Options { threads, bounds: Bounds { states, ..Bounds::default() }, ..Options::default() }
 }
 
-/// What a correct tenant did in the world of one of its mutants.
+/// What a correct algorithm did in the world of one of its mutants.
 #[derive(Clone, Debug)]
 pub struct Honest {
     /// The mutant whose world it was.
     pub beside: &'static str,
-    /// The tenant.
+    /// The algorithm.
     pub algorithm: &'static str,
     /// Nothing, or which property broke and how.
     pub broke: Option<String>,
@@ -200,14 +200,16 @@ pub struct Honest {
     pub kinds: Vec<&'static str>,
 }
 
-/// Runs a tenant through the worlds of its mutants, as far as it stands them: it must keep its promises in all.
+/// Runs an algorithm through the worlds of its mutants, as far as it stands them: it must keep its promises in all.
 /// `states` bounds each exploration.
 pub fn honest(card: &'static Card, states: u64, threads: usize) -> Result<Vec<Honest>, String> {
     let mut seen: Vec<(Catch, Option<Judged>)> = Vec::new();
     let mut all = Vec::new();
-    for mutant in mutants::all().filter(|mutant| mutant.room == card.room && mutant.algorithm == card.name) {
-        // What a room judges may depend on the property; mutex alone has judges that others do without.
-        let judged = mutant.breaks.map(Judged::for_property).filter(|_| card.room == "mutex");
+    for mutant in
+        mutants::all().filter(|mutant| mutant.problem == card.problem && mutant.algorithm == card.name)
+    {
+        // What a problem judges may depend on the property; mutex alone has judges that others do without.
+        let judged = mutant.breaks.map(Judged::for_property).filter(|_| card.problem == "mutex");
         let suits = match mutant.catch {
             // Numbers that grow for ever have no finite graph: such worlds are for those without numbers.
             Catch::Check { world, .. } => world.suits(card.needs) && world.entries != FOREVER,

@@ -1,11 +1,11 @@
-//! The detector room: quality of service, and where the promises hold.
+//! The detector problem: quality of service, and where the promises hold.
 
 use std::time::Duration;
 
 use conclave_algorithms::detector::{CARDS, Group, Heartbeat};
 use conclave_check::{Cycles, Faults, Options, Timing, Verdict, check};
-use conclave_lab::room;
-use conclave_lab::rooms::detector::{Report, Scenario, Watching, compare};
+use conclave_lab::problem;
+use conclave_lab::problems::detector::{Report, Scenario, Watching, compare};
 use conclave_sim::{Delay, Fault};
 
 const MS: Duration = Duration::from_millis(1);
@@ -24,7 +24,7 @@ fn with_crash(mut scenario: Scenario, crash: &str) -> Scenario {
 }
 
 fn run(scenario: &Scenario) -> Report {
-    room::run(scenario).expect("the scenario is valid")
+    problem::run(scenario).expect("the scenario is valid")
 }
 
 fn broke(report: &Report, property: &str) -> bool {

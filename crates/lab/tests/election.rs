@@ -1,4 +1,4 @@
-//! The election room: costs as the books should have them, properties at every step, the proofs and the
+//! The election problem: costs as the books should have them, properties at every step, the proofs and the
 //! counterexamples of the checker.
 
 use std::time::Duration;
@@ -9,8 +9,8 @@ use conclave_algorithms::election::{
 };
 use conclave_check::{Faults, Options, Order, Recovery, Timing, Verdict, check};
 use conclave_kernel::{Load, Measure, Size};
-use conclave_lab::room::{self, Scenario as _};
-use conclave_lab::rooms::election::{Elections, Ranks, Report, Scenario, Start, Trigger};
+use conclave_lab::problem::{self, Scenario as _};
+use conclave_lab::problems::election::{Elections, Ranks, Report, Scenario, Start, Trigger};
 use conclave_lab::sweep::sweep;
 use conclave_sim::{Delay, Fault, Order as SimOrder};
 
@@ -24,7 +24,7 @@ fn scenario(algorithm: &str, nodes: u32, start: Start) -> Scenario {
 
 #[track_caller]
 fn run(scenario: &Scenario) -> Report {
-    let report = room::run(scenario).expect("the scenario is valid");
+    let report = problem::run(scenario).expect("the scenario is valid");
     assert!(report.facts.passed(), "{:?}\n{}", report.facts.violations, report.facts.command);
     report
 }
@@ -164,7 +164,7 @@ fn a_crash_a_return_and_a_resignation_each_lead_to_the_right_leader() {
     }
 }
 
-/// Crashes in the middle of elections, of the maximum too, on networks as wild as each tenant allows.
+/// Crashes in the middle of elections, of the maximum too, on networks as wild as each algorithm allows.
 #[test]
 fn everybody_decides_rightly_in_hundreds_of_wild_runs_with_crashes() {
     for card in CARDS {
@@ -174,7 +174,7 @@ fn everybody_decides_rightly_in_hundreds_of_wild_runs_with_crashes() {
             |seed| {
                 let mut scenario = base.clone();
                 scenario.setup.seed = seed;
-                room::run(&scenario.swarmed()).expect("the scenario is valid")
+                problem::run(&scenario.swarmed()).expect("the scenario is valid")
             },
             |_| {},
         );
@@ -193,7 +193,7 @@ fn bully_errs_when_messages_take_longer_than_it_was_told() {
     let mut late = scenario("bully", 4, Start::Lowest);
     late.setup.delay = Delay::Constant(5 * MS);
     late.transmission = Some(MS);
-    let report = room::run(&late).expect("the scenario is valid");
+    let report = problem::run(&late).expect("the scenario is valid");
     assert!(report.facts.violations.iter().any(|violation| violation.property == "E1"), "{report:?}");
 }
 

@@ -10,8 +10,8 @@ use conclave_algorithms::mutex::{
 };
 use conclave_check::{Faults, Findings, Model, Monitor, Offer, Options, Order, Verdict, check};
 use conclave_kernel::{NodeId, Property};
-use conclave_lab::room;
-use conclave_lab::rooms::mutex::{Report, Scenario, Work};
+use conclave_lab::problem;
+use conclave_lab::problems::mutex::{Report, Scenario, Work};
 use conclave_lab::sweep::sweep;
 use conclave_sim::Fault;
 
@@ -26,7 +26,7 @@ fn scenario(algorithm: &str, crashes: &[&str]) -> Scenario {
 }
 
 fn run(scenario: &Scenario) -> Report {
-    room::run(scenario).expect("the scenario is valid")
+    problem::run(scenario).expect("the scenario is valid")
 }
 
 #[track_caller]

@@ -8,9 +8,9 @@ use conclave_algorithms::snapshot::ChandyLamport;
 use conclave_algorithms::snapshot::bank::Bank;
 use conclave_check::{Bounds, Options, Order as CheckOrder, Verdict, check};
 use conclave_kernel::{Cx, Never, NodeId, Protocol, Ratio};
-use conclave_lab::rooms::mutex::check::{Entries, Fences};
-use conclave_lab::rooms::mutex::{Scenario, Work, run_tenant};
-use conclave_lab::rooms::snapshot::Transfers;
+use conclave_lab::problems::mutex::check::{Entries, Fences};
+use conclave_lab::problems::mutex::{Scenario, Work, run_algorithm};
+use conclave_lab::problems::snapshot::Transfers;
 use conclave_sim::{Delay, Desk, Director, Limits, Order, Setup, World};
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,8 @@ fn contended(nodes: u32, seed: u64, setup: Setup) -> Scenario {
 
 /// How many of the seeds break a promise.
 fn broken<P: Mutex>(seeds: u64, setup: &Setup) -> u64 {
-    let run = |seed| run_tenant::<P>(&contended(4, seed, setup.clone()), false).expect("a valid scenario").0;
+    let run =
+        |seed| run_algorithm::<P>(&contended(4, seed, setup.clone()), false).expect("a valid scenario").0;
     (0..seeds).map(run).filter(|report| !report.facts.violations.is_empty()).count() as u64
 }
 

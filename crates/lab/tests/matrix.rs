@@ -10,7 +10,7 @@ const ENDLESS: [&str; 1] = ["fair-ring"];
 /// More than six million states at three sites; `tests/election.rs` explores it at two.
 const LARGE: (&str, Assumption) = ("election/hirschberg-sinclair", Assumption::NoCrash);
 
-fn cells(room: &'static str, nodes: u32, entries: u8, most_states: u64) -> Vec<Cell> {
+fn cells(problem: &'static str, nodes: u32, entries: u8, most_states: u64) -> Vec<Cell> {
     let row = |card: &'static Card| {
         // Who never comes to rest need not be followed for long.
         let states = if ENDLESS.contains(&card.name) { 50_000 } else { most_states };
@@ -18,12 +18,12 @@ fn cells(room: &'static str, nodes: u32, entries: u8, most_states: u64) -> Vec<C
         let options = Options { threads: 1, bounds, liveness_states: states, ..Options::default() };
         matrix::row(card, nodes, entries, &options, |_| {}).expect("a row can be explored")
     };
-    matrix::rows(Some(room)).flat_map(row).collect()
+    matrix::rows(Some(problem)).flat_map(row).collect()
 }
 
 /// Every cell is as the card says, and explored to its end unless the algorithm never comes to rest.
-fn assert_as_the_cards_say(room: &'static str, cells: &[Cell]) {
-    assert_eq!(cells.len(), matrix::rows(Some(room)).count() * Assumption::ALL.len());
+fn assert_as_the_cards_say(problem: &'static str, cells: &[Cell]) {
+    assert_eq!(cells.len(), matrix::rows(Some(problem)).count() * Assumption::ALL.len());
     for cell in cells {
         let (who, what) = (&cell.algorithm, cell.without);
         let expected = match cell.verdict {

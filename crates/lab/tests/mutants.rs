@@ -5,7 +5,7 @@ use conclave_algorithms::{catalog, election, mutants, mutex, snapshot};
 use conclave_check::{Bounds, CROSSING, Options, Verdict};
 use conclave_kernel::Card;
 use conclave_lab::case;
-use conclave_lab::rooms::mutex::check::{CONTENTION, DEFERRAL};
+use conclave_lab::problems::mutex::check::{CONTENTION, DEFERRAL};
 use conclave_lab::zoo::{self, Finding};
 
 /// Half of the zoo each, so that both cores have something to do.
@@ -42,23 +42,25 @@ fn every_other_harmful_mutant_is_caught_and_no_other_harmless_one() {
 }
 
 #[test]
-fn names_are_unique_and_every_algorithm_of_the_rooms_has_mutants() {
+fn names_are_unique_and_every_algorithm_of_the_problems_has_mutants() {
     let mut names: Vec<_> = mutants::all().map(|mutant| mutant.name).collect();
     names.sort_unstable();
     assert!(names.is_sorted_by(|one, next| one < next), "{names:?}");
     let cards = mutex::CARDS.iter().chain(election::CARDS).chain(snapshot::CARDS);
     // Lamport's mutants are its own.
     for card in cards.filter(|card| card.name != "lamport-omission") {
-        let of_card = |mutant: &&mutants::Mutant| mutant.room == card.room && mutant.algorithm == card.name;
+        let of_card =
+            |mutant: &&mutants::Mutant| mutant.problem == card.problem && mutant.algorithm == card.name;
         assert!(mutants::all().any(|mutant| of_card(&mutant)), "{} has none", card.name);
         // Who keeps all promises under every wrong variant is not told apart from them.
         assert!(mutants::all().filter(of_card).any(|mutant| !mutant.is_harmless()), "{}", card.name);
     }
     for mutant in mutants::all() {
-        let card = catalog::cards().find(|card| card.room == mutant.room && card.name == mutant.algorithm);
+        let card =
+            catalog::cards().find(|card| card.problem == mutant.problem && card.name == mutant.algorithm);
         let card = card.unwrap_or_else(|| panic!("{}: no such algorithm", mutant.name));
         assert!(mutant.breaks.is_none_or(|property| card.promises(property)), "{}", mutant.name);
-        assert!(mutants::ROOMS.contains(&mutant.room), "{}", mutant.name);
+        assert!(mutants::PROBLEMS.contains(&mutant.problem), "{}", mutant.name);
     }
     let harmful = mutants::all().filter(|mutant| !mutant.is_harmless()).count();
     assert!(harmful >= 40, "{harmful}");
@@ -92,7 +94,7 @@ const NEVER_CROSS: [(&str, &str); 6] = [
 
 /// Demands that messages cross in an algorithm, or that they really cannot.
 fn assert_crossing(card: &'static Card) {
-    let entries = if card.room == "mutex" { 2 } else { 1 };
+    let entries = if card.problem == "mutex" { 2 } else { 1 };
     let case = case::of(card, 3, entries).expect("it can be explored");
     let bounds = Bounds { states: HONEST_STATES, ..Bounds::default() };
     let options = Options { threads: 1, bounds, liveness_states: 0, ..Options::default() };
@@ -114,7 +116,7 @@ fn walk(card: &'static Card) {
         for it in honest.sometimes.iter().filter(|it| [CONTENTION, DEFERRAL].contains(&it.name)) {
             assert!(it.seen, "{} beside {}: {}", honest.algorithm, honest.beside, it.name);
         }
-        // Nor by one that was explored to its end, and in which what the room is about never happened.
+        // Nor by one that was explored to its end, and in which what the problem is about never happened.
         for it in honest.sometimes.iter().filter(|it| honest.complete && it.name != CROSSING) {
             assert!(it.seen, "{} beside {}: {}", honest.algorithm, honest.beside, it.name);
         }

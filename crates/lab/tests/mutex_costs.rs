@@ -6,8 +6,8 @@ mod support;
 use conclave_algorithms::mutex::CARDS;
 use conclave_algorithms::quorum::Quorum;
 use conclave_kernel::{Load, Measure, NodeId, Prng};
-use conclave_lab::rooms::mutex::compare;
-use conclave_lab::rooms::mutex::{Delays, Report, Scenario, Work, size_at};
+use conclave_lab::problems::mutex::compare;
+use conclave_lab::problems::mutex::{Delays, Report, Scenario, Work, size_at};
 use conclave_sim::{Delay, Order};
 use support::{MS, SIZES, T, assert_served, card, names, reports, run, scenario};
 

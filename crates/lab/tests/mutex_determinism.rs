@@ -6,8 +6,8 @@ mod support;
 use conclave_algorithms::mutex::{self, Mutex};
 use conclave_kernel::Digest;
 use conclave_lab::log;
-use conclave_lab::room::Scenario as _;
-use conclave_lab::rooms::mutex::{Report, Scenario, Work};
+use conclave_lab::problem::Scenario as _;
+use conclave_lab::problems::mutex::{Report, Scenario, Work};
 use conclave_sim::Delay;
 use support::{MS, names, run, scenario};
 
@@ -54,7 +54,7 @@ impl mutex::Visit for Recorded<'_> {
     type Out = (Vec<u8>, String);
     fn visit<P: Mutex>(self) -> Self::Out {
         let (report, trace) =
-            conclave_lab::rooms::mutex::run_tenant::<P>(self.0, true).expect("a valid scenario");
+            conclave_lab::problems::mutex::run_algorithm::<P>(self.0, true).expect("a valid scenario");
         let mut lines = Vec::new();
         log::write_trace(&trace.expect("it was recorded"), &mut lines).expect("memory takes it");
         (lines, report.facts.digest)

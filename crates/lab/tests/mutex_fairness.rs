@@ -6,7 +6,7 @@
 
 mod support;
 
-use conclave_lab::rooms::mutex::{Report, Scenario, Work};
+use conclave_lab::problems::mutex::{Report, Scenario, Work};
 use conclave_sim::{Delay, Order};
 use support::{MS, T, assert_served, broke, card, reports, run, scenario, who_promises};
 

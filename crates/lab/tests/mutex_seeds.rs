@@ -1,4 +1,4 @@
-//! Hundreds of worlds drawn from seeds: delays of all kinds, slow links, every order that the tenant can bear,
+//! Hundreds of worlds drawn from seeds: delays of all kinds, slow links, every order that the algorithm can bear,
 //! duplicates likewise, pauses, wrong clocks, and partitions that hold their messages until the heal. No promise
 //! breaks, and everybody who waits is served. The thousands are a command:
 //! `conclave sim mutex/maekawa --swarm --seeds 0..10000 --nodes 7 --load high`.
@@ -6,8 +6,8 @@
 mod support;
 
 use conclave_algorithms::mutex::CARDS;
-use conclave_lab::room::Scenario as _;
-use conclave_lab::rooms::mutex::{Report, Scenario, Work};
+use conclave_lab::problem::Scenario as _;
+use conclave_lab::problems::mutex::{Report, Scenario, Work};
 use conclave_lab::sweep::sweep;
 use conclave_sim::{CutLoss, FaultKind, Order};
 use support::{MS, assert_served, run, scenario};
@@ -96,7 +96,7 @@ fn a_failing_world_is_shrunk_to_a_smaller_one_that_fails_alike() {
         run(&failing).facts.violations.first().map(|violation| violation.property.clone())
     });
     let broken = broken.expect("Lamport needs FIFO");
-    let smallest = conclave_lab::room::shrink(&failing, &broken);
+    let smallest = conclave_lab::problem::shrink(&failing, &broken);
     assert!(smallest.setup.nodes < failing.setup.nodes && smallest.entries < failing.entries);
     assert!(run(&smallest).facts.violations.iter().any(|violation| violation.property == broken));
 }

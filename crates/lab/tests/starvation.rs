@@ -2,7 +2,7 @@
 
 use conclave_check::{Cycles, Faults, Options, Order, Timing, Verdict};
 use conclave_lab::case::{AnyCase as _, Outcome, unwatched};
-use conclave_lab::rooms::mutex::check::{Case, FOREVER, Judged};
+use conclave_lab::problems::mutex::check::{Case, FOREVER, Judged};
 
 /// Three sites that ask for ever.
 fn for_ever(algorithm: &str, mutant: &str) -> Outcome {

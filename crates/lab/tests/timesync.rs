@@ -1,4 +1,4 @@
-//! The room of physical time: every interval holds the true time, over asymmetric and heavy-tailed delays, loss,
+//! The problem of physical time: every interval holds the true time, over asymmetric and heavy-tailed delays, loss,
 //! duplication, pauses and partitions; who only keeps a group together does so; mistakes are caught.
 //!
 //! The thousands are a command: `conclave sim timesync/ntp --swarm --seeds 0..10000`.
@@ -9,8 +9,8 @@ use conclave_algorithms::timesync::interval::resync_interval;
 use conclave_algorithms::timesync::mutants::{Overestimate, SetToT};
 use conclave_algorithms::timesync::{CARDS, TimeSync};
 use conclave_kernel::Card;
-use conclave_lab::room::{Scenario as _, run};
-use conclave_lab::rooms::timesync::{Report, Scenario, run_tenant};
+use conclave_lab::problem::{Scenario as _, run};
+use conclave_lab::problems::timesync::{Report, Scenario, run_algorithm};
 use conclave_lab::sweep::sweep;
 use conclave_sim::{Clocks, Fault};
 
@@ -234,7 +234,7 @@ fn what_a_comparison_costs() {
 #[test]
 fn the_planted_mistakes_are_caught() {
     fn caught<P: TimeSync>(scenario: &Scenario, property: &str) {
-        let (report, _) = run_tenant::<P>(scenario, false).unwrap();
+        let (report, _) = run_algorithm::<P>(scenario, false).unwrap();
         assert!(
             report.facts.violations.iter().any(|violation| violation.property == property),
             "{:?}",

@@ -6,7 +6,7 @@ use conclave_kernel::{Effect, NodeId, Protocol, Time};
 
 use crate::world::Core;
 
-/// Gives the sites their work and watches what they do. A room of the laboratory is a director.
+/// Gives the sites their work and watches what they do. A problem of the laboratory is a director.
 pub trait Director<P: Protocol> {
     /// What rides on every message for the judge's sake: the algorithm never sees it.
     type Note: Clone + Default;

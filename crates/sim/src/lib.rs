@@ -1,6 +1,6 @@
 //! A deterministic simulator: any [`Protocol`](conclave_kernel::Protocol), any number of sites, one seed.
 //!
-//! The simulator knows no algorithm and no room. It is given sites, a [`Setup`] (network, clocks, faults) and
+//! The simulator knows no algorithm and no problem. It is given sites, a [`Setup`] (network, clocks, faults) and
 //! a [`Director`] (the work, the judge, the meters), and runs them: the same seed gives the same run, step by
 //! step, which is proven on the digest of everything that happened.
 //!

@@ -27,7 +27,7 @@
 //! | `crash A`, `recover A [amnesia]` | kills a site; brings it back, with its state or without |
 //! | `advance DURATION` | moves the clocks on |
 //! | `state A`, `pending` | shows a site's state; what is in flight |
-//! | `VERB A [ARGUMENT...]` | anything else is a command of the room, handed to site A |
+//! | `VERB A [ARGUMENT...]` | anything else is a command of the problem, handed to site A |
 //!
 //! Lines that begin with `#` are comments. What is compared is effects, never the wording of a log. With
 //! `CONCLAVE_REWRITE=1` in the environment, [`golden`] writes what happened into the file instead of
@@ -162,13 +162,13 @@ impl Script {
         ScriptError::new(&self.name, line, what)
     }
 
-    /// Plays the script. A command that is not one of the table's is given to `room`: the verb, and what
+    /// Plays the script. A command that is not one of the table's is given to `problem`: the verb, and what
     /// follows the site. Fails if a command cannot be obeyed; whether the expectations were met is in the
     /// answer.
     pub fn play<P: Protocol>(
         &self,
         stage: &mut Stage<P>,
-        room: impl Fn(&str, &[&str]) -> Result<P::Command, String>,
+        problem: impl Fn(&str, &[&str]) -> Result<P::Command, String>,
     ) -> Result<Played, ScriptError> {
         let mut text = String::new();
         let mut verdict = Ok(());
@@ -176,7 +176,7 @@ impl Script {
         for block in &self.blocks {
             for line in &block.commands {
                 let words: Vec<&str> = line.words.iter().map(String::as_str).collect();
-                let obeyed = obey(stage, &words, &room);
+                let obeyed = obey(stage, &words, &problem);
                 obeyed.map_err(|what| ScriptError::new(&self.name, line.number, what))?;
             }
             let got = stage.take_written();
@@ -204,7 +204,7 @@ fn join(lines: &[String]) -> String {
 fn obey<P: Protocol>(
     stage: &mut Stage<P>,
     words: &[&str],
-    room: impl Fn(&str, &[&str]) -> Result<P::Command, String>,
+    problem: impl Fn(&str, &[&str]) -> Result<P::Command, String>,
 ) -> Result<(), String> {
     match *words {
         ["deliver", "all"] => stage.deliver_all(),
@@ -234,7 +234,7 @@ fn obey<P: Protocol>(
             stage.write_pending();
             Ok(())
         }
-        [verb, site, ref arguments @ ..] => stage.command(node(site)?, room(verb, arguments)?),
+        [verb, site, ref arguments @ ..] => stage.command(node(site)?, problem(verb, arguments)?),
         _ => Err(format!("`{}` is no command", words.join(" "))),
     }
 }

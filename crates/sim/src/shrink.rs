@@ -26,7 +26,7 @@ use crate::setup::{Delay, Link, Order, Setup};
 pub struct Candidate {
     /// The world.
     pub setup: Setup,
-    /// The amount of work, whatever the room counts: entries, elections, transfers. At least 1.
+    /// The amount of work, whatever the problem counts: entries, elections, transfers. At least 1.
     pub work: u64,
 }
 

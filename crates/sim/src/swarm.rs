@@ -66,7 +66,7 @@ impl Profile {
     }
 
     /// Everything that an algorithm with these needs must survive. Crashes stay out even where the needs
-    /// allow them: how many sites may crash is the room's to say.
+    /// allow them: how many sites may crash is the problem's to say.
     pub const fn within(needs: Needs, length: Duration) -> Self {
         let asynchronous = !needs.synchrony;
         Self {

@@ -16,7 +16,7 @@
 //! **Distributed detection** (`conclave sim deadlock/NAME`): every [`Site`] has a process that asks and grants
 //! ([`underlying`]), a detector, and a common way to resolve what is found ([`site`]).
 //!
-//! | tenant | requests | idea | messages of a detection |
+//! | algorithm | requests | idea | messages of a detection |
 //! |---|---|---|---|
 //! | [`central`] | all | report every edge to one site: phantoms | 1, and 1 a grant |
 //! | [`reports`], two | all | ask all sites twice: phantoms | 4(N-1) + 1 |
@@ -75,22 +75,22 @@ pub trait Visit {
 }
 
 /// Lists the detectors once: their cards, and the way from a name to a type.
-macro_rules! tenants {
-    ($($tenant:ty),+ $(,)?) => {
-        /// The cards of the detectors, in the order in which the room is told.
-        pub const DETECTORS: &[Card] = &[$(<$tenant as Detection>::CARD),+];
+macro_rules! algorithms {
+    ($($algorithm:ty),+ $(,)?) => {
+        /// The cards of the detectors, in the order in which the problem is told.
+        pub const DETECTORS: &[Card] = &[$(<$algorithm as Detection>::CARD),+];
 
         /// Does something with the detector of that name; `None` if nobody has it.
         pub fn visit<V: Visit>(name: &str, visitor: V) -> Option<V::Out> {
-            $(if name == <$tenant as Detection>::CARD.name {
-                return Some(visitor.visit::<$tenant>());
+            $(if name == <$algorithm as Detection>::CARD.name {
+                return Some(visitor.visit::<$algorithm>());
             })+
             None
         }
     };
 }
 
-tenants![
+algorithms![
     Central,
     TwoReport,
     OneReport,
@@ -102,7 +102,7 @@ tenants![
     Stable,
 ];
 
-/// The cards of all tenants: the detectors, then the ways to live with deadlocks ([`locking`]).
+/// The cards of all algorithms: the detectors, then the ways to live with deadlocks ([`locking`]).
 pub const CARDS: &[Card] = &{
     let mut cards = [DETECTORS[0]; DETECTORS.len() + locking::CARDS.len()];
     let mut at = 0;
@@ -117,7 +117,7 @@ pub const CARDS: &[Card] = &{
 /// What an exact detector promises.
 const EXACT: &[&str] = &[spec::NO_PHANTOM.name, spec::NO_MISS.name, spec::ONE_VICTIM.name, spec::PURGED.name];
 
-/// A card of this room: all tenants need the same of the world.
+/// A card of this problem: all algorithms need the same of the world.
 const fn card(
     name: &'static str,
     title: &'static str,
@@ -127,7 +127,7 @@ const fn card(
     costs: &'static [Cost],
 ) -> Card {
     Card {
-        room: "deadlock",
+        problem: "deadlock",
         name,
         title,
         summary,

@@ -1,6 +1,6 @@
-//! A site of the room: its process, a detector that watches it, and the resolution of what the detector finds.
+//! A site of the problem: its process, a detector that watches it, and the resolution of what the detector finds.
 //!
-//! [`Site`] is the one [`Protocol`]; a tenant is a [`Detection`], which sees its process block, run, be asked and grant, and
+//! [`Site`] is the one [`Protocol`]; an algorithm is a [`Detection`], which sees its process block, run, be asked and grant, and
 //! says who is deadlocked. What happens then is the same for all of them:
 //!
 //! **Rules of resolution.**
@@ -15,7 +15,7 @@
 //! rule 3 looks again; its records need not be of one moment (see [`Record`]). It costs 3 messages and 2 for each process
 //! that is reached, once for every deadlock found, and is counted apart from the detector's own.
 //!
-//! A tenant that does not confirm (`Detection::CONFIRMS`) aborts whom it accuses: its phantoms have victims.
+//! An algorithm that does not confirm (`Detection::CONFIRMS`) aborts whom it accuses: its phantoms have victims.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -149,7 +149,7 @@ impl Group {
     }
 }
 
-/// A tenant of the room, as the other parts of a site see it.
+/// An algorithm of the problem, as the other parts of a site see it.
 pub trait Detection:
     Clone + fmt::Debug + Eq + core::hash::Hash + Serialize + DeserializeOwned + Send + 'static
 {

@@ -1,4 +1,4 @@
-//! What every tenant is judged by, one property an item; and the truth to judge by.
+//! What every algorithm is judged by, one property an item; and the truth to judge by.
 //!
 //! The truth is what both ends of all edges say at one moment: who is stuck by reduction, a grant under way counting
 //! as granted. A detector knows less: it is judged by what it says at the moment at which it says it.

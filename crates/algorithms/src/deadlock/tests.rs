@@ -134,7 +134,7 @@ impl<D: Detection> ByHand<D> {
     }
 }
 
-/// Every tenant finds a ring of any size, and one victim is enough, which learns of it.
+/// Every algorithm finds a ring of any size, and one victim is enough, which learns of it.
 #[test]
 fn a_ring_is_found_once_and_has_one_victim() {
     fn finds_a_ring<D: Detection>() {

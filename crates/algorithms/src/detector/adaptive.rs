@@ -87,7 +87,7 @@ const DEVIATIONS: i64 = 4;
 
 impl Estimate for Expected {
     const CARD: Card = Card {
-        room: "detector",
+        problem: "detector",
         name: "adaptive",
         title: "Adaptive heartbeat (Bertier)",
         summary: "the deadline is the expected arrival plus a margin that follows the errors of that expectation",

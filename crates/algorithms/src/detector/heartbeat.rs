@@ -28,7 +28,7 @@ pub struct Fixed {
 
 impl Estimate for Fixed {
     const CARD: Card = Card {
-        room: "detector",
+        problem: "detector",
         name: "heartbeat",
         title: "Heartbeat with a fixed D",
         summary: "a heartbeat every T; silence of more than T + D is taken for a crash",

@@ -1,16 +1,16 @@
 //! Failure detection: who seems alive.
 //!
 //! A detector only ever says *suspected* or *trusted*, and may take either back: failed is what a site is,
-//! suspected is what another thinks of it. All tenants send a heartbeat every T ([`pulse`]) and differ in how
+//! suspected is what another thinks of it. All algorithms send a heartbeat every T ([`pulse`]) and differ in how
 //! long silence may last before they draw the conclusion.
 //!
-//! | tenant | silence is suspicious after | what it rests on |
+//! | algorithm | silence is suspicious after | what it rests on |
 //! |---|---|---|
 //! | [`heartbeat`] | T + D, D fixed | D is at least the largest delay |
 //! | [`adaptive`] | the expected arrival and a margin that follows the errors seen | delays that change slowly |
 //! | [`phi_accrual`] | the moment at which a normal tail falls below 10^-Phi | gaps that look normal |
 //!
-//! [`oracle`] is no tenant: it stands in for any detector of a class when the layer above is checked.
+//! [`oracle`] is no algorithm: it stands in for any detector of a class when the layer above is checked.
 
 pub mod adaptive;
 pub mod heartbeat;
@@ -39,7 +39,7 @@ pub enum Event {
     Trusted(NodeId),
 }
 
-/// A tenant of the room. Nothing is asked of it: it watches from its start on.
+/// An algorithm of the problem. Nothing is asked of it: it watches from its start on.
 pub trait Detector: Protocol<Command = Never, Event = Event> {
     /// What it says of itself.
     const CARD: Card;
@@ -54,7 +54,7 @@ pub trait Detector: Protocol<Command = Never, Event = Event> {
     fn suspects(&self) -> &NodeSet;
 }
 
-/// Something to be done with a tenant whose name is known only at run time.
+/// Something to be done with an algorithm whose name is known only at run time.
 pub trait Visit {
     /// What comes of it.
     type Out;
@@ -63,23 +63,23 @@ pub trait Visit {
     fn visit<P: Detector>(self) -> Self::Out;
 }
 
-/// Lists the tenants once: their cards, and the way from a name to a type.
-macro_rules! tenants {
-    ($($tenant:ty),+ $(,)?) => {
-        /// The cards of all tenants, in the order in which the room is told.
-        pub const CARDS: &[Card] = &[$(<$tenant as Detector>::CARD),+];
+/// Lists the algorithms once: their cards, and the way from a name to a type.
+macro_rules! algorithms {
+    ($($algorithm:ty),+ $(,)?) => {
+        /// The cards of all algorithms, in the order in which the problem is told.
+        pub const CARDS: &[Card] = &[$(<$algorithm as Detector>::CARD),+];
 
-        /// Does something with the tenant of that name; `None` if nobody has it.
+        /// Does something with the algorithm of that name; `None` if nobody has it.
         pub fn visit<V: Visit>(name: &str, visitor: V) -> Option<V::Out> {
-            $(if name == <$tenant as Detector>::CARD.name {
-                return Some(visitor.visit::<$tenant>());
+            $(if name == <$algorithm as Detector>::CARD.name {
+                return Some(visitor.visit::<$algorithm>());
             })+
             None
         }
     };
 }
 
-tenants![Heartbeat, Adaptive, PhiAccrual];
+algorithms![Heartbeat, Adaptive, PhiAccrual];
 
 /// What the sites of a group know from the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

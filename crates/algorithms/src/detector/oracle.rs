@@ -173,7 +173,7 @@ impl Protocol for Mute {
 
 impl Detector for Mute {
     const CARD: Card = Card {
-        room: "detector",
+        problem: "detector",
         name: "oracle",
         title: "Oracle",
         summary: "every verdict that a detector of its class could give, for the checker",

@@ -76,7 +76,7 @@ impl Normal {
 
 impl Estimate for Normal {
     const CARD: Card = Card {
-        room: "detector",
+        problem: "detector",
         name: "phi-accrual",
         title: "Phi-accrual",
         summary: "suspect when a gap this long has a probability below 10^-Phi, gaps taken for normal",

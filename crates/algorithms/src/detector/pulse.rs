@@ -1,6 +1,6 @@
 //! Heartbeats: everybody says "I am here" every T, everybody listens to everybody.
 //!
-//! What the tenants of the room differ in is how long silence may last: that is their [`Estimate`]. The rest
+//! What the algorithms of the problem differ in is how long silence may last: that is their [`Estimate`]. The rest
 //! is the same and stands here.
 //!
 //! **Rules**

@@ -1,4 +1,4 @@
-//! What every tenant of the room is judged by, one property an item.
+//! What every algorithm of the problem is judged by, one property an item.
 
 use conclave_kernel::{Kind, Property};
 

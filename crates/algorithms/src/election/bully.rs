@@ -219,7 +219,7 @@ impl Bully {
 
 impl Election for Bully {
     const CARD: Card = Card {
-        room: "election",
+        problem: "election",
         name: "bully",
         title: "Bully",
         summary: "ask all that are higher; if they are silent, announce yourself to all that are lower",

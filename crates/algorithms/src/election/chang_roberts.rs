@@ -165,7 +165,7 @@ impl ChangRoberts {
 
 impl Election for ChangRoberts {
     const CARD: Card = Card {
-        room: "election",
+        problem: "election",
         name: "chang-roberts",
         title: "Chang-Roberts (ring)",
         summary: "candidates go round a ring; whoever is higher swallows them; the highest comes back",

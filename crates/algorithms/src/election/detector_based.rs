@@ -108,7 +108,7 @@ impl<D: Detector> DetectorBased<D> {
 
 impl<D: Detector> Election for DetectorBased<D> {
     const CARD: Card = Card {
-        room: "election",
+        problem: "election",
         name: "detector-based",
         title: "Election over a detector",
         summary: "the highest that is not suspected leads; the heartbeats are the price",

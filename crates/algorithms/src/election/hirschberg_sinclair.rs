@@ -227,7 +227,7 @@ impl HirschbergSinclair {
 
 impl Election for HirschbergSinclair {
     const CARD: Card = Card {
-        room: "election",
+        problem: "election",
         name: "hirschberg-sinclair",
         title: "Hirschberg-Sinclair (two-way ring)",
         summary: "a candidate must be the highest within 1, 2, 4, ... hops on both sides, then all round",

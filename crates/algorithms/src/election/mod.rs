@@ -1,9 +1,9 @@
 //! Election: one of the living leads, and everybody knows who.
 //!
-//! Every tenant takes the same [`Command`]s and emits the same [`Event`]s. Who wins is the highest
+//! Every algorithm takes the same [`Command`]s and emits the same [`Event`]s. Who wins is the highest
 //! [`Candidate`]: by rank, which may be memory, load turned round, any ordered value; then by id.
 //!
-//! | tenant | idea | messages | turnaround |
+//! | algorithm | idea | messages | turnaround |
 //! |---|---|---|---|
 //! | [`chang_roberts`] | the highest candidate goes round the ring | 2N..3N-1 with one starter, 3N-1..N(N+1)/2+N with all | up to 3N-1 hops |
 //! | [`hirschberg_sinclair`] | ask ever wider neighbourhoods, both ways | O(N log N) | O(N) hops |
@@ -75,7 +75,7 @@ pub struct Candidate {
     pub site: NodeId,
 }
 
-/// A tenant of the room.
+/// An algorithm of the problem.
 pub trait Election: Protocol<Command = Command, Event = Event> {
     /// What it says of itself.
     const CARD: Card;
@@ -93,7 +93,7 @@ pub trait Election: Protocol<Command = Command, Event = Event> {
     }
 }
 
-/// Something to be done with a tenant whose name is known only at run time.
+/// Something to be done with an algorithm whose name is known only at run time.
 pub trait Visit {
     /// What comes of it.
     type Out;
@@ -102,23 +102,23 @@ pub trait Visit {
     fn visit<P: Election>(self) -> Self::Out;
 }
 
-/// Lists the tenants once: their cards, and the way from a name to a type.
-macro_rules! tenants {
-    ($($tenant:ty),+ $(,)?) => {
-        /// The cards of all tenants, in the order in which the room is told.
-        pub const CARDS: &[Card] = &[$(<$tenant as Election>::CARD),+];
+/// Lists the algorithms once: their cards, and the way from a name to a type.
+macro_rules! algorithms {
+    ($($algorithm:ty),+ $(,)?) => {
+        /// The cards of all algorithms, in the order in which the problem is told.
+        pub const CARDS: &[Card] = &[$(<$algorithm as Election>::CARD),+];
 
-        /// Does something with the tenant of that name; `None` if nobody has it.
+        /// Does something with the algorithm of that name; `None` if nobody has it.
         pub fn visit<V: Visit>(name: &str, visitor: V) -> Option<V::Out> {
-            $(if name == <$tenant as Election>::CARD.name {
-                return Some(visitor.visit::<$tenant>());
+            $(if name == <$algorithm as Election>::CARD.name {
+                return Some(visitor.visit::<$algorithm>());
             })+
             None
         }
     };
 }
 
-tenants![ChangRoberts, HirschbergSinclair, Bully, DetectorBased<detector::Heartbeat>];
+algorithms![ChangRoberts, HirschbergSinclair, Bully, DetectorBased<detector::Heartbeat>];
 
 /// What the sites of a group know of each other from the start.
 #[derive(Clone, Debug, PartialEq, Eq)]

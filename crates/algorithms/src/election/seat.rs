@@ -1,4 +1,4 @@
-//! A site's own side of the room: who leads, as far as it knows.
+//! A site's own side of the problem: who leads, as far as it knows.
 
 use conclave_kernel::{Cx, NodeId, Protocol};
 use serde::{Deserialize, Serialize};

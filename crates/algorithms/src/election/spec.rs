@@ -1,4 +1,4 @@
-//! What every tenant of the room is judged by, one property an item; and the judge.
+//! What every algorithm of the problem is judged by, one property an item; and the judge.
 //!
 //! The textbook's E1 speaks of the end of the run: elected is undefined, or the process that is the highest
 //! of those that have not crashed by then. A leader may crash a moment after it was elected, rightly, and no

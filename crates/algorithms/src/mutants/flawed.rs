@@ -1,27 +1,27 @@
-//! What all mutants are made of: a tenant of whatever room, with one of its handlers replaced or its words tampered
+//! What all mutants are made of: an algorithm of whatever problem, with one of its handlers replaced or its words tampered
 //! with.
 
 use conclave_kernel::{Buffer, Cx, Effect, Env, Input, NodeId, NodeSet, Protocol};
 use serde::{Deserialize, Serialize};
 
-/// A second version of a tenant's step.
+/// A second version of an algorithm's step.
 pub type Step<P> = fn(&mut P, &mut Memory, Input<P>, &mut Cx<'_, P>);
 
-/// A tenant, of whatever room, that something can be wrong with.
+/// An algorithm, of whatever problem, that something can be wrong with.
 pub trait Fallible: Protocol {
     /// What can be wrong, by name.
     const FLAWS: &'static [(&'static str, Step<Self>)];
 }
 
-/// What a flaw may have to remember besides the tenant's state.
+/// What a flaw may have to remember besides the algorithm's state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Memory {
     pub(super) count: u64,
     pub(super) sites: NodeSet,
 }
 
-/// A tenant with a flaw: says the same things in the same words, and has the same card. One type for all flaws of a
-/// tenant, because every type is explored by code of its own.
+/// An algorithm with a flaw: says the same things in the same words, and has the same card. One type for all flaws of a
+/// algorithm, because every type is explored by code of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub struct Flawed<P: Fallible> {

@@ -6,7 +6,7 @@
 //! the property that its [`Mutant`] names; who catches it (the simulator or the checker) and within which budget
 //! is part of the entry. What is wrong and yet harmless is listed too, with what it costs.
 //!
-//! The table is the same for all rooms; each room has its own mutants, and its own way from a name to a type.
+//! The table is the same for all problems; each problem has its own mutants, and its own way from a name to a type.
 
 pub mod election;
 pub mod flawed;
@@ -20,8 +20,8 @@ use crate::quorum::Quorum;
 pub struct Mutant {
     /// Its name on the command line.
     pub name: &'static str,
-    /// The room.
-    pub room: &'static str,
+    /// The problem.
+    pub problem: &'static str,
     /// The algorithm that is wrong.
     pub algorithm: &'static str,
     /// What is wrong with it, in a sentence.
@@ -42,10 +42,10 @@ impl Mutant {
         self.breaks.is_none()
     }
 
-    /// `room/algorithm`.
+    /// `problem/algorithm`.
     pub fn path(&self) -> impl core::fmt::Display + use<> {
-        let (room, algorithm) = (self.room, self.algorithm);
-        core::fmt::from_fn(move |f| write!(f, "{room}/{algorithm}"))
+        let (problem, algorithm) = (self.problem, self.algorithm);
+        core::fmt::from_fn(move |f| write!(f, "{problem}/{algorithm}"))
     }
 }
 
@@ -75,7 +75,7 @@ pub enum Catch {
 pub struct World {
     /// How many sites.
     pub nodes: u32,
-    /// How often each site does what the room is about; [`FOREVER`] for without end.
+    /// How often each site does what the problem is about; [`FOREVER`] for without end.
     pub entries: u8,
     /// Who does it; everybody, if empty.
     pub who: &'static [u32],
@@ -127,7 +127,7 @@ impl World {
         Self { quorum: Some(quorum), ..self }
     }
 
-    /// The same, but only these do what the room is about; the others join in.
+    /// The same, but only these do what the problem is about; the others join in.
     #[must_use]
     pub const fn only(self, who: &'static [u32]) -> Self {
         Self { who, ..self }
@@ -194,31 +194,31 @@ impl World {
     }
 }
 
-/// All mutants, room by room.
+/// All mutants, problem by problem.
 pub fn all() -> impl Iterator<Item = &'static Mutant> + Clone {
     mutex::MUTANTS.iter().chain(election::MUTANTS).chain(snapshot::MUTANTS)
 }
 
-/// The rooms that have mutants, in order.
-pub const ROOMS: [&str; 3] = ["mutex", "election", "snapshot"];
+/// The problems that have mutants, in order.
+pub const PROBLEMS: [&str; 3] = ["mutex", "election", "snapshot"];
 
 /// The checker, in that world, before it has seen so many states.
 const fn within(world: World, states: u64) -> Catch {
     Catch::Check { world, states }
 }
 
-/// Lists a room's mutants once: the table, and the way from a name to a type, also of tenants without a flaw. `$cards` are those
-/// of the room; `$parts` is what a site is made from.
+/// Lists a problem's mutants once: the table, and the way from a name to a type, also of algorithms without a flaw. `$cards` are those
+/// of the problem; `$parts` is what a site is made from.
 macro_rules! listing {
-    (room $room:literal of $trait:path, with $cards:path, made from $parts:tt, tenants {
+    (problem $problem:literal of $trait:path, with $cards:path, made from $parts:tt, algorithms {
          $($honest_name:literal: $honest:ty,)+
      };
-     $($name:literal: $tenant:ty, of $algorithm:literal,
+     $($name:literal: $type:ty, of $algorithm:literal,
        $flaw:literal, $source:literal, $breaks:expr, $catch:expr $(, $steps:literal)?;)+) => {
         /// All of them, algorithm by algorithm.
         pub const MUTANTS: &[$crate::mutants::Mutant] = &[$($crate::mutants::Mutant {
             name: $name,
-            room: $room,
+            problem: $problem,
             algorithm: $algorithm,
             flaw: $flaw,
             source: $source,
@@ -230,12 +230,12 @@ macro_rules! listing {
         /// Does something with the mutant of that name; `None` if nobody has it.
         pub fn visit<V: super::Visit>(name: &str, visitor: V) -> Option<V::Out> {
             Some(match name {
-                $($name => visitor.visit($crate::mutants::listing!(@make $parts, $tenant, $trait, $name)),)+
+                $($name => visitor.visit($crate::mutants::listing!(@make $parts, $type, $trait, $name)),)+
                 _ => return None,
             })
         }
 
-        /// Does something with the tenant of that name, without a flaw; `None` if nobody has it.
+        /// Does something with the algorithm of that name, without a flaw; `None` if nobody has it.
         pub fn visit_honest<V: super::Visit>(algorithm: &str, visitor: V) -> Option<V::Out> {
             Some(match algorithm {
                 $($honest_name => visitor.visit(<$crate::mutants::flawed::Flawed<$honest> as $trait>::new),)+
@@ -268,8 +268,8 @@ macro_rules! listing {
             }
         }
     };
-    (@make ($($part:ident),+), $tenant:ty, $trait:path, $name:literal) => {
-        |$($part),+| $crate::mutants::flawed::Flawed::new(<$tenant as $trait>::new($($part),+), $name)
+    (@make ($($part:ident),+), $type:ty, $trait:path, $name:literal) => {
+        |$($part),+| $crate::mutants::flawed::Flawed::new(<$type as $trait>::new($($part),+), $name)
     };
     (@steps $steps:literal) => { Some($steps) };
     (@steps) => { None };

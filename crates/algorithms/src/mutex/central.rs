@@ -248,7 +248,7 @@ impl Desk {
 
 impl Mutex for Central {
     const CARD: Card = Card {
-        room: "mutex",
+        problem: "mutex",
         name: "central",
         title: "Central coordinator",
         summary: "one site keeps the queue and lets the others in, one after the other",

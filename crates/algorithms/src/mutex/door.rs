@@ -1,6 +1,6 @@
-//! A site's own side of the room: outside, asking, or inside; and how many of its own requests wait.
+//! A site's own side of the problem: outside, asking, or inside; and how many of its own requests wait.
 //!
-//! Every tenant has a door. It refuses commands that make no sense, queues the site's requests and lets them
+//! Every algorithm has a door. It refuses commands that make no sense, queues the site's requests and lets them
 //! be served one at a time: the algorithms then deal with one request of a site at a time, as in the papers.
 
 use conclave_kernel::{Cx, Protocol};

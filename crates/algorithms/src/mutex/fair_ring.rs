@@ -138,7 +138,7 @@ impl FairToken {
 
 impl Mutex for FairRing {
     const CARD: Card = Card {
-        room: "mutex",
+        problem: "mutex",
         name: "fair-ring",
         title: "Fair token ring",
         summary: "a token goes round and looks for the oldest request",

@@ -193,7 +193,7 @@ impl<const OMIT: bool> Mutex for LamportQueue<OMIT> {
 }
 
 const AS_PUBLISHED: Card = Card {
-    room: "mutex",
+    problem: "mutex",
     name: "lamport",
     title: "Lamport",
     summary: "everybody keeps the same queue; its first enters once nothing older can be on its way",

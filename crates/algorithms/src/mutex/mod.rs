@@ -1,9 +1,9 @@
 //! Mutual exclusion: at most one site in the critical section, everybody in turn.
 //!
-//! Every tenant takes the same [`Command`]s and emits the same [`Event`]s, so that specification, metrics and
-//! user code talk to the room, never to the tenant.
+//! Every algorithm takes the same [`Command`]s and emits the same [`Event`]s, so that specification, metrics and
+//! user code talk to the problem, never to the algorithm.
 //!
-//! | tenant | idea | messages per entry | sync delay |
+//! | algorithm | idea | messages per entry | sync delay |
 //! |---|---|---|---|
 //! | [`central`] | one site keeps the queue | 3, 0 for the coordinator | 2T |
 //! | [`token_ring`] | a token goes round for ever | 1 saturated, else unbounded | T..(N-1)T |
@@ -116,7 +116,7 @@ impl fmt::Display for Fence {
     }
 }
 
-/// A tenant of the room.
+/// An algorithm of the problem.
 pub trait Mutex: Protocol<Command = Command, Event = Event> {
     /// What it says of itself.
     const CARD: Card;
@@ -136,7 +136,7 @@ pub trait Mutex: Protocol<Command = Command, Event = Event> {
     }
 }
 
-/// Something to be done with a tenant whose name is known only at run time.
+/// Something to be done with an algorithm whose name is known only at run time.
 pub trait Visit {
     /// What comes of it.
     type Out;
@@ -145,20 +145,20 @@ pub trait Visit {
     fn visit<P: Mutex>(self) -> Self::Out;
 }
 
-/// Lists the tenants once: their cards, and the way from a name to a type.
-macro_rules! tenants {
-    ($($tenant:ty),+; $($layered:ty),+ $(,)?) => {
-        /// The cards of all tenants, in the order in which the room is told.
-        pub const CARDS: &[Card] = &[$(<$tenant as Mutex>::CARD),+];
+/// Lists the algorithms once: their cards, and the way from a name to a type.
+macro_rules! algorithms {
+    ($($algorithm:ty),+; $($layered:ty),+ $(,)?) => {
+        /// The cards of all algorithms, in the order in which the problem is told.
+        pub const CARDS: &[Card] = &[$(<$algorithm as Mutex>::CARD),+];
 
         /// The cards of those that stand on a detector and survive crashes. Their heartbeats never end, so that
         /// they are not compared with the others.
         pub const LAYERED: &[Card] = &[$(<$layered as Mutex>::CARD),+];
 
-        /// Does something with the tenant of that name; `None` if nobody has it.
+        /// Does something with the algorithm of that name; `None` if nobody has it.
         pub fn visit<V: Visit>(name: &str, visitor: V) -> Option<V::Out> {
-            $(if name == <$tenant as Mutex>::CARD.name {
-                return Some(visitor.visit::<$tenant>());
+            $(if name == <$algorithm as Mutex>::CARD.name {
+                return Some(visitor.visit::<$algorithm>());
             })+
             $(if name == <$layered as Mutex>::CARD.name {
                 return Some(visitor.visit::<$layered>());
@@ -168,7 +168,7 @@ macro_rules! tenants {
     };
 }
 
-tenants![
+algorithms![
     Central,
     TokenRing,
     FairRing,
@@ -183,10 +183,10 @@ tenants![
     CentralBully, CentralRing, RicartAgrawalaFt<Heartbeat>,
 ];
 
-/// The longest that a message may take under the layered tenants: what their timeouts are made of.
+/// The longest that a message may take under the layered algorithms: what their timeouts are made of.
 pub const LONGEST_DELAY: Duration = Duration::from_millis(20);
 
-/// What the detector under a layered tenant is given: a heartbeat as often as the longest delay.
+/// What the detector under a layered algorithm is given: a heartbeat as often as the longest delay.
 const fn watching(nodes: u32) -> detector::Group {
     detector::Group::new(nodes, LONGEST_DELAY, LONGEST_DELAY)
 }

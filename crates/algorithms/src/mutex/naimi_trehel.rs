@@ -125,7 +125,7 @@ impl NaimiTrehel {
 
 impl Mutex for NaimiTrehel {
     const CARD: Card = Card {
-        room: "mutex",
+        problem: "mutex",
         name: "naimi-trehel",
         title: "Naimi-Trehel",
         summary: "a request follows guesses to the last one that asked, and improves every guess it passes",

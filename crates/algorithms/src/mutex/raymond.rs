@@ -129,7 +129,7 @@ impl Raymond {
 
 impl Mutex for Raymond {
     const CARD: Card = Card {
-        room: "mutex",
+        problem: "mutex",
         name: "raymond",
         title: "Raymond's tree",
         summary: "a token in a tree; every site knows the direction, and asks once for all behind it",

@@ -113,7 +113,7 @@ impl RicartAgrawala {
 
 impl Mutex for RicartAgrawala {
     const CARD: Card = Card {
-        room: "mutex",
+        problem: "mutex",
         name: "ricart-agrawala",
         title: "Ricart-Agrawala",
         summary: "ask everybody; whoever is inside or asked earlier replies when done",

@@ -135,7 +135,7 @@ impl RoucairolCarvalho {
 
 impl Mutex for RoucairolCarvalho {
     const CARD: Card = Card {
-        room: "mutex",
+        problem: "mutex",
         name: "roucairol-carvalho",
         title: "Roucairol-Carvalho",
         summary: "as ricart-agrawala, but a permission once given lasts until it is asked back",

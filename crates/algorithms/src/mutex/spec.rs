@@ -1,4 +1,4 @@
-//! What every tenant of the room is judged by, one property an item; and the judge.
+//! What every algorithm of the problem is judged by, one property an item; and the judge.
 //!
 //! The judge stands outside: it sees who asks, enters and leaves, and lets two small notes ride on every
 //! message, from which causality is decided exactly.

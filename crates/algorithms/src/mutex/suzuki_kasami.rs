@@ -153,7 +153,7 @@ impl Token {
 
 impl Mutex for SuzukiKasami {
     const CARD: Card = Card {
-        room: "mutex",
+        problem: "mutex",
         name: "suzuki-kasami",
         title: "Suzuki-Kasami",
         summary: "one token with its own queue; ask everybody for it, keep it until asked",

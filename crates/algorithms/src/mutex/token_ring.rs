@@ -129,7 +129,7 @@ impl TokenRing {
 
 impl Mutex for TokenRing {
     const CARD: Card = Card {
-        room: "mutex",
+        problem: "mutex",
         name: "token-ring",
         title: "Token ring",
         summary: "a token goes round for ever; whoever has it may go in, once a visit",

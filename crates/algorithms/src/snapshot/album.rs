@@ -1,4 +1,4 @@
-//! What both tenants keep: the recordings under way, the parts that came in, and what is over.
+//! What both algorithms keep: the recordings under way, the parts that came in, and what is over.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;

@@ -48,7 +48,7 @@ pub struct ChandyLamport<A: Protocol> {
 
 /// What it says of itself.
 pub const CARD: Card = Card {
-    room: "snapshot",
+    problem: "snapshot",
     name: "chandy-lamport",
     title: "Chandy-Lamport",
     summary: "record, then send a marker on every channel; what arrives before a marker was on its way",

@@ -1,4 +1,4 @@
-//! The application inside a tenant: its state, and the reminders that it waits for. Both are recorded.
+//! The application inside an algorithm: its state, and the reminders that it waits for. Both are recorded.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -32,7 +32,7 @@ impl<A: Protocol> Hosted<A> {
             .collect()
     }
 
-    /// Runs a step of the application. What it sends is for the tenant to wrap.
+    /// Runs a step of the application. What it sends is for the algorithm to wrap.
     pub(crate) fn step<P>(
         &mut self,
         input: Input<A>,

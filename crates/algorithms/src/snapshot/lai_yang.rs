@@ -76,7 +76,7 @@ pub(crate) struct Tally {
 
 /// What it says of itself.
 pub const CARD: Card = Card {
-    room: "snapshot",
+    problem: "snapshot",
     name: "lai-yang",
     title: "Lai-Yang",
     summary: "messages carry the sender's colour; record before the first red one, count the white ones home",

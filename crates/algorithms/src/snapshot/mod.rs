@@ -1,10 +1,10 @@
 //! Global state: a picture of all sites and channels that could have been taken at one instant.
 //!
-//! A tenant wraps *any* application: it runs the application's steps unchanged and, when asked, records the
+//! An algorithm wraps *any* application: it runs the application's steps unchanged and, when asked, records the
 //! site's state and what is on its way to it. The parts are sent to everybody, so that every site ends up
-//! with the same [`Picture`]. What a picture is good for stands beside the tenants.
+//! with the same [`Picture`]. What a picture is good for stands beside the algorithms.
 //!
-//! | tenant | idea | messages | channels |
+//! | algorithm | idea | messages | channels |
 //! |---|---|---|---|
 //! | [`chandy_lamport`] | a marker on every channel divides before from after | 2N(N-1) | FIFO |
 //! | [`lai_yang`] | every message has a colour; counts say when the white ones are in | 2N(N-1) | any order |
@@ -12,7 +12,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | [`picture`] | [`Part`] and [`Picture`]: what is recorded |
-//! | `album`, `hosted` | what both tenants keep: recordings, parts, what is over; the application inside |
+//! | `album`, `hosted` | what both algorithms keep: recordings, parts, what is over; the application inside |
 //! | [`spec`] | the properties, and the judge |
 //! | [`cut`] | any cut of any recorded run: consistent, transitless, and why not |
 //! | [`restart`] | checkpoint and restart: a system that goes on from a picture |
@@ -109,7 +109,7 @@ pub enum Refusal {
     TooLarge,
 }
 
-/// A tenant of the room, around an application.
+/// An algorithm of the problem, around an application.
 pub trait Snapshot<A: Protocol>:
     Protocol<Command = Command<A>, Event = Event<A>, Timer = <A as Protocol>::Timer>
 {
@@ -129,7 +129,7 @@ pub trait Snapshot<A: Protocol>:
     fn carried(message: &Self::Message) -> Option<&A::Message>;
 }
 
-/// Something to be done with a tenant whose name is known only at run time.
+/// Something to be done with an algorithm whose name is known only at run time.
 pub trait Visit<A: Protocol> {
     /// What comes of it.
     type Out;
@@ -138,10 +138,10 @@ pub trait Visit<A: Protocol> {
     fn visit<P: Snapshot<A>>(self) -> Self::Out;
 }
 
-/// The cards of all tenants.
+/// The cards of all algorithms.
 pub const CARDS: &[Card] = &[chandy_lamport::CARD, lai_yang::CARD];
 
-/// Does something with the tenant of that name; `None` if nobody has it.
+/// Does something with the algorithm of that name; `None` if nobody has it.
 pub fn visit<A: Protocol, V: Visit<A>>(name: &str, visitor: V) -> Option<V::Out> {
     match name {
         _ if name == chandy_lamport::CARD.name => Some(visitor.visit::<ChandyLamport<A>>()),

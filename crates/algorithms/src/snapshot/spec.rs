@@ -1,4 +1,4 @@
-//! What every tenant of the room is judged by, one property an item; and the judge.
+//! What every algorithm of the problem is judged by, one property an item; and the judge.
 //!
 //! The judge stands outside. It knows in which order each site recorded, and lets a note ride on every
 //! message of the application: how many snapshots its sender had recorded by then, and what the message said.

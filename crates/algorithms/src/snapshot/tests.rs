@@ -1,4 +1,4 @@
-//! The tenants by hand, and what pictures are for.
+//! The algorithms by hand, and what pictures are for.
 
 mod town;
 

@@ -11,8 +11,8 @@
 //! 2. The largest set of clocks that differ from each other by at most gamma, the master's own (difference 0)
 //!    among the candidates, is averaged ([`average`]).
 //! 3. Everybody, the master and the outliers included, gets average minus difference, and slews if that is negative.
-//! 4. The master is elected, and elected again when it dies: by any algorithm of the [`election`] room,
-//!    over a detector. Three layers in one site, as in the mutex room's elected coordinator.
+//! 4. The master is elected, and elected again when it dies: by any algorithm of the [`election`] problem,
+//!    over a detector. Three layers in one site, as in the mutex problem's elected coordinator.
 //!
 //! **Traps**: a correction applies to the clock *as it was when it was measured*; so a site's answer carries its
 //! offset, the correction brings it back, and duplicates and late corrections do no harm. Nothing ties the group to
@@ -25,8 +25,8 @@
 //! measured to within half a round trip, and two drifting clocks part at 2 rho. Each round is a new reference
 //! ([`Epoch`](super::Epoch)): clocks are compared with those that have heard of the same round.
 //!
-//! **Where we depart**: the paper has an election of its own; here two algorithms of the election room are
-//! tenants, [`Bully`] (`berkeley`) and [`ChangRoberts`] (`berkeley-ring`). At boot site 0 calls for the election.
+//! **Where we depart**: the paper has an election of its own; here two algorithms of the election problem are
+//! algorithms, [`Bully`] (`berkeley`) and [`ChangRoberts`] (`berkeley-ring`). At boot site 0 calls for the election.
 
 mod rounds;
 
@@ -182,7 +182,7 @@ impl<E: Election> Berkeley<E> {
 
 impl<E: Election> TimeSync for Berkeley<E> {
     const CARD: Card = Card {
-        room: "timesync",
+        problem: "timesync",
         name: match E::CARD.name.as_bytes() {
             b"bully" => "berkeley",
             _ => "berkeley-ring",

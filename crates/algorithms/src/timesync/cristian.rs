@@ -74,7 +74,7 @@ pub fn reading(
 
 /// What becomes of several readings.
 pub trait Keep: Clone + Debug + Eq + Hash + Serialize + DeserializeOwned + Send + 'static {
-    /// The tenant's card.
+    /// The algorithm's card.
     const CARD: Card;
 
     /// The offset that is believed: `fresh`, of this round, is not empty; `before` is what was known. All as of
@@ -145,7 +145,7 @@ impl Keep for Intersected {
 
 /// What the three have in common.
 const CARD: Card = Card {
-    room: "timesync",
+    problem: "timesync",
     name: "",
     title: "",
     summary: "",

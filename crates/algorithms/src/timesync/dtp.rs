@@ -235,7 +235,7 @@ impl Dtp {
 
 impl TimeSync for Dtp {
     const CARD: Card = Card {
-        room: "timesync",
+        problem: "timesync",
         name: "dtp",
         title: "DTP",
         summary: "neighbours exchange counters on the wire itself, and the largest wins",

@@ -1,7 +1,7 @@
 //! Intervals: the only honest answer to "what time is it?".
 //!
 //! A clock that was compared with another knows the other's time only up to the delay of the messages, and
-//! knows it less well with every second that passes, because oscillators drift. So every answer of this room
+//! knows it less well with every second that passes, because oscillators drift. So every answer of this problem
 //! is an interval that holds the true time: the middle is the best guess, half the width is the bound.
 //!
 //! **Rules**

@@ -13,7 +13,7 @@
 //! the true time out: an interval that is only a little wrong overlaps the right ones on one side. There is a
 //! test that shows it. Ends that touch count as meeting: a lower end sorts before an upper end at the same place.
 //!
-//! **The tenant**: every site that is no server asks all servers once a period, reads each answer as Cristian
+//! **The algorithm**: every site that is no server asks all servers once a period, reads each answer as Cristian
 //! would, and takes what the answers agree upon, f being [`Group::faulty`]. A server that does not answer is no
 //! witness: of m answers at least m-f are right.
 
@@ -197,7 +197,7 @@ impl Marzullo {
 
 impl TimeSync for Marzullo {
     const CARD: Card = Card {
-        room: "timesync",
+        problem: "timesync",
         name: "marzullo",
         title: "Marzullo's intersection",
         summary: "several servers are asked, and what all but f of them agree upon is believed",

@@ -1,10 +1,10 @@
 //! Physical time: what time is it, and how sure are we?
 //!
-//! Every tenant corrects a clock that is wrong and drifts, and answers one question, [`Command::Ask`], with a
+//! Every algorithm corrects a clock that is wrong and drifts, and answers one question, [`Command::Ask`], with a
 //! [`Reading`]: what the corrected clock shows, and the interval in which the reference's time lies. The
 //! corrected clock is slewed, never set back.
 //!
-//! | tenant | idea | reference | bound |
+//! | algorithm | idea | reference | bound |
 //! |---|---|---|---|
 //! | [`cristian`] | ask a server, take the middle of what is possible | site 0 | (RTT - min1 - min2)/2, growing by rho |
 //! | [`ntp`] | the same down a tree, through a filter of eight samples | site 0 | the root distance |
@@ -118,7 +118,7 @@ impl Epoch {
     pub const START: Self = Self { term: 0, master: NodeId(0), round: 0 };
 }
 
-/// A tenant of the room.
+/// An algorithm of the problem.
 pub trait TimeSync: Protocol<Command = Command, Event = Event> {
     /// What it says of itself.
     const CARD: Card;
@@ -133,7 +133,7 @@ pub trait TimeSync: Protocol<Command = Command, Event = Event> {
     fn read(&self, now: Time) -> Reading;
 }
 
-/// Something to be done with a tenant whose name is known only at run time.
+/// Something to be done with an algorithm whose name is known only at run time.
 pub trait Visit {
     /// What comes of it.
     type Out;
@@ -142,23 +142,23 @@ pub trait Visit {
     fn visit<P: TimeSync>(self) -> Self::Out;
 }
 
-/// Lists the tenants once: their cards, and the way from a name to a type.
-macro_rules! tenants {
-    ($($tenant:ty),+ $(,)?) => {
-        /// The cards of all tenants, in the order in which the room is told.
-        pub const CARDS: &[Card] = &[$(<$tenant as TimeSync>::CARD),+];
+/// Lists the algorithms once: their cards, and the way from a name to a type.
+macro_rules! algorithms {
+    ($($algorithm:ty),+ $(,)?) => {
+        /// The cards of all algorithms, in the order in which the problem is told.
+        pub const CARDS: &[Card] = &[$(<$algorithm as TimeSync>::CARD),+];
 
-        /// Does something with the tenant of that name; `None` if nobody has it.
+        /// Does something with the algorithm of that name; `None` if nobody has it.
         pub fn visit<V: Visit>(name: &str, visitor: V) -> Option<V::Out> {
-            $(if name == <$tenant as TimeSync>::CARD.name {
-                return Some(visitor.visit::<$tenant>());
+            $(if name == <$algorithm as TimeSync>::CARD.name {
+                return Some(visitor.visit::<$algorithm>());
             })+
             None
         }
     };
 }
 
-tenants![
+algorithms![
     Cristian<Narrowest>,
     Cristian<Averaged>,
     Cristian<Intersected>,
@@ -174,7 +174,7 @@ tenants![
 pub struct Group {
     /// N.
     pub nodes: u32,
-    /// So many sites, the first, are time servers, where the tenant asks several.
+    /// So many sites, the first, are time servers, where the algorithm asks several.
     pub servers: u32,
     /// At most so many of the servers lie.
     pub faulty: u32,
@@ -247,7 +247,7 @@ impl Group {
     }
 }
 
-/// The needs of a tenant that only listens to what arrives, and asks again if nothing does.
+/// The needs of an algorithm that only listens to what arrives, and asks again if nothing does.
 const ANY_NETWORK: Needs = Needs {
     fifo: false,
     no_loss: false,

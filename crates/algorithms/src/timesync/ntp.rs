@@ -200,7 +200,7 @@ impl Ntp {
 
 impl TimeSync for Ntp {
     const CARD: Card = Card {
-        room: "timesync",
+        problem: "timesync",
         name: "ntp",
         title: "NTP",
         summary: "the time comes down a tree of servers, through a filter that trusts the fastest exchange",

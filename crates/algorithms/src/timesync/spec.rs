@@ -1,4 +1,4 @@
-//! What every tenant of the room is judged by, one property an item; and the judge.
+//! What every algorithm of the problem is judged by, one property an item; and the judge.
 //!
 //! The judge stands outside and knows the true time. It hears every reading at the moment at which it is given.
 //! Readings of the same moment are compared with each other: intervals on a line overlap in pairs if and only if

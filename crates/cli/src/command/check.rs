@@ -19,23 +19,23 @@ use conclave_lab::case::{AnyCase, Found, Outcome, TICK, Watcher};
 use conclave_lab::diagram::spacetime;
 use conclave_lab::diagram::span::Span;
 use conclave_lab::log::Log;
-use conclave_lab::room::Scenario as _;
-use conclave_lab::rooms::{election, mutex, snapshot};
+use conclave_lab::problem::Scenario as _;
+use conclave_lab::problems::{election, mutex, snapshot};
 use conclave_lab::{matrix, suggest};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use super::{rooms, world};
+use super::{problems, world};
 use crate::output::{self, Done, Failure, Paint, VIOLATED, counted, number, plural};
 
 /// Explore every execution of an algorithm: all orders of messages, all falls of its dice.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Which algorithm, as ROOM/ALGORITHM; `conclave list` shows them. A ROOM alone with --all
-    #[arg(value_name = "ROOM/ALGORITHM")]
+    /// Which algorithm, as PROBLEM/ALGORITHM; `conclave list` shows them. A PROBLEM alone with --all
+    #[arg(value_name = "PROBLEM/ALGORITHM")]
     algorithm: String,
-    /// Explore every algorithm of the room (mutex, election, snapshot) at a few sizes, over links as it needs them, and
+    /// Explore every algorithm of the problem (mutex, election, snapshot) at a few sizes, over links as it needs them, and
     /// print a table in Markdown
     #[arg(long, conflicts_with_all = ["cost", "svg", "trace", "mutant", "causal"])]
     all: bool,
@@ -129,18 +129,19 @@ pub fn run(args: &Args) -> Done {
     if args.all {
         return table(args);
     }
-    let (room, name) = rooms::find(&args.algorithm)?;
-    let done = match room {
+    let (problem, name) = problems::find(&args.algorithm)?;
+    let done = match problem {
         "detector" => detector::check(args, name),
-        _ => case(args, room, name).map(|(card, case)| explore_case(args, card, case.as_ref())),
+        _ => case(args, problem, name).map(|(card, case)| explore_case(args, card, case.as_ref())),
     };
-    done.unwrap_or_else(|| Err(Failure::usage(format!("{room}/{name} cannot be explored"))))
+    done.unwrap_or_else(|| Err(Failure::usage(format!("{problem}/{name} cannot be explored"))))
 }
 
 fn explore_case(args: &Args, card: &Card, case: &dyn AnyCase) -> Done {
     refuse_clocks(card)?;
     if let Some(mutant) = &args.mutant {
-        let of_card = |known: &&mutants::Mutant| known.room == card.room && known.algorithm == card.name;
+        let of_card =
+            |known: &&mutants::Mutant| known.problem == card.problem && known.algorithm == card.name;
         let names = mutants::all().filter(of_card).map(|known| known.name);
         if !names.clone().any(|known| known == mutant) {
             let what = format!("mutant of {}", args.algorithm);
@@ -149,7 +150,7 @@ fn explore_case(args: &Args, card: &Card, case: &dyn AnyCase) -> Done {
     }
     let options = options(args);
     let outcome = watched(card.name, |watcher| case.explore(&options, watcher))?;
-    let spans = match card.room {
+    let spans = match card.problem {
         "mutex" => mutex::Scenario::spans,
         "election" => election::Scenario::spans,
         _ => snapshot::Scenario::spans,
@@ -157,7 +158,7 @@ fn explore_case(args: &Args, card: &Card, case: &dyn AnyCase) -> Done {
     finish(args, &outcome, spans, || case.costs(&options))
 }
 
-/// Explores a model of whatever room. The bars of a picture are the room's.
+/// Explores a model of whatever problem. The bars of a picture are the problem's.
 fn explore<M: Model>(args: &Args, card: &Card, model: &M, spans: fn(&Log) -> Vec<Span>) -> Done {
     refuse_clocks(card)?;
     let options =
@@ -171,7 +172,7 @@ fn explore<M: Model>(args: &Args, card: &Card, model: &M, spans: fn(&Log) -> Vec
     })
 }
 
-/// The error for a tenant that has no finite state space.
+/// The error for an algorithm that has no finite state space.
 fn refuse_clocks(card: &Card) -> Result<(), Failure> {
     match card.reads_clock {
         true => Err(Failure::usage(format!(
@@ -224,12 +225,12 @@ impl Args {
     }
 }
 
-/// The tenant of that name and what is to be explored of it; `None` if the room has no cases, or nobody that name.
-fn case(args: &Args, room: &str, name: &str) -> Option<(&'static Card, Box<dyn AnyCase>)> {
-    let card = catalog::cards().find(|card| card.room == room && card.name == name)?;
+/// The algorithm of that name and what is to be explored of it; `None` if the problem has no cases, or nobody that name.
+fn case(args: &Args, problem: &str, name: &str) -> Option<(&'static Card, Box<dyn AnyCase>)> {
+    let card = catalog::cards().find(|card| card.problem == problem && card.name == name)?;
     let (order, timing, faults, mutant) = (args.order, args.timing(), args.faults(), args.mutant.clone());
-    let case: Box<dyn AnyCase> = match room {
-        "mutex" if matrix::rows(Some(room)).any(|known| known.name == name) => {
+    let case: Box<dyn AnyCase> = match problem {
+        "mutex" if matrix::rows(Some(problem)).any(|known| known.name == name) => {
             let case = mutex::check::Case::of(card, args.nodes, args.entries);
             let judged = if args.causal { mutex::check::Judged::Order } else { case.judged };
             let quorum = args.quorum;
@@ -271,9 +272,9 @@ fn watched(
     Ok(outcome?)
 }
 
-/// The sizes of a room's table: sites, and entries of each.
-fn sizes(room: &str) -> &'static [(u32, u8)] {
-    match room {
+/// The sizes of a problem's table: sites, and entries of each.
+fn sizes(problem: &str) -> &'static [(u32, u8)] {
+    match problem {
         "mutex" => &[(3, 2), (4, 1)],
         "election" => &[(3, 1), (3, 2), (4, 1)],
         "snapshot" => &[(2, 3), (3, 1), (3, 2)],
@@ -281,24 +282,24 @@ fn sizes(room: &str) -> &'static [(u32, u8)] {
     }
 }
 
-/// Every algorithm of a room at every size, as the table of `docs/exhaustive.md`.
+/// Every algorithm of a problem at every size, as the table of `docs/exhaustive.md`.
 fn table(args: &Args) -> Done {
-    let room = args.algorithm.as_str();
-    if !catalog::rooms().any(|known| known == room) {
-        return Err(suggest::unknown("room", room, catalog::rooms()).into());
+    let problem = args.algorithm.as_str();
+    if !catalog::problems().any(|known| known == problem) {
+        return Err(suggest::unknown("problem", problem, catalog::problems()).into());
     }
-    let cards: Vec<_> = matrix::rows(Some(room)).collect();
+    let cards: Vec<_> = matrix::rows(Some(problem)).collect();
     if cards.is_empty() {
-        let known = matrix::ROOMS.join(", ");
-        return Err(Failure::usage(format!("room {room} has no table; {known} have one")));
+        let known = matrix::PROBLEMS.join(", ");
+        return Err(Failure::usage(format!("problem {problem} has no table; {known} have one")));
     }
-    let tasks = plural(task(room));
+    let tasks = plural(task(problem));
     output::print(&format!(
         "| algorithm | sites | {tasks} a site | links | states | depth | seconds | verdict |\n\
          |---|---|---|---|---|---|---|---|\n",
     ));
     let (mut is_broken, mut is_bounded) = (false, false);
-    for (nodes, entries) in sizes(room).iter().copied() {
+    for (nodes, entries) in sizes(problem).iter().copied() {
         for card in &cards {
             let case = conclave_lab::case::of(card, nodes, entries)?;
             let options = options(args);

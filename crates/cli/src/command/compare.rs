@@ -1,4 +1,4 @@
-//! `conclave compare`: all algorithms of a room on the same work.
+//! `conclave compare`: all algorithms of a problem on the same work.
 
 mod deadlock;
 mod detector;
@@ -15,17 +15,17 @@ use conclave_kernel::Card;
 use conclave_lab::suggest;
 use serde::Serialize;
 
-use super::rooms::{Room, RoomArgs};
+use super::problems::{Problem, ProblemArgs};
 use super::world::{self, WorldArgs};
 use crate::output::{self, Done, Failure, VIOLATED};
 
-/// Run all algorithms of a room on the same work.
+/// Run all algorithms of a problem on the same work.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The room; `conclave list` shows them
-    #[arg(value_name = "ROOM")]
-    room: String,
+    /// The problem; `conclave list` shows them
+    #[arg(value_name = "PROBLEM")]
+    problem: String,
     /// Group sizes, separated by commas [default: 5]
     #[arg(long, value_name = "N,N,...", value_delimiter = ',', value_parser = world::nodes)]
     nodes: Vec<u32>,
@@ -37,7 +37,7 @@ pub struct Args {
     only: Vec<String>,
     /// The work of the runs.
     #[command(flatten)]
-    work: RoomArgs,
+    work: ProblemArgs,
     /// The world of the runs.
     #[command(flatten)]
     world: WorldArgs,
@@ -80,7 +80,7 @@ pub struct Compared {
 }
 
 impl Compared {
-    /// The rows, the tables that people read, the plot if the room has one, and whether all promises were kept.
+    /// The rows, the tables that people read, the plot if the problem has one, and whether all promises were kept.
     fn new(rows: &impl Serialize, text: String, svg: Option<String>, passed: bool) -> Result<Self, Failure> {
         let json = serde_json::to_value(rows).map_err(|error| Failure::usage(error.to_string()))?;
         Ok(Self { json, text, svg, passed })
@@ -89,20 +89,21 @@ impl Compared {
 
 /// Runs what was asked for.
 pub fn run(args: &Args) -> Done {
-    if !catalog::rooms().any(|room| room == args.room) {
-        return Err(suggest::unknown("room", &args.room, catalog::rooms()).into());
+    if !catalog::problems().any(|problem| problem == args.problem) {
+        return Err(suggest::unknown("problem", &args.problem, catalog::problems()).into());
     }
-    let compared = match args.room.as_str() {
+    let compared = match args.problem.as_str() {
         "mutex" => mutex::compare(args)?,
         "snapshot" => snapshot::compare(args)?,
         "election" => election::compare(args)?,
         "detector" => detector::compare(args)?,
         "deadlock" => deadlock::compare(args)?,
         "timesync" => timesync::compare(args)?,
-        room => return Err(Failure::usage(format!("room {room} has no comparison"))),
+        problem => return Err(Failure::usage(format!("problem {problem} has no comparison"))),
     };
     if let Some(path) = &args.svg {
-        let plot = compared.svg.ok_or_else(|| Failure::usage(format!("room {} has no plot", args.room)))?;
+        let plot =
+            compared.svg.ok_or_else(|| Failure::usage(format!("problem {} has no plot", args.problem)))?;
         output::write_file(path, plot.as_bytes())?;
     }
     if args.json {
@@ -115,10 +116,12 @@ pub fn run(args: &Args) -> Done {
 
 impl Args {
     /// The cards of the algorithms that were asked for.
-    fn cards<S: Room>(&self) -> Result<Vec<&'static Card>, Failure> {
+    fn cards<S: Problem>(&self) -> Result<Vec<&'static Card>, Failure> {
         let names = || S::cards().iter().map(|card| card.name);
         if let Some(stranger) = self.only.iter().find(|name| !names().any(|known| known == name.as_str())) {
-            return Err(suggest::unknown(&format!("algorithm of room {}", S::ROOM), stranger, names()).into());
+            return Err(
+                suggest::unknown(&format!("algorithm of problem {}", S::PROBLEM), stranger, names()).into()
+            );
         }
         let wanted = |name: &str| self.only.is_empty() || self.only.iter().any(|only| only == name);
         Ok(S::cards().iter().filter(|card| wanted(card.name)).collect())
@@ -130,7 +133,7 @@ impl Args {
     }
 
     /// The scenario that the flags describe; the algorithm is still to be chosen.
-    fn base<S: Room>(&self, nodes: Option<u32>) -> Result<S, Failure> {
+    fn base<S: Problem>(&self, nodes: Option<u32>) -> Result<S, Failure> {
         let mut base: S = self.world.scenario("", nodes, &self.work)?;
         base.setup_mut().seed = self.seed;
         Ok(base)

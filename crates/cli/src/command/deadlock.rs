@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use conclave_kernel::time::show;
 use conclave_lab::diagram::waitfor;
-use conclave_lab::rooms::deadlock::standing::{Findings, Link, Process, Why};
-use conclave_lab::rooms::deadlock::{Policy, Standing};
+use conclave_lab::problems::deadlock::standing::{Findings, Link, Process, Why};
+use conclave_lab::problems::deadlock::{Policy, Standing};
 use serde_json::{Value, json};
 
 use crate::output::{self, Done, Failure, Paint, VIOLATED};

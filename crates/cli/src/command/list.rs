@@ -15,8 +15,8 @@ use crate::output::{self, Done, Paint};
     after_help = "Examples:\n  conclave list\n  conclave list mutex\n  conclave list mutex/maekawa --json"
 )]
 pub struct Args {
-    /// A room, or one algorithm as ROOM/ALGORITHM; everything if not given
-    #[arg(value_name = "ROOM")]
+    /// A problem, or one algorithm as PROBLEM/ALGORITHM; everything if not given
+    #[arg(value_name = "PROBLEM")]
     which: Option<String>,
     /// Print JSON instead of text
     #[arg(long)]
@@ -39,21 +39,21 @@ pub fn run(args: &Args) -> Done {
 
 fn select(which: Option<&str>) -> Result<Vec<&'static Card>, String> {
     let Some(which) = which else { return Ok(catalog::cards().collect()) };
-    let (room, name) = match which.split_once('/') {
-        Some((room, name)) => (room, Some(name)),
+    let (problem, name) = match which.split_once('/') {
+        Some((problem, name)) => (problem, Some(name)),
         None => (which, None),
     };
-    let in_room: Vec<_> = catalog::cards().filter(|card| card.room == room).collect();
-    if in_room.is_empty() {
-        return Err(suggest::unknown("room", room, catalog::rooms()));
+    let in_problem: Vec<_> = catalog::cards().filter(|card| card.problem == problem).collect();
+    if in_problem.is_empty() {
+        return Err(suggest::unknown("problem", problem, catalog::problems()));
     }
-    let Some(name) = name else { return Ok(in_room) };
-    match in_room.iter().find(|card| card.name == name) {
+    let Some(name) = name else { return Ok(in_problem) };
+    match in_problem.iter().find(|card| card.name == name) {
         Some(card) => Ok(vec![card]),
         None => Err(suggest::unknown(
-            &format!("algorithm of room {room}"),
+            &format!("algorithm of problem {problem}"),
             name,
-            in_room.iter().map(|card| card.name),
+            in_problem.iter().map(|card| card.name),
         )),
     }
 }

@@ -11,7 +11,7 @@ use conclave_lab::matrix::{self, Agreement, Assumption, Cell};
 use conclave_lab::suggest;
 
 use super::check;
-use super::rooms::{self, Room};
+use super::problems::{self, Problem};
 use super::world;
 use crate::output::{self, Done, Failure, Paint, Table, counted};
 
@@ -19,9 +19,9 @@ use crate::output::{self, Done, Failure, Paint, Table, counted};
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Only the algorithms of this room
-    #[arg(value_name = "ROOM")]
-    room: Option<String>,
+    /// Only the algorithms of this problem
+    #[arg(value_name = "PROBLEM")]
+    problem: Option<String>,
     /// How many sites
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = world::nodes)]
     nodes: u32,
@@ -57,8 +57,10 @@ Exit codes: 0 every algorithm breaks where it says it needs the assumption, and 
 
 /// Explores every cell.
 pub fn run(args: &Args) -> Done {
-    if let Some(room) = args.room.as_deref().filter(|room| catalog::rooms().all(|known| known != *room)) {
-        return Err(suggest::unknown("room", room, catalog::rooms()).into());
+    if let Some(problem) =
+        args.problem.as_deref().filter(|problem| catalog::problems().all(|known| known != *problem))
+    {
+        return Err(suggest::unknown("problem", problem, catalog::problems()).into());
     }
     let default = Options::default();
     let options = Options {
@@ -66,12 +68,12 @@ pub fn run(args: &Args) -> Done {
         bounds: Bounds { states: args.most_states, ..default.bounds },
         ..default
     };
-    let cards: Vec<_> = matrix::rows(args.room.as_deref()).collect();
+    let cards: Vec<_> = matrix::rows(args.problem.as_deref()).collect();
     if cards.is_empty() {
-        let room = args.room.as_deref().unwrap_or_default();
+        let problem = args.problem.as_deref().unwrap_or_default();
         return Err(Failure::usage(format!(
-            "room {room} has no matrix; {} have one",
-            matrix::ROOMS.join(", ")
+            "problem {problem} has no matrix; {} have one",
+            matrix::PROBLEMS.join(", ")
         )));
     }
     let bar = output::progress((cards.len() * Assumption::ALL.len()) as u64, "cells");
@@ -82,7 +84,7 @@ pub fn run(args: &Args) -> Done {
             bar.inc(1);
         })?;
         for cell in &row {
-            draw(args, card.room, cell)?;
+            draw(args, card.problem, cell)?;
         }
         cells.extend(row);
     }
@@ -96,11 +98,11 @@ pub fn run(args: &Args) -> Done {
     Ok(check::exit(any(Agreement::No), any(Agreement::Unknown)))
 }
 
-fn draw(args: &Args, room: &str, cell: &Cell) -> Result<(), Failure> {
+fn draw(args: &Args, problem: &str, cell: &Cell) -> Result<(), Failure> {
     let (Some(folder), Some(log)) = (&args.svg, &cell.counterexample) else { return Ok(()) };
     std::fs::create_dir_all(folder).map_err(|error| Failure::file(folder, &error))?;
     let name = format!("{} without {}.svg", cell.algorithm, cell.without.title());
-    let spans = rooms::visit(room, Spans(log)).unwrap_or_default();
+    let spans = problems::visit(problem, Spans(log)).unwrap_or_default();
     let options = spacetime::Options { spans, ..Default::default() };
     let path = folder.join(name.replace(['/', ' '], "-"));
     output::write_file(&path, spacetime::draw(log, &options).as_bytes())
@@ -108,10 +110,10 @@ fn draw(args: &Args, room: &str, cell: &Cell) -> Result<(), Failure> {
 
 struct Spans<'a>(&'a Log);
 
-impl rooms::Visit for Spans<'_> {
+impl problems::Visit for Spans<'_> {
     type Out = Vec<Span>;
 
-    fn visit<S: Room>(self) -> Self::Out {
+    fn visit<S: Problem>(self) -> Self::Out {
         S::spans(self.0)
     }
 }

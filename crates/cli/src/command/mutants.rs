@@ -13,9 +13,9 @@ use crate::output::{self, Done, Failure, Paint, Table, VIOLATED};
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Only those of this room
-    #[arg(value_name = "ROOM")]
-    room: Option<String>,
+    /// Only those of this problem
+    #[arg(value_name = "PROBLEM")]
+    problem: Option<String>,
     /// Only those whose name or algorithm contains this; may be given again
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
@@ -60,26 +60,30 @@ pub fn run(args: &Args) -> Done {
 }
 
 fn choose(args: &Args) -> Result<Vec<&'static Mutant>, Failure> {
-    if let Some(room) = args.room.as_deref().filter(|room| !mutants::ROOMS.contains(room)) {
-        return Err(match catalog::rooms().any(|known| known == room) {
-            true => Failure::usage(format!("room {room} has no mutants; {} have", mutants::ROOMS.join(", "))),
-            false => suggest::unknown("room", room, mutants::ROOMS.into_iter()).into(),
+    if let Some(problem) = args.problem.as_deref().filter(|problem| !mutants::PROBLEMS.contains(problem)) {
+        return Err(match catalog::problems().any(|known| known == problem) {
+            true => Failure::usage(format!(
+                "problem {problem} has no mutants; {} have",
+                mutants::PROBLEMS.join(", ")
+            )),
+            false => suggest::unknown("problem", problem, mutants::PROBLEMS.into_iter()).into(),
         });
     }
-    let in_room = |mutant: &&Mutant| args.room.as_deref().is_none_or(|room| mutant.room == room);
+    let in_problem =
+        |mutant: &&Mutant| args.problem.as_deref().is_none_or(|problem| mutant.problem == problem);
     let fits = |mutant: &Mutant, part: &str| mutant.name.contains(part) || mutant.algorithm.contains(part);
     for part in &args.only {
-        if !mutants::all().filter(in_room).any(|mutant| fits(mutant, part)) {
+        if !mutants::all().filter(in_problem).any(|mutant| fits(mutant, part)) {
             return Err(suggest::unknown(
                 "mutant",
                 part,
-                mutants::all().filter(in_room).map(|mutant| mutant.name),
+                mutants::all().filter(in_problem).map(|mutant| mutant.name),
             )
             .into());
         }
     }
     let wanted = |mutant: &Mutant| args.only.is_empty() || args.only.iter().any(|part| fits(mutant, part));
-    Ok(mutants::all().filter(in_room).filter(|mutant| wanted(mutant)).collect())
+    Ok(mutants::all().filter(in_problem).filter(|mutant| wanted(mutant)).collect())
 }
 
 fn describe(findings: &[Finding], paint: Paint) -> String {

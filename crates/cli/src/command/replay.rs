@@ -10,9 +10,9 @@ use conclave_check::Retraced;
 use conclave_kernel::trace::Mark;
 use conclave_lab::case::{self, AnyCase};
 use conclave_lab::log::{self, Log};
-use conclave_lab::room::Recorder;
+use conclave_lab::problem::Recorder;
 
-use super::rooms::{self, Room, RoomArgs};
+use super::problems::{self, Problem, ProblemArgs};
 use super::world::{self, WorldArgs};
 use crate::output::{self, Done, Failure, Paint, VIOLATED, counted};
 
@@ -20,8 +20,8 @@ use crate::output::{self, Done, Failure, Paint, VIOLATED, counted};
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// A trace file, or ROOM/ALGORITHM, or a seed and ROOM/ALGORITHM
-    #[arg(value_name = "FILE|SEED ROOM/ALGORITHM", required = true, num_args = 1..=2)]
+    /// A trace file, or PROBLEM/ALGORITHM, or a seed and PROBLEM/ALGORITHM
+    #[arg(value_name = "FILE|SEED PROBLEM/ALGORITHM", required = true, num_args = 1..=2)]
     what: Vec<String>,
     /// How many sites [default: 5]
     #[arg(long, value_name = "N", value_parser = world::nodes)]
@@ -31,7 +31,7 @@ pub struct Args {
     seed: Option<u64>,
     /// The work of the run.
     #[command(flatten)]
-    work: RoomArgs,
+    work: ProblemArgs,
     /// The world of the run.
     #[command(flatten)]
     world: WorldArgs,
@@ -73,7 +73,7 @@ pub fn run(args: &Args) -> Done {
             show(&log, args.from)
         }
         Target::Run { path, seed } => {
-            let lines = in_room(path, Record::Flags { args, path, seed })?;
+            let lines = in_problem(path, Record::Flags { args, path, seed })?;
             if args.json {
                 output::print(&String::from_utf8_lossy(&lines));
                 return Ok(ExitCode::SUCCESS);
@@ -93,10 +93,11 @@ enum Target<'a> {
 fn target(args: &Args) -> Result<Target<'_>, Failure> {
     let (mut file, mut algorithm, mut seed) = (None, None, args.seed);
     for word in &args.what {
-        let names_room =
-            word.split_once('/').is_some_and(|(room, _)| catalog::rooms().any(|known| known == room));
-        if names_room {
-            rooms::find(word)?;
+        let names_problem = word
+            .split_once('/')
+            .is_some_and(|(problem, _)| catalog::problems().any(|known| known == problem));
+        if names_problem {
+            problems::find(word)?;
             algorithm = Some(word.as_str());
         } else if let Ok(number) = word.parse() {
             seed = Some(number);
@@ -108,7 +109,7 @@ fn target(args: &Args) -> Result<Target<'_>, Failure> {
         (Some(file), None) => Ok(Target::File(file)),
         (None, Some(path)) => Ok(Target::Run { path, seed }),
         (None, None) => {
-            Err(Failure::usage("a seed needs its algorithm: conclave replay SEED ROOM/ALGORITHM"))
+            Err(Failure::usage("a seed needs its algorithm: conclave replay SEED PROBLEM/ALGORITHM"))
         }
         (Some(file), Some(_)) => {
             Err(Failure::usage(format!("'{file}' is no seed: give a file, or a seed and an algorithm")))
@@ -129,19 +130,19 @@ enum Record<'a> {
     Header(&'a str),
 }
 
-fn in_room(path: &str, record: Record<'_>) -> Result<Vec<u8>, Failure> {
-    let room = path.split_once('/').map_or(path, |(room, _)| room);
-    let lines = rooms::visit(room, record);
-    lines.unwrap_or_else(|| Err(Failure::usage(format!("room {room} is not run in the simulator"))))
+fn in_problem(path: &str, record: Record<'_>) -> Result<Vec<u8>, Failure> {
+    let problem = path.split_once('/').map_or(path, |(problem, _)| problem);
+    let lines = problems::visit(problem, record);
+    lines.unwrap_or_else(|| Err(Failure::usage(format!("problem {problem} is not run in the simulator"))))
 }
 
-impl rooms::Visit for Record<'_> {
+impl problems::Visit for Record<'_> {
     type Out = Result<Vec<u8>, Failure>;
 
-    fn visit<S: Room>(self) -> Self::Out {
+    fn visit<S: Problem>(self) -> Self::Out {
         let scenario: S = match self {
             Self::Flags { args, path, seed } => {
-                let (_, name) = rooms::find(path)?;
+                let (_, name) = problems::find(path)?;
                 let mut scenario: S = args.world.scenario(name, args.nodes, &args.work)?;
                 let setup = scenario.setup_mut();
                 setup.seed = seed.unwrap_or(setup.seed);
@@ -160,11 +161,11 @@ impl rooms::Visit for Record<'_> {
 fn verify(path: &str) -> Done {
     let text = std::fs::read_to_string(path).map_err(|error| Failure::file(Path::new(path), &error))?;
     let log = log::read_log(path, text.as_bytes()).map_err(|error| Failure::usage(error.to_string()))?;
-    let room = log.about.algorithm.split_once('/').map_or("", |(room, _)| room);
-    if let Some(case) = case::read(room, &log.about.scenario) {
+    let problem = log.about.algorithm.split_once('/').map_or("", |(problem, _)| problem);
+    if let Some(case) = case::read(problem, &log.about.scenario) {
         return retrace(path, &text, case.as_ref());
     }
-    let again = in_room(&log.about.algorithm, Record::Header(&log.about.scenario))
+    let again = in_problem(&log.about.algorithm, Record::Header(&log.about.scenario))
         .map_err(|failure| Failure { message: format!("{path}: {}", failure.message), ..failure })?;
     let again = String::from_utf8_lossy(&again);
     let differs = text.lines().zip(again.lines()).position(|(then, now)| then != now);

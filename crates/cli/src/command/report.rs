@@ -4,15 +4,15 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use conclave_kernel::{Verdict, time};
-use conclave_lab::room::{Facts, Report as _};
+use conclave_lab::problem::{Facts, Report as _};
 
-use super::rooms::Room;
+use super::problems::Problem;
 use crate::output::Paint;
 
 /// One run.
-pub fn describe<S: Room>(report: &S::Report, paint: Paint) -> String {
+pub fn describe<S: Problem>(report: &S::Report, paint: Paint) -> String {
     let facts = report.facts();
-    let title = paint.bold(&format!("{}/{}", S::ROOM, facts.algorithm));
+    let title = paint.bold(&format!("{}/{}", S::PROBLEM, facts.algorithm));
     let mut text = format!("{title}  N = {}, ", facts.nodes);
     let subject = report.subject();
     if !subject.is_empty() {

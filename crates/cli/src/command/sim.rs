@@ -6,11 +6,11 @@ use std::process::ExitCode;
 
 use conclave_lab::diagram::{mermaid, shiviz, spacetime};
 use conclave_lab::log::Log;
-use conclave_lab::room::{self, Recorder, Report as _};
+use conclave_lab::problem::{self, Recorder, Report as _};
 use conclave_lab::sweep;
 
+use super::problems::{self, Problem, ProblemArgs};
 use super::report;
-use super::rooms::{self, Room, RoomArgs};
 use super::world::{self, WorldArgs};
 use crate::output::{self, Done, Failure, Paint, VIOLATED};
 
@@ -18,8 +18,8 @@ use crate::output::{self, Done, Failure, Paint, VIOLATED};
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Which algorithm, as ROOM/ALGORITHM; `conclave list` shows them
-    #[arg(value_name = "ROOM/ALGORITHM")]
+    /// Which algorithm, as PROBLEM/ALGORITHM; `conclave list` shows them
+    #[arg(value_name = "PROBLEM/ALGORITHM")]
     pub algorithm: String,
     /// How many sites [default: 5]
     #[arg(long, value_name = "N", value_parser = world::nodes)]
@@ -35,7 +35,7 @@ pub struct Args {
     pub swarm: bool,
     /// The work of the run.
     #[command(flatten)]
-    pub work: RoomArgs,
+    pub work: ProblemArgs,
     /// The world of the run.
     #[command(flatten)]
     pub world: WorldArgs,
@@ -73,9 +73,9 @@ Exit codes: 0 every promised property held, 1 one was violated (or a fault that 
 
 /// Runs what was asked for.
 pub fn run(args: &Args) -> Done {
-    let (room, name) = rooms::find(&args.algorithm)?;
-    let done = rooms::visit(room, Sim { args, name });
-    done.unwrap_or_else(|| Err(Failure::usage(format!("room {room} is not run in the simulator"))))
+    let (problem, name) = problems::find(&args.algorithm)?;
+    let done = problems::visit(problem, Sim { args, name });
+    done.unwrap_or_else(|| Err(Failure::usage(format!("problem {problem} is not run in the simulator"))))
 }
 
 struct Sim<'a> {
@@ -83,10 +83,10 @@ struct Sim<'a> {
     name: &'a str,
 }
 
-impl rooms::Visit for Sim<'_> {
+impl problems::Visit for Sim<'_> {
     type Out = Done;
 
-    fn visit<S: Room>(self) -> Done {
+    fn visit<S: Problem>(self) -> Done {
         let args = self.args;
         let mut scenario: S = args.world.scenario(self.name, args.nodes, &args.work)?;
         if let Some(seeds) = &args.seeds {
@@ -115,7 +115,7 @@ fn code(passed: bool) -> ExitCode {
     if passed { ExitCode::SUCCESS } else { ExitCode::from(VIOLATED) }
 }
 
-fn run_one<S: Room>(args: &Args, scenario: &S) -> Result<S::Report, Failure> {
+fn run_one<S: Problem>(args: &Args, scenario: &S) -> Result<S::Report, Failure> {
     let wants_log = [&args.svg, &args.shiviz, &args.mermaid].iter().any(|file| file.is_some());
     let mut recorder = Recorder::new(args.trace.is_some(), wants_log);
     let report = scenario.run(&mut recorder)?;
@@ -128,7 +128,7 @@ fn run_one<S: Room>(args: &Args, scenario: &S) -> Result<S::Report, Failure> {
     Ok(report)
 }
 
-fn draw<S: Room>(args: &Args, log: &Log) -> Result<(), Failure> {
+fn draw<S: Problem>(args: &Args, log: &Log) -> Result<(), Failure> {
     if let Some(path) = &args.svg {
         let options = spacetime::Options { spans: S::spans(log), ..Default::default() };
         output::write_file(path, spacetime::draw(log, &options).as_bytes())?;
@@ -142,7 +142,7 @@ fn draw<S: Room>(args: &Args, log: &Log) -> Result<(), Failure> {
     Ok(())
 }
 
-fn run_many<S: Room>(args: &Args, scenario: &S, seeds: Range<u64>) -> Done {
+fn run_many<S: Problem>(args: &Args, scenario: &S, seeds: Range<u64>) -> Done {
     let bar = output::progress(seeds.end - seeds.start, &args.algorithm);
     let runs = sweep::sweep(
         seeds,
@@ -150,7 +150,7 @@ fn run_many<S: Room>(args: &Args, scenario: &S, seeds: Range<u64>) -> Done {
             let mut scenario = scenario.clone();
             scenario.setup_mut().seed = seed;
             let scenario = if args.swarm { scenario.swarmed() } else { scenario };
-            room::run(&scenario).map(|report| (scenario, report))
+            problem::run(&scenario).map(|report| (scenario, report))
         },
         |_| bar.inc(1),
     );
@@ -171,10 +171,10 @@ fn run_many<S: Room>(args: &Args, scenario: &S, seeds: Range<u64>) -> Done {
 }
 
 /// What to do about a failure: the smallest run that still shows it, and how to look at it.
-fn explain<S: Room>(scenario: &S, report: &S::Report) {
+fn explain<S: Problem>(scenario: &S, report: &S::Report) {
     let facts = report.facts();
     let Some(violation) = facts.violations.first() else { return };
-    let smallest = room::shrink(scenario, &violation.property);
+    let smallest = problem::shrink(scenario, &violation.property);
     let command = smallest.command_line();
     output::print(&format!(
         "\nrepeat it:        {}\nsmallest found:   {command}\nlook at it:       {command} --svg run.svg\n\

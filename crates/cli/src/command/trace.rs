@@ -12,7 +12,7 @@ use conclave_kernel::NodeId;
 use conclave_lab::diagram::{shiviz, spacetime};
 use conclave_lab::log::{self, Log, Order};
 
-use super::rooms::{self, Room};
+use super::problems::{self, Problem};
 use crate::output::{self, Done, Failure};
 
 /// Analyse a recorded run, or the log of another program: what happened before what.
@@ -75,8 +75,8 @@ pub fn run(args: &Args) -> Done {
     let log = read(args)?;
     let answer = analyse(args, &log)?;
     if let Some(path) = &args.svg {
-        let room = log.about.algorithm.split_once('/').map_or("", |(room, _)| room);
-        let spans = rooms::visit(room, Spans(&log)).unwrap_or_default();
+        let problem = log.about.algorithm.split_once('/').map_or("", |(problem, _)| problem);
+        let spans = problems::visit(problem, Spans(&log)).unwrap_or_default();
         let options = spacetime::Options { spans, ..Default::default() };
         output::write_file(path, spacetime::draw(&log, &options).as_bytes())?;
     }
@@ -148,10 +148,10 @@ fn judge(log: &Log, cut: Cut, snapshot: Option<u32>) -> Result<JudgedCut, Failur
 
 struct Spans<'a>(&'a Log);
 
-impl rooms::Visit for Spans<'_> {
+impl problems::Visit for Spans<'_> {
     type Out = Vec<conclave_lab::diagram::span::Span>;
 
-    fn visit<S: Room>(self) -> Self::Out {
+    fn visit<S: Problem>(self) -> Self::Out {
         S::spans(self.0)
     }
 }

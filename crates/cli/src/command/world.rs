@@ -7,7 +7,7 @@ use std::time::Duration;
 use conclave_kernel::{Ratio, time};
 use conclave_sim::{Delay, Fault, Link, Order};
 
-use super::rooms::{Room, RoomArgs};
+use super::problems::{Problem, ProblemArgs};
 use crate::output::Failure;
 
 /// What the world of a run is like. Every flag overrides the configuration file.
@@ -59,11 +59,11 @@ pub struct WorldArgs {
 
 impl WorldArgs {
     /// The scenario that the file and the flags describe.
-    pub fn scenario<S: Room>(
+    pub fn scenario<S: Problem>(
         &self,
         algorithm: &str,
         nodes: Option<u32>,
-        flags: &RoomArgs,
+        flags: &ProblemArgs,
     ) -> Result<S, Failure> {
         let mut scenario: S = self.read_config()?;
         if !algorithm.is_empty() {
@@ -88,7 +88,7 @@ impl WorldArgs {
         Ok(scenario)
     }
 
-    fn read_config<S: Room>(&self) -> Result<S, Failure> {
+    fn read_config<S: Problem>(&self) -> Result<S, Failure> {
         let Some(path) = &self.config else { return Ok(S::default()) };
         let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
         let is_json = path.extension().is_some_and(|extension| extension == "json");

@@ -1,6 +1,6 @@
 //! The space-time diagram: one line a site, time to the right, arrows for messages.
 //!
-//! Bars on a line show what the room cares about (waiting, the critical section); crosses and gaps show
+//! Bars on a line show what the problem cares about (waiting, the critical section); crosses and gaps show
 //! crashes, shaded bands partitions; a message that was lost ends in a cross, the second copy of one that was
 //! duplicated is dashed. Everything says more when the pointer rests on it.
 //!

@@ -1,4 +1,4 @@
-//! What the bars of a space-time diagram show: stretches of a site's life that a room cares about.
+//! What the bars of a space-time diagram show: stretches of a site's life that a problem cares about.
 
 use std::collections::BTreeMap;
 

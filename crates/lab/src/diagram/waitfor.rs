@@ -16,7 +16,7 @@ use std::fmt::Write as _;
 use conclave_algorithms::deadlock::Demand;
 
 use super::svg::{ALARM, Anchor, BODY, INK, LINE, Num, SMALL, SOFT, Svg, TINY, TITLE, Type, fit, width_of};
-use crate::rooms::deadlock::standing::{Findings, Process, Resource, Standing, Target, Why, Wish};
+use crate::problems::deadlock::standing::{Findings, Process, Resource, Standing, Target, Why, Wish};
 
 /// The most nodes of a picture.
 pub const MOST_DRAWN: usize = 300;
@@ -251,7 +251,7 @@ impl Graph {
 fn core(why: &Why) -> Vec<Place> {
     match why {
         Why::Cycle(links) => {
-            let place = |link: &crate::rooms::deadlock::standing::Link| {
+            let place = |link: &crate::problems::deadlock::standing::Link| {
                 let resource = link.resource.map(Place::Resource);
                 [Some(Place::Process(link.waiter)), resource].into_iter().flatten().collect::<Vec<_>>()
             };
@@ -388,8 +388,8 @@ fn put(out: &mut String, text: std::fmt::Arguments<'_>) {
 mod tests {
     use super::super::testing::golden;
     use super::*;
-    use crate::rooms::deadlock::Policy;
-    use crate::rooms::deadlock::standing::testing::{catalogue, locks};
+    use crate::problems::deadlock::Policy;
+    use crate::problems::deadlock::standing::testing::{catalogue, locks};
 
     #[test]
     fn the_golden_graph_is_drawn() {

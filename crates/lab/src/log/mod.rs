@@ -65,7 +65,7 @@ pub struct Log {
 /// What was run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct About {
-    /// `room/name` of the algorithm, or the name of a foreign log.
+    /// `problem/name` of the algorithm, or the name of a foreign log.
     pub algorithm: String,
     /// The seed, if there was one.
     pub seed: Option<u64>,

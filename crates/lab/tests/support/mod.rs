@@ -1,12 +1,12 @@
-//! What the tests of the mutex room share.
+//! What the tests of the mutex problem share.
 #![allow(dead_code, reason = "each test binary uses its own part of it")]
 
 use std::time::Duration;
 
 use conclave_algorithms::mutex::CARDS;
 use conclave_kernel::Card;
-use conclave_lab::room::Facts;
-use conclave_lab::rooms::mutex::{Report, Scenario, Work};
+use conclave_lab::problem::Facts;
+use conclave_lab::problems::mutex::{Report, Scenario, Work};
 use conclave_lab::sweep::sweep;
 use conclave_sim::{Delay, Setup};
 
@@ -28,20 +28,20 @@ pub fn scenario(algorithm: &str, nodes: u32, load: Work) -> Scenario {
 
 /// Runs it.
 pub fn run(scenario: &Scenario) -> Report {
-    conclave_lab::room::run(scenario).expect("the scenario is valid")
+    conclave_lab::problem::run(scenario).expect("the scenario is valid")
 }
 
 /// The card of that name.
 pub fn card(name: &str) -> &'static Card {
-    CARDS.iter().find(|card| card.name == name).expect("the tenant exists")
+    CARDS.iter().find(|card| card.name == name).expect("the algorithm exists")
 }
 
-/// The names of all tenants.
+/// The names of all algorithms.
 pub fn names() -> impl Iterator<Item = &'static str> {
     CARDS.iter().map(|card| card.name)
 }
 
-/// The names of the tenants that do or do not promise that.
+/// The names of the algorithms that do or do not promise that.
 pub fn who_promises(property: &'static str, promised: bool) -> impl Iterator<Item = &'static str> {
     CARDS.iter().filter(move |card| card.promises(property) == promised).map(|card| card.name)
 }

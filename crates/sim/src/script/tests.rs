@@ -57,7 +57,7 @@ fn play(text: &str) -> Result<Played, ScriptError> {
     let mut stage = Stage::new(script.nodes()?, |_| Pinger::default());
     script.play(&mut stage, |verb, arguments| match (verb, arguments) {
         ("ping", [number]) => number.parse().map_err(|_| format!("`{number}` is no number")),
-        _ => Err(format!("`{verb}` is no command; the room has: ping NODE NUMBER")),
+        _ => Err(format!("`{verb}` is no command; the problem has: ping NODE NUMBER")),
     })
 }
 
@@ -174,7 +174,7 @@ fn what_cannot_be_obeyed_is_refused_with_its_line() {
         ("ping 5 1", "there is no n5: the last is n1"),
         ("ping x 1", "`x` is no site: expected a number, such as 2"),
         ("ping 0 x", "`x` is no number"),
-        ("pong 0", "`pong` is no command; the room has: ping NODE NUMBER"),
+        ("pong 0", "`pong` is no command; the problem has: ping NODE NUMBER"),
         ("pong", "`pong` is no command"),
         ("recover 0", "n0 is not down"),
         ("advance 3", "expected a duration with a unit, such as 250us, 1.5ms or 2s"),

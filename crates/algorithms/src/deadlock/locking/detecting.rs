@@ -1,8 +1,8 @@
-//! Detection: everybody waits, and a detector of this room watches.
+//! Detection: everybody waits, and a detector of this problem watches.
 //!
 //! **Intuition.** A lock is a process, too. It grants who asks for it, and from then on waits for *that* one to give it
 //! back: it asks its holder, and the holder grants when it commits. So the waits of transactions and of locks are the waits of
-//! the room's one [application protocol](crate::deadlock::underlying), and every detector judges them unchanged.
+//! the problem's one [application protocol](crate::deadlock::underlying), and every detector judges them unchanged.
 //!
 //! **Rules.**
 //! 1. A site hosts the process of its client and those of the locks that it keeps; what these say to each other is no message.

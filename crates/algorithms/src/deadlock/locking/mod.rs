@@ -3,7 +3,7 @@
 //! Every site has a client, which runs one transaction at a time, and keeps some of the locks. A transaction says at its
 //! beginning what it will need, takes its locks one by one as its work gets there, commits, and gives all back.
 //!
-//! | tenant | rule | price |
+//! | algorithm | rule | price |
 //! |---|---|---|
 //! | `detect` | wait; a detector finds the deadlocks ([`Detecting`]) | probes, and aborts |
 //! | `all-at-once` | take all locks together, or none | locks are held longer than they are used; one keeper |
@@ -74,7 +74,7 @@ pub struct Estate {
     pub locks: u32,
 }
 
-/// A tenant: a way to get locks.
+/// An algorithm: a way to get locks.
 pub trait Locking: Protocol<Command = Command, Event = Event> {
     /// What it says of itself.
     const CARD: Card;
@@ -131,7 +131,7 @@ macro_rules! cost {
 }
 use cost;
 
-/// Something to be done with a tenant whose name is known only at run time.
+/// Something to be done with an algorithm whose name is known only at run time.
 pub trait Visit {
     /// What comes of it.
     type Out;
@@ -140,12 +140,12 @@ pub trait Visit {
     fn visit<L: Locking>(self) -> Self::Out;
 }
 
-/// Does something with the tenant of that name; `None` if nobody has it.
+/// Does something with the algorithm of that name; `None` if nobody has it.
 pub fn visit<V: Visit>(name: &str, visitor: V) -> Option<V::Out> {
     macro_rules! among {
-        ($($tenant:ty),+) => {
-            $(if name == <$tenant as Locking>::CARD.name {
-                return Some(visitor.visit::<$tenant>());
+        ($($algorithm:ty),+) => {
+            $(if name == <$algorithm as Locking>::CARD.name {
+                return Some(visitor.visit::<$algorithm>());
             })+
         };
     }

@@ -1,4 +1,4 @@
-//! The mutants of the election room.
+//! The mutants of the election problem.
 //!
 //! | file | whose |
 //! |---|---|

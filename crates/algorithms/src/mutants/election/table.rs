@@ -1,4 +1,4 @@
-//! The list of the room's mutants: what is wrong with each, who says so, and where it is caught.
+//! The list of the problem's mutants: what is wrong with each, who says so, and where it is caught.
 
 use crate::detector::{Heartbeat, Mute};
 use crate::election::{Bully, ChangRoberts, DetectorBased, Election, HirschbergSinclair};
@@ -17,7 +17,7 @@ const E1: Option<&str> = Some("E1");
 const E2: Option<&str> = Some("E2");
 
 listing! {
-    room "election" of Election, with crate::election::CARDS, made from (me, group), tenants {
+    problem "election" of Election, with crate::election::CARDS, made from (me, group), algorithms {
         "chang-roberts": ChangRoberts,
         "hirschberg-sinclair": HirschbergSinclair,
         "bully": Bully,

@@ -1,4 +1,4 @@
-//! The mutants of the mutex room.
+//! The mutants of the mutex problem.
 //!
 //! | file | whose |
 //! |---|---|

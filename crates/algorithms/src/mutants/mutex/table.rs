@@ -1,4 +1,4 @@
-//! The list of the room's mutants: what is wrong with each, who says so, and where it is caught.
+//! The list of the problem's mutants: what is wrong with each, who says so, and where it is caught.
 
 use super::cyclic::CyclicSuzukiKasami;
 use crate::mutants::{Catch, FOREVER, World, listing, within};
@@ -19,7 +19,7 @@ const ME3: Option<&str> = Some("ME3");
 const FENCES: Option<&str> = Some("fences");
 
 listing! {
-    room "mutex" of Mutex, with crate::mutex::CARDS, made from (me, group), tenants {
+    problem "mutex" of Mutex, with crate::mutex::CARDS, made from (me, group), algorithms {
         "central": Central,
         "token-ring": TokenRing,
         "fair-ring": FairRing,

@@ -1,4 +1,4 @@
-//! The mutants of the snapshot room, around the bank.
+//! The mutants of the snapshot problem, around the bank.
 //!
 //! | file | whose |
 //! |---|---|

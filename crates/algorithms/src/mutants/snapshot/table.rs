@@ -1,4 +1,4 @@
-//! The list of the room's mutants: what is wrong with each, who says so, and where it is caught.
+//! The list of the problem's mutants: what is wrong with each, who says so, and where it is caught.
 
 use crate::mutants::{Catch, World, listing, within};
 use crate::snapshot::Snapshot;
@@ -17,7 +17,7 @@ const CONSISTENT: Option<&str> = Some("consistent");
 const COMPLETE: Option<&str> = Some("complete");
 
 listing! {
-    room "snapshot" of Snapshot<Bank>, with crate::snapshot::CARDS, made from (me, nodes, app), tenants {
+    problem "snapshot" of Snapshot<Bank>, with crate::snapshot::CARDS, made from (me, nodes, app), algorithms {
         "chandy-lamport": ChandyLamport,
         "lai-yang": LaiYang,
     };

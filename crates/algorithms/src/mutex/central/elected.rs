@@ -159,7 +159,7 @@ impl<E: Election> CentralElected<E> {
 
 impl<E: Election> Mutex for CentralElected<E> {
     const CARD: Card = Card {
-        room: "mutex",
+        problem: "mutex",
         name: match E::CARD.name.as_bytes() {
             b"bully" => "central-bully",
             _ => "central-ring",

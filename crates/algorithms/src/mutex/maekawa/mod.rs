@@ -266,7 +266,7 @@ impl Message {
 
 impl Mutex for Maekawa {
     const CARD: Card = Card {
-        room: "mutex",
+        problem: "mutex",
         name: "maekawa",
         title: "Maekawa",
         summary: "ask a quorum, of which any two meet; who is stuck gives grants back to the older",

@@ -149,7 +149,7 @@ impl<D: Detector> RicartAgrawalaFt<D> {
 
 impl<D: Detector> Mutex for RicartAgrawalaFt<D> {
     const CARD: Card = Card {
-        room: "mutex",
+        problem: "mutex",
         name: "ricart-agrawala-ft",
         title: "Ricart-Agrawala over a detector",
         summary: "ask everybody; whoever is suspected has no objection",

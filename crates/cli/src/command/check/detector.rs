@@ -1,12 +1,12 @@
-//! The detector room in the checker.
+//! The detector problem in the checker.
 
 use conclave_algorithms::detector::{self, Detector, Group};
-use conclave_lab::rooms::detector::Watching;
+use conclave_lab::problems::detector::Watching;
 
 use super::{Args, explore, refuse_clocks};
 use crate::output::Done;
 
-/// Explores a tenant; `None` if nobody has that name.
+/// Explores an algorithm; `None` if nobody has that name.
 pub fn check(args: &Args, name: &str) -> Option<Done> {
     detector::visit(name, Check(args))
 }

@@ -1,9 +1,9 @@
-//! The deadlock room compared: every detector on random requests, then what to do about deadlocks on one kind of work.
+//! The deadlock problem compared: every detector on random requests, then what to do about deadlocks on one kind of work.
 
 use conclave_algorithms::deadlock::locking;
 use conclave_algorithms::deadlock::site::Part;
-use conclave_lab::room::{self, Report as _, Scenario as _, nanos};
-use conclave_lab::rooms::deadlock::{Detected, Locked, Report, Scenario};
+use conclave_lab::problem::{self, Report as _, Scenario as _, nanos};
+use conclave_lab::problems::deadlock::{Detected, Locked, Report, Scenario};
 use conclave_lab::sweep;
 use serde::Serialize;
 
@@ -47,7 +47,7 @@ pub fn compare(args: &Args) -> Result<Compared, Failure> {
                 // These are of the detectors.
                 (scenario.model, scenario.detect_only) = (None, false);
             }
-            room::run(&scenario)
+            problem::run(&scenario)
         },
         |_| bar.inc(1),
     );

@@ -1,14 +1,14 @@
-//! The detector room compared: soon or right, over a range of D.
+//! The detector problem compared: soon or right, over a range of D.
 
-use conclave_lab::room::nanos;
-use conclave_lab::rooms::detector::compare::{self, Row};
-use conclave_lab::rooms::detector::{Sample, Scenario};
+use conclave_lab::problem::nanos;
+use conclave_lab::problems::detector::compare::{self, Row};
+use conclave_lab::problems::detector::{Sample, Scenario};
 use conclave_lab::sweep;
 
 use super::{Args, Compared};
 use crate::output::{self, Failure, Paint, Table, number};
 
-/// Runs every tenant with every setting on the same traffic.
+/// Runs every algorithm with every setting on the same traffic.
 pub fn compare(args: &Args) -> Result<Compared, Failure> {
     let cards = args.cards::<Scenario>()?;
     let sizes = args.sizes();

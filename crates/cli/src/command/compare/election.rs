@@ -1,16 +1,16 @@
-//! The election room compared: at boot, and after the death of the leader.
+//! The election problem compared: at boot, and after the death of the leader.
 
 use std::time::Duration;
 
 use conclave_kernel::time;
-use conclave_lab::rooms::election::compare::{self, Row};
-use conclave_lab::rooms::election::{Report, Scenario};
+use conclave_lab::problems::election::compare::{self, Row};
+use conclave_lab::problems::election::{Report, Scenario};
 use conclave_lab::sweep;
 
 use super::{Args, Compared};
 use crate::output::{Failure, Paint, Table, number};
 
-/// Runs every tenant five times at each size.
+/// Runs every algorithm five times at each size.
 pub fn compare(args: &Args) -> Result<Compared, Failure> {
     let cards = args.cards::<Scenario>()?;
     let sizes = args.sizes();

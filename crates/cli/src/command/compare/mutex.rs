@@ -1,16 +1,16 @@
-//! The mutex room compared: three loads, measured beside formula.
+//! The mutex problem compared: three loads, measured beside formula.
 
 use std::time::Duration;
 
 use conclave_kernel::{Load, Measure, time};
-use conclave_lab::rooms::mutex::Scenario;
-use conclave_lab::rooms::mutex::compare::{self, Row};
+use conclave_lab::problems::mutex::Scenario;
+use conclave_lab::problems::mutex::compare::{self, Row};
 use conclave_lab::sweep;
 
 use super::{Args, Compared};
 use crate::output::{self, Failure, Paint, Table, number};
 
-/// Runs every tenant three times at each size.
+/// Runs every algorithm three times at each size.
 pub fn compare(args: &Args) -> Result<Compared, Failure> {
     let cards = args.cards::<Scenario>()?;
     let sizes = args.sizes();

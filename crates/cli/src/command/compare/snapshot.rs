@@ -1,15 +1,15 @@
-//! The snapshot room compared: one starts, all start; measured beside formula.
+//! The snapshot problem compared: one starts, all start; measured beside formula.
 
 use std::time::Duration;
 
 use conclave_kernel::{Load, Measure, time};
-use conclave_lab::rooms::snapshot::compare::{self, Row};
-use conclave_lab::rooms::snapshot::{Report, Scenario};
+use conclave_lab::problems::snapshot::compare::{self, Row};
+use conclave_lab::problems::snapshot::{Report, Scenario};
 
 use super::{Args, Compared};
 use crate::output::{Failure, Paint, Table, number};
 
-/// Runs every tenant twice at each size.
+/// Runs every algorithm twice at each size.
 pub fn compare(args: &Args) -> Result<Compared, Failure> {
     let cards = args.cards::<Scenario>()?;
     let sizes = args.sizes();

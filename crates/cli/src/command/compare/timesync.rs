@@ -1,17 +1,17 @@
-//! The room of physical time compared: how wrong the clocks are, and how wrong they may be.
+//! The problem of physical time compared: how wrong the clocks are, and how wrong they may be.
 
 use std::time::Duration;
 
 use conclave_kernel::time;
-use conclave_lab::room::nanos;
-use conclave_lab::rooms::timesync::Scenario;
-use conclave_lab::rooms::timesync::compare::{self, Row};
+use conclave_lab::problem::nanos;
+use conclave_lab::problems::timesync::Scenario;
+use conclave_lab::problems::timesync::compare::{self, Row};
 use conclave_lab::sweep;
 
 use super::{Args, Compared};
 use crate::output::{self, Failure, Paint, Table};
 
-/// Runs every tenant at each size. The plot shows the largest.
+/// Runs every algorithm at each size. The plot shows the largest.
 pub fn compare(args: &Args) -> Result<Compared, Failure> {
     let cards = args.cards::<Scenario>()?;
     let sizes = args.sizes();

@@ -9,8 +9,8 @@ use std::fmt;
 use conclave_algorithms::deadlock::{Claim, Demand};
 use conclave_api::LockName;
 use conclave_api::expr::{self, Expr, ExprError};
-use conclave_lab::rooms::deadlock::Standing;
-use conclave_lab::rooms::deadlock::standing::{Process, Refusal, Resource, Target, Wish};
+use conclave_lab::problems::deadlock::Standing;
+use conclave_lab::problems::deadlock::standing::{Process, Refusal, Resource, Target, Wish};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -30,7 +30,7 @@ impl fmt::Display for ReadError {
 
 /// Reads a file in either form: JSON lines if the first line that is not empty begins with a brace.
 ///
-/// Nothing is kept of a line once it is carried out: a file of a million lines is read in the room of what it says.
+/// Nothing is kept of a line once it is carried out: a file of a million lines is read in the problem of what it says.
 pub fn read(text: &str) -> Result<Standing, ReadError> {
     let is_json = text.trim_start().starts_with('{');
     let mut reader = Reader { standing: Standing::new() };

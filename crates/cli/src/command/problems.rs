@@ -1,0 +1,312 @@
+//! The problems as the command line knows them: which flags each has, and the way from a name to a problem.
+
+use std::time::Duration;
+
+use conclave_algorithms::catalog;
+use conclave_algorithms::deadlock::Model;
+use conclave_algorithms::quorum::Quorum;
+use conclave_lab::problems::election::{Ranks, Start, Trigger};
+use conclave_lab::problems::mutex::Work;
+use conclave_lab::problems::snapshot::{App, Shot};
+use conclave_lab::problems::{deadlock, detector, election, mutex, snapshot, timesync};
+use conclave_lab::{problem, suggest};
+
+use super::world::{duration, replace};
+use crate::output::Failure;
+
+/// A problem of the laboratory that `sim` and `replay` can run.
+pub trait Problem: problem::Scenario {
+    /// The flags of [`ProblemArgs`] that mean something to it.
+    const FLAGS: &'static [&'static str];
+
+    /// Takes its own flags.
+    fn read(&mut self, flags: &ProblemArgs) -> Result<(), Failure>;
+}
+
+/// Something to be done with a problem whose name is known only at run time.
+pub trait Visit {
+    /// What comes of it.
+    type Out;
+
+    /// Does it.
+    fn visit<S: Problem>(self) -> Self::Out;
+}
+
+/// Does something with the problem of that name; `None` if it cannot be run in the simulator.
+pub fn visit<V: Visit>(problem: &str, visitor: V) -> Option<V::Out> {
+    match problem {
+        "mutex" => Some(visitor.visit::<mutex::Scenario>()),
+        "snapshot" => Some(visitor.visit::<snapshot::Scenario>()),
+        "election" => Some(visitor.visit::<election::Scenario>()),
+        "detector" => Some(visitor.visit::<detector::Scenario>()),
+        "deadlock" => Some(visitor.visit::<deadlock::Scenario>()),
+        "timesync" => Some(visitor.visit::<timesync::Scenario>()),
+        _ => None,
+    }
+}
+
+/// The problem and the algorithm's name in `PROBLEM/ALGORITHM`.
+pub fn find(path: &str) -> Result<(&str, &str), Failure> {
+    let Some((problem, name)) = path.split_once('/') else {
+        let paths: Vec<_> = catalog::cards().map(|card| card.path().to_string()).collect();
+        let named = catalog::cards().find(|card| card.name == path);
+        return Err(Failure::usage(match named {
+            Some(card) => format!("'{path}' needs its problem; did you mean {}?", card.path()),
+            None => suggest::unknown("algorithm", path, paths.iter().map(String::as_str)),
+        }));
+    };
+    if !catalog::problems().any(|known| known == problem) {
+        return Err(suggest::unknown("problem", problem, catalog::problems()).into());
+    }
+    let names = || catalog::cards().filter(|card| card.problem == problem).map(|card| card.name);
+    if !names().any(|known| known == name) {
+        return Err(suggest::unknown(&format!("algorithm of problem {problem}"), name, names()).into());
+    }
+    Ok((problem, name))
+}
+
+/// What is done in the run. Which flags mean something depends on the problem.
+#[derive(clap::Args, Clone, Default)]
+#[command(next_help_heading = "The work")]
+pub struct ProblemArgs {
+    /// Mutex: who asks when: low, high, pair, relay, poisson:MEAN, burst:SIZE,EVERY or script:NODE@TIME,...
+    /// [default: low]
+    #[arg(long, value_name = "LOAD")]
+    pub load: Option<Work>,
+    /// Mutex: how many requests in all, over all sites [default: 100]
+    #[arg(long, value_name = "N")]
+    pub entries: Option<u64>,
+    /// Mutex: how long a site stays in the critical section [default: 1ms]
+    #[arg(long, value_name = "D", value_parser = duration)]
+    pub cs: Option<Duration>,
+    /// Mutex: whose permission Maekawa asks for: plane, grid, majority or all [default: plane where one exists,
+    /// else grid]
+    #[arg(long, value_name = "QUORUM")]
+    pub quorum: Option<Quorum>,
+    /// Snapshot: what the pictures are taken of: bank, work or heap [default: bank]
+    #[arg(long, value_name = "APP")]
+    pub app: Option<App>,
+    /// Snapshot: what every account holds at first [default: 200]
+    #[arg(long, value_name = "N")]
+    pub balance: Option<u64>,
+    /// Snapshot: how many transfers (tasks, acts) in all, over all sites [default: 100]
+    #[arg(long, value_name = "N")]
+    pub acts: Option<u64>,
+    /// Snapshot: the mean time from one of them to the next [default: 200us]
+    #[arg(long, value_name = "D", value_parser = duration)]
+    pub gap: Option<Duration>,
+    /// Snapshot: who starts one and when: NODE@TIME, or NODE+NODE@TIME for several at once; may be given again
+    /// [default: 0, halfway]
+    #[arg(long = "snapshot", value_name = "SNAPSHOT")]
+    pub snapshots: Vec<Shot>,
+    /// Election: who begins, at boot and after a crash: all, lowest, highest, random or a node [default: lowest]
+    #[arg(long, value_name = "WHO")]
+    pub start: Option<Start>,
+    /// Election: how many are called for, besides those that crashes make necessary [default: 1]
+    #[arg(long, value_name = "N")]
+    pub elections: Option<u64>,
+    /// Election: what sets off those after the first: elect, or resign of the leader [default: elect]
+    #[arg(long, value_name = "WHAT")]
+    pub trigger: Option<Trigger>,
+    /// Election: what counts before the id: ids, random or RANK,RANK,... [default: ids]
+    #[arg(long, value_name = "RANKS")]
+    pub ranks: Option<Ranks>,
+    /// Election: how long after a crash, or a return, the others hear of it [default: 5ms]
+    #[arg(long, value_name = "D", value_parser = duration)]
+    pub notice: Option<Duration>,
+    /// Election: the longest that a message takes, as timeouts assume it [default: what the network does]
+    #[arg(long, value_name = "D", value_parser = duration)]
+    pub transmission: Option<Duration>,
+    /// Election: the longest that an answer takes, as timeouts assume it [default: 0]
+    #[arg(long, value_name = "D", value_parser = duration)]
+    pub processing: Option<Duration>,
+    /// Detector, election: T, a heartbeat is sent so often [default: 100ms; election: 10 transmissions]
+    #[arg(long, value_name = "T", value_parser = duration)]
+    pub period: Option<Duration>,
+    /// Detector: D, silence may last for T + D [default: 10ms]
+    #[arg(long, value_name = "D", value_parser = duration)]
+    pub margin: Option<Duration>,
+    /// Detector: Phi, suspect where a mistake has a chance of 10^-Phi [default: 8]
+    #[arg(long, value_name = "PHI")]
+    pub threshold: Option<u32>,
+    /// Detector: how many of the latest arrivals are remembered [default: 100]
+    #[arg(long, value_name = "N")]
+    pub window: Option<u32>,
+    /// Detector: how long the run lasts [default: 60s]
+    #[arg(long, value_name = "D", value_parser = duration)]
+    pub duration: Option<Duration>,
+    /// Deadlock: how many requests (transactions, where a way of handling locks is run) in all, over all
+    /// processes [default: 100]
+    #[arg(long, value_name = "N")]
+    pub requests: Option<u64>,
+    /// Deadlock: what processes ask for: single, and, or, p-out-of-q [default: as much as the algorithm can judge]
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<Model>,
+    /// Deadlock: how long a process thinks before it grants or asks, on average [default: 1ms]
+    #[arg(long, value_name = "D", value_parser = duration)]
+    pub think: Option<Duration>,
+    /// Deadlock: find deadlocks and leave them standing
+    #[arg(long)]
+    pub detect_only: bool,
+    /// Timesync: how long from one comparison of clocks to the next [default: 1s, dtp 1280ns]
+    #[arg(long, value_name = "D", value_parser = duration)]
+    pub every: Option<Duration>,
+    /// Timesync: how often every site is asked for the time, about three times a comparison [default: 200]
+    #[arg(long, value_name = "N")]
+    pub samples: Option<u64>,
+    /// Timesync: how often a clock is read in one comparison [default: 4]
+    #[arg(long, value_name = "N")]
+    pub probes: Option<u32>,
+    /// Timesync: how many sites, the first, are Marzullo's time servers [default: 3]
+    #[arg(long, value_name = "N")]
+    pub servers: Option<u32>,
+    /// Timesync: how many of them have a wrong clock [default: 0]
+    #[arg(long, value_name = "N")]
+    pub liars: Option<u32>,
+    /// Timesync: how many sites hang on each in the tree of ntp and dtp; 1 is a chain [default: 2, dtp 1]
+    #[arg(long, value_name = "N")]
+    pub fanout: Option<u32>,
+    /// Timesync: Cristian takes no reading that is less exact than this, and asks again, --probes times at most
+    /// [default: takes any]
+    #[arg(long, value_name = "D", value_parser = duration)]
+    pub wanted: Option<Duration>,
+}
+
+impl ProblemArgs {
+    /// The error for a flag that means nothing to this problem.
+    pub fn refuse_strangers<S: Problem>(&self) -> Result<(), Failure> {
+        match self.given().into_iter().find(|flag| !S::FLAGS.contains(flag)) {
+            Some(flag) => {
+                let own: Vec<_> = S::FLAGS.iter().map(|flag| format!("--{flag}")).collect();
+                Err(Failure::usage(format!(
+                    "--{flag} means nothing in problem {}; its flags are {}",
+                    S::PROBLEM,
+                    own.join(" ")
+                )))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The names of the flags that were given.
+    fn given(&self) -> Vec<&'static str> {
+        let flags = [
+            ("load", self.load.is_some()),
+            ("entries", self.entries.is_some()),
+            ("cs", self.cs.is_some()),
+            ("quorum", self.quorum.is_some()),
+            ("app", self.app.is_some()),
+            ("balance", self.balance.is_some()),
+            ("acts", self.acts.is_some()),
+            ("gap", self.gap.is_some()),
+            ("snapshot", !self.snapshots.is_empty()),
+            ("start", self.start.is_some()),
+            ("elections", self.elections.is_some()),
+            ("trigger", self.trigger.is_some()),
+            ("ranks", self.ranks.is_some()),
+            ("notice", self.notice.is_some()),
+            ("transmission", self.transmission.is_some()),
+            ("processing", self.processing.is_some()),
+            ("period", self.period.is_some()),
+            ("margin", self.margin.is_some()),
+            ("threshold", self.threshold.is_some()),
+            ("window", self.window.is_some()),
+            ("duration", self.duration.is_some()),
+            ("requests", self.requests.is_some()),
+            ("model", self.model.is_some()),
+            ("think", self.think.is_some()),
+            ("detect-only", self.detect_only),
+            ("every", self.every.is_some()),
+            ("samples", self.samples.is_some()),
+            ("probes", self.probes.is_some()),
+            ("servers", self.servers.is_some()),
+            ("liars", self.liars.is_some()),
+            ("fanout", self.fanout.is_some()),
+            ("wanted", self.wanted.is_some()),
+        ];
+        flags.into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect()
+    }
+}
+
+impl Problem for mutex::Scenario {
+    const FLAGS: &'static [&'static str] = &["load", "entries", "cs", "quorum"];
+
+    fn read(&mut self, flags: &ProblemArgs) -> Result<(), Failure> {
+        replace(&mut self.load, flags.load.clone());
+        replace(&mut self.entries, flags.entries);
+        replace(&mut self.cs, flags.cs);
+        self.quorum = flags.quorum.or(self.quorum);
+        Ok(())
+    }
+}
+
+impl Problem for snapshot::Scenario {
+    const FLAGS: &'static [&'static str] = &["app", "balance", "acts", "gap", "snapshot"];
+
+    fn read(&mut self, flags: &ProblemArgs) -> Result<(), Failure> {
+        replace(&mut self.app, flags.app);
+        replace(&mut self.balance, flags.balance);
+        replace(&mut self.acts, flags.acts);
+        replace(&mut self.gap, flags.gap);
+        self.snapshots.extend_from_slice(&flags.snapshots);
+        Ok(())
+    }
+}
+
+impl Problem for election::Scenario {
+    const FLAGS: &'static [&'static str] =
+        &["start", "elections", "trigger", "ranks", "notice", "transmission", "processing", "period"];
+
+    fn read(&mut self, flags: &ProblemArgs) -> Result<(), Failure> {
+        replace(&mut self.start, flags.start);
+        replace(&mut self.elections, flags.elections);
+        replace(&mut self.trigger, flags.trigger);
+        replace(&mut self.ranks, flags.ranks.clone());
+        replace(&mut self.notice, flags.notice);
+        replace(&mut self.processing, flags.processing);
+        self.transmission = flags.transmission.or(self.transmission);
+        self.period = flags.period.or(self.period);
+        Ok(())
+    }
+}
+
+impl Problem for detector::Scenario {
+    const FLAGS: &'static [&'static str] = &["period", "margin", "threshold", "window", "duration"];
+
+    fn read(&mut self, flags: &ProblemArgs) -> Result<(), Failure> {
+        replace(&mut self.period, flags.period);
+        replace(&mut self.margin, flags.margin);
+        replace(&mut self.threshold, flags.threshold);
+        replace(&mut self.window, flags.window);
+        replace(&mut self.duration, flags.duration);
+        Ok(())
+    }
+}
+
+impl Problem for deadlock::Scenario {
+    const FLAGS: &'static [&'static str] = &["requests", "model", "think", "detect-only"];
+
+    fn read(&mut self, flags: &ProblemArgs) -> Result<(), Failure> {
+        replace(&mut self.requests, flags.requests);
+        replace(&mut self.think, flags.think);
+        self.model = flags.model.or(self.model);
+        self.detect_only |= flags.detect_only;
+        Ok(())
+    }
+}
+
+impl Problem for timesync::Scenario {
+    const FLAGS: &'static [&'static str] =
+        &["every", "samples", "probes", "servers", "liars", "fanout", "wanted"];
+
+    fn read(&mut self, flags: &ProblemArgs) -> Result<(), Failure> {
+        replace(&mut self.every, flags.every);
+        replace(&mut self.samples, flags.samples);
+        replace(&mut self.probes, flags.probes);
+        replace(&mut self.servers, flags.servers);
+        replace(&mut self.liars, flags.liars);
+        replace(&mut self.fanout, flags.fanout);
+        self.wanted = flags.wanted.or(self.wanted);
+        Ok(())
+    }
+}

@@ -1,0 +1,349 @@
+//! What every problem of the laboratory offers to those who know no problem: a scenario in, a report out.
+//!
+//! A problem implements [`Scenario`] for what its runs are a function of, and [`Report`] for what they show. From
+//! these two, `conclave sim` and `conclave replay` have everything: sweeps, swarms, shrinking, traces, pictures,
+//! the command that repeats a run.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::time::Duration;
+
+use conclave_kernel::trace::FORMAT;
+use conclave_kernel::{Card, Header, Needs, Property, Protocol, Time, Trace, Verdict, Violation, time};
+use conclave_sim::{Candidate, End, Ledger, Order, Outcome, Profile, Setup, exact, swarm};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::diagram::span::Span;
+use crate::log::{self, Log};
+use crate::suggest;
+
+/// The accessors of a [`Scenario`] with the fields `algorithm` and `setup`.
+macro_rules! accessors {
+    () => {
+        fn algorithm(&self) -> &str {
+            &self.algorithm
+        }
+
+        fn set_algorithm(&mut self, name: &str) {
+            name.clone_into(&mut self.algorithm);
+        }
+
+        fn setup(&self) -> &Setup {
+            &self.setup
+        }
+
+        fn setup_mut(&mut self) -> &mut Setup {
+            &mut self.setup
+        }
+    };
+}
+pub(crate) use accessors;
+
+/// Everything a run of a problem is a function of.
+pub trait Scenario: Clone + Debug + Default + Send + Sync + Serialize + DeserializeOwned {
+    /// The problem's name on the command line.
+    const PROBLEM: &'static str;
+
+    /// What a run shows.
+    type Report: Report;
+
+    /// The algorithms.
+    fn cards() -> &'static [Card];
+
+    /// The algorithm's name.
+    fn algorithm(&self) -> &str;
+
+    /// Chooses another algorithm.
+    fn set_algorithm(&mut self, name: &str);
+
+    /// Network, clocks, faults, seed.
+    fn setup(&self) -> &Setup;
+
+    /// The same, to be changed.
+    fn setup_mut(&mut self) -> &mut Setup;
+
+    /// The amount of work, in whatever the problem counts: what shrinking takes away.
+    fn work(&self) -> u64;
+
+    /// Changes the amount of work.
+    fn set_work(&mut self, work: u64);
+
+    /// About how long a run without faults takes: where a swarm puts its faults.
+    fn length(&self) -> Duration;
+
+    /// Says in a line what is wrong with it, if anything.
+    fn validate(&self) -> Result<(), String> {
+        self.setup().validate()
+    }
+
+    /// The problem's own flags, where they differ from the default: `--load high`.
+    fn flags(&self) -> Vec<String>;
+
+    /// Runs it. A recorder that wants anything is given the trace.
+    fn run(&self, recorder: &mut Recorder) -> Result<Self::Report, String>;
+
+    /// The bars of its space-time diagram.
+    fn spans(log: &Log) -> Vec<Span> {
+        let _ = log;
+        Vec::new()
+    }
+
+    /// What a swarm may draw for this algorithm.
+    fn profile(&self) -> Profile {
+        Profile::within(self.card().map_or(Needs::default(), |card| card.needs), self.length())
+    }
+
+    /// The algorithm's card.
+    fn card(&self) -> Option<&'static Card> {
+        Self::cards().iter().find(|card| card.name == self.algorithm())
+    }
+
+    /// The same work in a world drawn from the seed, as wild as the algorithm's needs allow.
+    #[must_use]
+    fn swarmed(&self) -> Self {
+        let mut scenario = self.clone();
+        *scenario.setup_mut() = swarm(self.setup().seed, self.setup(), &self.profile());
+        scenario
+    }
+
+    /// The error for a name that no algorithm has.
+    fn unknown_algorithm(&self) -> String {
+        let names = Self::cards().iter().map(|card| card.name);
+        suggest::unknown(&format!("algorithm of problem {}", Self::PROBLEM), self.algorithm(), names)
+    }
+
+    /// The scenario as JSON, as a trace carries it.
+    fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("a scenario holds only strings, numbers and lists")
+    }
+
+    /// What a trace of it says of itself.
+    fn header(&self) -> Header {
+        Header {
+            format: FORMAT,
+            code: env!("CARGO_PKG_VERSION").into(),
+            algorithm: format!("{}/{}", Self::PROBLEM, self.algorithm()),
+            nodes: self.setup().nodes,
+            seed: self.setup().seed,
+            scenario: self.to_json(),
+        }
+    }
+
+    /// The same without the faults that nobody demanded and that a run which ended then did not live to see.
+    /// It gives the same run; but what a command line names is demanded.
+    #[must_use]
+    fn until(&self, end: Time) -> Self {
+        let mut scenario = self.clone();
+        scenario.setup_mut().faults.retain(|fault| fault.demanded || time::nanos(fault.at) <= end.0);
+        scenario
+    }
+
+    /// The command that repeats the run.
+    fn command_line(&self) -> String {
+        let setup = self.setup();
+        let mut line = format!(
+            "conclave sim {}/{} --nodes {} --seed {}",
+            Self::PROBLEM,
+            self.algorithm(),
+            setup.nodes,
+            setup.seed
+        );
+        for flag in self.flags().into_iter().chain(world_flags(setup, Self::default().setup())) {
+            line.push(' ');
+            line.push_str(&flag);
+        }
+        line
+    }
+}
+
+/// The flags of the world, where they differ from the problem's default.
+fn world_flags(setup: &Setup, default: &Setup) -> Vec<String> {
+    let mut flags = Vec::new();
+    if setup.delay != default.delay {
+        flags.push(format!("--delay {}", setup.delay));
+    }
+    flags.extend(setup.links.iter().map(|link| format!("--link '{link}'")));
+    if setup.order != Order::Fifo {
+        flags.push(format!("--order {}", setup.order));
+    }
+    for (name, ratio) in [("loss", setup.loss), ("duplicate", setup.duplicate), ("corrupt", setup.corrupt)] {
+        if ratio.0 > 0 {
+            flags.push(format!("--{name} {}", ratio.as_f64()));
+        }
+    }
+    if setup.clocks.skew != default.clocks.skew {
+        flags.push(format!("--skew {}", exact(setup.clocks.skew)));
+    }
+    if setup.clocks.drift_ppm != default.clocks.drift_ppm {
+        flags.push(format!("--drift {}", setup.clocks.drift_ppm));
+    }
+    flags.extend(setup.faults.iter().map(ToString::to_string));
+    flags
+}
+
+/// Runs a scenario without recording it.
+pub fn run<S: Scenario>(scenario: &S) -> Result<S::Report, String> {
+    scenario.run(&mut Recorder::default())
+}
+
+/// The smallest scenario found that still breaks a property.
+pub fn shrink<S: Scenario>(scenario: &S, property: &str) -> S {
+    const MOST_TRIALS: u64 = 2_000;
+    let with = |candidate: &Candidate| {
+        let mut smaller = scenario.clone();
+        *smaller.setup_mut() = candidate.setup.clone();
+        smaller.set_work(candidate.work);
+        smaller
+    };
+    let start = Candidate { setup: scenario.setup().clone(), work: scenario.work() };
+    let shrunk = conclave_sim::shrink(start, MOST_TRIALS, |candidate| {
+        run(&with(candidate)).is_ok_and(|report| {
+            report.facts().violations.iter().any(|violation| violation.property == property)
+        })
+    });
+    shrunk.map_or_else(|| scenario.clone(), |shrunk| with(&shrunk.candidate))
+}
+
+/// What a run showed.
+pub trait Report: Serialize + Send {
+    /// What the runs of all problems have in common.
+    fn facts(&self) -> &Facts;
+
+    /// What the run was, beside its size and seed, as the headline says it: `load high`.
+    fn subject(&self) -> String {
+        String::new()
+    }
+
+    /// The figures as people read them, in order: a name and a value.
+    fn figures(&self) -> Vec<(&'static str, String)>;
+}
+
+/// What the runs of all problems have in common. The names are those of the JSON object.
+#[derive(Clone, Debug, Serialize)]
+pub struct Facts {
+    /// The algorithm's name.
+    pub algorithm: String,
+    /// N.
+    pub nodes: u32,
+    /// The seed.
+    pub seed: u64,
+    /// Messages from one site to another.
+    pub messages: u64,
+    /// Inputs handled.
+    pub events: u64,
+    /// Inputs handled a second of wall time.
+    pub events_per_s: f64,
+    /// How long the run took in the world's time.
+    pub simulated_ns: u64,
+    /// The fingerprint of everything that happened.
+    pub digest: String,
+    /// Why the run ended.
+    pub end: End,
+    /// What each property came to.
+    pub properties: BTreeMap<&'static str, Verdict>,
+    /// Promised properties that broke: where and how.
+    pub violations: Vec<Violation>,
+    /// Properties that are not promised and broke.
+    pub unpromised: Vec<Violation>,
+    /// What the network and the fault plan did.
+    pub ledger: Ledger,
+    /// The command that repeats the run.
+    pub command: String,
+}
+
+impl Facts {
+    /// The facts of a run: what broke is sorted into what the card promises and what it does not, and every
+    /// property that was judged gets its verdict.
+    pub fn new<S: Scenario>(
+        scenario: &S,
+        card: &Card,
+        outcome: &Outcome,
+        seconds: f64,
+        judged: &[Property],
+        broken: Vec<Violation>,
+    ) -> Self {
+        let (violations, unpromised): (Vec<_>, Vec<_>) =
+            broken.into_iter().partition(|violation| card.promises(&violation.property));
+        let verdict = |name: &str| match card.promises(name) {
+            false => Verdict::NotPromised,
+            true if violations.iter().any(|violation| violation.property == name) => Verdict::Violated,
+            true => Verdict::Holds,
+        };
+        Self {
+            algorithm: scenario.algorithm().to_owned(),
+            nodes: scenario.setup().nodes,
+            seed: scenario.setup().seed,
+            messages: outcome.messages,
+            events: outcome.events,
+            events_per_s: if seconds > 0.0 { outcome.events as f64 / seconds } else { 0.0 },
+            simulated_ns: outcome.at.0,
+            digest: format!("{:016x}", outcome.digest),
+            end: outcome.end,
+            properties: judged.iter().map(|property| (property.name, verdict(property.name))).collect(),
+            violations,
+            unpromised,
+            ledger: outcome.ledger.clone(),
+            command: scenario.until(outcome.at).command_line(),
+        }
+    }
+
+    /// Whether every promised property held and every fault that was asked for struck.
+    pub fn passed(&self) -> bool {
+        self.violations.is_empty() && self.ledger.unfired.is_empty()
+    }
+}
+
+/// What is wanted of a run's trace, and what came of it.
+#[derive(Debug, Default)]
+pub struct Recorder {
+    wants_lines: bool,
+    wants_log: bool,
+    /// The trace as JSON lines.
+    pub lines: Vec<u8>,
+    /// The trace as a log, for pictures.
+    pub log: Option<Log>,
+}
+
+impl Recorder {
+    /// A recorder that keeps the trace as JSON lines, or as a log, or both, or nothing.
+    pub fn new(wants_lines: bool, wants_log: bool) -> Self {
+        Self { wants_lines, wants_log, ..Self::default() }
+    }
+
+    /// Whether the run must be recorded.
+    pub fn wants_trace(&self) -> bool {
+        self.wants_lines || self.wants_log
+    }
+
+    /// Takes a trace.
+    pub fn take<P: Protocol>(&mut self, trace: &Trace<P>) -> Result<(), String> {
+        if self.wants_lines {
+            log::write_trace(trace, &mut self.lines).map_err(|error| error.to_string())?;
+        }
+        if self.wants_log {
+            self.log = Some(Log::from_trace(trace)?);
+        }
+        Ok(())
+    }
+}
+
+/// A number as people read it: whole if it is whole, else with at most two decimals.
+pub fn number(value: f64) -> String {
+    let text = format!("{value:.2}");
+    text.strip_suffix(".00").map_or(text.clone(), ToOwned::to_owned)
+}
+
+/// Nanoseconds as people read them.
+pub fn nanos(ns: f64) -> String {
+    time::show(Duration::from_nanos(ns.round() as u64))
+}
+
+/// The range of a formula as people read it.
+pub fn range(min: f64, max: f64, show: impl Fn(f64) -> String) -> String {
+    match (min, max) {
+        (min, max) if min == max => show(min),
+        (min, max) if max.is_finite() => format!("{}..{}", show(min), show(max)),
+        (min, _) => format!("at least {}", show(min)),
+    }
+}

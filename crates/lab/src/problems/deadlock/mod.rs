@@ -1,0 +1,97 @@
+//! The deadlock problem: who waits for whom, who waits for ever, and what it costs to know.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | [`standing`] | [`Standing`]: a wait-for graph at one moment, judged: who is stuck, why, whom to abort |
+//! | `scenario` | [`Scenario`]: everything a run of a distributed detector is a function of |
+//! | `work` | processes that think, grant and ask, and the judge that sees it all |
+//! | `bank` | the same for those who lock: transactions under detection, prevention and avoidance |
+//! | `report` | [`Report`]: the figures and the verdicts of one run |
+
+mod bank;
+mod report;
+mod scenario;
+pub mod standing;
+#[cfg(test)]
+mod tests;
+mod work;
+
+use std::time::Instant;
+
+use conclave_algorithms::deadlock::locking::{Estate, Locking, PER_TRANSACTION};
+use conclave_algorithms::deadlock::site::Group;
+use conclave_algorithms::deadlock::spec::{self, Breach};
+use conclave_algorithms::deadlock::{Detection, Site};
+use conclave_kernel::Trace;
+use conclave_sim::{End, Limits, World};
+
+pub use report::{Detected, Locked, Report};
+pub use scenario::Scenario;
+pub use standing::{Policy, Standing};
+
+use crate::problem::Scenario as _;
+use bank::Bank;
+use work::Problem;
+
+/// A run of one detector, and its trace if one was recorded.
+pub type Run<D> = (Detected, Option<Trace<Site<D>>>);
+
+/// Runs a scenario of one detector, and records a trace if asked.
+pub fn run_algorithm<D: Detection>(scenario: &Scenario, record: bool) -> Result<Run<D>, String> {
+    scenario.validate()?;
+    let model = scenario.model.unwrap_or(D::MODEL);
+    if !D::MODEL.includes(model) {
+        return Err(format!("{} judges requests {}, not {model}", D::CARD.name, D::MODEL));
+    }
+    let group = Group::new(scenario.setup.nodes, !scenario.detect_only);
+    let director = Problem::new(scenario, model);
+    let mut world = World::new(scenario.setup.clone(), director, move |me| Site::<D>::new(me, &group));
+    if record {
+        world = world.recording(scenario.header());
+    }
+    let started = Instant::now();
+    let outcome = world.run(limits(scenario));
+    let seconds = started.elapsed().as_secs_f64();
+    let processes: Vec<_> = world.nodes().iter().map(Site::process).collect();
+    let dead_edge = spec::dead_edge(&processes);
+    let (mut problem, trace) = world.into_parts();
+    if outcome.end == End::Quiet {
+        let missed = problem.judge.rests();
+        problem.breach(missed, outcome.at);
+        problem.breach(dead_edge, outcome.at);
+    } else {
+        let why = format!("no rest after {} events", outcome.events);
+        problem.breach(Some(Breach { property: spec::NO_MISS, why }), outcome.at);
+    }
+    Ok((Detected::new::<D>(scenario, model, problem, &outcome, seconds), trace))
+}
+
+/// Runs a scenario of one way to get locks, and records a trace if asked.
+pub fn run_way<L: Locking>(scenario: &Scenario, record: bool) -> Result<(Locked, Option<Trace<L>>), String> {
+    scenario.validate()?;
+    if scenario.model.is_some() || scenario.detect_only {
+        let why = "a transaction takes one lock at a time, and must end";
+        return Err(format!("--model and --detect-only mean nothing to {}: {why}", L::CARD.name));
+    }
+    let estate = Estate { nodes: scenario.setup.nodes, locks: bank::locks(scenario.setup.nodes) };
+    let mut world = World::new(scenario.setup.clone(), Bank::new(scenario), move |me| L::new(me, &estate));
+    if record {
+        world = world.recording(scenario.header());
+    }
+    let started = Instant::now();
+    let mut limits = limits(scenario);
+    limits.events = limits.events.saturating_mul(u64::from(PER_TRANSACTION));
+    let outcome = world.run(limits);
+    let seconds = started.elapsed().as_secs_f64();
+    let (mut bank, trace) = world.into_parts();
+    bank.rests(outcome.at);
+    Ok((Locked::new::<L>(scenario, bank, &outcome, seconds), trace))
+}
+
+/// Far above what any algorithm needs: a run that gets there makes no progress.
+fn limits(scenario: &Scenario) -> Limits {
+    let nodes = u64::from(scenario.setup.nodes);
+    let per_request = 100 * nodes * nodes + 1_000;
+    let events = (scenario.requests + 10).saturating_mul(per_request);
+    Limits { events, ..Limits::default() }
+}

@@ -1,0 +1,115 @@
+//! Everything a run of the deadlock problem is a function of.
+
+use std::time::Duration;
+
+use conclave_algorithms::deadlock::locking::{self, Locking};
+use conclave_algorithms::deadlock::{self, Detection, Model};
+use conclave_kernel::Card;
+use conclave_sim::{Setup, exact};
+use serde::{Deserialize, Serialize};
+
+use super::{Report, run_algorithm, run_way};
+use crate::problem::{self, Recorder};
+
+/// Everything a run of the deadlock problem is a function of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Scenario {
+    /// The algorithm's name.
+    pub algorithm: String,
+    /// Network, clocks, faults, seed.
+    pub setup: Setup,
+    /// How many requests in all, over all sites; transactions, of those who lock.
+    pub requests: u64,
+    /// What processes ask for; `None`: as much as the algorithm can judge. Means nothing to those who lock.
+    pub model: Option<Model>,
+    /// How long a process that runs takes before it grants or asks again, a transaction before its next lock: the mean.
+    #[serde(with = "conclave_sim::text::duration")]
+    pub think: Duration,
+    /// Whether deadlocks are only found, and not resolved.
+    pub detect_only: bool,
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        Self {
+            algorithm: "edge-chasing".into(),
+            setup: Setup::default(),
+            requests: 100,
+            model: None,
+            think: Duration::from_millis(1),
+            detect_only: false,
+        }
+    }
+}
+
+impl problem::Scenario for Scenario {
+    const PROBLEM: &'static str = "deadlock";
+    type Report = Report;
+
+    fn cards() -> &'static [Card] {
+        deadlock::CARDS
+    }
+
+    problem::accessors!();
+
+    fn work(&self) -> u64 {
+        self.requests
+    }
+
+    fn set_work(&mut self, work: u64) {
+        self.requests = work;
+    }
+
+    fn length(&self) -> Duration {
+        let a_request = self.think + self.setup.delay.mean().saturating_mul(2);
+        a_request.saturating_mul(u32::try_from(self.requests).unwrap_or(u32::MAX))
+    }
+
+    fn flags(&self) -> Vec<String> {
+        let default = Self::default();
+        let mut flags = Vec::new();
+        if self.requests != default.requests {
+            flags.push(format!("--requests {}", self.requests));
+        }
+        flags.extend(self.model.map(|model| format!("--model {model}")));
+        if self.think != default.think {
+            flags.push(format!("--think {}", exact(self.think)));
+        }
+        if self.detect_only {
+            flags.push("--detect-only".into());
+        }
+        flags
+    }
+
+    fn run(&self, recorder: &mut Recorder) -> Result<Report, String> {
+        if let Some(report) = deadlock::visit(&self.algorithm, Run(self, recorder)) {
+            return report;
+        }
+        locking::visit(&self.algorithm, Run(self, recorder)).ok_or_else(|| self.unknown_algorithm())?
+    }
+}
+
+struct Run<'a>(&'a Scenario, &'a mut Recorder);
+
+impl deadlock::Visit for Run<'_> {
+    type Out = Result<Report, String>;
+
+    fn visit<D: Detection>(self) -> Self::Out {
+        let Self(scenario, recorder) = self;
+        let (report, trace) = run_algorithm::<D>(scenario, recorder.wants_trace())?;
+        trace.map_or(Ok(()), |trace| recorder.take(&trace))?;
+        Ok(Report::Detected(Box::new(report)))
+    }
+}
+
+impl locking::Visit for Run<'_> {
+    type Out = Result<Report, String>;
+
+    fn visit<L: Locking>(self) -> Self::Out {
+        let Self(scenario, recorder) = self;
+        let (report, trace) = run_way::<L>(scenario, recorder.wants_trace())?;
+        trace.map_or(Ok(()), |trace| recorder.take(&trace))?;
+        Ok(Report::Locked(Box::new(report)))
+    }
+}

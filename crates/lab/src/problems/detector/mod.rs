@@ -1,0 +1,101 @@
+//! The detector problem: a scenario in, a report out.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `check` | [`Watching`]: the problem in the checker |
+//! | [`compare`] | all algorithms on the same traffic, over a range of D |
+//! | `meter` | quality of service: detection times, mistakes, their durations |
+//! | `scenario` | [`Scenario`]: everything a run is a function of, and the command line that repeats it |
+//! | `report` | [`Report`]: the figures and the verdicts of one run |
+
+mod check;
+pub mod compare;
+mod meter;
+mod report;
+mod scenario;
+
+use std::time::Instant;
+
+use conclave_algorithms::detector::spec::{ACCURACY, COMPLETENESS};
+use conclave_algorithms::detector::{Detector, Event};
+use conclave_kernel::{NodeId, Property, Time, Trace, Violation};
+use conclave_sim::{Desk, Director, Limits, World};
+
+pub use check::{Watch, Watching};
+pub use report::{Report, Sample};
+pub use scenario::Scenario;
+
+use crate::problem::Scenario as _;
+use meter::Meter;
+
+/// Runs a scenario of one algorithm, and records a trace if asked.
+pub fn run_algorithm<P: Detector>(
+    scenario: &Scenario,
+    record: bool,
+) -> Result<(Report, Option<Trace<P>>), String> {
+    scenario.validate()?;
+    let group = scenario.group();
+    let problem = Problem { meter: Meter::new(group.nodes), violations: Vec::new() };
+    let mut world = World::new(scenario.setup.clone(), problem, move |me| P::new(me, &group));
+    if record {
+        world = world.recording(scenario.header());
+    }
+    let started = Instant::now();
+    let outcome = world.run(Limits { time: scenario.duration, ..Limits::default() });
+    let seconds = started.elapsed().as_secs_f64();
+    let (mut problem, trace) = world.into_parts();
+    let end = Time::ZERO + scenario.duration;
+    for why in problem.meter.close(end, end - scenario.grace()) {
+        problem.broken(&COMPLETENESS, end, why);
+    }
+    Ok((Report::new(scenario, &P::CARD, problem, &outcome, seconds), trace))
+}
+
+/// What a run is judged and measured by: the director of the detector problem.
+struct Problem {
+    meter: Meter,
+    violations: Vec<Violation>,
+}
+
+/// At most so many violations are described; the meter counts all.
+const MOST_DESCRIBED: usize = 16;
+
+impl Problem {
+    fn broken(&mut self, property: &Property, at: Time, why: String) {
+        let known = self.violations.iter().any(|violation| violation.property == property.name);
+        if !known || self.violations.len() < MOST_DESCRIBED {
+            self.violations.push(Violation { property: property.name.into(), at, why });
+        }
+    }
+}
+
+impl<P: Detector> Director<P> for Problem {
+    type Note = ();
+
+    fn on_begin(&mut self, _desk: &mut Desk<'_, P, ()>) {}
+
+    fn on_event(&mut self, node: NodeId, event: &Event, desk: &mut Desk<'_, P, ()>) {
+        match *event {
+            Event::Suspected(about) if self.meter.suspects(node, about, desk.now()) => {
+                let why = format!("{node} suspected {about}, who had been up since it was last heard");
+                self.broken(&ACCURACY, desk.now(), why);
+            }
+            Event::Suspected(_) => {}
+            Event::Trusted(about) => self.meter.trusts(node, about, desk.now()),
+        }
+    }
+
+    fn on_send(&mut self, _from: NodeId, _to: NodeId, _message: &P::Message) {}
+
+    fn on_deliver(&mut self, from: NodeId, to: NodeId, (): &()) {
+        self.meter.hears(to, from);
+    }
+
+    fn on_crash(&mut self, node: NodeId, desk: &mut Desk<'_, P, ()>) {
+        self.meter.crashes(node, desk.now());
+    }
+
+    fn on_recover(&mut self, node: NodeId, desk: &mut Desk<'_, P, ()>) {
+        self.meter.recovers(node, desk.now());
+    }
+}

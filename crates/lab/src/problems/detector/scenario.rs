@@ -1,0 +1,143 @@
+//! Everything a run of the detector problem is a function of.
+
+use std::time::Duration;
+
+use conclave_algorithms::detector::{self, Detector, Group};
+use conclave_kernel::Card;
+use conclave_sim::{Profile, Setup, exact};
+use serde::{Deserialize, Serialize};
+
+use super::{Report, run_algorithm};
+use crate::problem::{self, Recorder};
+
+/// Everything a run of the detector problem is a function of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Scenario {
+    /// The algorithm's name.
+    pub algorithm: String,
+    /// Network, clocks, faults, seed.
+    pub setup: Setup,
+    /// T: a heartbeat is sent so often.
+    #[serde(with = "conclave_sim::text::duration")]
+    pub period: Duration,
+    /// D: how much longer than T silence may last.
+    #[serde(with = "conclave_sim::text::duration")]
+    pub margin: Duration,
+    /// Phi, for the accrual detector.
+    pub threshold: u32,
+    /// How many of the latest arrivals are remembered.
+    pub window: u32,
+    /// How long the run lasts.
+    #[serde(with = "conclave_sim::text::duration")]
+    pub duration: Duration,
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        Self {
+            algorithm: "heartbeat".into(),
+            setup: Setup::default(),
+            period: Duration::from_millis(100),
+            margin: Duration::from_millis(10),
+            threshold: 8,
+            window: 100,
+            duration: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Scenario {
+    /// What the sites know from the start.
+    pub fn group(&self) -> Group {
+        Group {
+            threshold: self.threshold,
+            window: self.window,
+            ..Group::new(self.setup.nodes, self.period, self.margin)
+        }
+    }
+
+    /// Who crashed less than so long before the end need not have been noticed.
+    pub(super) fn grace(&self) -> Duration {
+        10 * (self.period + self.margin) + 20 * self.setup.delay.mean()
+    }
+}
+
+/// More would make states that nobody can keep: a window is kept for every pair of sites.
+const MOST_REMEMBERED: u32 = 10_000;
+
+impl problem::Scenario for Scenario {
+    const PROBLEM: &'static str = "detector";
+    type Report = Report;
+
+    fn cards() -> &'static [Card] {
+        detector::CARDS
+    }
+
+    problem::accessors!();
+
+    /// In periods.
+    fn work(&self) -> u64 {
+        (self.duration.as_nanos() / self.period.as_nanos().max(1)) as u64
+    }
+
+    fn set_work(&mut self, work: u64) {
+        self.duration = self.period.saturating_mul(u32::try_from(work.max(1)).unwrap_or(u32::MAX));
+    }
+
+    fn length(&self) -> Duration {
+        self.duration / 2
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        self.setup.validate()?;
+        match self {
+            _ if self.period.is_zero() => Err("heartbeats need a period".into()),
+            _ if self.threshold == 0 || self.threshold > 300 => {
+                Err("expected a threshold from 1 to 300".into())
+            }
+            _ if self.window < 2 || self.window > MOST_REMEMBERED => {
+                Err(format!("expected a window from 2 to {MOST_REMEMBERED}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn flags(&self) -> Vec<String> {
+        let default = Self::default();
+        let mut flags = Vec::new();
+        let mut differs = |name: &str, value: String, differs: bool| {
+            if differs {
+                flags.push(format!("--{name} {value}"));
+            }
+        };
+        differs("period", exact(self.period), self.period != default.period);
+        differs("margin", exact(self.margin), self.margin != default.margin);
+        differs("threshold", self.threshold.to_string(), self.threshold != default.threshold);
+        differs("window", self.window.to_string(), self.window != default.window);
+        differs("duration", exact(self.duration), self.duration != default.duration);
+        flags
+    }
+
+    fn run(&self, recorder: &mut Recorder) -> Result<Report, String> {
+        detector::visit(&self.algorithm, Run(self, recorder)).ok_or_else(|| self.unknown_algorithm())?
+    }
+
+    fn profile(&self) -> Profile {
+        let needs = self.card().map(|card| card.needs).unwrap_or_default();
+        Profile { crashes: 1, stay_down: true, ..Profile::within(needs, self.length()) }
+    }
+}
+
+struct Run<'a>(&'a Scenario, &'a mut Recorder);
+
+impl detector::Visit for Run<'_> {
+    type Out = Result<Report, String>;
+
+    fn visit<P: Detector>(self) -> Self::Out {
+        let Self(scenario, recorder) = self;
+        let (report, trace) = run_algorithm::<P>(scenario, recorder.wants_trace())?;
+        trace.map_or(Ok(()), |trace| recorder.take(&trace))?;
+        Ok(report)
+    }
+}

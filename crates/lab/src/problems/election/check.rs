@@ -1,0 +1,309 @@
+//! The election problem in the checker: every execution in which each site may call a number of elections, and
+//! some crash.
+//!
+//! Crashes are told by a perfect oracle, to everybody, at any moment after. Whoever knew no leader then, or
+//! the dead one, must call for an election.
+
+use std::time::Duration;
+
+use conclave_algorithms::detector::{self, Class, Oracle};
+use conclave_algorithms::election::spec::{E1, E2, Judge};
+use conclave_algorithms::election::{Command, Election, Event, Group};
+use conclave_algorithms::mutants::World;
+use conclave_algorithms::mutants::election::{self, Make, Visit};
+use conclave_check::{Faults, Findings, Model, Monitor, Offer, Options, Order, Timing};
+use conclave_kernel::{Card, NodeId, Property};
+use serde::{Deserialize, Serialize};
+
+use crate::case::{self, Job, TICK, Work, bit};
+
+/// Everything that an exploration of the problem is a function of, but for its bounds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Case {
+    /// The algorithm's name.
+    pub algorithm: String,
+    /// Which mutant of it, if not the algorithm itself.
+    pub mutant: Option<String>,
+    /// N.
+    pub nodes: u32,
+    /// How often each site may call, without need.
+    pub entries: u8,
+    /// Who may; everybody, if empty.
+    #[serde(default)]
+    pub who: Vec<u32>,
+    /// In which order messages arrive.
+    pub order: Order,
+    /// What is assumed of time.
+    pub timing: Timing,
+    /// What may go wrong.
+    pub faults: Faults,
+    /// The longest that a message takes, as timeouts assume it.
+    pub transmission: Duration,
+    /// T of a detector underneath: a heartbeat is sent so often.
+    pub period: Duration,
+    /// D of a detector underneath: silence may last for T + D.
+    pub margin: Duration,
+    /// How many mistakes the oracle makes that tells of crashes; it takes them back.
+    pub mistakes: u8,
+    /// What is judged.
+    pub judged: Judged,
+}
+
+/// What is judged besides that everybody decides in the end (E2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Judged {
+    /// That no decision is ever wrong (E1).
+    #[default]
+    Everything,
+    /// Nothing: where sites come back, nobody can promise E1 (FACTS part 2, trap b).
+    Outcome,
+}
+
+impl Case {
+    /// An algorithm in a world in which nothing goes wrong and all that it needs is given.
+    pub fn of(card: &Card, nodes: u32, entries: u8) -> Self {
+        Self {
+            algorithm: card.name.into(),
+            mutant: None,
+            nodes,
+            entries,
+            who: Vec::new(),
+            order: if card.needs.fifo { Order::Fifo } else { Order::Any },
+            timing: if card.needs.synchrony { Timing::Sync { delay: 1, tick: TICK } } else { Timing::Async },
+            faults: Faults::default(),
+            transmission: TICK,
+            period: 2 * TICK,
+            margin: TICK,
+            mistakes: 0,
+            judged: Judged::Everything,
+        }
+    }
+
+    /// An algorithm in the world of a mutant that breaks that property.
+    pub fn in_world(algorithm: &str, world: &World, breaks: Option<&str>) -> Self {
+        let (order, timing, faults) = case::surroundings(world);
+        let bound = TICK * u32::from(world.believed);
+        let judged = match world.recovery && breaks != Some(E1.name) {
+            true => Judged::Outcome,
+            false => Judged::Everything,
+        };
+        Self {
+            algorithm: algorithm.into(),
+            mutant: None,
+            nodes: world.nodes,
+            entries: world.entries,
+            who: world.who.to_vec(),
+            order,
+            timing,
+            faults,
+            transmission: bound,
+            period: 2 * bound,
+            margin: bound,
+            mistakes: world.mistakes,
+            judged,
+        }
+    }
+
+    fn group(&self) -> Group {
+        let detector = detector::Group::new(self.nodes, self.period, self.margin);
+        Group { detector, ..Group::new(self.nodes, self.transmission) }
+    }
+}
+
+impl case::Case for Case {
+    fn work<W: Work>(&self, options: &Options, work: W) -> Result<W::Out, String> {
+        let options =
+            Options { order: self.order, timing: self.timing, faults: self.faults, ..options.clone() };
+        let job = Job { case: self, options, work };
+        case::visit(self.mutant.as_deref(), &self.algorithm, job, election::visit, election::visit_honest)?
+    }
+}
+
+impl<W: Work> Visit for Job<'_, Case, W> {
+    type Out = Result<W::Out, String>;
+
+    fn visit<P: Election>(self, make: Make<P>) -> Self::Out {
+        let Self { case, options, work } = self;
+        let class = match case.mistakes {
+            0 => Class::Perfect,
+            mistakes => Class::EventuallyPerfect { mistakes },
+        };
+        let about = serde_json::to_string(case).map_err(|error| error.to_string())?;
+        let (who, judged) = (case.who.clone(), case.judged);
+        let model = Elections { make, about, who, judged, ..Elections::new(case.group(), case.entries) };
+        work.on(&model.told_by(class), &options)
+    }
+}
+
+/// A group in which every site may call for an election a number of times, at any moment.
+pub struct Elections<P> {
+    group: Group,
+    calls: u8,
+    who: Vec<u32>,
+    class: Class,
+    judged: Judged,
+    about: String,
+    make: Make<P>,
+}
+
+impl<P: Election> Elections<P> {
+    /// Each site of the group may call at most so many times, without need.
+    pub fn new(group: Group, calls: u8) -> Self {
+        Self {
+            group,
+            calls,
+            who: Vec::new(),
+            class: Class::Perfect,
+            judged: Judged::Everything,
+            about: String::new(),
+            make: P::new,
+        }
+    }
+
+    /// The same, told of crashes by a detector of some class.
+    #[must_use]
+    pub fn told_by(self, class: Class) -> Self {
+        Self { class, ..self }
+    }
+}
+
+impl<P: Election> Model for Elections<P> {
+    type Protocol = P;
+    type Monitor = Watch;
+
+    fn name(&self) -> String {
+        P::CARD.path().to_string()
+    }
+
+    fn scenario(&self) -> String {
+        self.about.clone()
+    }
+
+    fn nodes(&self) -> u32 {
+        self.group.nodes
+    }
+
+    fn site(&self, me: NodeId) -> P {
+        (self.make)(me, &self.group)
+    }
+
+    fn monitor(&self) -> Watch {
+        Watch {
+            judge: Judge::new(self.group.candidates()),
+            oracle: Oracle::new(self.group.nodes, self.class),
+            left: (0..self.group.nodes)
+                .map(|site| if self.who.is_empty() || self.who.contains(&site) { self.calls } else { 0 })
+                .collect(),
+            must_call: 0,
+            begun: false,
+            judged: self.judged,
+        }
+    }
+
+    fn liveness(&self) -> Property {
+        E2
+    }
+
+    fn kind(&self, message: &P::Message) -> &'static str {
+        P::kind(message)
+    }
+
+    fn sometimes(&self) -> &'static [&'static str] {
+        &[HALFWAY, DECIDED]
+    }
+}
+
+/// What should be seen somewhere: one has decided while another has not.
+pub const HALFWAY: &str = "one has decided while another has not";
+/// What should be seen somewhere: everybody has decided.
+pub const DECIDED: &str = "everybody has decided";
+
+/// Who may still call, who must, and what the judge and the oracle remember.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Watch {
+    judge: Judge,
+    oracle: Oracle,
+    left: Vec<u8>,
+    /// A bit a site: it noticed a crash, and knows no leader that is up.
+    must_call: u64,
+    begun: bool,
+    judged: Judged,
+}
+
+impl<P: Election> Monitor<P> for Watch {
+    type Note = ();
+
+    fn offers(&self, offer: &mut dyn FnMut(Offer<Command>)) {
+        for saying in self.oracle.sayings() {
+            let command = match saying.event {
+                detector::Event::Suspected(site) => Command::Suspect(site),
+                detector::Event::Trusted(site) => Command::Trust(site),
+            };
+            offer(Offer { node: saying.site, command, required: saying.required });
+        }
+        for node in self.judge.sites() {
+            let must = self.must_call & bit(node) != 0;
+            if must || self.left[node.index()] > 0 {
+                offer(Offer { node, command: Command::Elect, required: must });
+            }
+        }
+    }
+
+    fn pending(&self) -> u64 {
+        if self.begun { self.judge.undecided().fold(0, |bits, site| bits | bit(site)) } else { 0 }
+    }
+
+    fn shows(&self) -> u64 {
+        let undecided = self.judge.undecided().count();
+        let up = self.judge.sites().filter(|site| self.judge.is_up(*site)).count();
+        u64::from(undecided > 0 && undecided < up) | u64::from(up > 0 && undecided == 0) << 1
+    }
+
+    fn on_command(&mut self, node: NodeId, command: &Command, _findings: &mut Findings) {
+        match *command {
+            Command::Elect => {
+                self.begun = true;
+                if self.must_call & bit(node) != 0 {
+                    self.must_call &= !bit(node);
+                } else {
+                    self.left[node.index()] -= 1;
+                }
+            }
+            Command::Resign => self.judge.resigns(node),
+            Command::Suspect(site) => self.oracle.told(node, detector::Event::Suspected(site)),
+            Command::Trust(site) => self.oracle.told(node, detector::Event::Trusted(site)),
+        }
+    }
+
+    fn on_event(&mut self, node: NodeId, event: &Event, findings: &mut Findings) {
+        let wrong = self.judge.tells(node, event).filter(|_| self.judged == Judged::Everything);
+        if let Some(why) = wrong {
+            findings.breach(&E1, why);
+        }
+        match event {
+            // It was elected, rightly, and is dead by now.
+            Event::Elected { leader } if !self.judge.is_up(*leader) => self.must_call |= bit(node),
+            Event::Elected { .. } => self.must_call &= !bit(node),
+            Event::Vacant => {}
+        }
+    }
+
+    fn on_crash(&mut self, node: NodeId, _findings: &mut Findings) {
+        self.judge.crashes(node);
+        self.oracle.crashes(node);
+        self.left[node.index()] = 0;
+        self.must_call &= !bit(node);
+        if self.begun {
+            for site in self.judge.undecided() {
+                self.must_call |= bit(site);
+            }
+        }
+    }
+
+    fn on_recover(&mut self, node: NodeId, _findings: &mut Findings) {
+        self.judge.recovers(node);
+        self.oracle.recovers(node);
+        self.begun = true; // whoever comes back begins an election
+    }
+}

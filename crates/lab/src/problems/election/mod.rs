@@ -1,0 +1,331 @@
+//! The election problem: a scenario in, a report out.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `check` | [`Elections`]: the problem in the checker |
+//! | [`compare`] | all algorithms on the same work |
+//! | `scenario` | [`Scenario`]: everything a run is a function of, and the command line that repeats it |
+//! | `report` | [`Report`]: the figures and the verdicts of one run |
+//! | `spans` | who leads, as bars of a diagram |
+
+mod check;
+pub mod compare;
+mod report;
+mod scenario;
+mod spans;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use conclave_algorithms::election::spec::{E1, E2, Judge};
+use conclave_algorithms::election::{Command, Election, Event};
+use conclave_kernel::{NodeId, Prng, Property, Time, Trace, Violation, time};
+use conclave_sim::{Desk, Director, End, Limits, Outcome, World};
+
+pub use check::{Case, DECIDED, Elections, HALFWAY, Judged, Watch};
+pub use report::Report;
+pub use scenario::{Ranks, Scenario, Start, Trigger, longest};
+
+use crate::problem::Scenario as _;
+
+/// Runs a scenario of one algorithm, and records a trace if asked.
+pub fn run_algorithm<P: Election>(
+    scenario: &Scenario,
+    record: bool,
+) -> Result<(Report, Option<Trace<P>>), String> {
+    scenario.validate()?;
+    let group = scenario.group();
+    let problem = Problem::new(scenario, &group, P::CARD.idle_traffic);
+    let limits = Limits { events: 100_000_000, time: problem.patience };
+    let mut world = World::new(scenario.setup.clone(), problem, move |me| P::new(me, &group));
+    if record {
+        world = world.recording(scenario.header());
+    }
+    let started = Instant::now();
+    let outcome = world.run(limits);
+    let seconds = started.elapsed().as_secs_f64();
+    let (problem, trace) = world.into_parts();
+    Ok((Report::new(scenario, &P::CARD, problem.findings(&outcome), &outcome, seconds), trace))
+}
+
+const STREAM: u64 = 0x656c_6563;
+
+/// What a run is judged and measured by: the director of the election problem.
+struct Problem {
+    judge: Judge,
+    start: Start,
+    trigger: Trigger,
+    dice: Prng,
+    /// Elections still to be called for.
+    to_call: u64,
+    notice: Duration,
+    /// The algorithm sends messages all the time: the run is never quiet, and must be ended.
+    idle_traffic: bool,
+    /// A run that is never quiet goes on until then at least, so that every fault strikes and is noticed.
+    at_least: Duration,
+    /// And until then at most.
+    patience: Duration,
+    /// What everybody will hear of, by the key of the alarm.
+    news: Vec<NodeId>,
+    open: Option<Open>,
+    held: Vec<Held>,
+    kinds: BTreeMap<&'static str, u64>,
+    messages: u64,
+    background: u64,
+    violations: Vec<Violation>,
+}
+
+/// An election under way.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    since: Time,
+    messages_before: u64,
+    /// When the last site decided.
+    decided: Option<Time>,
+}
+
+/// An election that is over.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    messages: u64,
+    turnaround_ns: u64,
+    leader: NodeId,
+}
+
+/// What is left of a problem when the run is over.
+struct Findings {
+    held: Vec<Held>,
+    kinds: BTreeMap<&'static str, u64>,
+    background: u64,
+    violations: Vec<Violation>,
+}
+
+/// At most so many violations are described; all are counted by the verdicts.
+const MOST_DESCRIBED: usize = 16;
+
+/// The keys of alarms that are not news.
+const NEXT: u64 = u64::MAX;
+const FINISH: u64 = u64::MAX - 1;
+
+impl Problem {
+    fn new(scenario: &Scenario, group: &conclave_algorithms::election::Group, idle_traffic: bool) -> Self {
+        let faults = &scenario.setup.faults;
+        let last_fault = faults.iter().map(|fault| fault.until.unwrap_or(fault.at)).max().unwrap_or_default();
+        // Long enough for the slowest detection.
+        let detection = 3 * (group.detector.period + group.detector.margin);
+        let at_least = last_fault + 10 * detection;
+        let a_call = 100 * detection;
+        let calls = u32::try_from(scenario.elections).unwrap_or(u32::MAX);
+        let patience = match idle_traffic {
+            true => at_least.saturating_add(a_call.saturating_mul(calls)),
+            false => Limits::default().time,
+        };
+        Self {
+            judge: Judge::new(group.candidates()),
+            start: scenario.start,
+            trigger: scenario.trigger,
+            dice: Prng::stream(scenario.setup.seed, STREAM, 0),
+            to_call: scenario.elections,
+            notice: scenario.notice,
+            idle_traffic,
+            at_least,
+            patience,
+            news: Vec::new(),
+            open: None,
+            held: Vec::new(),
+            kinds: BTreeMap::new(),
+            messages: 0,
+            background: 0,
+            violations: Vec::new(),
+        }
+    }
+
+    fn findings(mut self, outcome: &Outcome) -> Findings {
+        self.close();
+        let undecided: Vec<_> =
+            self.judge.undecided().take(MOST_DESCRIBED).map(|it| it.to_string()).collect();
+        if !undecided.is_empty() {
+            let why = match outcome.end {
+                End::Quiet => "and nothing can happen any more",
+                _ => "although there was time enough",
+            };
+            let who = undecided.join(", ");
+            self.broken(&E2, outcome.at, format!("{who} has not elected the highest that is up, {why}"));
+        }
+        let Self { held, kinds, background, violations, .. } = self;
+        Findings { held, kinds, background, violations }
+    }
+
+    fn broken(&mut self, property: &Property, at: Time, why: String) {
+        let known = self.violations.iter().any(|violation| violation.property == property.name);
+        if !known || self.violations.len() < MOST_DESCRIBED {
+            self.violations.push(Violation { property: property.name.into(), at, why });
+        }
+    }
+
+    fn begin(&mut self, now: Time) {
+        self.open.get_or_insert(Open { since: now, messages_before: self.messages, decided: None });
+    }
+
+    /// The election under way is over if everybody has decided; whether it is.
+    fn close(&mut self) -> bool {
+        let Some(Open { since, messages_before, decided: Some(decided) }) = self.open else { return false };
+        let Some(leader) = self.judge.highest() else { return false };
+        let messages = self.messages - messages_before;
+        let turnaround_ns = time::nanos(decided.since(since));
+        self.held.push(Held { messages, turnaround_ns, leader: leader.site });
+        self.open = None;
+        true
+    }
+
+    /// Calls for the next election, if there is another.
+    fn call<P: Election>(&mut self, desk: &mut Desk<'_, P, ()>) {
+        if self.to_call == 0 {
+            return;
+        }
+        self.to_call -= 1;
+        self.begin(desk.now());
+        match (self.trigger, self.judge.highest()) {
+            (Trigger::Resign, Some(leader)) if !self.held.is_empty() => {
+                desk.command(leader.site, Command::Resign);
+            }
+            _ => {
+                self.start(desk);
+                self.look(desk); // an algorithm that is always right has nothing to do
+            }
+        }
+    }
+
+    fn start<P: Election>(&mut self, desk: &mut Desk<'_, P, ()>) {
+        let mut up: Vec<_> = self.judge.sites().filter(|site| self.judge.is_up(*site)).collect();
+        up.sort_by_key(|site| self.judge.candidate(*site));
+        let (Some(lowest), Some(highest)) = (up.first(), up.last()) else { return };
+        let starter = match self.start {
+            Start::All => return up.iter().for_each(|site| desk.command(*site, Command::Elect)),
+            Start::Lowest => *lowest,
+            Start::Highest => *highest,
+            Start::Random => up[self.dice.below(up.len() as u64) as usize],
+            Start::Site(site) => {
+                if up.contains(&site) {
+                    site
+                } else {
+                    *lowest
+                }
+            }
+        };
+        desk.command(starter, Command::Elect);
+    }
+
+    /// Everybody hears who went or came; somebody calls for an election, if one is needed.
+    fn tell<P: Election>(&mut self, about: NodeId, desk: &mut Desk<'_, P, ()>) {
+        let up = self.judge.is_up(about);
+        let command = if up { Command::Trust(about) } else { Command::Suspect(about) };
+        for site in self.judge.sites().filter(|site| *site != about && self.judge.is_up(*site)) {
+            desk.command(site, command);
+        }
+        if up {
+            // Who was down has heard of nothing.
+            for down in self.judge.sites().filter(|site| !self.judge.is_up(*site)) {
+                desk.command(about, Command::Suspect(down));
+            }
+        }
+        if self.judge.undecided().next().is_some() {
+            self.start(desk);
+        }
+    }
+
+    /// Whether everybody has decided now; an algorithm that is never quiet goes on at once.
+    fn look<P: Election>(&mut self, desk: &mut Desk<'_, P, ()>) {
+        let decided = self.judge.undecided().next().is_none();
+        if let Some(open) = &mut self.open {
+            open.decided = if decided { open.decided.or(Some(desk.now())) } else { None };
+        }
+        if !self.idle_traffic || !decided {
+            return;
+        }
+        if self.close() && self.to_call > 0 {
+            desk.wake_in(self.at_least, NEXT);
+        } else if self.to_call == 0 && desk.now().0 >= time::nanos(self.at_least) {
+            desk.stop();
+        }
+    }
+}
+
+impl<P: Election> Director<P> for Problem {
+    type Note = ();
+
+    fn on_begin(&mut self, desk: &mut Desk<'_, P, ()>) {
+        self.call(desk);
+        if self.idle_traffic {
+            desk.wake_in(self.at_least, FINISH);
+        }
+    }
+
+    fn on_command(&mut self, node: NodeId, command: &Command, _now: Time) {
+        if *command == Command::Resign {
+            self.judge.resigns(node);
+        }
+    }
+
+    fn on_event(&mut self, node: NodeId, event: &Event, desk: &mut Desk<'_, P, ()>) {
+        if !self.judge.is_up(node) {
+            self.judge.recovers(node); // what it says as it comes back is heard before that it is back
+        }
+        if let Some(why) = self.judge.tells(node, event) {
+            self.broken(&E1, desk.now(), why);
+        }
+        self.look(desk);
+    }
+
+    fn on_send(&mut self, from: NodeId, to: NodeId, message: &P::Message) {
+        if from != to {
+            *self.kinds.entry(P::kind(message)).or_default() += 1;
+            if P::is_background(message) {
+                self.background += 1;
+            } else {
+                self.messages += 1;
+            }
+        }
+    }
+
+    fn on_deliver(&mut self, _from: NodeId, _to: NodeId, (): &()) {}
+
+    fn on_wake(&mut self, key: u64, desk: &mut Desk<'_, P, ()>) {
+        match key {
+            NEXT => self.call(desk),
+            FINISH => self.look(desk),
+            news => self.tell(self.news[news as usize], desk),
+        }
+    }
+
+    fn on_quiet(&mut self, desk: &mut Desk<'_, P, ()>) {
+        if !self.idle_traffic && self.open.is_none_or(|open| open.decided.is_some()) {
+            self.close();
+            self.call(desk);
+        }
+    }
+
+    fn on_crash(&mut self, node: NodeId, desk: &mut Desk<'_, P, ()>) {
+        self.close();
+        self.judge.crashes(node);
+        self.on_change(node, desk);
+    }
+
+    fn on_recover(&mut self, node: NodeId, desk: &mut Desk<'_, P, ()>) {
+        if !self.judge.is_up(node) {
+            self.judge.recovers(node);
+        }
+        self.on_change(node, desk);
+    }
+}
+
+impl Problem {
+    fn on_change<P: Election>(&mut self, node: NodeId, desk: &mut Desk<'_, P, ()>) {
+        if self.judge.undecided().next().is_some() {
+            self.begin(desk.now());
+        }
+        self.look(desk);
+        self.news.push(node);
+        desk.wake_in(self.notice, self.news.len() as u64 - 1);
+    }
+}

@@ -1,0 +1,365 @@
+//! Everything a run of the election problem is a function of.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use conclave_algorithms::detector;
+use conclave_algorithms::election::{self, Election, Group};
+use conclave_kernel::{Card, NodeId, Prng};
+use conclave_sim::{Delay, Profile, Setup, exact};
+use serde::{Deserialize, Serialize};
+
+use super::{Report, run_algorithm, spans};
+use crate::diagram::span::Span;
+use crate::log::Log;
+use crate::problem::{self, Recorder};
+
+/// Everything a run of the election problem is a function of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Scenario {
+    /// The algorithm's name.
+    pub algorithm: String,
+    /// Network, clocks, faults, seed.
+    pub setup: Setup,
+    /// Who begins an election, at boot and when a crash is noticed.
+    pub start: Start,
+    /// How many elections are called for. The first is at boot; those that crashes make necessary come on
+    /// top.
+    pub elections: u64,
+    /// What sets off the elections after the first.
+    pub trigger: Trigger,
+    /// What counts before the id.
+    pub ranks: Ranks,
+    /// How long after a crash, or a return, everybody else hears of it.
+    #[serde(with = "conclave_sim::text::duration")]
+    pub notice: Duration,
+    /// The longest that a message takes, as bully's timeouts assume it. `None`: what the network really does,
+    /// or ten times the mean delay where that has no bound.
+    #[serde(with = "conclave_sim::text::optional_duration")]
+    pub transmission: Option<Duration>,
+    /// The longest that an answer takes, likewise.
+    #[serde(with = "conclave_sim::text::duration")]
+    pub processing: Duration,
+    /// How often the detector of the election over a detector sends a heartbeat. `None`: ten transmissions.
+    #[serde(with = "conclave_sim::text::optional_duration")]
+    pub period: Option<Duration>,
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        Self {
+            algorithm: "bully".into(),
+            setup: Setup::default(),
+            start: Start::Lowest,
+            elections: 1,
+            trigger: Trigger::Elect,
+            ranks: Ranks::Ids,
+            notice: Duration::from_millis(5),
+            transmission: None,
+            processing: Duration::ZERO,
+            period: None,
+        }
+    }
+}
+
+impl Scenario {
+    /// What the sites know of each other.
+    pub fn group(&self) -> Group {
+        let nodes = self.setup.nodes;
+        let transmission = self.transmission.unwrap_or_else(|| longest(self.setup.delay));
+        let period = self.period.unwrap_or(10 * transmission);
+        Group {
+            ranks: self.ranks.draw(nodes, self.setup.seed),
+            processing: self.processing,
+            detector: detector::Group::new(nodes, period, transmission),
+            ..Group::new(nodes, transmission)
+        }
+    }
+}
+
+/// The longest that a message takes; ten times the mean where there is no such thing.
+pub fn longest(delay: Delay) -> Duration {
+    match delay {
+        Delay::Constant(delay) | Delay::Uniform(_, delay) => delay,
+        Delay::Exponential(_) | Delay::LogNormal(..) => 10 * delay.mean(),
+    }
+}
+
+impl problem::Scenario for Scenario {
+    const PROBLEM: &'static str = "election";
+    type Report = Report;
+
+    fn cards() -> &'static [Card] {
+        election::CARDS
+    }
+
+    problem::accessors!();
+
+    fn work(&self) -> u64 {
+        self.elections
+    }
+
+    fn set_work(&mut self, work: u64) {
+        self.elections = work.max(1);
+    }
+
+    fn length(&self) -> Duration {
+        let an_election = self.setup.delay.mean().saturating_mul(3 * self.setup.nodes);
+        an_election.saturating_mul(u32::try_from(self.elections).unwrap_or(u32::MAX))
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        self.setup.validate()?;
+        let nodes = self.setup.nodes;
+        match (&self.start, &self.ranks) {
+            (Start::Site(site), _) if site.0 >= nodes => {
+                Err(format!("there is no node {}: the nodes are 0 to {}", site.0, nodes - 1))
+            }
+            (_, Ranks::List(ranks)) if ranks.len() != nodes as usize => {
+                Err(format!("{} ranks for {nodes} nodes", ranks.len()))
+            }
+            (_, Ranks::List(ranks)) if ranks.contains(&0) => {
+                Err("rank 0 is that of those who have resigned".into())
+            }
+            _ if self.elections == 0 => Err("at least 1 election must be held".into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn flags(&self) -> Vec<String> {
+        let default = Self::default();
+        let mut flags = Vec::new();
+        let mut differs = |name: &str, value: String, differs: bool| {
+            if differs {
+                flags.push(format!("--{name} {value}"));
+            }
+        };
+        differs("start", self.start.to_string(), self.start != default.start);
+        differs("elections", self.elections.to_string(), self.elections != default.elections);
+        differs("trigger", self.trigger.to_string(), self.trigger != default.trigger);
+        differs("ranks", self.ranks.to_string(), self.ranks != default.ranks);
+        differs("notice", exact(self.notice), self.notice != default.notice);
+        differs("transmission", self.transmission.map_or(String::new(), exact), self.transmission.is_some());
+        differs("processing", exact(self.processing), self.processing != default.processing);
+        differs("period", self.period.map_or(String::new(), exact), self.period.is_some());
+        flags
+    }
+
+    fn run(&self, recorder: &mut Recorder) -> Result<Report, String> {
+        election::visit(&self.algorithm, Run(self, recorder)).ok_or_else(|| self.unknown_algorithm())?
+    }
+
+    fn spans(log: &Log) -> Vec<Span> {
+        spans::spans(log)
+    }
+
+    fn profile(&self) -> Profile {
+        let needs = self.card().map(|card| card.needs).unwrap_or_default();
+        // One crash, for good: a site that is back in mid-announcement breaks E1, which nobody promises away.
+        Profile { crashes: 1, stay_down: true, ..Profile::within(needs, self.length()) }
+    }
+}
+
+struct Run<'a>(&'a Scenario, &'a mut Recorder);
+
+impl election::Visit for Run<'_> {
+    type Out = Result<Report, String>;
+
+    fn visit<P: Election>(self) -> Self::Out {
+        let Self(scenario, recorder) = self;
+        let (report, trace) = run_algorithm::<P>(scenario, recorder.wants_trace())?;
+        trace.map_or(Ok(()), |trace| recorder.take(&trace))?;
+        Ok(report)
+    }
+}
+
+/// Who begins an election. Of those that are up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Start {
+    /// Everybody.
+    All,
+    /// The lowest candidate.
+    Lowest,
+    /// The highest.
+    Highest,
+    /// A random one.
+    Random,
+    /// This one; if it is down, the lowest.
+    Site(NodeId),
+}
+
+impl FromStr for Start {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "all" => Ok(Self::All),
+            "lowest" => Ok(Self::Lowest),
+            "highest" => Ok(Self::Highest),
+            "random" => Ok(Self::Random),
+            site => site
+                .parse()
+                .map(|site| Self::Site(NodeId(site)))
+                .map_err(|_| "expected all, lowest, highest, random or a node".into()),
+        }
+    }
+}
+
+impl fmt::Display for Start {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.pad("all"),
+            Self::Lowest => f.pad("lowest"),
+            Self::Highest => f.pad("highest"),
+            Self::Random => f.pad("random"),
+            Self::Site(site) => write!(f, "{}", site.0),
+        }
+    }
+}
+
+/// What sets off an election.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Trigger {
+    /// Somebody says so, as at boot.
+    #[default]
+    Elect,
+    /// The leader resigns.
+    Resign,
+}
+
+impl FromStr for Trigger {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "elect" => Ok(Self::Elect),
+            "resign" => Ok(Self::Resign),
+            _ => Err("expected elect or resign".into()),
+        }
+    }
+}
+
+impl fmt::Display for Trigger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Elect => "elect",
+            Self::Resign => "resign",
+        })
+    }
+}
+
+/// What counts before the id.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Ranks {
+    /// Nothing: the largest id wins.
+    #[default]
+    Ids,
+    /// A number from 1 to N each, drawn from the seed; no two the same.
+    Random,
+    /// These.
+    List(Vec<u64>),
+}
+
+impl Ranks {
+    /// The ranks of a group; empty if they are all the same.
+    fn draw(&self, nodes: u32, seed: u64) -> Vec<u64> {
+        const STREAM: u64 = 0x7261_6e6b;
+        match self {
+            Self::Ids => Vec::new(),
+            Self::List(ranks) => ranks.clone(),
+            Self::Random => {
+                let mut ranks: Vec<u64> = (1..=u64::from(nodes)).collect();
+                let mut dice = Prng::stream(seed, STREAM, 0);
+                for last in (1..ranks.len()).rev() {
+                    ranks.swap(last, dice.below(last as u64 + 1) as usize);
+                }
+                ranks
+            }
+        }
+    }
+}
+
+impl FromStr for Ranks {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "ids" => Ok(Self::Ids),
+            "random" => Ok(Self::Random),
+            list => {
+                let ranks: Result<_, _> = list.split(',').map(str::parse).collect();
+                ranks.map(Self::List).map_err(|_| "expected ids, random or RANK,RANK,...".into())
+            }
+        }
+    }
+}
+
+impl fmt::Display for Ranks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ids => f.pad("ids"),
+            Self::Random => f.pad("random"),
+            Self::List(ranks) => {
+                let ranks: Vec<_> = ranks.iter().map(ToString::to_string).collect();
+                f.pad(&ranks.join(","))
+            }
+        }
+    }
+}
+
+/// The way through text that the scenario file takes.
+macro_rules! as_text {
+    ($($type:ty),+) => {$(
+        impl TryFrom<String> for $type {
+            type Error = String;
+            fn try_from(text: String) -> Result<Self, String> {
+                text.parse()
+            }
+        }
+
+        impl From<$type> for String {
+            fn from(value: $type) -> Self {
+                value.to_string()
+            }
+        }
+    )+};
+}
+
+as_text!(Start, Trigger, Ranks);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::problem::Scenario as _;
+
+    #[test]
+    fn what_is_read_is_what_is_written() {
+        for text in ["all", "lowest", "highest", "random", "3"] {
+            assert_eq!(text.parse::<Start>().unwrap().to_string(), text);
+        }
+        for text in ["ids", "random", "3,1,2"] {
+            assert_eq!(text.parse::<Ranks>().unwrap().to_string(), text);
+        }
+        assert!("some".parse::<Start>().is_err() && "1,x".parse::<Ranks>().is_err());
+    }
+
+    #[test]
+    fn the_command_line_says_only_what_differs() {
+        let mut scenario = Scenario::default();
+        assert_eq!(scenario.command_line(), "conclave sim election/bully --nodes 5 --seed 1");
+        scenario.start = Start::All;
+        scenario.transmission = Some(Duration::from_millis(3));
+        let line = "conclave sim election/bully --nodes 5 --seed 1 --start all --transmission 3ms";
+        assert_eq!(scenario.command_line(), line);
+    }
+
+    #[test]
+    fn random_ranks_are_a_permutation() {
+        let mut ranks = Ranks::Random.draw(9, 4);
+        assert_ne!(ranks, Ranks::Random.draw(9, 5));
+        ranks.sort_unstable();
+        assert_eq!(ranks, (1..=9).collect::<Vec<_>>());
+    }
+}

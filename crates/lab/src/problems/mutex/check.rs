@@ -1,0 +1,308 @@
+//! The mutex problem in the checker: every execution in which each site enters so many times.
+//!
+//! A [`Case`] is everything that an exploration is a function of, as data: the command line makes one, so do the
+//! zoo and the matrix, and a counterexample carries it in its header. [`Entries`] is the model that it describes;
+//! what is judged besides exclusion and service is a [`Judge`].
+
+mod judge;
+
+use conclave_algorithms::mutants::mutex::{self, Make, Visit};
+use conclave_algorithms::mutants::{self, World};
+use conclave_algorithms::mutex::spec::{FENCES, ME1, ME2};
+use conclave_algorithms::mutex::{Command, Event, Group, Mutex};
+use conclave_algorithms::quorum::Quorum;
+use conclave_check::{Faults, Findings, Model, Monitor, Offer, Options, Order, Timing};
+use conclave_kernel::{Card, NodeId, Property};
+use serde::{Deserialize, Serialize};
+
+pub use judge::{Bare, Causal, Fences, Judge, Noted, Plain, Quiet};
+
+use super::Scenario;
+use crate::case::{self, Job, Work};
+
+/// Everything that an exploration of the problem is a function of, but for its bounds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Case {
+    /// The algorithm's name.
+    pub algorithm: String,
+    /// Which mutant of it, if not the algorithm itself.
+    pub mutant: Option<String>,
+    /// N.
+    pub nodes: u32,
+    /// How often each site may ask; [`FOREVER`] for without end.
+    pub entries: u8,
+    /// Whose permission a site asks for, where the algorithm uses quorums.
+    pub quorum: Option<Quorum>,
+    /// In which order messages arrive.
+    pub order: Order,
+    /// What is assumed of time.
+    pub timing: Timing,
+    /// What may go wrong.
+    pub faults: Faults,
+    /// What is judged.
+    pub judged: Judged,
+}
+
+/// Without end. Nobody then asks again before all that it said to others has arrived: otherwise more and more could be under
+/// way, and no graph would hold it.
+pub const FOREVER: u8 = mutants::FOREVER;
+
+/// What is judged, besides exclusion (ME1) and service (ME2). More makes more states.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Judged {
+    /// Nothing.
+    Exclusion,
+    /// That fences grow.
+    #[default]
+    Fences,
+    /// That every exit happened before the next entry (ME1-causal).
+    Causality,
+    /// The same, and that grants follow the order of requests (ME3).
+    Order,
+}
+
+impl Judged {
+    /// What it takes to see that property break.
+    pub fn for_property(name: &str) -> Self {
+        match name {
+            "fences" => Self::Fences,
+            "ME1-causal" => Self::Causality,
+            "ME3" => Self::Order,
+            _ => Self::Exclusion,
+        }
+    }
+}
+
+impl Case {
+    /// An algorithm in a world in which nothing goes wrong, over links as it needs them.
+    pub fn of(card: &Card, nodes: u32, entries: u8) -> Self {
+        Self {
+            algorithm: card.name.into(),
+            mutant: None,
+            nodes,
+            entries,
+            quorum: None,
+            order: if card.needs.fifo { Order::Fifo } else { Order::Any },
+            timing: Timing::Async,
+            faults: Faults::default(),
+            judged: if card.promises(FENCES.name) { Judged::Fences } else { Judged::Exclusion },
+        }
+    }
+
+    /// An algorithm in the world of a mutant.
+    pub fn in_world(algorithm: &str, world: &World, judged: Judged) -> Self {
+        let (order, timing, faults) = case::surroundings(world);
+        Self {
+            algorithm: algorithm.into(),
+            mutant: None,
+            nodes: world.nodes,
+            entries: world.entries,
+            quorum: world.quorum,
+            order,
+            timing,
+            faults,
+            judged,
+        }
+    }
+
+    fn model<P: Mutex, J: Judge>(&self, make: Make<P>, judge: J) -> Result<Entries<P, J>, String> {
+        let mut scenario = Scenario { quorum: self.quorum, ..Scenario::default() };
+        scenario.setup.nodes = self.nodes;
+        let about = serde_json::to_string(self).map_err(|error| error.to_string())?;
+        Ok(Entries { group: scenario.group::<P>()?, entries: self.entries, about, make, judge })
+    }
+}
+
+impl case::Case for Case {
+    fn work<W: Work>(&self, options: &Options, work: W) -> Result<W::Out, String> {
+        let options =
+            Options { order: self.order, timing: self.timing, faults: self.faults, ..options.clone() };
+        let job = Job { case: self, options, work };
+        case::visit(self.mutant.as_deref(), &self.algorithm, job, mutex::visit, mutex::visit_honest)?
+    }
+}
+
+impl<W: Work> Visit for Job<'_, Case, W> {
+    type Out = Result<W::Out, String>;
+
+    fn visit<P: Mutex>(self, make: Make<P>) -> Self::Out {
+        let Self { case, options, work } = self;
+        let nodes = case.nodes;
+        let noted = match case.judged {
+            _ if !W::JUDGES => None,
+            _ if case.entries == FOREVER => Some(Noted::Quiet(Quiet::new(nodes))),
+            Judged::Causality => Some(Noted::Causality(Causal::new(nodes))),
+            Judged::Order => Some(Noted::Order(Causal::new(nodes))),
+            Judged::Exclusion | Judged::Fences => None,
+        };
+        let plain = match case.judged {
+            Judged::Fences if W::JUDGES => Plain::Fences(Fences::new(nodes)),
+            _ => Plain::Bare(Bare),
+        };
+        match noted {
+            Some(judge) => work.on(&case.model(make, judge)?, &options),
+            None => work.on(&case.model(make, plain)?, &options),
+        }
+    }
+}
+
+/// A group in which every site may ask a number of times, at any moment.
+pub struct Entries<P, J> {
+    group: Group,
+    entries: u8,
+    about: String,
+    make: Make<P>,
+    judge: J,
+}
+
+impl<P: Mutex, J: Judge> Entries<P, J> {
+    /// Each of so many sites asks at most so many times.
+    pub fn new(nodes: u32, entries: u8) -> Self {
+        Self::of(Group::new(nodes), entries)
+    }
+
+    /// The same, in a group that knows its quorums.
+    pub fn of(group: Group, entries: u8) -> Self {
+        let judge = J::new(group.nodes);
+        Self { group, entries, about: String::new(), make: P::new, judge }
+    }
+}
+
+impl<P: Mutex, J: Judge> Model for Entries<P, J> {
+    type Protocol = P;
+    type Monitor = Desk<J>;
+
+    fn name(&self) -> String {
+        P::CARD.path().to_string()
+    }
+
+    fn scenario(&self) -> String {
+        self.about.clone()
+    }
+
+    fn nodes(&self) -> u32 {
+        self.group.nodes
+    }
+
+    fn site(&self, me: NodeId) -> P {
+        (self.make)(me, &self.group)
+    }
+
+    fn monitor(&self) -> Desk<J> {
+        let site = Site { place: Place::Outside, left: self.entries };
+        Desk { sites: vec![site; self.group.nodes as usize], judge: self.judge.clone() }
+    }
+
+    fn liveness(&self) -> Property {
+        ME2
+    }
+
+    fn kind(&self, message: &P::Message) -> &'static str {
+        // The kind of a message does not depend on who sends it to whom.
+        P::bill(message, NodeId(0), NodeId(0)).kind
+    }
+
+    fn sometimes(&self) -> &'static [&'static str] {
+        &[CONTENTION, DEFERRAL]
+    }
+}
+
+/// What should be seen somewhere: two ask at the same time.
+pub const CONTENTION: &str = "two ask at once";
+/// What should be seen somewhere: somebody has to wait until another is done.
+pub const DEFERRAL: &str = "somebody asks while another is inside";
+
+/// Offers the work, and watches who is where.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Desk<J> {
+    sites: Vec<Site>,
+    judge: J,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Site {
+    place: Place,
+    left: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Place {
+    Outside,
+    Asking,
+    Inside,
+}
+
+impl<J> Desk<J> {
+    fn at(&self, place: Place) -> impl Iterator<Item = usize> + '_ {
+        self.sites.iter().enumerate().filter(move |(_, site)| site.place == place).map(|(index, _)| index)
+    }
+}
+
+impl<P: Mutex, J: Judge> Monitor<P> for Desk<J> {
+    type Note = J::Note;
+    const NOTES: bool = J::NOTES;
+
+    fn offers(&self, offer: &mut dyn FnMut(Offer<Command>)) {
+        for (index, site) in self.sites.iter().enumerate() {
+            let node = NodeId(index as u32);
+            match site.place {
+                Place::Outside if site.left > 0 && self.judge.may_ask(node) => {
+                    offer(Offer { node, command: Command::Acquire, required: false });
+                }
+                Place::Inside => offer(Offer { node, command: Command::Release, required: true }),
+                _ => {}
+            }
+        }
+    }
+
+    fn pending(&self) -> u64 {
+        self.at(Place::Asking).fold(0, |bits, index| bits | 1 << index)
+    }
+
+    fn shows(&self) -> u64 {
+        let (asking, inside) = (self.at(Place::Asking).count(), self.at(Place::Inside).count());
+        u64::from(asking > 1) | u64::from(asking > 0 && inside > 0) << 1
+    }
+
+    fn on_command(&mut self, node: NodeId, command: &Command, _: &mut Findings) {
+        let site = &mut self.sites[node.index()];
+        if *command == Command::Acquire {
+            site.place = Place::Asking;
+            site.left -= u8::from(site.left < FOREVER);
+            self.judge.asks(node);
+        }
+    }
+
+    fn on_event(&mut self, node: NodeId, event: &Event, findings: &mut Findings) {
+        match event {
+            Event::Granted { fence } => {
+                if let Some(other) = self.at(Place::Inside).next() {
+                    findings.breach(&ME1, format!("{node} entered while n{other} was inside"));
+                }
+                self.sites[node.index()].place = Place::Inside;
+                let asking = self.at(Place::Asking).collect::<Vec<_>>();
+                self.judge.enters(node, *fence, &asking, findings);
+            }
+            Event::Released => {
+                self.sites[node.index()].place = Place::Outside;
+                self.judge.leaves(node);
+            }
+            Event::Refused(_) => {}
+        }
+    }
+
+    fn on_send(&mut self, from: NodeId, to: NodeId, _: &P::Message) -> J::Note {
+        self.judge.sends(from, to)
+    }
+
+    fn on_deliver(&mut self, from: NodeId, to: NodeId, note: &J::Note) {
+        self.judge.receives(from, to, note);
+    }
+
+    fn on_crash(&mut self, node: NodeId, _: &mut Findings) {
+        // Who is dead neither waits nor is inside, and asks no more.
+        let site = std::mem::replace(&mut self.sites[node.index()], Site { place: Place::Outside, left: 0 });
+        self.judge.crashes(site.place == Place::Inside);
+    }
+}

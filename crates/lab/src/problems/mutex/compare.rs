@@ -1,0 +1,108 @@
+//! All algorithms of the mutex problem on the same work.
+
+use std::time::Duration;
+
+use conclave_algorithms::mutex;
+use conclave_kernel::{Card, Load, Measure};
+use serde::Serialize;
+
+use super::{Report, Scenario, Work, size_at};
+use crate::diagram::plot::{self, Axis, Formula, Plot, Point, Scale, Series};
+use crate::problem::run;
+
+/// One algorithm at one size: its runs under the three loads that the formulas speak of.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// The algorithm's name.
+    pub algorithm: &'static str,
+    /// N.
+    pub nodes: u32,
+    /// One request at a time.
+    pub low: Report,
+    /// Two at a time, with a stay inside that is long enough for the second to be known everywhere.
+    pub pair: Report,
+    /// Every site always has one pending.
+    pub high: Report,
+    /// Its card.
+    #[serde(skip)]
+    pub card: &'static Card,
+}
+
+impl Row {
+    /// Whether every promised property held in all three runs.
+    pub fn passed(&self) -> bool {
+        [&self.low, &self.pair, &self.high].iter().all(|report| report.facts.passed())
+    }
+
+    /// The formula of the card, and the range that it gives, if the card states one.
+    pub fn formula(&self, measure: Measure, load: Load) -> Option<(&'static str, f64, f64)> {
+        let report = if load == Load::Low { &self.low } else { &self.high };
+        let formula = report.formulas.iter().find(|formula| formula.measure == measure)?;
+        Some((formula.formula, formula.min, formula.max))
+    }
+}
+
+/// Runs one algorithm at one size.
+pub fn row(card: &'static Card, base: &Scenario, nodes: u32) -> Result<Row, String> {
+    let with = |load: Work, entries: u64| {
+        let mut scenario = base.clone();
+        card.name.clone_into(&mut scenario.algorithm);
+        scenario.setup.nodes = nodes;
+        if load == Work::Pair {
+            scenario.cs = long_section(base, nodes);
+        }
+        scenario.load = load;
+        scenario.entries = entries;
+        run(&scenario)
+    };
+    // At least two rounds, so that every site has its turn.
+    let entries = base.entries.max(2 * u64::from(nodes));
+    Ok(Row {
+        algorithm: card.name,
+        nodes,
+        low: with(Work::Low, entries)?,
+        pair: with(Work::Pair, entries)?,
+        high: with(Work::High, entries)?,
+        card,
+    })
+}
+
+/// A stay inside so long that the request of who waits has got to wherever it goes before the exit: the delay
+/// from exit to entry is then the algorithm's, not what was left of the request's way.
+fn long_section(base: &Scenario, nodes: u32) -> Duration {
+    base.cs.max(base.setup.delay.mean().saturating_mul(2 * nodes))
+}
+
+/// How the cost of an entry grows with the group: measured points, and the card's formula as a dashed line.
+pub fn plot(rows: &[Row]) -> String {
+    let largest = rows.iter().map(|row| row.nodes).max().unwrap_or(1);
+    let series = |card: &&'static Card| {
+        let rows = rows.iter().filter(|row| row.card.name == card.name);
+        let points: Vec<_> = rows
+            .map(|row| Point { x: f64::from(row.nodes), y: row.low.messages_per_entry, range: None })
+            .collect();
+        let sizes: Vec<u32> = points.iter().map(|point| point.x as u32).collect();
+        Series { name: card.name.into(), points, formula: formula(card, &sizes) }
+    };
+    let cards: Vec<_> =
+        mutex::CARDS.iter().filter(|card| rows.iter().any(|row| row.algorithm == card.name)).collect();
+    let spread = largest > 10 * rows.iter().map(|row| row.nodes).min().unwrap_or(1);
+    let scale = if spread { Scale::Log } else { Scale::Linear };
+    plot::draw(&Plot {
+        title: "Messages per entry, one request at a time".into(),
+        subtitle: "the mean over all entries, and where the cost is exact the formula, dashed".into(),
+        x: Axis { name: "sites, N".into(), scale },
+        y: Axis { name: "messages per entry".into(), scale },
+        series: cards.iter().map(series).collect(),
+    })
+}
+
+/// The curve of a formula that is exact at the sizes measured.
+fn formula(card: &Card, sizes: &[u32]) -> Option<Formula> {
+    let cost = card.cost(Measure::MessagesPerEntry, Load::Low)?;
+    let at = |nodes: &u32| Some((*nodes, (cost.range)(size_at(card.name, *nodes)?)));
+    let ranges: Vec<_> = sizes.iter().filter_map(at).collect();
+    let exact = ranges.iter().all(|(_, (min, max))| min == max);
+    let curve = ranges.iter().map(|(nodes, range)| (f64::from(*nodes), range.0)).collect();
+    exact.then(|| Formula { text: cost.formula.into(), curves: vec![curve] })
+}

@@ -1,0 +1,279 @@
+//! The mutex problem in the simulator: a scenario in, a report out.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | [`check`] | the problem in the checker: cases, judges |
+//! | [`compare`] | all algorithms on the same work |
+//! | `scenario` | [`Scenario`]: everything a run is a function of, and the command line that repeats it |
+//! | `work` | who asks when: low load, high load, pairs, Poisson, bursts, relays, scripts |
+//! | `meter` | messages, delays, bypass, fairness |
+//! | `report` | [`Report`]: the figures and the verdicts of one run |
+
+pub mod check;
+pub mod compare;
+mod meter;
+mod report;
+mod scenario;
+mod work;
+
+use std::time::Instant;
+
+use conclave_algorithms::mutex::spec::{Breach, Judge, Note};
+use conclave_algorithms::mutex::{self, Command, Event, Group, Mutex};
+use conclave_kernel::{Effect, NodeId, Size, Time, Trace, Violation};
+use conclave_sim::{Desk, Director, Limits, World};
+
+pub use report::{Delays, Report};
+pub use scenario::{Scenario, Work};
+
+use crate::problem::Scenario as _;
+use meter::Meter;
+use work::Worker;
+
+/// Runs a scenario of one algorithm, and records a trace if asked.
+pub fn run_algorithm<P: Mutex>(
+    scenario: &Scenario,
+    record: bool,
+) -> Result<(Report, Option<Trace<P>>), String> {
+    run_made(scenario, P::new, record)
+}
+
+/// The same, with sites that are made differently.
+pub fn run_made<P: Mutex>(
+    scenario: &Scenario,
+    make: impl Fn(NodeId, &Group) -> P + 'static,
+    record: bool,
+) -> Result<(Report, Option<Trace<P>>), String> {
+    scenario.validate()?;
+    let group = scenario.group::<P>()?;
+    let size = size_of(&group);
+    let director = Problem::new(scenario, &P::CARD);
+    let mut world = World::new(scenario.setup.clone(), director, move |me| make(me, &group));
+    if record {
+        world = world.recording(scenario.header());
+    }
+    let started = Instant::now();
+    let outcome = world.run(limits(scenario));
+    let seconds = started.elapsed().as_secs_f64();
+    let (problem, trace) = world.into_parts();
+    Ok((Report::new(scenario, &P::CARD, size, problem.findings(), &outcome, seconds), trace))
+}
+
+/// N and K of a group.
+pub fn size_of(group: &Group) -> Size {
+    let sizes = group.quorums.iter().map(|quorum| quorum.len() as u32);
+    Size {
+        nodes: group.nodes,
+        quorum_min: sizes.clone().min().unwrap_or(group.nodes),
+        quorum_max: sizes.max().unwrap_or(group.nodes),
+    }
+}
+
+/// N and K of an algorithm's group with the default quorums; `None` if nobody has that name.
+pub fn size_at(algorithm: &str, nodes: u32) -> Option<Size> {
+    struct Measure(Scenario);
+    impl mutex::Visit for Measure {
+        type Out = Option<Size>;
+        fn visit<P: Mutex>(self) -> Self::Out {
+            self.0.group::<P>().ok().map(|group| size_of(&group))
+        }
+    }
+    let mut scenario = Scenario::default();
+    scenario.setup.nodes = nodes;
+    mutex::visit(algorithm, Measure(scenario)).flatten()
+}
+
+/// Far above what any algorithm needs: a run that gets there makes no progress.
+fn limits(scenario: &Scenario) -> Limits {
+    let per_entry = 100 * u64::from(scenario.setup.nodes) + 1_000;
+    let events = (scenario.entries + 10).saturating_mul(per_entry).saturating_add(1_000_000);
+    Limits { events, ..Limits::default() }
+}
+
+/// What a run is judged and measured by: the director of the mutex problem.
+struct Problem {
+    judge: Judge,
+    meter: Meter,
+    worker: Worker,
+    violations: Vec<Violation>,
+    sites: Vec<Site>,
+    /// A site that left and has more requests waiting asks again within the same step, but only after what
+    /// it says in leaving: whoever hears that knows nothing of the new request. Noted here until it asks.
+    asks_again: Option<(NodeId, Time)>,
+}
+
+/// The problem's own view of a site: requests of one site are served one at a time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Site {
+    busy: bool,
+    waiting: u32,
+}
+
+/// What is left of a problem when the run is over.
+struct Findings {
+    judge: Judge,
+    meter: Meter,
+    violations: Vec<Violation>,
+    unserved: Vec<NodeId>,
+}
+
+/// At most so many violations are described; all are counted by the verdicts.
+const MOST_DESCRIBED: usize = 16;
+
+impl Problem {
+    fn new(scenario: &Scenario, card: &conclave_kernel::Card) -> Self {
+        let nodes = scenario.setup.nodes;
+        Self {
+            judge: Judge::new(nodes),
+            meter: Meter::new(nodes),
+            worker: Worker::new(scenario, card.idle_traffic),
+            violations: Vec::new(),
+            sites: vec![Site::default(); nodes as usize],
+            asks_again: None,
+        }
+    }
+
+    fn findings(mut self) -> Findings {
+        self.settle();
+        let unserved = self.judge.waiting().collect();
+        Findings { judge: self.judge, meter: self.meter, violations: self.violations, unserved }
+    }
+
+    fn asks(&mut self, node: NodeId, now: Time) {
+        self.sites[node.index()].busy = true;
+        self.judge.asks(node);
+        self.meter.asks(node, now);
+    }
+
+    fn granted(&mut self, node: NodeId, fence: mutex::Fence, now: Time) {
+        let violations = &mut self.violations;
+        self.judge.enters(node, fence, |Breach { property, why }| {
+            let known = violations.iter().any(|violation| violation.property == property.name);
+            if !known || violations.len() < MOST_DESCRIBED {
+                violations.push(Violation { property: property.name.into(), at: now, why });
+            }
+        });
+        self.meter.enters(node, now);
+    }
+
+    fn released(&mut self, node: NodeId, now: Time) {
+        self.judge.leaves(node);
+        self.meter.leaves(node, now);
+        let site = &mut self.sites[node.index()];
+        site.busy = false;
+        if site.waiting > 0 {
+            site.waiting -= 1;
+            site.busy = true;
+            self.asks_again = Some((node, now));
+        }
+    }
+
+    /// Whoever was about to ask again has done so: its step is over, or it speaks of its new request.
+    #[inline]
+    fn settle(&mut self) {
+        if self.asks_again.is_some() {
+            self.ask_again();
+        }
+    }
+
+    #[cold]
+    fn ask_again(&mut self) {
+        if let Some((node, now)) = self.asks_again.take() {
+            self.asks(node, now);
+        }
+    }
+}
+
+impl<P: Mutex> Director<P> for Problem {
+    type Note = Note;
+
+    fn on_begin(&mut self, desk: &mut Desk<'_, P, Note>) {
+        self.worker.begin(desk);
+    }
+
+    #[inline]
+    fn on_command(&mut self, node: NodeId, command: &Command, now: Time) {
+        self.settle();
+        match command {
+            Command::Acquire => {
+                self.worker.asked(node);
+                if self.sites[node.index()].busy {
+                    self.sites[node.index()].waiting += 1;
+                } else {
+                    self.asks(node, now);
+                }
+            }
+            Command::Witness(_) => {
+                if let Some(note) = self.worker.heard(node) {
+                    self.judge.receives(node, &note);
+                }
+            }
+            Command::Release => {}
+        }
+    }
+
+    #[inline]
+    fn on_event(&mut self, node: NodeId, event: &Event, desk: &mut Desk<'_, P, Note>) {
+        self.settle();
+        match event {
+            Event::Granted { fence } => {
+                self.granted(node, *fence, desk.now());
+                self.worker.granted(node, desk);
+            }
+            Event::Released => {
+                self.released(node, desk.now());
+                self.worker.released(node, desk);
+            }
+            Event::Refused(_) => {}
+        }
+    }
+
+    #[inline]
+    fn on_effect(&mut self, node: NodeId, effect: &Effect<P>) {
+        match effect {
+            Effect::Send { to, .. } if *to == node => {} // what a site tells itself is not counted
+            Effect::Send { .. } | Effect::SendTo { .. } | Effect::Broadcast { .. } => self.meter.multicast(),
+            _ => {}
+        }
+    }
+
+    #[inline(always)]
+    fn on_send(&mut self, from: NodeId, to: NodeId, message: &P::Message) -> Note {
+        if from != to {
+            let bill = P::bill(message, from, to);
+            if self.asks_again.is_some() && bill.is_own_wish(from) {
+                self.settle();
+            }
+            self.meter.message(bill);
+        }
+        self.judge.sends(from)
+    }
+
+    #[inline(always)]
+    fn on_deliver(&mut self, _from: NodeId, to: NodeId, note: &Note) {
+        self.settle();
+        self.judge.receives(to, note);
+    }
+
+    fn on_wake(&mut self, key: u64, desk: &mut Desk<'_, P, Note>) {
+        self.settle();
+        self.worker.wake(key, &mut self.judge, desk);
+    }
+
+    fn on_quiet(&mut self, desk: &mut Desk<'_, P, Note>) {
+        self.settle();
+        self.worker.quiet(desk);
+    }
+
+    fn on_crash(&mut self, node: NodeId, _desk: &mut Desk<'_, P, Note>) {
+        self.settle();
+        self.judge.crashes(node);
+        self.meter.crashes(node);
+        self.sites[node.index()] = Site::default();
+        self.worker.crashed(node);
+    }
+
+    fn on_recover(&mut self, node: NodeId, desk: &mut Desk<'_, P, Note>) {
+        self.worker.recovered(node, desk);
+    }
+}

@@ -1,0 +1,278 @@
+//! Everything a run of the mutex problem is a function of.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use conclave_algorithms::mutex::{self, Group, Mutex};
+use conclave_algorithms::quorum::Quorum;
+use conclave_kernel::{Card, NodeId, time};
+use conclave_sim::{Setup, exact};
+use serde::{Deserialize, Serialize};
+
+use super::{Report, run_algorithm};
+use crate::diagram::span::{self, Span};
+use crate::log::Log;
+use crate::problem::{self, Recorder};
+
+/// Everything a run of the mutex problem is a function of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Scenario {
+    /// The algorithm's name.
+    pub algorithm: String,
+    /// Network, clocks, faults, seed.
+    pub setup: Setup,
+    /// Who asks when.
+    pub load: Work,
+    /// How many requests in all, over all sites.
+    pub entries: u64,
+    /// How long a site stays inside.
+    #[serde(with = "conclave_sim::text::duration")]
+    pub cs: Duration,
+    /// Whose permission a site asks for, where the algorithm uses quorums. `None`: a projective plane where
+    /// one exists, else a grid.
+    pub quorum: Option<Quorum>,
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        Self {
+            algorithm: "ricart-agrawala".into(),
+            setup: Setup::default(),
+            load: Work::Low,
+            entries: 100,
+            cs: Duration::from_millis(1),
+            quorum: None,
+        }
+    }
+}
+
+impl Scenario {
+    /// What the sites know of each other.
+    pub fn group<P: Mutex>(&self) -> Result<Group, String> {
+        let nodes = self.setup.nodes;
+        if !P::USES_QUORUMS {
+            return Ok(Group::new(nodes));
+        }
+        let quorum = self.quorum.unwrap_or_else(|| Quorum::default_for(nodes));
+        Ok(Group { nodes, quorums: quorum.quorums(nodes)? })
+    }
+}
+
+impl problem::Scenario for Scenario {
+    const PROBLEM: &'static str = "mutex";
+    type Report = Report;
+
+    fn cards() -> &'static [Card] {
+        mutex::CARDS
+    }
+
+    fn card(&self) -> Option<&'static Card> {
+        mutex::CARDS.iter().chain(mutex::LAYERED).find(|card| card.name == self.algorithm)
+    }
+
+    problem::accessors!();
+
+    fn work(&self) -> u64 {
+        self.entries
+    }
+
+    fn set_work(&mut self, work: u64) {
+        self.entries = work;
+    }
+
+    fn length(&self) -> Duration {
+        let an_entry = self.cs + self.setup.delay.mean().saturating_mul(4);
+        an_entry.saturating_mul(u32::try_from(self.entries).unwrap_or(u32::MAX))
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        self.setup.validate()?;
+        if let Work::Script(requests) = &self.load
+            && let Some((_, stranger)) = requests.iter().find(|(_, node)| node.0 >= self.setup.nodes)
+        {
+            return Err(format!(
+                "there is no node {}: the nodes are 0 to {}",
+                stranger.0,
+                self.setup.nodes - 1
+            ));
+        }
+        Ok(())
+    }
+
+    fn flags(&self) -> Vec<String> {
+        let default = Self::default();
+        let mut flags = Vec::new();
+        if self.load != default.load {
+            flags.push(format!("--load {}", self.load));
+        }
+        if self.entries != default.entries {
+            flags.push(format!("--entries {}", self.entries));
+        }
+        if self.cs != default.cs {
+            flags.push(format!("--cs {}", exact(self.cs)));
+        }
+        flags.extend(self.quorum.map(|quorum| format!("--quorum {quorum}")));
+        flags
+    }
+
+    fn run(&self, recorder: &mut Recorder) -> Result<Report, String> {
+        mutex::visit(&self.algorithm, Run(self, recorder)).ok_or_else(|| self.unknown_algorithm())?
+    }
+
+    fn spans(log: &Log) -> Vec<Span> {
+        span::mutex(log)
+    }
+}
+
+struct Run<'a>(&'a Scenario, &'a mut Recorder);
+
+impl mutex::Visit for Run<'_> {
+    type Out = Result<Report, String>;
+
+    fn visit<P: Mutex>(self) -> Self::Out {
+        let Self(scenario, recorder) = self;
+        let (report, trace) = run_algorithm::<P>(scenario, recorder.wants_trace())?;
+        trace.map_or(Ok(()), |trace| recorder.take(&trace))?;
+        Ok(report)
+    }
+}
+
+/// Who asks when.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Work {
+    /// One request at a time, sites in turn, the next when nothing is under way.
+    #[default]
+    Low,
+    /// Every site asks again when it leaves.
+    High,
+    /// Two at a time: one enters, the other waits for it.
+    Pair,
+    /// At random moments, at random sites, so far apart on average.
+    Poisson {
+        /// The mean time between two requests.
+        mean: Duration,
+    },
+    /// Several at the same moment, at random sites, again and again.
+    Burst {
+        /// How many.
+        size: u32,
+        /// How long from one burst to the next.
+        every: Duration,
+    },
+    /// Who asks tells the next site, outside of the algorithm, which then asks too.
+    Relay,
+    /// At given moments, at given sites.
+    Script(Vec<(Duration, NodeId)>),
+}
+
+impl FromStr for Work {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        const EXPECTED: &str = "expected low, high, pair, relay, poisson:MEAN, burst:SIZE,EVERY or \
+                                script:NODE@TIME,NODE@TIME...";
+        let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
+        match (kind, rest) {
+            ("low", "") => Ok(Self::Low),
+            ("high", "") => Ok(Self::High),
+            ("pair", "") => Ok(Self::Pair),
+            ("relay", "") => Ok(Self::Relay),
+            ("poisson", mean) => Ok(Self::Poisson { mean: time::parse(mean)? }),
+            ("burst", rest) => {
+                let (size, every) = rest.split_once(',').ok_or(EXPECTED)?;
+                let size = size.parse().ok().filter(|size| *size > 0).ok_or(EXPECTED)?;
+                Ok(Self::Burst { size, every: time::parse(every)? })
+            }
+            ("script", rest) => {
+                let request = |request: &str| {
+                    let (node, at) = request.split_once('@').ok_or(EXPECTED)?;
+                    Ok((time::parse(at)?, NodeId(node.parse().map_err(|_| EXPECTED)?)))
+                };
+                rest.split(',').map(request).collect::<Result<_, String>>().map(Self::Script)
+            }
+            _ => Err(EXPECTED.into()),
+        }
+    }
+}
+
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Low => f.pad("low"),
+            Self::High => f.pad("high"),
+            Self::Pair => f.pad("pair"),
+            Self::Relay => f.pad("relay"),
+            Self::Poisson { mean } => write!(f, "poisson:{}", exact(*mean)),
+            Self::Burst { size, every } => write!(f, "burst:{size},{}", exact(*every)),
+            Self::Script(requests) => {
+                let requests: Vec<_> =
+                    requests.iter().map(|(at, node)| format!("{}@{}", node.0, exact(*at))).collect();
+                write!(f, "script:{}", requests.join(","))
+            }
+        }
+    }
+}
+
+impl TryFrom<String> for Work {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Work> for String {
+    fn from(work: Work) -> Self {
+        work.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use conclave_sim::Order;
+
+    use super::*;
+    use crate::problem::Scenario as _;
+
+    #[test]
+    fn a_load_is_read_as_it_is_written() {
+        for text in [
+            "low",
+            "high",
+            "pair",
+            "relay",
+            "poisson:5ms",
+            "burst:3,20ms",
+            "script:0@0,1@2ms",
+            "poisson:1234567ns",
+        ] {
+            assert_eq!(text.parse::<Work>().unwrap().to_string(), text);
+        }
+        for bad in [
+            "",
+            "medium",
+            "low:3",
+            "burst:0,1ms",
+            "burst:3",
+            "poisson:",
+            "script:",
+            "script:0",
+            "script:x@1ms",
+        ] {
+            assert!(bad.parse::<Work>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_command_line_says_only_what_differs() {
+        let mut scenario = Scenario::default();
+        assert_eq!(scenario.command_line(), "conclave sim mutex/ricart-agrawala --nodes 5 --seed 1");
+        scenario.load = Work::High;
+        scenario.setup.order = Order::Any;
+        assert_eq!(
+            scenario.command_line(),
+            "conclave sim mutex/ricart-agrawala --nodes 5 --seed 1 --load high --order any"
+        );
+    }
+}

@@ -1,0 +1,226 @@
+//! The snapshot problem in the checker: every execution of a bank in which each site makes so many transfers,
+//! and any site may start the snapshot at any moment.
+
+use conclave_algorithms::mutants::World;
+use conclave_algorithms::mutants::snapshot::{self, Make, Visit};
+use conclave_algorithms::snapshot::bank::{Bank, Transfer};
+use conclave_algorithms::snapshot::spec::{COMPLETE, CONSERVED, SAME};
+use conclave_algorithms::snapshot::{Application, Command, Event, Snapshot, SnapshotId};
+use conclave_check::{Faults, Findings, Model, Monitor, Offer, Options, Order, Timing};
+use conclave_kernel::{Card, Digest, NodeId, Property};
+use serde::{Deserialize, Serialize};
+
+use crate::case::{self, Job, Work, bit};
+
+/// Everything that an exploration of the problem is a function of, but for its bounds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Case {
+    /// The algorithm's name.
+    pub algorithm: String,
+    /// Which mutant of it, if not the algorithm itself.
+    pub mutant: Option<String>,
+    /// N.
+    pub nodes: u32,
+    /// How many transfers each site may make.
+    pub entries: u8,
+    /// In which order messages arrive.
+    pub order: Order,
+    /// What is assumed of time.
+    pub timing: Timing,
+    /// What may go wrong.
+    pub faults: Faults,
+}
+
+impl Case {
+    /// An algorithm in a world in which nothing goes wrong, over links as it needs them.
+    pub fn of(card: &Card, nodes: u32, entries: u8) -> Self {
+        Self {
+            algorithm: card.name.into(),
+            mutant: None,
+            nodes,
+            entries,
+            order: if card.needs.fifo { Order::Fifo } else { Order::Any },
+            timing: Timing::Async,
+            faults: Faults::default(),
+        }
+    }
+
+    /// An algorithm in the world of a mutant.
+    pub fn in_world(algorithm: &str, world: &World) -> Self {
+        let (order, timing, faults) = case::surroundings(world);
+        let World { nodes, entries, .. } = *world;
+        Self { algorithm: algorithm.into(), mutant: None, nodes, entries, order, timing, faults }
+    }
+}
+
+impl case::Case for Case {
+    fn work<W: Work>(&self, options: &Options, work: W) -> Result<W::Out, String> {
+        let options =
+            Options { order: self.order, timing: self.timing, faults: self.faults, ..options.clone() };
+        let job = Job { case: self, options, work };
+        case::visit(self.mutant.as_deref(), &self.algorithm, job, snapshot::visit, snapshot::visit_honest)?
+    }
+}
+
+impl<W: Work> Visit for Job<'_, Case, W> {
+    type Out = Result<W::Out, String>;
+
+    fn visit<P: Snapshot<Bank>>(self, make: Make<P>) -> Self::Out {
+        let Self { case, options, work } = self;
+        let about = serde_json::to_string(case).map_err(|error| error.to_string())?;
+        work.on(&Transfers { make, about, ..Transfers::new(case.nodes, case.entries) }, &options)
+    }
+}
+
+/// A bank whose sites may each make a number of transfers, to the next site, at any moment; and of which any
+/// sites may start one snapshot.
+///
+/// The amounts are powers of two, so that no two of them make up for each other when they are counted twice
+/// or lost.
+pub struct Transfers<P> {
+    nodes: u32,
+    transfers: u8,
+    about: String,
+    make: Make<P>,
+}
+
+/// What every account holds at first.
+const BALANCE: u64 = 1_000;
+
+const ID: SnapshotId = SnapshotId(1);
+
+impl<P: Snapshot<Bank>> Transfers<P> {
+    /// Each of the sites makes at most so many transfers.
+    pub fn new(nodes: u32, transfers: u8) -> Self {
+        Self { nodes, transfers, about: String::new(), make: P::new }
+    }
+}
+
+impl<P: Snapshot<Bank>> Model for Transfers<P> {
+    type Protocol = P;
+    type Monitor = Watch;
+
+    fn name(&self) -> String {
+        P::CARD.path().to_string()
+    }
+
+    fn scenario(&self) -> String {
+        self.about.clone()
+    }
+
+    fn nodes(&self) -> u32 {
+        self.nodes
+    }
+
+    fn site(&self, me: NodeId) -> P {
+        (self.make)(me, self.nodes, Bank { balance: BALANCE })
+    }
+
+    fn monitor(&self) -> Watch {
+        Watch {
+            left: vec![self.transfers; self.nodes as usize],
+            recorded: 0,
+            complete: 0,
+            dead: 0,
+            picture: None,
+            carried: false,
+        }
+    }
+
+    fn liveness(&self) -> Property {
+        COMPLETE
+    }
+
+    fn kind(&self, message: &P::Message) -> &'static str {
+        P::kind(message)
+    }
+
+    fn sometimes(&self) -> &'static [&'static str] {
+        &[ON_ITS_WAY, HALFWAY]
+    }
+}
+
+/// What should be seen somewhere: a picture has something on its way.
+pub const ON_ITS_WAY: &str = "a picture has something on its way";
+/// What should be seen somewhere: two have recorded and nobody is complete.
+pub const HALFWAY: &str = "two have recorded and nobody is complete";
+
+/// Who may still transfer, who has recorded, who has the picture, and the picture's fingerprint.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Watch {
+    left: Vec<u8>,
+    recorded: u64,
+    complete: u64,
+    dead: u64,
+    picture: Option<u64>,
+    carried: bool,
+}
+
+impl<P: Snapshot<Bank>> Monitor<P> for Watch {
+    type Note = ();
+
+    fn offers(&self, offer: &mut dyn FnMut(Offer<Command<Bank>>)) {
+        let nodes = self.left.len() as u32;
+        for (site, left) in (0..nodes).zip(&self.left) {
+            let node = NodeId(site);
+            if (self.recorded | self.dead) & bit(node) == 0 {
+                offer(Offer { node, command: Command::Take(ID), required: false });
+            }
+            if *left > 0 {
+                let to = NodeId((site + 1) % nodes);
+                // Up to nine transfers in all the powers differ; of more, two may be alike.
+                let amount = 1 << ((u32::from(*left - 1) * nodes + site) % 9);
+                offer(Offer { node, command: Command::App(Transfer { to, amount }), required: false });
+            }
+        }
+    }
+
+    fn pending(&self) -> u64 {
+        if self.recorded == 0 { 0 } else { all(self.left.len()) & !self.complete & !self.dead }
+    }
+
+    fn shows(&self) -> u64 {
+        u64::from(self.carried) | u64::from(self.recorded.count_ones() > 1 && self.complete == 0) << 1
+    }
+
+    fn on_command(&mut self, node: NodeId, command: &Command<Bank>, _findings: &mut Findings) {
+        if let Command::App(_) = command {
+            self.left[node.index()] -= 1;
+        }
+    }
+
+    fn on_event(&mut self, node: NodeId, event: &Event<Bank>, findings: &mut Findings) {
+        match event {
+            Event::Recorded(_) => self.recorded |= bit(node),
+            Event::Complete(picture) => {
+                self.complete |= bit(node);
+                self.carried |= picture.in_transit().next().is_some();
+                let (sum, expected) = (Bank::conserved(picture), BALANCE * self.left.len() as u64);
+                if sum != Some(expected) {
+                    let off = i128::from(sum.unwrap_or(0)) - i128::from(expected);
+                    let what = if off > 0 { "too much" } else { "missing" };
+                    findings.breach(
+                        &CONSERVED,
+                        format!("the picture at {node} does not add up: {} {what}", off.abs()),
+                    );
+                }
+                let mut digest = Digest::new();
+                digest.absorb(picture);
+                if self.picture.replace(digest.value()).is_some_and(|other| other != digest.value()) {
+                    findings.breach(&SAME, format!("{node} has another picture than the one before it"));
+                }
+            }
+            Event::Refused { .. } | Event::App(_) => {}
+        }
+    }
+
+    fn on_crash(&mut self, node: NodeId, _findings: &mut Findings) {
+        // Who is dead waits for nothing and starts nothing.
+        self.dead |= bit(node);
+        self.left[node.index()] = 0;
+    }
+}
+
+const fn all(nodes: usize) -> u64 {
+    if nodes >= 64 { u64::MAX } else { (1 << nodes) - 1 }
+}

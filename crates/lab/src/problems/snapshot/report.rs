@@ -1,0 +1,214 @@
+//! The pictures, the figures and the verdicts of one run.
+
+use std::collections::BTreeMap;
+
+use conclave_algorithms::snapshot::{Picture, Snapshot, SnapshotId, spec};
+use conclave_kernel::{Load, Measure, NodeId, Size, time};
+use conclave_sim::Outcome;
+use serde::Serialize;
+
+use super::play::Played;
+use super::{Equivalent, Problem, Scenario, Timing};
+use crate::log::Log;
+use crate::problem::{self, Facts, nanos, number, range};
+
+/// What one run of the snapshot problem showed. The names are those of the JSON object.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// What the runs of all problems have in common.
+    #[serde(flatten)]
+    pub facts: Facts,
+    /// What the pictures were taken of.
+    pub app: String,
+    /// How often a site was told to do something.
+    pub acts: u64,
+    /// The pictures.
+    pub snapshots: Vec<Shown>,
+    /// Messages by kind.
+    pub messages_by_kind: BTreeMap<&'static str, u64>,
+    /// Messages of the snapshots themselves, for one: the mean.
+    pub messages_per_snapshot: f64,
+    /// What the card's formula says of that, where it is exact.
+    pub formula: Option<String>,
+}
+
+/// One picture.
+#[derive(Clone, Debug, Serialize)]
+pub struct Shown {
+    /// Its number.
+    pub id: SnapshotId,
+    /// Who started it.
+    pub started_by: Vec<NodeId>,
+    /// When.
+    pub started_at_ns: u64,
+    /// From then until the last site had it; `None` if some never had.
+    pub turnaround_ns: Option<u64>,
+    /// The sites' states.
+    pub states: Vec<serde_json::Value>,
+    /// The same in words.
+    pub states_in_words: Vec<String>,
+    /// The channels that were not empty.
+    pub channels: Vec<InTransit>,
+    /// The sum that no step changes, as the picture has it.
+    pub sum: Option<u64>,
+    /// As it should be.
+    pub expected_sum: Option<u64>,
+    /// Stable properties that the picture shows.
+    pub stable: Vec<String>,
+    /// The run in an order that passes through the picture; of small runs only.
+    pub equivalent: Option<Equivalent>,
+}
+
+/// A channel that was not empty.
+#[derive(Clone, Debug, Serialize)]
+pub struct InTransit {
+    /// The sender.
+    pub from: NodeId,
+    /// The receiver.
+    pub to: NodeId,
+    /// What was on its way, in words.
+    pub messages: Vec<String>,
+}
+
+impl Report {
+    pub(super) fn new<A: Played, P: Snapshot<A>>(
+        scenario: &Scenario,
+        problem: &Problem<A>,
+        outcome: &Outcome,
+        seconds: f64,
+    ) -> Self {
+        let violations = problem.violations.clone();
+        let facts = Facts::new(scenario, &P::CARD, outcome, seconds, &spec::PROPERTIES, violations);
+        let own: u64 = problem.kinds.iter().filter(|(kind, _)| **kind != "APP").map(|(_, count)| count).sum();
+        let nodes = scenario.setup.nodes;
+        let size = Size { nodes, quorum_min: nodes, quorum_max: nodes };
+        let formula = P::CARD.cost(Measure::Messages, Load::Low).map(|cost| {
+            let (min, max) = (cost.range)(size);
+            format!("{} = {}", cost.formula, range(min, max, number))
+        });
+        let shown = |picture: &Picture<A>| {
+            let timing = problem.timings.get(&picture.id).copied();
+            Shown::new(picture, scenario, &problem.shots, timing)
+        };
+        Self {
+            facts,
+            app: scenario.app.to_string(),
+            acts: scenario.acts,
+            snapshots: problem.judge.pictures().map(shown).collect(),
+            messages_by_kind: problem.kinds.clone(),
+            messages_per_snapshot: own as f64 / (problem.timings.len().max(1) as f64),
+            formula,
+        }
+    }
+}
+
+impl Report {
+    /// Adds to every picture how the run passes through it.
+    pub(super) fn explain(&mut self, log: &Log) {
+        for shown in &mut self.snapshots {
+            shown.equivalent = Equivalent::of(log, shown.id);
+        }
+    }
+}
+
+impl Shown {
+    fn new<A: Played>(
+        picture: &Picture<A>,
+        scenario: &Scenario,
+        shots: &[super::Shot],
+        timing: Option<Timing>,
+    ) -> Self {
+        let mut channels: Vec<InTransit> = Vec::new();
+        for (from, to, message) in picture.in_transit() {
+            let words = A::message_in_words(message);
+            match channels.last_mut() {
+                Some(last) if (last.from, last.to) == (from, to) => last.messages.push(words),
+                _ => channels.push(InTransit { from, to, messages: vec![words] }),
+            }
+        }
+        let shot = shots.get((picture.id.0 as usize).wrapping_sub(1));
+        let complete = timing.filter(|timing| timing.sites == scenario.setup.nodes);
+        let state = |state: &A| serde_json::to_value(state).unwrap_or(serde_json::Value::Null);
+        Self {
+            id: picture.id,
+            started_by: shot.map_or(Vec::new(), |shot| shot.nodes.clone()),
+            started_at_ns: timing.map_or(0, |timing| timing.began.0),
+            turnaround_ns: complete.map(|timing| time::nanos(timing.complete.since(timing.began))),
+            states: picture.states().map(state).collect(),
+            states_in_words: picture.states().map(A::state_in_words).collect(),
+            channels,
+            sum: A::conserved(picture),
+            expected_sum: A::total(scenario),
+            stable: A::stable_facts(picture).into_iter().map(A::fact).collect(),
+            equivalent: None,
+        }
+    }
+
+    fn figures(&self, figures: &mut Vec<(&'static str, String)>) {
+        let names: Vec<_> = self.started_by.iter().map(ToString::to_string).collect();
+        let turnaround = self.turnaround_ns.map_or("never complete everywhere".into(), |turnaround| {
+            format!("complete everywhere after {}", nanos(turnaround as f64))
+        });
+        let started = nanos(self.started_at_ns as f64);
+        figures.push((
+            "snapshot",
+            format!("{}, started by {} at {started}, {turnaround}", self.id, names.join(" and ")),
+        ));
+        let states = self.states_in_words.iter().enumerate();
+        let states = states.map(|(site, state)| format!("{} {state}", NodeId(site as u32)));
+        figures.push(("  states", shortened(states.collect())));
+        let channel = |channel: &InTransit| {
+            format!("{}->{}: {}", channel.from, channel.to, shortened(channel.messages.clone()))
+        };
+        let channels: Vec<_> = self.channels.iter().map(channel).collect();
+        let empty = channels.is_empty();
+        let channels = if empty { "all empty".into() } else { shortened(channels) };
+        figures.push(("  channels", channels));
+        if let (Some(sum), Some(expected)) = (self.sum, self.expected_sum) {
+            let verdict =
+                if sum == expected { "as it should be".into() } else { format!("instead of {expected}") };
+            figures.push(("  sum", format!("{sum}, {verdict}")));
+        }
+        if !self.stable.is_empty() {
+            figures.push(("  shows", shortened(self.stable.clone())));
+        }
+        if let Some(equivalent) = &self.equivalent {
+            equivalent.figures(figures);
+        }
+    }
+}
+
+/// The first few of a list, and how many more there are.
+fn shortened(mut words: Vec<String>) -> String {
+    const MOST: usize = 12;
+    let more = words.len().saturating_sub(MOST);
+    words.truncate(MOST);
+    if more > 0 {
+        words.push(format!("and {more} more"));
+    }
+    words.join(", ")
+}
+
+impl problem::Report for Report {
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn subject(&self) -> String {
+        format!("{}, {} acts", self.app, self.acts)
+    }
+
+    fn figures(&self) -> Vec<(&'static str, String)> {
+        let mut figures = Vec::new();
+        self.snapshots.iter().take(8).for_each(|shown| shown.figures(&mut figures));
+        if self.snapshots.len() > 8 {
+            figures.push(("", format!("and {} more", self.snapshots.len() - 8)));
+        }
+        let kinds: Vec<_> =
+            self.messages_by_kind.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+        let formula = self.formula.as_ref().map_or(String::new(), |formula| format!("   {formula}"));
+        figures.push(("messages per snapshot", format!("{}{formula}", number(self.messages_per_snapshot))));
+        figures.push(("messages by kind", kinds.join(", ")));
+        figures
+    }
+}

@@ -1,0 +1,261 @@
+//! Everything a run of the snapshot problem is a function of.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use conclave_algorithms::snapshot::bank::Bank;
+use conclave_algorithms::snapshot::heap::Heap;
+use conclave_algorithms::snapshot::work::Work;
+use conclave_algorithms::snapshot::{self, Snapshot};
+use conclave_kernel::{Card, NodeId, time};
+use conclave_sim::{Setup, exact};
+use serde::{Deserialize, Serialize};
+
+use super::play::Played;
+use super::{Report, run_algorithm};
+use crate::problem::{self, Recorder};
+
+/// Everything a run of the snapshot problem is a function of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Scenario {
+    /// The algorithm's name.
+    pub algorithm: String,
+    /// Network, clocks, faults, seed.
+    pub setup: Setup,
+    /// What the pictures are taken of.
+    pub app: App,
+    /// What every account holds at first.
+    pub balance: u64,
+    /// How often a site is told to do something, over all sites.
+    pub acts: u64,
+    /// The mean time from one act to the next.
+    #[serde(with = "conclave_sim::text::duration")]
+    pub gap: Duration,
+    /// Who starts a snapshot and when; the first is number 1. If there are none, the first site starts one
+    /// halfway, and, where there is a stable property to be seen, another some time after the end.
+    pub snapshots: Vec<Shot>,
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        Self {
+            algorithm: "chandy-lamport".into(),
+            setup: Setup::default(),
+            app: App::Bank,
+            balance: 200,
+            acts: 100,
+            gap: Duration::from_micros(200),
+            snapshots: Vec::new(),
+        }
+    }
+}
+
+impl Scenario {
+    /// The snapshots that are taken.
+    pub(super) fn shots(&self) -> Vec<Shot> {
+        if !self.snapshots.is_empty() {
+            return self.snapshots.clone();
+        }
+        let acts = u32::try_from(self.acts).unwrap_or(u32::MAX);
+        let work = self.gap.saturating_mul(acts);
+        let halfway = Shot { at: work / 2, nodes: vec![NodeId(0)] };
+        // A task is at most eight units of a millisecond: then even one site alone is done with all of them.
+        let done = work.saturating_add(Duration::from_millis(10).saturating_mul(acts));
+        let after = Shot { at: done, nodes: vec![NodeId(0)] };
+        if self.app == App::Bank { vec![halfway] } else { vec![halfway, after] }
+    }
+}
+
+impl problem::Scenario for Scenario {
+    const PROBLEM: &'static str = "snapshot";
+    type Report = Report;
+
+    fn cards() -> &'static [Card] {
+        snapshot::CARDS
+    }
+
+    problem::accessors!();
+
+    fn work(&self) -> u64 {
+        self.acts
+    }
+
+    fn set_work(&mut self, work: u64) {
+        self.acts = work;
+    }
+
+    fn length(&self) -> Duration {
+        let last = self.shots().iter().map(|shot| shot.at).max().unwrap_or_default();
+        last.saturating_add(self.setup.delay.mean().saturating_mul(4))
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        const MOST_SNAPSHOTS: usize = 1_000;
+        self.setup.validate()?;
+        let strangers = self.snapshots.iter().flat_map(|shot| &shot.nodes);
+        if let Some(stranger) = strangers.into_iter().find(|node| node.0 >= self.setup.nodes) {
+            return Err(format!(
+                "there is no node {}: the nodes are 0 to {}",
+                stranger.0,
+                self.setup.nodes - 1
+            ));
+        }
+        if self.snapshots.len() > MOST_SNAPSHOTS {
+            return Err(format!("at most {MOST_SNAPSHOTS} snapshots"));
+        }
+        Ok(())
+    }
+
+    fn flags(&self) -> Vec<String> {
+        let default = Self::default();
+        let mut flags = Vec::new();
+        if self.app != default.app {
+            flags.push(format!("--app {}", self.app));
+        }
+        if self.balance != default.balance {
+            flags.push(format!("--balance {}", self.balance));
+        }
+        if self.acts != default.acts {
+            flags.push(format!("--acts {}", self.acts));
+        }
+        if self.gap != default.gap {
+            flags.push(format!("--gap {}", exact(self.gap)));
+        }
+        // Written out: where the default ones stand depends on the amount of work.
+        flags.extend(self.snapshots.iter().map(|shot| format!("--snapshot {shot}")));
+        flags
+    }
+
+    fn run(&self, recorder: &mut Recorder) -> Result<Report, String> {
+        match self.app {
+            App::Bank => self.run_app::<Bank>(recorder),
+            App::Work => self.run_app::<Work>(recorder),
+            App::Heap => self.run_app::<Heap>(recorder),
+        }
+    }
+}
+
+impl Scenario {
+    fn run_app<A: Played>(&self, recorder: &mut Recorder) -> Result<Report, String> {
+        let report = snapshot::visit::<A, _>(&self.algorithm, Run(self, recorder));
+        report.ok_or_else(|| problem::Scenario::unknown_algorithm(self))?
+    }
+}
+
+struct Run<'a>(&'a Scenario, &'a mut Recorder);
+
+impl<A: Played> snapshot::Visit<A> for Run<'_> {
+    type Out = Result<Report, String>;
+
+    fn visit<P: Snapshot<A>>(self) -> Self::Out {
+        let Self(scenario, recorder) = self;
+        let (report, trace) = run_algorithm::<A, P>(scenario, recorder.wants_trace())?;
+        trace.map_or(Ok(()), |trace| recorder.take(&trace))?;
+        Ok(report)
+    }
+}
+
+/// What the pictures are taken of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum App {
+    /// Transfers between accounts; the sum is conserved.
+    #[default]
+    Bank,
+    /// Work that spreads and dies out; its end is stable.
+    Work,
+    /// Objects that refer to each other; garbage is stable.
+    Heap,
+}
+
+impl FromStr for App {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "bank" => Ok(Self::Bank),
+            "work" => Ok(Self::Work),
+            "heap" => Ok(Self::Heap),
+            _ => Err("expected bank, work or heap".into()),
+        }
+    }
+}
+
+impl fmt::Display for App {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Bank => "bank",
+            Self::Work => "work",
+            Self::Heap => "heap",
+        })
+    }
+}
+
+/// A snapshot to be taken: when, and who starts it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Shot {
+    /// When it is started.
+    pub at: Duration,
+    /// By whom; several may start one snapshot at once.
+    pub nodes: Vec<NodeId>,
+}
+
+impl FromStr for Shot {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        const EXPECTED: &str = "expected NODE@TIME or NODE+NODE...@TIME, such as 0@5ms";
+        let (nodes, at) = text.split_once('@').ok_or(EXPECTED)?;
+        let node = |node: &str| node.parse().map(NodeId).map_err(|_| EXPECTED.to_owned());
+        Ok(Self { at: time::parse(at)?, nodes: nodes.split('+').map(node).collect::<Result<_, _>>()? })
+    }
+}
+
+impl fmt::Display for Shot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nodes: Vec<_> = self.nodes.iter().map(|node| node.0.to_string()).collect();
+        write!(f, "{}@{}", nodes.join("+"), exact(self.at))
+    }
+}
+
+impl TryFrom<String> for Shot {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Shot> for String {
+    fn from(shot: Shot) -> Self {
+        shot.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::problem::Scenario as _;
+
+    #[test]
+    fn a_snapshot_is_read_as_it_is_written() {
+        for text in ["0@5ms", "0+2@0", "1+3+4@1500us"] {
+            assert_eq!(text.parse::<Shot>().unwrap().to_string(), text);
+        }
+        for bad in ["", "0", "@5ms", "0+@5ms", "x@5ms", "0@5"] {
+            assert!(bad.parse::<Shot>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_command_line_says_only_what_differs() {
+        let mut scenario = Scenario::default();
+        assert_eq!(scenario.command_line(), "conclave sim snapshot/chandy-lamport --nodes 5 --seed 1");
+        scenario.app = App::Heap;
+        scenario.snapshots = vec!["0+1@2ms".parse().unwrap()];
+        assert_eq!(
+            scenario.command_line(),
+            "conclave sim snapshot/chandy-lamport --nodes 5 --seed 1 --app heap --snapshot 0+1@2ms"
+        );
+    }
+}

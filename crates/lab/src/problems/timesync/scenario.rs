@@ -1,0 +1,292 @@
+//! Everything a run of the problem of physical time is a function of.
+
+use std::time::Duration;
+
+use conclave_algorithms::timesync::dtp::ticks;
+use conclave_algorithms::timesync::spec::TRUTH;
+use conclave_algorithms::timesync::{self, Group, Minimum, TimeSync};
+use conclave_kernel::Card;
+use conclave_sim::{Clocks, Delay, FaultKind, Setup, exact};
+use serde::{Deserialize, Serialize};
+
+use super::{Report, run_algorithm};
+use crate::problem::{self, Recorder};
+
+/// Everything a run of the problem is a function of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Scenario {
+    /// The algorithm's name.
+    pub algorithm: String,
+    /// Network, clocks, faults, seed.
+    pub setup: Setup,
+    /// How long from one comparison of clocks to the next.
+    #[serde(with = "conclave_sim::text::duration")]
+    pub every: Duration,
+    /// How often every site is asked for the time, about three times a comparison.
+    pub samples: u64,
+    /// How often a server is asked in one comparison, where the algorithm asks more than once.
+    pub probes: u32,
+    /// Marzullo: so many sites, the first, are time servers.
+    pub servers: u32,
+    /// Marzullo: so many of the servers, the last, have a wrong clock.
+    pub liars: u32,
+    /// NTP and DTP: how many sites hang on each in the tree; 1 is a chain.
+    pub fanout: u32,
+    /// Cristian: a reading that is less exact than this is not taken, and the server is asked again.
+    #[serde(with = "conclave_sim::text::optional_duration")]
+    pub wanted: Option<Duration>,
+}
+
+/// 100 m of cable.
+const WIRE: Delay = Delay::Constant(Duration::from_nanos(500));
+
+impl Default for Scenario {
+    fn default() -> Self {
+        let clocks = Clocks { skew: Duration::from_millis(100), drift_ppm: 100, ..Clocks::default() };
+        let delay = Delay::Uniform(Duration::from_micros(200), Duration::from_millis(5));
+        Self {
+            algorithm: "cristian".into(),
+            setup: Setup { delay, clocks, ..Setup::default() },
+            every: Duration::from_secs(1),
+            samples: 200,
+            probes: 4,
+            servers: 3,
+            liars: 0,
+            fanout: 2,
+            wanted: None,
+        }
+    }
+}
+
+impl Scenario {
+    /// What the sites know of each other.
+    pub fn group(&self, card: &Card) -> Group {
+        Group {
+            servers: self.servers_of(card),
+            faulty: self.liars,
+            fanout: self.fanout,
+            period: self.every,
+            probes: self.probes,
+            drift_ppm: self.setup.clocks.drift_ppm,
+            minimum: self.minimum(),
+            wanted: self.wanted,
+            ..Group::new(self.setup.nodes)
+        }
+    }
+
+    /// The world of a run: time servers have the true time, unless they lie.
+    pub(super) fn world(&self, card: &Card) -> Setup {
+        let mut setup = self.setup.clone();
+        let liars = if is_marzullo(card) { self.liars } else { 0 };
+        setup.clocks.exact = self.servers_of(card) - liars;
+        setup
+    }
+
+    /// How many sites are time servers, to be believed.
+    pub(super) fn servers_of(&self, card: &Card) -> u32 {
+        match () {
+            () if !is_external(card) => 0,
+            () if is_marzullo(card) => self.servers,
+            () => 1,
+        }
+    }
+
+    /// How long from one question to the next: in no simple ratio to the comparisons.
+    pub(super) fn sample_every(&self) -> Duration {
+        self.every * 37 / 100
+    }
+
+    /// The clocks of those who are believed do not jump.
+    fn validate_steps(&self) -> Result<(), String> {
+        let stepped = self.setup.faults.iter().filter_map(|fault| match fault.kind {
+            FaultKind::Step { node, .. } => Some(node),
+            _ => None,
+        });
+        let Some(first) = stepped.min() else { return Ok(()) };
+        match timesync::CARDS.iter().find(|card| card.name == self.algorithm) {
+            Some(card) if card.name == timesync::Dtp::CARD.name => {
+                Err("a counter on the wire counts its oscillator, and that does not step".into())
+            }
+            Some(card) if first.0 < self.servers_of(card) => Err(format!(
+                "node {} is a time server: its clock is the true time and does not step",
+                first.0
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// The shortest that any message can take.
+    fn minimum(&self) -> Minimum {
+        let shortest = |delay: Delay| match delay {
+            Delay::Constant(delay) | Delay::Uniform(delay, _) => delay,
+            Delay::Exponential(_) | Delay::LogNormal(..) => Duration::ZERO,
+        };
+        let links = self.setup.links.iter().map(|link| link.delay);
+        Minimum::both(links.chain([self.setup.delay]).map(shortest).min().unwrap_or_default())
+    }
+}
+
+/// Whether an algorithm follows the true time, rather than keeping a group together.
+pub(super) fn is_external(card: &Card) -> bool {
+    card.promises(TRUTH.name)
+}
+
+fn is_marzullo(card: &Card) -> bool {
+    card.name == timesync::Marzullo::CARD.name
+}
+
+impl problem::Scenario for Scenario {
+    const PROBLEM: &'static str = "timesync";
+    type Report = Report;
+
+    fn cards() -> &'static [Card] {
+        timesync::CARDS
+    }
+
+    fn algorithm(&self) -> &str {
+        &self.algorithm
+    }
+
+    /// DTP lives on the wire, where everything is a hundred thousand times faster: it brings its own world, a
+    /// chain of cables with a beacon every 200 ticks.
+    fn set_algorithm(&mut self, name: &str) {
+        name.clone_into(&mut self.algorithm);
+        if name == timesync::Dtp::CARD.name {
+            self.setup.delay = WIRE;
+            self.setup.clocks.skew = self.setup.clocks.skew.min(Duration::from_micros(100));
+            self.every = ticks(200);
+            self.fanout = 1;
+        }
+    }
+
+    fn setup(&self) -> &Setup {
+        &self.setup
+    }
+
+    fn setup_mut(&mut self) -> &mut Setup {
+        &mut self.setup
+    }
+
+    fn work(&self) -> u64 {
+        self.samples
+    }
+
+    fn set_work(&mut self, work: u64) {
+        self.samples = work;
+    }
+
+    fn length(&self) -> Duration {
+        self.sample_every().saturating_mul(u32::try_from(self.samples).unwrap_or(u32::MAX))
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        self.setup.validate()?;
+        if self.every < Duration::from_nanos(1_000) {
+            return Err("clocks are compared at most once a microsecond".into());
+        }
+        if self.probes == 0 || self.probes > 1_000 {
+            return Err("a comparison takes 1 to 1000 questions".into());
+        }
+        if self.fanout == 0 {
+            return Err("at least 1 site hangs on each".into());
+        }
+        let marzullo = self.algorithm == timesync::Marzullo::CARD.name;
+        if marzullo && self.servers >= self.setup.nodes {
+            return Err(format!(
+                "of {} nodes at most {} can be servers",
+                self.setup.nodes,
+                self.setup.nodes - 1
+            ));
+        }
+        if marzullo && self.liars >= self.servers {
+            return Err("at least 1 server must tell the true time".into());
+        }
+        self.validate_steps()
+    }
+
+    fn flags(&self) -> Vec<String> {
+        let default = Self::default();
+        let mut flags = Vec::new();
+        if self.every != default.every {
+            flags.push(format!("--every {}", exact(self.every)));
+        }
+        if self.samples != default.samples {
+            flags.push(format!("--samples {}", self.samples));
+        }
+        let counts = [
+            ("probes", self.probes, default.probes),
+            ("servers", self.servers, default.servers),
+            ("liars", self.liars, default.liars),
+            ("fanout", self.fanout, default.fanout),
+        ];
+        let different = counts.into_iter().filter(|(_, value, default)| value != default);
+        flags.extend(different.map(|(name, value, _)| format!("--{name} {value}")));
+        flags.extend(self.wanted.map(|wanted| format!("--wanted {}", exact(wanted))));
+        flags
+    }
+
+    fn run(&self, recorder: &mut Recorder) -> Result<Report, String> {
+        timesync::visit(&self.algorithm, Run(self, recorder)).ok_or_else(|| self.unknown_algorithm())?
+    }
+}
+
+struct Run<'a>(&'a Scenario, &'a mut Recorder);
+
+impl timesync::Visit for Run<'_> {
+    type Out = Result<Report, String>;
+
+    fn visit<P: TimeSync>(self) -> Self::Out {
+        let Self(scenario, recorder) = self;
+        let (report, trace) = run_algorithm::<P>(scenario, recorder.wants_trace())?;
+        trace.map_or(Ok(()), |trace| recorder.take(&trace))?;
+        Ok(report)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::problem::Scenario as _;
+
+    #[test]
+    fn the_command_line_says_only_what_differs() {
+        let mut scenario = Scenario::default();
+        assert_eq!(scenario.command_line(), "conclave sim timesync/cristian --nodes 5 --seed 1");
+        scenario.liars = 1;
+        assert!(scenario.command_line().ends_with("--liars 1"));
+        scenario.wanted = Some(Duration::from_micros(800));
+        assert!(scenario.command_line().ends_with("--liars 1 --wanted 800us"));
+    }
+
+    #[test]
+    fn dtp_brings_its_own_world_and_the_command_line_says_so() {
+        let mut scenario = Scenario::default();
+        scenario.set_algorithm("dtp");
+        let line = scenario.command_line();
+        assert!(line.contains("--every 1280ns") && line.contains("--delay constant:500ns"), "{line}");
+    }
+
+    #[test]
+    fn a_time_server_and_an_oscillator_do_not_step() {
+        let refused = |algorithm: &str, step: &str| {
+            let mut scenario = Scenario::default();
+            scenario.set_algorithm(algorithm);
+            scenario.setup.faults.push(conclave_sim::Fault::parse_step(step).unwrap());
+            scenario.validate().is_err()
+        };
+        assert!(refused("cristian", "0@5s,+1ms") && !refused("cristian", "1@5s,+1ms"));
+        assert!(refused("marzullo", "2@5s,+1ms") && !refused("marzullo", "3@5s,+1ms"));
+        assert!(refused("dtp", "3@5us,+1ms") && !refused("berkeley", "0@5s,-1ms"));
+    }
+
+    #[test]
+    fn a_group_of_servers_only_is_refused() {
+        let mut scenario = Scenario { algorithm: "marzullo".into(), servers: 5, ..Scenario::default() };
+        assert!(scenario.validate().is_err());
+        scenario.servers = 4;
+        assert!(scenario.validate().is_ok());
+        scenario.liars = 4;
+        assert!(scenario.validate().is_err());
+    }
+}
