@@ -9,8 +9,6 @@
 //! `CONCLAVE_REWRITE=1 cargo test -p conclave-algorithms --test election_scenarios` writes what happened into the
 //! files; `elects` is never rewritten.
 
-mod support;
-
 use std::time::Duration;
 
 use conclave_algorithms::election::{self, Command, Election, Group, Visit};
@@ -19,7 +17,7 @@ use conclave_sim::script::{Played, Script, ScriptError, Stage};
 
 #[test]
 fn every_scenario_comes_true() {
-    support::come_true(&support::scripts("scenarios/election"), play);
+    crate::support::come_true(&crate::support::scripts("scenarios/election"), play);
 }
 
 #[test]

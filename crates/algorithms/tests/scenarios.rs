@@ -14,8 +14,6 @@
 //! `CONCLAVE_REWRITE=1 cargo test -p conclave-algorithms --test scenarios` writes what happened into the files;
 //! `grants` and `breaks` are never rewritten.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::time::Duration;
@@ -29,12 +27,12 @@ const FOLDER: &str = "scenarios/mutex";
 
 #[test]
 fn every_scenario_comes_true() {
-    support::come_true(&support::scripts(FOLDER), play);
+    crate::support::come_true(&crate::support::scripts(FOLDER), play);
 }
 
 #[test]
 fn every_algorithm_of_the_mutex_problem_has_a_scenario() {
-    let told: BTreeSet<String> = support::scripts(FOLDER)
+    let told: BTreeSet<String> = crate::support::scripts(FOLDER)
         .iter()
         .map(|path| Script::parse("scenario", &fs::read_to_string(path).unwrap()).unwrap())
         .filter_map(|script| script.setting("algorithm"))

@@ -12,8 +12,6 @@
 //! conclave-algorithms --test snapshot_scenarios` writes what happened into the files; `picture` is never
 //! rewritten.
 
-mod support;
-
 use conclave_algorithms::snapshot::bank::{Bank, Transfer};
 use conclave_algorithms::snapshot::{self, Command, Snapshot, SnapshotId, Visit};
 use conclave_kernel::NodeId;
@@ -21,9 +19,9 @@ use conclave_sim::script::{Played, Script, ScriptError, Stage};
 
 #[test]
 fn every_schedule_comes_true() {
-    let scripts = support::scripts("snapshot");
+    let scripts = crate::support::scripts("snapshot");
     assert!(scripts.len() >= 4, "{scripts:?}");
-    support::come_true(&scripts, play);
+    crate::support::come_true(&scripts, play);
 }
 
 #[test]
@@ -36,7 +34,8 @@ fn a_schedule_with_another_picture_fails() {
 fn play(script: &Script) -> Result<Played, ScriptError> {
     script.allow(&["algorithm", "nodes", "balances", "picture"])?;
     let algorithm = script.setting("algorithm").unwrap_or_default();
-    let found = algorithm        .strip_prefix("snapshot/")
+    let found = algorithm
+        .strip_prefix("snapshot/")
         .and_then(|name| snapshot::visit::<Bank, _>(name, Play { script }));
     let played = found.ok_or_else(|| script.error(format!("there is no algorithm `{algorithm}`")))??;
     let promised = script.setting("picture").unwrap_or_default();

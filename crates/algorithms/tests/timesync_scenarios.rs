@@ -15,8 +15,6 @@
 //! The problem's command is `ask A`. `CONCLAVE_REWRITE=1 cargo test -p conclave-algorithms --test timesync_scenarios`
 //! writes what happened into the files; `corrections` and `tells` are never rewritten.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
@@ -31,13 +29,13 @@ const FOLDER: &str = "scenarios/timesync";
 
 #[test]
 fn every_scenario_comes_true() {
-    support::come_true(&support::scripts(FOLDER), play);
+    crate::support::come_true(&crate::support::scripts(FOLDER), play);
 }
 
 #[test]
 fn every_idea_of_the_problem_has_a_scenario() {
     let read = |path: &PathBuf| fs::read_to_string(path).expect("the scenarios are in the repository");
-    let told: BTreeSet<String> = support::scripts(FOLDER)
+    let told: BTreeSet<String> = crate::support::scripts(FOLDER)
         .iter()
         .filter_map(|path| {
             Script::parse("scenario", &read(path)).expect("it is a script").setting("algorithm")

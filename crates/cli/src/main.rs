@@ -11,10 +11,12 @@ use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
-use conclave_lab::suggest;
+use conclave_kernel::suggest;
 use serde_json::json;
 
-use command::{check, clock, compare, deadlock, list, matrix, mutants, replay, service, sim, trace};
+#[cfg(feature = "lab")]
+use command::lab;
+use command::{clock, service};
 use output::Failure;
 
 /// Processes on different machines must agree: who holds the lock, who leads, what happened first.
@@ -43,26 +45,11 @@ Exit codes: 0 done, 2 bad usage, 74 standard output cannot be written; `conclave
 #[derive(Subcommand)]
 #[command(defer = true)]
 enum Command {
-    /// The catalogue: every algorithm with its paper, assumptions, promises and costs
-    List(list::Args),
-    /// Run one algorithm in the simulator, measure it and judge it
-    Sim(sim::Args),
-    /// Explore every execution of an algorithm: all orders of messages, all falls of its dice
-    Check(check::Args),
-    /// Take away one assumption at a time: which algorithm stands it, and how the others break
-    Matrix(matrix::Args),
-    /// Run the algorithms that are wrong on purpose, and see that each is caught
-    Mutants(mutants::Args),
-    /// Run all algorithms of a problem on the same work
-    Compare(compare::Args),
-    /// Read who waits for whom from a file: who is stuck, why, and whom to abort
-    Deadlock(deadlock::Args),
-    /// Step through a recorded run, or through the run of a seed
-    Replay(replay::Args),
-    /// Analyse a recorded run, or the log of another program: what happened before what
-    Trace(trace::Args),
     /// Measure this machine's clock against NTP servers, or serve it; never sets it
     Clock(clock::Args),
+    #[cfg(feature = "lab")]
+    #[command(flatten)]
+    Lab(lab::Command),
     #[command(flatten)]
     Service(service::Command),
 }
@@ -73,16 +60,9 @@ fn main() -> ExitCode {
         Err(error) => return refuse(&error),
     };
     let done = match cli.command {
-        Command::List(args) => list::run(&args),
-        Command::Sim(args) => sim::run(&args),
-        Command::Check(args) => check::run(&args),
-        Command::Matrix(args) => matrix::run(&args),
-        Command::Mutants(args) => mutants::run(&args),
-        Command::Compare(args) => compare::run(&args),
-        Command::Deadlock(args) => deadlock::run(&args),
-        Command::Replay(args) => replay::run(&args),
-        Command::Trace(args) => trace::run(&args),
         Command::Clock(args) => clock::run(&args),
+        #[cfg(feature = "lab")]
+        Command::Lab(command) => lab::run(&command),
         Command::Service(command) => service::run(&command),
     };
     match done {

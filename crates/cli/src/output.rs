@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
 use std::process::ExitCode;
 
+#[cfg(feature = "lab")]
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
@@ -108,6 +109,7 @@ pub fn print_json(value: &impl Serialize) -> Result<(), Failure> {
 }
 
 /// Writes a file whole: first beside it, then in its place, so that no half of it is ever seen.
+#[cfg(feature = "lab")]
 pub fn write_file(path: &std::path::Path, contents: &[u8]) -> Result<(), Failure> {
     // A pipe or a device is written to; a file put in its place would take it away from everybody.
     if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
@@ -158,6 +160,7 @@ impl Paint {
 }
 
 /// A progress bar on standard error; silent where that is no terminal.
+#[cfg(feature = "lab")]
 pub fn progress(total: u64, what: &str) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg} {bar:40} {pos}/{len} {per_sec} {eta}");
     ProgressBar::new(total)
@@ -233,9 +236,6 @@ pub fn plural(what: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read as _;
-    use std::os::unix::fs::FileTypeExt as _;
-
     use super::*;
 
     #[test]
@@ -256,8 +256,12 @@ mod tests {
         assert_eq!(full.map(|failure| failure.code), Some(NOT_WRITTEN));
     }
 
+    #[cfg(feature = "lab")]
     #[test]
     fn a_pipe_is_written_to_and_stays_a_pipe() {
+        use std::io::Read as _;
+        use std::os::unix::fs::FileTypeExt as _;
+
         let pipe = std::env::temp_dir().join(format!("conclave-pipe-{}", std::process::id()));
         let made = std::process::Command::new("mkfifo").arg(&pipe).status();
         assert!(made.expect("mkfifo is there").success());

@@ -15,6 +15,7 @@
 //! | [`prng`] | [`Prng`]: our own dice, so that a seed means the same run next year |
 //! | [`card`] | [`Card`]: an algorithm's paper, assumptions, promises and cost formulas, as data |
 //! | [`property`] | [`Property`] and [`Verdict`]: what must hold always, sometimes, eventually |
+//! | [`suggest`] | the error for an unknown name: the nearest name, and all of them |
 //! | [`trace`] | [`Trace`]: what happened, step by step; [`Digest`]: the same in 64 bits |
 //!
 //! # Example
@@ -61,6 +62,7 @@ pub mod node;
 pub mod prng;
 pub mod property;
 pub mod protocol;
+pub mod suggest;
 pub mod time;
 pub mod trace;
 

@@ -6,6 +6,5 @@ pub mod log;
 pub mod matrix;
 pub mod problem;
 pub mod problems;
-pub mod suggest;
 pub mod sweep;
 pub mod zoo;

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 
 use crate::diagram::span::Span;
 use crate::log::{self, Log};
-use crate::suggest;
+use conclave_kernel::suggest;
 
 /// The accessors of a [`Scenario`] with the fields `algorithm` and `setup`.
 macro_rules! accessors {

@@ -1,15 +1,13 @@
 //! Every formula of every card, measured at constant delay: exact where the formula is exact, within its range
 //! elsewhere.
 
-mod support;
-
+use crate::support::{MS, SIZES, T, assert_served, card, names, reports, run, scenario};
 use conclave_algorithms::mutex::CARDS;
 use conclave_algorithms::quorum::Quorum;
 use conclave_kernel::{Load, Measure, NodeId, Prng};
 use conclave_lab::problems::mutex::compare;
 use conclave_lab::problems::mutex::{Delays, Report, Scenario, Work, size_at};
 use conclave_sim::{Delay, Order};
-use support::{MS, SIZES, T, assert_served, card, names, reports, run, scenario};
 
 /// A run that did what was asked of it.
 fn measured(scenario: &Scenario) -> Report {

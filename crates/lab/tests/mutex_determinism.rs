@@ -1,15 +1,13 @@
 //! A run is a function of its scenario: the whole report and the digest of everything that happened, and the
 //! trace line by line.
 
-mod support;
-
+use crate::support::{MS, names, run, scenario};
 use conclave_algorithms::mutex::{self, Mutex};
 use conclave_kernel::Digest;
 use conclave_lab::log;
 use conclave_lab::problem::Scenario as _;
 use conclave_lab::problems::mutex::{Report, Scenario, Work};
 use conclave_sim::Delay;
-use support::{MS, names, run, scenario};
 
 /// The report without the wall clock.
 fn json(mut report: Report) -> String {

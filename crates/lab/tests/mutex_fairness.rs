@@ -4,11 +4,9 @@
 //! The relay is what ME3 is about: a site that has asked tells the next one outside of the algorithm, with its
 //! logical clock, and that one then asks too.
 
-mod support;
-
+use crate::support::{MS, T, assert_served, broke, card, reports, run, scenario, who_promises};
 use conclave_lab::problems::mutex::{Report, Scenario, Work};
 use conclave_sim::{Delay, Order};
-use support::{MS, T, assert_served, broke, card, reports, run, scenario, who_promises};
 
 fn relay(algorithm: &str, nodes: u32, order: Order) -> Scenario {
     let mut relay = Scenario { entries: 60, ..scenario(algorithm, nodes, Work::Relay) };
@@ -100,7 +98,7 @@ fn stamps_bound_how_often_a_request_is_bypassed() {
 
 #[test]
 fn everybody_gets_the_same_share_at_high_load_and_constant_delay() {
-    for algorithm in support::names() {
+    for algorithm in crate::support::names() {
         let report = run(&Scenario { entries: 210, ..scenario(algorithm, 7, Work::High) });
         assert_served(&report, 210);
         let (most, fewest) = report.entries_per_site;
@@ -121,7 +119,7 @@ fn the_rare_parts_of_each_algorithm_are_exercised() {
         let handled = ["REQUEST", "GRANT", "RELEASE", "FAILED", "INQUIRE", "YIELD"];
         assert!(runs.iter().any(|report| kinds(report, &handled)), "N = {nodes}: {handled:?} in no run");
     }
-    for algorithm in support::names() {
+    for algorithm in crate::support::names() {
         for report in reports(0..5, &high(algorithm, 7), |scenario| scenario) {
             assert!(report.contended_requests * 2 > report.entries, "{algorithm}: hardly anybody contended");
         }

@@ -1,12 +1,10 @@
 //! What each algorithm does not survive, with a seed that shows it; and what it does.
 
-mod support;
-
+use crate::support::{MS, assert_served, broke, names, reports, run, scenario};
 use conclave_algorithms::mutex::CARDS;
 use conclave_kernel::{NodeId, Ratio, Verdict};
 use conclave_lab::problems::mutex::{Scenario, Work};
 use conclave_sim::{Delay, Fault, Order};
-use support::{MS, assert_served, broke, names, reports, run, scenario};
 
 fn crash(text: &str) -> Fault {
     Fault::parse_crash(text).expect("a crash")

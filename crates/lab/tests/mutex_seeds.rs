@@ -3,14 +3,12 @@
 //! breaks, and everybody who waits is served. The thousands are a command:
 //! `conclave sim mutex/maekawa --swarm --seeds 0..10000 --nodes 7 --load high`.
 
-mod support;
-
+use crate::support::{MS, assert_served, run, scenario};
 use conclave_algorithms::mutex::CARDS;
 use conclave_lab::problem::Scenario as _;
 use conclave_lab::problems::mutex::{Report, Scenario, Work};
 use conclave_lab::sweep::sweep;
 use conclave_sim::{CutLoss, FaultKind, Order};
-use support::{MS, assert_served, run, scenario};
 
 const SEEDS: u64 = 550;
 

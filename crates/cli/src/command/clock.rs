@@ -13,7 +13,7 @@ use conclave_algorithms::timesync::Interval;
 use conclave_kernel::time;
 use serde::Serialize;
 
-use super::world::duration;
+use super::duration;
 use crate::output::{self, Done, Failure, Paint, Table, VIOLATED};
 use client::{Asked, Manners, Measured};
 

@@ -1,16 +1,18 @@
-//! One file a command.
+//! The commands: the lock service, the laboratory (a default feature), and this machine's clock.
 
-pub mod check;
 pub mod clock;
-pub mod compare;
-pub mod deadlock;
-pub mod list;
-pub mod matrix;
-pub mod mutants;
-pub mod problems;
-pub mod replay;
-pub mod report;
+#[cfg(feature = "lab")]
+pub mod lab;
 pub mod service;
-pub mod sim;
-pub mod trace;
-pub mod world;
+
+use std::time::Duration;
+
+use conclave_kernel::time;
+
+/// Reads a duration with its unit, for every flag that takes one.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    if text.starts_with('-') {
+        return Err("a duration is at least 0".into());
+    }
+    time::parse(text).map_err(Into::into)
+}

@@ -7,7 +7,7 @@ use std::time::Duration;
 use conclave_client::{Client, Loss};
 use serde_json::Value;
 
-use crate::support::{self, Server, conclave, new_path};
+use crate::service::support::{self, Server, conclave, new_path};
 
 /// A file that is gone when the test is over.
 struct Backup(PathBuf);

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::support::{self, Running, Server, conclave};
+use crate::service::support::{self, Running, Server, conclave};
 
 /// Three nodes, the later ones asking whoever is there.
 fn three() -> Vec<Server> {

@@ -12,7 +12,7 @@ use conclave_api::proto::v1::client_message::Message;
 use conclave_api::proto::{frame, v1};
 use conclave_api::{Deadlock, Error, LockName, WaitsFor};
 
-use crate::support::conclave;
+use crate::service::support::conclave;
 
 #[test]
 fn the_victim_of_a_deadlock_is_told_who_waits_for_whom() {

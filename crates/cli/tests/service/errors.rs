@@ -4,7 +4,7 @@ use std::fs::File;
 
 use serde_json::Value;
 
-use crate::support::{Server, conclave};
+use crate::service::support::{Server, conclave};
 
 #[test]
 fn what_cannot_be_written_is_no_success() {

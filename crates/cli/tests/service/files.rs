@@ -2,7 +2,7 @@
 
 use conclave_client::{Client, Create, FileOp};
 
-use crate::support::Server;
+use crate::service::support::Server;
 
 #[test]
 fn files_are_written_read_listed_and_removed() {

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::support::Server;
+use crate::service::support::Server;
 
 #[test]
 fn the_exit_code_is_the_commands_or_ours() {

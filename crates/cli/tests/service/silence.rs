@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::support::{self, Running, Server, conclave};
+use crate::service::support::{self, Running, Server, conclave};
 
 #[test]
 fn one_signal_ends_a_wait_also_if_the_server_is_stopped() {

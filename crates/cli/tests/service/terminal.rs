@@ -11,7 +11,7 @@ use std::thread;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use crate::support::{PATIENCE, Server, with_signals};
+use crate::service::support::{PATIENCE, Server, with_signals};
 
 /// A shell on a terminal of its own, seen from the keyboard.
 struct Terminal {

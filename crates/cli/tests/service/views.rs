@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use rustix::process::Signal;
 
-use crate::support::{Running, Server, conclave};
+use crate::service::support::{Running, Server, conclave};
 
 #[test]
 fn names_and_sessions_in_use_are_listed() {

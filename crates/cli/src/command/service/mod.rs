@@ -23,8 +23,8 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use conclave_client::{Client, Code, DEFAULT_SERVER, Error, Options};
-use conclave_kernel::time;
 
+use crate::command::duration;
 use crate::output::{Done, Failure, USAGE};
 
 /// The commands.
@@ -200,13 +200,6 @@ fn servers(text: &str) -> Result<String, String> {
         return Err("expected HOST:PORT, several with commas between".into());
     }
     Ok(text.to_owned())
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    if text.starts_with('-') {
-        return Err("a duration is at least 0".into());
-    }
-    time::parse(text).map_err(Into::into)
 }
 
 /// Who this is, for people: the host, the process and what it does. Within the bounds of an owner's label.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use conclave_algorithms::catalog;
 use conclave_kernel::Card;
-use conclave_lab::suggest;
+use conclave_kernel::suggest;
 
 use crate::output::{self, Done, Paint};
 

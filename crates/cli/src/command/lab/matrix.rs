@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use conclave_algorithms::catalog;
 use conclave_check::{Bounds, Options, Verdict};
+use conclave_kernel::suggest;
 use conclave_lab::diagram::spacetime;
 use conclave_lab::diagram::span::Span;
 use conclave_lab::log::Log;
 use conclave_lab::matrix::{self, Agreement, Assumption, Cell};
-use conclave_lab::suggest;
 
 use super::check;
 use super::problems::{self, Problem};

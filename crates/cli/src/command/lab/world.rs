@@ -4,10 +4,11 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use conclave_kernel::{Ratio, time};
+use conclave_kernel::Ratio;
 use conclave_sim::{Delay, Fault, Link, Order};
 
 use super::problems::{Problem, ProblemArgs};
+use crate::command::duration;
 use crate::output::Failure;
 
 /// What the world of a run is like. Every flag overrides the configuration file.
@@ -126,9 +127,4 @@ pub fn seeds(text: &str) -> Result<Range<u64>, String> {
 fn probability(text: &str) -> Result<Ratio, String> {
     let ratio = text.parse().ok().and_then(Ratio::from_f64);
     ratio.ok_or_else(|| "expected a probability from 0 to 1".into())
-}
-
-/// Reads a duration with its unit.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    time::parse(text).map_err(Into::into)
 }

@@ -1,5 +1,10 @@
 //! "Did you mean ...?"
 
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
 /// The error for a name that nobody has: what was meant, perhaps, and what is allowed.
 pub fn unknown<'a>(what: &str, given: &str, allowed: impl Iterator<Item = &'a str>) -> String {
     let allowed: Vec<_> = allowed.collect();

@@ -14,18 +14,19 @@ use conclave_algorithms::{catalog, mutants};
 use conclave_check::{
     Bounds, Costs, Cycles, Faults, Model, Options, Order, Progress, Recovery, Search, Timing, Verdict,
 };
-use conclave_kernel::{Card, time};
+use conclave_kernel::{Card, suggest};
 use conclave_lab::case::{AnyCase, Found, Outcome, TICK, Watcher};
 use conclave_lab::diagram::spacetime;
 use conclave_lab::diagram::span::Span;
 use conclave_lab::log::Log;
+use conclave_lab::matrix;
 use conclave_lab::problem::Scenario as _;
 use conclave_lab::problems::{election, mutex, snapshot};
-use conclave_lab::{matrix, suggest};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::{problems, world};
+use crate::command::duration;
 use crate::output::{self, Done, Failure, Paint, VIOLATED, counted, number, plural};
 
 /// Explore every execution of an algorithm: all orders of messages, all falls of its dice.
@@ -490,8 +491,4 @@ fn recovery(text: &str) -> Result<Recovery, String> {
         "amnesia" => Ok(Recovery::Amnesia),
         _ => Err("expected stable or amnesia".into()),
     }
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    time::parse(text).map_err(Into::into)
 }

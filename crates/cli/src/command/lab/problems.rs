@@ -5,13 +5,15 @@ use std::time::Duration;
 use conclave_algorithms::catalog;
 use conclave_algorithms::deadlock::Model;
 use conclave_algorithms::quorum::Quorum;
+use conclave_kernel::suggest;
+use conclave_lab::problem;
 use conclave_lab::problems::election::{Ranks, Start, Trigger};
 use conclave_lab::problems::mutex::Work;
 use conclave_lab::problems::snapshot::{App, Shot};
 use conclave_lab::problems::{deadlock, detector, election, mutex, snapshot, timesync};
-use conclave_lab::{problem, suggest};
 
-use super::world::{duration, replace};
+use super::world::replace;
+use crate::command::duration;
 use crate::output::Failure;
 
 /// A problem of the laboratory that `sim` and `replay` can run.

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use conclave_algorithms::catalog;
 use conclave_algorithms::mutants::{self, Mutant};
-use conclave_lab::suggest;
+use conclave_kernel::suggest;
 use conclave_lab::zoo::{self, Finding, Messages};
 
 use crate::output::{self, Done, Failure, Paint, Table, VIOLATED};

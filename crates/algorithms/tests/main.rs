@@ -1,0 +1,10 @@
+//! The integration tests of this crate, in one binary: each further binary would link everything once more.
+
+mod allocations;
+mod central_rings_maekawa;
+mod election_scenarios;
+mod scenarios;
+mod snapshot_scenarios;
+mod stamps_and_tokens;
+mod support;
+mod timesync_scenarios;

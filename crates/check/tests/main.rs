@@ -1,0 +1,5 @@
+//! The integration tests of this crate, in one binary: each further binary would link everything once more.
+
+mod mutex;
+mod toys;
+mod twin;

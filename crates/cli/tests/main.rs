@@ -1,0 +1,13 @@
+//! The integration tests of the command line, in one binary: each further binary would link everything once more.
+
+mod clock;
+mod service;
+
+#[cfg(feature = "lab")]
+mod cli;
+#[cfg(feature = "lab")]
+mod deadlock;
+#[cfg(feature = "lab")]
+mod explore;
+#[cfg(feature = "lab")]
+mod trace;

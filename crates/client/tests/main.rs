@@ -1,0 +1,4 @@
+//! The integration tests of this crate, in one binary: each further binary would link everything once more.
+
+mod fence_store;
+mod service;

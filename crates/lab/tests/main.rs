@@ -1,0 +1,17 @@
+//! The integration tests of this crate, in one binary: each further binary would link everything once more.
+
+mod detector;
+mod election;
+mod layered;
+mod links;
+mod matrix;
+mod mutants;
+mod mutex_costs;
+mod mutex_determinism;
+mod mutex_fairness;
+mod mutex_faults;
+mod mutex_seeds;
+mod snapshot_problem;
+mod starvation;
+mod support;
+mod timesync;

@@ -1,0 +1,5 @@
+//! The integration tests of this crate, in one binary: each further binary would link everything once more.
+
+mod determinism;
+mod faults;
+mod shrinking;
