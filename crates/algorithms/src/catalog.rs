@@ -1,10 +1,10 @@
-//! Every algorithm's card, by problem and name.
+//! The cards of all algorithms, grouped by problem.
 
 use conclave_kernel::Card;
 
 use crate::{deadlock, detector, election, mutex, snapshot, timesync};
 
-/// All cards, problem by problem.
+/// Returns the cards of all algorithms, grouped by problem.
 pub fn cards() -> impl Iterator<Item = &'static Card> + Clone {
     let problems = [
         mutex::CARDS,
@@ -18,7 +18,7 @@ pub fn cards() -> impl Iterator<Item = &'static Card> + Clone {
     problems.into_iter().flatten()
 }
 
-/// The problems that have algorithms.
+/// Returns the names of the problems that have algorithms, each once.
 pub fn problems() -> impl Iterator<Item = &'static str> {
     let mut last = None;
     cards().filter_map(move |card| (last.replace(card.problem) != Some(card.problem)).then_some(card.problem))

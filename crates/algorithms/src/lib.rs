@@ -1,7 +1,7 @@
-//! The algorithms of coordination, one problem per question.
+//! Coordination algorithms, one module per problem.
 //!
-//! Every algorithm is a pure state machine behind the [`conclave_kernel`] contract: the same code runs in
-//! the simulator, in the checker and on a real network.
+//! Every algorithm is a pure state machine that implements the [`conclave_kernel`] contract. The same code
+//! runs in the simulator, in the model checker and on a real network.
 #![no_std]
 #![cfg_attr(not(test), warn(clippy::std_instead_of_core))]
 

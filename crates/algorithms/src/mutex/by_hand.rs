@@ -1,4 +1,4 @@
-//! A group that a test steps by hand: every message waits on its link until the test says so.
+//! A group that a test steps by hand: every message stays on its link until the test delivers it.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -7,10 +7,10 @@ use conclave_kernel::{Buffer, Cx, Effect, Env, Input, NodeId, Prng, Ratio};
 
 use super::{Command, Event, Mutex};
 
-/// The sites, their links, and what happened so far.
+/// The sites, their links, and a record of the run so far.
 pub(crate) struct ByHand<M: Mutex> {
     pub(crate) nodes: Vec<M>,
-    /// Messages sent from one site to another.
+    /// The number of messages between different sites.
     pub(crate) sent: u64,
     links: BTreeMap<(u32, u32), VecDeque<M::Message>>,
     inside: Vec<u32>,
@@ -19,7 +19,7 @@ pub(crate) struct ByHand<M: Mutex> {
 }
 
 impl<M: Mutex> ByHand<M> {
-    /// A group that has started.
+    /// Creates a group and starts every site.
     pub(crate) fn new(nodes: u32, make: impl Fn(NodeId) -> M) -> Self {
         let mut group = Self {
             nodes: (0..nodes).map(|id| make(NodeId(id))).collect(),
@@ -45,7 +45,7 @@ impl<M: Mutex> ByHand<M> {
         self.with(site, |node, cx| node.step(input, cx));
     }
 
-    /// Runs any method of a site.
+    /// Runs any method of a site and carries out its effects.
     pub(crate) fn with(&mut self, site: u32, run: impl FnOnce(&mut M, &mut Cx<'_, M>)) {
         let env = Env::new(NodeId(site), self.nodes.len() as u32);
         let mut buffer = Buffer::default();
@@ -84,48 +84,49 @@ impl<M: Mutex> ByHand<M> {
         self.inject(from, to, message);
     }
 
-    /// Delivers whatever a site tells itself, until it has nothing more to say.
+    /// Delivers the messages that a site sends to itself, until there are none left.
     pub(crate) fn soliloquy(&mut self, site: u32) {
         while self.links.get(&(site, site)).is_some_and(|link| !link.is_empty()) {
             self.deliver(site, site);
         }
     }
 
-    /// Takes the oldest message off a link, to be delivered later or never.
+    /// Takes the oldest message off a link. The test can inject it later or lose it.
     pub(crate) fn take(&mut self, from: u32, to: u32) -> M::Message {
         let link = self.links.get_mut(&(from, to)).expect("something was sent on this link");
         link.pop_front().expect("something is under way on this link")
     }
 
-    /// What would be delivered next on a link.
+    /// Returns the message that a link would deliver next.
     pub(crate) fn peek(&self, from: u32, to: u32) -> M::Message {
         self.links[&(from, to)].front().expect("something is under way on this link").clone()
     }
 
-    /// Hands a site a message, whether or not it was ever sent.
+    /// Delivers a message to a site, whether or not it was ever sent.
     pub(crate) fn inject(&mut self, from: u32, to: u32, message: M::Message) {
         self.step(to, Input::Message { from: NodeId(from), message });
     }
 
-    /// Everything under way to or from a site is lost.
+    /// Loses all messages in flight to or from a site.
     pub(crate) fn lose(&mut self, site: u32) {
         self.links.retain(|(from, to), _| *from != site && *to != site);
     }
 
-    /// Delivers until nothing is under way.
+    /// Delivers messages until none is in flight.
     pub(crate) fn settle(&mut self) {
         while let Some(&(from, to)) = self.busy().first() {
             self.deliver(from, to);
         }
     }
 
-    /// Delivers in a random order, also within a link, and releases whoever is inside now and then, until
-    /// nothing is under way and nobody is inside; at most one may ever be.
+    /// Delivers messages in a random order, also within a link, and at random times releases the site that is
+    /// inside. Ends when no message is in flight and no site is inside. Panics if two sites are inside.
     pub(crate) fn churn(&mut self, dice: &mut Prng) {
         self.churn_with_copies(dice, Ratio::ZERO);
     }
 
-    /// The same, with a chance that a message stays on its link for another time.
+    /// The same as [`Self::churn`], but a delivered message stays on its link with probability `copies`, and
+    /// so arrives again.
     pub(crate) fn churn_with_copies(&mut self, dice: &mut Prng, copies: Ratio) {
         loop {
             assert!(self.inside.len() <= 1, "{:?} are inside", self.inside);
@@ -147,17 +148,17 @@ impl<M: Mutex> ByHand<M> {
         }
     }
 
-    /// Who is inside.
+    /// Returns the sites in the critical section.
     pub(crate) fn inside(&self) -> &[u32] {
         &self.inside
     }
 
-    /// The fences of all grants, in order.
+    /// Returns the fences of all grants, in the order of the grants.
     pub(crate) fn fences(&self) -> &[u64] {
         &self.fences
     }
 
-    /// Who was granted, in order.
+    /// Returns the sites that were granted, in the order of the grants.
     pub(crate) fn order(&self) -> &[u32] {
         &self.order
     }

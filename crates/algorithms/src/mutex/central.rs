@@ -1,23 +1,26 @@
-//! The central coordinator: one site keeps the queue, everybody asks it.
+//! The central coordinator: one site, the master, keeps the queue, and the others send their requests to it.
 //!
-//! One site, the master, is handed every request and lets the askers in one after the other, in the order in
-//! which their requests reached it. Nothing is cheaper, nothing is simpler, and everything hangs on one site.
+//! The master receives every request and grants them one after the other, in the order of receipt. This is
+//! the simplest algorithm and costs few messages, but everything depends on one site.
 //!
 //! **Rules** \[CDK §15.2\]
-//! 1. To ask: send REQUEST to the master. On exit: send RELEASE to it.
-//! 2. The master sends GRANT to the head of its queue whenever nobody is inside.
-//! 3. The master's own requests stand in the same queue, without a message.
+//! 1. To request: send REQUEST to the master. On exit: send RELEASE to the master.
+//! 2. The master sends GRANT to the head of its queue whenever no site is in the critical section.
+//! 3. The master puts its own requests into the same queue, without a message.
 //!
-//! **Trap**: order of receipt is not order of request. A slow REQUEST is overtaken by one that it caused, so
-//! that grants do not follow happened-before (ME3). The queue holds at most one request of a site, N in all.
+//! **Trap**: the order of receipt is not the order of requests. Site 1's REQUEST is slow, site 2 learns of
+//! it, requests too, and its REQUEST arrives first. Grants then do not follow happened-before (ME3).
 //!
-//! **A new master** is installed by [`Central::on_elected`], which whatever elects calls at the winner. It
-//! asks every site that is still alive where it stands (POLL), and grants nothing before all have answered:
-//! who waits sends its REQUEST anew, who is inside says HOLDING, the others say IDLE. So the queue is rebuilt
-//! from those who wait. Fences have the term in their upper part and grow across masters, whatever was lost.
+//! **Bounds**: the queue holds at most one request of each site, so at most N.
 //!
-//! **Where we depart**: requests are numbered and everything is stamped with the master's term, so that late
-//! and duplicated messages are recognised and channels need not be FIFO.
+//! **A new master**: the election calls [`Central::on_elected`] at the winner. The new master sends POLL to
+//! every site that is still alive, and grants nothing before all have replied. A waiting site sends its
+//! REQUEST again, a site in the critical section replies HOLDING, and any other site replies IDLE. From these
+//! replies the new master rebuilds the queue. The upper bits of a fence are the master's term, so fences grow
+//! from master to master, whatever messages were lost.
+//!
+//! **Where we depart**: requests are numbered, and every message carries the master's term. Sites therefore
+//! recognise late and duplicated messages, and channels need not be FIFO.
 
 pub mod elected;
 
@@ -29,43 +32,43 @@ use serde::{Deserialize, Serialize};
 
 use super::{Bill, Command, Door, Event, Fence, Group, Mutex};
 
-/// One site: always a client, and perhaps the master.
+/// One site: always a client, and possibly the master.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Central {
     door: Door,
-    /// Whom I ask.
+    /// The master, as far as this site knows: the site to which it sends its requests.
     master: NodeId,
-    /// Which master that is: 0 for the first, more for every later one.
+    /// The master's term: 0 for the first master, larger for each later one.
     term: u32,
-    /// The number of my latest request.
+    /// The number of this site's latest request.
     number: u64,
-    /// What only the master has.
+    /// The master's state; `None` at every other site.
     pub(crate) desk: Option<Box<Desk>>,
 }
 
-/// What the master keeps.
+/// The state that only the master keeps.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Desk {
-    /// Who waits, in order of receipt: at most one request of a site.
+    /// The waiting requests in order of receipt: at most one of each site.
     pub(crate) queue: VecDeque<Ticket>,
-    /// Who is inside.
+    /// The granted request that is not yet released.
     pub(crate) holder: Option<Ticket>,
-    /// The number of the latest request of each site: a duplicate has no larger one.
+    /// The number of each site's latest request. A request with no larger number is a duplicate.
     latest: NodeMap<u64>,
-    /// The latest fence.
+    /// The fence of the latest grant.
     fence: Fence,
-    /// Who has not yet told a new master where it stands.
+    /// The sites that have not yet replied to a new master's POLL.
     unheard: NodeSet,
 }
 
-/// The name of a request: the site, and the number of the request at that site.
+/// The identity of a request: the site, and the number of the request at that site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Ticket {
     pub(crate) site: NodeId,
     pub(crate) number: u64,
 }
 
-/// What sites say to each other, in the term of which master.
+/// A message between two sites, with the term of the master that it concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Message {
     term: u32,
@@ -75,17 +78,17 @@ pub struct Message {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Body {
-    /// To the master: may I?
+    /// To the master: requests the critical section.
     Request { number: u64 },
-    /// From the master: you may.
+    /// From the master: grants a request.
     Grant { number: u64, fence: Fence },
-    /// To the master: I am out.
+    /// To the master: the site has left the critical section.
     Release { number: u64 },
-    /// From a new master: it is me now; where do you stand?
+    /// From a new master: announces itself and requests the site's state.
     Poll,
-    /// To a new master: outside.
+    /// To a new master: the site neither waits nor is in the critical section.
     Idle,
-    /// To a new master: inside.
+    /// To a new master: the site is in the critical section.
     Holding { number: u64 },
 }
 
@@ -101,7 +104,7 @@ impl Protocol for Central {
             return;
         }
         if message.term != self.term {
-            return; // of a master that is no more
+            return; // from the term of an earlier master
         }
         match (message.body, &mut self.desk) {
             (Body::Grant { number, fence }, _) if number == self.number && self.door.is_asking() => {
@@ -128,7 +131,7 @@ impl Protocol for Central {
 
     fn guards(&mut self, cx: &mut Cx<'_, Self>) {
         if self.door.must_ask() {
-            // A site that lost its memory must not use a number twice: its lives count in the upper half.
+            // After an amnesia restart a site must not reuse a number: the upper 32 bits are its incarnation.
             self.number = self.number.max(u64::from(cx.incarnation()) << 32) + 1;
             match &mut self.desk {
                 Some(desk) => desk.on_request(Ticket { site: cx.me(), number: self.number }),
@@ -147,14 +150,15 @@ impl Protocol for Central {
 }
 
 impl Central {
-    /// Whom the site takes for the master.
+    /// Returns the site that this site takes for the master.
     pub fn master(&self) -> NodeId {
         self.master
     }
 
-    /// This site has been elected: it is the master from now on. `term` must be larger than that of every
-    /// earlier master (it is ignored otherwise), and `alive` hold every site that may be inside: one that is
-    /// left out by a wrong suspicion may still be, and then only its fence betrays it.
+    /// Makes this site the master, because an election chose it. `term` must be larger than that of every
+    /// earlier master; the call is ignored if it is not larger than this site's own. `alive` must contain
+    /// every site that may be in the critical section. A site left out by a wrong suspicion may still be
+    /// inside, and then only its smaller fence shows that it is out of date.
     pub fn on_elected(&mut self, term: u32, alive: &NodeSet, cx: &mut Cx<'_, Self>) {
         if let Some(polled) = self.install(cx.me(), cx.members().len() as u32, term, alive) {
             cx.send_to(polled, Message { term, body: Body::Poll });
@@ -162,7 +166,7 @@ impl Central {
         }
     }
 
-    /// Puts the desk here; whom to ask where they stand, unless the term is an old one.
+    /// Makes this site the master and returns the sites to poll. `None` if the term is not newer.
     fn install(&mut self, me: NodeId, nodes: u32, term: u32, alive: &NodeSet) -> Option<NodeSet> {
         if term <= self.term {
             return None;
@@ -182,7 +186,7 @@ impl Central {
         Some(polled)
     }
 
-    /// Somebody else is the master from now on: tell it where I stand.
+    /// Follows a new master and sends it this site's state.
     fn follow(&mut self, master: NodeId, term: u32, cx: &mut Cx<'_, Self>) {
         (self.master, self.term, self.desk) = (master, term, None);
         let number = self.number;
@@ -199,7 +203,7 @@ impl Central {
     }
 }
 
-/// A fence counts entries in its lower 40 bits; above them stands the term.
+/// The number of fence bits that count entries. The bits above them are the term.
 const COUNTER_BITS: u32 = 40;
 
 impl Desk {
@@ -214,7 +218,7 @@ impl Desk {
     }
 
     fn on_request(&mut self, ticket: Ticket) {
-        // Who asks is not inside: whatever else it told a new master is older.
+        // A waiting site is not in the critical section: this replaces any other reply to the POLL.
         self.unheard.remove(ticket.site);
         if self.latest.get(ticket.site).is_none_or(|latest| latest < ticket.number) {
             self.latest.insert(ticket.site, ticket.number);
@@ -235,7 +239,7 @@ impl Desk {
         }
     }
 
-    /// Who may go in now, if anybody.
+    /// Grants the head of the queue if no grant is outstanding and all polled sites have replied.
     fn admit(&mut self) -> Option<(Ticket, Fence)> {
         if self.holder.is_some() || !self.unheard.is_empty() {
             return None;
@@ -348,7 +352,8 @@ mod tests {
 
     #[test]
     fn a_request_that_was_caused_by_another_may_overtake_it() {
-        // ME3 is not promised: 2 asks because it heard of 1's request, and arrives first.
+        // ME3 is not promised: site 2 requests because it knows of site 1's request, and its REQUEST arrives
+        // first.
         let mut group = group(3);
         group.acquire(1);
         group.acquire(2);

@@ -1,26 +1,28 @@
-//! The fair token ring: a token goes round and looks for the oldest request.
+//! The fair token ring: a circulating token finds the oldest request, and entries follow the order of
+//! requests.
 //!
-//! The token carries the stamp of the oldest request that it has met. It goes once round to find out that no
-//! older one waits; when it comes back to the site that wrote the stamp, that site goes in. So entries follow
-//! the order of requests, for the price of a round each.
+//! The token carries the stamp of the oldest request that it has met. It then makes one full round to find
+//! out that no older request waits. When it returns to the site that wrote the stamp, that site enters. The
+//! price of the order is one round per entry.
 //!
-//! **Rules**: the ring of \[LeLann77\] with the stamps of \[L78\]. When the token comes and I wait with a
-//! request:
-//! 1. if the token carries my stamp: hold it and go in;
-//! 2. if it carries an older one: pass it on;
-//! 3. if it carries a younger one or none: write mine on it, and pass it on.
+//! **Rules**: the ring of \[LeLann77\] with the stamps of \[L78\]. When the token arrives at a waiting site:
+//! 1. if the token carries the site's own stamp, keep it and enter;
+//! 2. if it carries an older stamp, pass it on;
+//! 3. if it carries a younger stamp or none, write the site's own stamp on it and pass it on.
 //!
-//! Without a request, pass it on. On exit, wipe the stamp and pass it on.
+//! A site without a request passes the token on. On exit, a site erases the stamp and passes the token on.
 //!
-//! **Trap**: stamps are Lamport's, and the token's arrival must advance the clock: otherwise a site makes,
-//! after the token has passed, a request that is older than the one the token carries, and entries go out of
-//! order in every random run.
+//! **Trap**: the stamps are Lamport stamps, and the arrival of the token must advance the clock. Otherwise a
+//! site that the token has just visited can make a request that is older than the stamp on the token. Entries
+//! then violate the order of requests in every random run.
 //!
-//! **Where we depart**: it is not enough to merge the stamp that the token carries, as the token also passes
-//! sites that wait with *younger* requests: the next site would know of such a request and yet make an older
-//! one. So the token carries the sender's clock, like any of Lamport's messages. On exit with another request
-//! waiting the stamp is not wiped but replaced (rule 3 at once), which saves a round. Fences and generations
-//! are those of the plain [`token_ring`](super::token_ring).
+//! **Where we depart**
+//! - It is not enough to merge the stamp on the token: the token also visits sites that wait with *younger*
+//!   requests. The next site would know of such a request and still make an older one. So the token carries
+//!   the sender's clock, like every message in Lamport's algorithm.
+//! - On exit with another request waiting, the site replaces the stamp by its new one (rule 3 at once). This
+//!   saves a round.
+//! - Fences and generations are those of the plain [`token_ring`](super::token_ring).
 
 use conclave_kernel::{Card, Cost, Cx, Load, Measure, Needs, Never, NodeId, Protocol};
 use serde::{Deserialize, Serialize};
@@ -34,22 +36,22 @@ use crate::clock::{LamportClock, Stamp};
 pub struct FairRing {
     pub(crate) door: Door,
     pub(crate) clock: LamportClock,
-    /// My request, from the moment I ask until I leave.
+    /// This site's request, from the moment of the request until the exit.
     pub(crate) wanted: Option<Stamp>,
-    /// The latest generation of the token that I have seen.
+    /// The latest generation of the token that this site has seen.
     generation: u32,
-    /// The token, while I am inside with it (or alone in the ring).
+    /// The token, while this site is in the critical section (or alone in the ring).
     pub(crate) token: Option<FairToken>,
 }
 
-/// The right to go in, for the oldest request. The only message.
+/// The token: the right to enter, for the oldest request. It is the only message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FairToken {
-    /// What a plain token carries.
+    /// The plain token.
     pub token: Token,
-    /// The oldest request that it has met since the last entry.
+    /// The oldest request that the token has met since the last entry.
     pub oldest: Option<Stamp>,
-    /// The clock of the site that sent it.
+    /// The sender's clock.
     pub time: u64,
 }
 
@@ -60,7 +62,7 @@ impl Protocol for FairRing {
     type Event = Event;
 
     fn on_start(&mut self, cx: &mut Cx<'_, Self>) {
-        // A site that comes back must not make a second one.
+        // Only the first incarnation creates the token; a restarted site must not create a second one.
         if cx.me() == NodeId(0) && cx.incarnation() == 0 {
             self.token = Some(FairToken::blank(0));
         }
@@ -105,7 +107,7 @@ impl Protocol for FairRing {
 }
 
 impl FairRing {
-    /// The token is believed lost, and this site was chosen to make it anew; see
+    /// Creates the token again, in the next generation; see
     /// [`TokenRing::on_token_lost`](super::TokenRing::on_token_lost).
     pub fn on_token_lost(&mut self, cx: &mut Cx<'_, Self>) {
         if self.token.is_none() {
@@ -200,7 +202,8 @@ mod tests {
         ByHand::new(nodes, |me| FairRing::new(me, &Group::new(nodes)))
     }
 
-    /// Passes the token on from `at` until somebody is inside; how many hops, and who.
+    /// Passes the token on from `at` until a site is inside, and returns the number of hops. `at` is then
+    /// that site.
     fn run(group: &mut ByHand<FairRing>, at: &mut u32) -> u64 {
         let nodes = group.nodes.len() as u32;
         let mut hops = 0;
@@ -241,7 +244,7 @@ mod tests {
         assert_eq!(group.peek(2, 3).oldest, None, "wiped on exit");
     }
 
-    /// Sites 1 and 2 of 4 wait, 2 or 1 with the older request.
+    /// Sites 1 and 2 of 4 wait; `older` has the older request.
     fn competing(older: u32, younger: u32) -> ByHand<FairRing> {
         let mut group = group(4);
         group.acquire(older);
@@ -279,7 +282,7 @@ mod tests {
 
     #[test]
     fn saturated_an_entry_costs_n_plus_one_hops() {
-        // N = 7: 8 hops an entry.
+        // With N = 7, an entry costs 8 hops.
         let mut group = group(7);
         (0..7).for_each(|site| group.acquire(site));
         let mut at = 0;
@@ -294,11 +297,12 @@ mod tests {
 
     #[test]
     fn a_lone_request_costs_less_than_two_rounds() {
-        // N..2N-1, by where the token is when the request is made; counted are the hops since.
+        // N..2N-1 hops, depending on where the token is when the request is made; earlier hops are not
+        // counted.
         let mut costs = Vec::new();
         for site in 0..7 {
             let mut group = group(7);
-            group.acquire(site); // the token is under way from 0 to 1
+            group.acquire(site); // the token is in flight from 0 to 1
             group.sent = 0;
             run(&mut group, &mut 0);
             costs.push(group.sent);
@@ -346,8 +350,8 @@ mod tests {
 
     #[test]
     fn a_token_that_passed_a_younger_request_carries_the_news_of_it() {
-        // 1 asks; then 2, which has heard of much else, with a far younger stamp. The token carries the older
-        // one past 2, so that what 3 asks thereafter comes after both.
+        // Site 1 requests. Site 2, whose clock is far ahead, then requests with a much younger stamp. The
+        // token carries the older stamp past site 2, so a later request of site 3 must be younger than both.
         let mut group = group(4);
         group.acquire(1);
         group.step(2, Input::Command(Command::Witness(100)));

@@ -1,31 +1,36 @@
-//! Lamport: everybody keeps the same queue of requests, and its first goes in.
+//! Lamport: every site keeps a copy of the same queue of requests, and the first request in it may enter.
 //!
-//! A request is sent to all and put in every queue, in the order of its stamp. A site may act on its own copy
-//! as soon as it is sure that no older request is still on its way to it: once it has heard from everybody
-//! *later* than its own request, for then, on FIFO channels, whatever was sent before has arrived.
+//! A site sends its request to all, and every site inserts it into its queue in the order of the stamps. A
+//! site may act on its own copy once no older request can still be in flight to it. That is so when every
+//! other site has sent it a message stamped *later* than its own request. On FIFO channels, everything sent
+//! before that message has arrived.
 //!
 //! **Rules** \[L78, rules 1-5\]
-//! 1. To ask: stamp the request, put it in the own queue, send it to all.
-//! 2. On a request: put it in the queue; send a reply, stamped later.
-//! 3. To leave: take the request out of the own queue, send a release to all. On a release: take *that*
-//!    request out.
-//! 4. Enter when (L1) a message stamped later than mine has come from every other site and (L2) mine is the
-//!    first in my queue.
+//! 1. To request: stamp the request, insert it into the site's own queue, and send it to all.
+//! 2. On a request: insert it into the queue and send a reply with a later stamp.
+//! 3. To leave: remove the request from the site's own queue and send a release to all. On a release: remove
+//!    *that* request.
+//! 4. Enter when (L1) a message stamped later than the site's own request has come from every other site, and
+//!    (L2) that request is the first in the queue.
 //!
-//! **Trap**: channels must be FIFO, or a reply overtakes an older request (two are inside) and a release
-//! overtakes its request (a ghost stays at the head for ever): both are scripts in the tests below. Every
-//! message advances the clock. *Any* later message counts for L1, not only replies.
+//! **Trap**: channels must be FIFO. Otherwise a reply overtakes an older request, and two sites are inside.
+//! Or a release overtakes its request, and this *ghost* stays at the head of the queue forever. The tests
+//! below contain both sequences. Every message advances the clock. *Any* later message counts for L1, not
+//! only a reply.
 //!
-//! **The omission** (`lamport-omission`): since any later message will do, a reply is needless if one is on
-//! its way already: a site need not reply to a request that is older than its own last broadcast, be it a
-//! request or a release. This is sound, because the asker had not received that broadcast when it asked (its
-//! request would have been stamped later), so that it will, after asking; and because, on the FIFO link, the
-//! older requests of the silent site travel ahead of it. Nothing is gained by remembering replies too: an
-//! asker cannot ask again before it has received the reply that it needed. A request thus costs between
-//! 2(N-1) messages, if all others have asked meanwhile, and 3(N-1).
+//! **The omission** (`lamport-omission`): any later message satisfies L1, so a reply is needless if a later
+//! message is already in flight. A site therefore does not reply to a request that is older than its own last
+//! broadcast (request or release). This is sound for two reasons:
+//! - The requester had not received that broadcast when it made its request, or the request would have a
+//!   later stamp. So the broadcast will still arrive.
+//! - On the FIFO link, older requests of the silent site arrive before the broadcast.
 //!
-//! **Where we depart**: replies and releases name their request, so that they can be billed, and a release
-//! removes no other request of the same site.
+//! Remembering replies too would gain nothing: a requester cannot make its next request before it has
+//! received the reply that it needed. A request costs between 2(N-1) messages, if all other sites made
+//! requests meanwhile, and 3(N-1).
+//!
+//! **Where we depart**: replies and releases name their request. The metrics can therefore attribute them to
+//! it, and a release removes no other request of the same site.
 
 use alloc::collections::VecDeque;
 
@@ -35,46 +40,47 @@ use serde::{Deserialize, Serialize};
 use super::{Bill, Command, Door, Event, Fence, Group, Mutex};
 use crate::clock::{LamportClock, Stamp};
 
-/// The algorithm as published: every request is answered.
+/// The algorithm as published: every request gets a reply.
 pub type Lamport = LamportQueue<false>;
 
 /// The algorithm without needless replies.
 pub type LamportOmission = LamportQueue<true>;
 
-/// One site; `OMIT` says whether it keeps needless replies to itself.
+/// One site; with `OMIT` it does not send needless replies.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LamportQueue<const OMIT: bool> {
     pub(crate) door: Door,
     clock: LamportClock,
-    /// My request, from the moment I ask until I leave.
+    /// This site's request, from the moment of the request until the exit.
     pub(crate) wanted: Option<Stamp>,
-    /// Who has been heard later than it.
+    /// The other sites that have sent a message later than `wanted`.
     pub(crate) later: NodeSet,
-    /// All requests that I know of, mine too, oldest first. On FIFO channels at most one a site; without
-    /// them ghosts pile up, and at twice that the site falls silent: it drops requests and does not reply.
+    /// All known requests, this site's own included, oldest first. On FIFO channels there is at most one of
+    /// each site. Without FIFO, ghosts accumulate: at 2N entries the site drops further requests and does not
+    /// reply to them.
     pub(crate) queue: VecDeque<Stamp>,
-    /// The stamp of my last broadcast, if replies are omitted.
+    /// The time of this site's last broadcast, if replies are omitted; otherwise 0.
     told: u64,
 }
 
-/// What sites say to each other, with the sender's clock.
+/// A message between two sites, with the sender's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Message {
-    /// What the sender's clock showed.
+    /// The sender's clock when it sent the message.
     pub time: u64,
-    /// What it says.
+    /// The content of the message.
     pub says: Says,
 }
 
-/// The three things to say.
+/// The three kinds of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Says {
-    /// I want in; my request is named by this message's time.
+    /// Requests the critical section. The message's time identifies the request.
     Request,
-    /// I have your request of that time.
+    /// Confirms the receiver's request of that time.
     Reply(u64),
-    /// I am out; forget my request of that time.
+    /// Ends the sender's request of that time: the sender has left the critical section.
     Release(u64),
 }
 
@@ -147,7 +153,7 @@ impl<const OMIT: bool> LamportQueue<OMIT> {
         time
     }
 
-    /// Puts a request in its place; whether it was new and there was room.
+    /// Inserts a request into the queue. Returns `false` if it is already there or the queue is full.
     fn enqueue(&mut self, request: Stamp, cx: &Cx<'_, Self>) -> bool {
         match self.queue.binary_search(&request) {
             Err(place) if self.queue.len() < 2 * cx.members().len() => {
@@ -244,7 +250,7 @@ const OMISSION: Card = Card {
     ..AS_PUBLISHED
 };
 
-/// A lone site has nobody to wait for.
+/// The client delay; 0 for a lone site, which waits for no message.
 const CLIENT_DELAY: Cost = Cost {
     measure: Measure::ClientDelay,
     load: Load::Low,
@@ -280,8 +286,8 @@ mod tests {
         assert_eq!((group.order(), group.sent), (&[0, 0][..], 0));
     }
 
-    /// Three sites of which S1 and S2 request: S1 first, its release to all, then S2. (The lectures'
-    /// example.)
+    /// Of three sites, S1 and S2 request. S1 enters first and sends its release to all; then S2 enters.
+    /// (Example from the lectures.)
     #[test]
     fn the_older_of_two_requests_goes_first_and_its_release_lets_the_other_in() {
         let mut group = group::<false>(4);
@@ -304,8 +310,8 @@ mod tests {
         assert!(group.fences().is_sorted_by(|a, b| a < b));
     }
 
-    /// Nodes A, B and C; B asks at logical time 1 and C at 0: C before B. (The lectures' example; our clocks
-    /// tick before they stamp, so that the times here are 2 and 1.)
+    /// Of the nodes A, B and C, B requests at logical time 1 and C at 0: C enters before B. (Example from the
+    /// lectures. Our clocks tick before they stamp, so the times here are 2 and 1.)
     #[test]
     fn a_smaller_stamp_goes_first_although_its_site_has_the_larger_id() {
         let mut group = group::<false>(3);
@@ -343,7 +349,7 @@ mod tests {
     fn every_message_advances_the_clock() {
         let mut group = group::<false>(2);
         group.acquire(0); // sent at 1
-        group.deliver(0, 1); // received at 2, answered at 3
+        group.deliver(0, 1); // received at 2, replied to at 3
         assert_eq!(group.nodes[1].clock(), 3);
         group.deliver(1, 0); // received at 4
         assert_eq!(group.nodes[0].clock(), 4);
@@ -366,9 +372,9 @@ mod tests {
         let mut group = group::<true>(2);
         group.acquire(0);
         group.acquire(1);
-        group.deliver(0, 1); // (1, 0) is older than (1, 1), which is on its way to 0
+        group.deliver(0, 1); // (1, 0) is older than (1, 1), which is in flight to 0
         assert_eq!(group.sent, 2);
-        group.deliver(1, 0); // (1, 1) is younger than (1, 0): site 0 has said nothing later, so it replies
+        group.deliver(1, 0); // (1, 1) is younger than (1, 0): site 0 has sent nothing later, so it replies
         assert_eq!((group.sent, group.inside()), (3, &[0][..]));
         group.release(0);
         group.settle();
@@ -405,7 +411,7 @@ mod tests {
         }
     }
 
-    /// Why FIFO, for ME1: a reply overtakes the older request of its sender. Eight steps.
+    /// Shows that ME1 needs FIFO: a reply overtakes the older request of its sender. Eight steps.
     fn two_inside_over_a_link_that_reorders<const OMIT: bool>() {
         let mut group = group::<OMIT>(2);
         group.acquire(0); // (1, 0)
@@ -413,7 +419,7 @@ mod tests {
         group.deliver(1, 0); // site 0 has L1 and L2, and replies
         assert_eq!(group.inside(), [0]);
         let request = group.take(0, 1);
-        group.deliver(0, 1); // the reply, first: site 1 has L1, and knows of no request but its own
+        group.deliver(0, 1); // the reply, first: site 1 has L1, and knows only its own request
         assert_eq!(group.inside(), [0, 1]);
         group.inject(0, 1, request); // too late
     }
@@ -424,19 +430,19 @@ mod tests {
         two_inside_over_a_link_that_reorders::<true>();
     }
 
-    /// Why FIFO, for ME2: a release overtakes its request, which then stays for ever.
+    /// Shows that ME2 needs FIFO: a release overtakes its request, which then stays forever.
     #[test]
     fn a_ghost_blocks_the_queue_if_a_release_overtakes_its_request() {
         let mut group = group::<false>(2);
         group.acquire(0);
         group.acquire(1);
-        group.deliver(1, 0); // enters on the other's request, which is later
+        group.deliver(1, 0); // site 0 enters on the other's request, which is later
         group.release(0);
         let (request, reply) = (group.take(0, 1), group.take(0, 1));
-        group.deliver(0, 1); // the release, first: there is nothing to remove
+        group.deliver(0, 1); // the release, first: there is nothing to remove yet
         group.inject(0, 1, request);
         group.inject(0, 1, reply);
-        group.release(1); // the release is a later message: site 1 was let in by it
+        group.release(1); // site 0's release was a later message, and so let site 1 in
         group.acquire(1);
         group.settle();
         assert!(group.inside().is_empty(), "nothing is under way, nobody is inside, and site 1 waits");

@@ -1,23 +1,26 @@
-//! Mutual exclusion: at most one site in the critical section, everybody in turn.
+//! Mutual exclusion: at most one site is in the critical section, and every site that requests it gets its
+//! turn.
 //!
-//! Every algorithm takes the same [`Command`]s and emits the same [`Event`]s, so that specification, metrics and
-//! user code talk to the problem, never to the algorithm.
+//! All algorithms take the same [`Command`]s and emit the same [`Event`]s. The specification, the metrics and
+//! user code therefore work with every algorithm.
+//!
+//! In the table, N is the number of sites, K the size of a quorum and T the time that a message takes.
 //!
 //! | algorithm | idea | messages per entry | sync delay |
 //! |---|---|---|---|
-//! | [`central`] | one site keeps the queue | 3, 0 for the coordinator | 2T |
-//! | [`token_ring`] | a token goes round for ever | 1 saturated, else unbounded | T..(N-1)T |
-//! | [`fair_ring`] | a token goes round and looks for the oldest request | N+1 saturated, below 2N | (N+1)T..(2N-1)T |
-//! | [`lamport`] | everybody keeps the same queue | 3(N-1), 2(N-1)..3(N-1) without needless replies | T |
-//! | [`ricart_agrawala`] | ask everybody; they defer while they come first | 2(N-1) | T |
-//! | [`roucairol_carvalho`] | the same, but a permission lasts until it is asked back | 0..2(N-1) | 0 or T |
-//! | [`maekawa`] | ask a quorum, of which any two meet | 3(K-1)..7(K-1) | 2T |
-//! | [`suzuki_kasami`] | one token; ask everybody for it | 0 or N | 0 or T |
-//! | [`raymond`] | one token in a tree; ask in its direction | about 4 saturated, at most 4 log2 N | T..2 log2 N T |
-//! | [`naimi_trehel`] | one token; ask who probably asked last | O(log N) on average, at most N | 0 or T |
+//! | [`central`] | one site, the coordinator, keeps the queue | 3, 0 for the coordinator | 2T |
+//! | [`token_ring`] | a token circulates all the time | 1 saturated, else unbounded | T..(N-1)T |
+//! | [`fair_ring`] | a circulating token finds the oldest request | N+1 saturated, < 2N | (N+1)T..(2N-1)T |
+//! | [`lamport`] | every site keeps the same queue | 3(N-1), 2(N-1)..3(N-1) without needless replies | T |
+//! | [`ricart_agrawala`] | request from all; the older request is served first | 2(N-1) | T |
+//! | [`roucairol_carvalho`] | the same, but a permission lasts until requested back | 0..2(N-1) | 0 or T |
+//! | [`maekawa`] | request permission from a quorum; any two quorums intersect | 3(K-1)..7(K-1) | 2T |
+//! | [`suzuki_kasami`] | one token; request it from all sites | 0 or N | 0 or T |
+//! | [`raymond`] | one token in a tree of sites | about 4 saturated, at most 4 log2 N | T..2 log2 N T |
+//! | [`naimi_trehel`] | one token; guess the last requester | O(log N) on average, at most N | 0 or T |
 //!
-//! Over a detector, and so through crashes: [`central::elected`], whose master is elected again, and
-//! [`ricart_agrawala::crash_tolerant`].
+//! Two algorithms use a failure detector and survive crashes: [`central::elected`], which elects a new
+//! coordinator, and [`ricart_agrawala::crash_tolerant`].
 
 #[cfg(test)]
 pub(crate) mod by_hand;
@@ -57,53 +60,54 @@ pub use roucairol_carvalho::RoucairolCarvalho;
 pub use suzuki_kasami::SuzukiKasami;
 pub use token_ring::TokenRing;
 
-/// What the layer above asks of a site.
+/// A command from the layer above to a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Command {
-    /// Let me in. May be asked again before the answer: requests of one site queue up, and are served one
-    /// at a time.
+    /// Requests the critical section. The layer above may send it again before the grant: the site queues its
+    /// requests and serves them one at a time.
     Acquire,
-    /// I am done.
+    /// Leaves the critical section.
     Release,
-    /// An application message arrived that was sent when the sender's logical clock showed this. Algorithms
-    /// that order requests by happened-before need it to see causality that flows outside of them.
+    /// Reports that the site received an application message. The number is the sender's logical clock when
+    /// the message was sent. An algorithm that orders requests by happened-before needs it for causality
+    /// outside of its own messages.
     Witness(u64),
 }
 
-/// What a site tells the layer above.
+/// An event that a site reports to the layer above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// You are in.
+    /// The site is in the critical section.
     Granted {
-        /// Larger than that of every earlier grant, at whatever site: a store that remembers the largest it
-        /// has seen can refuse a latecomer.
+        /// The fence of this grant, larger than that of every earlier grant at any site. A store that
+        /// remembers the largest fence it has seen can reject a holder that is late.
         fence: Fence,
     },
-    /// You are out.
+    /// The site has left the critical section.
     Released,
-    /// The command made no sense.
+    /// The site rejected the command.
     Refused(Refusal),
 }
 
-/// Why a command made no sense.
+/// The reason for which a site rejects a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Refusal {
-    /// A release by a site that is not inside.
+    /// A release by a site that is not in the critical section.
     NotInside,
-    /// Another request while [`door::MOST_WAITING`] of the same site wait already.
+    /// A request while [`door::MOST_WAITING`] requests of the same site are already waiting.
     TooManyWaiting,
 }
 
-/// A number that grows from grant to grant across all sites.
+/// A number that grows with every grant, across all sites.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Fence(pub u64);
 
 impl Fence {
-    /// The next one.
+    /// Returns the next fence.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
@@ -116,46 +120,48 @@ impl fmt::Display for Fence {
     }
 }
 
-/// An algorithm of the problem.
+/// A mutual-exclusion algorithm.
 pub trait Mutex: Protocol<Command = Command, Event = Event> {
-    /// What it says of itself.
+    /// The algorithm's card: name, needs, promises and costs.
     const CARD: Card;
 
-    /// Whether a site asks a quorum rather than everybody: whether [`Group::quorums`] must be given.
+    /// Whether a site requests permission from a quorum instead of all sites. If so, [`Group::quorums`] is
+    /// used.
     const USES_QUORUMS: bool = false;
 
-    /// A site of a group.
+    /// Creates one site of a group.
     fn new(me: NodeId, group: &Group) -> Self;
 
-    /// What a message is, for those who count.
+    /// Classifies a message for the metrics.
     fn bill(message: &Self::Message, from: NodeId, to: NodeId) -> Bill;
 
-    /// What the site's logical clock shows: what an application message would carry. 0 if it has none.
+    /// Returns the site's logical clock, which an application message would carry. 0 if the algorithm has no
+    /// clock.
     fn clock(&self) -> u64 {
         0
     }
 }
 
-/// Something to be done with an algorithm whose name is known only at run time.
+/// An operation on an algorithm whose name is known only at run time.
 pub trait Visit {
-    /// What comes of it.
+    /// The operation's result.
     type Out;
 
-    /// Does it.
+    /// Runs the operation with the concrete type of the algorithm.
     fn visit<P: Mutex>(self) -> Self::Out;
 }
 
-/// Lists the algorithms once: their cards, and the way from a name to a type.
+/// Lists the algorithms once. Generates their cards and the mapping from a name to a type.
 macro_rules! algorithms {
     ($($algorithm:ty),+; $($layered:ty),+ $(,)?) => {
-        /// The cards of all algorithms, in the order in which the problem is told.
+        /// The cards of all algorithms that use no failure detector, in the order of the module's table.
         pub const CARDS: &[Card] = &[$(<$algorithm as Mutex>::CARD),+];
 
-        /// The cards of those that stand on a detector and survive crashes. Their heartbeats never end, so that
-        /// they are not compared with the others.
+        /// The cards of the algorithms that use a failure detector and survive crashes. Their heartbeats
+        /// never end, so they are not compared with the others.
         pub const LAYERED: &[Card] = &[$(<$layered as Mutex>::CARD),+];
 
-        /// Does something with the algorithm of that name; `None` if nobody has it.
+        /// Calls the visitor with the algorithm of that name. `None` if there is no such algorithm.
         pub fn visit<V: Visit>(name: &str, visitor: V) -> Option<V::Out> {
             $(if name == <$algorithm as Mutex>::CARD.name {
                 return Some(visitor.visit::<$algorithm>());
@@ -183,70 +189,72 @@ algorithms![
     CentralBully, CentralRing, RicartAgrawalaFt<Heartbeat>,
 ];
 
-/// The longest that a message may take under the layered algorithms: what their timeouts are made of.
+/// The longest time that a message may take under the layered algorithms. Their timeouts are derived from it.
 pub const LONGEST_DELAY: Duration = Duration::from_millis(20);
 
-/// What the detector under a layered algorithm is given: a heartbeat as often as the longest delay.
+/// Returns the configuration of the failure detector under a layered algorithm. Its heartbeat period is
+/// [`LONGEST_DELAY`].
 const fn watching(nodes: u32) -> detector::Group {
     detector::Group::new(nodes, LONGEST_DELAY, LONGEST_DELAY)
 }
 
-/// What the sites of a group know of each other from the start.
+/// The configuration that all sites of a group know from the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// N.
+    /// N, the number of sites.
     pub nodes: u32,
-    /// Whose permission each site asks for; empty for algorithms that use no quorums.
+    /// The quorum of each site: the sites from which it requests permission. Empty for algorithms without
+    /// quorums.
     pub quorums: Vec<NodeSet>,
 }
 
 impl Group {
-    /// A group of that size, without quorums.
+    /// Creates a group of that size, without quorums.
     pub const fn new(nodes: u32) -> Self {
         Self { nodes, quorums: Vec::new() }
     }
 }
 
-/// What a message is, for those who count.
+/// The classification of a message for the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bill {
-    /// Its kind, as the paper spells it: `REQUEST`.
+    /// The message's kind, as the paper spells it, for example `REQUEST`.
     pub kind: &'static str,
-    /// The request that it serves: the site and a number that grows from one request of that site to the
-    /// next. `None` where messages serve nobody in particular, as a token that circulates.
+    /// The request that the message serves: the site, and a number that grows with each request of that site.
+    /// `None` for a message that serves no particular request, such as a circulating token.
     pub request: Option<(NodeId, u64)>,
-    /// Whether it is sent to get in or to get out.
+    /// Whether the message serves to enter or to leave.
     pub phase: Phase,
 }
 
 impl Bill {
-    /// A message to get in.
+    /// Classifies a message that serves to enter.
     pub const fn enter(kind: &'static str, site: NodeId, number: u64) -> Self {
         Self { kind, request: Some((site, number)), phase: Phase::Enter }
     }
 
-    /// A message to get out.
+    /// Classifies a message that serves to leave.
     pub const fn exit(kind: &'static str, site: NodeId, number: u64) -> Self {
         Self { kind, request: Some((site, number)), phase: Phase::Exit }
     }
 
-    /// Whether its sender sends it to get in itself.
+    /// Whether the message serves the sender's own request to enter.
     pub fn is_own_wish(&self, sender: NodeId) -> bool {
         self.phase == Phase::Enter && self.request.is_some_and(|(site, _)| site == sender)
     }
 
-    /// A message that serves whoever comes next.
+    /// Classifies a message that serves no particular request.
     pub const fn shared(kind: &'static str) -> Self {
         Self { kind, request: None, phase: Phase::Enter }
     }
 }
 
-/// What a message is sent for.
+/// The purpose of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// To get in.
+    /// The message serves to enter.
     Enter,
-    /// To get out.
+    /// The message serves to leave.
     Exit,
 }

@@ -1,21 +1,24 @@
-//! Ricart and Agrawala: ask everybody, enter when everybody has agreed.
+//! Ricart and Agrawala: request permission from all other sites, and enter when all have replied.
 //!
-//! A reply means "you may go before me". Who is inside, or asks with an older request, keeps its reply until
-//! it is done; so replies alone carry both the permission and the queue, and no release is needed.
+//! A reply means "you may enter before me". A site that is in the critical section, or has an older request,
+//! defers its reply until it leaves. The replies carry both the permission and the queue, so no release
+//! message is needed.
 //!
 //! **Rules** \[RA81 §2\]
-//! 1. To ask: stamp the request with one more than the highest number seen, and send it to all.
-//! 2. On a request: defer it if inside, or if asking with a smaller (number, site); otherwise reply.
-//! 3. Enter when all have replied. On exit, reply to the deferred.
+//! 1. To request: stamp the request with one more than the highest number seen, and send it to all.
+//! 2. On a request: defer the reply if in the critical section or if waiting with a smaller (number, site);
+//!    otherwise reply.
+//! 3. Enter when all have replied. On exit, reply to all deferred requests.
 //!
-//! **Trap**: numbers tie, so the site's id must be part of the comparison (without it, exclusion fails in a
-//! third of random runs at N = 3). A request must raise the receiver's "highest seen" even when it is
-//! deferred. Channels need not be FIFO.
+//! **Trap**: two requests can have the same number, so the comparison must include the site's id. Without the
+//! id, exclusion fails in a third of random runs at N = 3. A request must raise the receiver's "highest seen"
+//! even when its reply is deferred. Channels need not be FIFO.
 //!
-//! **Where we depart**: a reply echoes the stamp of the request that it answers, and distinct senders are
-//! counted. The paper counts replies; with one duplicated message that lets two sites in, after 9 steps. And
-//! a reply carries the sender's number, which the paper's does not: a site that has heard of a request only
-//! through somebody's reply could otherwise overtake it (ME3).
+//! **Where we depart**
+//! - A reply echoes the stamp of its request, and a site counts distinct senders. The paper counts replies:
+//!   one duplicated message then lets two sites in, after 9 steps.
+//! - A reply carries the sender's highest number, which the paper's reply does not. Otherwise a site that
+//!   knows of a request only through another site's reply could overtake it (ME3).
 
 pub mod crash_tolerant;
 
@@ -30,23 +33,23 @@ use crate::clock::{LamportClock, Stamp};
 pub struct RicartAgrawala {
     pub(crate) door: Door,
     pub(crate) clock: LamportClock,
-    /// My request, from the moment I ask until I leave.
+    /// This site's request, from the moment of the request until the exit.
     pub(crate) wanted: Option<Stamp>,
-    /// Who has agreed to it.
+    /// The sites that have replied to it.
     pub(crate) replies: NodeSet,
-    /// Whose requests come after mine: the number of each.
+    /// The sites whose replies are deferred, with the number of each one's request.
     pub(crate) deferred: NodeMap<u64>,
 }
 
-/// What sites say to each other.
+/// A message between two sites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Message {
-    /// May I?
+    /// Requests permission to enter.
     Request(Stamp),
-    /// You may go before me.
+    /// Gives permission to enter before the sender.
     Reply {
-        /// The request that it answers.
+        /// The request that this message replies to.
         to: Stamp,
         /// The highest number that the sender has seen.
         seen: u64,
@@ -70,7 +73,7 @@ impl Protocol for RicartAgrawala {
             }
             Message::Reply { to, seen } => {
                 self.clock.merge(seen);
-                // Otherwise it is a late duplicate, of an earlier request.
+                // Any other reply is a late duplicate for an earlier request.
                 if self.wanted == Some(to) {
                     self.replies.insert(from);
                 }
@@ -184,7 +187,7 @@ mod tests {
         ByHand::new(nodes, |me| RicartAgrawala::new(me, &Group::new(nodes)))
     }
 
-    /// The site has seen that number.
+    /// Makes a site see that number.
     fn witness(group: &mut ByHand<RicartAgrawala>, site: u32, time: u64) {
         group.step(site, Input::Command(Command::Witness(time)));
     }
@@ -196,8 +199,8 @@ mod tests {
         assert_eq!((group.inside(), group.sent), (&[0][..], 0));
     }
 
-    /// \[CDK\]: p1 asks at 41, p2 at 34, p3 does not ask: p2 enters first, and answers p1 when it
-    /// leaves.
+    /// \[CDK\]: p1 requests at 41, p2 at 34, and p3 does not request. So p2 enters first, and replies to p1
+    /// when it leaves.
     #[test]
     fn of_41_and_34_the_latter_enters_first() {
         let mut group = group(3);
@@ -211,10 +214,10 @@ mod tests {
         group.deliver(p1, p3);
         group.deliver(p2, p3);
         group.deliver(p3, p1);
-        group.deliver(p3, p2); // p3 has answered both
+        group.deliver(p3, p2); // p3 has replied to both
         group.deliver(p1, p2); // 34 < 41: p2 does not reply
         assert!(group.inside().is_empty());
-        group.deliver(p2, p1); // p1 does
+        group.deliver(p2, p1); // p1 does reply
         group.deliver(p1, p2);
         assert_eq!(group.inside(), [p2]);
         group.release(p2);
@@ -222,8 +225,8 @@ mod tests {
         assert_eq!((group.order(), group.sent), (&[p2, p1][..], 2 * 2 * 2));
     }
 
-    /// Three sites of which S1 and S2 request: S1 first, then, by its deferred reply, S2. (The lectures'
-    /// example.)
+    /// Of three sites, S1 and S2 request. S1 enters first, and its deferred reply then lets S2 in. (Example
+    /// from the lectures.)
     #[test]
     fn the_older_of_two_requests_goes_first_and_its_reply_lets_the_other_in() {
         let mut group = group(3);
@@ -238,8 +241,8 @@ mod tests {
         assert_eq!(group.inside(), [s2]);
     }
 
-    /// Nodes A, B and C; B asks at logical time 1 and C at 0: C before B. (The lectures' example; our clocks
-    /// tick before they stamp, so that the times here are 2 and 1.)
+    /// Of the nodes A, B and C, B requests at logical time 1 and C at 0: C enters before B. (Example from the
+    /// lectures. Our clocks tick before they stamp, so the times here are 2 and 1.)
     #[test]
     fn a_smaller_stamp_goes_first_although_its_site_has_the_larger_id() {
         let mut group = group(3);
@@ -279,7 +282,7 @@ mod tests {
         assert_eq!(group.inside(), [1]);
     }
 
-    /// \[RA81 §2\]: the number is one more than the highest *seen*.
+    /// \[RA81 §2\]: the number is one more than the highest number *seen*.
     #[test]
     fn a_deferred_request_raises_the_next_number_too() {
         let mut group = group(2);
@@ -293,12 +296,13 @@ mod tests {
         assert_eq!(group.nodes[0].wanted, Some(Stamp::new(9, NodeId(0))));
     }
 
-    /// Our departure, for ME3: site 2 hears of the request of site 0 from site 1, and will not overtake it.
+    /// Tests our departure for ME3: site 2 learns of site 0's request through site 1 and must not overtake
+    /// it.
     #[test]
     fn a_request_known_only_through_a_reply_raises_the_next_number() {
         let mut group = group(3);
         witness(&mut group, 0, 7);
-        group.acquire(0); // (8, 0); on its way to 2 for long
+        group.acquire(0); // (8, 0); its message to site 2 stays in flight
         group.deliver(0, 1);
         group.acquire(2); // (1, 2)
         group.deliver(2, 1);
@@ -306,7 +310,7 @@ mod tests {
         assert_eq!(group.nodes[2].clock(), 8);
     }
 
-    /// A reply to an earlier request says nothing about this one.
+    /// A reply to an earlier request does not count for this one.
     #[test]
     fn a_late_copy_of_a_reply_does_not_let_anybody_in() {
         let mut group = group(2);
@@ -323,7 +327,7 @@ mod tests {
         assert_eq!(group.inside(), [1]);
     }
 
-    /// Who replies twice is counted once.
+    /// Two replies of one site count once.
     #[test]
     fn two_copies_of_one_reply_are_not_the_replies_of_two() {
         let mut group = group(3);

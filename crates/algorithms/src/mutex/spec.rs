@@ -1,15 +1,16 @@
-//! What every algorithm of the problem is judged by, one property an item; and the judge.
+//! The properties of mutual exclusion, one constant each, and the judge that checks them.
 //!
-//! The judge stands outside: it sees who asks, enters and leaves, and lets two small notes ride on every
-//! message, from which causality is decided exactly.
+//! The judge observes a run from outside: it sees every request, entry and exit. It attaches a small note to
+//! every message. From the notes it decides causality exactly.
 //!
-//! - *Exits known*: entries are numbered; a note carries the largest number whose exit lies in the sender's
-//!   past. Entry k is causal iff its site knows exit k-1. If it does not, some reordering of the same run
-//!   overlaps the two, even if this one did not.
-//! - *Requests known*: a note carries the set of pending requests that lie in the sender's past, as a bit a
-//!   site. A request that is granted while it knows of an older pending one is an inversion (ME3). A bit could
-//!   be stale, naming an earlier request of that site: so a note also carries the step at which it was sent,
-//!   and on receipt the bits of sites that have asked since then are dropped.
+//! - *Exits known*: entries are numbered. A note carries the largest entry number whose exit lies in the
+//!   sender's past. Entry k is causal iff its site knows exit k-1. If it does not, some reordering of the
+//!   same run overlaps the two entries, even if this run did not.
+//! - *Requests known*: a note carries the set of pending requests in the sender's past, one bit per site. A
+//!   grant is an inversion (ME3) if an older request is still pending and the site knew of it when it made
+//!   its own. A bit could be stale and mean an earlier request of its site. Therefore a note also carries the
+//!   step at which it was sent. On receipt the judge drops the bits of the sites that made a new request
+//!   since then.
 
 use alloc::format;
 use alloc::string::String;
@@ -20,35 +21,35 @@ use conclave_kernel::{Kind, NodeId, Property};
 
 use super::Fence;
 
-/// At most one site in the critical section.
+/// Exclusion: at most one site is in the critical section.
 pub const ME1: Property = Property {
     name: "ME1",
     kind: Kind::Always,
     statement: "at most one site is in the critical section",
     source: "[RA81 §1]",
 };
-/// Every exit happened before the next entry.
+/// Causal exclusion: every exit happened before the next entry.
 pub const ME1_CAUSAL: Property = Property {
     name: "ME1-causal",
     kind: Kind::Always,
     statement: "every exit happened before the next entry, so that no reordering of the run overlaps them",
     source: "[L78 §3]",
 };
-/// Nobody waits for ever.
+/// Progress: every request is granted.
 pub const ME2: Property = Property {
     name: "ME2",
     kind: Kind::Eventually,
     statement: "every request is granted, as long as holders leave",
     source: "[RA81 §1]",
 };
-/// Grants follow causality.
+/// Order: grants follow the causal order of requests.
 pub const ME3: Property = Property {
     name: "ME3",
     kind: Kind::Always,
     statement: "if one request happened before another, it is granted before it",
     source: "[L78 §3]",
 };
-/// Fences grow.
+/// Fences: every grant has a larger fence than the grant before it.
 pub const FENCES: Property = Property {
     name: "fences",
     kind: Kind::Always,
@@ -56,13 +57,14 @@ pub const FENCES: Property = Property {
     source: "[B06 §2.4]",
 };
 
-/// All of them.
+/// All properties of mutual exclusion.
 pub const PROPERTIES: [Property; 5] = [ME1, ME1_CAUSAL, ME2, ME3, FENCES];
 
-/// The largest group for which ME3 is judged: a note has a bit a site.
+/// The largest group for which ME3 is judged, because a note has one bit per site. In a larger group
+/// [`Judge::inversions`] returns `None`.
 pub const MOST_JUDGED: u32 = u128::BITS;
 
-/// What rides on a message for the judge.
+/// The judge's note on a message: the part of the sender's past that matters for causality.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Note {
     exit_known: u64,
@@ -70,31 +72,34 @@ pub struct Note {
     sent_at: u64,
 }
 
-/// Something that a property forbids.
+/// A violation of a property.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Breach {
-    /// The property.
+    /// The violated property.
     pub property: Property,
-    /// What happened.
+    /// A description of the event that violated it.
     pub why: String,
 }
 
-/// Watches a run. Each call costs a constant, an entry or a request at most a pass over the sites.
+/// Observes a run and reports violations.
+///
+/// A send costs constant time. A receive costs one step for each site that made a request while the message
+/// was in flight. A request, an entry or a crash costs at most one pass over the sites.
 #[derive(Clone, Debug)]
 pub struct Judge {
     sites: Vec<Site>,
-    /// What each site knows; apart from the rest, because every message needs it.
+    /// The past of each site. It is stored apart from `sites`, because every message needs it.
     known: Vec<Known>,
-    /// Who is inside; more than one only after a breach.
+    /// The sites in the critical section; more than one only after a violation.
     inside: Vec<NodeId>,
     entries: u64,
     last_fence: Option<Fence>,
     inversions: u64,
-    /// Counts sends and requests: what a note's age is measured by.
+    /// A counter of sends and requests, which orders a note and a later request.
     clock: u64,
-    /// The sites that ask, as bits.
+    /// The sites with a pending request, one bit each.
     pending: u128,
-    /// Sites in the order of their latest request, latest last.
+    /// The sites in the order of their latest request, latest last.
     asked_in_order: Vec<NodeId>,
     judges_order: bool,
     judges_causality: bool,
@@ -105,7 +110,7 @@ struct Site {
     asking: bool,
     /// The number of the entry that the site is in or was last in.
     entry: u64,
-    /// The pending requests that lay in the past of this site's own, when it was made, and still wait.
+    /// The still pending requests that were in the causal past of this site's own request.
     older: u128,
     asked_at: u64,
 }
@@ -117,7 +122,7 @@ struct Known {
 }
 
 impl Judge {
-    /// A judge of a group of that size.
+    /// Creates a judge for a group of that size.
     pub fn new(nodes: u32) -> Self {
         Self {
             sites: vec![Site::default(); nodes as usize],
@@ -134,18 +139,18 @@ impl Judge {
         }
     }
 
-    /// How many entries there were.
+    /// Returns the number of entries.
     pub fn entries(&self) -> u64 {
         self.entries
     }
 
-    /// How many pairs of requests were granted against their causal order; `None` if the group is too large
-    /// to be judged.
+    /// Returns the number of pairs of requests that were granted against their causal order. `None` if the
+    /// group is larger than [`MOST_JUDGED`].
     pub fn inversions(&self) -> Option<u64> {
         self.judges_order.then_some(self.inversions)
     }
 
-    /// A site asks.
+    /// Records that a site requests the critical section.
     pub fn asks(&mut self, site: NodeId) {
         let row = &mut self.sites[site.index()];
         row.asking = true;
@@ -154,7 +159,7 @@ impl Judge {
         }
         self.clock += 1;
         row.asked_at = self.clock;
-        // A late note may still tell of a request that has been granted: only what is pending counts.
+        // A late note may name a request that was granted since: only pending requests count.
         row.older = self.known[site.index()].requests & self.pending;
         self.pending |= bit(site);
         self.forget(site);
@@ -163,7 +168,7 @@ impl Judge {
         self.asked_in_order.push(site);
     }
 
-    /// A site enters. What that breaks goes to `breach`.
+    /// Records that a site enters, and passes each violation to `breach`.
     pub fn enters(&mut self, site: NodeId, fence: Fence, mut breach: impl FnMut(Breach)) {
         if let Some(other) = self.inside.first() {
             breach(Breach { property: ME1, why: format!("{site} entered while {other} was inside") });
@@ -191,14 +196,15 @@ impl Judge {
         self.is_done(site);
     }
 
-    /// A site leaves.
+    /// Records that a site leaves.
     pub fn leaves(&mut self, site: NodeId) {
         self.inside.retain(|other| *other != site);
         let known = &mut self.known[site.index()];
         known.exit = known.exit.max(self.sites[site.index()].entry);
     }
 
-    /// A site dies. If it was inside, nobody can know that it left: causality is not judged from here on.
+    /// Records that a site crashes. If it was in the critical section, no site can know of its exit, so the
+    /// judge stops judging causality.
     pub fn crashes(&mut self, site: NodeId) {
         if self.inside.contains(&site) {
             self.leaves(site);
@@ -208,13 +214,13 @@ impl Judge {
         self.is_done(site);
     }
 
-    /// Who asks and has not been granted.
+    /// Returns the sites that have requested and are not granted yet.
     pub fn waiting(&self) -> impl Iterator<Item = NodeId> + '_ {
         let asking = self.sites.iter().enumerate().filter(|(_, site)| site.asking);
         asking.map(|(index, _)| NodeId(index as u32))
     }
 
-    /// A message leaves: what rides on it.
+    /// Records that a site sends a message, and returns the note to attach.
     #[inline(always)]
     pub fn sends(&mut self, from: NodeId) -> Note {
         let known = self.known[from.index()];
@@ -222,7 +228,7 @@ impl Judge {
         Note { exit_known: known.exit, requests_known: known.requests, sent_at: self.clock }
     }
 
-    /// A message arrives, with what rode on it.
+    /// Records that a site receives a message with its note.
     #[inline]
     pub fn receives(&mut self, to: NodeId, note: &Note) {
         let mut requests = note.requests_known;
@@ -244,7 +250,7 @@ impl Judge {
         }
     }
 
-    /// A request is pending no longer, or a new one replaces it: nobody knows of it any more.
+    /// Removes the site's request from the past of all sites: it has ended, or a new request replaces it.
     fn forget(&mut self, site: NodeId) {
         for (known, row) in self.known.iter_mut().zip(&mut self.sites) {
             known.requests &= !bit(site);

@@ -1,22 +1,23 @@
-//! The token ring: a token goes round for ever, and whoever has it may go in.
+//! The token ring: a token circulates all the time, and the site that has it may enter.
 //!
-//! The sites stand in a ring, in order of their ids. There is one token; the site that has it goes in if it
-//! wants to, and hands the token to its successor when it is done, or at once. No request is ever sent.
+//! The sites form a ring in the order of their ids. There is one token. A site that receives it enters if it
+//! waits, and otherwise passes the token to its successor at once. No request is ever sent.
 //!
 //! **Rules** \[LeLann77\]
-//! 1. When the token comes: go in if you wait for it; otherwise pass it on.
-//! 2. On exit: pass it on. Only the successor in the ring is ever addressed.
+//! 1. When the token arrives: enter if waiting; otherwise pass the token on.
+//! 2. On exit: pass the token on. A site sends only to its successor in the ring.
 //!
-//! **Trap**: one entry a visit. A site that goes in again while it has the token keeps everybody waiting as
-//! long as it likes; with one entry a visit nobody is bypassed by more than N-1 entries. Order of entry is
-//! order in the ring, not of requests (no ME3), and a duplicated token is the end of exclusion.
+//! **Trap**: a site may enter only once per visit of the token. If it enters again while it has the token,
+//! the other sites can wait without limit. With one entry per visit, at most N-1 entries bypass a request.
+//! Entries follow the order of the ring, not of requests (no ME3), and a duplicated token violates exclusion.
 //!
-//! **A lost token** is made anew by [`TokenRing::on_token_lost`], in the next generation: a site that has
-//! seen a generation destroys tokens of an earlier one. If the token was *not* lost, two go round until the
-//! older meets a site that knows better, and two sites may be inside. Fences have the generation in their
-//! upper part, so that a store can tell which of the two is out of date.
+//! **A lost token**: [`TokenRing::on_token_lost`] creates a new token in the next generation. A site that has
+//! seen a generation destroys tokens of earlier ones. If the token was *not* lost, two tokens circulate until
+//! the older one meets a site that has seen the newer one. Until then two sites may be in the critical
+//! section. The upper bits of a fence are the generation, so a store can tell which of the two is out of
+//! date.
 //!
-//! **Where we depart**: a lone site keeps the token, for it has nobody to pass it to.
+//! **Where we depart**: a lone site keeps the token, because it has no successor.
 
 use conclave_kernel::{Card, Cost, Cx, Load, Measure, Needs, Never, NodeId, Protocol};
 use serde::{Deserialize, Serialize};
@@ -27,33 +28,34 @@ use super::{Bill, Command, Door, Event, Fence, Group, Mutex};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TokenRing {
     pub(crate) door: Door,
-    /// The latest generation of the token that I have seen.
+    /// The latest generation of the token that this site has seen.
     generation: u32,
-    /// The token, while I am inside with it.
+    /// The token, while this site is in the critical section (or alone in the ring).
     pub(crate) token: Option<Token>,
 }
 
-/// The right to go in. The only message: one word, for it is sent more often than any other.
+/// The token: the right to enter. It is the only message, and a single word, because it is sent more often
+/// than any other message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Token(Fence);
 
-/// A fence counts entries in its lower 40 bits; above them stands the generation of the token. Should the
-/// count ever overflow, the generation grows with it at every site that the token passes.
+/// The number of fence bits that count entries. The bits above them are the token's generation. If the
+/// counter overflows, the generation grows, and every site that the token visits adopts it.
 const COUNTER_BITS: u32 = 40;
 
 impl Token {
-    /// The first token of a generation.
+    /// Returns the first token of a generation.
     pub const fn of_generation(generation: u32) -> Self {
         Self(Fence((generation as u64) << COUNTER_BITS))
     }
 
-    /// How often the token was made anew.
+    /// Returns the generation: the number of times that the token was recreated.
     pub const fn generation(self) -> u32 {
         (self.0.0 >> COUNTER_BITS) as u32
     }
 
-    /// Takes the next fence, for an entry.
+    /// Increments the fence and returns it, for an entry.
     pub const fn next_fence(&mut self) -> Fence {
         self.0 = self.0.next();
         self.0
@@ -67,7 +69,7 @@ impl Protocol for TokenRing {
     type Event = Event;
 
     fn on_start(&mut self, cx: &mut Cx<'_, Self>) {
-        // A site that comes back must not make a second one.
+        // Only the first incarnation creates the token; a restarted site must not create a second one.
         if cx.me() == NodeId(0) && cx.incarnation() == 0 {
             self.token = Some(Token::of_generation(0));
         }
@@ -105,8 +107,8 @@ impl Protocol for TokenRing {
 }
 
 impl TokenRing {
-    /// The token is believed lost, and this site was chosen to make it anew. Whoever believes so should be
-    /// right: see the head of this file.
+    /// Creates the token again, in the next generation. The caller believes that the token is lost, and has
+    /// chosen this site. If the belief is wrong, two sites may enter: see the module's head.
     pub fn on_token_lost(&mut self, cx: &mut Cx<'_, Self>) {
         if self.token.is_none() {
             self.generation += 1;
@@ -115,7 +117,7 @@ impl TokenRing {
         }
     }
 
-    /// Hands the token, if I have it, to my successor, if I have one.
+    /// Passes the token, if it is here, to the successor, if there is one.
     #[inline]
     fn pass(&mut self, cx: &mut Cx<'_, Self>) {
         let successor = cx.members().after(cx.me());
@@ -213,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_site_that_waits_again_must_let_the_token_go_round_first() {
-        // One entry a visit: a request is bypassed by at most N-1 entries.
+        // One entry per visit: at most N-1 entries bypass a request.
         let mut group = group(4);
         for _ in 0..5 {
             (0..4).for_each(|site| group.acquire(site));
@@ -259,7 +261,7 @@ mod tests {
         group.acquire(1);
         group.acquire(0);
         group.deliver(0, 1);
-        group.with(2, TokenRing::on_token_lost); // wrong: 1 is inside with it
+        group.with(2, TokenRing::on_token_lost); // wrong: site 1 is inside with the token
         group.deliver(2, 0);
         assert_eq!(group.inside(), [1, 0]);
         assert!(group.fences()[0] < group.fences()[1]);

@@ -1,20 +1,23 @@
-//! The central coordinator whose master is elected, and elected again when it dies.
+//! The central coordinator with an elected master, and a new election when the master crashes.
 //!
-//! Three protocols in one site: the coordinator's, an election and a detector. The detector says that
-//! somebody is dead; if it is the master, an election is held; the winner takes the desk over, asks those who
-//! are left where they stand, and so rebuilds the queue from those who wait ([`Central::on_elected`]).
+//! One site runs three protocols: the coordinator, an election and a failure detector. If the detector
+//! suspects the master, the sites hold an election. The winner becomes the master, polls the remaining sites,
+//! and rebuilds the queue from the waiting ones ([`Central::on_elected`]).
 //!
 //! **Rules** \[CDK §15.2, §15.3\]
-//! 1. The detector suspects somebody: tell the election. Was it the master, call for one.
-//! 2. Elected: take over, in a new term, with everybody who is not suspected.
-//! 3. The master strikes who is suspected from its queue; who was inside is inside no longer.
-//! 4. Somebody is back: the master takes over from itself, so that the returned one is heard like all others.
+//! 1. If the detector suspects a site, inform the election. If the site is the master, start an election.
+//! 2. If this site is elected, become the master in a new term and poll all sites that are not suspected.
+//! 3. The master removes a suspected site from its queue. If the site was in the critical section, it counts
+//!    as outside.
+//! 4. If a suspected site is trusted again, the master starts a new term, so that it polls the returned site
+//!    too.
 //!
-//! **Trap**: a suspicion must be right. Who is wrongly suspected while it is inside is struck, and the next
-//! is let in: ME1 holds while delays are bounded ([`LONGEST_DELAY`]), not otherwise; fences grow in any case.
+//! **Trap**: a suspicion must be right. If the detector wrongly suspects the site in the critical section,
+//! the master grants the next request, and two sites are inside. ME1 therefore holds only while delays are
+//! bounded by [`LONGEST_DELAY`]. Fences grow in any case.
 //!
-//! **Where we depart**: the first master is site 0, without an election. A master that comes back after a
-//! crash has lost its desk: it is a client until it is elected.
+//! **Where we depart**: the first master is site 0, without an election. A master that restarts after a crash
+//! has lost its queue. It is a client until it is elected.
 
 use conclave_kernel::{Card, Cx, Emitted, Input, Needs, NodeId, NodeSet, Protocol};
 use serde::{Deserialize, Serialize};
@@ -24,9 +27,9 @@ use super::{Body, Central};
 use crate::detector::{self, Detector, Heartbeat};
 use crate::election::{self, Bully, ChangRoberts, Election};
 
-/// The master is elected by the bully algorithm.
+/// A coordinator that is elected by the bully algorithm.
 pub type CentralBully = CentralElected<Bully>;
-/// The master is elected round a ring.
+/// A coordinator that is elected on a ring (Chang-Roberts).
 pub type CentralRing = CentralElected<ChangRoberts>;
 
 /// One site.
@@ -38,25 +41,25 @@ pub struct CentralElected<E: Election> {
     detector: Heartbeat,
 }
 
-/// What sites say to each other, layer by layer.
+/// A message between two sites, by layer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "", rename_all = "snake_case")]
 pub enum Message<E: Election> {
-    /// The coordinator's.
+    /// A message of the coordinator's protocol.
     Mutex(super::Message),
-    /// The election's.
+    /// A message of the election.
     Election(E::Message),
-    /// The detector's.
+    /// A message of the failure detector.
     Detector(<Heartbeat as Protocol>::Message),
 }
 
-/// What a site asks to be reminded of, layer by layer.
+/// A timer of a site, by layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Timer<E> {
-    /// The election's.
+    /// A timer of the election.
     Election(E),
-    /// The detector's.
+    /// A timer of the failure detector.
     Detector(<Heartbeat as Protocol>::Timer),
 }
 
@@ -68,7 +71,7 @@ impl<E: Election> Protocol for CentralElected<E> {
 
     fn on_start(&mut self, cx: &mut Cx<'_, Self>) {
         if cx.incarnation() > 0 {
-            self.mutex.desk = None; // others may have taken over
+            self.mutex.desk = None; // another site may have become the master
         }
         self.watch(Input::Start, cx);
         self.elect(Input::Start, cx);
@@ -95,19 +98,19 @@ impl<E: Election> Protocol for CentralElected<E> {
 }
 
 impl<E: Election> CentralElected<E> {
-    /// Whom the site takes for the master.
+    /// Returns the site that this site takes for the master.
     pub fn master(&self) -> NodeId {
         self.mutex.master()
     }
 
-    /// A step of the coordinator's protocol.
+    /// Runs one step of the coordinator's protocol.
     fn coordinate(&mut self, input: Input<Central>, cx: &mut Cx<'_, Self>) {
         for event in cx.drive(&mut self.mutex, input, Message::Mutex, |never| match never {}) {
             cx.emit(event);
         }
     }
 
-    /// A step of the election.
+    /// Runs one step of the election, and becomes the master if this site wins.
     fn elect(&mut self, input: Input<E>, cx: &mut Cx<'_, Self>) {
         for event in cx.drive(&mut self.election, input, Message::Election, Timer::Election) {
             if event == (election::Event::Elected { leader: cx.me() }) {
@@ -116,7 +119,7 @@ impl<E: Election> CentralElected<E> {
         }
     }
 
-    /// A step of the detector.
+    /// Runs one step of the failure detector and passes its events on.
     fn watch(&mut self, input: Input<Heartbeat>, cx: &mut Cx<'_, Self>) {
         let said: Emitted<Heartbeat> =
             cx.drive(&mut self.detector, input, Message::Detector, Timer::Detector);
@@ -139,20 +142,20 @@ impl<E: Election> CentralElected<E> {
             desk.unheard.remove(site);
             desk.queue.retain(|ticket| ticket.site != site);
             desk.holder = desk.holder.filter(|ticket| ticket.site != site);
-            self.coordinate(Input::Start, cx); // its guards look who is next
+            self.coordinate(Input::Start, cx); // its guards grant the next request
         } else if self.mutex.master() == site {
             self.elect(Input::Command(election::Command::Elect), cx);
         }
     }
 
-    /// The site is the master from now on, in a new term.
+    /// Makes this site the master, in a new term, and polls all sites that are not suspected.
     fn take_over(&mut self, cx: &mut Cx<'_, Self>) {
         let alive: NodeSet =
             cx.members().iter().filter(|site| !self.detector.suspects().contains(*site)).collect();
         let term = self.mutex.term + 1;
         if let Some(polled) = self.mutex.install(cx.me(), cx.members().len() as u32, term, &alive) {
             cx.send_to(polled, Message::Mutex(super::Message { term, body: Body::Poll }));
-            self.coordinate(Input::Start, cx); // if nobody else is left, its guards let the next one in
+            self.coordinate(Input::Start, cx); // if no other site is left, its guards grant the next request
         }
     }
 }

@@ -1,21 +1,22 @@
-//! Ricart-Agrawala over a detector: whoever is dead has no objection.
+//! Ricart-Agrawala over a failure detector: a suspected site's reply is not needed.
 //!
-//! The plain algorithm waits for everybody's reply, and so for ever for that of a dead site. Over a detector,
-//! a suspected site counts as having replied. With a perfect detector that is safe: a dead site is not
-//! inside, and never will be.
+//! The plain algorithm waits for a reply of every site, and so waits forever for a crashed one. Over a
+//! detector, a suspected site counts as having replied. With a perfect detector that is safe: a crashed site
+//! is not in the critical section, and never enters it again.
 //!
 //! **Rules** (our reading of \[RA81 §6.2\])
-//! 1. As in the plain algorithm, but enter when everybody has replied *or is suspected*.
-//! 2. Who is suspected need not be answered.
+//! 1. As in the plain algorithm, but enter when every other site has replied *or is suspected*.
+//! 2. A reply to a suspected site is not needed.
 //!
-//! **Trap**: everything hangs on the detector. One wrong suspicion of the site that is inside, and two are:
-//! the checker's counterexample. A suspicion that is taken back before the entry must be forgotten, so it is
-//! looked at when everything else is there, not counted as a reply when it comes.
+//! **Trap**: safety depends on the detector. If it wrongly suspects the site in the critical section, a
+//! second site enters: the model checker finds this counterexample. A suspicion that is withdrawn before the
+//! entry must not count. So the site looks at its suspicions only when all other replies have arrived, and
+//! does not turn a new suspicion into a reply at once.
 //!
-//! **Where we depart**: [`CrashTolerant`] is told by whoever stands above what a detector says, so that it
-//! can be checked over an oracle, which is every detector of a class; [`RicartAgrawalaFt`] has a detector of
-//! its own. Sites that crash stay down: one that came back would have forgotten, or not heard, what it must
-//! answer.
+//! **Where we depart**: [`CrashTolerant`] receives the detector's output as commands from the layer above.
+//! The checker can therefore run it over an oracle, which behaves like any detector of a class.
+//! [`RicartAgrawalaFt`] contains a detector. A crashed site must stay down: after a restart it could have
+//! forgotten, or never received, a request that it must reply to.
 
 use conclave_kernel::{Card, Cx, Emitted, Input, Needs, Never, NodeId, NodeSet, Protocol};
 use serde::{Deserialize, Serialize};
@@ -25,20 +26,20 @@ use super::{Message as Plain, RicartAgrawala};
 use crate::detector::{self, Detector};
 use crate::mutex;
 
-/// One site, told by somebody else who is dead.
+/// One site, which receives suspicions as commands from the layer above.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CrashTolerant {
     plain: RicartAgrawala,
     suspects: NodeSet,
 }
 
-/// What the layer above asks and tells.
+/// A command from the layer above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Command {
-    /// What every mutex is asked.
+    /// A command that every mutual-exclusion algorithm takes.
     Mutex(mutex::Command),
-    /// What a detector says.
+    /// An event of the failure detector.
     Detector(detector::Event),
 }
 
@@ -67,7 +68,7 @@ impl Protocol for CrashTolerant {
         let missing: NodeSet = cx.peers().iter().filter(|peer| !self.plain.replies.contains(*peer)).collect();
         if !missing.is_empty() && missing.is_subset(&self.suspects) {
             for dead in missing.iter() {
-                // Its silence is its consent. The last one lets us in.
+                // A suspected site counts as having replied. The last of these replies lets this site in.
                 self.drive(Input::Message { from: dead, message: Plain::Reply { to: mine, seen: 0 } }, cx);
             }
         }
@@ -75,12 +76,12 @@ impl Protocol for CrashTolerant {
 }
 
 impl CrashTolerant {
-    /// A site of a group in which nobody is suspected.
+    /// Creates a site of a group in which no site is suspected.
     pub fn new(me: NodeId, group: &Group) -> Self {
         Self { plain: RicartAgrawala::new(me, group), suspects: NodeSet::new() }
     }
 
-    /// A step of the plain algorithm.
+    /// Runs one step of the plain algorithm.
     fn drive(&mut self, input: Input<RicartAgrawala>, cx: &mut Cx<'_, Self>) {
         for event in cx.drive(&mut self.plain, input, |message| message, |never| match never {}) {
             cx.emit(event);
@@ -88,7 +89,7 @@ impl CrashTolerant {
     }
 }
 
-/// One site with a detector of its own.
+/// One site with its own failure detector.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub struct RicartAgrawalaFt<D: Detector> {
@@ -96,13 +97,13 @@ pub struct RicartAgrawalaFt<D: Detector> {
     detector: D,
 }
 
-/// What sites say to each other, layer by layer.
+/// A message between two sites, by layer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "", rename_all = "snake_case")]
 pub enum Message<D: Detector> {
-    /// The algorithm's.
+    /// A message of the algorithm.
     Mutex(Plain),
-    /// The detector's.
+    /// A message of the detector.
     Detector(D::Message),
 }
 
