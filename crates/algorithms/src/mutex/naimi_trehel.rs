@@ -1,28 +1,32 @@
-//! Naimi and Trehel: a token, and a tree of guesses who asked for it last.
+//! Naimi and Trehel: one token, and a tree of guesses about the last requester.
 //!
-//! Every site remembers one site, its father: probably the last one that asked. A request follows the fathers
-//! to the true last one, which notes it as its successor; and everybody on the way takes the requester for
-//! father, for now that is the last one that asked. The successors form the queue, the fathers a tree that is
-//! rebuilt by every request, and gets flatter by it.
+//! Every site remembers one site, its father: probably the last requester. A request follows the fathers to
+//! the actual last requester, which records the new one as its successor. Every site on the path sets its
+//! father to the new requester, which is now the last one. The successors form the queue. The fathers form a
+//! tree, which every request rebuilds and flattens.
 //!
-//! **Rules** \[NT96\]: FATHER is nil at the root: the last one that asked, or the idle owner of the token.
-//! NEXT is who gets the token after me.
-//! 1. To ask: if FATHER is not nil, send it REQUEST(me), and FATHER := nil. I am the root.
-//! 2. On REQUEST(k): if FATHER is not nil, send it on to FATHER; else if asking or inside, NEXT := k; else
-//!    send k the TOKEN. Then FATHER := k.
-//! 3. Enter when the token is here. On exit, send it to NEXT if there is one, and NEXT := nil.
+//! **Rules** \[NT96\]: FATHER is nil at the root, which is the last requester or the idle owner of the token.
+//! NEXT is the site that gets the token after this one.
+//! 1. To request: if FATHER is not nil, send it REQUEST(me); then FATHER := nil. The site is now the root.
+//! 2. On REQUEST(k): if FATHER is not nil, forward it to FATHER. Otherwise, if waiting or in the critical
+//!    section, NEXT := k; else send the TOKEN to k. In all cases FATHER := k.
+//! 3. Enter when the token is here. On exit, send it to NEXT if there is one; NEXT := nil.
 //!
-//! **Trap**: FATHER := k also where the request was only forwarded, which is what flattens the tree: without
-//! it paths stay long. A root that is outside has the token, always. Channels need not be FIFO. A REQUEST
-//! that arrives twice is fatal: it makes its sender the father of two trees.
+//! **Trap**
+//! - A site that only forwards a request also sets FATHER := k. This flattens the tree; without it paths stay
+//!   long.
+//! - A root that neither waits nor is in the critical section always has the token.
+//! - Channels need not be FIFO.
+//! - A duplicated REQUEST(k) is fatal. The fathers on its path can lead the copy to k itself, which then
+//!   becomes its own father and its own successor.
 //!
-//! **Costs**: a request visits a site at most once, so that an entry costs between 0 (the idle token is here)
-//! and N messages (N-1 to walk a chain of fathers, 1 for the token); log2 N on average over a run, by the
-//! analysis of path reversal \[NT96\].
+//! **Costs**: a request visits a site at most once. So an entry costs between 0 messages (the idle token is
+//! here) and N (N-1 along a chain of fathers, and 1 for the token). By the analysis of path reversal
+//! \[NT96\], the average over a run is log2 N.
 //!
-//! **Where we depart**: at first everybody's father is site 0, which has the token. A REQUEST carries its
-//! number, and the TOKEN the number of the request that it answers (a late copy of the token is recognised)
-//! and the fence.
+//! **Where we depart**: at the start, the father of every other site is site 0, which has the token. A
+//! REQUEST carries its number. The TOKEN carries the fence and the number of the request that it serves, so
+//! that a site recognises a late copy.
 
 use conclave_kernel::{Card, Cost, Cx, Load, Measure, Needs, Never, NodeId, Protocol, Size};
 use serde::{Deserialize, Serialize};
@@ -34,30 +38,30 @@ use super::{Bill, Command, Door, Event, Fence, Group, Mutex};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct NaimiTrehel {
     pub(crate) door: Door,
-    /// How often I have asked: the number of my latest request.
+    /// The number of this site's latest request: how many it has made.
     asked: u64,
-    /// FATHER: whom to ask; `None` at the root.
+    /// FATHER: the site to send a request to; `None` at the root.
     pub(crate) father: Option<NodeId>,
-    /// NEXT: who gets the token after me, for its request of that number.
+    /// NEXT: the site that gets the token after this one, and the number of its request.
     pub(crate) next: Option<(NodeId, u64)>,
     /// The token, if it is here: the fence of the latest grant.
     pub(crate) token: Option<Fence>,
 }
 
-/// What sites say to each other.
+/// A message between two sites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Message {
-    /// Somebody wants the token.
+    /// Requests the token.
     Request {
-        /// Who; the sender may only pass it on.
+        /// The requester; the sender may only forward the message.
         origin: NodeId,
-        /// For the how-manieth time.
+        /// The number of the requester's request.
         number: u64,
     },
-    /// Here it is.
+    /// Hands over the token.
     Token {
-        /// The receiver's request that it answers.
+        /// The receiver's request that the token serves.
         number: u64,
         /// The fence of the latest grant.
         fence: Fence,
@@ -182,7 +186,8 @@ impl Mutex for NaimiTrehel {
     }
 }
 
-/// A walk past everybody else, and the token back. A lone site needs neither.
+/// Returns the largest number of messages for an entry: a path through all other sites, and the token back. 0
+/// for a lone site.
 fn messages_most(size: Size) -> f64 {
     if size.nodes == 1 { 0.0 } else { size.n() }
 }
@@ -221,19 +226,19 @@ mod tests {
         assert_eq!(enter_and_leave(&mut group, 2), 0);
     }
 
-    /// \[NT96\]: everybody on the path takes the requester for father.
+    /// \[NT96\]: every site on the path sets its father to the requester.
     #[test]
     fn a_request_reverses_its_path() {
         let mut group = group(4);
         enter_and_leave(&mut group, 1);
         assert_eq!(fathers(&group), [Some(1), None, Some(0), Some(0)]);
-        enter_and_leave(&mut group, 2); // by way of 0 to 1
+        enter_and_leave(&mut group, 2); // through 0 to 1
         assert_eq!(fathers(&group), [Some(2), Some(2), None, Some(0)]);
         assert_eq!(enter_and_leave(&mut group, 3), 3, "by way of 0 to 2, and the token");
         assert_eq!(fathers(&group), [Some(3), Some(2), Some(3), None], "site 1 was not on the path");
     }
 
-    /// The bound is met: a chain of fathers through all sites, walked from its end.
+    /// The bound is reached: a chain of fathers goes through all sites, and the request starts at its end.
     #[test]
     fn the_worst_request_costs_n_messages() {
         let nodes = 8;
@@ -274,10 +279,10 @@ mod tests {
         group.settle();
         group.release(1);
         enter_and_leave(&mut group, 0);
-        group.inject(0, 1, copy); // idle
+        group.inject(0, 1, copy); // while idle
         group.acquire(0);
         group.acquire(1);
-        group.inject(0, 1, copy); // waiting, with another request
+        group.inject(0, 1, copy); // while waiting, with another request
         assert_eq!(group.inside(), [0]);
     }
 

@@ -1,28 +1,35 @@
-//! Raymond: a token in a tree; every site knows only in which direction it is.
+//! Raymond: a token in a tree; every site knows only in which direction the token is.
 //!
-//! Requests climb towards the token, and every site on the way asks once, on behalf of all who wait behind
-//! it; the token comes back the same way. A site needs to know its neighbours and nothing else.
+//! Requests move through the tree towards the token. Every site on the way sends one request for all that
+//! wait behind it. The token returns along the same path. A site needs to know only its neighbours.
 //!
-//! **Rules** \[R89\]: HOLDER is the neighbour towards the token, or the site itself; REQUEST_Q holds the
-//! neighbours that have asked, and the site itself if it has; ASKED says that HOLDER was asked already.
-//! 1. ASSIGN_PRIVILEGE: if HOLDER is me, I am not inside and the queue is not empty: HOLDER := its first,
-//!    ASKED := false; if that is me, enter, else send it the PRIVILEGE.
-//! 2. MAKE_REQUEST: if HOLDER is not me, the queue is not empty and not ASKED: send HOLDER a REQUEST, ASKED
-//!    := true.
-//! 3. Whatever happens (a wish, a REQUEST, the PRIVILEGE, an exit): note it, then do 1 and 2, in this order.
+//! **Rules** \[R89\]: HOLDER is the neighbour towards the token, or the site itself. REQUEST_Q holds the
+//! neighbours that have sent a request, and the site itself if it waits. ASKED is true if the site has
+//! already sent a REQUEST to HOLDER.
+//! 1. ASSIGN_PRIVILEGE: if HOLDER is the site itself, it is not in the critical section and the queue is not
+//!    empty: remove the first entry and set HOLDER to it; ASKED := false. If that is the site itself, enter;
+//!    otherwise send it the PRIVILEGE.
+//! 2. MAKE_REQUEST: if HOLDER is another site, the queue is not empty and ASKED is false: send a REQUEST to
+//!    HOLDER; ASKED := true.
+//! 3. On every input (a local request, a REQUEST, the PRIVILEGE, an exit): record it, then do 1 and 2, in
+//!    this order.
 //!
-//! **Trap**: the PRIVILEGE may be followed at once by a REQUEST to get it back, and ASKED must be reset in
-//! between. Channels need not be FIFO: that REQUEST may overtake it, and waits at the end of the queue.
-//! \[R89\] Nobody is in a queue twice, so a queue is no longer than the site has neighbours, plus one.
+//! **Trap**: a site may send a REQUEST directly after the PRIVILEGE, to get it back. ASKED must be reset in
+//! between. Channels need not be FIFO: that REQUEST may overtake the PRIVILEGE, and then waits at the end of
+//! the queue.
 //!
-//! **Costs**, D being the diameter of the tree. A site never sends the PRIVILEGE back where it just came from
-//! (it had asked for somebody else, who is first in its queue), so between two entries the token runs along a
-//! simple path: at most D hops; and every hop answers one REQUEST. So an entry costs at most 2D messages,
-//! taken over a run, and exactly twice the distance to the token if it is alone. When everybody always waits,
-//! the token goes round the tree, over 2(N-1) edges for N entries: 4(N-1)/N messages an entry.
+//! **Bounds** \[R89\]: no site is in a queue twice, so a queue has at most one entry for each neighbour and
+//! one for the site itself.
 //!
-//! **Where we depart**: the tree is fixed and balanced, the father of site i is (i-1)/2, and the token starts
-//! at its root. The token carries the fence.
+//! **Costs**, where D is the diameter of the tree. A site never sends the PRIVILEGE back to the neighbour
+//! from which it just came: the site had requested it for another one, which is first in its queue. So
+//! between two entries the token moves along a simple path of at most D hops, and every hop answers one
+//! REQUEST. Over a run, an entry therefore costs at most 2D messages. A lone request costs exactly twice its
+//! distance to the token. If every site always waits, the token goes round the tree: 2(N-1) hops for N
+//! entries, which is 4(N-1)/N messages per entry.
+//!
+//! **Where we depart**: the tree is fixed and balanced. The father of site i is (i-1)/2, and the token starts
+//! at the root. The token carries the fence.
 
 use conclave_kernel::{Card, Cost, Cx, Load, Measure, Needs, Never, NodeId, Protocol, Size};
 use serde::{Deserialize, Serialize};
@@ -34,31 +41,31 @@ use super::{Bill, Command, Door, Event, Fence, Group, Mutex};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Raymond {
     pub(crate) door: Door,
-    /// HOLDER.
+    /// HOLDER: where the token is, as far as this site knows.
     pub(crate) holder: Holder,
-    /// Whether the neighbour towards the token knows that I want it.
+    /// ASKED: whether this site has sent a REQUEST to the neighbour towards the token.
     pub(crate) asked: bool,
-    /// REQUEST_Q: father, two children and myself at most, each once.
+    /// REQUEST_Q: at most the father, two children and the site itself, each once.
     queue: SmallVec<[NodeId; 4]>,
 }
 
-/// Where the token is, as far as a site knows.
+/// The position of the token, as far as a site knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Holder {
-    /// Here; with the fence of the latest grant.
+    /// Here, with the fence of the latest grant.
     Me(Fence),
-    /// Beyond that neighbour, or on its way there.
+    /// Behind that neighbour, or in flight to it.
     Towards(NodeId),
 }
 
-/// What neighbours say to each other.
+/// A message between neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Message {
-    /// Somebody on my side wants the token.
+    /// Requests the token for a site on the sender's side.
     Request,
-    /// Here it is; with the fence of the latest grant.
+    /// Hands over the token, with the fence of the latest grant.
     Privilege(Fence),
 }
 
@@ -183,7 +190,7 @@ impl Mutex for Raymond {
     }
 }
 
-/// The longest way in the tree: from the lowest level of the one half to that of the other.
+/// Returns the diameter of the tree: the path from the lowest level of one half to that of the other.
 fn diameter(size: Size) -> f64 {
     let Some(depth @ 1..) = size.nodes.checked_ilog2() else { return 0.0 };
     let right_half_is_as_deep = size.nodes >= 3 << (depth - 1);
@@ -273,7 +280,7 @@ mod tests {
         assert_eq!((first, second), (Message::Privilege(Fence(1)), Message::Request));
     }
 
-    /// \[R89\]: messages may overtake each other.
+    /// \[R89\]: a message may overtake another one.
     #[test]
     fn a_request_that_overtakes_the_privilege_waits_at_the_end_of_the_queue() {
         let mut group = group(3);

@@ -1,28 +1,33 @@
-//! Roucairol and Carvalho: Ricart and Agrawala, but a permission lasts until it is asked back.
+//! Roucairol and Carvalho: as Ricart and Agrawala, but a permission lasts until the other site requests it.
 //!
-//! Between every two sites there is one permission: one of them holds it, or it is on its way. Who holds all
-//! of its N-1 permissions may enter, again and again, without a word to anybody.
+//! Every pair of sites shares one permission: one of the two holds it, or it is in flight. A site that holds
+//! all of its N-1 permissions may enter, again and again, without a message.
 //!
 //! **Rules** \[CR83\]
-//! 1. To ask: stamp the request, and send it to those whose permission is missing.
-//! 2. On a request: defer it if inside, or if asking with a smaller (number, site); otherwise give the
-//!    permission away; and if asking, ask for it again at once, with the *same* stamp.
-//! 3. Enter when holding every permission. On exit, give their permission to the deferred.
+//! 1. To request: stamp the request, and send it to the sites whose permission is missing.
+//! 2. On a request: defer it if in the critical section or if waiting with a smaller (number, site);
+//!    otherwise send the permission. If waiting, also request the permission back at once, with the *same*
+//!    stamp.
+//! 3. Enter when holding every permission. On exit, send their permission to the deferred sites.
 //!
-//! **Trap**: initially exactly one end holds the permission (here the smaller id). Inside means defer,
-//! whatever the stamps say: who entered on permissions it had may well be younger than a request that comes
-//! in. The stamp is no fence, and grants do not follow stamps: a site that re-enters raises its own clock
-//! unseen. Channels need not be FIFO: a request may overtake the permission that its sender gave away just
-//! before; it then waits among the deferred.
+//! **Trap**
+//! - At the start, exactly one of the two sites holds the permission (here the one with the smaller id).
+//! - A site in the critical section defers every request, whatever the stamps say. It may have entered on
+//!   permissions that it already had, with a stamp younger than that of a request that arrives now.
+//! - A stamp cannot serve as a fence, because grants do not follow stamps. A site that re-enters advances its
+//!   clock without a message to the others.
+//! - Channels need not be FIFO. A request may overtake the permission that its sender gave away just before.
+//!   It then waits among the deferred requests.
 //!
 //! **Where we depart**
-//! - Every REPLY carries the largest fence that its sender knows, and an entry's fence is one more than the
-//!   largest known. Between two entries of different sites in a row their permission passes from the one to
-//!   the other directly, after the first, so that fences grow.
-//! - A permission is a token: sent in answer to a late copy of a request, it is lost. But a site sends each
-//!   of its requests to each peer at most once (it asks again for what it *had* when it asked: after a peer's
-//!   REPLY no older request of that peer can come). So requests of one peer come with growing numbers, one
-//!   that does not grow is a copy, and the stamp that a REPLY echoes tells its copies.
+//! - Every REPLY carries the largest fence that its sender knows. The fence of an entry is one more than the
+//!   largest fence known. Between two consecutive entries of different sites, their permission passes
+//!   directly from the first site to the second, after the first entry. So fences grow.
+//! - A permission is a token: a REPLY to a late copy of a request would lose it. But a site sends each of its
+//!   requests to each peer at most once. It requests again only a permission that it *held* when it made the
+//!   request, and after a peer's REPLY no older request of that peer can arrive. So the requests of one peer
+//!   arrive with growing numbers, and a number that does not grow marks a copy. The stamp that a REPLY echoes
+//!   marks copies of the REPLY.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -37,31 +42,31 @@ use crate::clock::{LamportClock, Stamp};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RoucairolCarvalho {
     pub(crate) door: Door,
-    /// The highest number seen, and those of my own requests.
+    /// The highest number seen, including the numbers of this site's own requests.
     pub(crate) clock: LamportClock,
-    /// My request, from the moment I ask until I leave.
+    /// This site's request, from the moment of the request until the exit.
     pub(crate) wanted: Option<Stamp>,
-    /// Whose permission I hold.
+    /// The sites whose shared permission this site holds.
     pub(crate) held: NodeSet,
-    /// Whose requests wait until I leave: the number of each.
+    /// The sites whose requests wait until this site leaves, with the number of each request.
     pub(crate) deferred: NodeMap<u64>,
-    /// The number of the latest request that came from each site; what does not grow is a copy.
+    /// The number of the latest request from each site; a request whose number does not grow is a copy.
     pub(crate) seen: Box<[u64]>,
-    /// The largest fence that I know of.
+    /// The largest fence that this site knows.
     pub(crate) fence: Fence,
 }
 
-/// What sites say to each other.
+/// A message between two sites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Message {
-    /// Give me our permission.
+    /// Requests the permission that the two sites share.
     Request(Stamp),
-    /// Here it is.
+    /// Hands over the permission.
     Reply {
-        /// The request that it answers.
+        /// The request that this message replies to.
         request: Stamp,
-        /// The largest fence that the sender knows of.
+        /// The largest fence that the sender knows.
         fence: Fence,
     },
 }
@@ -208,7 +213,7 @@ mod tests {
         ByHand::new(nodes, |me| RoucairolCarvalho::new(me, &Group::new(nodes)))
     }
 
-    /// Every permission is held by exactly one end, once nothing is under way.
+    /// Checks that exactly one site of each pair holds their permission. No message may be in flight.
     fn assert_permissions_are_single(group: &ByHand<RoucairolCarvalho>) {
         let holds = |a: usize, b: usize| group.nodes[a].held.contains(NodeId(b as u32));
         for a in 0..group.nodes.len() {
@@ -242,7 +247,7 @@ mod tests {
     #[test]
     fn only_the_missing_permissions_are_asked_for() {
         let mut group = group(4);
-        group.acquire(2); // holds that of 3
+        group.acquire(2); // holds the permission of 3
         group.settle();
         assert_eq!((group.inside(), group.sent), (&[2][..], 4));
     }
@@ -251,9 +256,9 @@ mod tests {
     #[test]
     fn a_waiting_site_gives_way_to_an_older_request_and_asks_again_with_the_same_stamp() {
         let mut group = group(3);
-        group.acquire(2); // (1, 2): asks 0 and 1
+        group.acquire(2); // (1, 2): requests from 0 and 1
         group.step(1, Input::Command(Command::Witness(4)));
-        group.acquire(1); // (5, 1): asks 0, for it holds that of 2
+        group.acquire(1); // (5, 1): requests from 0 only, because it holds the permission of 2
         group.deliver(2, 1);
         let (older, younger) = (Stamp::new(1, NodeId(2)), Stamp::new(5, NodeId(1)));
         assert_eq!(group.peek(1, 2), Message::Reply { request: older, fence: Fence(0) });
@@ -269,8 +274,8 @@ mod tests {
     #[test]
     fn a_waiting_site_keeps_its_permission_from_a_younger_request() {
         let mut group = group(3);
-        group.acquire(1); // (1, 1): asks 0, for it holds that of 2
-        group.acquire(2); // (1, 2): asks 0 and 1
+        group.acquire(1); // (1, 1): requests from 0 only, because it holds the permission of 2
+        group.acquire(2); // (1, 2): requests from 0 and 1
         group.deliver(2, 1);
         assert!(group.nodes[1].held.contains(NodeId(2)));
         assert_eq!(group.nodes[1].deferred.get(NodeId(2)), Some(1));
@@ -280,11 +285,12 @@ mod tests {
         assert_eq!(group.order(), [1, 2]);
     }
 
-    /// Why no ME3: what is held needs no question, so that an older request is overtaken although it was known.
+    /// Shows that ME3 fails: a site needs no message for permissions that it holds, so it overtakes an older
+    /// request that it could know of.
     #[test]
     fn a_site_re_enters_before_an_older_request_that_it_could_know_of() {
         let mut group = group(2);
-        group.acquire(1); // its request is on its way
+        group.acquire(1); // its request is in flight
         let seen = group.nodes[1].clock();
         group.step(0, Input::Command(Command::Witness(seen))); // an application message was faster
         group.acquire(0);
@@ -297,7 +303,7 @@ mod tests {
         let mut group = group(2);
         group.acquire(1); // (1, 1)
         for _ in 0..3 {
-            group.acquire(0); // (1, 0), (2, 0), (3, 0) on what it holds
+            group.acquire(0); // (1, 0), (2, 0), (3, 0) with the permission that it holds
             group.release(0);
         }
         group.acquire(0);
@@ -308,7 +314,7 @@ mod tests {
         assert_eq!(group.inside(), [1]);
     }
 
-    /// By stamps the last grant would go backwards, from (4, 0) to (1, 1).
+    /// By stamps, the last grant would go backwards, from (4, 0) to (1, 1).
     #[test]
     fn fences_grow_where_stamps_do_not() {
         let mut group = group(2);
@@ -327,8 +333,8 @@ mod tests {
     fn a_request_that_overtakes_the_permission_waits_as_a_deferred_one() {
         let mut group = group(2);
         group.acquire(1);
-        group.deliver(1, 0); // site 0 gives
-        group.acquire(0); // and asks
+        group.deliver(1, 0); // site 0 sends the permission
+        group.acquire(0); // and requests it back
         let permission = group.take(0, 1);
         group.deliver(0, 1); // the request, first
         assert!(group.inside().is_empty());
@@ -350,7 +356,7 @@ mod tests {
         group.acquire(0);
         group.settle();
         assert_eq!(group.inside(), [0]);
-        group.inject(1, 0, copy); // would be deferred, answered at exit, and the answer ignored
+        group.inject(1, 0, copy); // if deferred, it would get a reply at exit, which site 1 would ignore
         group.release(0);
         assert_permissions_are_single(&group);
     }

@@ -1,23 +1,29 @@
-//! Suzuki and Kasami: one token; whoever needs it asks everybody, because anybody may have it.
+//! Suzuki and Kasami: one token; a site that needs it sends a request to all sites, because any of them may
+//! have it.
 //!
-//! The token knows which request of each site was served last, so that its holder can tell from the requests
-//! that it has heard of who still waits; and it carries their queue along.
+//! The token records the number of each site's last served request. Its holder compares these numbers with
+//! the requests that it has received, and so knows which sites still wait. The token also carries the queue
+//! of waiting sites.
 //!
-//! **Rules** \[SK85\]: RN\[j\] is the largest number of a request heard from site j; LN\[j\], in the token,
-//! that of j's request served last.
-//! 1. To ask, without the token: add one to RN\[me\] and send that number to all.
-//! 2. On request n of j: RN\[j\] := max(RN\[j\], n); if the token is here, idle, and RN\[j\] = LN\[j\] + 1,
+//! **Rules** \[SK85\]: RN\[j\] is the largest request number received from site j. LN\[j\], in the token, is
+//! the number of j's last served request.
+//! 1. To request without the token: add one to RN\[me\] and send that number to all.
+//! 2. On request n of j: RN\[j\] := max(RN\[j\], n). If the token is here, idle, and RN\[j\] = LN\[j\] + 1,
 //!    send it to j.
 //! 3. Enter when the token is here. On exit: LN\[me\] := RN\[me\]; append every j that is not in the token's
 //!    queue and has RN\[j\] = LN\[j\] + 1; send the token to the first of the queue, if any.
 //!
-//! **Trap**: without the max, a request that is overtaken by a later one deadlocks; an idle holder that does
-//! not answer at once halts the system; answering outdated requests moves the token to where nobody needs it.
-//! The queue is first in, first out: last in, first out starves. Grants do not follow the order of requests.
+//! **Trap**
+//! - Without the max, a request that is overtaken by a later one causes a deadlock.
+//! - An idle holder must reply at once, or the system halts.
+//! - A reply to an outdated request moves the token to a site that does not need it.
+//! - The queue must be first in, first out; last in, first out starves sites.
+//! - Grants do not follow the order of requests (no ME3).
 //!
-//! **Where we depart**: the token carries the fence. A site takes the token only while it waits with the very
-//! request that the token was sent for, LN\[me\] + 1: a late copy of the token, fatal in the paper, is thus
-//! recognised. Newcomers are appended beginning behind the holder, so that no site is first by its id.
+//! **Where we depart**: the token carries the fence. A site accepts the token only while it waits with the
+//! request for which the token was sent, number LN\[me\] + 1. It thus recognises a late copy of the token,
+//! which is fatal in the paper. New requests are appended in ring order, starting after the holder, so that
+//! no site is preferred for its id.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -33,32 +39,33 @@ use super::{Bill, Command, Door, Event, Fence, Group, Mutex};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SuzukiKasami {
     pub(crate) door: Door,
-    /// RN: the largest request number heard from each site; my own is that of my latest request.
+    /// RN: the largest request number received from each site. This site's own entry is the number of its
+    /// latest request.
     pub(crate) heard: Box<[u64]>,
-    /// The token, if it is here. It moves from site to site in its box.
+    /// The token, if it is here. The box moves with it, so the token is not copied.
     pub(crate) token: Option<Box<Token>>,
 }
 
 /// The one token.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Token {
-    /// LN: the number of each site's request that was served last.
+    /// LN: the number of each site's last served request.
     pub(crate) served: Box<[u64]>,
-    /// Who gets it next; at most N-1.
+    /// The sites that get the token next, in order; at most N-1.
     pub(crate) queue: VecDeque<NodeId>,
-    /// The same as a set: whether a site is in the queue is asked N times an exit.
+    /// The same sites as a set, because every exit looks up N sites in the queue.
     pub(crate) queued: NodeSet,
-    /// That of the latest grant.
+    /// The fence of the latest grant.
     fence: Fence,
 }
 
-/// What sites say to each other.
+/// A message between two sites.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Message {
-    /// I want the token, for the n-th time.
+    /// Requests the token. The number is that of the sender's request.
     Request(u64),
-    /// Here it is.
+    /// Hands over the token.
     Privilege(Box<Token>),
 }
 
@@ -84,7 +91,7 @@ impl Protocol for SuzukiKasami {
                 let mine = self.heard[cx.me().index()];
                 if self.door.is_asking() && token.serves(cx.me()) == mine {
                     self.token = Some(token);
-                } // otherwise a late copy, of an earlier request
+                } // otherwise it is a late copy, for an earlier request
             }
         }
     }
@@ -125,7 +132,7 @@ impl SuzukiKasami {
         }
     }
 
-    /// Sends the token to the first of its queue, if any.
+    /// Sends the token to the first site of its queue, if any.
     pub(crate) fn pass(&mut self, cx: &mut Cx<'_, Self>) {
         if let Some(mut token) = self.token.take_if(|token| !token.queue.is_empty())
             && let Some(next) = token.queue.pop_front()
@@ -137,8 +144,8 @@ impl SuzukiKasami {
 }
 
 impl Token {
-    /// The number of the request for which that site would get the token. A site beyond the group, as only a
-    /// damaged token could concern, has none.
+    /// Returns the number of the request for which that site would get the token. 0 for a site outside the
+    /// group, which only a damaged token could name.
     fn serves(&self, site: NodeId) -> u64 {
         self.served.get(site.index()).map_or(0, |served| served + 1)
     }
@@ -260,10 +267,10 @@ mod tests {
             group.acquire(site);
         }
         group.settle();
-        group.release(1); // appended at once, beginning behind site 1
+        group.release(1); // at once appended to the queue, starting after site 1
         group.settle();
         assert_eq!((group.inside(), queue(&group, 2)), (&[2][..], [3, 0].to_vec()));
-        group.acquire(1); // asks again: behind those who wait
+        group.acquire(1); // requests again: behind the sites that wait
         group.settle();
         for _ in 0..3 {
             group.release(group.inside()[0]);
@@ -281,7 +288,7 @@ mod tests {
         group.release(1);
         group.acquire(2);
         group.settle();
-        group.release(2); // site 2 has the token, idle, and has not heard of site 1's request
+        group.release(2); // site 2 has the token, idle, and has not received site 1's request
         let before = group.sent;
         group.inject(1, 2, late);
         assert!(group.nodes[2].token.is_some());
@@ -314,15 +321,15 @@ mod tests {
         group.deliver(1, 0);
         let copy = group.peek(0, 1);
         group.settle();
-        group.inject(0, 1, copy.clone()); // inside
+        group.inject(0, 1, copy.clone()); // while inside
         group.release(1);
-        group.inject(0, 1, copy.clone()); // idle with the token
+        group.inject(0, 1, copy.clone()); // while idle with the token
         group.acquire(2);
         group.settle();
-        group.inject(0, 1, copy.clone()); // idle without it
+        group.inject(0, 1, copy.clone()); // while idle without the token
         assert!(group.nodes[1].token.is_none());
         group.acquire(1);
-        group.inject(0, 1, copy); // waiting, with another request
+        group.inject(0, 1, copy); // while waiting, with another request
         assert_eq!(group.inside(), [2]);
     }
 

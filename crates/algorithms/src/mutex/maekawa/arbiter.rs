@@ -1,17 +1,16 @@
-//! The arbiter: grants one request at a time, and would rather have granted the oldest.
+//! The arbiter: gives its grant to one request at a time, and prefers the oldest.
 //!
-//! **Rules** \[M85 §4\], corrected by \[S87\]. On a REQUEST that finds the arbiter free: GRANT. If it is
-//! taken:
-//! 1. if the holder or *any* waiting request is older: FAILED to the newcomer;
-//! 2. otherwise the newcomer is the new head: FAILED to every waiting request that has not been told so
-//!    (*this is the correction*: without it the overtaken one never learns that it is stuck, and never
-//!    yields), and INQUIRE to the holder unless one is outstanding.
+//! **Rules** \[M85 §4\], corrected by \[S87\]. On a REQUEST while no site has the grant: GRANT. Otherwise:
+//! 1. If the granted request or *any* waiting request is older: send FAILED to the new requester.
+//! 2. Otherwise the new request becomes the head of the queue. Send FAILED to every waiting request that has
+//!    not received one, and INQUIRE to the holder unless one is outstanding. The FAILED *is the correction*:
+//!    without it, the overtaken requester never learns that it is stuck, and never yields.
 //!
-//! On YIELD or RELEASE by the holder: forget that it was inquired, put back a request that yielded, GRANT to
-//! the oldest. A request that yielded counts as told.
+//! On YIELD or RELEASE by the holder: forget the outstanding INQUIRE, put a yielded request back into the
+//! queue, and send GRANT to the oldest. A request that yielded needs no FAILED.
 //!
-//! **Trap**: without rule 2's FAILED three contenders at one arbiter deadlock; two never do, which is why
-//! small examples do not show it.
+//! **Trap**: without the FAILED of rule 2, three contenders at one arbiter deadlock. Two contenders never do,
+//! so small examples do not show the error.
 
 use alloc::vec::Vec;
 
@@ -21,13 +20,14 @@ use smallvec::{SmallVec, smallvec};
 
 use super::{Fence, Message, Stamp};
 
-/// One site's arbiter. Holds at most one request of a site, so N at most.
+/// One site's arbiter. It keeps at most one request of each site, so at most N.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Arbiter {
     pub(crate) holder: Option<Holder>,
-    /// Who waits, youngest first: the head is the last. Empty if nobody holds the grant.
+    /// The waiting requests, youngest first: the head of the queue is the last. Empty if no request is
+    /// granted.
     pub(crate) waiting: Vec<Waiting>,
-    /// The largest fence I know.
+    /// The largest fence that this arbiter knows.
     fence: Fence,
 }
 
@@ -35,23 +35,24 @@ pub(crate) struct Arbiter {
 pub(crate) struct Holder {
     pub(crate) request: Stamp,
     pub(crate) round: u32,
-    /// An INQUIRE is outstanding.
+    /// Whether an INQUIRE to the holder is outstanding.
     pub(crate) inquired: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Waiting {
     pub(crate) request: Stamp,
-    /// How often it had my grant and yielded it.
+    /// The number of times that the request was granted here and yielded.
     pub(crate) round: u32,
-    /// It knows that it is not the first: it was FAILED, or yielded.
+    /// Whether the requester knows that an older request exists: it received FAILED, or it yielded.
     pub(crate) told: bool,
-    /// On whose account its grant will count: who displaced it, or itself.
+    /// The request for which the metrics count the next grant: the one that displaced this request, or this
+    /// request itself.
     pub(crate) account: Stamp,
 }
 
-/// What an arbiter says in one step, to the sites whose requests the messages name: at most FAILED to the
-/// head that was overtaken (all others have been told) and INQUIRE to the holder.
+/// The messages that an arbiter sends in one step, each to the site whose request it names. At most two:
+/// FAILED to the overtaken head (all others have received it before) and INQUIRE to the holder.
 pub(crate) type Answers = SmallVec<[Message; 2]>;
 
 impl Arbiter {
@@ -96,7 +97,7 @@ impl Arbiter {
         self.grant_to_head()
     }
 
-    /// Whether nobody has the grant, nor waits for it.
+    /// Whether no request is granted or waiting.
     #[cfg(test)]
     pub(crate) fn is_free(&self) -> bool {
         self.holder.is_none() && self.waiting.is_empty()
@@ -118,8 +119,9 @@ impl Arbiter {
         self.waiting.insert(place, newcomer);
     }
 
-    /// Whether this is a duplicate, or of a request that is over: a site asks one thing at a time, so that
-    /// the latest that I have of it counts. Of two that wait, the older is such a ghost and goes.
+    /// Whether the request is a duplicate, or is over. A site makes one request at a time, so only its latest
+    /// request counts. If an older request of the same site still waits, it is over, and this method removes
+    /// it.
     fn is_ghost(&mut self, theirs: Stamp) -> bool {
         let same = |request: Stamp, site: NodeId| request.site == site && request >= theirs;
         if self.holder.is_some_and(|holder| same(holder.request, theirs.site))
@@ -173,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_head_that_is_overtaken_is_told() {
-        // [S87]: three contenders at one arbiter. D holds; B waits at the head; A overtakes it.
+        // [S87]: three contenders at one arbiter. D has the grant, B waits at the head, A overtakes B.
         let mut arbiter = Arbiter::default();
         arbiter.on_request(D);
         assert_eq!(arbiter.on_request(B)[..], [Message::Inquire { request: D, round: 0, rival: B }]);

@@ -1,30 +1,39 @@
-//! Maekawa: ask a quorum, of which any two meet.
+//! Maekawa: request permission from a quorum; any two quorums intersect.
 //!
-//! Every site is the arbiter of a few others and lets one of them at a time have its grant. Who has the
-//! grants of a whole quorum may go in; since any two quorums share an arbiter, nobody else can. But grants
-//! that are collected one by one can deadlock, as with any locks; so an arbiter that has granted too early
-//! asks for its grant back, and a requester that is stuck gives it.
+//! Every site is also an *arbiter* for some sites, and gives its grant to one of them at a time. A site that
+//! has the grants of a whole quorum may enter. Any two quorums share an arbiter, so no other site can enter
+//! at the same time. But a site collects its grants one by one, and this can deadlock, as with locks. So an
+//! arbiter that granted a younger request too early requests its grant back, and a requester that is stuck
+//! returns it.
 //!
-//! **Rules** \[M85 §4\], corrected by \[S87\]; the arbiter's are in `arbiter.rs`. The requester's:
-//! 1. To ask: stamp the request, send REQUEST to the quorum. Enter with all its GRANTs. On exit: RELEASE.
-//! 2. On FAILED from an arbiter: note it. A GRANT from it clears the note.
-//! 3. On INQUIRE ("may I have it back?"): YIELD the grant if some arbiter has FAILED me, *or* holds a grant
-//!    that I yielded and that has not come again. Otherwise remember the question, and ask yourself again
-//!    whenever something changes. Inside, it needs no answer but the RELEASE.
+//! **Rules** \[M85 §4\], corrected by \[S87\]. The arbiter's rules are in `arbiter.rs`. The requester's
+//! rules:
+//! 1. To request: stamp the request and send REQUEST to the quorum. Enter when all its GRANTs are there. On
+//!    exit, send RELEASE.
+//! 2. On FAILED from an arbiter: note it. A later GRANT from that arbiter clears the note.
+//! 3. On INQUIRE (the arbiter requests its grant back): YIELD the grant if some arbiter has sent FAILED, *or*
+//!    if a grant that this site yielded has not come again. Otherwise remember the INQUIRE and decide again
+//!    after every change. In the critical section, the RELEASE is the only reply that it needs.
 //!
-//! **Traps**: an INQUIRE that crosses a RELEASE is about an earlier request and must be ignored, one that
-//! overtakes its GRANT must wait for it, one that cannot be answered yet must be remembered. The famous
-//! "5(K-1) messages" belongs to the rule of 1985, which deadlocks with three contenders at one arbiter.
+//! **Traps**
+//! - An INQUIRE that crosses a RELEASE is about an earlier request: ignore it.
+//! - An INQUIRE that overtakes its GRANT must wait for that GRANT.
+//! - An INQUIRE that cannot be answered yet must be remembered.
+//! - The often quoted "5(K-1) messages" is the cost of the rule of 1985, which deadlocks with three
+//!   contenders at one arbiter.
 //!
-//! A site asks its own arbiter as it asks any other, by messages to itself: nobody counts them, but they may be
-//! late, and some executions need that to cost as much as they can.
+//! A site sends requests to its own arbiter like to any other, as messages to itself. The metrics do not
+//! count them, but they may be late. Some executions reach the largest message count only because of that.
 //!
-//! **Where we depart**: every message names its request; grants are numbered by *rounds* (how often this
-//! arbiter's grant was yielded), so that neither order nor duplication of messages matters; a grant for a
-//! request that is long over goes straight back. Arbiters carry the largest fence they know on their grants
-//! and learn of larger ones from releases; a requester takes one more than the largest it is told, and because
-//! quorums meet, that has never been used. INQUIRE, YIELD and the second GRANT name the rival on whose behalf
-//! they are sent: it is on its account that they count.
+//! **Where we depart**
+//! - Every message names its request, and grants are numbered by *rounds*: how often this arbiter's grant was
+//!   yielded. So neither the order nor the duplication of messages matters. A grant for a request that is
+//!   over is released at once.
+//! - An arbiter puts the largest fence that it knows on its grants, and learns larger ones from releases. A
+//!   requester takes one more than the largest fence on its grants. Quorums intersect, so no earlier grant
+//!   has that fence.
+//! - INQUIRE, YIELD and the second GRANT name the rival on whose behalf they are sent. The metrics count them
+//!   for the rival.
 
 pub(crate) mod arbiter;
 
@@ -43,82 +52,83 @@ use crate::quorum::Quorum;
 pub struct Maekawa {
     pub(crate) door: Door,
     pub(crate) clock: LamportClock,
-    /// My request, from the moment I ask until I leave.
+    /// This site's request, from the moment of the request until the exit.
     pub(crate) wanted: Option<Stamp>,
-    /// How it stands with each arbiter of my quorum, in order of ids.
+    /// The state of that request at each arbiter of this site's quorum, in order of ids.
     pub(crate) votes: Box<[Vote]>,
-    /// The largest fence that I had or that grants told me of.
+    /// The largest fence that this site used or received with a grant.
     pub(crate) fence: Fence,
-    /// My other half.
+    /// The arbiter part of this site.
     pub(crate) arbiter: Arbiter,
 }
 
-/// How my request stands with one arbiter.
+/// The state of this site's request at one arbiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Vote {
     pub(crate) arbiter: NodeId,
     pub(crate) standing: Standing,
-    /// How often I yielded its grant.
+    /// The number of times that this site yielded the arbiter's grant.
     pub(crate) round: u32,
-    /// It wants its grant back, for this rival, and I have not answered.
+    /// The rival for which the arbiter requested its grant back, if this site has not replied yet.
     pub(crate) inquiry: Option<Stamp>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Standing {
-    /// Asked, or about to be.
+    /// Requested, or about to be.
     Asked,
-    /// It told me that somebody comes before me.
+    /// The arbiter replied that an older request exists.
     Failed,
-    /// I have its grant.
+    /// This site has the arbiter's grant.
     Granted,
-    /// I had its grant and gave it back: it will come again.
+    /// This site had the arbiter's grant and returned it. The grant will come again.
     Yielded,
 }
 
-/// What sites say to each other. Requests are named by their stamp.
+/// A message between two sites. A request is identified by its stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Message {
-    /// To an arbiter: may I?
+    /// To an arbiter: requests its grant.
     Request(Stamp),
-    /// From an arbiter: I let you, and nobody else, until you say otherwise. (LOCKED in the paper.)
+    /// From an arbiter: grants the request, and no other request until a YIELD or RELEASE. (LOCKED in the
+    /// paper.)
     Grant {
-        /// The request.
+        /// The granted request.
         request: Stamp,
-        /// How often this grant was given before, and yielded.
+        /// The number of times that this grant was given before, and yielded.
         round: u32,
         /// The largest fence that the arbiter knows.
         fence: Fence,
-        /// Who displaced the request, if it was granted before; else the request itself.
+        /// The request that displaced this one, if it was granted before; otherwise the request itself.
         account: Stamp,
     },
-    /// From an arbiter: somebody comes before you.
+    /// From an arbiter: an older request exists.
     Failed(Stamp),
-    /// From an arbiter: an older request came; are you stuck, and will you give my grant back?
+    /// From an arbiter: an older request has arrived. If the receiver is stuck, it must return the grant.
     Inquire {
         /// The request that was granted.
         request: Stamp,
-        /// Which grant is meant.
+        /// The round of the grant that is meant.
         round: u32,
         /// The older request.
         rival: Stamp,
     },
-    /// To an arbiter: I am stuck, here it is. (RELINQUISH in the paper.)
+    /// To an arbiter: the sender is stuck and returns the grant. (RELINQUISH in the paper.)
     Yield {
-        /// My request.
+        /// The sender's request.
         request: Stamp,
-        /// Which grant is meant.
+        /// The round of the grant that is meant.
         round: u32,
         /// The older request.
         rival: Stamp,
     },
-    /// To an arbiter: I am done.
+    /// To an arbiter: the sender has left the critical section.
     Release {
-        /// My request.
+        /// The sender's request.
         request: Stamp,
-        /// The largest fence that I know: my own, or a later one.
+        /// The largest fence that the sender knows: that of its entry, or a later one.
         fence: Fence,
     },
 }
@@ -168,7 +178,7 @@ impl Protocol for Maekawa {
         if let Some(mine) = self.wanted.filter(|_| self.door.is_asking()) {
             self.yield_if_stuck(mine, cx);
             if self.votes.iter().all(|vote| vote.standing == Standing::Granted) {
-                self.votes.iter_mut().for_each(|vote| vote.inquiry = None); // the RELEASE will answer
+                self.votes.iter_mut().for_each(|vote| vote.inquiry = None); // the RELEASE will be the reply
                 self.fence = self.fence.next();
                 self.door.enter(self.fence, cx);
             }
@@ -179,8 +189,8 @@ impl Protocol for Maekawa {
 impl Maekawa {
     fn on_grant(&mut self, from: NodeId, request: Stamp, round: u32, fence: Fence, cx: &mut Cx<'_, Self>) {
         if self.wanted != Some(request) {
-            // A duplicate brought a request back to life that is over. This may overtake its true RELEASE, so
-            // that the fence must be as large.
+            // A duplicate REQUEST made the arbiter grant a request that is over. This message may overtake
+            // the true RELEASE, so it must carry as large a fence.
             cx.send(from, Message::Release { request, fence: self.fence });
         } else if let Some(vote) = self.vote(from, request)
             && vote.round == round
@@ -192,7 +202,7 @@ impl Maekawa {
     }
 
     fn on_failed(&mut self, from: NodeId, request: Stamp) {
-        // Once granted, a FAILED is late: it was sent before the grant, and says nothing any more.
+        // After the grant, a FAILED is late: the arbiter sent it before the grant, and it no longer matters.
         if let Some(vote) = self.vote(from, request)
             && vote.standing == Standing::Asked
         {
@@ -210,7 +220,8 @@ impl Maekawa {
         }
     }
 
-    /// Gives back every grant that is asked for, if some other cannot be had now.
+    /// Returns every grant that an arbiter requested back, if this site is stuck: some other grant cannot
+    /// come now.
     fn yield_if_stuck(&mut self, mine: Stamp, cx: &mut Cx<'_, Self>) {
         let stuck = |vote: &Vote| matches!(vote.standing, Standing::Failed | Standing::Yielded);
         if !self.votes.iter().any(stuck) {
@@ -235,7 +246,8 @@ impl Maekawa {
         }
     }
 
-    /// How my current request stands with an arbiter; nothing if the message is about an earlier one.
+    /// Returns the state of the current request at an arbiter. `None` if the message is about another
+    /// request, or the sender is not in the quorum.
     fn vote(&mut self, from: NodeId, request: Stamp) -> Option<&mut Vote> {
         if self.wanted != Some(request) {
             return None;
@@ -252,7 +264,7 @@ impl Vote {
 }
 
 impl Message {
-    /// The site whose request the message is about.
+    /// Returns the site whose request the message is about.
     pub(crate) fn requester(&self) -> NodeId {
         match self {
             Self::Request(request) | Self::Failed(request) => request.site,
@@ -306,7 +318,7 @@ impl Mutex for Maekawa {
 
     const USES_QUORUMS: bool = true;
 
-    /// Without quorums in the group, the site uses those of [`Quorum::default_for`] its size.
+    /// Creates one site. If the group gives no quorums, the site uses [`Quorum::default_for`] its size.
     fn new(me: NodeId, group: &Group) -> Self {
         let chosen = group.quorums.get(me.index()).cloned();
         let quorum = chosen.unwrap_or_else(|| {

@@ -1,4 +1,4 @@
-//! The requester, and both halves together.
+//! Tests of the requester, and of requester and arbiter together.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -50,14 +50,15 @@ fn a_lone_site_talks_to_itself_only() {
 
 #[test]
 fn the_triangle_does_not_deadlock() {
-    // [CDK §15.2] V1 = {1,2}, V2 = {2,3}, V3 = {3,1}: each has its own grant and is held off by the next.
+    // [CDK §15.2] V1 = {1,2}, V2 = {2,3}, V3 = {3,1}: each site has its own grant and waits for that of the
+    // next.
     let mut group = group(3, Quorum::Plane);
     for site in 0..3 {
         group.acquire(site as u32);
         group.soliloquy(site as u32);
         assert!(standings(&group.nodes[site]).contains(&Standing::Granted), "each granted itself");
     }
-    // 0 fails 2, which yields its own grant to 1.
+    // The arbiter of 0 sends FAILED to 2, which then yields its own grant to 1.
     for expected in [1, 0, 2] {
         group.settle();
         assert_eq!(group.inside(), [expected]);
@@ -69,7 +70,7 @@ fn the_triangle_does_not_deadlock() {
 
 #[test]
 fn an_inquire_that_crossed_the_release_is_ignored() {
-    let mut group = group(3, Quorum::Plane); // 1 asks {1,2}; 0 asks {0,1}: the arbiter of both is 1
+    let mut group = group(3, Quorum::Plane); // 1 requests from {1,2}, 0 from {0,1}: both from arbiter 1
     group.acquire(1);
     group.settle();
     let inquiry =
@@ -86,20 +87,20 @@ fn an_inquire_that_cannot_be_answered_is_remembered_until_somebody_fails_me() {
     let mut group = group(3, Quorum::All);
     group.acquire(2);
     group.soliloquy(2); // its own arbiter grants it
-    group.deliver(2, 1); // and that of 1
+    group.deliver(2, 1); // and so does that of 1
     group.deliver(1, 2);
-    group.acquire(0); // (1, n0) is older than (1, n2), and takes the arbiter of 0
+    group.acquire(0); // (1, n0) is older than (1, n2), and gets the grant of arbiter 0
     group.soliloquy(0);
-    group.deliver(0, 1); // which inquires 2
+    group.deliver(0, 1); // arbiter 1 then sends INQUIRE to 2
     group.deliver(1, 2);
     let mine = Stamp::new(1, NodeId(2));
     let row = group.nodes[2].votes[1];
     assert_eq!((row.standing, row.inquiry), (Standing::Granted, Some(Stamp::new(1, NodeId(0)))));
-    group.deliver(2, 0); // the arbiter of 0 fails 2
-    group.deliver(0, 2); // REQUEST of 0: the arbiter of 2 inquires 2 itself, which is not stuck yet
+    group.deliver(2, 0); // arbiter 0 will reply FAILED to 2
+    group.deliver(0, 2); // REQUEST of 0: arbiter 2 sends INQUIRE to its own site, which is not stuck yet
     group.soliloquy(2);
     assert_eq!(standings(&group.nodes[2]), [Standing::Asked, Standing::Granted, Standing::Granted]);
-    group.deliver(0, 2); // FAILED: now it yields both
+    group.deliver(0, 2); // FAILED: now 2 yields both grants
     assert_eq!(standings(&group.nodes[2]), [Standing::Failed, Standing::Yielded, Standing::Yielded]);
     assert!(matches!(group.peek(2, 1), Message::Yield { request, round: 0, .. } if request == mine));
     group.settle();
@@ -115,7 +116,7 @@ fn an_inquire_that_overtakes_its_grant_waits_for_it() {
     group.acquire(2);
     group.soliloquy(2);
     group.deliver(2, 1);
-    let late = group.take(1, 2); // the GRANT of 1
+    let late = group.take(1, 2); // the GRANT of arbiter 1
     group.acquire(0);
     group.soliloquy(0);
     group.deliver(2, 0);
@@ -123,7 +124,7 @@ fn an_inquire_that_overtakes_its_grant_waits_for_it() {
     group.soliloquy(2); // INQUIRE of its own arbiter
     group.deliver(0, 2); // FAILED: 2 is stuck, and yields its own grant
     group.deliver(0, 1);
-    group.deliver(1, 2); // INQUIRE of 1, before its GRANT: to yield now would be to yield nothing
+    group.deliver(1, 2); // INQUIRE of arbiter 1, before its GRANT: a YIELD now would return nothing
     assert_eq!(group.nodes[2].votes[1].standing, Standing::Asked);
     group.inject(1, 2, late);
     assert_eq!(group.nodes[2].votes[1].standing, Standing::Yielded);
@@ -152,7 +153,7 @@ fn a_request_that_comes_back_from_the_dead_blocks_nobody() {
     group.settle();
     group.release(0);
     group.settle();
-    group.inject(0, 1, ghost); // the arbiter of 1 grants it once more
+    group.inject(0, 1, ghost); // arbiter 1 grants it once more
     group.acquire(1);
     group.settle();
     assert_eq!(group.inside(), [1], "0 gave the grant back");
@@ -160,7 +161,7 @@ fn a_request_that_comes_back_from_the_dead_blocks_nobody() {
 
 #[test]
 fn three_contenders_at_one_arbiter_never_deadlock() {
-    // [S87] With the rule of 1985 some of these orders deadlock: all arbiters are shared by all.
+    // [S87] All three sites share all arbiters. With the rule of 1985 some of these orders deadlock.
     for seed in 0..2_000 {
         let mut dice = Prng::new(seed);
         let mut group = group(3, Quorum::All);
@@ -196,12 +197,12 @@ fn everybody_is_served_whatever_the_order_and_the_copies() {
 
 #[test]
 fn in_no_execution_of_three_sites_is_anybody_stuck() {
-    // One entry each, in every order of messages, also within a link. (With `Quorum::All` the checker does it:
-    // 18 to 31.)
+    // One entry per site, with messages in every order, also within a link. (The checker covers
+    // `Quorum::All`: 18 to 31 messages.)
     assert_eq!(explore(Quorum::Plane), (9, 13));
 }
 
-/// Three sites, what is under way between them, who has yet to ask, and who is inside.
+/// Three sites, the messages in flight, the sites that have yet to request, and the site that is inside.
 #[derive(Clone, Hash)]
 struct Execution {
     sites: Vec<Maekawa>,
@@ -212,7 +213,8 @@ struct Execution {
     fence: Fence,
 }
 
-/// Runs every execution in which each of three sites enters once; the fewest and the most messages.
+/// Runs every execution in which each of three sites enters once. Returns the smallest and the largest number
+/// of messages.
 fn explore(quorum: Quorum) -> (u64, u64) {
     let group = Group { nodes: 3, quorums: quorum.quorums(3).unwrap() };
     let mut stack = alloc::vec![Execution {
