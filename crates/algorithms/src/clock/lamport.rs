@@ -1,51 +1,54 @@
 //! Lamport's clock: a counter that never contradicts causality.
 //!
-//! Every site counts. A message carries the sender's count, and the receiver jumps ahead of it. Then, if one
-//! event could have caused another, its count is smaller; the converse does not hold.
+//! Every site counts its events. A message carries the sender's count, and the receiver raises its own count
+//! above it. If one event could have caused another, its count is then smaller. The converse does not hold.
 //!
-//! **Rules** \[L78\]: tick before every event; on receipt, take the larger of the two counts, *then* tick.
-//! Counts of different sites may tie; [`Stamp`] breaks ties by the site's id, which makes a total order.
+//! **Rules** \[L78\]: tick before every event. On receipt, take the larger of the two counts, *then* tick.
+//! Counts of different sites may be equal. [`Stamp`] breaks such ties by the site's id, which makes a total
+//! order.
 //!
-//! **Trap**: the order is (time, site), never the time alone; and the larger is taken on *every* message.
+//! **Trap**: the order is (time, site), never the time alone. The receiver takes the larger count on *every*
+//! message.
 
 use conclave_kernel::NodeId;
 use serde::{Deserialize, Serialize};
 
-/// A site's counter.
+/// The counter of one site.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct LamportClock(u64);
 
 impl LamportClock {
-    /// A clock that has seen nothing.
+    /// Creates a clock at 0.
     pub const fn new() -> Self {
         Self(0)
     }
 
-    /// What it shows.
+    /// Returns the current count.
     pub const fn time(self) -> u64 {
         self.0
     }
 
-    /// A local event, or the sending of a message. \[L78 IR1\]
+    /// Counts a local event or the sending of a message, and returns the new count. \[L78 IR1\]
     pub const fn tick(&mut self) -> u64 {
         self.0 += 1;
         self.0
     }
 
-    /// The receipt of a message stamped `theirs`. \[L78 IR2\]
+    /// Counts the receipt of a message stamped `theirs`, and returns the new count. \[L78 IR2\]
     pub fn receive(&mut self, theirs: u64) -> u64 {
         self.merge(theirs);
         self.tick()
     }
 
-    /// Learns of a count without an event of its own: the "highest sequence number seen" of \[RA81\].
+    /// Raises the count to `theirs` without counting an event: the "highest sequence number seen" of
+    /// \[RA81\].
     pub fn merge(&mut self, theirs: u64) {
         self.0 = self.0.max(theirs);
     }
 }
 
-/// A count and the site that made it: the total order of requests, and their name.
+/// A count and the site that made it. Stamps order requests totally and identify them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Stamp {
     /// The count; compared first.
@@ -55,12 +58,12 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// The stamp of an event at that site.
+    /// Creates the stamp of an event at that site.
     pub const fn new(time: u64, site: NodeId) -> Self {
         Self { time, site }
     }
 
-    /// The same order as one number, for a group of that size.
+    /// Returns one number with the same order, for a group of that size.
     pub const fn rank(self, nodes: u32) -> u64 {
         self.time * nodes as u64 + self.site.0 as u64
     }

@@ -1,4 +1,4 @@
-//! What happened before what: clocks that count events instead of seconds.
+//! Logical clocks: they count events instead of seconds, and show which event happened before which.
 
 pub mod lamport;
 pub mod vector;

@@ -1,11 +1,13 @@
-//! Vector clocks: how many events of each site an event knows of, and so exactly what happened before what.
+//! Vector clocks: the number of events of each site that an event knows. They decide exactly which event
+//! happened before which.
 //!
-//! **Rules** \[F88\], \[M89\]: tick the own entry before every event; on receipt, take the componentwise
-//! maximum, *then* tick. One event happened before another iff its clock is smaller: at most as large in
-//! every entry, and not equal. Where the events' sites are known, one comparison decides
+//! **Rules** \[F88\], \[M89\]: tick the site's own entry before every event. On receipt, take the maximum of
+//! each entry, *then* tick. One event happened before another iff its clock is smaller: at most as large in
+//! every entry, and not equal. If the site of an event is known, a single comparison decides
 //! ([`VectorClock::knows`]).
 //!
-//! **Trap**: unlike Lamport's count it costs N numbers, and in general no fewer will do \[CB91\].
+//! **Trap**: a vector clock costs N numbers, unlike Lamport's single count. In general, fewer numbers are not
+//! enough \[CB91\].
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -13,62 +15,62 @@ use alloc::vec::Vec;
 use conclave_kernel::NodeId;
 use serde::{Deserialize, Serialize};
 
-/// An event's, or a site's, knowledge of all sites.
+/// The knowledge of an event, or of a site, about the events of all sites.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct VectorClock(Vec<u32>);
 
-/// How two clocks stand to each other.
+/// The causal relation of two clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Causal {
-    /// The same event.
+    /// The clocks are of the same event.
     Equal,
     /// The first happened before the second.
     Before,
     /// The second happened before the first.
     After,
-    /// Neither could have caused the other.
+    /// Neither event could have caused the other.
     Concurrent,
 }
 
 impl VectorClock {
-    /// The clock of a group of that size that has seen nothing.
+    /// Creates a clock of zeros for a group of that size.
     pub fn new(nodes: u32) -> Self {
         Self(vec![0; nodes as usize])
     }
 
-    /// How many events of that site it knows of.
+    /// Returns the number of that site's events that the clock knows.
     pub fn get(&self, site: NodeId) -> u32 {
         self.0.get(site.index()).copied().unwrap_or(0)
     }
 
-    /// All entries, in order of sites.
+    /// Returns all entries, in order of sites.
     pub fn entries(&self) -> impl Iterator<Item = (NodeId, u32)> + '_ {
         self.0.iter().enumerate().map(|(site, count)| (NodeId(site as u32), *count))
     }
 
-    /// An event at that site.
+    /// Counts an event at that site.
     pub fn tick(&mut self, site: NodeId) {
         self.0[site.index()] += 1;
     }
 
-    /// The receipt, at that site, of a message whose sending had that clock.
+    /// Counts the receipt at that site of a message that was sent with the clock `theirs`.
     pub fn receive(&mut self, site: NodeId, theirs: &Self) {
         self.merge(theirs);
         self.tick(site);
     }
 
-    /// Learns what another knows, without an event of its own.
+    /// Takes over the knowledge of another clock, without counting an event.
     pub fn merge(&mut self, theirs: &Self) {
         self.0.iter_mut().zip(&theirs.0).for_each(|(mine, theirs)| *mine = (*mine).max(*theirs));
     }
 
-    /// Whether an event with this clock is, or knows of, an event at that site with that clock.
+    /// Whether an event at `site` with the clock `theirs` is this event, or happened before it.
     pub fn knows(&self, site: NodeId, theirs: &Self) -> bool {
         theirs.get(site) <= self.get(site)
     }
 
-    /// How two events of one run stand to each other.
+    /// Returns the causal relation of two events of one run.
     pub fn compare(&self, other: &Self) -> Causal {
         let at_most = |a: &Self, b: &Self| a.0.iter().zip(&b.0).all(|(a, b)| a <= b);
         match (at_most(self, other), at_most(other, self)) {
@@ -87,7 +89,8 @@ mod tests {
     use super::*;
     use crate::clock::LamportClock;
 
-    /// The lectures' three processes: P1: A B C D E; P2: E' F G; P3: H I J; messages H->E', B->F, G->D, E->J.
+    /// The three processes of the lectures: P1: A B C D E; P2: E' F G; P3: H I J; messages H->E', B->F, G->D,
+    /// E->J.
     #[test]
     fn the_example_of_three_processes_has_its_clocks() {
         let (mut vectors, mut lamport) = (vec![VectorClock::new(3); 3], [LamportClock::new(); 3]);

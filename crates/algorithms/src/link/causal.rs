@@ -1,18 +1,20 @@
-//! Causal delivery: if the sending of one message happened before that of another, no site takes them in the
-//! other way round.
+//! Causal delivery: if the sending of one message happened before that of another, every site delivers the
+//! two in that order.
 //!
-//! Two layers. [`CausalBroadcast`] is for protocols that talk to everybody: a message carries how many
-//! broadcasts of each site its sender had taken in, N numbers, and waits until the receiver has taken in as
-//! many. \[BSS91 §5\] [`CausalLinks`] is for messages from one to one, where a receiver cannot count what was
-//! sent to others: a message carries, for every pair of sites, how many messages its sender knows to have
-//! been sent, N² numbers, and waits until the receiver has taken in all that are addressed to it. \[RST91
-//! §3\]
+//! There are two layers.
+//! - [`CausalBroadcast`] is for protocols that send to all sites. A message carries N numbers: for each site,
+//!   the number of its broadcasts that the sender had delivered. The receiver delivers the message after it
+//!   has delivered as many. \[BSS91 §5\]
+//! - [`CausalLinks`] is for messages to one site, where a receiver cannot count the messages to other sites.
+//!   A message carries N² numbers: for each pair of sites, the number of messages sent between them, as far
+//!   as the sender knows. The receiver delivers the message after all of those that are addressed to it.
+//!   \[RST91 §3\]
 //!
-//! **Trap**: FIFO links are not enough. n0 tells n2, then n1; n1, having heard, tells n2; and n2 hears n1
-//! first.
+//! **Trap**: FIFO links are not enough. n0 sends a message to n2 and then one to n1. n1 receives its message
+//! and sends one to n2. The message of n1 can reach n2 before that of n0.
 //!
-//! **Where we depart from the paper**: point-to-point messages inside a [`CausalBroadcast`] wait for the
-//! broadcasts that their sender knew of, and nobody waits for them.
+//! **Where we depart from the paper**: in a [`CausalBroadcast`], a message to a single site waits for the
+//! broadcasts that its sender knew of. No other message waits for it.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -24,34 +26,34 @@ use super::MOST_HELD;
 use super::tap::{each_receiver, tap};
 use crate::clock::VectorClock;
 
-/// A protocol whose broadcasts are taken in in causal order.
+/// A protocol whose broadcasts are delivered in causal order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub struct CausalBroadcast<I: Protocol> {
     inner: I,
-    /// How many broadcasts of each site were taken in; of this one, made.
+    /// The number of broadcasts of each site that were delivered here; for this site, of those it sent.
     taken: VectorClock,
     held: Vec<(NodeId, Cast<I::Message>)>,
 }
 
-/// A message with what its sender had taken in.
+/// A message with the broadcasts that its sender had delivered.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Cast<M> {
-    /// How many broadcasts of each site the sender had taken in; if it is a broadcast, itself included.
+    /// The number of broadcasts of each site that the sender had delivered. A broadcast counts itself.
     pub known: VectorClock,
-    /// Whether it is a broadcast.
+    /// Whether the message is a broadcast.
     pub to_all: bool,
-    /// What it says.
+    /// The message of the inner protocol.
     pub body: M,
 }
 
 impl<I: Protocol> CausalBroadcast<I> {
-    /// The layer around a site of a group of that size.
+    /// Creates the layer around a site, in a group of that size.
     pub fn new(inner: I, nodes: u32) -> Self {
         Self { inner, taken: VectorClock::new(nodes), held: Vec::new() }
     }
 
-    /// The protocol inside.
+    /// Returns the inner protocol.
     pub fn inner(&self) -> &I {
         &self.inner
     }
@@ -73,7 +75,7 @@ impl<I: Protocol> CausalBroadcast<I> {
         }
     }
 
-    /// Whether everything that must come first has come.
+    /// Whether all broadcasts that must be delivered before this message have been delivered.
     fn may_take(&self, from: NodeId, cast: &Cast<I::Message>) -> bool {
         let next = u32::from(cast.to_all);
         cast.known.entries().all(|(site, known)| match site == from {
@@ -123,31 +125,31 @@ impl<I: Protocol> Protocol for CausalBroadcast<I> {
     }
 }
 
-/// A protocol whose messages, to whomever, are taken in in causal order.
+/// A protocol whose messages are all delivered in causal order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub struct CausalLinks<I: Protocol> {
     inner: I,
     sent: Matrix,
-    /// How many messages of each site were taken in.
+    /// The number of messages of each site that were delivered here.
     taken: Vec<u32>,
     held: Vec<(NodeId, Known<I::Message>)>,
 }
 
-/// A message with what its sender knew to have been sent before.
+/// A message with its sender's knowledge of the messages sent before it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Known<M> {
-    /// How many messages from each site to each.
+    /// The number of messages that each site had sent to each other one.
     pub sent: Matrix,
-    /// What it says.
+    /// The message of the inner protocol.
     pub body: M,
 }
 
-/// How many messages were sent from each site to each, as far as somebody knows.
+/// The number of messages that each site has sent to each other one, as far as one site knows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Matrix {
     nodes: u32,
-    /// A row a sender.
+    /// One row per sender.
     counts: Vec<u32>,
 }
 
@@ -180,12 +182,12 @@ impl Matrix {
 }
 
 impl<I: Protocol> CausalLinks<I> {
-    /// The layer around a site of a group of that size.
+    /// Creates the layer around a site, in a group of that size.
     pub fn new(inner: I, nodes: u32) -> Self {
         Self { inner, sent: Matrix::new(nodes), taken: vec![0; nodes as usize], held: Vec::new() }
     }
 
-    /// The protocol inside.
+    /// Returns the inner protocol.
     pub fn inner(&self) -> &I {
         &self.inner
     }
@@ -201,8 +203,8 @@ impl<I: Protocol> CausalLinks<I> {
         }
     }
 
-    /// The copies of one message are sent at once: each knows of all the others, or whoever hears the first
-    /// could tell the second something that then overtakes its copy.
+    /// Sends all copies of one message. Every copy counts all the others as sent. Otherwise the first
+    /// receiver could send the second one a message that overtakes the second's copy.
     fn send(&mut self, effect: Effect<I>, cx: &mut Cx<'_, Self>) {
         let mut copies = Vec::new();
         each_receiver(cx, effect, |_, to, body| copies.push((to, body)));
@@ -215,7 +217,7 @@ impl<I: Protocol> CausalLinks<I> {
         }
     }
 
-    /// Whether everything that was sent here before it has come.
+    /// Whether all messages that were sent to this site before this one have been delivered.
     fn may_take(&self, me: NodeId, message: &Known<I::Message>) -> bool {
         let mut senders = (0..self.sent.nodes).map(NodeId);
         senders.all(|from| message.sent.get(from, me) <= self.taken[from.index()])
@@ -226,7 +228,7 @@ impl<I: Protocol> CausalLinks<I> {
         while let Some(next) = self.held.iter().position(|(_, message)| self.may_take(me, message)) {
             let (from, Known { mut sent, body }) = self.held.remove(next);
             self.taken[from.index()] += 1;
-            sent.count(from, me); // it counts itself from now on
+            sent.count(from, me); // on the wire, the matrix does not count its own message
             self.sent.merge(&sent);
             self.run(Input::Message { from, message: body }, cx);
         }

@@ -1,11 +1,11 @@
-//! FIFO over arbitrary order: messages of a link are numbered, and wait for those before them.
+//! FIFO links over a network that reorders: the layer numbers the messages of a link and delivers them in order.
 //!
-//! **Rules**: a sender numbers what it sends to each site 0, 1, 2, ...; a receiver takes in number n of a
-//! link when it has taken in all before it, and holds what comes early. A number that was taken in already is
-//! a copy, and ignored: duplication does no harm either.
+//! **Rules**: a sender numbers its messages to each site 0, 1, 2, ... A receiver delivers message n of a link
+//! after all messages before it, and holds back a message that arrives early. A message whose number was
+//! already delivered is a copy, and the receiver ignores it. So duplication does no harm either.
 //!
-//! **Trap**: one lost message stops its link for ever. Over a network that loses, put
-//! [`Retransmit`](super::Retransmit) around it.
+//! **Trap**: one lost message stops its link forever. For a network that loses messages, put
+//! [`Retransmit`](super::Retransmit) around this layer.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -24,30 +24,31 @@ use crate::snapshot::Snapshot;
 #[serde(bound = "")]
 pub struct Fifo<I: Protocol> {
     inner: I,
-    /// The next number, by receiver; and by sender.
+    /// The number of the next message to each receiver.
     next_out: Vec<u64>,
+    /// The number of the next message to deliver from each sender.
     next_in: Vec<u64>,
-    /// What came early, by sender and number.
+    /// The messages that arrived early, by sender and number.
     held: BTreeMap<(NodeId, u64), I::Message>,
 }
 
 /// A message with its number on its link.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Numbered<M> {
-    /// Its number.
+    /// The message's number on its link, from 0.
     pub number: u64,
-    /// What it says.
+    /// The message of the inner protocol.
     pub body: M,
 }
 
 impl<I: Protocol> Fifo<I> {
-    /// The layer around a site of a group of that size.
+    /// Creates the layer around a site, in a group of that size.
     pub fn new(inner: I, nodes: u32) -> Self {
         let zero = vec![0; nodes as usize];
         Self { inner, next_out: zero.clone(), next_in: zero, held: BTreeMap::new() }
     }
 
-    /// The protocol inside.
+    /// Returns the inner protocol.
     pub fn inner(&self) -> &I {
         &self.inner
     }
@@ -108,7 +109,7 @@ impl<I: Protocol> Protocol for Fifo<I> {
     }
 }
 
-/// Any mutual exclusion over FIFO links of its own: it no longer needs them of the network.
+/// A mutual-exclusion algorithm over FIFO links: the network need not be FIFO.
 impl<M: Mutex> Mutex for Fifo<M> {
     const CARD: Card = Card {
         needs: Needs { fifo: false, no_duplication: false, ..M::CARD.needs },
@@ -130,7 +131,7 @@ impl<M: Mutex> Mutex for Fifo<M> {
     }
 }
 
-/// Any snapshot over FIFO links of its own: Chandy-Lamport on a network that reorders.
+/// A snapshot algorithm over FIFO links, for example Chandy-Lamport on a network that reorders.
 impl<A: Protocol, S: Snapshot<A>> Snapshot<A> for Fifo<S> {
     const CARD: Card =
         Card { needs: Needs { fifo: false, no_duplication: false, ..S::CARD.needs }, ..S::CARD };

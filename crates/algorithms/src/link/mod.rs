@@ -1,11 +1,12 @@
-//! Channels better than the network gives: each is a protocol around any other, which notices nothing.
+//! Channels with stronger guarantees than those of the network. Each is a layer around another protocol,
+//! which needs no change.
 //!
-//! | layer | what it gives | what it costs | over a network that |
+//! | layer | guarantee | cost | for a network that |
 //! |---|---|---|---|
-//! | [`fifo`] | messages of a link in the order sent | a number a message | reorders |
-//! | [`retransmit`] | every message, once | an acknowledgement a message, and what is sent again | loses and duplicates |
-//! | [`causal`] | broadcasts in an order that causality allows | N numbers a message | reorders |
-//! | [`causal`] | every message in such an order | N² numbers a message | reorders |
+//! | [`fifo`] | messages of a link are delivered in the order sent | a number per message | reorders |
+//! | [`retransmit`] | every message arrives once | an acknowledgement per message, resends | loses, duplicates |
+//! | [`causal`] | broadcasts are delivered in causal order | N numbers per message | reorders |
+//! | [`causal`] | all messages are delivered in causal order | N² numbers per message | reorders |
 //!
 //! Layers nest: `Retransmit<Fifo<Lamport>>` is Lamport's mutual exclusion on a network that loses, duplicates
 //! and reorders.
@@ -19,10 +20,11 @@ pub use causal::{CausalBroadcast, CausalLinks};
 pub use fifo::Fifo;
 pub use retransmit::Retransmit;
 
-/// What mutual exclusion over a layer promises. Not ME3: a message is taken in later than it arrives, and what the
-/// layer itself says is not heard by the algorithm inside, so that its clock does not see all causality.
+/// The promises of mutual exclusion over a layer. ME3 is missing: a layer may deliver a message later than it
+/// arrives, and the algorithm inside does not see the layer's own messages. So its clock misses some
+/// causality.
 const PROMISES: &[&str] = &["ME1", "ME1-causal", "ME2", "fences"];
 
-/// At most so many messages wait at a site for those that must come first. A link that is further behind is
-/// broken: what comes then is dropped, as if the network had lost it.
+/// The limit of messages that a site holds back until earlier ones arrive. Further messages are dropped, as
+/// if the network had lost them.
 pub const MOST_HELD: usize = 1 << 16;

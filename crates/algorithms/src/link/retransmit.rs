@@ -1,15 +1,17 @@
-//! Retransmission over loss: what is not acknowledged is sent again, what comes twice is taken in once.
+//! Retransmission over a network that loses messages: the sender repeats unacknowledged messages, and the
+//! receiver delivers each message once.
 //!
-//! **Rules**: a sender numbers what it sends to each site, keeps it until it is acknowledged, and sends all
-//! that it keeps again when its patience is over. A receiver acknowledges *every* copy, for the
-//! acknowledgement of an earlier one may be lost, and takes in the first. Order is as the network has it: see
-//! [`Fifo`](super::Fifo).
+//! **Rules**: a sender numbers its messages to each site and keeps each one until it is acknowledged. When
+//! [`PATIENCE`] has passed, it sends all kept messages again. A receiver acknowledges *every* copy, because
+//! the acknowledgement of an earlier one may be lost, and delivers only the first. The layer does not restore
+//! the order: see [`Fifo`](super::Fifo).
 //!
-//! **Trap**: a receiver cannot remember every number for ever. It remembers up to where it has all, and those
-//! beyond that it has: bounded by how far a sender runs ahead of what is acknowledged.
+//! **Trap**: a receiver cannot remember every number forever. It remembers the number below which it has all
+//! messages, and the numbers above it that it has. Their count is bounded by how far a sender runs ahead of
+//! its acknowledgements.
 //!
-//! Survives crashes with stable memory: what was kept is sent again on recovery. Not amnesia: who begins
-//! again at number 0 is taken for a copy of his former self.
+//! The layer survives crashes with stable memory: on recovery, a site sends its kept messages again. It does
+//! not survive amnesia: a site that restarts at number 0 sends messages that the others take for copies.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
@@ -22,55 +24,55 @@ use serde::{Deserialize, Serialize};
 use super::tap::{relay, tap};
 use crate::mutex::{Bill, Group, Mutex};
 
-/// How long a sender waits for an acknowledgement.
+/// The time after which a sender sends all unacknowledged messages again.
 pub const PATIENCE: Duration = Duration::from_millis(10);
 
-/// At most so many messages of a site are kept unacknowledged. More are dropped, as if the network had lost
-/// them for good: whoever lets it come to that talks to a site that is gone.
+/// The limit of unacknowledged messages that a site keeps. Further messages are dropped for good. In
+/// practice, a sender reaches the limit only when a receiver is gone.
 pub const MOST_KEPT: usize = 1 << 16;
 
-/// A protocol whose messages all arrive, once.
+/// A protocol whose messages are all delivered once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub struct Retransmit<I: Protocol> {
     inner: I,
-    /// The next number, by receiver.
+    /// The number of the next message to each receiver.
     next_out: Vec<u64>,
-    /// What is not acknowledged, by receiver and number.
+    /// The unacknowledged messages, by receiver and number.
     kept: BTreeMap<(NodeId, u64), I::Message>,
-    /// By sender: everything below this number came in.
+    /// For each sender, the number below which all messages have arrived.
     all_below: Vec<u64>,
-    /// And these, beyond it.
+    /// The numbers above `all_below` that have arrived, by sender.
     beyond: BTreeSet<(NodeId, u64)>,
 }
 
-/// What sites say to each other.
+/// A message between two sites.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Packet<M> {
-    /// A message.
+    /// A message of the inner protocol.
     Data {
-        /// Its number on its link.
+        /// The message's number on its link, from 0.
         number: u64,
-        /// What it says.
+        /// The inner message.
         body: M,
     },
-    /// The message of that number came in.
+    /// Acknowledges the message of that number.
     Ack(u64),
 }
 
-/// What a site waits for.
+/// A timer of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Timer<T> {
-    /// Acknowledgements are overdue.
+    /// Sends the unacknowledged messages again.
     Resend,
-    /// The inner protocol's.
+    /// A timer of the inner protocol.
     Inner(T),
 }
 
 impl<I: Protocol> Retransmit<I> {
-    /// The layer around a site of a group of that size.
+    /// Creates the layer around a site, in a group of that size.
     pub fn new(inner: I, nodes: u32) -> Self {
         let zero = vec![0; nodes as usize];
         Self {
@@ -82,7 +84,7 @@ impl<I: Protocol> Retransmit<I> {
         }
     }
 
-    /// The protocol inside.
+    /// Returns the inner protocol.
     pub fn inner(&self) -> &I {
         &self.inner
     }
@@ -103,7 +105,7 @@ impl<I: Protocol> Retransmit<I> {
         }
     }
 
-    /// Whether that message is new; from now on it is not.
+    /// Records that the message has arrived, and returns whether it is the first copy.
     fn is_new(&mut self, from: NodeId, number: u64) -> bool {
         let below = &mut self.all_below[from.index()];
         if number < *below || !self.beyond.insert((from, number)) {
@@ -169,7 +171,7 @@ impl<I: Protocol> Protocol for Retransmit<I> {
     }
 }
 
-/// Any mutual exclusion over reliable links of its own: the network may lose and duplicate.
+/// A mutual-exclusion algorithm over reliable links: the network may lose and duplicate messages.
 impl<M: Mutex> Mutex for Retransmit<M> {
     const CARD: Card = Card {
         needs: Needs { no_loss: false, no_duplication: false, ..M::CARD.needs },

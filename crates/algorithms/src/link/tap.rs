@@ -1,16 +1,17 @@
-//! What a layer needs that numbers, colours or counts what the protocol inside it sends.
+//! Access to the effects of an inner protocol, for layers that number, colour or count its messages.
 //!
-//! [`Cx::drive`] wraps messages by a function that knows neither receiver nor layer. A layer whose envelope
-//! depends on either (a number a link, a clock, a colour) takes the inner protocol's effects as they are, in
-//! order, and sends what it likes in their place.
+//! [`Cx::drive`] wraps messages by a function that knows neither the receiver nor the layer. The envelope of
+//! some layers depends on either: a number per link, a clock, a colour. Such a layer takes the effects of the
+//! inner protocol unchanged and in order, and sends its own messages instead.
 
 use conclave_kernel::{Cx, Effect, Env, Input, NodeId, Protocol, Sink};
 use smallvec::SmallVec;
 
-/// The effects of an inner protocol's step; a handful needs no heap.
+/// The effects of one step of an inner protocol. Up to four need no heap allocation.
 pub(crate) type Tapped<I> = SmallVec<[Effect<I>; 4]>;
 
-/// Runs one step of a protocol inside another and hands back what it asked for. Its dice are the outer one's.
+/// Runs one step of an inner protocol and returns its effects. Its random choices come from the outer
+/// context.
 pub(crate) fn tap<P: Protocol, I: Protocol>(cx: &mut Cx<'_, P>, inner: &mut I, input: Input<I>) -> Tapped<I> {
     let env =
         Env { me: cx.me(), nodes: cx.members().len() as u32, now: cx.now(), incarnation: cx.incarnation() };
@@ -19,8 +20,8 @@ pub(crate) fn tap<P: Protocol, I: Protocol>(cx: &mut Cx<'_, P>, inner: &mut I, i
     tap.effects
 }
 
-/// The receivers of an effect that sends, one by one, with a copy of the message each; other effects have
-/// none.
+/// Calls `send` for each receiver of an effect that sends, with a copy of the message. Other effects have no
+/// receivers.
 pub(crate) fn each_receiver<P: Protocol, I: Protocol>(
     cx: &mut Cx<'_, P>,
     effect: Effect<I>,
@@ -54,8 +55,8 @@ impl<P: Protocol, I: Protocol> Sink<I> for Tap<'_, '_, P, I> {
     }
 }
 
-/// Does what an inner protocol asked for, except that what it sends is the layer's to wrap. Its events are
-/// the layer's own.
+/// Carries out the effects of an inner protocol, but passes its messages to `send`, which wraps them. The
+/// layer emits the inner events as its own.
 pub(crate) fn relay<P: Protocol, I: Protocol<Event = P::Event>>(
     cx: &mut Cx<'_, P>,
     effects: Tapped<I>,

@@ -1,10 +1,11 @@
-//! The laws of quorums, checked on any sets, with the pair that breaks one.
+//! The conditions on quorums, checked on any sets. A failed check names the sets or sites that violate the
+//! condition.
 //!
-//! A *coterie* is a set of sets of which any two meet (**intersection**: this is what excludes) and none of
-//! which contains another (**minimality**: to ask the larger would be a waste). Maekawa asks for more, so
-//! that all sites pay and work alike \[M85 §3\]:
+//! A *coterie* is a set of sets with two properties. Any two of them intersect (**intersection**), which
+//! excludes other sites. None contains another one (**minimality**), because the larger one would only cost
+//! more messages. Maekawa requires more, so that all sites have the same cost and the same load \[M85 §3\]:
 //!
-//! - **M1** any two quorums meet;
+//! - **M1** any two quorums intersect;
 //! - **M2** every site is in its own quorum;
 //! - **M3** all quorums have the same size K;
 //! - **M4** every site is in the same number of quorums.
@@ -14,13 +15,13 @@ use core::fmt;
 
 use conclave_kernel::{NodeId, NodeSet};
 
-/// Checks both laws of a coterie. Equal sets count once: several sites may share a quorum.
+/// Checks both conditions of a coterie. Equal sets count once, because several sites may share a quorum.
 pub fn check(sets: &[NodeSet]) -> Result<(), Flaw> {
     intersection(sets)?;
     minimality(sets)
 }
 
-/// Any two sets meet; in particular none is empty.
+/// Checks that any two sets intersect. In particular, no set may be empty.
 pub fn intersection(sets: &[NodeSet]) -> Result<(), Flaw> {
     for (index, set) in sets.iter().enumerate() {
         for (other_index, other) in sets.iter().enumerate().skip(index) {
@@ -32,7 +33,7 @@ pub fn intersection(sets: &[NodeSet]) -> Result<(), Flaw> {
     Ok(())
 }
 
-/// No set contains a different one.
+/// Checks that no set contains a different one.
 pub fn minimality(sets: &[NodeSet]) -> Result<(), Flaw> {
     for (index, set) in sets.iter().enumerate() {
         for (other_index, other) in sets.iter().enumerate() {
@@ -44,10 +45,11 @@ pub fn minimality(sets: &[NodeSet]) -> Result<(), Flaw> {
     Ok(())
 }
 
-/// One of Maekawa's conditions on the quorums of a group, that of site 0 first.
+/// One of Maekawa's conditions on the quorums of a group. The quorums are in the order of the sites, that of
+/// site 0 first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Condition {
-    /// Any two quorums meet.
+    /// Any two quorums intersect.
     M1,
     /// Every site is in its own quorum.
     M2,
@@ -58,10 +60,10 @@ pub enum Condition {
 }
 
 impl Condition {
-    /// All four.
+    /// All four conditions.
     pub const EVERY: [Self; 4] = [Self::M1, Self::M2, Self::M3, Self::M4];
 
-    /// Checks it.
+    /// Checks the condition.
     pub fn check(self, quorums: &[NodeSet]) -> Result<(), Flaw> {
         match self {
             Self::M1 => intersection(quorums),
@@ -95,18 +97,18 @@ fn same_duty(quorums: &[NodeSet]) -> Result<(), Flaw> {
     odd.map_or(Ok(()), |(site, duty)| Err(Flaw::Duties([(0, duties[0]), (site, *duty)])))
 }
 
-/// What breaks a law: sets with their numbers, or sites.
+/// The violation of a condition: the sets with their indices, or the sites.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Flaw {
-    /// Two sets that do not meet; twice the same one if it is empty.
+    /// Two sets that do not intersect; the same set twice if it is empty.
     Disjoint([(usize, NodeSet); 2]),
-    /// A set, and another that contains it.
+    /// A set, and another one that contains it.
     Contained([(usize, NodeSet); 2]),
-    /// A site that is not in its own quorum.
+    /// A site that is not in its own quorum, and that quorum.
     Stranger(usize, NodeSet),
-    /// Two quorums of different size.
+    /// Two quorums of different sizes.
     Sizes([(usize, NodeSet); 2]),
-    /// Two sites, and in how many quorums each is.
+    /// Two sites, each with the number of quorums that contain it.
     Duties([(usize, usize); 2]),
 }
 
@@ -133,7 +135,7 @@ impl fmt::Display for Flaw {
 
 impl core::error::Error for Flaw {}
 
-/// A set as people write it: `{1, 2, 3}`.
+/// A set in mathematical notation: `{1, 2, 3}`.
 struct Show<'a>(&'a NodeSet);
 
 impl fmt::Display for Show<'_> {

@@ -1,13 +1,14 @@
-//! Finite fields GF(q), q any prime power.
+//! Finite fields GF(q) for any prime power q.
 //!
-//! An element is a polynomial of degree below m over GF(p), q = p^m, written as a number in base p. We look
-//! for a polynomial of degree m modulo which the powers of x run through all q-1 elements but zero: then
-//! every element but zero has an inverse, so this is a field, and products are sums of logarithms.
+//! Let q = p^m. An element is a polynomial over GF(p) of degree below m, stored as a number in base p. The
+//! code searches for a polynomial of degree m modulo which the powers of x are all q-1 elements other than
+//! zero. Then every element but zero has an inverse, so the structure is a field. A product is a sum of
+//! logarithms.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// GF(q).
+/// The finite field GF(q).
 #[derive(Clone, Debug)]
 pub(super) struct Field {
     order: u32,
@@ -19,24 +20,25 @@ pub(super) struct Field {
 }
 
 impl Field {
-    /// The field of that order, if it is a prime power.
+    /// Creates the field of that order. `None` if the order is not a prime power.
     pub(super) fn new(order: u32) -> Option<Self> {
         let (prime, degree) = prime_power(order)?;
-        // x^m = `low`: every polynomial of degree below m is tried, in order, until x generates everything.
+        // x^m = `low`: tries every polynomial of degree below m, in order, until x generates all elements but
+        // zero.
         (1..order).find_map(|low| Self::generated(order, prime, degree, low))
     }
 
-    /// q.
+    /// Returns q.
     pub(super) fn order(&self) -> u32 {
         self.order
     }
 
-    /// The sum: digit by digit, without carry.
+    /// Adds two elements: digit by digit, without carry.
     pub(super) fn add(&self, a: u32, b: u32) -> u32 {
         add(self.prime, a, b)
     }
 
-    /// The product.
+    /// Multiplies two elements.
     pub(super) fn multiply(&self, a: u32, b: u32) -> u32 {
         if a == 0 || b == 0 {
             return 0;
@@ -51,11 +53,12 @@ impl Field {
         let mut power = 1;
         for log in 0..order - 1 {
             if log > 0 && power == 1 || power == 0 {
-                return None; // x has a smaller order, or divides zero
+                return None; // x has a smaller order, or is a zero divisor
             }
             field.logs[power as usize] = log;
             field.powers.push(power);
-            // Times x: all digits move up, and the one that falls off the top comes back as x^m.
+            // Multiplies by x: all digits move up by one place, and the digit beyond the top place is
+            // replaced by multiples of x^m.
             let (fallen, rest) = (power / top, power % top);
             let shifted = if degree == 1 { 0 } else { rest * prime };
             power = (0..fallen).fold(shifted, |sum, _| add(prime, sum, low));
@@ -64,7 +67,7 @@ impl Field {
     }
 }
 
-/// p and m, if the number is p^m with m at least 1.
+/// Returns p and m if the number is p^m with m at least 1.
 pub(super) fn prime_power(number: u32) -> Option<(u32, u32)> {
     let prime = (2..=number).take_while(|d| d * d <= number).find(|d| number.is_multiple_of(*d));
     let prime = prime.or((number > 1).then_some(number))?;

@@ -1,19 +1,20 @@
 //! Grid quorums: a row and a column.
 //!
-//! The sites fill a grid, row by row; a site's quorum is its row and its column. My row and your column
-//! cross, and so do your row and mine: two meetings where one would do, which is why a grid costs twice a
-//! plane. But there is a grid for every N.
+//! The sites fill a grid row by row, and a site's quorum is its row and its column. For any two sites, the
+//! row of the first crosses the column of the second, and the row of the second crosses the column of the
+//! first. One crossing would be enough, so a grid quorum is about twice as large as a plane's. But a grid
+//! exists for every N.
 //!
-//! **Trap**: the last row may be short, and then a row and a column need not cross. But if yours does not
-//! reach my short row, then your row is a full one and crosses my column: one of the two meetings is always
-//! left. A short last row may also leave one quorum inside another: the larger is then replaced by the
-//! smaller.
+//! **Trap**: the last row may be short, and then a row and a column need not cross. Let site a be in the
+//! short row, and let the column of b not reach it. Then b is in a full row, which crosses the column of a.
+//! So one of the two crossings always exists. A short last row may also make one quorum a subset of another;
+//! the larger one is then replaced by the smaller one.
 
 use alloc::vec::Vec;
 
 use conclave_kernel::{NodeId, NodeSet};
 
-/// The row and the column of every site, in the squarest grid that holds them.
+/// Returns the row and the column of every site, in the squarest grid that holds all sites.
 pub fn quorums(nodes: u32) -> Vec<NodeSet> {
     let grid = Grid::squarest(nodes);
     (0..nodes).map(|site| grid.quorum(site)).collect()
@@ -38,10 +39,10 @@ impl Grid {
         let columns_of_one = self.height == 2 && short > 0;
         let last_row_of_one = self.height > 1 && short == 1;
         if columns_of_one && row == 0 {
-            // The last sites of the first row have a column of their own, so that the row alone is a quorum.
+            // The last sites of the first row are alone in their columns, so the row alone is a quorum.
             self.row(row).collect()
         } else if last_row_of_one && column == 0 {
-            // The last site has a row of its own, so that the first column alone is a quorum.
+            // The last site is alone in its row, so the first column alone is a quorum.
             self.column(column).collect()
         } else {
             self.row(row).chain(self.column(column)).collect()

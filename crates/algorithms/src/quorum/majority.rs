@@ -1,19 +1,19 @@
-//! Majorities: any two sets of more than half have somebody in common.
+//! Majorities: any two sets of more than half of the sites intersect.
 //!
-//! Large, but any majority will do, which is why replicated services use them: as long as more than half of
-//! the sites live, there is a quorum. Here every site gets a fixed one, itself and those that follow it in
-//! the ring, so that all work alike.
+//! Majorities are large, but any majority is a quorum. Replicated services use them for that reason: a quorum
+//! exists as long as more than half of the sites are alive. Here every site gets one fixed majority, itself
+//! and the sites after it in the ring, so that all sites have the same load.
 
 use alloc::vec::Vec;
 
 use conclave_kernel::{NodeId, NodeSet};
 
-/// How many are more than half.
+/// Returns the smallest number of sites that is more than half.
 pub const fn size(nodes: u32) -> u32 {
     nodes / 2 + 1
 }
 
-/// The majority that begins with every site.
+/// Returns the quorum of every site: the majority that starts with it.
 pub fn quorums(nodes: u32) -> Vec<NodeSet> {
     let majority = |site: u32| (site..site + size(nodes)).map(|member| NodeId(member % nodes)).collect();
     (0..nodes).map(majority).collect()

@@ -1,11 +1,12 @@
-//! Quorums: sets of sites of which any two meet.
+//! Quorums: sets of sites, any two of which intersect.
 //!
-//! Who asks a quorum instead of everybody still excludes all others, because any other quorum has a member in
-//! common with his. The smaller the sets, the cheaper; the laws that they must obey are in [`coterie`].
+//! A site that gets permission from a quorum, instead of from all sites, still excludes all others: any other
+//! quorum has a member in common with it. Smaller quorums cost fewer messages. [`coterie`] contains the
+//! conditions that quorums must satisfy.
 //!
 //! | construction | for which N | size K |
 //! |---|---|---|
-//! | [`projective_plane`] | K(K-1)+1 with K-1 a prime power: 7, 13, 21, 31, ... | about the square root of N |
+//! | [`projective_plane`] | K(K-1)+1 with K-1 a prime power: 7, 13, 21, ... | about the square root of N |
 //! | [`grid`] | any | about twice the square root of N |
 //! | [`majority`] | any | more than half |
 //! | all | any | N |
@@ -28,7 +29,7 @@ use serde::{Deserialize, Serialize};
 
 pub use coterie::{Condition, Flaw};
 
-/// A way to give every site of a group its quorum.
+/// A construction that gives every site of a group its quorum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Quorum {
@@ -36,26 +37,27 @@ pub enum Quorum {
     Plane,
     /// A row and a column of a grid.
     Grid,
-    /// More than half.
+    /// More than half of the sites.
     Majority,
-    /// Everybody.
+    /// All sites.
     All,
 }
 
-/// Quorums are built for at most so many sites: each is a bitmap, so that all of them take N²/8 bytes.
+/// The limit of sites for which quorums are built; a larger group is an error. Each quorum is a bitmap, so
+/// the quorums of N sites take N²/8 bytes.
 pub const MOST_SITES: u32 = 1 << 14;
 
 impl Quorum {
-    /// All of them.
+    /// All constructions.
     pub const EVERY: [Self; 4] = [Self::Plane, Self::Grid, Self::Majority, Self::All];
 
-    /// What is used unless something else is asked for: a plane where there is one, else a grid.
+    /// Returns the default construction: a plane where one exists, otherwise a grid.
     pub fn default_for(nodes: u32) -> Self {
         if projective_plane::exists(nodes) { Self::Plane } else { Self::Grid }
     }
 
-    /// The quorum of every site of a group, in order of ids; each contains its own site. If there are none,
-    /// says in a line why not.
+    /// Returns the quorum of every site of a group, in order of ids. Each quorum contains its own site. The
+    /// error is one line that gives the reason.
     pub fn quorums(self, nodes: u32) -> Result<Vec<NodeSet>, String> {
         if nodes > MOST_SITES {
             return Err(format!("{self} quorums are built for at most {MOST_SITES} nodes, not for {nodes}"));

@@ -1,18 +1,19 @@
-//! Quorums from finite projective planes: the smallest there are when all are alike.
+//! Quorums from finite projective planes: the smallest quorums of equal size and equal load.
 //!
-//! In a projective plane any two lines meet in exactly one point. With q+1 points on a line there are N =
-//! q² + q + 1 points and as many lines; sites are the points, quorums the lines, K = q + 1. A plane is known
-//! for every q that is a prime power (and for no other q).
+//! In a projective plane, any two lines intersect in exactly one point. With q+1 points on each line there
+//! are N = q² + q + 1 points and as many lines. The sites are the points, the quorums are the lines, and K =
+//! q + 1. A plane is known for every prime power q, and for no other q.
 //!
-//! **Construction** \[Singer38\]: the points of the plane over GF(q) are the elements but zero of GF(q³), up
-//! to a factor from GF(q). If x generates them all, they are 1, x, x², ..., x^(N-1), and the exponents of the
-//! points on one line are a *difference set* D: every number but 0 modulo N is a difference of two of its
-//! members in exactly one way. The lines are D shifted by 0, 1, ..., N-1.
+//! **Construction** \[Singer38\]: the points of the plane over GF(q) are the elements of GF(q³) other than
+//! zero, up to a factor from GF(q). If x generates them all, the points are 1, x, x², ..., x^(N-1). The
+//! exponents of the points on one line are a *difference set* D: every number but 0 modulo N is the
+//! difference of exactly one pair of its members. The lines are D shifted by 0, 1, ..., N-1.
 //!
-//! **Trap**: every site must lie on its own line. Shifts make that easy: with D shifted so that it contains
-//! 0, site i takes D + i. Arithmetic modulo q is not a field unless q is prime: 21 sites need GF(4).
+//! **Trap**: every site must lie on its own line. The shifts make that easy: shift D so that it contains 0,
+//! and give site i the line D + i. Arithmetic modulo q is not a field unless q is prime: 21 sites need GF(4).
 //!
-//! Two small cases have the right shape without being planes: the triangle (N = 3, K = 2) and the lone site.
+//! Two small cases satisfy the same conditions without being planes: the triangle (N = 3, K = 2) and the lone
+//! site.
 
 use alloc::format;
 use alloc::string::String;
@@ -23,26 +24,27 @@ use conclave_kernel::{NodeId, NodeSet};
 
 use super::field::{Field, prime_power};
 
-/// Whether there is a plane (or one of the two small cases) with so many points.
+/// Whether a plane (or one of the two small cases) with that number of points exists.
 pub fn exists(nodes: u32) -> bool {
     order_of(nodes).is_some()
 }
 
-/// The line of every site. If there is no plane of that size, says in a line which sizes there are.
+/// Returns the line of every site. If no plane of that size exists, the error is one line with the sizes that
+/// do.
 pub fn quorums(nodes: u32) -> Result<Vec<NodeSet>, String> {
     let differences = order_of(nodes).and_then(difference_set).ok_or_else(|| refusal(nodes))?;
     let line = |site: u32| differences.iter().map(|d| NodeId((site + d) % nodes)).collect();
     Ok((0..nodes).map(line).collect())
 }
 
-/// q, if N = q² + q + 1 and there is a plane of order q. The lone site is q = 0, the triangle q = 1.
+/// Returns q if N = q² + q + 1 and a plane of order q exists. The lone site is q = 0, the triangle q = 1.
 fn order_of(nodes: u32) -> Option<u32> {
     let root = nodes.isqrt();
     let order = (root.saturating_sub(1)..=root).find(|q| q.checked_mul(q + 1) == nodes.checked_sub(1))?;
     (order < 2 || prime_power(order).is_some()).then_some(order)
 }
 
-/// The difference set of the plane of order q, in order, beginning with 0.
+/// Returns the difference set of the plane of order q, in order, starting with 0.
 fn difference_set(order: u32) -> Option<Vec<u32>> {
     if order < 2 {
         return Some((0..=order).collect());
@@ -54,9 +56,9 @@ fn difference_set(order: u32) -> Option<Vec<u32>> {
         .find_map(|cube| points_on_a_line(&field, cube))
 }
 
-/// Runs through the powers of x in GF(q)\[x\], where x³ = c + bx + ax², and notes the exponents of those that
-/// lie on the line through 1 and x. `None` unless the powers run through all points of the plane: then this
-/// was not a field, or x did not generate it.
+/// Computes the powers of x in GF(q)\[x\], where x³ = c + bx + ax², and collects the exponents of those on
+/// the line through 1 and x. `None` if the powers do not reach every point of the plane: then the structure
+/// is not a field, or x does not generate it.
 fn points_on_a_line(field: &Field, cube: [u32; 3]) -> Option<Vec<u32>> {
     let points = field.order() * (field.order() + 1) + 1;
     let mut line = vec![0];
