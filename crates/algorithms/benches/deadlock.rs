@@ -1,4 +1,5 @@
-//! Deadlock: a whole graph of a million processes in every model, and one wait in a crowd.
+//! Benchmarks of deadlock detection: a whole graph of a million processes in every model, and a single wait
+//! in a large graph.
 
 use std::hint::black_box;
 
@@ -11,7 +12,7 @@ const CROWD: u32 = 100_000;
 
 type Graph = WaitGraph<u32, u32>;
 
-/// A few lines of xorshift: a benchmark needs the same graph every time, not good dice.
+/// A small xorshift generator. A benchmark needs the same graph in every run, not good random numbers.
 struct Dice(u64);
 
 impl Dice {
@@ -23,9 +24,10 @@ impl Dice {
     }
 }
 
-/// A million processes and about two million waits, in blocks of a thousand that wait downwards for one running
-/// process; in every third block that one waits upwards, and they are all stuck. The names are shuffled over the
-/// whole memory.
+/// Builds a graph of a million processes in blocks of a thousand, with one to two and a half million waits.
+/// In each block, processes wait for lower ones, down to a running process. In every third block the lowest
+/// process waits for a higher one, so all of that block are deadlocked. The names are shuffled, so that the
+/// accesses spread over the whole memory.
 fn snapshot(model: &str) -> Snapshot {
     const BLOCK: u32 = 1_000;
     let mut dice = Dice(0x9E37_79B9_7F4A_7C15);
@@ -46,7 +48,7 @@ fn snapshot(model: &str) -> Snapshot {
             "single" => snapshot.wait_for_all(name, &[a]),
             "and" => snapshot.wait_for_all(name, &[a, b]),
             "or" => snapshot.wait_for_any(name, &[a, b]),
-            // Four waits for every other process and one for the rest: two million and a half.
+            // Every other process has four waits, the rest one: two and a half million in all.
             "and-or" if height % 2 == 0 => {
                 let either = snapshot.gate(1, &[b, c]).expect("known nodes");
                 snapshot.wait_for_all(name, &[a, either])
@@ -77,8 +79,9 @@ fn whole_graph(c: &mut Criterion) {
     group.finish();
 }
 
-/// A million processes that all wait, each for two others anywhere: whom to abort of the one great tangle; and, if one of the two
-/// were enough, why they are stuck: one knot.
+/// A million waiting processes, each of which waits for two random ones. With both needed, it measures the
+/// choice of victims in one large deadlock. With one of the two enough, it measures the analysis and the
+/// explanation, which is one knot.
 fn tangle(c: &mut Criterion) {
     let mut group = c.benchmark_group("deadlock/tangle of 1M processes");
     group.sample_size(10);
@@ -113,7 +116,8 @@ fn turn(entry: u32) -> Turn {
     Turn { class: 0, entry: u64::from(entry) }
 }
 
-/// A hundred thousand blocked processes in chains of ten; the head of a chain waits for a tail, or for its own.
+/// A hundred thousand blocked processes in chains of ten. A running process at the end of a chain then waits
+/// for the head of another chain, or of its own.
 fn one_wait(c: &mut Criterion) {
     const CHAIN: u32 = 10;
     let mut graph = Graph::new();
@@ -142,7 +146,8 @@ fn one_wait(c: &mut Criterion) {
     group.finish();
 }
 
-/// A hundred thousand waiters on one resource: all of them come, each searched; then they are served in turn.
+/// A hundred thousand waiters on one resource. First all of them arrive, each with a search for a deadlock.
+/// Then they are granted in turn.
 fn one_resource(c: &mut Criterion) {
     let mut group = c.benchmark_group("deadlock/100k waiters on one resource");
     group.sample_size(10);

@@ -1,5 +1,5 @@
-//! No allocation per step in steady state: counted by the allocator itself, for central, both rings,
-//! Ricart-Agrawala and Maekawa, up to N = 128; and through the layers of `Cx::drive`.
+//! Checks that a step allocates no memory in the steady state, by a counting allocator. It covers central,
+//! both rings, Ricart-Agrawala and Maekawa, up to N = 128, and a layer that uses `Cx::drive`.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -13,7 +13,7 @@ use conclave_kernel::{Cx, Input, NodeId, Protocol};
 use conclave_sim::{Desk, Director, Limits, Setup, World};
 use serde::{Deserialize, Serialize};
 
-/// The system's allocator, which counts what this thread asks of it.
+/// The system allocator with a counter of this thread's allocations.
 struct Counting;
 
 thread_local! {
@@ -21,12 +21,12 @@ thread_local! {
 }
 
 fn count() {
-    // A thread that is being torn down has no counter any more; nobody measures it.
+    // A thread that is shutting down no longer has a counter, and no test measures it.
     _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
 }
 
 #[allow(unsafe_code, reason = "an allocator is an unsafe trait; this one only counts and passes on")]
-// SAFETY: every call goes to the system's allocator as it came.
+// SAFETY: every call is passed unchanged to the system allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
@@ -57,7 +57,7 @@ fn allocations() -> u64 {
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Every site asks again as soon as it is out. After a while, counts what is allocated until the end.
+/// Every site requests again as soon as it has left. After a warm-up, counts the allocations until the end.
 struct Saturate {
     entries: u64,
     warm_up: u64,
@@ -75,7 +75,7 @@ impl<P: Protocol<Command = Command, Event = Event>> Director<P> for Saturate {
     type Note = ();
 
     fn on_begin(&mut self, desk: &mut Desk<'_, P, ()>) {
-        // Enough for every site: low ids would ask, and be served, first.
+        // One request per site. `warm_up` is 20 entries per site, so it gives the number of sites.
         let nodes = self.warm_up / 20;
         (0..nodes as u32).for_each(|site| desk.command(NodeId(site), Command::Acquire));
     }
@@ -103,7 +103,7 @@ impl<P: Protocol<Command = Command, Event = Event>> Director<P> for Saturate {
     fn on_deliver(&mut self, _from: NodeId, _to: NodeId, _note: &()) {}
 }
 
-/// How much was allocated in the second half of a saturated run.
+/// Returns the number of allocations in the second half of a saturated run.
 fn allocated<P>(nodes: u32, make: impl FnMut(NodeId) -> P + 'static) -> u64
 where
     P: Protocol<Command = Command, Event = Event>,

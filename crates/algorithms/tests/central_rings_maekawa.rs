@@ -1,5 +1,5 @@
-//! Central, both rings and Maekawa in the simulator: random delays, any order, duplication, several sizes;
-//! judged by the problem's specification, with the messages of every entry counted.
+//! Central, both rings and Maekawa in the simulator, with random delays, any order, duplication and several
+//! sizes. The specification of the problem judges every run, and the messages of every entry are counted.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,17 +12,17 @@ use conclave_sim::{Delay, Desk, Director, End, Limits, Order, Setup, World};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Every site asks again as soon as it is out, until it has been in often enough.
+/// Every site requests again as soon as it has left, until it has entered often enough.
 struct Saturate {
     judge: Judge,
-    /// How often each site has yet to ask.
+    /// The number of entries that each site still has to make.
     left: Vec<u32>,
     entries_wanted: u64,
     breaches: Vec<String>,
     promises: &'static [&'static str],
-    /// How many messages each request cost.
+    /// The number of messages that each request cost.
     costs: BTreeMap<(NodeId, u64), u64>,
-    /// How many others went in since each waiting site asked.
+    /// For each waiting site, the number of other entries since its request.
     bypassed: Vec<Option<u64>>,
     bypass_max: u64,
 }
@@ -109,7 +109,8 @@ fn saturate<P: Mutex>(setup: &Setup, quorums: Vec<conclave_kernel::NodeSet>, rou
     (director, outcome.messages)
 }
 
-/// Wild worlds: sizes, delays, orders; copies of messages for those who can bear them.
+/// Returns a setup with varying size, delay and order; with `copies`, every second group of seeds duplicates
+/// messages.
 fn wild(seed: u64, copies: bool) -> Setup {
     let nodes = [1, 2, 3, 5, 7, 13][seed as usize % 6];
     let delay = match seed / 6 % 3 {
@@ -160,8 +161,8 @@ fn maekawa_keeps_its_promises_with_every_kind_of_quorum_in_any_order_and_with_co
 
 #[test]
 fn maekawa_under_load_stays_within_the_corrected_bound() {
-    // 3(K-1) at least, at most 7(K-1) amortised; and no single entry costs more, when INQUIRE, YIELD and
-    // the second GRANT count on the account of the request that triggered them.
+    // At least 3(K-1) and, amortised, at most 7(K-1). No single entry costs more either, if INQUIRE, YIELD
+    // and the second GRANT count for the request that caused them.
     for (nodes, seeds) in [(3, 200), (7, 60), (13, 20), (21, 8), (31, 4)] {
         for seed in 0..seeds {
             let order = if seed % 2 == 0 { Order::Fifo } else { Order::Any };
@@ -186,8 +187,8 @@ fn maekawa_under_load_stays_within_the_corrected_bound() {
     }
 }
 
-/// One site asks, tells another by an application message, and the other then asks too: the first request
-/// happened before the second.
+/// One site requests and sends an application message to another, which then requests too. So the first
+/// request happened before the second.
 struct Hearsay {
     judge: Judge,
     first: NodeId,
@@ -252,7 +253,8 @@ impl<P: Mutex> Director<P> for Hearsay {
     }
 }
 
-/// What three sites break if `first` asks, then by hearsay `second`, over that slow link.
+/// Runs three sites: `first` requests, then `second`, which knows of that request. The link `slow` is slow.
+/// Returns the order of entries and the violated properties.
 fn hearsay<P: Mutex>(first: u32, second: u32, slow: Option<&str>) -> (Vec<NodeId>, Vec<&'static str>) {
     let links =
         slow.map(|link| link.parse().expect("a link as the command line takes it")).into_iter().collect();
@@ -275,7 +277,7 @@ fn hearsay<P: Mutex>(first: u32, second: u32, slow: Option<&str>) -> (Vec<NodeId
 
 #[test]
 fn a_slow_older_request_is_overtaken_at_the_coordinator() {
-    // ME3 fails for central: order of receipt is not order of request.
+    // ME3 fails for central: the order of receipt is not the order of requests.
     assert!(!Central::CARD.promises("ME3"));
     let (order, breaches) = hearsay::<Central>(1, 2, Some("1>0=constant:20ms"));
     assert_eq!((order, breaches), (vec![NodeId(2), NodeId(1)], vec!["ME3"]));
@@ -283,7 +285,7 @@ fn a_slow_older_request_is_overtaken_at_the_coordinator() {
 
 #[test]
 fn the_token_serves_whom_it_meets_first() {
-    // ME3 fails for the ring: 2 asked first, but the token comes to 1.
+    // ME3 fails for the ring: site 2 requests first, but the token reaches site 1 first.
     assert!(!TokenRing::CARD.promises("ME3"));
     let (order, breaches) = hearsay::<TokenRing>(2, 1, None);
     assert_eq!((order, breaches), (vec![NodeId(1), NodeId(2)], vec!["ME3"]));
@@ -298,7 +300,7 @@ fn the_fair_token_serves_who_asked_first() {
 
 #[test]
 fn a_slow_older_request_is_overtaken_by_one_that_collects_its_quorum() {
-    // ME3 fails for Maekawa, against what is often claimed: 1 asks {1,2}, 2 asks {2,0}.
+    // ME3 fails for Maekawa, although many texts claim that it holds: 1 requests from {1,2}, 2 from {2,0}.
     assert!(!Maekawa::CARD.promises("ME3"));
     let (order, breaches) = hearsay::<Maekawa>(1, 2, Some("1>2=constant:20ms"));
     assert_eq!((order, breaches), (vec![NodeId(2), NodeId(1)], vec!["ME3"]));

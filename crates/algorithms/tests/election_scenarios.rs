@@ -3,11 +3,11 @@
 //! | setting | meaning |
 //! |---|---|
 //! | `algorithm election/NAME` | the algorithm |
-//! | `nodes N` | how many sites |
-//! | `elects A B none ...` | whom each site has elected in the end |
+//! | `nodes N` | the number of sites |
+//! | `elects A B none ...` | the site that each site has elected at the end |
 //!
-//! `CONCLAVE_REWRITE=1 cargo test -p conclave-algorithms --test election_scenarios` writes what happened into the
-//! files; `elects` is never rewritten.
+//! `CONCLAVE_REWRITE=1 cargo test -p conclave-algorithms --test all election_scenarios` writes the actual
+//! effects into the files. It never rewrites `elects`.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ impl Visit for Play<'_> {
     }
 }
 
-/// The problem's commands: `elect A`, `resign A`, `suspect A B`, `trust A B`.
+/// Parses a command of the problem: `elect A`, `resign A`, `suspect A B`, `trust A B`.
 fn command(verb: &str, arguments: &[&str]) -> Result<Command, String> {
     let site = |text: &str| text.parse().map(NodeId).map_err(|_| format!("`{text}` is no site"));
     match (verb, arguments) {
@@ -63,7 +63,7 @@ fn command(verb: &str, arguments: &[&str]) -> Result<Command, String> {
     }
 }
 
-/// Whom each site elected in the end, as against what the head says.
+/// Compares the site that each site elected at the end with the head of the script.
 fn judge(script: &Script, played: &Played) -> Result<(), ScriptError> {
     let mut elected = vec!["none".to_owned(); script.nodes()? as usize];
     let mut actor = 0;

@@ -1,18 +1,19 @@
-//! Golden scenarios: the worked examples of papers and lectures, and the traps, stepped by hand.
+//! Golden scenarios of mutual exclusion: the worked examples of papers and lectures, and the traps, step by
+//! step.
 //!
-//! Each file below `scenarios/` is a script in the language of [`conclave_sim::script`]. Its head says which
-//! algorithm it is about, and what must come of it whatever the effects look like in detail:
+//! Each file below `scenarios/mutex/` is a script in the language of [`conclave_sim::script`]. Its head names
+//! the algorithm and the result, which must hold whatever the detailed effects are:
 //!
 //! | setting | meaning |
 //! |---|---|
 //! | `algorithm PROBLEM/NAME` | the algorithm |
-//! | `nodes N` | how many sites |
-//! | `quorums A+B B+C C+A` | whose permission each site asks for, for those that use quorums |
-//! | `grants A B ...` | who enters, in this order; `grants none` if nobody |
-//! | `breaks ME1` | two are inside at once: the script shows what goes wrong without an assumption |
+//! | `nodes N` | the number of sites |
+//! | `quorums A+B B+C C+A` | the quorum of each site, for algorithms that use quorums |
+//! | `grants A B ...` | the sites that enter, in this order; `grants none` if there are none |
+//! | `breaks ME1` | two sites are inside at once: the script shows the effect of a missing assumption |
 //!
-//! `CONCLAVE_REWRITE=1 cargo test -p conclave-algorithms --test scenarios` writes what happened into the files;
-//! `grants` and `breaks` are never rewritten.
+//! `CONCLAVE_REWRITE=1 cargo test -p conclave-algorithms --test all scenarios` writes the actual effects into
+//! the files of all problems. It never rewrites `grants` and `breaks`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -49,7 +50,7 @@ fn a_scenario_whose_grants_come_in_another_order_fails() {
     assert_eq!(error.to_string(), "test.txt:1: `grants 0 1` but the grants went to 1");
 }
 
-/// 1,000 on the account, two machines that deposit 10,000 each: both read, then both write.
+/// The account holds 1,000. Two machines deposit 10,000 each: both read the balance, then both write it.
 #[test]
 fn two_machines_lose_a_deposit_without_a_lock_and_none_with_any_algorithms() {
     for card in mutex::CARDS {
@@ -96,7 +97,7 @@ fn quorums(text: &str, nodes: u32) -> Option<Vec<NodeSet>> {
     text.split_whitespace().map(quorum).collect::<Option<Vec<_>>>().filter(|all| all.len() == nodes as usize)
 }
 
-/// The problem's commands: `acquire A`, `release A`, `witness A TIME`.
+/// Parses a command of the problem: `acquire A`, `release A`, `witness A TIME`.
 fn command(verb: &str, arguments: &[&str]) -> Result<Command, String> {
     match (verb, arguments) {
         ("acquire", []) => Ok(Command::Acquire),
@@ -106,7 +107,8 @@ fn command(verb: &str, arguments: &[&str]) -> Result<Command, String> {
     }
 }
 
-/// Who entered, in which order, with which fences, and whether two were inside, as against what the head says.
+/// Compares the run with the head of the script: the order of entries, and whether two sites were inside at
+/// once. The fences must grow unless the script breaks ME1.
 fn judge(script: &Script, played: &Played) -> Result<(), ScriptError> {
     let (mut actor, mut inside, mut grants, mut overlap) = ("", Vec::new(), Vec::new(), false);
     let mut fences: Vec<u64> = Vec::new();
@@ -157,7 +159,8 @@ impl Visit for Deposits {
     }
 }
 
-/// A machine reads the balance, counts the notes for a millisecond, and writes the sum.
+/// An account on which two machines deposit. A machine reads the balance, counts the notes for a millisecond,
+/// and writes the sum.
 struct Bank {
     locked: bool,
     balance: u64,

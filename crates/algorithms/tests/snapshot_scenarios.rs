@@ -1,16 +1,17 @@
-//! The lectures' schedules of the snapshot problem, as scripts: `tests/snapshot/*.txt`.
+//! Golden scenarios of the snapshot problem: the schedules of the lectures as scripts in
+//! `tests/snapshot/*.txt`.
 //!
-//! The head of a script names the algorithm, the accounts and what the picture must be:
+//! The head of a script names the algorithm, the accounts and the expected picture:
 //!
 //! | setting | meaning |
 //! |---|---|
 //! | `algorithm snapshot/NAME` | the algorithm |
 //! | `nodes N`, `balances A B ...` | the accounts |
-//! | `picture A B ... 1->0:80` | every picture: the balances, then what is on its way |
+//! | `picture A B ... 1->0:80` | the picture at every site: the balances, then the amounts in flight |
 //!
-//! The problem's commands are `take A ID` and `transfer A TO AMOUNT`. `CONCLAVE_REWRITE=1 cargo test -p
-//! conclave-algorithms --test snapshot_scenarios` writes what happened into the files; `picture` is never
-//! rewritten.
+//! The problem's commands are `take A ID` and `transfer A TO AMOUNT`.
+//! `CONCLAVE_REWRITE=1 cargo test -p conclave-algorithms --test all snapshot_scenarios` writes the actual
+//! effects into the files. It never rewrites `picture`.
 
 use conclave_algorithms::snapshot::bank::{Bank, Transfer};
 use conclave_algorithms::snapshot::{self, Command, Snapshot, SnapshotId, Visit};
@@ -80,7 +81,7 @@ fn command(verb: &str, arguments: &[&str]) -> Result<Command<Bank>, String> {
     }
 }
 
-/// `550 170 1->0:80`, from how a picture is printed.
+/// Converts the printed form of a picture into the form of the setting: `550 170 1->0:80`.
 fn numbers(picture: &str) -> String {
     let (mut balances, mut channels, mut site, mut from) = (Vec::new(), Vec::new(), "", "");
     for word in picture.split(['{', '}', ',', '(', ')', '[', ']']).map(str::trim) {
@@ -94,7 +95,7 @@ fn numbers(picture: &str) -> String {
             channels.push(format!("{from}->{site}:{word}"));
         }
         if word.starts_with("id: ") {
-            from = ""; // the next part begins, and its number is no amount
+            from = ""; // the next part begins, and its number is not an amount
         }
     }
     balances.into_iter().chain(channels).collect::<Vec<_>>().join(" ")

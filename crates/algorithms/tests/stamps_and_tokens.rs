@@ -1,5 +1,6 @@
-//! The algorithms that order requests by stamps or pass a token, in the simulator: what their cards promise
-//! holds whatever the delays, in the channels that they need; and what they do not promise is seen to fail.
+//! The algorithms that order requests by stamps or pass a token, run in the simulator. The promises of their
+//! cards must hold for all delays, on the channels that they need. Properties that they do not promise must
+//! fail in some run.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -47,9 +48,10 @@ fn a_lone_request_costs_what_the_card_says() {
         assert_eq!(in_turn::<Lamport>(nodes), 3 * (n - 1) * 2 * n);
         assert_eq!(in_turn::<LamportOmission>(nodes), 3 * (n - 1) * 2 * n);
         assert_eq!(in_turn::<RicartAgrawala>(nodes), 2 * (n - 1) * 2 * n);
-        // The first has the token at first; the next always has to ask.
+        // Site 0 has the token at the start. Every later requester must request it.
         assert_eq!(in_turn::<SuzukiKasami>(nodes), n * (2 * n - 1));
-        // In the first turn site i misses the permissions of those before it, then of everybody.
+        // In the first turn, site i misses the permissions of the sites before it; in the second turn, of all
+        // sites.
         assert_eq!(in_turn::<RoucairolCarvalho>(nodes), n * (n - 1) + 2 * (n - 1) * n);
     }
 }
@@ -57,7 +59,8 @@ fn a_lone_request_costs_what_the_card_says() {
 #[test]
 fn of_requests_made_at_once_half_the_replies_are_omitted() {
     for nodes in [2, 3, 7, 13] {
-        // Stamped alike, they go by ids: each needs a reply from those before it only.
+        // The stamps have equal times, so the ids decide: each site needs a reply only from the sites before
+        // it.
         let n = u64::from(nodes);
         assert_eq!(saturated::<Lamport>(nodes, 1), n * 3 * (n - 1));
         assert_eq!(saturated::<LamportOmission>(nodes, 1), n * 2 * (n - 1) + n * (n - 1) / 2);
@@ -74,7 +77,7 @@ fn under_load_the_exact_formulas_stay_exact() {
     }
 }
 
-/// \[R89\]: about 4 messages an entry when everybody waits: the token goes round the tree.
+/// \[R89\]: about 4 messages per entry if every site waits, because the token goes round the tree.
 #[test]
 fn under_load_raymonds_token_goes_round_the_tree() {
     for nodes in [3, 7, 15, 31] {
@@ -109,7 +112,8 @@ fn a_hundred_thousand_sites_are_served_in_a_tree() {
     }
 }
 
-/// Every size, several seeds, delays that spread widely: everybody is served, nothing promised is broken.
+/// Runs every size with several seeds and widely spread delays. Every request must be served, and no promise
+/// may be broken.
 fn sweep<M: Mutex>(orders: &[Order], duplicate: Ratio) {
     let mut copies = 0;
     for (order, nodes) in orders.iter().flat_map(|order| SIZES.map(|nodes| (*order, nodes))) {
@@ -126,13 +130,13 @@ fn sweep<M: Mutex>(orders: &[Order], duplicate: Ratio) {
     assert_eq!(copies > 0, duplicate > Ratio::ZERO);
 }
 
-/// Whether some run grants requests against their causal order.
+/// Returns whether some run grants requests against their causal order.
 fn inversion<M: Mutex>() -> bool {
     assert!(!M::CARD.promises("ME3"));
     (0..200).any(|seed| run::<M>(&wild(5, seed, Order::Any), 6).0.breaches.contains(&"ME3"))
 }
 
-/// Two turns, one request at a time: the messages of all.
+/// Runs two turns with one request at a time, and returns the number of messages.
 fn in_turn<M: Mutex>(nodes: u32) -> u64 {
     let setup = Setup { nodes, ..Setup::default() };
     let turns = (0..nodes).chain(0..nodes).map(NodeId).collect();
@@ -140,7 +144,8 @@ fn in_turn<M: Mutex>(nodes: u32) -> u64 {
     outcome.messages
 }
 
-/// Everybody asks at once, and again on exit, so many times: the messages of all, at constant delay.
+/// Lets every site request at once, and again on exit, `each` times, at constant delay. Returns the number of
+/// messages.
 fn saturated<M: Mutex>(nodes: u32, each: u32) -> u64 {
     let setup = Setup { nodes, ..Setup::default() };
     let (work, outcome) =
@@ -149,7 +154,7 @@ fn saturated<M: Mutex>(nodes: u32, each: u32) -> u64 {
     outcome.messages
 }
 
-/// 100 of 100,000 sites ask, one after the other: the messages of all.
+/// Lets 100 of 100,000 sites request one after the other, and returns the number of messages.
 fn large<M: Mutex>() -> u64 {
     let setup = Setup { nodes: 100_000, ..Setup::default() };
     let mut dice = Prng::new(7);
@@ -159,7 +164,7 @@ fn large<M: Mutex>() -> u64 {
     outcome.messages
 }
 
-/// A network whose delays spread over three orders of magnitude.
+/// Returns a network whose delays spread over three orders of magnitude.
 fn wild(nodes: u32, seed: u64, order: Order) -> Setup {
     Setup { nodes, seed, order, delay: Delay::LogNormal(Duration::from_millis(1), 1.5), ..Setup::default() }
 }
@@ -176,7 +181,7 @@ fn go<M: Mutex>(setup: &Setup, work: Work) -> (Work, Outcome) {
     (world.into_parts().0, outcome)
 }
 
-/// Hands out the work and asks the judge.
+/// Generates the requests and passes everything to the judge.
 struct Work {
     judge: Judge,
     load: Load,
@@ -185,9 +190,10 @@ struct Work {
 }
 
 enum Load {
-    /// Those sites, one after the other, each when all is quiet.
+    /// The sites request one after the other, each when no message is in flight.
     InTurn(VecDeque<NodeId>),
-    /// Every site so many times, with a pause of at most so many microseconds in between.
+    /// Every site makes that many more requests, with a random pause of at most `pause` microseconds before
+    /// each.
     Each { left: Vec<u32>, pause: u64 },
 }
 

@@ -1,19 +1,21 @@
-//! Golden scenarios of the problem of physical time: scripts in the language of [`conclave_sim::script`].
+//! Golden scenarios of the time synchronisation problem: scripts in the language of [`conclave_sim::script`].
 //!
 //! | setting | meaning |
 //! |---|---|
 //! | `algorithm timesync/NAME` | the algorithm |
-//! | `nodes N` | how many sites |
-//! | `clocks H:MM:SS.FFF ...` | what each site's clock shows at the start; none drifts |
-//! | `probes N` | how often a clock is read in one comparison; 1 if not given |
-//! | `minimum D` | the shortest that a message can take |
+//! | `nodes N` | the number of sites |
+//! | `servers N` | the number of time servers, which are the first sites |
+//! | `clocks H:MM:SS.FFF ...` | the time on each site's clock at the start; no clock drifts |
+//! | `probes N` | the number of clock readings in one comparison; 1 by default |
+//! | `minimum D` | the shortest time that a message can take |
 //! | `agreement D` | Berkeley's gamma |
 //! | `every TICKS` | DTP's beacon interval |
-//! | `corrections +H:MM ...` | by how much each site's clock is corrected in the end; `none` for a server |
-//! | `tells H:MM:SS.FFF+-D ...` | where each site says that the time lies when it is asked last; `none` if it does not know |
+//! | `corrections +H:MM ...` | the correction of each site's clock at the end; `none` for a server |
+//! | `tells H:MM:SS.FFF+-D ...` | each site's last reply to `ask`; `none` if it does not know the time |
 //!
-//! The problem's command is `ask A`. `CONCLAVE_REWRITE=1 cargo test -p conclave-algorithms --test timesync_scenarios`
-//! writes what happened into the files; `corrections` and `tells` are never rewritten.
+//! The problem's command is `ask A`.
+//! `CONCLAVE_REWRITE=1 cargo test -p conclave-algorithms --test all timesync_scenarios` writes the actual
+//! effects into the files. It never rewrites `corrections` and `tells`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -120,7 +122,7 @@ impl Visit for Play<'_> {
     }
 }
 
-/// Reads `H:MM:SS.FFF`, the seconds and what follows may be left out.
+/// Parses `H:MM:SS.FFF`. The seconds and the fraction are optional.
 fn of_day(text: &str) -> Option<Duration> {
     let mut parts = text.splitn(3, ':');
     let hours: u64 = parts.next()?.parse().ok()?;
@@ -133,7 +135,7 @@ fn of_day(text: &str) -> Option<Duration> {
     )
 }
 
-/// Writes what [`of_day`] reads, without zeroes at the end.
+/// Formats a time so that [`of_day`] can parse it, without trailing zeros.
 fn shown(ns: u64) -> String {
     let (seconds, rest) = (ns / 1_000_000_000, ns % 1_000_000_000);
     let day = format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
@@ -141,7 +143,8 @@ fn shown(ns: u64) -> String {
     day + fraction.trim_end_matches('0').trim_end_matches('.')
 }
 
-/// For each site what the last line of its steps that begins like this says of it.
+/// Returns for each site the last line of its steps that starts with `begins`, read by `read`; `none` without
+/// such a line.
 fn last_said(played: &str, nodes: usize, begins: &str, read: impl Fn(&str) -> String) -> Vec<String> {
     let mut said = vec!["none".to_owned(); nodes];
     let mut actor = None;
@@ -155,7 +158,7 @@ fn last_said(played: &str, nodes: usize, begins: &str, read: impl Fn(&str) -> St
     said
 }
 
-/// The number after a name in what `Debug` prints.
+/// Returns the number after a field name in `Debug` output.
 fn field(text: &str, name: &str) -> Option<i64> {
     let rest = &text[text.find(name)? + name.len()..];
     let end = rest.find(|c: char| !c.is_ascii_digit() && c != '-').unwrap_or(rest.len());

@@ -1,4 +1,4 @@
-//! FIFO links over a network that reorders: the layer numbers the messages of a link and delivers them in order.
+//! FIFO links over a network that reorders: it numbers the messages of a link and delivers them in order.
 //!
 //! **Rules**: a sender numbers its messages to each site 0, 1, 2, ... A receiver delivers message n of a link
 //! after all messages before it, and holds back a message that arrives early. A message whose number was

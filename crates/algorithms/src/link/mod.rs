@@ -4,7 +4,7 @@
 //! | layer | guarantee | cost | for a network that |
 //! |---|---|---|---|
 //! | [`fifo`] | messages of a link are delivered in the order sent | a number per message | reorders |
-//! | [`retransmit`] | every message arrives once | an acknowledgement per message, resends | loses, duplicates |
+//! | [`retransmit`] | every message arrives once | an acknowledgement each, resends | loses, duplicates |
 //! | [`causal`] | broadcasts are delivered in causal order | N numbers per message | reorders |
 //! | [`causal`] | all messages are delivered in causal order | N² numbers per message | reorders |
 //!

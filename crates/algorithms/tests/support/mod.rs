@@ -1,11 +1,11 @@
-//! What the tests of golden scenarios share: which scripts there are, and that all of them come true.
+//! Helpers for the tests of golden scenarios: they find the scripts and play them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use conclave_sim::script::{Played, Script, ScriptError, golden};
 
-/// Plays every script and fails with everything that did not come true.
+/// Plays every script, and fails with a list of all scripts whose expectations were not met.
 pub fn come_true(scripts: &[PathBuf], play: fn(&Script) -> Result<Played, ScriptError>) {
     assert!(!scripts.is_empty(), "there are no scripts");
     let complaints: Vec<_> =
@@ -13,7 +13,7 @@ pub fn come_true(scripts: &[PathBuf], play: fn(&Script) -> Result<Played, Script
     assert!(complaints.is_empty(), "{} scripts failed\n{}", complaints.len(), complaints.join("\n\n"));
 }
 
-/// All scripts below a folder of `tests`, in order.
+/// Returns all scripts in a folder of `tests` and its subfolders, sorted.
 pub fn scripts(folder: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(folder)];
