@@ -10,8 +10,8 @@
 //! 2. On a request: insert it into the queue and send a reply with a later stamp.
 //! 3. To leave: remove the request from the site's own queue and send a release to all. On a release: remove
 //!    *that* request.
-//! 4. Enter when (L1) a message stamped later than the site's own request has come from every other site, and
-//!    (L2) that request is the first in the queue.
+//! 4. Enter when two conditions hold. (L1) Every other site has sent a message stamped later than the site's
+//!    own request. (L2) That request is the first in the queue.
 //!
 //! **Trap**: channels must be FIFO. Otherwise a reply overtakes an older request, and two sites are inside.
 //! Or a release overtakes its request, and this *ghost* stays at the head of the queue forever. The tests

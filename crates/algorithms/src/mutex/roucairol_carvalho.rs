@@ -25,7 +25,7 @@
 //!   directly from the first site to the second, after the first entry. So fences grow.
 //! - A permission is a token: a REPLY to a late copy of a request would lose it. But a site sends each of its
 //!   requests to each peer at most once. It requests again only a permission that it *held* when it made the
-//!   request, and after a peer's REPLY no older request of that peer can arrive. So the requests of one peer
+//!   request. After a peer's REPLY, no older request of that peer can arrive. So the requests of one peer
 //!   arrive with growing numbers, and a number that does not grow marks a copy. The stamp that a REPLY echoes
 //!   marks copies of the REPLY.
 

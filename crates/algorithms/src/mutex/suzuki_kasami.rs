@@ -46,7 +46,7 @@ pub struct SuzukiKasami {
     pub(crate) token: Option<Box<Token>>,
 }
 
-/// The one token.
+/// The token: the right to enter, with the queue of waiting sites.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Token {
     /// LN: the number of each site's last served request.

@@ -1,9 +1,8 @@
 //! Grid quorums: a row and a column.
 //!
-//! The sites fill a grid row by row, and a site's quorum is its row and its column. For any two sites, the
-//! row of the first crosses the column of the second, and the row of the second crosses the column of the
-//! first. One crossing would be enough, so a grid quorum is about twice as large as a plane's. But a grid
-//! exists for every N.
+//! The sites fill a grid row by row, and a site's quorum is its row and its column. The quorums of two sites
+//! intersect twice: the row of each site crosses the column of the other. One crossing would be enough, so a
+//! grid quorum is about twice as large as a plane's. But a grid exists for every N.
 //!
 //! **Trap**: the last row may be short, and then a row and a column need not cross. Let site a be in the
 //! short row, and let the column of b not reach it. Then b is in a full row, which crosses the column of a.

@@ -56,7 +56,7 @@ fn difference_set(order: u32) -> Option<Vec<u32>> {
         .find_map(|cube| points_on_a_line(&field, cube))
 }
 
-/// Computes the powers of x in GF(q)\[x\], where x³ = c + bx + ax², and collects the exponents of those on
+/// Computes the powers of x in GF(q)\[x\], where x³ = c + bx + ax². Returns the exponents of the powers on
 /// the line through 1 and x. `None` if the powers do not reach every point of the plane: then the structure
 /// is not a field, or x does not generate it.
 fn points_on_a_line(field: &Field, cube: [u32; 3]) -> Option<Vec<u32>> {
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn planes_exist_for_prime_powers_and_for_no_other_order() {
         let sizes: Vec<u32> = (0..=400).filter(|n| exists(*n)).collect();
-        // Not 43 (order 6), 111 (order 10), 157 (12), 211 (14), 241 (15), 343 (18).
+        // The list omits 43 (order 6), 111 (order 10), 157 (12), 211 (14), 241 (15), 343 (18).
         assert_eq!(sizes, [1, 3, 7, 13, 21, 31, 57, 73, 91, 133, 183, 273, 307, 381]);
     }
 

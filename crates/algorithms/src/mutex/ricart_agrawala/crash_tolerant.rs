@@ -10,8 +10,8 @@
 //!
 //! **Trap**: safety depends on the detector. If it wrongly suspects the site in the critical section, a
 //! second site enters: the model checker finds this counterexample. A suspicion that is withdrawn before the
-//! entry must not count. So the site looks at its suspicions only when all other replies have arrived, and
-//! does not turn a new suspicion into a reply at once.
+//! entry must not count. So the site does not turn a new suspicion into a reply at once. It looks at its
+//! suspicions only when all other replies have arrived.
 //!
 //! **Where we depart**: [`CrashTolerant`] receives the detector's output as commands from the layer above.
 //! The checker can therefore run it over an oracle, which behaves like any detector of a class.
