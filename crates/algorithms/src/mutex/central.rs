@@ -13,11 +13,11 @@
 //!
 //! **Bounds**: the queue holds at most one request of each site, so at most N.
 //!
-//! **A new master**: the election calls [`Central::on_elected`] at the winner. The new master sends POLL to
-//! every site that is still alive, and grants nothing before all have replied. A waiting site sends its
-//! REQUEST again, a site in the critical section replies HOLDING, and any other site replies IDLE. From these
-//! replies the new master rebuilds the queue. The upper bits of a fence are the master's term, so fences grow
-//! from master to master, whatever messages were lost.
+//! **A new master**: the layer that runs an election calls [`Central::on_elected`] at the winner. The new
+//! master sends POLL to every site that is still alive, and grants nothing before all have replied. A waiting
+//! site sends its REQUEST again, a site in the critical section replies HOLDING, and any other site replies
+//! IDLE. From these replies the new master rebuilds the queue. The upper bits of a fence are the master's
+//! term, so fences grow from master to master, whatever messages were lost.
 //!
 //! **Where we depart**: requests are numbered, and every message carries the master's term. Sites therefore
 //! recognise late and duplicated messages, and channels need not be FIFO.

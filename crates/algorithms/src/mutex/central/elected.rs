@@ -2,7 +2,7 @@
 //!
 //! One site runs three protocols: the coordinator, an election and a failure detector. If the detector
 //! suspects the master, the sites hold an election. The winner becomes the master, polls the remaining sites,
-//! and rebuilds the queue from the waiting ones ([`Central::on_elected`]).
+//! and rebuilds the queue from the waiting ones, as [`Central::on_elected`] does.
 //!
 //! **Rules** \[CDK §15.2, §15.3\]
 //! 1. If the detector suspects a site, inform the election. If the site is the master, start an election.
