@@ -18,9 +18,9 @@
 //!   slow candidate that arrives after ELECTED would make its receiver a participant again, although the
 //!   election is over. A site therefore stays out of an election whose candidate is not higher than its
 //!   leader: it only forwards the message.
-//! - E2 needs FIFO. A site forwards ELECTED and then begins again. Its new candidate overtakes the ELECTED and
-//!   reaches a higher site, which is still a participant of the old election and discards it. The new election
-//!   never ends.
+//! - E2 needs FIFO. A site forwards ELECTED and then begins again. Its new candidate overtakes the ELECTED
+//!   and reaches a higher site, which is still a participant of the old election and discards it. The new
+//!   election never ends.
 //!
 //! **Where we depart**: the paper assumes that no site crashes during an election. Here every message carries
 //! the [`View`] in which it was sent. A participant begins again when its view changes. A site that knows of

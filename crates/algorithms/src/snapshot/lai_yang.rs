@@ -14,9 +14,9 @@
 //!
 //! COUNT also reaches the sites that receive no red message of the application, so that they record, too.
 //!
-//! **Trap**: a white site must record *before* it handles the first red message. Otherwise the picture contains
-//! the receipt of a message that is not sent in it. And colours alone never end a snapshot, because no site
-//! knows whether another white message will arrive.
+//! **Trap**: a white site must record *before* it handles the first red message. Otherwise the picture
+//! contains the receipt of a message that is not sent in it. And colours alone never end a snapshot, because
+//! no site knows whether another white message will arrive.
 //!
 //! **Where we depart from the paper**: the colour is a set. It names the snapshots that the sender has
 //! recorded and that are not complete at the sender. So several snapshots may be under way at once, and the
