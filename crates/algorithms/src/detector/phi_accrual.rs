@@ -136,7 +136,7 @@ impl Estimate for Normal {
 
 /// Returns -log10 of the probability that a normal variable is more than `z` sigma above its mean.
 pub fn phi(z: f64) -> f64 {
-    /// The z from which the series is used; here `erfc` comes close to the smallest `f64`.
+    /// The z from which the series is used; here `erfc` comes close to the smallest positive `f64`.
     const FAR: f64 = 37.0;
     if z < FAR {
         return -libm::log10(0.5 * libm::erfc(z / SQRT_2));

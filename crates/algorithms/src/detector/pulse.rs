@@ -37,8 +37,8 @@ pub trait Estimate: Clone + Debug + Eq + Hash + Serialize + DeserializeOwned + S
     /// Creates an estimate that has seen no heartbeat yet.
     fn new(group: &Group) -> Self;
 
-    /// Records the arrival of a heartbeat. Returns `false` if it is older than a heartbeat that arrived
-    /// before.
+    /// Records the arrival of a heartbeat. Returns `false` if its number shows that it is not newer than an
+    /// earlier arrival.
     fn arrived(&mut self, number: u64, now: Time) -> bool;
 
     /// Returns how long silence may last from `now` on without a suspicion.

@@ -25,8 +25,8 @@
 //!
 //! **Where we depart**: candidates are pairs of rank and id. Messages carry the rank of their sender, so that
 //! a site that resigned no longer receives ELECTION. RESIGN goes to all sites, and the highest of the other
-//! sites announces itself. If the leader is the highest of all sites, it replies to ELECTION with
-//! COORDINATOR.
+//! sites announces itself. If the leader is the highest of all sites, it replies to ELECTION with COORDINATOR
+//! instead of OK.
 
 use alloc::vec::Vec;
 use core::time::Duration;

@@ -20,8 +20,8 @@
 //!   arrive. A site also stays out of an election whose candidate is not higher than its leader: it only
 //!   forwards the messages.
 //!
-//! **Where we depart**: every message carries a [`View`] against crashes, as in [the other
-//! ring](super::chang_roberts).
+//! **Where we depart**: every message carries a [`View`] against crashes, as in
+//! [`chang_roberts`](super::chang_roberts).
 
 use conclave_kernel::{Card, Cost, Cx, Load, Measure, Needs, Never, NodeId, Protocol};
 use serde::{Deserialize, Serialize};
@@ -76,7 +76,7 @@ impl Way {
 pub(crate) enum Body {
     /// A search for a higher site within 2^phase hops; `hop` counts the hops from 1.
     Probe { candidate: Candidate, phase: u32, hop: u32 },
-    /// There is no higher site within 2^phase hops in this direction.
+    /// There is no higher site within 2^phase hops in the direction of the probe.
     Reply { candidate: Candidate, phase: u32 },
     /// The candidate that has won.
     Elected(Candidate),

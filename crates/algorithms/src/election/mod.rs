@@ -8,7 +8,7 @@
 //! |---|---|---|---|
 //! | [`chang_roberts`] | the highest candidate travels round the ring | 2N..3N-1 with one starter, 3N-1..N(N+1)/2+N with all | up to 3N-1 hops |
 //! | [`hirschberg_sinclair`] | candidates probe ever larger neighbourhoods, in both directions | O(N log N) | O(N) hops |
-//! | [`bully`] | a site calls all higher sites; their silence means that they have crashed | N-1..N^2-N-1 | T..2T and a timeout |
+//! | [`bully`] | a site sends ELECTION to all higher sites; their silence means that they have crashed | N-1..N^2-N-1 | T..2T and a timeout |
 //! | [`detector_based`] | the highest site that is not suspected leads | 0, and heartbeats all the time | that of the detector |
 //!
 //! The first three algorithms do not detect the crash of a leader themselves: they start on

@@ -2,8 +2,8 @@
 //!
 //! The textbook states E1 for the end of a run: *elected* is undefined, or it is the highest process that has
 //! not crashed by then. But a leader may win correctly and crash a moment later, and no algorithm can prevent
-//! that. The judge therefore checks E1 at each moment at which a site decides. A decision is wrong if a site
-//! is up at that moment that is higher than the elected one. A later crash is a matter for E2: all sites must
+//! that. The judge therefore checks E1 at each moment at which a site decides. A decision is wrong if a
+//! higher site than the elected one is up at that moment. For a later crash there is E2: all sites must
 //! decide again.
 
 use alloc::format;

@@ -12,8 +12,9 @@
 //!    changes spread with the messages of the election.
 //! 2. A site that receives a view in which it is down increases its own counter, because it is up.
 //!
-//! **Trap**: views that are plain sets of suspected sites. Site 1 crashes and recovers. Site 0 has removed it
-//! from its set, site 2 still has it in its own. A merge cannot find out which of the two sets is newer.
+//! **Trap**: plain sets of suspected sites cannot be merged. Site 1 crashes and recovers. Site 0 has removed
+//! it from its set, but the set of site 2 still contains it. No site can find out which of the two sets is
+//! newer.
 
 use alloc::vec::Vec;
 

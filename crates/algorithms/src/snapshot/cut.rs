@@ -5,7 +5,7 @@
 //! in transit; it holds by the definition of the channels. A cut is *transitless* if no message is in
 //! transit, and *strongly consistent* if it is both. \[M89 §4\]
 //!
-//! A cut that is not consistent has orphans: messages that are received in it but not sent. To undo their
+//! A cut that is not consistent has orphans: messages that are received in it but not sent. Undoing their
 //! receipts leads to the largest consistent cut inside. If a site can return only to states that it saved,
 //! more events are undone, and this may create new orphans. The *recovery line* of uncoordinated checkpoints
 //! may lead back to the start, as dominoes fall. \[R75\]

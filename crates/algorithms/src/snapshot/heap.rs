@@ -5,8 +5,8 @@
 //! from there, or forget one. It can also send a reference to another site, where it goes into a variable.
 //!
 //! An object can never be used again if no variable, no message in transit and no reachable object refers to
-//! it. So *being garbage is stable*. The picture shows cycles across sites, too, which reference counting
-//! cannot find.
+//! it. So *being garbage is stable*. Garbage includes cycles across sites, which reference counting cannot
+//! find.
 //!
 //! **Trap**: a reference counts while it is in transit. A collector that looks only at the sites frees the
 //! object to which the message refers.

@@ -1,9 +1,9 @@
 //! The properties by which every snapshot algorithm is judged, and the judge.
 //!
 //! The judge is not part of the system. It knows the order in which each site recorded its snapshots. It
-//! attaches a note to every message of the application: how many snapshots the sender had recorded, and the
-//! message's content. So the judge knows exactly which messages each channel must contain, and compares them
-//! with the recorded ones.
+//! attaches a note to every message: how many snapshots the sender had recorded, and the content of an
+//! application message. So the judge knows exactly which messages each channel must contain, and compares
+//! them with the recorded ones.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -50,7 +50,7 @@ pub const SAME: Property = Property {
     statement: "all sites end up with the same picture of one snapshot",
     source: "[CL85 §3.4]",
 };
-/// Every snapshot ends.
+/// Every snapshot is complete at every site in the end.
 pub const COMPLETE: Property = Property {
     name: "complete",
     kind: Kind::Eventually,
@@ -85,7 +85,7 @@ impl<A: Protocol> Default for Note<A> {
 pub struct Breach {
     /// The property.
     pub property: Property,
-    /// What happened, in words.
+    /// A description of what happened.
     pub why: String,
 }
 

@@ -20,9 +20,9 @@
 //!   offset at that time, and the correction returns it. Duplicate and late corrections then do no harm.
 //! - Nothing connects the group to the true time: all clocks may move away from it together.
 //! - An election may be wrong, or its messages may be lost. Then there are two masters, or none. No promise
-//!   is broken, because every reign has its own pair of term and id. A master that receives a poll with a
-//!   larger pair steps down. A master that learns from a reply that its term is over starts a later term. A
-//!   site that receives no poll for three periods starts an election.
+//!   is broken, because the polls of each master carry its own pair of term and id. A master that receives a
+//!   poll with a larger pair steps down. A master that learns from a reply that its term is over starts a
+//!   later term. A site that receives no poll for three periods starts an election.
 //!
 //! **The interval that a site states** contains the *group's time*: the master's clock after its own
 //! correction. The site knows it to within half a round trip, and two drifting clocks part at 2 rho. Each

@@ -13,10 +13,10 @@
 //!    it has used all questions of the round. The first reading that is good enough ends the round. If there
 //!    is none, the client keeps its old estimate, whose bound continues to grow. Without a required bound,
 //!    the client asks all questions of the round and combines the readings by rule 4.
-//! 4. Of several readings, keep the narrowest ([`Narrowest`], as in the paper), or their average
-//!    ([`Averaged`], as often taught), or their intersection with each other and with the old estimate
-//!    ([`Intersected`]). All three contain the true time. The intersection is never wider than the narrowest
-//!    reading, and the narrowest reading is never wider than the average.
+//! 4. There are three ways to combine several readings: keep the narrowest ([`Narrowest`], as in the paper),
+//!    take their average ([`Averaged`], as often taught), or intersect them with each other and with the old
+//!    estimate ([`Intersected`]). All three contain the true time. The intersection is never wider than the
+//!    narrowest reading, and the narrowest reading is never wider than the average.
 //!
 //! **Trap**: "set the clock to t" ignores the time that has passed since the server sent t. The error is the
 //! delay of the reply, which has no bound (`mutants::SetToT`). A round trip shorter than min1 + min2 is

@@ -8,7 +8,8 @@
 //! **Rules** \[MO85\]
 //! 1. Sort all ends of the intervals. Sweep over them and count +1 at a lower end and -1 at an upper end
 //!    ([`agreed`]).
-//! 2. The result is the hull of the points at which the count reaches n-f. It always contains the true time.
+//! 2. The result is the hull of the points at which the count reaches n-f. It contains the true time whenever
+//!    at most f intervals are wrong.
 //!
 //! **Trap**: choosing f *after* seeing the answers. Some take the smallest f for which a point exists, or the
 //! point in which most intervals meet ([`most_agreed`], the usual form of the algorithm). Both can exclude

@@ -2,7 +2,7 @@
 //!
 //! Every algorithm corrects a clock that is wrong and drifts. It answers [`Command::Ask`] with a [`Reading`]:
 //! the value of the corrected clock, and an interval that contains the reference's time. The corrected clock
-//! is slewed (it runs slower or faster for a while), and it is never set back.
+//! is never set back: it is slewed (it runs slower or faster for a while), or it jumps ahead.
 //!
 //! | algorithm | idea | reference | bound |
 //! |---|---|---|---|
@@ -16,8 +16,9 @@
 //! clocks of a group stay together, but the group may move away from the true time. Their intervals contain
 //! the group's time.
 //!
-//! All algorithms share [`interval`] (intervals that grow with drift), [`slew`] (the corrected clock) and
-//! [`spec`] (the properties and the judge). [`mutants`] contains two algorithms that are wrong on purpose.
+//! The algorithms share [`interval`] (intervals that grow with drift) and [`spec`] (the properties and the
+//! judge). All except [`dtp`] share [`slew`] (the corrected clock). [`mutants`] contains two algorithms that
+//! are wrong on purpose.
 
 pub mod berkeley;
 #[cfg(test)]

@@ -11,7 +11,7 @@
 //!    times, but never repeats one. A clock that is ahead is always slewed.
 //!
 //! **Trap**: applying a correction to the shown value instead of the target. A second correction may arrive
-//! while the first is still being slewed. It would then count the rest of the first one twice.
+//! while the first is still being slewed. It would then count the first one twice.
 
 use core::time::Duration;
 

@@ -60,7 +60,7 @@ pub const PROPERTIES: [Property; 4] = [TRUTH, AGREEMENT, NEVER_BACK, PACE];
 pub struct Breach {
     /// The property.
     pub property: Property,
-    /// What happened, in words.
+    /// A description of what happened.
     pub why: String,
 }
 
