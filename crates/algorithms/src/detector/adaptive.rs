@@ -1,21 +1,25 @@
-//! The adaptive detector of Bertier, Marin and Sens: D follows the delays that are seen.
+//! The adaptive detector of Bertier, Marin and Sens: the deadline follows the delays that were observed.
 //!
-//! When is the next heartbeat due? Chen's answer: the sender sends number i at i*T of its own schedule; so
-//! the mean of (arrival - i*T) over the latest arrivals, plus (i+1)*T, is when the next one should be here.
-//! And by how much may it be late? Bertier's answer is Jacobson's, from TCP: keep a smoothed error and a
-//! smoothed deviation of that prediction, and wait for the error plus four deviations.
+//! The detector first predicts when the next heartbeat will arrive. It uses the estimate of Chen, Toueg and
+//! Aguilera. The sender sends heartbeat i at time i*T of its own schedule. The mean of (arrival - i*T) over
+//! the latest arrivals, plus (i+1)*T, is the expected arrival of the next heartbeat.
 //!
-//! **Rules** \[CTA02 §6, BMS02 §3\]
+//! The detector then decides how late this heartbeat may be. Bertier's margin is Jacobson's estimator from
+//! TCP: keep a smoothed error and a smoothed deviation of the prediction, and allow the error plus four
+//! deviations.
+//!
+//! **Rules** \[CTA02 §6, BMS02 §3\]. A(i) is the arrival time of heartbeat i.
 //! 1. EA(k+1) = mean of (A(i) - i*T) over the window, + (k+1)*T.
 //! 2. error = A(k) - EA(k) - delay; delay += error/10; deviation += (|error| - deviation)/10.
-//! 3. Suspect at EA(k+1) + delay + 4 deviations.
+//! 3. Suspect the sender at EA(k+1) + delay + 4 deviations.
 //!
-//! **Trap**: the schedule, not the gaps. A gap between arrivals has the delays of two messages in it, and a
-//! late heartbeat would move the deadline of the next one, which is not late at all. And a lost heartbeat
-//! would count as a gap of 2T.
+//! **Trap**: averaging the gaps between arrivals instead of the differences from the schedule. A gap contains
+//! the delays of two messages, so a late heartbeat would also move the deadline of the next one, which is not
+//! late. A lost heartbeat would count as one gap of 2T.
 //!
-//! **Where we depart**: the margin is never below D/8, because on a network without jitter it would become 0;
-//! until two heartbeats have come, silence may last T + D. A sender in a new life begins a new schedule.
+//! **Where we depart**: the margin is at least D/8, because on a network without jitter it would become 0.
+//! Until two heartbeats have arrived, silence may last T + D. When the sender restarts, the estimate starts a
+//! new schedule for it.
 
 use alloc::collections::VecDeque;
 use core::time::Duration;
@@ -29,31 +33,32 @@ use super::pulse::{Estimate, LIFE_BITS, Pulse};
 /// The adaptive detector.
 pub type Adaptive = Pulse<Expected>;
 
-/// When the next heartbeat is due, and by how much it may be late. All in nanoseconds.
+/// The prediction of the next arrival, and the state of its margin. All times are in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Expected {
     period: i64,
     margin: i64,
     window: u32,
-    /// The largest number heard.
+    /// The largest heartbeat number received; `None` before the first heartbeat.
     latest: Option<u64>,
-    /// Arrival minus schedule, of the latest heartbeats.
+    /// Arrival time minus scheduled time, for the latest heartbeats; at most `window` entries.
     offsets: VecDeque<i64>,
-    /// Their sum.
+    /// The sum of `offsets`.
     sum: i64,
-    /// Jacobson's smoothed error, and the smoothed deviation from it.
+    /// Jacobson's smoothed prediction error; `deviation` is the smoothed absolute deviation from it.
     delay: i64,
     deviation: i64,
 }
 
 impl Expected {
-    /// How much later than expected the next heartbeat may be.
+    /// Returns how much later than expected the next heartbeat may arrive.
     pub fn margin(&self) -> Duration {
         let margin = self.delay.saturating_add(self.deviation.saturating_mul(DEVIATIONS));
         Duration::from_nanos(margin.max(self.margin / 8).unsigned_abs())
     }
 
-    /// When number `number` of the sender's present life should be here.
+    /// Returns the expected arrival of heartbeat `number` of the sender's present incarnation; `None` before
+    /// the first arrival.
     fn expected(&self, number: u64) -> Option<i64> {
         let mean = self.sum.checked_div(self.offsets.len() as i64)?;
         Some(mean.saturating_add(self.due(number)))
@@ -64,7 +69,7 @@ impl Expected {
         in_this_life.saturating_mul(self.period)
     }
 
-    /// Learns from the error of the prediction.
+    /// Updates the smoothed error and the smoothed deviation with the result of one prediction.
     fn correct(&mut self, expected: i64, arrival: i64) {
         let error = arrival.saturating_sub(expected).saturating_sub(self.delay);
         self.delay += error / SMOOTHING;
@@ -80,9 +85,9 @@ impl Expected {
     }
 }
 
-/// 1/gamma \[BMS02 §5\].
+/// The divisor of each correction: 1/gamma \[BMS02 §5\].
 const SMOOTHING: i64 = 10;
-/// phi \[BMS02 §5\].
+/// The number of deviations in the margin: phi \[BMS02 §5\].
 const DEVIATIONS: i64 = 4;
 
 impl Estimate for Expected {
@@ -150,7 +155,7 @@ impl Estimate for Expected {
     }
 }
 
-/// 292 years are enough.
+/// Converts to a signed number, so that differences can be negative. Saturates at 292 years.
 fn signed(ns: u64) -> i64 {
     i64::try_from(ns).unwrap_or(i64::MAX)
 }
@@ -183,7 +188,8 @@ mod tests {
         }
         estimate.arrived(101, Time(1_015 * MS)); // 5 ms late
         let deadline = Time(1_015 * MS) + estimate.patience(Time(1_015 * MS));
-        // Number 102 is expected at 1020 + 5/100, and the margin is error/10 + 4 deviations of error/10.
+        // Heartbeat 102 is expected at 1020 + 5/100 ms. The margin is error/10 plus four deviations of
+        // error/10 each.
         assert!(deadline.0 > 1_020 * MS && deadline.0 < 1_023 * MS, "{deadline}");
     }
 

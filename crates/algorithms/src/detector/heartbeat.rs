@@ -1,13 +1,15 @@
-//! The heartbeat detector with a fixed D: silence of more than T + D means a crash.
+//! The heartbeat detector with a fixed D: silence of more than T + D counts as a crash.
 //!
-//! On a synchronous network with D at least the largest delay it makes no mistake: of two heartbeats the
-//! first was sent T before the second, so that they arrive at most T + D apart. It then notices every crash
-//! within T + D plus one delay: it is a *perfect* detector. On any other network it is worth nothing: there
-//! is no D that is long enough, and a long D notices crashes late or, if the site is back soon, never.
+//! On a synchronous network, with D at least the largest delay, the detector makes no mistake. Two
+//! consecutive heartbeats are sent T apart, so they arrive at most T + D apart. The detector suspects every
+//! crashed site within T + D plus one delay: it is a *perfect* detector.
 //!
-//! **Trap**: D is added to T, not put in its place; and the largest delay counts from the smallest: what
-//! matters is how much later than the one before it a heartbeat may be, and the one before it may have been
-//! fast.
+//! On a network without a bound on delays, no D is long enough. A long D has a price, too: crashes are
+//! detected late, or not at all if the site recovers soon.
+//!
+//! **Trap**: using D alone as the timeout. The timeout is T + D. D must cover the difference between two
+//! delays: if one heartbeat takes the smallest delay and the next one the largest, their arrivals are T plus
+//! the difference apart.
 
 use core::time::Duration;
 
@@ -20,7 +22,7 @@ use super::pulse::{Estimate, Pulse};
 /// The detector with a fixed D.
 pub type Heartbeat = Pulse<Fixed>;
 
-/// Always T + D.
+/// An estimate that always allows T + D of silence.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Fixed {
     patience: Duration,

@@ -1,16 +1,17 @@
-//! Failure detection: who seems alive.
+//! Failure detection: which sites seem to be alive.
 //!
-//! A detector only ever says *suspected* or *trusted*, and may take either back: failed is what a site is,
-//! suspected is what another thinks of it. All algorithms send a heartbeat every T ([`pulse`]) and differ in how
-//! long silence may last before they draw the conclusion.
+//! A detector reports only *suspected* or *trusted*, and it may take either report back. Whether a site has
+//! failed is a fact; a suspicion is another site's opinion about it. All algorithms send a heartbeat every T
+//! ([`pulse`]). They differ in how long silence may last before they suspect the sender.
 //!
-//! | algorithm | silence is suspicious after | what it rests on |
+//! | algorithm | suspects a site | assumption |
 //! |---|---|---|
-//! | [`heartbeat`] | T + D, D fixed | D is at least the largest delay |
-//! | [`adaptive`] | the expected arrival and a margin that follows the errors seen | delays that change slowly |
-//! | [`phi_accrual`] | the moment at which a normal tail falls below 10^-Phi | gaps that look normal |
+//! | [`heartbeat`] | after T + D of silence, with a fixed D | D is at least the largest delay |
+//! | [`adaptive`] | at the expected arrival plus a margin that follows the prediction errors | delays change slowly |
+//! | [`phi_accrual`] | when the tail of a normal distribution falls below 10^-Phi | gaps are normally distributed |
 //!
-//! [`oracle`] is no algorithm: it stands in for any detector of a class when the layer above is checked.
+//! [`oracle`] is not an algorithm. It stands in for any detector of a class when the checker examines the
+//! layer above.
 
 pub mod adaptive;
 pub mod heartbeat;
@@ -29,47 +30,47 @@ pub use heartbeat::Heartbeat;
 pub use oracle::{Class, Mute, Oracle};
 pub use phi_accrual::PhiAccrual;
 
-/// What a detector tells the layer above.
+/// A report of a detector to the layer above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// That site has been silent for too long.
+    /// The site has been silent for too long.
     Suspected(NodeId),
-    /// That site was suspected, and has been heard again.
+    /// The site is no longer suspected: a heartbeat arrived, or the detector itself restarted.
     Trusted(NodeId),
 }
 
-/// An algorithm of the problem. Nothing is asked of it: it watches from its start on.
+/// A failure-detection algorithm. It takes no commands: from its start on it watches the other sites.
 pub trait Detector: Protocol<Command = Never, Event = Event> {
-    /// What it says of itself.
+    /// The card of the algorithm.
     const CARD: Card;
 
-    /// A site of a group.
+    /// Creates the site `me` of a group.
     fn new(me: NodeId, group: &Group) -> Self;
 
-    /// The kind of a message, for those who count.
+    /// Returns the kind of a message. Meters count messages by kind.
     fn kind(message: &Self::Message) -> &'static str;
 
-    /// Whom the site suspects.
+    /// Returns the sites that this site suspects.
     fn suspects(&self) -> &NodeSet;
 }
 
-/// Something to be done with an algorithm whose name is known only at run time.
+/// An operation that is generic over the algorithm. [`visit`] runs it for an algorithm that is given by name.
 pub trait Visit {
-    /// What comes of it.
+    /// The result of the operation.
     type Out;
 
-    /// Does it.
+    /// Runs the operation for algorithm `P`.
     fn visit<P: Detector>(self) -> Self::Out;
 }
 
-/// Lists the algorithms once: their cards, and the way from a name to a type.
+/// Generates [`CARDS`] and [`visit`] from one list of algorithms.
 macro_rules! algorithms {
     ($($algorithm:ty),+ $(,)?) => {
-        /// The cards of all algorithms, in the order in which the problem is told.
+        /// The cards of all algorithms, in the order of the module's table.
         pub const CARDS: &[Card] = &[$(<$algorithm as Detector>::CARD),+];
 
-        /// Does something with the algorithm of that name; `None` if nobody has it.
+        /// Runs `visitor` for the algorithm with this name; returns `None` if there is no such algorithm.
         pub fn visit<V: Visit>(name: &str, visitor: V) -> Option<V::Out> {
             $(if name == <$algorithm as Detector>::CARD.name {
                 return Some(visitor.visit::<$algorithm>());
@@ -81,24 +82,25 @@ macro_rules! algorithms {
 
 algorithms![Heartbeat, Adaptive, PhiAccrual];
 
-/// What the sites of a group know from the start.
+/// The parameters of a group. All sites know them from the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Group {
-    /// N.
+    /// N, the number of sites.
     pub nodes: u32,
-    /// T: a heartbeat is sent so often.
+    /// T, the time between two heartbeats of a site.
     pub period: Duration,
-    /// D: how much longer than T silence may last, where that is fixed; and until enough has been observed.
+    /// D, the silence that is allowed beyond T. [`heartbeat`] always uses it. The other detectors use it
+    /// until they have enough samples; [`adaptive`] also keeps its margin at or above D/8.
     pub margin: Duration,
-    /// Phi: a suspicion is wrong once in 10^Phi times, if the model holds.
+    /// Phi, used by [`phi_accrual`]: a suspicion is wrong once in 10^Phi times, if the model holds.
     pub threshold: u32,
-    /// How many of the latest arrivals are remembered.
+    /// The number of latest arrivals that a detector keeps.
     pub window: u32,
 }
 
 impl Group {
-    /// A group with a heartbeat every `period`, suspected after `period + margin` of silence; a threshold of
-    /// 8 and the latest 100 arrivals where these matter.
+    /// Creates a group with a heartbeat every `period` and an allowed silence of `period + margin`. The
+    /// threshold is 8, and the window holds the latest 100 arrivals.
     pub const fn new(nodes: u32, period: Duration, margin: Duration) -> Self {
         Self { nodes, period, margin, threshold: 8, window: 100 }
     }

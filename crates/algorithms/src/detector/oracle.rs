@@ -1,20 +1,22 @@
-//! The oracle: every detector of a class at once, for the checker.
+//! The oracle: all detectors of a class at once, for the checker.
 //!
-//! To check a mutex over *one* detector says little about the next. So the layer above is checked over an
-//! oracle, which knows who has crashed and offers, at every moment, every verdict that some detector of the
-//! class could give then. What holds over the oracle holds over every detector of its class.
+//! A check of a mutex over *one* detector proves little about the next detector. The checker therefore runs
+//! the layer above over an oracle. The oracle knows which sites have crashed. At every moment it offers each
+//! report that some detector of the class could make. A property that holds over the oracle holds over every
+//! detector of its class.
 //!
-//! | class | who may be suspected wrongly | what must be put right |
+//! | class | sites that may be suspected wrongly | mistakes that must be taken back |
 //! |---|---|---|
-//! | [`Class::Perfect`] | nobody | |
-//! | [`Class::Strong`] | everybody but one, for good | |
-//! | [`Class::EventuallyPerfect`] | everybody, a number of times | every mistake |
-//! | [`Class::EventuallyStrong`] | everybody, a number of times | mistakes about one site |
+//! | [`Class::Perfect`] | none | |
+//! | [`Class::Strong`] | all but one, a limited number of times | none |
+//! | [`Class::EventuallyPerfect`] | all, a limited number of times | all |
+//! | [`Class::EventuallyStrong`] | all, a limited number of times | those about one site |
 //!
-//! All are complete: who crashed is suspected in the end by all who are up \[CT96 §2.4\].
+//! All classes are complete: every site that is up suspects every crashed site in the end \[CT96 §2.4\].
 //!
-//! **Trap**: "eventually" has no bound, a state space needs one. Mistakes are therefore counted, over the
-//! whole group; a violation found with k is a violation, a proof with k is a proof for at most k mistakes.
+//! **Trap**: "eventually" has no bound, but a finite state space needs one. The oracle therefore allows at
+//! most k mistakes in the whole group. A violation found with k mistakes is a real violation. A proof with k
+//! covers only runs with at most k mistakes.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -24,57 +26,57 @@ use serde::{Deserialize, Serialize};
 
 use super::{Detector, Event, Group};
 
-/// Which detectors the oracle stands for.
+/// The class of detectors that an oracle represents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
-    /// P: whoever is suspected has crashed.
+    /// P: a site is suspected only after it has crashed.
     Perfect,
-    /// S: one site that does not crash is never suspected; wrong suspicions of others may stand for ever.
+    /// S: one site that does not crash is never suspected. Wrong suspicions of other sites may last for ever.
     Strong {
-        /// Who is never suspected.
+        /// The site that is never suspected while it is up.
         spared: NodeId,
-        /// How many wrong suspicions there may be.
+        /// The largest number of wrong suspicions in the whole group.
         mistakes: u8,
     },
-    /// Diamond P: there may be wrong suspicions, all of which are taken back.
+    /// Diamond P: wrong suspicions are possible, and all of them are taken back.
     EventuallyPerfect {
-        /// How many.
+        /// The largest number of wrong suspicions in the whole group.
         mistakes: u8,
     },
-    /// Diamond S: there may be wrong suspicions; those of one site are taken back.
+    /// Diamond S: wrong suspicions are possible, and those about one site are taken back.
     EventuallyStrong {
-        /// About whom mistakes do not last.
+        /// The site about which wrong suspicions are taken back.
         spared: NodeId,
-        /// How many wrong suspicions there may be.
+        /// The largest number of wrong suspicions in the whole group.
         mistakes: u8,
     },
 }
 
-/// What all detectors of a class could say next.
+/// A model of all detectors of a class: what they have reported, and what they could report next.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Oracle {
     class: Class,
     mistakes_left: u8,
-    /// A bit a site.
+    /// The crashed sites, one bit per site.
     crashed: u64,
-    /// Whom each site suspects, a bit a site.
+    /// The sites that each site suspects, one bit per site.
     suspects: Vec<u64>,
 }
 
-/// Something that a detector could say now.
+/// A report that a detector could make now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Saying {
-    /// To whom.
+    /// The site that receives the report.
     pub site: NodeId,
-    /// What.
+    /// The report.
     pub event: Event,
-    /// Whether it must be said in the end if it stays true.
+    /// Whether the detector must make this report in the end, unless the situation changes first.
     pub required: bool,
 }
 
 impl Oracle {
-    /// An oracle for a group of at most 64 in which nobody has crashed.
+    /// Creates an oracle for a group of at most 64 sites, of which none has crashed.
     pub fn new(nodes: u32, class: Class) -> Self {
         debug_assert!(nodes <= u64::BITS, "a bit a site");
         let mistakes_left = match class {
@@ -86,7 +88,7 @@ impl Oracle {
         Self { class, mistakes_left, crashed: 0, suspects: vec![0; nodes as usize] }
     }
 
-    /// Everything that could be said now.
+    /// Returns every report that a detector of the class could make now.
     pub fn sayings(&self) -> impl Iterator<Item = Saying> + '_ {
         let sites = 0..self.suspects.len() as u32;
         let pairs = sites.clone().flat_map(move |site| sites.clone().map(move |about| (site, about)));
@@ -95,7 +97,7 @@ impl Oracle {
             .filter_map(|(site, about)| self.saying(NodeId(site), NodeId(about)))
     }
 
-    /// A site was told.
+    /// Records that a site has received a report. A wrong suspicion uses up one mistake.
     pub fn told(&mut self, site: NodeId, event: Event) {
         match event {
             Event::Suspected(about) => {
@@ -108,19 +110,19 @@ impl Oracle {
         }
     }
 
-    /// A site dies.
+    /// Records that a site has crashed.
     pub fn crashes(&mut self, site: NodeId) {
         self.crashed |= bit(site);
         self.suspects[site.index()] = 0;
     }
 
-    /// A site is back, and trusts everybody.
+    /// Records that a site is up again. It trusts all sites.
     pub fn recovers(&mut self, site: NodeId) {
         self.crashed &= !bit(site);
         self.suspects[site.index()] = 0;
     }
 
-    /// Whether the site is down.
+    /// Returns whether the site is down.
     pub fn has_crashed(&self, site: NodeId) -> bool {
         self.crashed & bit(site) != 0
     }
@@ -154,7 +156,8 @@ const fn bit(site: NodeId) -> u64 {
     1 << site.0
 }
 
-/// A detector that says nothing of its own: where it stands, verdicts come from outside, from an [`Oracle`].
+/// A detector that reports nothing by itself. An [`Oracle`] outside the protocol supplies the reports in its
+/// place.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Mute {
     nobody: NodeSet,

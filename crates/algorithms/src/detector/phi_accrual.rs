@@ -1,24 +1,32 @@
-//! Phi-accrual: suspicion as a number, and a threshold on it.
+//! The phi-accrual detector: suspicion is a number, which is compared with a threshold.
 //!
-//! Hayashibara and others let the detector say how suspicious a silence is: phi(t) = -log10 of the
-//! probability that a heartbeat comes later than this, if gaps are normal with the mean and the variance of
-//! the latest ones. A phi of 8 means: to suspect now is wrong once in 10^8 times, *if* the model holds.
+//! The detector of Hayashibara and others computes how suspicious a silence is. phi(t) is -log10 of the
+//! probability that a heartbeat arrives later than t. The model assumes that gaps between heartbeats are
+//! normally distributed, with the mean and the variance of the latest gaps. A suspicion at phi = 8 is wrong
+//! once in 10^8 times, *if* the model holds.
 //!
 //! **Rules** \[HDYK04 §4\]
-//! 1. Keep the latest gaps between arrivals; mean and variance are theirs.
-//! 2. phi(t) = -log10(1 - F(t - last arrival)), F the normal distribution function.
-//! 3. Suspect while phi is above the threshold.
+//! 1. Keep the latest gaps between arrivals, and compute their mean and variance.
+//! 2. phi(t) = -log10(1 - F(t - last arrival)), where F is the normal distribution function.
+//! 3. Suspect the sender while phi is above the threshold.
 //!
-//! **Traps** Base 10. 1 - F computed as such is 0 from 8.3 sigma on, and phi jumps from 16 to infinity: here
-//! the tail comes from `erfc`, and beyond 37 sigma from its asymptotic series. The logistic formula that is
-//! widely copied is not the normal tail (at 8 sigma it says 21.2 where 15.2 is true). With the exponential
-//! in place of the normal distribution it is another detector of the same name.
+//! **Traps**
+//! - The logarithm has base 10.
+//! - Computed as a difference, 1 - F is 0 from 8.3 sigma on, and phi jumps from 16 to infinity. Here the tail
+//!   comes from `erfc`, and beyond 37 sigma from its asymptotic series.
+//! - A widely copied logistic formula is not the normal tail: at 8 sigma it gives 21.2, but the true value is
+//!   15.2.
+//! - With the exponential distribution instead of the normal one, it is a different detector with the same
+//!   name.
 //!
-//! **Where we depart**: nobody asks for phi all the time. Because phi grows with t, the moment at which it
-//! will pass the threshold is known at once: mean + z sigma, with one z for a threshold; a reminder is set
-//! there. Sigma is at least a hundredth of the mean, or regular heartbeats would make it 0. Before two gaps
-//! are known, the mean is T and sigma D/4. A gap that is longer than the deadline (a pause, a crash that was
-//! repaired) enters the window as long as the deadline: it raises it, and cannot blunt it for long.
+//! **Where we depart**
+//! - The site does not compute phi all the time. Phi grows with t, so the site knows at each arrival when phi
+//!   will pass the threshold: at mean + z sigma, with one z for each threshold. It sets a timer to this time.
+//! - Sigma is at least a hundredth of the mean. Otherwise regular heartbeats would make it 0.
+//! - Before two gaps are known, the mean is T and sigma is D/4.
+//! - A gap can be longer than the deadline, for example after a pause or a repaired crash. Such a gap enters
+//!   the window with the length of the deadline. It raises the deadline, but only a little and only for a
+//!   while.
 
 use alloc::collections::VecDeque;
 use core::f64::consts::{LOG10_E, PI, SQRT_2};
@@ -30,44 +38,45 @@ use serde::{Deserialize, Serialize};
 use super::Group;
 use super::pulse::{Estimate, Pulse};
 
-/// The accrual detector.
+/// The phi-accrual detector.
 pub type PhiAccrual = Pulse<Normal>;
 
-/// The latest gaps, and what follows from them. State is compared and hashed, so all of it is whole numbers.
+/// The latest gaps, and the parameters of the model. All fields are whole numbers, because the checker
+/// compares and hashes states.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Normal {
-    /// How many gaps are kept.
+    /// The number of gaps to keep; values below 2 count as 2.
     window: u32,
-    /// T and D/4 in nanoseconds: what is taken for mean and sigma before two gaps are known.
+    /// T and D/4 in nanoseconds: the mean and sigma that are used before two gaps are known.
     assumed: (u64, u64),
-    /// How many sigma above the mean phi passes the threshold, in units of 10^-9.
+    /// The distance from the mean at which phi passes the threshold, in units of 10^-9 sigma.
     quantile: u64,
     last: Option<Time>,
-    /// In nanoseconds, and their sum.
+    /// The latest gaps in nanoseconds; `sum` is their sum.
     gaps: VecDeque<u64>,
     sum: u64,
 }
 
 impl Normal {
-    /// How suspicious the silence is at that moment; 0 before the first heartbeat.
+    /// Returns how suspicious the silence is at `now`; 0 before the first heartbeat.
     pub fn phi(&self, now: Time) -> f64 {
         let (mean, sigma) = self.moments();
         self.last.map_or(0.0, |last| phi((time::nanos(now.since(last)) as f64 - mean) / sigma))
     }
 
-    /// Mean and standard deviation of the gaps, in nanoseconds.
+    /// Returns the mean and the standard deviation of the gaps, in nanoseconds.
     fn moments(&self) -> (f64, f64) {
         if self.gaps.len() < 2 {
             return (self.assumed.0 as f64, self.assumed.1.max(1) as f64);
         }
         let count = self.gaps.len() as f64;
         let mean = self.sum as f64 / count;
-        // Two passes: the difference of two large sums would be mostly rounding.
+        // Two passes, because the difference of two large sums would lose most digits to rounding.
         let squares: f64 = self.gaps.iter().map(|gap| (*gap as f64 - mean) * (*gap as f64 - mean)).sum();
         (mean, libm::sqrt(squares / count).max(mean / 100.0).max(1.0))
     }
 
-    /// How long after an arrival phi passes the threshold.
+    /// Returns how long after an arrival phi passes the threshold, in nanoseconds.
     fn deadline(&self) -> u64 {
         let (mean, sigma) = self.moments();
         (mean + sigma * (self.quantile as f64 / 1e9)).max(0.0) as u64
@@ -125,19 +134,19 @@ impl Estimate for Normal {
     }
 }
 
-/// -log10 of the probability that a normal variable is more than `z` sigma above its mean.
+/// Returns -log10 of the probability that a normal variable is more than `z` sigma above its mean.
 pub fn phi(z: f64) -> f64 {
-    /// From here on `erfc` comes near the smallest number there is.
+    /// The z from which the series is used; here `erfc` comes close to the smallest positive `f64`.
     const FAR: f64 = 37.0;
     if z < FAR {
         return -libm::log10(0.5 * libm::erfc(z / SQRT_2));
     }
-    // The tail is the density over z, times 1 - 1/z^2 + 3/z^4 - ...
+    // The tail is the density divided by z, times 1 - 1/z^2 + 3/z^4 - ...
     let correction = 1.0 - 1.0 / (z * z) + 3.0 / (z * z * z * z);
     z * z / 2.0 * LOG10_E + libm::log10(z * libm::sqrt(2.0 * PI)) - libm::log10(correction)
 }
 
-/// The z at which [`phi`] comes to the threshold; 0 if it is there at the mean already.
+/// Returns the z at which [`phi`] reaches the threshold; 0 if phi has reached it at the mean already.
 fn quantile(threshold: f64) -> f64 {
     let (mut low, mut high) = (0.0, 1e6);
     if phi(low) >= threshold {
@@ -165,7 +174,7 @@ mod tests {
         assert!((value - expected).abs() < within, "{value} is not {expected}");
     }
 
-    /// [FACTS 3]: not the logistic formula's 7.3, 10.8 and 21.2.
+    /// The logistic formula would give 7.3, 10.8 and 21.2 at 5, 6 and 8 sigma.
     #[test]
     fn the_tail_is_the_normal_one() {
         for (sigmas, expected) in [(1.0, 0.7995), (5.0, 6.5426), (6.0, 9.0059), (8.0, 15.2062)] {

@@ -1,18 +1,18 @@
-//! Heartbeats: everybody says "I am here" every T, everybody listens to everybody.
+//! The heartbeats that all detectors share: every site sends one to all others every T, and watches theirs.
 //!
-//! What the algorithms of the problem differ in is how long silence may last: that is their [`Estimate`]. The rest
-//! is the same and stands here.
+//! The algorithms differ in how long silence may last. This difference is their [`Estimate`]; everything else
+//! is in this file.
 //!
 //! **Rules**
-//! 1. Send HEARTBEAT to all every T.
-//! 2. On a heartbeat: trust its sender again, if it was suspected, and set its deadline anew.
-//! 3. At a deadline: suspect.
+//! 1. Send HEARTBEAT to all sites every T.
+//! 2. On a heartbeat: trust its sender again if it was suspected, and set a new deadline for it.
+//! 3. At a deadline: suspect the silent site.
 //!
-//! **Trap**: a heartbeat that arrives exactly at the deadline is in time. So the reminder is set a nanosecond
-//! after it; otherwise D equal to the largest delay would not be enough.
+//! **Trap**: a heartbeat that arrives exactly at the deadline is in time. The timer therefore fires one
+//! nanosecond after the deadline. Otherwise a D equal to the largest delay would not be enough.
 //!
-//! **Where we depart**: a site that was down begins by trusting everybody and forgets what it had measured:
-//! its own absence must not be taken for silence of the others.
+//! **Where we depart**: a site that recovers first trusts all sites and discards its measurements. Otherwise
+//! it would take its own absence for silence of the others.
 
 use alloc::vec::Vec;
 use core::fmt::Debug;
@@ -25,49 +25,50 @@ use serde::{Deserialize, Serialize};
 
 use super::{Detector, Event, Group};
 
-/// How long silence may last: kept for each peer.
+/// The estimate of how long silence may last. A site keeps one estimate for each peer.
 pub trait Estimate: Clone + Debug + Eq + Hash + Serialize + DeserializeOwned + Send + 'static {
-    /// What the detector with this estimate says of itself.
+    /// The card of the detector that uses this estimate.
     const CARD: Card;
 
-    /// Whether heartbeats must be numbered. Numbers grow for ever: without them, the checker's state space is
-    /// finite.
+    /// Whether heartbeats carry numbers. Numbers grow without bound; without them the checker's state space
+    /// is finite.
     const NUMBERED: bool;
 
-    /// Before anything was heard.
+    /// Creates an estimate that has seen no heartbeat yet.
     fn new(group: &Group) -> Self;
 
-    /// A heartbeat arrives; whether it is news of its sender, or older than what is known already.
+    /// Records the arrival of a heartbeat. Returns `false` if its number shows that it is not newer than an
+    /// earlier arrival.
     fn arrived(&mut self, number: u64, now: Time) -> bool;
 
-    /// For how long, from now on, silence is no reason to suspect.
+    /// Returns how long silence may last from `now` on without a suspicion.
     fn patience(&self, now: Time) -> Duration;
 }
 
-/// One site.
+/// The state of one site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub struct Pulse<E: Estimate> {
     group: Group,
-    /// The number of my next heartbeat.
+    /// The number of the latest heartbeat sent; always 0 if heartbeats carry no numbers.
     next: u64,
     suspects: NodeSet,
-    /// What I know of the gaps between each site's heartbeats; a row a site, mine unused.
+    /// The estimate for each site, by id; the site's own entry is not used.
     estimates: Vec<E>,
 }
 
-/// The only message there is.
+/// A heartbeat. There are no other messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Beat {
     number: u64,
 }
 
-/// What a site asks to be reminded of.
+/// The timers of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Timer {
-    /// My next heartbeat is due.
+    /// The next heartbeat of this site is due.
     Beat,
-    /// That site has been silent for too long.
+    /// The deadline for a heartbeat of that site has passed.
     Silent(NodeId),
 }
 
@@ -110,14 +111,14 @@ impl<E: Estimate> Protocol for Pulse<E> {
 }
 
 impl<E: Estimate> Pulse<E> {
-    /// What is known of a peer's heartbeats.
+    /// Returns the estimate for a peer.
     pub fn estimate(&self, peer: NodeId) -> &E {
         &self.estimates[peer.index()]
     }
 
     fn beat(&mut self, cx: &mut Cx<'_, Self>) {
         if E::NUMBERED {
-            // A site that lost its memory counts on from where nobody can have counted before.
+            // After a crash that lost the memory, continue above all numbers that were used before it.
             self.next = self.next.max(u64::from(cx.incarnation()) << LIFE_BITS) + 1;
         }
         cx.broadcast(Beat { number: self.next });
@@ -130,7 +131,8 @@ impl<E: Estimate> Pulse<E> {
     }
 }
 
-/// The lives of a site count in the upper part of a heartbeat's number.
+/// The number of bits that count the heartbeats of one incarnation. The incarnation itself is in the bits
+/// above.
 pub(super) const LIFE_BITS: u32 = 40;
 
 impl<E: Estimate> Detector for Pulse<E> {
@@ -150,7 +152,7 @@ impl<E: Estimate> Detector for Pulse<E> {
     }
 }
 
-/// The kind of the only message.
+/// The kind of a heartbeat.
 pub const HEARTBEAT: &str = "HEARTBEAT";
 
 #[cfg(test)]

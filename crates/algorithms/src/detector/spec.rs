@@ -1,15 +1,15 @@
-//! What every algorithm of the problem is judged by, one property an item.
+//! The properties by which every detector is judged.
 
 use conclave_kernel::{Kind, Property};
 
-/// Crashes are noticed.
+/// Completeness: crashed sites are suspected.
 pub const COMPLETENESS: Property = Property {
     name: "completeness",
     kind: Kind::Eventually,
     statement: "every site that crashed and stays down is in the end suspected by every site that is up, for good",
     source: "[CT96 §2.3]",
 };
-/// Nobody is suspected wrongly.
+/// Accuracy: sites that are up are not suspected.
 pub const ACCURACY: Property = Property {
     name: "accuracy",
     kind: Kind::Always,
@@ -17,5 +17,5 @@ pub const ACCURACY: Property = Property {
     source: "[CT96 §2.3]",
 };
 
-/// All of them.
+/// All properties of the problem.
 pub const PROPERTIES: [Property; 2] = [COMPLETENESS, ACCURACY];

@@ -1,25 +1,32 @@
-//! The bully algorithm: ask everybody who is higher; if all are silent, you lead.
+//! The bully algorithm: send ELECTION to all higher sites, and lead if none of them replies.
 //!
-//! Garcia-Molina's algorithm lives on synchrony: a message takes at most T_trans and an answer at most
-//! T_process, so whoever has not answered after T = 2 T_trans + T_process is dead. Then the highest of the
-//! living can find out by itself that it is, and bullies the others into following it.
+//! Garcia-Molina's algorithm relies on synchrony. A message takes at most T_trans, and a site takes at most
+//! T_process to reply. A site that has not replied after T = 2 T_trans + T_process has therefore crashed. So
+//! the highest site that is up can find out by itself that it is the highest. It then bullies the others into
+//! following it.
 //!
 //! **Rules** \[GM82 §4, CDK §15.3.2\]
-//! 1. To begin: send ELECTION to all that are higher, and wait for T. If there are none, announce at once.
-//! 2. On ELECTION from somebody lower: answer OK, and begin, unless you have begun already.
-//! 3. No OK within T: you have won. Send COORDINATOR to all that are lower.
-//! 4. OK: wait for COORDINATOR; if none comes within T', begin again: whoever answered has died since.
-//! 5. COORDINATOR from somebody higher: it leads. From somebody lower: begin.
-//! 6. Back after a crash: begin.
+//! 1. To begin: send ELECTION to all higher sites and wait for T. If there are none, announce yourself at
+//!    once.
+//! 2. On ELECTION from a lower site: reply OK, and begin unless you have begun already.
+//! 3. No OK within T: you have won. Send COORDINATOR to all lower sites.
+//! 4. On OK: wait for COORDINATOR. If it does not arrive within T', begin again, because the sites that
+//!    replied have crashed since.
+//! 5. On COORDINATOR from a higher site: follow it. On COORDINATOR from a lower site: begin.
+//! 6. After a recovery: begin.
 //!
-//! **Traps** Rule 4's second timeout is easily forgotten, and then nobody leads. T' must last for T and a
-//! message each way: T' = T + 2 T_trans + T_process. An OK that arrives at the very end of T is in time; the
-//! reminders are set a nanosecond after. If a message or an answer is late, or if a site that crashed is back
-//! under its old id while somebody announces itself, two lead: the checker shows both.
+//! **Traps**
+//! - Without the second timeout of rule 4 the group may stay without a leader: the higher site replies OK and
+//!   crashes, and the lower site waits for ever. T' must cover T and one message in each direction: T' = T +
+//!   2 T_trans + T_process.
+//! - An OK that arrives at the very end of T is in time. The timers therefore fire one nanosecond later.
+//! - Two sites lead if a message or a reply takes longer than its bound. The same happens if a crashed site
+//!   returns under its old id while another site announces itself. The checker shows both.
 //!
-//! **Where we depart**: candidates are (rank, id), and messages carry their sender's rank, so that a site
-//! which resigned is no longer asked. RESIGN goes to all; the highest of those who are left announces itself.
-//! A leader that is the highest of all answers ELECTION with COORDINATOR, to the one that asked.
+//! **Where we depart**: candidates are pairs of rank and id. Messages carry the rank of their sender, so that
+//! a site that resigned no longer receives ELECTION. RESIGN goes to all sites, and the highest of the other
+//! sites announces itself. If the leader is the highest of all sites, it replies to ELECTION with COORDINATOR
+//! instead of OK.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -29,36 +36,36 @@ use serde::{Deserialize, Serialize};
 
 use super::{Candidate, Command, Election, Event, Group, Seat};
 
-/// One site.
+/// The state of one site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Bully {
     seat: Seat,
-    /// Everybody's rank, as far as I know.
+    /// The rank of each site, as far as this site knows.
     ranks: Vec<u64>,
     pub(crate) stage: Stage,
-    /// T.
+    /// T, and one nanosecond.
     pub(crate) answer_timeout: Duration,
-    /// T'.
+    /// T', and one nanosecond.
     pub(crate) coordinator_timeout: Duration,
 }
 
-/// How far my own election is.
+/// The progress of the site's own election.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Stage {
-    /// I hold none.
+    /// The site holds no election.
     #[default]
     Idle,
-    /// I have asked those who are higher.
+    /// The site has sent ELECTION and waits for OK.
     Asking,
-    /// One of them has answered, and should announce itself.
+    /// A higher site is up. This site waits for its COORDINATOR.
     Waiting,
 }
 
-/// What sites say to each other.
+/// A message between two sites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Message {
-    /// The sender's rank.
+    /// The rank of the sender.
     rank: u64,
     pub(crate) body: Body,
 }
@@ -66,22 +73,22 @@ pub struct Message {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Body {
-    /// To the higher: are you there?
+    /// To higher sites: the sender holds an election and waits for OK.
     Election,
-    /// To the lower: I am, and take over.
+    /// To a lower site: the sender is up and takes over the election.
     Ok,
-    /// To the lower: I lead.
+    /// To lower sites: the sender leads.
     Coordinator,
-    /// To all: I do not lead any more.
+    /// To all sites: the sender has resigned.
     Resign,
 }
 
-/// What a site asks to be reminded of.
+/// The timers of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Timer {
-    /// T is over: nobody who is higher is alive.
+    /// T is over: no higher site is up.
     Answer,
-    /// T' is over: whoever answered has died.
+    /// T' is over: the higher sites that were up have crashed.
     Coordinator,
 }
 
@@ -92,7 +99,7 @@ impl Protocol for Bully {
     type Event = Event;
 
     fn on_start(&mut self, cx: &mut Cx<'_, Self>) {
-        // Not at first boot: then somebody says Elect.
+        // Not at the first boot: then the layer above commands the election.
         if cx.incarnation() > 0 {
             self.stage = Stage::Idle;
             self.begin(cx);
@@ -103,7 +110,7 @@ impl Protocol for Bully {
         self.ranks[from.index()] = message.rank;
         let is_lower = self.candidate(from) < self.candidate(cx.me());
         match message.body {
-            // I lead, and nobody could know better: no need to tell the others again.
+            // This site leads and is the highest of all, so the other sites need no second announcement.
             Body::Election if is_lower && self.leads(cx.me()) && self.is_highest(cx) => {
                 cx.send(from, self.say(Body::Coordinator, cx.me()));
             }
@@ -114,7 +121,7 @@ impl Protocol for Bully {
                 }
             }
             Body::Ok if self.stage == Stage::Asking && !is_lower => self.wait(cx),
-            // It comes too late: I have announced myself, wrongly.
+            // The OK is late: this site has announced itself although a higher site is up.
             Body::Ok if self.leads(cx.me()) && !is_lower => {
                 self.seat.vacate(cx);
                 self.wait(cx);
@@ -122,7 +129,8 @@ impl Protocol for Bully {
             Body::Coordinator if is_lower => self.begin(cx),
             Body::Coordinator => self.follow(from, cx),
             Body::Resign if self.seat.leader() == Some(from) => self.on_resigned(cx),
-            // Somebody higher does not know that I resigned: my silence tells it. Or an answer comes late.
+            // A higher site that does not know of the resignation gets no reply. A late OK or RESIGN changes
+            // nothing.
             Body::Election | Body::Ok | Body::Resign => {}
         }
     }
@@ -142,7 +150,7 @@ impl Protocol for Bully {
                 cx.broadcast(self.say(Body::Resign, cx.me()));
                 self.on_resigned(cx);
             }
-            // Silence is what it goes by.
+            // Bully detects crashes by silence.
             Command::Suspect(_) | Command::Trust(_) => {}
         }
     }
@@ -161,7 +169,7 @@ impl Bully {
         cx.arm(Timer::Answer, self.answer_timeout..=self.answer_timeout);
     }
 
-    /// Somebody higher is there: it should announce itself.
+    /// Waits for the COORDINATOR of a higher site.
     fn wait(&mut self, cx: &mut Cx<'_, Self>) {
         self.stage = Stage::Waiting;
         cx.disarm(Timer::Answer);
@@ -189,7 +197,8 @@ impl Bully {
         self.seat.fill(leader, cx);
     }
 
-    /// The leader has resigned. The highest of the rest knows that it is; the others give it time.
+    /// Handles the resignation of the leader. The highest of the other sites leads at once; the rest wait for
+    /// it.
     fn on_resigned(&mut self, cx: &mut Cx<'_, Self>) {
         self.seat.vacate(cx);
         if self.is_highest(cx) {
@@ -236,7 +245,7 @@ impl Election for Bully {
             Cost {
                 measure: Measure::Messages,
                 load: Load::High,
-                // ELECTION N(N-1)/2, OK (N-1)(N-2)/2, COORDINATOR N-1 and once more to each that asked.
+                // ELECTION N(N-1)/2, OK (N-1)(N-2)/2, COORDINATOR N-1, and N-1 more as replies to ELECTION.
                 formula: "N^2-1 (all up, equal delays)",
                 range: |size| (size.n() * size.n() - 1.0, size.n() * size.n() - 1.0),
             },
@@ -268,7 +277,7 @@ impl Election for Bully {
     }
 }
 
-/// ELECTION N(N-1)/2, OK (N-1)(N-2)/2, COORDINATOR N-2.
+/// Returns the largest number of messages: ELECTION N(N-1)/2, OK (N-1)(N-2)/2, COORDINATOR N-2.
 fn worst(n: f64) -> f64 {
     n * n - n - 1.0
 }
@@ -284,14 +293,14 @@ mod tests {
         ByHand::new(&Group::new(nodes, MS))
     }
 
-    /// A group whose highest is dead.
+    /// Creates a group whose highest site has crashed.
     fn headless(nodes: u32) -> ByHand<Bully> {
         let mut group = group(nodes);
         group.crash(nodes - 1);
         group
     }
 
-    /// \[GM82\], [FACTS C4]: N-2 announcements, and the ELECTION to the dead.
+    /// \[GM82\]: N-2 announcements, and one ELECTION to the crashed site.
     #[test]
     fn the_second_highest_needs_n_minus_one_messages() {
         let mut group = headless(5);
@@ -302,7 +311,7 @@ mod tests {
         assert_eq!((group.sent, &group.leaders()[..4]), (4, &[Some(3); 4][..]));
     }
 
-    /// [FACTS C4]: N = 5 costs 19.
+    /// N = 5 costs 19 messages.
     #[test]
     fn the_lowest_sets_off_n_squared_minus_n_minus_one() {
         for nodes in 2..9 {
@@ -325,13 +334,13 @@ mod tests {
         assert_eq!(group.leaders(), [Some(3); 4]);
     }
 
-    /// FACTS part 2, trap (c).
+    /// Rule 4: the site that replied crashes before its announcement.
     #[test]
     fn who_was_answered_and_hears_nothing_more_begins_again() {
         let mut group = group(3);
         group.command(0, Command::Elect);
         group.deliver(0, 1);
-        group.deliver(1, 0); // OK, and 1 dies
+        group.deliver(1, 0); // OK; then 1 crashes
         group.crash(1);
         group.crash(2);
         group.fire(0, Timer::Coordinator);
@@ -340,7 +349,7 @@ mod tests {
         assert_eq!(group.leaders()[0], Some(0));
     }
 
-    /// FACTS part 2, trap (d).
+    /// Rule 5.
     #[test]
     fn an_announcement_by_somebody_lower_is_answered_by_an_election() {
         let mut group = group(3);
@@ -349,12 +358,12 @@ mod tests {
         assert_eq!(group.leaders(), [Some(2); 3]);
     }
 
-    /// FACTS part 2, trap (a): two lead for a while.
+    /// A reply is late, and two sites lead for a while.
     #[test]
     fn a_late_answer_deposes_who_announced_itself_too_soon() {
         let mut group = group(3);
         group.command(1, Command::Elect);
-        group.fire(1, Timer::Answer); // too soon: 2 is alive
+        group.fire(1, Timer::Answer); // too soon: 2 is up
         assert_eq!(group.leaders()[1], Some(1));
         group.settle();
         assert_eq!(group.leaders(), [Some(2); 3]);
@@ -385,7 +394,7 @@ mod tests {
         assert_eq!((group.leaders(), group.sent - before), ([Some(2); 4].to_vec(), 3 + 3));
     }
 
-    /// T = 2 T_trans + T_process, and T' lasts for T and a message each way.
+    /// T = 2 T_trans + T_process. T' covers T and one message in each direction.
     #[test]
     fn the_timeouts_are_made_of_the_bounds() {
         let group = Group { processing: 3 * MS, ..Group::new(3, 5 * MS) };

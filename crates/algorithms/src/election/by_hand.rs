@@ -1,4 +1,4 @@
-//! A group that a test steps by hand: every message waits on its link, every reminder until it is fired.
+//! A group for tests, stepped by hand: messages wait on their links, and timers wait until a test fires them.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -7,10 +7,10 @@ use conclave_kernel::{Buffer, Cx, Effect, Env, Input, NodeId, Prng};
 
 use super::{Command, Election, Event, Group};
 
-/// The sites, their links, and what happened so far.
+/// The sites, their links, and counters for the tests.
 pub(crate) struct ByHand<E: Election> {
     nodes: Vec<Site<E>>,
-    /// Messages sent from one site to another.
+    /// The number of messages sent from one site to another.
     pub(crate) sent: u64,
     links: BTreeMap<(u32, u32), VecDeque<E::Message>>,
 }
@@ -25,7 +25,7 @@ struct Site<E: Election> {
 }
 
 impl<E: Election> ByHand<E> {
-    /// A group that has started.
+    /// Creates a group and starts all its sites.
     pub(crate) fn new(group: &Group) -> Self {
         let site = |id| Site {
             state: E::new(NodeId(id), group),
@@ -45,7 +45,7 @@ impl<E: Election> ByHand<E> {
         self.step(site, Input::Command(command));
     }
 
-    /// Lets a reminder go off that must be armed.
+    /// Fires a timer, which must be armed.
     pub(crate) fn fire(&mut self, site: u32, timer: E::Timer) {
         let armed = &mut self.nodes[site as usize].armed;
         let at = armed.iter().position(|armed| *armed == timer);
@@ -71,18 +71,18 @@ impl<E: Election> ByHand<E> {
         self.hand_over(from, to, message);
     }
 
-    /// Takes the oldest message off a link, to be delivered later or never.
+    /// Takes the oldest message off a link. The test can deliver it later with `inject`, or lose it.
     pub(crate) fn take(&mut self, from: u32, to: u32) -> E::Message {
         let message = self.links.get_mut(&(from, to)).and_then(VecDeque::pop_front);
         message.expect("something is under way on this link")
     }
 
-    /// Hands a site a message, whether or not it was ever sent.
+    /// Delivers a message that need not be on any link.
     pub(crate) fn inject(&mut self, from: u32, to: u32, message: E::Message) {
         self.hand_over(from, to, message);
     }
 
-    /// Delivers until nothing is under way.
+    /// Delivers messages until none is in flight.
     pub(crate) fn settle(&mut self) {
         loop {
             let next = self.busy().next();
@@ -91,7 +91,7 @@ impl<E: Election> ByHand<E> {
         }
     }
 
-    /// Delivers in a random order, also within a link.
+    /// Delivers all messages in a random order, also within a link, until none is in flight.
     pub(crate) fn churn(&mut self, dice: &mut Prng) {
         loop {
             let busy: Vec<_> = self.busy().collect();
@@ -105,17 +105,17 @@ impl<E: Election> ByHand<E> {
         }
     }
 
-    /// How many messages are under way.
+    /// Returns the number of messages in flight.
     pub(crate) fn in_flight(&self) -> usize {
         self.links.values().map(VecDeque::len).sum()
     }
 
-    /// Whom each site takes for the leader.
+    /// Returns the leader of each site, as far as the site knows.
     pub(crate) fn leaders(&self) -> Vec<Option<u32>> {
         self.nodes.iter().map(|site| site.leader).collect()
     }
 
-    /// How often a site decided.
+    /// Returns how often a site has decided.
     pub(crate) fn elected_events(&self, site: u32) -> u32 {
         self.nodes[site as usize].elected
     }

@@ -1,44 +1,49 @@
-//! Chang and Roberts: candidates go round a ring, and the highest comes back.
+//! Chang and Roberts: candidates travel round a ring, and only the highest returns to its sender.
 //!
-//! Everybody knows only its successor. A candidate's message is swallowed by whoever is higher; so only the
-//! highest goes all the way round, and its sender then knows that it has won. Elections that were begun by
-//! several at once extinguish each other in the same way.
+//! Each site knows only its successor. A site discards every candidate that is lower than itself. So only the
+//! highest candidate travels all the way round, and its sender then knows that it has won. When several sites
+//! begin at once, their elections end each other in the same way.
 //!
 //! **Rules** \[CR79 §2\]
-//! 1. To begin: mark yourself a participant and send ELECTION with your own candidate.
-//! 2. On ELECTION: if it is higher, forward it; if it is lower, send your own in its place, unless you are a
-//!    participant already: then swallow it. Either way you are a participant now.
-//! 3. If it is your own, you have won: send ELECTED round. ELECTED ends participation.
+//! 1. To begin: become a participant, and send ELECTION with your own candidate.
+//! 2. On ELECTION with a higher candidate: become a participant and forward it.
+//! 3. On ELECTION with a lower candidate: discard it if you are a participant. Otherwise begin.
+//! 4. On ELECTION with your own candidate: you have won. Send ELECTED round the ring. ELECTED ends
+//!    participation.
 //!
-//! **Trap**: the cost. 3N-1 at worst holds for one starter; if all start, it is N(N+1)/2 + N at worst and N
-//! H_N + N on average. FIFO is not needed for the comparison, so that E1 holds without; but for the marks. A
-//! slow candidate that comes after ELECTED would make its receiver a participant again, in an election that
-//! is over: so who has a leader that is higher than the candidate only passes it on. And who begins anew
-//! behind an ELECTED, and overtakes it, is swallowed by a participant that has yet to hear of it, and never
-//! decides: E2 needs FIFO.
+//! **Traps**
+//! - The worst case of 3N-1 messages holds for one starter. If all sites start, the cost is N(N+1)/2 + N at
+//!   worst and N H_N + N on average.
+//! - The comparison of candidates does not need FIFO, so E1 holds without it. The marks of participants do. A
+//!   slow candidate that arrives after ELECTED would make its receiver a participant again, although the
+//!   election is over. A site therefore stays out of an election whose candidate is not higher than its
+//!   leader: it only forwards the message.
+//! - E2 needs FIFO. A site forwards ELECTED and then begins again. Its new candidate overtakes the ELECTED
+//!   and reaches a higher site, which is still a participant of the old election and discards it. The new
+//!   election never ends.
 //!
-//! **Where we depart**: the paper assumes that nobody dies meanwhile. Every message carries the [`View`] in
-//! which it was sent; who takes part when the view changes begins again, and the message of a maximum that
-//! died in mid-round is not forwarded by anybody who knows. Whoever is told ELECTED of somebody lower than
-//! itself, as after a return, begins an election.
+//! **Where we depart**: the paper assumes that no site crashes during an election. Here every message carries
+//! the [`View`] in which it was sent. A participant begins again when its view changes. A site that knows of
+//! the crash of a maximum does not forward its message. A site that receives ELECTED for a lower site, for
+//! example after a recovery, begins an election.
 
 use conclave_kernel::{Card, Cost, Cx, Load, Measure, Needs, Never, NodeId, Protocol};
 use serde::{Deserialize, Serialize};
 
 use super::{Candidate, Command, Election, Event, Group, Seat, View};
 
-/// One site.
+/// The state of one site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ChangRoberts {
     pub(crate) me: Candidate,
     seat: Seat,
     pub(crate) view: View,
     pub(crate) participant: bool,
-    /// Who leads, as a candidate.
+    /// The leader as a candidate; `None` while it is not known.
     winner: Option<Candidate>,
 }
 
-/// What sites say to each other, and in which view.
+/// A message, with the view of its sender.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Message {
     pub(crate) view: View,
@@ -48,9 +53,9 @@ pub struct Message {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Body {
-    /// This is the highest so far.
+    /// The highest candidate on the way so far.
     Election(Candidate),
-    /// This one has won.
+    /// The candidate that has won.
     Elected(Candidate),
 }
 
@@ -61,7 +66,7 @@ impl Protocol for ChangRoberts {
     type Event = Event;
 
     fn on_start(&mut self, cx: &mut Cx<'_, Self>) {
-        // Not at first boot: then somebody says Elect.
+        // Not at the first boot: then the layer above commands the election.
         if cx.incarnation() > 0 {
             self.view.live(cx.me(), cx.incarnation());
             self.begin(cx);
@@ -70,14 +75,14 @@ impl Protocol for ChangRoberts {
 
     fn on_message(&mut self, _from: NodeId, message: Message, cx: &mut Cx<'_, Self>) {
         if self.view.merge(&message.view) {
-            self.view.trust(cx.me()); // whoever takes me for dead is wrong
+            self.view.trust(cx.me()); // the sender takes this site for down, but it is up
             self.on_new_view(cx);
         }
         let is_current = message.view == self.view;
         match message.body {
             Body::Election(theirs) if is_current => self.on_election(theirs, cx),
             Body::Elected(leader) if is_current => self.on_elected(leader, cx),
-            // Of an older view: what it was to achieve must be done again in this one.
+            // A message of an older view. Its election must begin again in this view.
             Body::Election(_) if !self.participant => self.begin(cx),
             _ => {}
         }
@@ -122,7 +127,7 @@ impl ChangRoberts {
 
     fn on_elected(&mut self, leader: Candidate, cx: &mut Cx<'_, Self>) {
         if leader.site == cx.me() {
-            return; // it has been all round
+            return; // ELECTED has travelled all round
         }
         if leader < self.me {
             return self.begin(cx);
@@ -131,7 +136,8 @@ impl ChangRoberts {
         self.pass(Body::Elected(leader), cx);
     }
 
-    /// Somebody went or came: an election under way may have lost its message, and begins again.
+    /// Handles a change of the view. The election under way may have lost its message, so a participant
+    /// begins again.
     fn on_new_view(&mut self, cx: &mut Cx<'_, Self>) {
         if self.winner.is_some_and(|winner| !self.view.is_up(winner.site)) {
             self.winner = None;
@@ -152,7 +158,7 @@ impl ChangRoberts {
         self.seat.fill(winner.site, cx);
     }
 
-    /// Hands something to the successor. Who is alone has come round at once.
+    /// Sends a message to the successor. If no other site is up, the candidate has travelled round at once.
     pub(crate) fn pass(&mut self, body: Body, cx: &mut Cx<'_, Self>) {
         let next = self.view.after(cx.members(), cx.me());
         if next != cx.me() {
@@ -255,7 +261,7 @@ mod tests {
         assert_eq!(ring.sent, 2 + 5 + 5, "2 to reach the highest, once round, and once round again");
     }
 
-    /// [CR79 §3], [CDK §15.3.1]: the anticlockwise neighbour of the starter is the highest.
+    /// [CR79 §3], [CDK §15.3.1]: at worst, the highest site is the anticlockwise neighbour of the starter.
     #[test]
     fn one_starter_costs_two_n_at_best_and_three_n_minus_one_at_worst() {
         for (starter, cost) in [(4, 10), (0, 14)] {
@@ -284,19 +290,19 @@ mod tests {
         assert_eq!(ring.leaders(), [Some(2); 4]);
     }
 
-    /// Of two elections at once, the lower dies where it meets a participant that is higher.
+    /// Of two concurrent elections, the lower one ends at a participant that is higher.
     #[test]
     fn concurrent_elections_are_extinguished() {
         let mut ring = group(4);
         ring.command(0, Command::Elect);
         ring.command(1, Command::Elect);
-        ring.deliver(0, 1); // 0 < 1, and 1 takes part already
+        ring.deliver(0, 1); // 0 < 1, and 1 is a participant already
         assert_eq!(ring.in_flight(), 1);
         ring.settle();
         assert_eq!(ring.leaders(), [Some(3); 4]);
     }
 
-    /// [FACTS 2]: without a cure its message would circulate for ever.
+    /// Without views, its message would circulate for ever.
     #[test]
     fn the_message_of_a_maximum_that_died_in_mid_round_is_not_forwarded() {
         let mut ring = group(4);
@@ -311,15 +317,16 @@ mod tests {
         assert_eq!(ring.leaders()[..3], [Some(2); 3]);
     }
 
-    /// 1 has forwarded ELECTED and forgotten the election; 3 never got it.
+    /// Site 1 has decided and forwards ELECTED to site 2. It crashes, and the message counts for nothing in
+    /// the new view.
     #[test]
     fn a_crash_that_swallows_the_announcement_does_not_leave_anybody_undecided() {
         let mut ring = group(4);
         ring.command(3, Command::Elect);
-        (0..4).for_each(|site| ring.deliver((site + 3) % 4, site)); // 3 has won, ELECTED is on its way to 0
+        (0..4).for_each(|site| ring.deliver((site + 3) % 4, site)); // 3 has won; ELECTED is in flight to 0
         ring.deliver(3, 0);
         ring.deliver(0, 1);
-        ring.crash(1); // with ELECTED
+        ring.crash(1); // ELECTED is in flight to 2
         for site in [0, 2, 3] {
             ring.command(site, Command::Suspect(NodeId(1)));
         }
@@ -327,8 +334,8 @@ mod tests {
         assert_eq!([0, 2, 3].map(|site: usize| ring.leaders()[site]), [Some(3); 3]);
     }
 
-    /// Ring order 4, 2, 1, 3: the candidate of 2 is slow, and reaches 1 after the announcement of 4, and 3
-    /// before it.
+    /// The ranks in ring order are 4, 2, 1, 3. The candidate of rank 2 is slow. It reaches rank 1 after the
+    /// announcement of rank 4, and it reaches rank 3 before that announcement.
     #[test]
     fn a_slow_candidate_does_not_undo_a_decision() {
         let mut ring = ByHand::<ChangRoberts>::new(&Group {
@@ -340,7 +347,7 @@ mod tests {
         ring.command(0, Command::Elect);
         (0..4).for_each(|site| ring.deliver(site, (site + 1) % 4)); // once round
         ring.deliver(0, 1);
-        ring.deliver(1, 2); // 1 has decided, and ELECTED is on its way to 3
+        ring.deliver(1, 2); // rank 1 has decided; ELECTED is in flight to rank 3
         ring.inject(1, 2, slow);
         let announcement = ring.take(2, 3);
         ring.deliver(2, 3);

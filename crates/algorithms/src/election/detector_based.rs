@@ -1,16 +1,17 @@
-//! Election over a detector: the highest whom nobody suspects leads.
+//! Election over a detector: the highest site that is not suspected leads.
 //!
-//! If a reliable detector runs anyway, an election needs no message at all: everybody takes the highest that
-//! is not suspected. All agree as soon as their detectors do. The price is the detector's, N(N-1) heartbeats
-//! every T whether or not anybody dies; and it is only as right as the detector.
+//! If a reliable detector runs anyway, an election needs no messages: every site follows the highest site
+//! that it does not suspect. All sites agree as soon as their detectors agree. The price is that of the
+//! detector: N(N-1) heartbeats every T, also while no site crashes. The result is only as correct as the
+//! detector.
 //!
 //! **Rules** \[CT96 §2\]
-//! 1. The leader is the highest of those that are not suspected, always.
+//! 1. The leader is at all times the highest site that is not suspected.
 //!
-//! **Trap**: two may lead for as long as two detectors differ: with a perfect detector that is while the old
-//! leader is dead already; with another, whenever it errs.
+//! **Trap**: two sites may lead while two detectors differ. With a perfect detector, the old leader has
+//! crashed by then. With any other detector, both may be up, for example after a wrong suspicion.
 //!
-//! **Where we depart**: ranks are known from the start; who resigns says so with RANK.
+//! **Where we depart**: ranks are known from the start. A site that resigns sends RANK to all sites.
 
 use alloc::vec::Vec;
 
@@ -20,24 +21,24 @@ use serde::{Deserialize, Serialize};
 use super::{Candidate, Command, Election, Event, Group, Seat};
 use crate::detector::{self, Detector};
 
-/// One site.
+/// The state of one site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub struct DetectorBased<D: Detector> {
     detector: D,
-    /// Whom the detector, or whoever commands, takes for dead.
+    /// The sites that the detector or a command has reported as crashed.
     suspects: NodeSet,
     ranks: Vec<u64>,
     seat: Seat,
 }
 
-/// What sites say to each other.
+/// A message between two sites.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "", rename_all = "snake_case")]
 pub enum Message<D: Detector> {
-    /// The detector's.
+    /// A message of the detector.
     Detector(D::Message),
-    /// My rank is now this.
+    /// The new rank of the sender.
     Rank(u64),
 }
 
@@ -53,7 +54,7 @@ impl<D: Detector> Protocol for DetectorBased<D> {
 
     fn on_recover(&mut self, cx: &mut Cx<'_, Self>) {
         self.suspects.clear();
-        self.seat.vacate(cx); // whoever leads now, it is news
+        self.seat.vacate(cx); // so that `guards` reports the leader again
         self.watch(Input::Recover, cx);
     }
 
@@ -70,7 +71,7 @@ impl<D: Detector> Protocol for DetectorBased<D> {
 
     fn on_command(&mut self, command: Command, cx: &mut Cx<'_, Self>) {
         match command {
-            Command::Elect => {} // it is always being held
+            Command::Elect => {} // the result is always up to date
             Command::Resign => {
                 self.ranks[cx.me().index()] = 0;
                 cx.broadcast(Message::Rank(0));
@@ -90,7 +91,7 @@ impl<D: Detector> Protocol for DetectorBased<D> {
 }
 
 impl<D: Detector> DetectorBased<D> {
-    /// A step of the detector.
+    /// Runs a step of the detector.
     fn watch(&mut self, input: Input<D>, cx: &mut Cx<'_, Self>) {
         let said: Emitted<D> = cx.drive(&mut self.detector, input, Message::Detector, |timer| timer);
         for event in said {
@@ -113,7 +114,8 @@ impl<D: Detector> Election for DetectorBased<D> {
         title: "Election over a detector",
         summary: "the highest that is not suspected leads; the heartbeats are the price",
         papers: &["CT96"],
-        // Synchrony makes its own detector perfect; whoever else tells it of crashes must be as good.
+        // With bounded delays the detector inside is perfect. A detector that sends commands must be perfect,
+        // too.
         needs: Needs {
             no_duplication: false,
             no_crash: false,

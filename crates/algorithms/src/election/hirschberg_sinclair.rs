@@ -1,46 +1,50 @@
-//! Hirschberg and Sinclair: ask ever wider neighbourhoods, both ways.
+//! Hirschberg and Sinclair: candidates probe ever larger neighbourhoods, in both directions of a ring.
 //!
-//! A candidate that wants to go on must first be the highest within one hop on both sides, then within two,
-//! within four, and so on. Each round at most one of so many neighbours survives, so that few travel far: O(N
-//! log N) messages at worst, where a one-way ring needs O(N^2).
+//! A candidate must first be the highest within one hop on both sides, then within two hops, within four, and
+//! so on. Each phase leaves at most one candidate in a neighbourhood of that size, so few candidates probe
+//! far. The cost is O(N log N) messages at worst; a one-way ring needs O(N^2).
 //!
 //! **Rules** \[HS80 §2\]
-//! 1. In phase k send PROBE 2^k hops both ways.
-//! 2. On a PROBE of somebody higher: pass it on, or answer with REPLY if it has come far enough. On one of
-//!    somebody lower: swallow it, and begin if you have not.
-//! 3. With both replies, go on to the next phase. If your own probes come to you, they have been all round:
-//!    you have won, and send ELECTED round.
+//! 1. In phase k, send PROBE over 2^k hops in both directions.
+//! 2. On PROBE of a higher candidate: forward it, or return REPLY if it has made all its hops.
+//! 3. On PROBE of a lower candidate: discard it, and begin if you have not begun.
+//! 4. With both replies, enter the next phase. If both your own probes return to you, they have travelled all
+//!    round: you have won. Send ELECTED round the ring.
 //!
-//! **Trap**: in a small ring both ways lead to the same neighbour: direction must be in the message. And who
-//! announces itself when the first of its probes is back leaves the second under way, behind the
-//! announcement: whoever it passes takes part in an election that is over. For the same reason a candidate
-//! stops as soon as it has seen somebody higher, even if its replies come; and who has a leader that is
-//! higher only passes things on.
+//! **Traps**
+//! - In a ring of two, both directions lead to the same neighbour. A message must therefore contain its
+//!   direction.
+//! - A site that announces itself as soon as its first probe is back leaves the second one in flight, behind
+//!   the announcement. All sites that this probe passes then take part in an election that is over.
+//! - For the same reason a candidate stops as soon as it has seen a higher one, even if its replies still
+//!   arrive. A site also stays out of an election whose candidate is not higher than its leader: it only
+//!   forwards the messages.
 //!
-//! **Where we depart**: as for the other ring, the [`View`] rides on every message, against crashes.
+//! **Where we depart**: every message carries a [`View`] against crashes, as in
+//! [`chang_roberts`](super::chang_roberts).
 
 use conclave_kernel::{Card, Cost, Cx, Load, Measure, Needs, Never, NodeId, Protocol};
 use serde::{Deserialize, Serialize};
 
 use super::{Candidate, Command, Election, Event, Group, Seat, View};
 
-/// One site.
+/// The state of one site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct HirschbergSinclair {
     pub(crate) me: Candidate,
     seat: Seat,
     pub(crate) view: View,
     participant: bool,
-    /// Who leads, as a candidate.
+    /// The leader as a candidate; `None` while it is not known.
     pub(crate) winner: Option<Candidate>,
-    /// Whether I may still win: nobody higher has been seen.
+    /// Whether this site can still win: it has begun, and has seen no higher candidate.
     pub(crate) standing: bool,
     pub(crate) phase: u32,
-    /// What came back in this phase, of what was sent either way: the reply, or the probe itself.
+    /// Whether the probe in each direction has come back in this phase, as a reply or as the probe itself.
     pub(crate) back: [bool; 2],
 }
 
-/// What sites say to each other, in which view.
+/// A message, with its direction and the view of its sender.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Message {
     pub(crate) view: View,
@@ -48,7 +52,7 @@ pub struct Message {
     pub(crate) body: Body,
 }
 
-/// Which way round a message travels.
+/// The direction in which a message travels round the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Way {
@@ -70,11 +74,11 @@ impl Way {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Body {
-    /// Is anybody within 2^phase hops higher? This is hop number so many.
+    /// A search for a higher site within 2^phase hops; `hop` counts the hops from 1.
     Probe { candidate: Candidate, phase: u32, hop: u32 },
-    /// Nobody is.
+    /// There is no higher site within 2^phase hops in the direction of the probe.
     Reply { candidate: Candidate, phase: u32 },
-    /// This one has won.
+    /// The candidate that has won.
     Elected(Candidate),
 }
 
@@ -85,7 +89,7 @@ impl Protocol for HirschbergSinclair {
     type Event = Event;
 
     fn on_start(&mut self, cx: &mut Cx<'_, Self>) {
-        // Not at first boot: then somebody says Elect.
+        // Not at the first boot: then the layer above commands the election.
         if cx.incarnation() > 0 {
             self.view.live(cx.me(), cx.incarnation());
             self.begin(cx);
@@ -94,7 +98,7 @@ impl Protocol for HirschbergSinclair {
 
     fn on_message(&mut self, _from: NodeId, message: Message, cx: &mut Cx<'_, Self>) {
         if self.view.merge(&message.view) {
-            self.view.trust(cx.me()); // whoever takes me for dead is wrong
+            self.view.trust(cx.me()); // the sender takes this site for down, but it is up
             self.on_new_view(cx);
         }
         let Message { view, way, body } = message;
@@ -105,7 +109,7 @@ impl Protocol for HirschbergSinclair {
                 Body::Elected(leader) => self.on_elected(leader, cx),
             }
         } else if matches!(body, Body::Probe { .. }) && !self.participant {
-            // Of an older view: what it was to achieve must be done again in this one.
+            // A message of an older view. Its election must begin again in this view.
             self.begin(cx);
         }
     }
@@ -185,7 +189,7 @@ impl HirschbergSinclair {
 
     fn on_elected(&mut self, leader: Candidate, cx: &mut Cx<'_, Self>) {
         if leader.site == cx.me() {
-            return; // it has been all round
+            return; // ELECTED has travelled all round
         }
         if leader < self.me {
             return self.begin(cx);
@@ -194,7 +198,8 @@ impl HirschbergSinclair {
         self.pass(Way::Clockwise, Body::Elected(leader), cx);
     }
 
-    /// Somebody went or came: an election under way may have lost its messages, and begins again.
+    /// Handles a change of the view. The election under way may have lost messages, so a participant begins
+    /// again.
     fn on_new_view(&mut self, cx: &mut Cx<'_, Self>) {
         if self.winner.is_some_and(|winner| !self.view.is_up(winner.site)) {
             self.winner = None;
@@ -280,7 +285,7 @@ impl Election for HirschbergSinclair {
     }
 }
 
-/// \[HS80 §3\]: 8N for each phase, of which there are 1 + log2 N, and the announcement.
+/// Returns the bound of \[HS80 §3\]: 8N messages for each of the 1 + log2 N phases, and N announcements.
 fn most(nodes: u32) -> f64 {
     let n = f64::from(nodes);
     8.0 * n * f64::from(1 + nodes.next_power_of_two().ilog2()) + n
@@ -315,7 +320,7 @@ mod tests {
         }
     }
 
-    /// [HS80 §3]
+    /// The bound of [HS80 §3].
     #[test]
     fn the_cost_stays_below_eight_n_a_phase_for_random_rings_in_which_all_start() {
         let mut dice = Prng::new(1);
@@ -349,7 +354,7 @@ mod tests {
         }
     }
 
-    /// In a ring of two both ways lead to the same neighbour.
+    /// In a ring of two, both directions lead to the same neighbour.
     #[test]
     fn two_probes_that_come_round_win_once() {
         let mut ring = group(2);

@@ -1,18 +1,19 @@
-//! Election: one of the living leads, and everybody knows who.
+//! Election: one of the sites that are up becomes the leader, and all of them know which one.
 //!
-//! Every algorithm takes the same [`Command`]s and emits the same [`Event`]s. Who wins is the highest
-//! [`Candidate`]: by rank, which may be memory, load turned round, any ordered value; then by id.
+//! Every algorithm takes the same [`Command`]s and emits the same [`Event`]s. The highest [`Candidate`] wins.
+//! Candidates are compared by rank and then by id. The rank may be any ordered value, for example free memory
+//! or the inverse of the load.
 //!
 //! | algorithm | idea | messages | turnaround |
 //! |---|---|---|---|
-//! | [`chang_roberts`] | the highest candidate goes round the ring | 2N..3N-1 with one starter, 3N-1..N(N+1)/2+N with all | up to 3N-1 hops |
-//! | [`hirschberg_sinclair`] | ask ever wider neighbourhoods, both ways | O(N log N) | O(N) hops |
-//! | [`bully`] | ask all that are higher; silence means that they are dead | N-1..N^2-N-1 | T..2T and a timeout |
-//! | [`detector_based`] | the highest that nobody suspects | 0, and heartbeats all the time | the detector's |
+//! | [`chang_roberts`] | the highest candidate travels round the ring | 2N..3N-1 with one starter, 3N-1..N(N+1)/2+N with all | up to 3N-1 hops |
+//! | [`hirschberg_sinclair`] | candidates probe ever larger neighbourhoods, in both directions | O(N log N) | O(N) hops |
+//! | [`bully`] | a site sends ELECTION to all higher sites; their silence means that they have crashed | N-1..N^2-N-1 | T..2T and a timeout |
+//! | [`detector_based`] | the highest site that is not suspected leads | 0, and heartbeats all the time | that of the detector |
 //!
-//! Who notices that the leader is gone? Not these algorithms: somebody commands [`Command::Elect`]. Rings
-//! also need to know whom to skip ([`Command::Suspect`]); bully finds out by itself. A site that comes back
-//! after a crash begins an election on its own.
+//! The first three algorithms do not detect the crash of a leader themselves: they start on
+//! [`Command::Elect`]. The rings must also learn which sites to skip ([`Command::Suspect`]). Bully finds this
+//! out itself. A site that recovers from a crash begins an election without a command.
 
 pub mod bully;
 #[cfg(test)]
@@ -39,76 +40,77 @@ pub use hirschberg_sinclair::HirschbergSinclair;
 pub use seat::Seat;
 pub use view::View;
 
-/// What the layer above asks of a site.
+/// A command of the layer above to a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Command {
-    /// Hold an election: the system boots, or somebody noticed that the leader is gone.
+    /// Hold an election: the system boots, or the leader seems to have crashed.
     Elect,
-    /// Do not lead any more: the site's rank falls to 0, below everybody who stands, and an election is held.
+    /// Stop leading. The site's rank falls to 0, below all sites that have not resigned, and an election
+    /// begins.
     Resign,
-    /// That site has crashed, says a detector.
+    /// A detector reports that this site has crashed.
     Suspect(NodeId),
-    /// That site is up again, says a detector.
+    /// A detector reports that this site is up again.
     Trust(NodeId),
 }
 
-/// What a site tells the layer above.
+/// An event that a site reports to the layer above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// That site leads.
+    /// The site has decided which site leads.
     Elected {
-        /// Who.
+        /// The leader.
         leader: NodeId,
     },
-    /// Who leads is no longer known: an election has begun.
+    /// The leader is no longer known: an election has begun.
     Vacant,
 }
 
-/// Who stands for election: the highest wins.
+/// A candidate for leadership. The highest candidate wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Candidate {
-    /// What counts first. 0 is the rank of those who have resigned.
+    /// The rank, which is compared first. A site that has resigned has rank 0.
     pub rank: u64,
-    /// What counts if ranks are equal.
+    /// The id, which decides between equal ranks.
     pub site: NodeId,
 }
 
-/// An algorithm of the problem.
+/// An election algorithm.
 pub trait Election: Protocol<Command = Command, Event = Event> {
-    /// What it says of itself.
+    /// The card of the algorithm.
     const CARD: Card;
 
-    /// A site of a group.
+    /// Creates the site `me` of a group.
     fn new(me: NodeId, group: &Group) -> Self;
 
-    /// The kind of a message, as the paper spells it, for those who count.
+    /// Returns the kind of a message, spelled as in the paper. Meters count messages by kind.
     fn kind(message: &Self::Message) -> &'static str;
 
-    /// Whether a message is sent all the time, election or not.
+    /// Returns whether such messages are sent all the time, also without an election.
     fn is_background(message: &Self::Message) -> bool {
         let _ = message;
         false
     }
 }
 
-/// Something to be done with an algorithm whose name is known only at run time.
+/// An operation that is generic over the algorithm. [`visit`] runs it for an algorithm that is given by name.
 pub trait Visit {
-    /// What comes of it.
+    /// The result of the operation.
     type Out;
 
-    /// Does it.
+    /// Runs the operation for algorithm `P`.
     fn visit<P: Election>(self) -> Self::Out;
 }
 
-/// Lists the algorithms once: their cards, and the way from a name to a type.
+/// Generates [`CARDS`] and [`visit`] from one list of algorithms.
 macro_rules! algorithms {
     ($($algorithm:ty),+ $(,)?) => {
-        /// The cards of all algorithms, in the order in which the problem is told.
+        /// The cards of all algorithms, in the order of the module's table.
         pub const CARDS: &[Card] = &[$(<$algorithm as Election>::CARD),+];
 
-        /// Does something with the algorithm of that name; `None` if nobody has it.
+        /// Runs `visitor` for the algorithm with this name; returns `None` if there is no such algorithm.
         pub fn visit<V: Visit>(name: &str, visitor: V) -> Option<V::Out> {
             $(if name == <$algorithm as Election>::CARD.name {
                 return Some(visitor.visit::<$algorithm>());
@@ -120,24 +122,24 @@ macro_rules! algorithms {
 
 algorithms![ChangRoberts, HirschbergSinclair, Bully, DetectorBased<detector::Heartbeat>];
 
-/// What the sites of a group know of each other from the start.
+/// The parameters of a group. All sites know them from the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// N.
+    /// N, the number of sites.
     pub nodes: u32,
-    /// The rank of each site; empty if all have rank 1, so that the largest id wins.
+    /// The rank of each site. If the list is empty, all ranks are 1 and the largest id wins.
     pub ranks: Vec<u64>,
-    /// The longest that a message takes: what bully's timeouts are made of.
+    /// The longest time that a message takes. Bully computes its timeouts from it.
     pub transmission: Duration,
-    /// The longest that a site takes to answer.
+    /// The longest time that a site takes to reply.
     pub processing: Duration,
-    /// What the detector underneath is given, where there is one.
+    /// The parameters of the detector below, for an algorithm that has one.
     pub detector: detector::Group,
 }
 
 impl Group {
-    /// A group in which the largest id wins, messages take at most `transmission`, answers come at once, and
-    /// heartbeats are sent every ten of those.
+    /// Creates a group in which the largest id wins. Messages take at most `transmission`, sites reply at
+    /// once, and the time between heartbeats is ten times `transmission`.
     pub const fn new(nodes: u32, transmission: Duration) -> Self {
         let period = transmission.saturating_mul(10);
         Self {
@@ -149,12 +151,12 @@ impl Group {
         }
     }
 
-    /// The site as a candidate.
+    /// Returns the site as a candidate, with its initial rank.
     pub fn candidate(&self, site: NodeId) -> Candidate {
         Candidate { rank: self.ranks.get(site.index()).copied().unwrap_or(1), site }
     }
 
-    /// All sites as candidates.
+    /// Returns all sites as candidates.
     pub fn candidates(&self) -> impl Iterator<Item = Candidate> + '_ {
         (0..self.nodes).map(|site| self.candidate(NodeId(site)))
     }

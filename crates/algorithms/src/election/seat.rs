@@ -1,30 +1,31 @@
-//! A site's own side of the problem: who leads, as far as it knows.
+//! The result of an election at one site: the leader, as far as the site knows.
 
 use conclave_kernel::{Cx, NodeId, Protocol};
 use serde::{Deserialize, Serialize};
 
 use super::Event;
 
-/// The papers' *elected*: undefined, or a site. Every change of it is told to the layer above.
+/// The variable *elected* of the papers: undefined, or the leader. The layer above receives an event at every
+/// change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Seat {
     leader: Option<NodeId>,
 }
 
 impl Seat {
-    /// Who leads, as far as the site knows.
+    /// Returns the leader, as far as the site knows.
     pub fn leader(&self) -> Option<NodeId> {
         self.leader
     }
 
-    /// The site takes part in an election: who leads is undefined until it is over.
+    /// Makes the leader undefined, because the site takes part in an election.
     pub fn vacate<P: Protocol<Event = Event>>(&mut self, cx: &mut Cx<'_, P>) {
         if self.leader.take().is_some() {
             cx.emit(Event::Vacant);
         }
     }
 
-    /// The site decides.
+    /// Sets the leader: the site has decided.
     pub fn fill<P: Protocol<Event = Event>>(&mut self, leader: NodeId, cx: &mut Cx<'_, P>) {
         if self.leader.replace(leader) != Some(leader) {
             cx.emit(Event::Elected { leader });

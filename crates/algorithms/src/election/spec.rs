@@ -1,10 +1,10 @@
-//! What every algorithm of the problem is judged by, one property an item; and the judge.
+//! The properties by which every election algorithm is judged, and the judge.
 //!
-//! The textbook's E1 speaks of the end of the run: elected is undefined, or the process that is the highest
-//! of those that have not crashed by then. A leader may crash a moment after it was elected, rightly, and no
-//! algorithm can help it; so the judge looks at the moments at which somebody decides. A decision is wrong if
-//! somebody higher than the one elected is up at that moment. What a later crash makes of it is E2's
-//! business: everybody must decide again.
+//! The textbook states E1 for the end of a run: *elected* is undefined, or it is the highest process that has
+//! not crashed by then. But a leader may win correctly and crash a moment later, and no algorithm can prevent
+//! that. The judge therefore checks E1 at each moment at which a site decides. A decision is wrong if a
+//! higher site than the elected one is up at that moment. For a later crash there is E2: all sites must
+//! decide again.
 
 use alloc::format;
 use alloc::string::String;
@@ -14,14 +14,14 @@ use conclave_kernel::{Kind, NodeId, Property};
 
 use super::{Candidate, Event};
 
-/// Nobody lower than a living process is elected.
+/// Safety: no site is elected while a higher site is up.
 pub const E1: Property = Property {
     name: "E1",
     kind: Kind::Always,
     statement: "whoever is elected is not lower than any process that is up at that moment",
     source: "[CDK §15.3]",
 };
-/// Everybody decides.
+/// Liveness: every site that is up decides.
 pub const E2: Property = Property {
     name: "E2",
     kind: Kind::Eventually,
@@ -29,10 +29,10 @@ pub const E2: Property = Property {
     source: "[CDK §15.3]",
 };
 
-/// All of them.
+/// All properties of the problem.
 pub const PROPERTIES: [Property; 2] = [E1, E2];
 
-/// Watches a run. It is small and can be compared: the checker keeps it in every state.
+/// The judge of a run. It is small and can be compared, because the checker keeps a copy in every state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Judge {
     sites: Vec<Site>,
@@ -46,13 +46,13 @@ struct Site {
 }
 
 impl Judge {
-    /// A judge of these candidates, who are all up and have decided nothing.
+    /// Creates a judge for these candidates. All are up and have not decided.
     pub fn new(candidates: impl Iterator<Item = Candidate>) -> Self {
         let site = |candidate: Candidate| Site { rank: candidate.rank, up: true, elected: None };
         Self { sites: candidates.map(site).collect() }
     }
 
-    /// A site tells what it decided; if that is wrong, the answer says why.
+    /// Records an event of a site. Returns the reason if the site's decision is wrong.
     pub fn tells(&mut self, site: NodeId, event: &Event) -> Option<String> {
         let Event::Elected { leader } = *event else {
             self.sites[site.index()].elected = None;
@@ -63,50 +63,50 @@ impl Judge {
         Some(format!("{site} elected {leader} while {}, who is higher, was up", highest.site))
     }
 
-    /// A site dies.
+    /// Records that a site has crashed.
     pub fn crashes(&mut self, site: NodeId) {
         let row = &mut self.sites[site.index()];
         (row.up, row.elected) = (false, None);
     }
 
-    /// A site is back, and has yet to decide.
+    /// Records that a site has recovered. It has not decided yet.
     pub fn recovers(&mut self, site: NodeId) {
         let row = &mut self.sites[site.index()];
         (row.up, row.elected) = (true, None);
     }
 
-    /// A site does not want to lead any more.
+    /// Records that a site has resigned: its rank is now 0.
     pub fn resigns(&mut self, site: NodeId) {
         self.sites[site.index()].rank = 0;
     }
 
-    /// Whether the site is up.
+    /// Returns whether the site is up.
     pub fn is_up(&self, site: NodeId) -> bool {
         self.sites[site.index()].up
     }
 
-    /// Whom a site has elected.
+    /// Returns the leader on which a site has decided.
     pub fn elected(&self, site: NodeId) -> Option<NodeId> {
         self.sites[site.index()].elected
     }
 
-    /// Who should lead: the highest that is up.
+    /// Returns the candidate that should lead: the highest site that is up.
     pub fn highest(&self) -> Option<Candidate> {
         self.sites().filter(|site| self.is_up(*site)).map(|site| self.candidate(site)).max()
     }
 
-    /// The sites that are up and have not decided on the highest that is up.
+    /// Returns the sites that are up and have not decided on the highest site that is up.
     pub fn undecided(&self) -> impl Iterator<Item = NodeId> + '_ {
         let highest = self.highest().map(|candidate| candidate.site);
         self.sites().filter(move |site| self.is_up(*site) && self.elected(*site) != highest)
     }
 
-    /// All sites.
+    /// Returns all sites.
     pub fn sites(&self) -> impl DoubleEndedIterator<Item = NodeId> + use<> {
         (0..self.sites.len() as u32).map(NodeId)
     }
 
-    /// A site as it stands now.
+    /// Returns a site with its present rank.
     pub fn candidate(&self, site: NodeId) -> Candidate {
         Candidate { rank: self.sites[site.index()].rank, site }
     }

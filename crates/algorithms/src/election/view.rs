@@ -1,66 +1,69 @@
-//! Who is up, as far as a site has heard: what makes a ring of those who are left.
+//! The sites that are up, as far as one site knows: they form the ring.
 //!
-//! A ring election assumes that nobody dies while it runs. If somebody does, a message is lost, or the
-//! message of a dead maximum goes round for ever. The cure here is the papers' "list of those concerned",
-//! turned round: every message carries the list of changes that its sender knows of. A message of an older
-//! view is not forwarded, and who takes part in an election when the view changes begins again in the new
-//! one. Within one view nobody dies, and the paper's algorithm runs as it is written.
+//! A ring election assumes that no site crashes while it runs. If one does, a message may be lost, or the
+//! message of a crashed maximum may circulate for ever. The papers propose a "list of those concerned" as a
+//! remedy. Here the list holds the changes instead: every message carries all changes that its sender knows
+//! of. No site forwards a message of an older view. A site that takes part in an election begins again when
+//! its view changes. Within one view no site crashes, and the paper's algorithm runs unchanged.
 //!
 //! **Rules**
-//! 1. Each site has a counter, 0 at first: even means up, odd means down. A crash, a return and a resignation
-//!    count on. Views are merged by the larger counter; so news travel with the election itself.
-//! 2. A site that hears of its own death is up nevertheless, and counts on.
+//! 1. Each site has a counter, initially 0. An even value means up, an odd value means down. A crash, a
+//!    recovery and a resignation increase the counter. The merge of two views takes the larger counters, so
+//!    changes spread with the messages of the election.
+//! 2. A site that receives a view in which it is down increases its own counter, because it is up.
 //!
-//! **Trap**: "suspected" alone cannot be merged: after a return, nobody could tell old news from new ones.
+//! **Trap**: plain sets of suspected sites cannot be merged. Site 1 crashes and recovers. Site 0 has removed
+//! it from its set, but the set of site 2 still contains it. No site can find out which of the two sets is
+//! newer.
 
 use alloc::vec::Vec;
 
 use conclave_kernel::{Members, NodeId};
 use serde::{Deserialize, Serialize};
 
-/// Which sites went down and came back, and how often. Without changes it is empty and costs nothing; it
-/// never has more than one entry a site.
+/// The changes that a site knows of: which sites crashed, recovered or resigned, and how often. A view
+/// without changes is empty; a view never has more than one entry per site.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct View {
-    /// In order of sites; counters of 0 are left out.
+    /// The counters in order of ids; counters of 0 are left out.
     changes: Vec<(NodeId, u32)>,
 }
 
 impl View {
-    /// Whether the site is up.
+    /// Returns whether the site is up.
     pub fn is_up(&self, site: NodeId) -> bool {
         self.counter(site).is_multiple_of(2)
     }
 
-    /// A detector says that the site is down; whether that is news.
+    /// Records a crash that a detector reports. Returns whether it is new to this view.
     pub fn suspect(&mut self, site: NodeId) -> bool {
         let counter = self.counter(site);
         self.raise(site, counter + u32::from(counter.is_multiple_of(2)))
     }
 
-    /// A detector says that the site is up; whether that is news.
+    /// Records a recovery that a detector reports. Returns whether it is new to this view.
     pub fn trust(&mut self, site: NodeId) -> bool {
         let counter = self.counter(site);
         self.raise(site, counter + u32::from(!counter.is_multiple_of(2)))
     }
 
-    /// The site is in its nth life; whether that is news.
+    /// Records that the site is up in this incarnation. Returns whether it is new to this view.
     pub fn live(&mut self, me: NodeId, incarnation: u32) -> bool {
         self.raise(me, 2 * incarnation)
     }
 
-    /// The site is up, but not what it was.
+    /// Records that the site is up but has changed its rank.
     pub fn change(&mut self, me: NodeId) {
         let counter = self.counter(me);
         self.raise(me, counter + 2);
     }
 
-    /// Takes over what another knows; whether there was any news.
+    /// Adds the changes that another site knows of. Returns whether any of them is new to this view.
     pub fn merge(&mut self, other: &Self) -> bool {
         other.changes.iter().fold(false, |news, (site, counter)| self.raise(*site, *counter) | news)
     }
 
-    /// The next site of the ring that is up; the site itself if it is alone.
+    /// Returns the next site of the ring that is up, or `me` if there is no other.
     pub fn after(&self, members: Members, me: NodeId) -> NodeId {
         let mut next = members.after(me);
         while next != me && !self.is_up(next) {
@@ -69,7 +72,7 @@ impl View {
         next
     }
 
-    /// The one before it, likewise.
+    /// Returns the previous site of the ring that is up, or `me` if there is no other.
     pub fn before(&self, members: Members, me: NodeId) -> NodeId {
         let step = |site: NodeId| NodeId(site.0.checked_sub(1).unwrap_or(members.len() as u32 - 1));
         let mut previous = step(me);

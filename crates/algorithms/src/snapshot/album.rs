@@ -1,4 +1,4 @@
-//! What both algorithms keep: the recordings under way, the parts that came in, and what is over.
+//! The state that both algorithms share: recordings under way, parts received, and finished snapshots.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -12,36 +12,36 @@ use super::{
     Channel, Event, MOST_OPEN, MOST_RECORDED, MOST_REMEMBERED, Part, Picture, Refusal, Reminder, SnapshotId,
 };
 
-/// A site's snapshots.
+/// The snapshots of one site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub(crate) struct Album<A: Protocol> {
     open: BTreeMap<SnapshotId, Shot<A>>,
-    /// In order.
+    /// The finished snapshots in ascending order; at most [`MOST_REMEMBERED`].
     over: Vec<SnapshotId>,
 }
 
-/// One snapshot under way.
+/// A snapshot under way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "")]
 struct Shot<A: Protocol> {
-    /// Whether it was started here, by a command.
+    /// Whether a command at this site started it.
     started_here: bool,
     /// This site's own part, until all its channels are closed.
     recording: Option<Recording<A>>,
-    /// The parts that are finished.
+    /// The finished parts.
     parts: BTreeMap<NodeId, Part<A>>,
 }
 
-/// A part in the making.
+/// The part of this site while it is being recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub(crate) struct Recording<A: Protocol> {
     pub(crate) state: A,
     reminders: Vec<Reminder<A>>,
-    /// The incoming channels on which something recorded may still arrive.
+    /// The incoming channels on which messages of the snapshot may still arrive.
     open: NodeSet,
-    /// By sender.
+    /// The recorded messages, by sender.
     channels: Vec<Vec<A::Message>>,
     messages: usize,
 }
@@ -51,13 +51,13 @@ impl<A: Protocol> Album<A> {
         Self { open: BTreeMap::new(), over: Vec::new() }
     }
 
-    /// Whether this site's state is recorded for that snapshot already, or the snapshot is over.
+    /// Returns whether this site has recorded its state for the snapshot, or the snapshot is over.
     pub(crate) fn has_recorded(&self, id: SnapshotId) -> bool {
         self.open.get(&id).is_some_and(|shot| shot.recording.is_some() || !shot.parts.is_empty())
             || self.is_over(id)
     }
 
-    /// Whether a command may start it.
+    /// Returns whether a command may start the snapshot.
     pub(crate) fn may_start(&self, id: SnapshotId) -> Result<(), Refusal> {
         if self.is_over(id) {
             return Err(Refusal::Over);
@@ -66,12 +66,12 @@ impl<A: Protocol> Album<A> {
         if own < MOST_OPEN || self.open.contains_key(&id) { Ok(()) } else { Err(Refusal::TooMany) }
     }
 
-    /// The snapshots that are recorded here and not yet complete.
+    /// Returns the snapshots for which this site has recorded its state and which are not complete.
     pub(crate) fn recorded(&self) -> impl Iterator<Item = SnapshotId> + '_ {
         self.open.keys().copied()
     }
 
-    /// The snapshots whose channel from that site is still recorded.
+    /// Returns the snapshots that still record the channel from this site.
     pub(crate) fn listening(&self, from: NodeId) -> impl Iterator<Item = SnapshotId> + '_ {
         let listens = move |shot: &Shot<A>| {
             shot.recording.as_ref().is_some_and(|recording| recording.open.contains(from))
@@ -79,7 +79,7 @@ impl<A: Protocol> Album<A> {
         self.open.iter().filter(move |(_, shot)| listens(shot)).map(|(id, _)| *id)
     }
 
-    /// Records the site's state, with the channels on which something may still come.
+    /// Records the site's state. Messages of the snapshot may still arrive on the channels in `open`.
     pub(crate) fn record<P: Protocol<Event = Event<A>>>(
         &mut self,
         id: SnapshotId,
@@ -101,7 +101,7 @@ impl<A: Protocol> Album<A> {
         cx.emit(Event::Recorded(id));
     }
 
-    /// A message was on its way when the picture was taken. If there are too many, the picture is given up.
+    /// Records a message that was in transit. If there are too many, the site gives the snapshot up.
     pub(crate) fn keep<P: Protocol<Event = Event<A>>>(
         &mut self,
         id: SnapshotId,
@@ -119,8 +119,8 @@ impl<A: Protocol> Album<A> {
         }
     }
 
-    /// Nothing recorded comes on that channel any more. If it was the last, the part is finished, and
-    /// everybody gets it.
+    /// Closes a channel: no message of the snapshot can arrive on it any more. After the last channel, the
+    /// part is finished and goes to all sites.
     pub(crate) fn close<P: Protocol<Event = Event<A>>>(
         &mut self,
         id: SnapshotId,
@@ -155,11 +155,11 @@ impl<A: Protocol> Album<A> {
         self.add(part, cx);
     }
 
-    /// A part came in; if it is the last one, the picture is complete.
+    /// Adds a part of a site. The last part completes the picture.
     pub(crate) fn add<P: Protocol<Event = Event<A>>>(&mut self, part: Part<A>, cx: &mut Cx<'_, P>) {
         let id = part.id;
-        // Everybody's part needs this site's marker first, so that a part of an unknown snapshot is a late
-        // copy.
+        // No site can finish its part before this site has recorded. A part of an unknown snapshot is
+        // therefore a late copy.
         let Some(shot) = self.open.get_mut(&id) else { return };
         shot.parts.insert(part.site, part);
         if shot.parts.len() == cx.members().len() {

@@ -1,42 +1,42 @@
-//! The bank: every site has an account, transfers are messages, and money is neither made nor lost.
+//! The bank: every site has an account, transfers are messages, and the sum of all money never changes.
 //!
-//! The lectures' example. What somebody who asks every branch for its balance, one after the other, adds up
-//! to is anything: money on its way is counted twice or not at all. In a picture, balances and channels add
-//! up.
+//! This is the example of the lectures. A reader that queries the balances one after the other can get any
+//! sum: it counts money in transit twice or not at all. In a picture, balances and channels add up to the
+//! true sum.
 
 use conclave_kernel::{Cx, Never, NodeId, Protocol};
 use serde::{Deserialize, Serialize};
 
 use super::{Application, Picture};
 
-/// An account.
+/// The account of one site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Bank {
-    /// What is in it.
+    /// The money in the account.
     pub balance: u64,
 }
 
-/// Send an amount to another account.
+/// A command: transfer an amount to another account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Transfer {
-    /// To whom.
+    /// The receiver.
     pub to: NodeId,
-    /// How much.
+    /// The amount.
     pub amount: u64,
 }
 
-/// Money on its way.
+/// A message: money in transit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Money(pub u64);
 
-/// What the bank tells.
+/// The reason why a transfer was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Notice {
-    /// There is not as much in the account.
+    /// The account holds less than the amount.
     Overdrawn,
-    /// There is no such account.
+    /// The receiver has no account.
     NoSuchAccount,
 }
 

@@ -1,18 +1,22 @@
-//! Chandy and Lamport's snapshot: a marker on every channel divides what was sent before from what was sent
-//! after.
+//! Chandy and Lamport's snapshot: a marker on every channel separates the messages sent before from those
+//! sent after.
 //!
-//! **Rules** \[CL85 §3\]. To record: keep the state, *then* send a marker on every outgoing channel before
-//! any other message. On a marker, if not yet recorded: record; the channel it came on is empty. If already
-//! recorded: what came on that channel since the recording, and before the marker, is the channel's state. A
-//! part is finished when every incoming channel has had its marker. Any site may start, and several may:
-//! their waves meet. Different snapshots go by number and do not disturb each other.
+//! **Rules** \[CL85 §3\]
+//! 1. To record: save the state, *then* send a marker on every outgoing channel, before any other message.
+//! 2. On a marker, if the site has not recorded: record. The channel on which the marker arrived is empty.
+//! 3. On a marker, if the site has recorded: the state of that channel is the messages that arrived on it
+//!    between the recording and the marker.
+//! 4. A part is finished when a marker has arrived on every incoming channel.
+//! 5. Any site may start a snapshot, and several sites may start the same one. Snapshots with different
+//!    numbers are independent.
 //!
-//! **Trap**: channels must be FIFO. A message that overtakes a marker is received in the picture and not sent
-//! in it; one that is overtaken by a marker was sent, and is neither received nor on its way.
+//! **Trap**: channels must be FIFO. If a message overtakes a marker, the picture contains its receipt but not
+//! its sending. If a marker overtakes a message, the picture contains its sending, but neither its receipt
+//! nor the message in transit.
 //!
-//! **Where we depart from the paper**: a site's channel to itself needs no marker, the site knows how many of
-//! its own messages are still to come. And the parts are sent to everybody, so that everybody has the
-//! picture: the paper leaves that to the reader.
+//! **Where we depart from the paper**: a site sends no marker to itself, because it knows how many of its own
+//! messages have not arrived yet. Each site sends its part to all others, so that all have the picture; the
+//! paper leaves this open.
 
 use alloc::collections::BTreeMap;
 
@@ -23,30 +27,31 @@ use super::album::Album;
 use super::hosted::Hosted;
 use super::{Command, Event, Part, Snapshot, SnapshotId};
 
-/// What sites say to each other.
+/// A message between two sites.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "", rename_all = "snake_case")]
 pub enum Message<A: Protocol> {
-    /// What I sent before this is in the picture.
+    /// The picture contains all messages that the sender sent on this channel before the marker.
     Marker(SnapshotId),
-    /// My part is finished.
+    /// The finished part of the sender.
     Part(Part<A>),
-    /// Of the application.
+    /// A message of the application.
     App(A::Message),
 }
 
-/// A site: the application, and the snapshots it takes part in.
+/// One site: its application and its snapshots.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub struct ChandyLamport<A: Protocol> {
     pub(crate) site: Hosted<A>,
     pub(crate) album: Album<A>,
-    /// How many messages to itself are under way; and of those, how many a snapshot still waits for.
+    /// The number of messages from this site to itself that have not arrived yet. `own_awaited` has the
+    /// number of those that each snapshot still waits for.
     own_under_way: u32,
     own_awaited: BTreeMap<SnapshotId, u32>,
 }
 
-/// What it says of itself.
+/// The card of the algorithm.
 pub const CARD: Card = Card {
     problem: "snapshot",
     name: "chandy-lamport",
@@ -61,8 +66,8 @@ pub const CARD: Card = Card {
     reads_clock: false,
 };
 
-/// Markers on all N(N-1) channels, then a part from everybody to everybody. The first marker takes T, those
-/// that it causes another, the parts a third.
+/// The costs: markers on all N(N-1) channels, then a part from each site to every other. The first markers
+/// take T, the markers that they cause take T, and the parts take T.
 pub(super) const COSTS: &[Cost] = &[
     Cost { measure: Measure::Messages, load: Load::Low, formula: "2N(N-1)", range: messages },
     Cost { measure: Measure::Messages, load: Load::High, formula: "2N(N-1)", range: messages },
@@ -128,7 +133,7 @@ impl<A: Protocol> Protocol for ChandyLamport<A> {
             Command::App(command) => self.drive(Input::Command(command), cx),
             Command::Take(id) => match self.album.may_start(id) {
                 Err(why) => cx.emit(Event::Refused { id, why }),
-                Ok(()) if self.album.has_recorded(id) => {} // the wave was here already
+                Ok(()) if self.album.has_recorded(id) => {} // a marker has already arrived
                 Ok(()) => self.record(id, true, cx),
             },
         }
@@ -146,10 +151,10 @@ impl<A: Protocol> ChandyLamport<A> {
         if !cx.peers().is_empty() {
             cx.broadcast(Message::Marker(id));
         }
-        self.album.finish_part(id, cx, Message::Part); // a lone site waits for nobody
+        self.album.finish_part(id, cx, Message::Part); // a site alone needs no markers
     }
 
-    /// One of the site's own messages came in.
+    /// Counts the arrival of one of the site's own messages.
     fn hear_myself(&mut self, cx: &mut Cx<'_, Self>) {
         self.own_under_way = self.own_under_way.saturating_sub(1);
         self.own_awaited.values_mut().for_each(|awaited| *awaited -= 1);

@@ -1,16 +1,16 @@
-//! Any cut of any recorded run: consistent, transitless, strongly consistent; and why not.
+//! Any cut of any recorded run: whether it is consistent, transitless or strongly consistent, and why not.
 //!
-//! A cut takes the first few events of every site. It is *consistent* if every message that is received in it
-//! is sent in it (C1 of the lectures; C2, that what is sent is received or on its way, then holds by
-//! definition of the channels); *transitless* if nothing is on its way; *strongly consistent* if it is both.
-//! \[M89 §4\]
+//! A cut consists of the first few events of every site. It is *consistent* if every message that is received
+//! in it is also sent in it. This is C1 of the lectures. Their C2 says that every message sent is received or
+//! in transit; it holds by the definition of the channels. A cut is *transitless* if no message is in
+//! transit, and *strongly consistent* if it is both. \[M89 §4\]
 //!
-//! A cut that is not consistent has orphans: messages received, but not sent. Taking back their receipts
-//! leads to the largest consistent cut inside. If a site can go back only to states that it saved, more is
-//! taken back than that, and there may be new orphans: the *recovery line* of checkpoints that nobody
-//! coordinated may lead back to the start, as dominoes fall. \[R75\]
+//! A cut that is not consistent has orphans: messages that are received in it but not sent. Undoing their
+//! receipts leads to the largest consistent cut inside. If a site can return only to states that it saved,
+//! more events are undone, and this may create new orphans. The *recovery line* of uncoordinated checkpoints
+//! may lead back to the start, as dominoes fall. \[R75\]
 //!
-//! **Trap**: consistent does not mean transitless, and neither implies the other.
+//! **Trap**: a consistent cut need not be transitless, and a transitless cut need not be consistent.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -19,34 +19,34 @@ use core::fmt;
 
 use conclave_kernel::NodeId;
 
-/// What of a run a cut is judged by: how many events each site had, and who sent what when.
+/// The facts of a run by which a cut is judged: the number of events of each site, and the messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Run {
-    /// By site.
+    /// The number of events of each site.
     pub events: Vec<u32>,
-    /// In any order.
+    /// The messages, in any order.
     pub messages: Vec<Message>,
 }
 
-/// A message of a run. A site's events are numbered 1, 2, 3, ...
+/// A message of a run. The events of a site have the numbers 1, 2, 3, ...
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Who sent it.
+    /// The sender.
     pub from: NodeId,
-    /// At which event of the sender.
+    /// The event of the sender at which it was sent.
     pub sent: u32,
-    /// To whom.
+    /// The receiver.
     pub to: NodeId,
-    /// At which event of the receiver it came in, if it ever did.
+    /// The event of the receiver at which it was received; `None` if it was never received.
     pub received: Option<u32>,
 }
 
-/// The first few events of every site.
+/// A cut: for each site, how many of its first events are in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut(pub Vec<u32>);
 
 impl Cut {
-    /// Whether that event of that site, counted from 1, is in it.
+    /// Returns whether the cut contains this event of the site, counted from 1.
     pub fn contains(&self, site: NodeId, event: u32) -> bool {
         event <= self.0[site.index()]
     }
@@ -59,27 +59,27 @@ impl fmt::Display for Cut {
     }
 }
 
-/// What is to be said of a cut. Messages are indices into [`Run::messages`].
+/// The result of judging a cut. Messages are indices into [`Run::messages`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement {
-    /// Received in the cut, but not sent in it.
+    /// The messages that are received in the cut but not sent in it.
     pub orphans: Vec<usize>,
-    /// Sent in the cut, and not received in it.
+    /// The messages that are sent in the cut but not received in it.
     pub in_transit: Vec<usize>,
 }
 
 impl Judgement {
-    /// Nothing is received that is not sent.
+    /// Returns whether every message received in the cut is sent in it.
     pub fn is_consistent(&self) -> bool {
         self.orphans.is_empty()
     }
 
-    /// Nothing is on its way.
+    /// Returns whether no message is in transit.
     pub fn is_transitless(&self) -> bool {
         self.in_transit.is_empty()
     }
 
-    /// Both.
+    /// Returns whether the cut is consistent and transitless.
     pub fn is_strongly_consistent(&self) -> bool {
         self.is_consistent() && self.is_transitless()
     }
@@ -96,7 +96,7 @@ impl fmt::Display for Judgement {
     }
 }
 
-/// Judges a cut. Refused if it does not fit the run.
+/// Judges a cut. Returns an error if the cut does not fit the run.
 pub fn judge(run: &Run, cut: &Cut) -> Result<Judgement, String> {
     check(run, cut)?;
     let indices = |wanted: fn(&Cut, &Message) -> bool| {
@@ -106,14 +106,14 @@ pub fn judge(run: &Run, cut: &Cut) -> Result<Judgement, String> {
     Ok(Judgement { orphans: indices(is_orphan), in_transit: indices(is_in_transit) })
 }
 
-/// The largest consistent cut inside a cut: the receipts of orphans are taken back until there are none.
+/// Returns the largest consistent cut inside a cut. It undoes the receipts of orphans until there are none.
 pub fn largest_inside(run: &Run, cut: &Cut) -> Result<Cut, String> {
     check(run, cut)?;
     Ok(fall(run, cut.clone(), |_, most| most))
 }
 
-/// The latest consistent cut made of checkpoints: each site's list says after which of its events it saved
-/// its state, in order; the start is a checkpoint of everybody.
+/// Returns the latest consistent cut that consists of checkpoints. Each site's list names, in ascending
+/// order, the events after which the site saved its state. The start is a checkpoint of every site.
 pub fn recovery_line(run: &Run, checkpoints: &[Vec<u32>]) -> Result<Cut, String> {
     let last = Cut(checkpoints.iter().map(|saved| saved.last().copied().unwrap_or(0)).collect());
     check(run, &last)?;
@@ -123,8 +123,8 @@ pub fn recovery_line(run: &Run, checkpoints: &[Vec<u32>]) -> Result<Cut, String>
     }))
 }
 
-/// Takes back receipts of orphans until there are none; `stop` says where a site that must not go beyond an
-/// event comes to rest. A pass over the messages for every domino.
+/// Undoes receipts of orphans until there are none. `stop` returns the event to which a site goes back if it
+/// must keep at most the given number of events. Each round of undoing takes one pass over the messages.
 fn fall(run: &Run, mut cut: Cut, stop: impl Fn(NodeId, u32) -> u32) -> Cut {
     loop {
         let mut fell = false;
@@ -181,8 +181,8 @@ mod tests {
         Message { from: NodeId(from), sent, to: NodeId(to), received }
     }
 
-    /// The lectures' four processes: m12 is sent at P1's 2nd event and received by P2's 3rd, m21 is sent at
-    /// P2's 4th and received after P1's 2nd.
+    /// The four processes of the lectures. P1 sends m12 at its 2nd event, and P2 receives it at its 3rd. P2
+    /// sends m21 at its 4th event, and P1 receives it after its 2nd.
     fn four_processes() -> Run {
         Run { events: vec![4, 5, 5, 3], messages: vec![message(0, 2, 1, Some(3)), message(1, 4, 0, Some(3))] }
     }
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(refused(&[1, 6, 0, 0]), "n1 has 5 events, not 6");
     }
 
-    /// \[R75\]: each checkpoint lies after a receipt and before the next sending, so that none is of any use.
+    /// \[R75\]: each checkpoint lies after a receipt and before the next sending, so that none can be used.
     #[test]
     fn dominoes_fall_to_the_start() {
         let messages = vec![
@@ -229,12 +229,13 @@ mod tests {
         ];
         let run = Run { events: vec![5, 5], messages };
         assert_eq!(recovery_line(&run, &[vec![2, 4], vec![1, 3]]), Ok(Cut(vec![0, 0])));
-        // One checkpoint at the right place stops them.
+        // A single checkpoint at the right place stops the dominoes.
         assert_eq!(recovery_line(&run, &[vec![2, 3, 4], vec![1, 3]]), Ok(Cut(vec![3, 3])));
     }
 
     proptest! {
-        /// It is consistent, inside the cut, and no other is larger: the naive twin tries all.
+        /// The result is consistent and inside the cut, and no other such cut is larger. The test tries all
+        /// cuts.
         #[test]
         fn the_largest_consistent_cut_inside_contains_all_others(
             messages in prop::collection::vec((0_u32..3, 1_u32..4, 0_u32..3, prop::option::of(1_u32..4)), 0..6),

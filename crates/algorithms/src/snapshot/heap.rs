@@ -1,14 +1,15 @@
-//! Objects that refer to each other across sites: the application whose garbage a snapshot finds.
+//! Objects that refer to each other across sites: an application whose garbage a snapshot finds.
 //!
-//! A site has variables, which hold references, and objects, which hold references too. A program can use
-//! only what it can reach from its variables: it can make an object, store a reference in an object of its
-//! own site, load one from there, forget one, and send one to another site, where it becomes a variable. So
-//! an object that no variable, no message on its way and no reachable object refers to can never be used
-//! again: *being garbage is stable*. Cycles across sites are found like everything else, which counting
-//! references cannot do.
+//! A site has variables and objects, and both hold references. A program can use only the objects that it can
+//! reach from its variables. It can make an object, store a reference in an object of its own site, load one
+//! from there, or forget one. It can also send a reference to another site, where it goes into a variable.
 //!
-//! **Trap**: a reference that is only on its way still counts. A collector that looks at the sites alone
-//! frees what the message refers to.
+//! An object can never be used again if no variable, no message in transit and no reachable object refers to
+//! it. So *being garbage is stable*. Garbage includes cycles across sites, which reference counting cannot
+//! find.
+//!
+//! **Trap**: a reference counts while it is in transit. A collector that looks only at the sites frees the
+//! object to which the message refers.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -21,15 +22,16 @@ use serde::{Deserialize, Serialize};
 
 use super::{Application, Picture};
 
-/// At most so many objects are made at a site, and as many references kept in its variables.
+/// The largest number of objects at a site, and of references in its variables. The site refuses to make or
+/// hold more.
 pub const MOST_OBJECTS: usize = 1 << 16;
 
-/// An object, by its site and the number that the site gave it.
+/// The name of an object: its site, and its number at that site.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Object {
-    /// Where it is.
+    /// The site that has the object.
     pub site: NodeId,
-    /// Which.
+    /// The number of the object at its site.
     pub number: u32,
 }
 
@@ -39,65 +41,66 @@ impl fmt::Debug for Object {
     }
 }
 
-/// A site's objects and variables.
+/// The objects and variables of one site.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Heap {
-    /// The references that each object holds. A list, for JSON has no keys but strings.
+    /// The references in each object, by the object's number. It is a list, because JSON allows only strings
+    /// as keys.
     pub objects: Vec<BTreeSet<Object>>,
-    /// What the program holds.
+    /// The references that the program holds in its variables.
     pub variables: BTreeSet<Object>,
 }
 
-/// What the program does.
+/// A command: one operation of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Act {
-    /// Makes an object and holds it.
+    /// Make an object and hold a reference to it.
     Make,
-    /// Stores a reference that it holds in an object of this site that it holds.
+    /// Store a reference that the program holds in an object of this site that it holds.
     Store {
-        /// In which.
+        /// The object that receives the reference.
         into: Object,
-        /// What.
+        /// The reference.
         reference: Object,
     },
-    /// Loads a reference from an object of this site that it holds.
+    /// Load a reference from an object of this site that the program holds.
     Load {
-        /// From which.
+        /// The object that contains the reference.
         out_of: Object,
-        /// What.
+        /// The reference.
         reference: Object,
     },
-    /// Takes a reference out of an object of this site that it holds.
+    /// Remove a reference from an object of this site that the program holds.
     Clear {
-        /// Of which.
+        /// The object that contains the reference.
         out_of: Object,
-        /// What.
+        /// The reference.
         reference: Object,
     },
-    /// No longer holds it.
+    /// Remove a reference from the variables.
     Forget(Object),
-    /// Sends a reference that it holds.
+    /// Send a reference that the program holds to another site.
     Send {
-        /// To whom.
+        /// The receiver.
         to: NodeId,
-        /// What.
+        /// The reference.
         reference: Object,
     },
 }
 
-/// What the heap tells.
+/// An event that the heap reports to the layer above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Told {
-    /// The new object.
+    /// The program has made this object.
     Made(Object),
-    /// The program cannot do that: it does not hold what it names, or the heap is full.
+    /// The operation is impossible: the program does not hold the object that it names, or the heap is full.
     Refused,
 }
 
 impl Heap {
-    /// Does what the program wants; `None` if it cannot.
+    /// Executes an operation of the program; returns `None` if it is impossible.
     fn act(&mut self, act: Act, cx: &mut Cx<'_, Self>) -> Option<()> {
         let me = cx.me();
         let holds = |heap: &Self, object: &Object| heap.variables.contains(object).then_some(());
@@ -127,7 +130,7 @@ impl Heap {
         Some(())
     }
 
-    /// The references in an object of this site that the program holds.
+    /// Returns the references in an object of this site that the program holds.
     fn own(&mut self, me: NodeId, object: Object) -> Option<&mut BTreeSet<Object>> {
         let own = object.site == me && self.variables.contains(&object);
         own.then(|| self.objects.get_mut(object.number as usize)).flatten()
@@ -158,7 +161,7 @@ impl Protocol for Heap {
     }
 }
 
-/// The objects that nobody can ever reach again.
+/// Returns the objects that no program can ever reach again.
 pub fn garbage(picture: &Picture<Heap>) -> BTreeSet<Object> {
     let mut unreached: BTreeMap<Object, &BTreeSet<Object>> = BTreeMap::new();
     for part in &picture.parts {

@@ -1,4 +1,4 @@
-//! The application inside an algorithm: its state, and the reminders that it waits for. Both are recorded.
+//! The application inside an algorithm: its state and its armed timers. A snapshot records both.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -15,7 +15,7 @@ use crate::link::tap::{each_receiver, tap};
 #[serde(bound = "")]
 pub(crate) struct Hosted<A: Protocol> {
     pub(crate) app: A,
-    /// The earliest and the latest moment, from when it was armed.
+    /// The armed timers. Each may fire between its two durations after it was armed.
     armed: BTreeMap<A::Timer, (Duration, Duration)>,
 }
 
@@ -24,7 +24,7 @@ impl<A: Protocol> Hosted<A> {
         Self { app, armed: BTreeMap::new() }
     }
 
-    /// The reminders that it waits for.
+    /// Returns the armed timers.
     pub(crate) fn reminders(&self) -> Vec<Reminder<A>> {
         self.armed
             .iter()
@@ -32,7 +32,7 @@ impl<A: Protocol> Hosted<A> {
             .collect()
     }
 
-    /// Runs a step of the application. What it sends is for the algorithm to wrap.
+    /// Runs a step of the application. The algorithm wraps the messages that the application sends.
     pub(crate) fn step<P>(
         &mut self,
         input: Input<A>,
@@ -43,7 +43,7 @@ impl<A: Protocol> Hosted<A> {
     {
         match &input {
             Input::Timer(timer) => _ = self.armed.remove(timer),
-            Input::Start | Input::Recover => self.armed.clear(), // a crash takes them along
+            Input::Start | Input::Recover => self.armed.clear(), // a crash loses all timers
             Input::Message { .. } | Input::Command(_) => {}
         }
         for effect in tap(cx, &mut self.app, input) {

@@ -1,21 +1,27 @@
 //! Lai and Yang's snapshot: every message has a colour, and channels may deliver in any order.
 //!
-//! A site is white until it records and red after; its messages have its colour. Who is white and gets a red
-//! message records *before* it takes the message in, so that nothing is received in the picture that is not
-//! sent in it. What a red site receives that is white was on its way.
+//! A site is white until it records its state, and red from then on. Its messages have its colour. A white
+//! site that receives a red message records *before* it handles the message. So the picture contains no
+//! receipt without the sending. A white message that a red site receives was in transit.
 //!
-//! **Rules** \[LY87\], with Mattern's counts \[M93 §3\] for the end: every site counts what it sends and
-//! receives on each channel. On recording, it tells every peer how many white messages it has sent to it; a
-//! channel is closed when as many have come. These counts are also the red wave that reaches sites which hear
-//! nothing else.
+//! **Rules** \[LY87\], with Mattern's counts \[M93 §3\] to end a snapshot
+//! 1. Count the messages sent and received on each channel.
+//! 2. To record: save the state, and send COUNT to every peer, with the number of white messages sent to it.
+//! 3. On a red message or on COUNT, if the site is white: record first.
+//! 4. On a white message, if the site is red: add the message to the state of its channel.
+//! 5. A channel is closed when as many white messages have arrived as its COUNT says. A part is finished when
+//!    all channels are closed.
 //!
-//! **Trap**: record *before* delivering the first red message. And a colour alone never ends: nobody knows
-//! whether another white message is still to come.
+//! COUNT also reaches the sites that receive no red message of the application, so that they record, too.
 //!
-//! **Where we depart from the paper**: the colour is the set of snapshots that the sender has recorded and
-//! that are not complete at it. So several may be under way at once, and a colour is empty while none is. A
-//! complete snapshot needs no colour: everybody's part is finished, so everybody has recorded and has its
-//! white messages.
+//! **Trap**: a white site must record *before* it handles the first red message. Otherwise the picture
+//! contains the receipt of a message that is not sent in it. And colours alone never end a snapshot, because
+//! no site knows whether another white message will arrive.
+//!
+//! **Where we depart from the paper**: the colour is a set. It names the snapshots that the sender has
+//! recorded and that are not complete at the sender. So several snapshots may be under way at once, and the
+//! colour is empty while there is none. A complete snapshot needs no colour: all parts are finished, so all
+//! sites have recorded and have received their white messages.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -29,52 +35,52 @@ use super::album::Album;
 use super::hosted::Hosted;
 use super::{Command, Event, Part, Snapshot, SnapshotId};
 
-/// The snapshots that a message's sender had recorded; a handful needs no heap.
+/// The snapshots that the sender of a message had recorded. Two of them fit without a heap allocation.
 pub type Colour = SmallVec<[SnapshotId; 2]>;
 
-/// What sites say to each other.
+/// A message between two sites.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "", rename_all = "snake_case")]
 pub enum Message<A: Protocol> {
-    /// I have recorded.
+    /// The sender has recorded its state.
     Count {
-        /// Which snapshot.
+        /// The number of the snapshot.
         id: SnapshotId,
-        /// How many messages I sent to you before that.
+        /// The number of messages that the sender sent to the receiver before it recorded.
         sent: u32,
     },
-    /// My part is finished.
+    /// The finished part of the sender.
     Part(Part<A>),
-    /// Of the application.
+    /// A message of the application.
     App {
-        /// What the sender had recorded.
+        /// The snapshots that the sender had recorded.
         red: Colour,
-        /// What it said.
+        /// The message itself.
         message: A::Message,
     },
 }
 
-/// A site: the application, the snapshots it takes part in, and what went over its channels.
+/// One site: its application, its snapshots, and the message counts of its channels.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub struct LaiYang<A: Protocol> {
     site: Hosted<A>,
     album: Album<A>,
-    /// By peer.
+    /// The number of application messages sent to each site; `received` counts those received from each site.
     sent: Vec<u32>,
     received: Vec<u32>,
     pub(crate) tallies: BTreeMap<SnapshotId, Vec<Tally>>,
 }
 
-/// The white messages of one channel.
+/// The number of white messages on one channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Tally {
     pub(crate) received: u32,
-    /// How many were sent, once that is known.
+    /// The number sent; `None` until COUNT has arrived.
     sent: Option<u32>,
 }
 
-/// What it says of itself.
+/// The card of the algorithm.
 pub const CARD: Card = Card {
     problem: "snapshot",
     name: "lai-yang",
@@ -130,7 +136,7 @@ impl<A: Protocol> Protocol for LaiYang<A> {
             Command::App(command) => self.drive(Input::Command(command), cx),
             Command::Take(id) => match self.album.may_start(id) {
                 Err(why) => cx.emit(Event::Refused { id, why }),
-                Ok(()) if self.album.has_recorded(id) => {} // the wave was here already
+                Ok(()) if self.album.has_recorded(id) => {} // a red message or a COUNT has already arrived
                 Ok(()) => self.record(id, true, cx),
             },
         }
@@ -138,7 +144,8 @@ impl<A: Protocol> Protocol for LaiYang<A> {
 }
 
 impl<A: Protocol> LaiYang<A> {
-    /// Somebody has recorded: so must I, before I hear more of him.
+    /// Records the site's state, unless it has recorded already. Another site has recorded, so this site must
+    /// do so before it handles the message.
     pub(crate) fn turn_red(&mut self, id: SnapshotId, cx: &mut Cx<'_, Self>) {
         if !self.album.has_recorded(id) {
             self.record(id, false, cx);
@@ -158,7 +165,8 @@ impl<A: Protocol> LaiYang<A> {
         self.close_if_home(id, cx.me(), cx);
     }
 
-    /// A message of the application came in: for those snapshots for which it is white, it was on its way.
+    /// Counts a message of the application. The message was in transit for those snapshots that are not in
+    /// its colour.
     pub(crate) fn receive(
         &mut self,
         from: NodeId,
@@ -177,7 +185,7 @@ impl<A: Protocol> LaiYang<A> {
         }
     }
 
-    /// Closes a channel when as many white messages have come as were sent.
+    /// Closes a channel when as many white messages have arrived on it as were sent.
     fn close_if_home(&mut self, id: SnapshotId, from: NodeId, cx: &mut Cx<'_, Self>) {
         let Some(tallies) = self.tallies.get(&id) else { return };
         if tallies[from.index()].sent != Some(tallies[from.index()].received) {
@@ -190,7 +198,7 @@ impl<A: Protocol> LaiYang<A> {
         }
     }
 
-    /// Runs a step of the application; what it sends gets the site's colour.
+    /// Runs a step of the application. Its messages get the site's colour.
     pub(crate) fn drive(&mut self, input: Input<A>, cx: &mut Cx<'_, Self>) {
         self.site.step(input, cx, |cx, to, message| {
             self.sent[to.index()] = self.sent[to.index()].wrapping_add(1);

@@ -1,24 +1,24 @@
 //! Global state: a picture of all sites and channels that could have been taken at one instant.
 //!
-//! An algorithm wraps *any* application: it runs the application's steps unchanged and, when asked, records the
-//! site's state and what is on its way to it. The parts are sent to everybody, so that every site ends up
-//! with the same [`Picture`]. What a picture is good for stands beside the algorithms.
+//! An algorithm wraps *any* application. It runs the application's steps unchanged. During a snapshot it
+//! records the site's state and the messages in transit to the site. Each site sends its part to all others,
+//! so that every site ends up with the same [`Picture`]. The second table also lists uses of a picture.
 //!
 //! | algorithm | idea | messages | channels |
 //! |---|---|---|---|
-//! | [`chandy_lamport`] | a marker on every channel divides before from after | 2N(N-1) | FIFO |
-//! | [`lai_yang`] | every message has a colour; counts say when the white ones are in | 2N(N-1) | any order |
+//! | [`chandy_lamport`] | a marker on every channel separates the messages before from those after | 2N(N-1) | FIFO |
+//! | [`lai_yang`] | every message has a colour; counts show when all white ones have arrived | 2N(N-1) | any order |
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
-//! | [`picture`] | [`Part`] and [`Picture`]: what is recorded |
-//! | `album`, `hosted` | what both algorithms keep: recordings, parts, what is over; the application inside |
+//! | [`picture`] | [`Part`] and [`Picture`]: the recorded data |
+//! | `album`, `hosted` | the state that both algorithms share: recordings, parts, finished snapshots; the application inside |
 //! | [`spec`] | the properties, and the judge |
-//! | [`cut`] | any cut of any recorded run: consistent, transitless, and why not |
-//! | [`restart`] | checkpoint and restart: a system that goes on from a picture |
+//! | [`cut`] | any cut of any recorded run: whether it is consistent and transitless, and why not |
+//! | [`restart`] | checkpoint and restart: a system that continues from a picture |
 //! | [`bank`] | an application: transfers, and the sum that is conserved |
-//! | [`work`] | an application: work that spreads and dies out; termination is a stable property |
-//! | [`heap`] | an application: objects that refer to each other across sites; garbage is one too |
+//! | [`work`] | an application: work that spreads and ends; termination is a stable property |
+//! | [`heap`] | an application: objects that refer to each other across sites; being garbage is a stable property |
 
 mod album;
 pub mod bank;
@@ -45,8 +45,9 @@ pub use chandy_lamport::ChandyLamport;
 pub use lai_yang::LaiYang;
 pub use picture::{Channel, Part, Picture, Reminder};
 
-/// Which snapshot. Several sites may start one snapshot; different snapshots have different numbers, and may
-/// be under way at the same time. Numbers grow: one that lies [`MOST_REMEMBERED`] finished ones back is over.
+/// The number of a snapshot. Several sites may start the same snapshot. Snapshots with different numbers may
+/// be under way at the same time. New snapshots need growing numbers: a number below the last
+/// [`MOST_REMEMBERED`] finished ones counts as over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SnapshotId(pub u32);
@@ -57,91 +58,91 @@ impl fmt::Display for SnapshotId {
     }
 }
 
-/// At most so many snapshots that a site itself started may be unfinished; it refuses to start more. At most
-/// N times as many are ever under way.
+/// The largest number of unfinished snapshots that a site has started itself. The site refuses to start more,
+/// so at most N times as many are under way in the group.
 pub const MOST_OPEN: usize = 16;
 
-/// So many finished snapshots are remembered by number; older ones are known to be over.
+/// The number of finished snapshots that a site remembers. All smaller numbers count as over.
 pub const MOST_REMEMBERED: usize = 64;
 
-/// At most so many messages are recorded on a site's channels for one snapshot; one that needs more is given
-/// up.
+/// The largest number of messages that a site records for one snapshot. If there are more, the site gives the
+/// snapshot up.
 pub const MOST_RECORDED: usize = 1 << 20;
 
-/// What the layer above asks of a site.
+/// A command of the layer above to a site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "", rename_all = "snake_case")]
 pub enum Command<A: Protocol> {
     /// Start this snapshot, or join it if it is under way.
     Take(SnapshotId),
-    /// For the application.
+    /// A command to the application.
     App(A::Command),
 }
 
-/// What a site tells the layer above.
+/// An event that a site reports to the layer above.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "", rename_all = "snake_case")]
 pub enum Event<A: Protocol> {
-    /// The site's state is recorded, as it is before whatever else this step does.
+    /// The site's state has been recorded. It is the state before all other effects of this step.
     Recorded(SnapshotId),
-    /// All parts are here.
+    /// All parts have arrived.
     Complete(Picture<A>),
-    /// The snapshot is not taken here.
+    /// The site does not take the snapshot.
     Refused {
-        /// Which.
+        /// The number of the snapshot.
         id: SnapshotId,
-        /// Why not.
+        /// The reason.
         why: Refusal,
     },
-    /// Of the application.
+    /// An event of the application.
     App(A::Event),
 }
 
-/// Why a snapshot is not taken.
+/// The reason why a site does not take a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Refusal {
-    /// It is over, or so old that nobody remembers.
+    /// The snapshot is over, or its number is too small to be remembered.
     Over,
-    /// The site has [`MOST_OPEN`] of its own under way.
+    /// The site has [`MOST_OPEN`] snapshots of its own under way.
     TooMany,
-    /// More than [`MOST_RECORDED`] messages were on their way here: given up.
+    /// More than [`MOST_RECORDED`] messages were in transit to the site, so it has given the snapshot up.
     TooLarge,
 }
 
-/// An algorithm of the problem, around an application.
+/// A snapshot algorithm around an application.
 pub trait Snapshot<A: Protocol>:
     Protocol<Command = Command<A>, Event = Event<A>, Timer = <A as Protocol>::Timer>
 {
-    /// What it says of itself.
+    /// The card of the algorithm.
     const CARD: Card;
 
-    /// A site of a group of that size, around the application's site.
+    /// Creates the site `me` of a group of `nodes` sites, around the site `app` of the application.
     fn new(me: NodeId, nodes: u32, app: A) -> Self;
 
-    /// The application's site.
+    /// Returns the application's site.
     fn app(&self) -> &A;
 
-    /// A message's kind, for those who count.
+    /// Returns the kind of a message. Meters count messages by kind.
     fn kind(message: &Self::Message) -> &'static str;
 
-    /// What the application said, if the message is one of its own.
+    /// Returns the application's message inside a message, if there is one.
     fn carried(message: &Self::Message) -> Option<&A::Message>;
 }
 
-/// Something to be done with an algorithm whose name is known only at run time.
+/// An operation that is generic over the algorithm. [`visit`] runs it for an algorithm that is given by name.
 pub trait Visit<A: Protocol> {
-    /// What comes of it.
+    /// The result of the operation.
     type Out;
 
-    /// Does it.
+    /// Runs the operation for algorithm `P`.
     fn visit<P: Snapshot<A>>(self) -> Self::Out;
 }
 
 /// The cards of all algorithms.
 pub const CARDS: &[Card] = &[chandy_lamport::CARD, lai_yang::CARD];
 
-/// Does something with the algorithm of that name; `None` if nobody has it.
+/// Runs `visitor` for the algorithm with this name; returns `None` if there is no such algorithm.
 pub fn visit<A: Protocol, V: Visit<A>>(name: &str, visitor: V) -> Option<V::Out> {
     match name {
         _ if name == chandy_lamport::CARD.name => Some(visitor.visit::<ChandyLamport<A>>()),
@@ -150,22 +151,22 @@ pub fn visit<A: Protocol, V: Visit<A>>(name: &str, visitor: V) -> Option<V::Out>
     }
 }
 
-/// What a picture of an application says about the whole.
+/// An application with properties that can be read from a picture.
 pub trait Application: Protocol {
-    /// A sum that no step changes, if there is one.
+    /// Returns a sum that no step of the application changes; `None` if there is no such sum.
     fn conserved(picture: &Picture<Self>) -> Option<u64> {
         let _ = picture;
         None
     }
 
-    /// Facts that stay true once they are: what held when a snapshot was started is in it, and what is in it
-    /// holds ever after. \[CL85 §4\]
+    /// Returns the stable facts of a picture: facts that stay true once they are true. A fact that was true
+    /// when the snapshot started is in the picture. A fact in the picture is true from then on. \[CL85 §4\]
     fn stable_facts(picture: &Picture<Self>) -> BTreeSet<u64> {
         let _ = picture;
         BTreeSet::new()
     }
 
-    /// Such a fact in words.
+    /// Returns a stable fact in words.
     fn fact(number: u64) -> String {
         let _ = number;
         String::new()

@@ -1,4 +1,4 @@
-//! What is recorded: a part a site, and the parts together.
+//! The recorded data: one part per site, and all parts together.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -8,36 +8,36 @@ use serde::{Deserialize, Serialize};
 
 use super::SnapshotId;
 
-/// One site's part of a snapshot: its state, and what was on its way to it.
+/// One site's part of a snapshot: its state, and the messages in transit to it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub struct Part<A: Protocol> {
-    /// Which snapshot.
+    /// The number of the snapshot.
     pub id: SnapshotId,
-    /// Whose part.
+    /// The site.
     pub site: NodeId,
-    /// The application's state at that site.
+    /// The application's state at the site.
     pub state: A,
-    /// What the application waits to be reminded of.
+    /// The application's armed timers.
     pub reminders: Vec<Reminder<A>>,
     /// The incoming channels that are not empty, in order of senders.
     pub channels: Vec<Channel<A>>,
 }
 
-/// Something that a site waits to be reminded of, as it was asked for: how much of the time has passed is not
-/// known.
+/// An armed timer of the application. The durations count from when it was armed; the time that has passed
+/// since is not recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub struct Reminder<A: Protocol> {
-    /// Of what.
+    /// The timer.
     pub timer: A::Timer,
-    /// At the earliest after so long.
+    /// The shortest time until it fires.
     pub min: Duration,
-    /// At the latest after so long.
+    /// The longest time until it fires.
     pub max: Duration,
 }
 
-/// What was on its way from one site to another.
+/// The messages in transit from one site to another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub struct Channel<A: Protocol> {
@@ -51,19 +51,19 @@ pub struct Channel<A: Protocol> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub struct Picture<A: Protocol> {
-    /// Which snapshot.
+    /// The number of the snapshot.
     pub id: SnapshotId,
-    /// In order of sites, one each.
+    /// One part per site, in order of sites.
     pub parts: Vec<Part<A>>,
 }
 
 impl<A: Protocol> Picture<A> {
-    /// The sites' states, in order.
+    /// Returns the states of the sites, in order.
     pub fn states(&self) -> impl Iterator<Item = &A> {
         self.parts.iter().map(|part| &part.state)
     }
 
-    /// Every message in transit, with its sender and receiver.
+    /// Returns every message in transit, with its sender and receiver.
     pub fn in_transit(&self) -> impl Iterator<Item = (NodeId, NodeId, &A::Message)> {
         self.parts.iter().flat_map(|part| {
             part.channels.iter().flat_map(move |channel| {

@@ -1,13 +1,14 @@
-//! Checkpoint and restart: a system that goes on from a picture.
+//! Checkpoint and restart: a system that continues from a picture.
 //!
-//! Everything is lost but a picture. Every site takes its recorded state up, arms the reminders that it
-//! waited for, and gets what was on its way to it, channel by channel, in the recorded order. The application
-//! notices nothing. Because the picture is a state that the system could have been in, what follows is a run
-//! that it could have had.
+//! Only a picture is left of the system. Every site restores its recorded state and arms the recorded timers.
+//! It then receives the messages that were in transit to it, channel by channel, in the recorded order. The
+//! application does not notice the restart. The picture is a state that the system could have been in, so the
+//! continued run is one that the system could have had.
 //!
-//! **Trap**: states that every site saved for itself, when it liked, are no checkpoint: what one has received
-//! another may not have sent ([`cut::recovery_line`](super::cut::recovery_line) says how far back they lead);
-//! and without the channels, what was on its way is lost.
+//! **Trap**: states that each site saved at a time of its own choice are not a checkpoint of the system. One
+//! site may have received a message that another has not sent;
+//! [`cut::recovery_line`](super::cut::recovery_line) computes how far back such states lead. And without the
+//! channels, the messages in transit are lost.
 
 use alloc::vec::Vec;
 
@@ -16,18 +17,18 @@ use serde::{Deserialize, Serialize};
 
 use super::{Application, Channel, Part, Picture, Reminder};
 
-/// A site that goes on from its part of a picture. From its start on it is the application's site.
+/// A site that continues from its part of a picture. Once started, it behaves like the application's site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub struct Restarted<A: Protocol> {
     app: A,
-    /// What it waited for, and what was on its way here; taken up when the site starts.
+    /// The timers and messages of the part. The site takes them over when it starts.
     reminders: Vec<Reminder<A>>,
     arriving: Vec<(NodeId, A::Message)>,
 }
 
 impl<A: Protocol> Restarted<A> {
-    /// The site that this part is of.
+    /// Creates the site of this part.
     pub fn new(part: &Part<A>) -> Self {
         let arriving = part
             .channels
@@ -36,7 +37,7 @@ impl<A: Protocol> Restarted<A> {
         Self { app: part.state.clone(), reminders: part.reminders.clone(), arriving: arriving.collect() }
     }
 
-    /// The application's site.
+    /// Returns the application's site.
     pub fn app(&self) -> &A {
         &self.app
     }
@@ -94,7 +95,8 @@ impl<A: Application> Application for Restarted<A> {
     }
 }
 
-/// A picture of restarted sites as one of the application: a restarted system may be pictured again.
+/// Converts a picture of restarted sites into one of the application, so that pictures of a restarted system
+/// can be judged.
 fn of_app<A: Protocol>(picture: &Picture<Restarted<A>>) -> Picture<A> {
     let parts = picture.parts.iter().map(|part| Part {
         id: part.id,

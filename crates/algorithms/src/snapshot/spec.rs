@@ -1,8 +1,9 @@
-//! What every algorithm of the problem is judged by, one property an item; and the judge.
+//! The properties by which every snapshot algorithm is judged, and the judge.
 //!
-//! The judge stands outside. It knows in which order each site recorded, and lets a note ride on every
-//! message of the application: how many snapshots its sender had recorded by then, and what the message said.
-//! From that, what every channel must hold is known exactly, and compared with what was recorded.
+//! The judge is not part of the system. It knows the order in which each site recorded its snapshots. It
+//! attaches a note to every message: how many snapshots the sender had recorded, and the content of an
+//! application message. So the judge knows exactly which messages each channel must contain, and compares
+//! them with the recorded ones.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -14,42 +15,42 @@ use conclave_kernel::{Kind, NodeId, NodeSet, Property, Protocol};
 
 use super::{Application, Channel, Part, Picture, SnapshotId};
 
-/// Nothing is received that was not sent.
+/// Every message that the picture shows as received is also shown as sent.
 pub const CONSISTENT: Property = Property {
     name: "consistent",
     kind: Kind::Always,
     statement: "no site receives, before it records, a message that was sent after its sender recorded",
     source: "[CL85 §3.2]",
 };
-/// The channels hold what was on its way.
+/// The recorded channels contain exactly the messages in transit.
 pub const CHANNELS: Property = Property {
     name: "channels",
     kind: Kind::Always,
     statement: "a channel holds exactly what was sent before its sender recorded and received after its receiver did",
     source: "[CL85 §3.2]",
 };
-/// What no step changes is the same in every picture.
+/// A quantity that no step changes has the same value in every picture.
 pub const CONSERVED: Property = Property {
     name: "conserved",
     kind: Kind::Always,
     statement: "what no step of the application changes is the same in the picture: the bank's money adds up",
     source: "[CL85 §2]",
 };
-/// Stable properties are neither invented nor missed.
+/// The picture neither invents nor misses stable properties.
 pub const STABLE: Property = Property {
     name: "stable",
     kind: Kind::Always,
     statement: "a stable property that held at the start is in the picture, and one that is in the picture holds at the end",
     source: "[CL85 §4]",
 };
-/// Everybody has the same picture.
+/// All sites have the same picture.
 pub const SAME: Property = Property {
     name: "same",
     kind: Kind::Always,
     statement: "all sites end up with the same picture of one snapshot",
     source: "[CL85 §3.4]",
 };
-/// Snapshots end.
+/// Every snapshot is complete at every site in the end.
 pub const COMPLETE: Property = Property {
     name: "complete",
     kind: Kind::Eventually,
@@ -57,18 +58,19 @@ pub const COMPLETE: Property = Property {
     source: "[CL85 §3.4]",
 };
 
-/// All of them.
+/// All properties of the problem.
 pub const PROPERTIES: [Property; 6] = [CONSISTENT, CHANNELS, CONSERVED, STABLE, SAME, COMPLETE];
 
-/// Their names.
+/// The names of all properties.
 pub(super) const ALL: &[&str] = &["consistent", "channels", "conserved", "stable", "same", "complete"];
 
-/// What rides on a message for the judge.
+/// A note of the judge that travels with a message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Note<A: Protocol> {
-    /// How many snapshots the sender had recorded.
+    /// The number of snapshots that the sender had recorded.
     recorded: usize,
-    /// Its number among all messages of the application, and what it said; `None` if it is not one of these.
+    /// The number of the message among all messages of the application, and the message itself; `None` for a
+    /// message of the algorithm.
     app: Option<(u64, A::Message)>,
 }
 
@@ -78,31 +80,31 @@ impl<A: Protocol> Default for Note<A> {
     }
 }
 
-/// Something that a property forbids.
+/// A violation of a property.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Breach {
     /// The property.
     pub property: Property,
-    /// What happened.
+    /// A description of what happened.
     pub why: String,
 }
 
-/// Watches a run. Call [`records`](Self::records), [`completes`](Self::completes), [`sends`](Self::sends) and
-/// [`receives`](Self::receives) in the order in which things happen, and [`step_over`](Self::step_over)
-/// before every new step.
+/// The judge of a run. Call [`records`](Self::records), [`completes`](Self::completes),
+/// [`sends`](Self::sends) and [`receives`](Self::receives) in the order of the events, and
+/// [`step_over`](Self::step_over) before every new step. Call [`finish`](Self::finish) at the end.
 #[derive(Clone, Debug)]
 pub struct Judge<A: Protocol> {
-    /// The snapshots that each site recorded, in that order.
+    /// The snapshots that each site recorded, in the order of recording.
     recorded: Vec<Vec<SnapshotId>>,
-    /// What was on its way, by snapshot, sender and receiver.
+    /// The messages that were in transit, by snapshot, sender and receiver.
     crossing: BTreeMap<(SnapshotId, NodeId, NodeId), Vec<A::Message>>,
-    /// Messages of the application that are on their way now.
+    /// The messages of the application that are in transit now.
     under_way: BTreeMap<u64, (NodeId, NodeId, A::Message)>,
     sent: u64,
-    /// The stable facts that held when a snapshot was started.
+    /// The stable facts that were true when each snapshot started.
     facts_before: BTreeMap<SnapshotId, BTreeSet<u64>>,
     shots: BTreeMap<SnapshotId, Shot<A>>,
-    /// A message that its receiver must not take in before it records these.
+    /// The message of the present step, if its receiver must record snapshots before it handles the message.
     suspect: Option<Suspect>,
 }
 
@@ -121,7 +123,7 @@ struct Suspect {
 }
 
 impl<A: Application> Judge<A> {
-    /// A judge of a group of that size.
+    /// Creates a judge for a group of `nodes` sites.
     pub fn new(nodes: u32) -> Self {
         Self {
             recorded: vec![Vec::new(); nodes as usize],
@@ -134,14 +136,14 @@ impl<A: Application> Judge<A> {
         }
     }
 
-    /// A snapshot is about to be started while the sites are in these states.
+    /// Records that a snapshot is about to start. `states` are the present states of the sites.
     pub fn starts<'s>(&mut self, id: SnapshotId, states: impl Iterator<Item = &'s A>) {
         let now = self.actual(states);
         self.facts_before.entry(id).or_insert_with(|| A::stable_facts(&now));
         self.shots.entry(id).or_insert_with(|| Shot { picture: None, complete_at: NodeSet::new() });
     }
 
-    /// A site recorded.
+    /// Records that a site has recorded its state.
     pub fn records(&mut self, site: NodeId, id: SnapshotId) {
         self.recorded[site.index()].push(id);
         self.shots.entry(id).or_insert_with(|| Shot { picture: None, complete_at: NodeSet::new() });
@@ -152,7 +154,7 @@ impl<A: Application> Judge<A> {
         }
     }
 
-    /// A site has a whole picture.
+    /// Records that a site has the complete picture.
     pub fn completes(&mut self, site: NodeId, picture: &Picture<A>, breach: impl FnMut(Breach)) {
         let mut breach = breach;
         let shot = self
@@ -173,7 +175,7 @@ impl<A: Application> Judge<A> {
         }
     }
 
-    /// A message leaves; the answer rides on it.
+    /// Records that a message is sent. The caller attaches the returned note to the message.
     pub fn sends(&mut self, from: NodeId, to: NodeId, app: Option<&A::Message>) -> Note<A> {
         let recorded = self.recorded[from.index()].len();
         let app = app.map(|message| {
@@ -184,7 +186,7 @@ impl<A: Application> Judge<A> {
         Note { recorded, app }
     }
 
-    /// A message is about to be taken in.
+    /// Records that a message is about to be delivered.
     pub fn receives(&mut self, from: NodeId, to: NodeId, note: &Note<A>) {
         let Some((number, message)) = &note.app else { return };
         self.under_way.remove(number);
@@ -199,7 +201,7 @@ impl<A: Application> Judge<A> {
         }
     }
 
-    /// The last step is over: whoever had to record in it has done so, or never will.
+    /// Ends the last step. Its receiver must have recorded the snapshots that its message requires.
     pub fn step_over(&mut self, mut breach: impl FnMut(Breach)) {
         let Some(Suspect { from, to, message, ids }) = self.suspect.take() else { return };
         for id in ids {
@@ -210,7 +212,7 @@ impl<A: Application> Judge<A> {
         }
     }
 
-    /// The run is over, with the sites in these states. `waited`: nothing was left to happen.
+    /// Ends the run with the sites in these states. `waited` means that no event was left when the run ended.
     pub fn finish<'s>(
         &mut self,
         states: impl Iterator<Item = &'s A> + Clone,
@@ -235,12 +237,12 @@ impl<A: Application> Judge<A> {
         }
     }
 
-    /// The pictures that were completed, in order of their numbers.
+    /// Returns the completed pictures, in order of their numbers.
     pub fn pictures(&self) -> impl Iterator<Item = &Picture<A>> {
         self.shots.values().filter_map(|shot| shot.picture.as_ref())
     }
 
-    /// What is really the case, as a picture: nobody in the system can take it.
+    /// Returns the actual global state as a picture. Only the judge can see it; no site in the system can.
     pub fn actual<'s>(&self, states: impl Iterator<Item = &'s A>) -> Picture<A> {
         let part = |(site, state): (usize, &A)| {
             let site = NodeId(site as u32);

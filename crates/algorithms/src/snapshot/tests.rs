@@ -1,4 +1,4 @@
-//! The algorithms by hand, and what pictures are for.
+//! Tests of the algorithms, stepped by hand, and of the uses of pictures.
 
 mod town;
 
@@ -30,13 +30,13 @@ fn transfer<P: Snapshot<Bank>>(town: &mut Town<Bank, P>, from: u32, to: u32, amo
     town.ask(from, Transfer { to: NodeId(to), amount });
 }
 
-/// Balances, then what is on its way as (from, to, amount).
+/// Returns the balances, then the messages in transit as (from, to, amount).
 fn numbers(picture: &Picture<Bank>) -> (Vec<u64>, Vec<(u32, u32, u64)>) {
     let balances = picture.states().map(|account| account.balance).collect();
     (balances, picture.in_transit().map(|(from, to, money)| (from.0, to.0, money.0)).collect())
 }
 
-/// The lectures' first schedule: markers from S1 just after t1, received after t4.
+/// The first schedule of the lectures: S1 sends its marker just after t1, and S2 receives it after t4.
 fn just_after_t1<P: Snapshot<Bank>>() -> Town<Bank, P> {
     let mut town = Town::new(accounts(&[600, 200]));
     transfer(&mut town, A, B, 50); // t1: (550, 200, 50, 0)
@@ -48,7 +48,7 @@ fn just_after_t1<P: Snapshot<Bank>>() -> Town<Bank, P> {
     town
 }
 
-/// The second: markers just after t0, received between t2 and t3.
+/// The second schedule: S1 sends its marker just after t0, and S2 receives it between t2 and t3.
 fn just_after_t0<P: Snapshot<Bank>>() -> Town<Bank, P> {
     let mut town = Town::new(accounts(&[600, 200]));
     town.take(A, 1);
@@ -80,7 +80,7 @@ fn markers_just_after_t0_picture_600_120_and_80_on_its_way() {
     assert_eq!((marked.breaches, coloured.breaches), (vec![], vec![]));
 }
 
-/// A as it was at t0, the rest as it was at t2: 50 are counted twice.
+/// Account A as at t0, and the rest as at t2: the 50 are counted twice.
 #[test]
 fn what_was_not_seen_together_does_not_add_up() {
     let part = |site: u32, balance, from: u32, amount| Part {
@@ -94,7 +94,7 @@ fn what_was_not_seen_together_does_not_add_up() {
     assert_eq!(Bank::conserved(&naive), Some(850));
 }
 
-/// \[CL85 §3.2\]: the channel that the first marker comes on is empty.
+/// \[CL85 §3.2\]: the channel on which the first marker arrives is empty.
 #[test]
 fn the_channel_of_the_first_marker_is_empty() {
     let mut town = Marked::new(accounts(&[10, 10]));
@@ -116,7 +116,7 @@ fn a_message_that_overtakes_a_marker_is_received_and_not_sent() {
     assert!(town.breaches[0].why.contains("n1 received Money(3) before it recorded snapshot 1"));
 }
 
-/// \[LY87\]: the same, with colours.
+/// \[LY87\]: the same order of messages, with colours.
 #[test]
 fn a_red_message_makes_its_receiver_record_first() {
     let mut town = Coloured::new(accounts(&[10, 10]));
@@ -128,7 +128,7 @@ fn a_red_message_makes_its_receiver_record_first() {
     assert_eq!(numbers(&town.pictures[0].1), (vec![10, 10], vec![]));
 }
 
-/// \[M93\]: the count comes first, and the part waits for the white messages that it speaks of.
+/// \[M93\]: COUNT arrives first. The part then waits for the white messages that it counts.
 #[test]
 fn a_count_that_overtakes_white_messages_waits_for_them() {
     let mut town = Coloured::new(accounts(&[10, 10]));
@@ -155,8 +155,8 @@ fn a_lone_site_has_its_picture_at_once() {
     assert_eq!((numbers(&town.pictures[0].1), town.sent), ((vec![5], vec![]), 0));
 }
 
-/// Runs the bank at random while snapshots are started at random: each by some sites at once, all numbers
-/// under way together.
+/// Runs the bank at random and starts snapshots in between. Each snapshot has one or two starters, and
+/// several are under way together.
 fn at_random<P: Snapshot<Bank>>(seed: u64, fifo: bool) -> Town<Bank, P> {
     let mut dice = Prng::new(seed);
     let nodes = 2 + dice.below(4) as u32;
@@ -171,7 +171,7 @@ fn at_random<P: Snapshot<Bank>>(seed: u64, fifo: bool) -> Town<Bank, P> {
         }
         let (from, to) = (dice.below(u64::from(nodes)) as u32, dice.below(u64::from(nodes)) as u32);
         let amount = 1 + dice.below(20);
-        transfer(&mut town, from, to, amount); // now and then to itself
+        transfer(&mut town, from, to, amount); // sometimes to itself
         for _ in 0..dice.below(3) {
             town.stir(&mut dice, fifo);
         }
@@ -202,7 +202,7 @@ fn colours_are_right_in_any_order_and_markers_are_not() {
     assert!(wrong > 150, "only {wrong} of 200 runs without FIFO were wrong");
 }
 
-/// The card's formula: N(N-1) markers or counts, and as many parts, whoever starts.
+/// The formula of the card: N(N-1) markers or counts, and as many parts, for any number of starters.
 #[test]
 fn a_snapshot_costs_two_messages_a_channel() {
     for nodes in 1..7_u32 {
@@ -244,7 +244,7 @@ fn old_numbers_are_over_and_too_many_at_once_are_refused() {
         town.take(0, id);
         town.settle(&mut Prng::new(1), false, None);
     }
-    town.take(0, 3); // never used, but too far back
+    town.take(0, 3); // never used, but below the remembered numbers
     assert_eq!(town.refused.last(), Some(&(SnapshotId(3), Refusal::Over)));
 }
 
@@ -257,7 +257,7 @@ fn a_bank_that_restarts_from_a_picture_has_all_its_money() {
         let mut again = Town::<_, ChandyLamport<Restarted<Bank>>>::new(sites);
         let total: u64 = again.nodes.iter().map(|site| site.app().app().balance).sum();
         assert_eq!(Some(total), Bank::conserved(&picture), "seed {seed}");
-        // It goes on as a bank does, and can be pictured again.
+        // The restarted bank continues to work, and a snapshot of it is right, too.
         again.ask(0, Transfer { to: NodeId(1), amount: 1 });
         again.take(1, 1);
         again.settle(&mut Prng::new(seed), true, Some(total));
@@ -267,7 +267,7 @@ fn a_bank_that_restarts_from_a_picture_has_all_its_money() {
 
 impl Application for TokenRing {}
 
-/// The token is on its way in most pictures: states alone would have lost it.
+/// In some of the pictures the token is in transit; the states alone would have lost it.
 #[test]
 fn a_token_ring_that_restarts_from_a_picture_has_one_token() {
     let group = Group::new(3);
@@ -288,7 +288,7 @@ fn a_token_ring_that_restarts_from_a_picture_has_one_token() {
         let mut again =
             Town::<_, LaiYang<Restarted<TokenRing>>>::new(picture.parts.iter().map(Restarted::new));
         (0..3).for_each(|site| again.ask(site, mutex::Command::Acquire));
-        // Each goes in when the token comes by, and keeps the others out until it leaves.
+        // Each site enters when the token arrives, and keeps the others out until it leaves.
         for _ in 0..3 {
             let before = again.told.len();
             (0..50).for_each(|_| _ = again.stir(&mut dice, false));
@@ -329,7 +329,8 @@ fn termination_is_seen_when_it_is_there_and_not_before() {
     assert!(late == 100 && early > 50, "{early} pictures before the end");
 }
 
-/// Everybody says that he is passive, one after the other, while a task is always where nobody looks.
+/// Both sites are passive when they are asked, one after the other. The task is always at the site that is
+/// not being asked.
 #[test]
 fn asking_one_after_the_other_sees_an_end_that_is_none() {
     let mut town = Town::<_, ChandyLamport<Work>>::new(vec![Work::default(); 2]);
@@ -348,7 +349,7 @@ fn object(site: u32, number: u32) -> Object {
     Object { site: NodeId(site), number }
 }
 
-/// Two objects that refer to each other across sites, and that nobody refers to.
+/// Two objects that refer to each other across sites, without any other reference to them.
 #[test]
 fn a_cycle_across_sites_is_garbage_once_nobody_holds_it() {
     let mut town = Town::<_, ChandyLamport<Heap>>::new(vec![Heap::default(); 2]);
@@ -405,7 +406,7 @@ fn what_the_program_does_not_hold_it_cannot_use() {
     }
 }
 
-/// Says something to itself, again and again.
+/// An application that sends messages to itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Monologue {
     heard: u32,

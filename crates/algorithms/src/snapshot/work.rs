@@ -1,11 +1,11 @@
-//! Work that spreads and dies out: the application whose end a snapshot detects.
+//! Work that spreads and ends: an application whose termination a snapshot detects.
 //!
-//! A site is active or passive. A task makes it active; after a while it hands smaller tasks on and is
-//! passive. Only a task makes a passive site active again, so that *everybody passive and no task on its way*
-//! is stable: it is termination. \[CL85 §4\], \[M87\]
+//! A site is active or passive. A task makes it active. It works on the task for a while, may send parts of
+//! it to other sites, and becomes passive. Only a task makes a passive site active again. So *all sites
+//! passive and no task in transit* is a stable property: termination. \[CL85 §4\], \[M87\]
 //!
-//! **Trap**: to ask one site after the other whether it is passive proves nothing. A site that said yes may
-//! have been given a task since, by one that says yes later.
+//! **Trap**: a query of the sites one after the other proves nothing. Site 0 replies that it is passive. Then
+//! site 1 sends it a task, becomes passive and replies that it is passive, too.
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -16,35 +16,36 @@ use serde::{Deserialize, Serialize};
 
 use super::{Application, Picture};
 
-/// At most so much work waits at a site; tasks beyond it are dropped and reported.
+/// The largest amount of work at a site, in units. The site drops a task that would exceed it, and reports
+/// this.
 pub const MOST_WORK: u32 = 1 << 20;
 
-/// How long a unit of work takes.
+/// The time that one unit of work takes.
 const UNIT: Duration = Duration::from_millis(1);
 
-/// A site that works.
+/// The state of one site.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Work {
-    /// Units of work left; passive if there are none.
+    /// The units of work left; the site is passive at 0.
     pub left: u32,
 }
 
-/// The work in hand is done.
+/// A timer: one unit of work is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Unit;
 
-/// So much to do.
+/// A task, as a command or a message: units of work to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Task(pub u32);
 
-/// What a site tells.
+/// An event that a site reports to the layer above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Report {
-    /// It is passive now.
+    /// The site has become passive.
     Passive,
-    /// It has too much to do, and dropped a task.
+    /// The site had too much work and has dropped a task.
     Overworked,
 }
 
@@ -74,7 +75,7 @@ impl Protocol for Work {
         self.take(task, cx);
     }
 
-    /// One unit is done. Of what is left, half may go to somebody else.
+    /// Finishes one unit of work. The site may send half of the rest to another site.
     fn on_timer(&mut self, Unit: Unit, cx: &mut Cx<'_, Self>) {
         self.left = self.left.saturating_sub(1);
         let half = self.left / 2 + self.left % 2;
@@ -97,7 +98,7 @@ impl Protocol for Work {
     }
 }
 
-/// Whether everybody is passive and no task is on its way.
+/// Returns whether all sites are passive and no task is in transit.
 pub fn terminated(picture: &Picture<Work>) -> bool {
     picture.states().all(|site| site.left == 0) && picture.in_transit().next().is_none()
 }

@@ -1,32 +1,36 @@
-//! Berkeley: nobody has the true time, so the group agrees on one.
+//! The Berkeley algorithm: no site has the true time, so the group agrees on a time.
 //!
-//! A master asks everybody what their clocks show, averages those that agree with each other, and tells each by
-//! how much to correct its clock. Fast and slow clocks cancel out, more or less; a clock that is plainly wrong is
-//! left out of the average, and corrected all the same. What travels is a *correction*, not a time: it is as good
-//! when it arrives as when it was sent.
+//! A master polls the clocks of all sites and averages the clocks that agree with each other. It sends each
+//! site a correction. Errors of fast and slow clocks partly cancel out. A clock that is far off is left out
+//! of the average, but it is corrected, too. The master sends a *correction*, not a time, so the delay of
+//! this message does no harm.
 //!
 //! **Rules** \[GZ89\]
-//! 1. The master polls several times and keeps for each site the shortest round trip: the difference of the two
-//!    clocks lies in an interval, as Cristian's.
-//! 2. The largest set of clocks that differ from each other by at most gamma, the master's own (difference 0)
-//!    among the candidates, is averaged ([`average`]).
-//! 3. Everybody, the master and the outliers included, gets average minus difference, and slews if that is negative.
-//! 4. The master is elected, and elected again when it dies: by any algorithm of the [`election`] problem,
-//!    over a detector. Three layers in one site, as in the mutex problem's elected coordinator.
+//! 1. The master polls several times and keeps the shortest round trip for each site. It yields an interval
+//!    for the difference of the two clocks, as in Cristian's algorithm.
+//! 2. The master's own clock takes part with difference 0. The master selects the largest set of clocks that
+//!    differ from each other by at most gamma, and averages it ([`average`]).
+//! 3. All sites, also the master and the outliers, get the correction average minus difference. A negative
+//!    correction is slewed.
+//! 4. The master is elected by any algorithm of the [`election`] problem over a detector, and a new one is
+//!    elected when it crashes. A site has three layers, as in the elected coordinator of the mutex problem.
 //!
-//! **Traps**: a correction applies to the clock *as it was when it was measured*; so a site's answer carries its
-//! offset, the correction brings it back, and duplicates and late corrections do no harm. Nothing ties the group to
-//! the true time: all may wander off together, in perfect agreement. And an election may be wrong, or its messages
-//! lost: two masters at once, or none. Neither breaks a promise: every reign has a term of its own, of two masters the
-//! one with the smaller (term, id) steps down when it hears of the other, and who hears no master for three periods
-//! calls for an election again.
+//! **Traps**
+//! - A correction applies to the clock *at the time of its measurement*. So a reply contains the site's
+//!   offset at that time, and the correction returns it. Duplicate and late corrections then do no harm.
+//! - Nothing connects the group to the true time: all clocks may move away from it together.
+//! - An election may be wrong, or its messages may be lost. Then there are two masters, or none. No promise
+//!   is broken, because the polls of each master carry its own pair of term and id. A master that receives a
+//!   poll with a larger pair steps down. A master that learns from a reply that its term is over starts a
+//!   later term. A site that receives no poll for three periods starts an election.
 //!
-//! **What a site states**: where the *group's time*, the master's clock after its own correction, lies. It was
-//! measured to within half a round trip, and two drifting clocks part at 2 rho. Each round is a new reference
-//! ([`Epoch`](super::Epoch)): clocks are compared with those that have heard of the same round.
+//! **The interval that a site states** contains the *group's time*: the master's clock after its own
+//! correction. The site knows it to within half a round trip, and two drifting clocks part at 2 rho. Each
+//! round is a new reference ([`Epoch`](super::Epoch)), so only clocks of the same round are compared with
+//! each other.
 //!
-//! **Where we depart**: the paper has an election of its own; here two algorithms of the election problem are
-//! algorithms, [`Bully`] (`berkeley`) and [`ChangRoberts`] (`berkeley-ring`). At boot site 0 calls for the election.
+//! **Where we depart**: the paper has an election of its own. Here the master is elected by [`Bully`]
+//! (`berkeley`) or by [`ChangRoberts`] (`berkeley-ring`). At boot, site 0 starts the election.
 
 mod rounds;
 
@@ -41,12 +45,13 @@ use crate::election::{self, Bully, ChangRoberts, Election};
 pub use rounds::Stamp;
 use rounds::{Duty, Rounds, Said};
 
-/// The fault-tolerant average of differences to the master's clock: of the largest set of which any two differ
-/// by at most `gamma`. Of several such sets the closest together, then the lowest.
+/// Returns the fault-tolerant average of the differences to the master's clock. It averages the largest set
+/// in which any two differ by at most `gamma`. Of several such sets it takes the narrowest, and then the
+/// lowest. Returns `None` for an empty list.
 pub fn average(differences: &[i64], gamma: u64) -> Option<i64> {
     let mut sorted = differences.to_vec();
     sorted.sort_unstable();
-    // Clocks on a line: a set in which any two are close is a stretch of the sorted list.
+    // A set in which any two values are close is contiguous in the sorted list.
     let mut best: &[i64] = &[];
     let mut first = 0;
     for last in 0..sorted.len() {
@@ -63,7 +68,7 @@ pub fn average(differences: &[i64], gamma: u64) -> Option<i64> {
     (!best.is_empty()).then(|| sum.div_euclid(best.len() as i128) as i64)
 }
 
-/// One site: the rounds, an election and a detector.
+/// One site, in three layers: the rounds, an election and a detector.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub struct Berkeley<E: Election = Bully> {
@@ -72,30 +77,30 @@ pub struct Berkeley<E: Election = Bully> {
     detector: Heartbeat,
 }
 
-/// The master is elected round a ring.
+/// The variant whose master is elected on a ring.
 pub type BerkeleyRing = Berkeley<ChangRoberts>;
 
-/// What sites say to each other, layer by layer.
+/// A message of one of the layers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "", rename_all = "snake_case")]
 pub enum Message<E: Election> {
-    /// The rounds'.
+    /// A message of the rounds.
     Rounds(rounds::Message),
-    /// The election's.
+    /// A message of the election.
     Election(E::Message),
-    /// The detector's.
+    /// A message of the detector.
     Detector(<Heartbeat as Protocol>::Message),
 }
 
-/// What a site asks to be reminded of, layer by layer.
+/// A timer of one of the layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Timer<E> {
-    /// The rounds'.
+    /// A timer of the rounds.
     Rounds(rounds::Timer),
-    /// The election's.
+    /// A timer of the election.
     Election(E),
-    /// The detector's.
+    /// A timer of the detector.
     Detector(<Heartbeat as Protocol>::Timer),
 }
 
@@ -108,7 +113,7 @@ impl<E: Election> Protocol for Berkeley<E> {
     fn on_start(&mut self, cx: &mut Cx<'_, Self>) {
         self.keep_time(Input::Start, cx);
         self.watch(Input::Start, cx);
-        // Who comes back calls for an election by itself.
+        // After a recovery, the election starts by itself.
         self.elect(Input::Start, cx);
         if cx.me() == NodeId(0) && cx.incarnation() == 0 {
             self.elect(Input::Command(election::Command::Elect), cx);
@@ -137,12 +142,12 @@ impl<E: Election> Protocol for Berkeley<E> {
 }
 
 impl<E: Election> Berkeley<E> {
-    /// Whether the site leads, as far as it knows.
+    /// Returns whether the site leads, as far as it knows.
     pub fn leads(&self) -> bool {
         self.rounds.leads()
     }
 
-    /// A step of the rounds.
+    /// Runs a step of the rounds.
     fn keep_time(&mut self, input: Input<Rounds>, cx: &mut Cx<'_, Self>) {
         for said in cx.drive(&mut self.rounds, input, Message::Rounds, Timer::Rounds) {
             match said {
@@ -152,7 +157,7 @@ impl<E: Election> Berkeley<E> {
         }
     }
 
-    /// A step of the election.
+    /// Runs a step of the election.
     fn elect(&mut self, input: Input<E>, cx: &mut Cx<'_, Self>) {
         for event in cx.drive(&mut self.election, input, Message::Election, Timer::Election) {
             if let election::Event::Elected { leader } = event {
@@ -162,7 +167,7 @@ impl<E: Election> Berkeley<E> {
         }
     }
 
-    /// A step of the detector.
+    /// Runs a step of the detector.
     fn watch(&mut self, input: Input<Heartbeat>, cx: &mut Cx<'_, Self>) {
         for event in cx.drive(&mut self.detector, input, Message::Detector, Timer::Detector) {
             match event {
@@ -207,7 +212,7 @@ impl<E: Election> TimeSync for Berkeley<E> {
     };
 
     fn new(me: NodeId, group: &Group) -> Self {
-        // Nobody promises how long a message takes. These are guesses: what they get wrong costs an election.
+        // The network has no bound on delays, so these are estimates. A wrong estimate costs an election.
         let (beat, transmission) = (group.period / 2, group.period / 16);
         Self {
             rounds: Rounds::new(group),
@@ -247,7 +252,7 @@ mod tests {
 
     #[test]
     fn the_lectures_example() {
-        // 3:25, 2:50 and 9:10 against the master's 3:00; an hour of agreement.
+        // The clocks show 3:25, 2:50 and 9:10, the master's shows 3:00, and gamma is an hour.
         let differences = [25 * MINUTE, -10 * MINUTE, 370 * MINUTE, 0];
         let average = average(&differences, 60 * MINUTE as u64).unwrap();
         assert_eq!(average, 5 * MINUTE, "3:05");
@@ -257,12 +262,13 @@ mod tests {
 
     #[test]
     fn a_chain_of_close_clocks_is_no_agreement() {
-        // Each is within 10 of the next, but not of all: the largest set is of three.
+        // In sorted order each clock is within 10 of the next, but not of all. The largest set has three
+        // clocks.
         assert_eq!(average(&[0, 8, 16, 9], 10), Some(11));
         assert_eq!(average(&[], 10), None);
     }
 
-    /// A group of five whose clocks are up to 40 ms ahead and drift by up to 100 ppm.
+    /// Returns a group of five whose clocks are up to 40 ms ahead and drift by up to 100 ppm.
     fn five(seed: u64) -> (Group, Setup) {
         let clocks = Clocks { skew: 40 * MS, drift_ppm: 100, ..Clocks::default() };
         let delay = Delay::Uniform(MS / 10, 5 * MS);
@@ -292,7 +298,7 @@ mod tests {
     #[test]
     fn an_outlier_is_not_averaged_and_corrected_all_the_same() {
         let (mut group, setup) = five(3);
-        // The agreement is so narrow that who is far off stays out.
+        // So narrow that outliers are left out of the average.
         group.agreement = 15 * MS;
         let before = by_sim::run::<Berkeley>(&group, &setup, MS / 100, 1).pop().unwrap();
         let after = by_sim::run::<Berkeley>(&group, &setup, 20 * SECOND, 1).pop().unwrap();
@@ -310,7 +316,7 @@ mod tests {
         assert!(after[0].abs_diff(mean_of_all) > 3, "not at the mean of all: {before:?} to {after:?}");
     }
 
-    /// Who leads, and whom all follow, after 30 s.
+    /// Returns the sites that lead, and the master of each site, after 45 s.
     fn masters<E: Election>(faults: &[&str]) -> (Vec<usize>, Vec<Option<NodeId>>) {
         let (group, mut setup) = five(5);
         setup.faults.extend(faults.iter().map(|fault| Fault::parse_crash(fault).unwrap()));
@@ -321,12 +327,12 @@ mod tests {
 
     fn the_highest_alive_leads<E: Election>() {
         assert_eq!(masters::<E>(&[]), (vec_of(&[4]), vec![Some(NodeId(4)); 5]));
-        // Dead ones do not know that they no longer lead.
+        // A crashed site still counts itself as the leader.
         let (leading, followed) = masters::<E>(&["4@3s"]);
         assert_eq!((leading, &followed[..4]), (vec_of(&[3, 4]), &vec![Some(NodeId(3)); 4][..]));
         let (leading, followed) = masters::<E>(&["4@3s", "3@9s", "1@4s"]);
         assert_eq!((leading, followed[0]), (vec_of(&[2, 3, 4]), Some(NodeId(2))));
-        // Back, it is elected again: with its memory, and without.
+        // After its recovery, with or without its memory, it is elected again.
         assert_eq!(masters::<E>(&["4@3s..15s"]), (vec_of(&[4]), vec![Some(NodeId(4)); 5]));
         assert_eq!(masters::<E>(&["4@3s..15s,amnesia"]), (vec_of(&[4]), vec![Some(NodeId(4)); 5]));
     }
@@ -358,7 +364,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a naive twin that tries every subset.
+        /// A test against a simple version that tries every subset.
         #[test]
         fn the_largest_agreeing_set_is_found(clocks in prop::collection::vec(-30..30_i64, 1..9), gamma in 0..20_u64) {
             let subsets = (1..1_u32 << clocks.len()).map(|bits| -> Vec<i64> {

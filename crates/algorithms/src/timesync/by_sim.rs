@@ -1,4 +1,4 @@
-//! Runs a group in the simulator and asks every site for the time, again and again.
+//! Runs of a group in the simulator, for tests: every site is asked for the time at regular intervals.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -9,26 +9,26 @@ use conclave_sim::{Desk, Director, Limits, Setup, World};
 use super::spec::{Breach, Judge};
 use super::{Command, Event, Group, Reading, TimeSync};
 
-/// What all sites said at one moment.
+/// The readings of all sites at one moment.
 pub(crate) struct Moment {
     pub(crate) truth: Time,
     pub(crate) readings: Vec<Reading>,
 }
 
-/// Asks all sites `count` times.
+/// Asks all sites `count` times. Returns the moments at which all of them replied.
 pub(crate) fn run<P: TimeSync>(group: &Group, setup: &Setup, every: Duration, count: u32) -> Vec<Moment> {
     let moments = play::<P>(group, setup, every, count).into_parts().0.moments;
-    // A site that is down says nothing.
+    // A site that is down does not reply.
     let full = |moment: &Moment| moment.readings.len() == group.nodes as usize;
     moments.into_iter().filter(full).collect()
 }
 
-/// The states after a while.
+/// Returns the states of all sites after three times `after`.
 pub(crate) fn last<P: TimeSync>(group: &Group, setup: &Setup, after: Duration) -> Vec<P> {
     play::<P>(group, setup, after, 2).nodes().to_vec()
 }
 
-/// What the judge says of a run.
+/// Returns the violations that the judge finds in a run.
 pub(crate) fn judged<P: TimeSync>(group: &Group, setup: &Setup, every: Duration, count: u32) -> Vec<Breach> {
     let together = Time::ZERO + every * (count / 4);
     let mut judge = Judge::new(group.nodes, group.servers, group.drift_ppm, together);

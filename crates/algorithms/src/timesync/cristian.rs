@@ -1,22 +1,26 @@
-//! Cristian: ask a time server, and take the middle of what is possible.
+//! Cristian's algorithm: ask a time server, and take the middle of the possible times.
 //!
-//! The server says t. When the answer arrives, that is out of date by however long the answer took: at least
-//! min2, and at most the whole round trip less the min1 that the question took at least. So the server's time
-//! lies in \[t + min2, t + RTT - min1\]; the middle is the best guess, and a short round trip is a good one.
+//! The server replies with its time t. When the reply arrives, t is out of date by the delay of the reply.
+//! This delay is at least min2. It is at most the round trip minus min1, the shortest delay of the question.
+//! So the server's time lies in \[t + min2, t + RTT - min1\]. The middle is the best guess, and a short round
+//! trip makes it a good one.
 //!
 //! **Rules** \[C89\]
-//! 1. Guess t + (RTT + min2 - min1)/2, wrong by at most (RTT - min1 - min2)/2 ([`reading`]).
-//! 2. The round trip is read on the client's own clock, which drifts: widen by rho RTT. From then on the bound
-//!    grows by rho a second.
-//! 3. Ask again until the round trip is short enough for the bound that is wanted, a few times at most. One that is
-//!    good enough ends the round. No answer is a valid outcome: the old one goes on growing. If nothing is wanted,
-//!    all questions of a round are asked, and rule 4 makes one answer of theirs.
-//! 4. Of several readings keep the narrowest ([`Narrowest`], the paper's), their average ([`Averaged`], as often
-//!    taught) or what is common to all of them and to what was known before ([`Intersected`]). All three hold the
-//!    true time, in this order of quality: narrower than average, and never wider than narrowest.
+//! 1. Guess t + (RTT + min2 - min1)/2. The error is at most (RTT - min1 - min2)/2 ([`reading`]).
+//! 2. The client measures the round trip on its own clock, which drifts: widen the interval by rho RTT. From
+//!    then on the bound grows by rho per second.
+//! 3. A client may require a bound. It then repeats its question until a round trip is short enough, or until
+//!    it has used all questions of the round. The first reading that is good enough ends the round. If there
+//!    is none, the client keeps its old estimate, whose bound continues to grow. Without a required bound,
+//!    the client asks all questions of the round and combines the readings by rule 4.
+//! 4. There are three ways to combine several readings: keep the narrowest ([`Narrowest`], as in the paper),
+//!    take their average ([`Averaged`], as often taught), or intersect them with each other and with the old
+//!    estimate ([`Intersected`]). All three contain the true time. The intersection is never wider than the
+//!    narrowest reading, and the narrowest reading is never wider than the average.
 //!
-//! **Trap**: "set the clock to t" forgets that time has moved on; its error is the delay, which nothing bounds
-//! (`mutants::SetToT`). A round trip shorter than min1 + min2 cannot be: such a reading is refused.
+//! **Trap**: "set the clock to t" ignores the time that has passed since the server sent t. The error is the
+//! delay of the reply, which has no bound (`mutants::SetToT`). A round trip shorter than min1 + min2 is
+//! impossible, so such a reading is rejected.
 
 use alloc::vec::Vec;
 use core::fmt::Debug;
@@ -33,7 +37,7 @@ use super::slew::Slew;
 use super::spec::{AGREEMENT, NEVER_BACK, TRUTH};
 use super::{Command, Epoch, Event, Group, Reading, TimeSync};
 
-/// The shortest that messages can take, in nanoseconds.
+/// The shortest delays that messages can have, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Minimum {
     /// min1: from the client to the server.
@@ -43,17 +47,18 @@ pub struct Minimum {
 }
 
 impl Minimum {
-    /// Nothing is known.
+    /// No delay is known to be the shortest.
     pub const NONE: Self = Self { there: 0, back: 0 };
 
-    /// The same in both directions.
+    /// Creates equal shortest delays for both directions.
     pub const fn both(delay: Duration) -> Self {
         Self { there: time::nanos(delay), back: time::nanos(delay) }
     }
 }
 
-/// Where the server's time lies when its answer `server` arrives: asked at `sent`, received at `received`, both
-/// on the client's clock. `None` if the round trip is shorter than it can be.
+/// Returns the interval of the server's time at the moment at which its reply `server` arrives. The question
+/// left at `sent` and the reply arrived at `received`, both on the client's clock. Returns `None` if the
+/// round trip is shorter than possible.
 pub fn reading(
     sent: Time,
     received: Time,
@@ -72,17 +77,17 @@ pub fn reading(
     Interval::new(lo, hi)
 }
 
-/// What becomes of several readings.
+/// A way to combine several readings.
 pub trait Keep: Clone + Debug + Eq + Hash + Serialize + DeserializeOwned + Send + 'static {
-    /// The algorithm's card.
+    /// The card of the algorithm.
     const CARD: Card;
 
-    /// The offset that is believed: `fresh`, of this round, is not empty; `before` is what was known. All as of
-    /// now.
+    /// Returns the offset that the client will use. `fresh` has the readings of this round and is not empty;
+    /// `before` is the old estimate. All are as of now.
     fn keep(before: Option<Interval>, fresh: &[Interval]) -> Interval;
 }
 
-/// Keeps the narrowest reading, be it of an earlier round.
+/// Keeps the narrowest reading, also if it is from an earlier round.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Narrowest;
 
@@ -96,7 +101,7 @@ impl Keep for Narrowest {
 
     fn keep(before: Option<Interval>, fresh: &[Interval]) -> Interval {
         let best = fresh.iter().copied().min_by_key(|reading| reading.width()).unwrap_or(fresh[0]);
-        // An earlier one that contradicts it came from a clock that has left its specification since.
+        // An earlier reading contradicts this one only if a clock has left its specification since.
         let before = before.filter(|before| before.intersect(best).is_some());
         before.filter(|before| before.width() < best.width()).unwrap_or(best)
     }
@@ -119,12 +124,12 @@ impl Keep for Averaged {
             (fresh.iter().map(|reading| i128::from(end(reading))).sum::<i128>())
                 .div_euclid(fresh.len() as i128) as i64
         };
-        // Both means are rounded down: the upper one is moved to the safe side.
+        // Both means are rounded down. One more nanosecond moves the upper end to the safe side.
         Interval { lo: mean(|reading| reading.lo), hi: mean(|reading| reading.hi) + 1 }
     }
 }
 
-/// Keeps what all readings have in common.
+/// Keeps the intersection of all readings.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Intersected;
 
@@ -143,7 +148,7 @@ impl Keep for Intersected {
     }
 }
 
-/// What the three have in common.
+/// The part of the card that the three variants share.
 const CARD: Card = Card {
     problem: "timesync",
     name: "",
@@ -163,7 +168,7 @@ const CARD: Card = Card {
     reads_clock: true,
 };
 
-/// One site: site 0 is the server, all others are clients.
+/// The state of one site. Site 0 is the server; all others are clients.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub struct Cristian<K: Keep> {
@@ -172,13 +177,14 @@ pub struct Cristian<K: Keep> {
     minimum: Minimum,
     period: Duration,
     probes: u32,
-    /// A reading with a larger bound is not taken.
+    /// The largest bound of a reading that the client accepts; `None` accepts every reading.
     wanted: Option<u64>,
     is_server: bool,
-    /// The number of the question that was asked last, and when; `None` once it is answered or given up.
+    /// The number of the latest question. `asked` is the time at which it left; `None` once the question is
+    /// answered or given up.
     probe: u64,
     asked: Option<Time>,
-    /// Questions still to be asked in this round.
+    /// The number of questions that this round may still ask.
     left: u32,
     /// The readings of this round: at most `probes`.
     readings: Vec<Estimate>,
@@ -186,34 +192,35 @@ pub struct Cristian<K: Keep> {
     keep: PhantomData<K>,
 }
 
-/// The server.
+/// The time server.
 const SERVER: NodeId = NodeId(0);
 
-/// What sites say to each other.
+/// A message between a client and the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Message {
-    /// What time is it?
+    /// A request for the time.
     Ask {
         /// The number of the question.
         probe: u64,
     },
-    /// This.
+    /// The reply of the server.
     Tell {
-        /// The number of the question: an answer to an earlier one would give too short a round trip.
+        /// The number of the question. With an answer to an earlier question, the round trip would appear too
+        /// short.
         probe: u64,
-        /// What the server's clock showed.
+        /// The value of the server's clock.
         time: i64,
     },
 }
 
-/// What a client is reminded of.
+/// The timers of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Timer {
-    /// The next round.
+    /// The next round begins.
     Round,
-    /// The answer is not waited for any longer.
+    /// The client gives up waiting for the answer.
     Patience,
 }
 
@@ -235,7 +242,7 @@ impl<K: Keep> Protocol for Cristian<K> {
                 cx.send(from, Message::Tell { probe, time: local(cx.now()) });
             }
             Message::Tell { probe, time } if probe == self.probe => self.hear(time, cx),
-            // A client that is asked, or the answer to a question that was given up.
+            // A question to a client, or an answer to a question that was given up.
             Message::Ask { .. } | Message::Tell { .. } => {}
         }
     }
@@ -269,13 +276,13 @@ impl<K: Keep> Cristian<K> {
         self.probe += 1;
         self.asked = Some(cx.now());
         cx.send(SERVER, Message::Ask { probe: self.probe });
-        // All questions of a round fit into it.
+        // All questions of a round fit into one period.
         let patience = self.period / (self.probes + 1);
         cx.arm(Timer::Patience, patience..=patience);
     }
 
     fn hear(&mut self, time: i64, cx: &mut Cx<'_, Self>) {
-        // Taken: a duplicate answer is no second reading.
+        // The question is answered already: a duplicate answer is not a second reading.
         let Some(asked) = self.asked.take() else { return };
         let now = cx.now();
         let reading = reading(asked, now, time, self.minimum, self.drift_ppm);
@@ -351,7 +358,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A time of day in milliseconds, as nanoseconds.
+    /// Returns a time of day in nanoseconds.
     fn clock(hours: u64, minutes: u64, seconds: u64, ms: u64) -> u64 {
         ((hours * 60 + minutes) * 60 + seconds) * 1000 * MS + ms * MS
     }
@@ -460,7 +467,7 @@ mod tests {
     }
 
     proptest! {
-        /// However asymmetric the delays and whatever the drift: the server's time is inside.
+        /// For all delays and drifts within the specification, the interval contains the server's time.
         #[test]
         fn the_servers_time_is_inside(there in 0..1_000_000_u64, back in 0..1_000_000_u64,
                                       known in (0..=100_u64, 0..=100_u64), ppb in -100_000..=100_000_i64,
@@ -474,8 +481,8 @@ mod tests {
             prop_assert!(answer.is_some_and(|answer| answer.contains(arrives as i64)));
         }
 
-        /// Each rule keeps the true time inside; the intersection is never wider than the narrowest, which is
-        /// never wider than the average.
+        /// All three rules keep the true time inside. The intersection is never wider than the narrowest
+        /// reading, and the narrowest is never wider than the average.
         #[test]
         fn all_rules_hold_the_true_time(readings in prop::collection::vec((0..99_u64, 0..99_u64), 1..6),
                                         before in prop::option::of((0..99_u64, 0..99_u64))) {

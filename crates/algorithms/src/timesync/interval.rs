@@ -1,20 +1,21 @@
-//! Intervals: the only honest answer to "what time is it?".
+//! Intervals: every answer to "what time is it?" must state its uncertainty.
 //!
-//! A clock that was compared with another knows the other's time only up to the delay of the messages, and
-//! knows it less well with every second that passes, because oscillators drift. So every answer of this problem
-//! is an interval that holds the true time: the middle is the best guess, half the width is the bound.
+//! A comparison with another clock shows that clock's time only up to the delay of the messages. The result
+//! becomes less certain every second, because oscillators drift. So every answer of this problem is an
+//! interval that contains the true time. The middle is the best guess, and half the width is the bound.
 //!
 //! **Rules**
 //! 1. A clock within its specification runs at a rate between 1-rho and 1+rho \[C89\]. While it counts `e`,
-//!    the true time advances by between `e/(1+rho)` and `e/(1-rho)`: [`drift`] is the larger deviation.
-//! 2. Two intervals that hold the same time overlap, and their intersection holds it too.
-//! 3. Two clocks of drift rate rho part at 2 rho: to stay within M of each other they are compared every
-//!    M/(2 rho) ([`resync_interval`]).
-//! 4. Clocks within D of the true time are within 2D of each other; clocks within D of each other may all be
-//!    anywhere.
+//!    the true time advances by between `e/(1+rho)` and `e/(1-rho)`. [`drift`] returns the larger deviation.
+//! 2. Two intervals that contain the same time overlap, and their intersection contains it, too.
+//! 3. Two clocks with drift rate rho part at 2 rho. To stay within M of each other, they must be compared
+//!    every M/(2 rho) ([`resync_interval`]).
+//! 4. Clocks within D of the true time are within 2D of each other. Clocks within D of each other may all be
+//!    far from the true time.
 //!
-//! **Trap**: the bound is not a constant of the last comparison. It grows, by rho a second, until the next one.
-//! All rounding goes outwards, and clocks are read in whole nanoseconds: a drifting span costs one more.
+//! **Trap**: taking the bound of the last comparison as a constant. The bound grows by rho per second until
+//! the next comparison. All rounding goes outwards. Clocks are read in whole nanoseconds, so a span with
+//! drift costs one nanosecond more.
 
 use core::fmt;
 use core::time::Duration;
@@ -22,70 +23,70 @@ use core::time::Duration;
 use conclave_kernel::{Time, time};
 use serde::{Deserialize, Serialize};
 
-/// Where a time lies, or by how much one clock is ahead of another: both ends included, in nanoseconds.
+/// An interval of times, or of differences between two clocks, in nanoseconds. Both ends are included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Interval {
-    /// The earliest.
+    /// The lower end.
     pub lo: i64,
-    /// The latest; never before `lo`.
+    /// The upper end; never below `lo`.
     pub hi: i64,
 }
 
 impl Interval {
-    /// From `lo` to `hi`; `None` if nothing lies between them.
+    /// Creates the interval from `lo` to `hi`; returns `None` if `lo` is above `hi`.
     pub const fn new(lo: i64, hi: i64) -> Option<Self> {
         if lo <= hi { Some(Self { lo, hi }) } else { None }
     }
 
-    /// Exactly that.
+    /// Creates an interval with a single point.
     pub const fn point(at: i64) -> Self {
         Self { lo: at, hi: at }
     }
 
-    /// So far to both sides of a guess.
+    /// Creates an interval that extends by `bound` on both sides of a guess.
     pub const fn around(guess: i64, bound: u64) -> Self {
         Self { lo: guess.saturating_sub_unsigned(bound), hi: guess.saturating_add_unsigned(bound) }
     }
 
-    /// The best guess: the middle.
+    /// Returns the best guess: the middle.
     pub const fn guess(self) -> i64 {
         self.lo.midpoint(self.hi)
     }
 
-    /// The most by which the guess is wrong: half the width, rounded up.
+    /// Returns the largest error of the guess: half the width, rounded up.
     pub const fn bound(self) -> u64 {
         self.width().div_ceil(2)
     }
 
-    /// From end to end.
+    /// Returns the distance between the two ends.
     pub const fn width(self) -> u64 {
         self.hi.abs_diff(self.lo)
     }
 
-    /// Whether that time lies inside.
+    /// Returns whether the interval contains this time.
     pub const fn contains(self, at: i64) -> bool {
         self.lo <= at && at <= self.hi
     }
 
-    /// The most by which a clock that shows `at` is wrong, if the interval holds the true time.
+    /// Returns the largest error of a clock that shows `at`, if the interval contains the true time.
     pub const fn farthest(self, at: i64) -> u64 {
         let (below, above) = (at.abs_diff(self.lo), self.hi.abs_diff(at));
         if below > above { below } else { above }
     }
 
-    /// Wider, by so much on both sides.
+    /// Returns the interval, extended by `by` on both sides.
     #[must_use]
     pub const fn widen(self, by: u64) -> Self {
         Self { lo: self.lo.saturating_sub_unsigned(by), hi: self.hi.saturating_add_unsigned(by) }
     }
 
-    /// Moved.
+    /// Returns the interval, moved by `by`.
     #[must_use]
     pub const fn shift(self, by: i64) -> Self {
         Self { lo: self.lo.saturating_add(by), hi: self.hi.saturating_add(by) }
     }
 
-    /// What lies in both; `None` if they are apart: then one of them is wrong.
+    /// Returns the intersection; `None` if the intervals do not overlap, because then one of them is wrong.
     pub fn intersect(self, other: Self) -> Option<Self> {
         Self::new(self.lo.max(other.lo), self.hi.min(other.hi))
     }
@@ -97,7 +98,8 @@ impl fmt::Display for Interval {
     }
 }
 
-/// By how much the true time and a clock of that drift rate part while the clock counts `elapsed`.
+/// Returns the largest difference, in nanoseconds, between the time that a clock counts and the true time,
+/// while the clock counts `elapsed`. The drift rate of the clock is at most `ppm`.
 pub const fn drift(elapsed: Duration, ppm: u32) -> u64 {
     const MILLION: u128 = 1_000_000;
     if ppm == 0 {
@@ -111,8 +113,8 @@ pub const fn drift(elapsed: Duration, ppm: u32) -> u64 {
     if most > u64::MAX as u128 { u64::MAX } else { most as u64 }
 }
 
-/// How often clocks of maximum drift rate MDR must be compared to stay within `skew` of each other: every
-/// M/(2 MDR). `None` if they do not drift: once is enough.
+/// Returns how often clocks with a maximum drift rate MDR must be compared to stay within `skew` of each
+/// other: every M/(2 MDR). Returns `None` if they do not drift, because one comparison is then enough.
 pub const fn resync_interval(skew: Duration, mdr_ppm: u32) -> Option<Duration> {
     if mdr_ppm == 0 {
         return None;
@@ -121,39 +123,40 @@ pub const fn resync_interval(skew: Duration, mdr_ppm: u32) -> Option<Duration> {
     Some(Duration::from_nanos(if every > u64::MAX as u128 { u64::MAX } else { every as u64 }))
 }
 
-/// What a comparison came to: by how much the reference is ahead of the local clock, and when that was so.
+/// The result of a comparison between the reference and the local clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Estimate {
-    /// Reference minus local clock, at that moment.
+    /// The reference minus the local clock, at the moment `at`.
     pub offset: Interval,
-    /// The moment, on the local clock.
+    /// The moment of the comparison, on the local clock.
     pub at: Time,
 }
 
 impl Estimate {
-    /// From where the reference's time lies when the local clock shows `at`.
+    /// Creates an estimate from an interval that contains the reference's time when the local clock shows
+    /// `at`.
     pub const fn of(reference: Interval, at: Time) -> Self {
         Self { offset: reference.shift(local(at).saturating_neg()), at }
     }
 
-    /// The offset as it is known now: wider by what the clock may have drifted since.
+    /// Returns the offset as known at `now`, extended by the possible drift since the comparison.
     pub const fn offset_at(self, now: Time, drift_ppm: u32) -> Interval {
         self.offset.widen(drift(now.since(self.at), drift_ppm))
     }
 
-    /// Where the reference's time lies now.
+    /// Returns an interval that contains the reference's time at `now`.
     pub const fn time_at(self, now: Time, drift_ppm: u32) -> Interval {
         self.offset_at(now, drift_ppm).shift(local(now))
     }
 
-    /// The same knowledge, as of now.
+    /// Returns the same estimate as of `now`.
     #[must_use]
     pub const fn aged(self, now: Time, drift_ppm: u32) -> Self {
         Self { offset: self.offset_at(now, drift_ppm), at: now }
     }
 }
 
-/// A reading of a clock as a number that may be subtracted; saturates after 292 years.
+/// Converts the reading of a clock to a number that can be subtracted. Saturates after 292 years.
 pub const fn local(at: Time) -> i64 {
     if at.0 > i64::MAX as u64 { i64::MAX } else { at.0 as i64 }
 }
@@ -176,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_clock_of_a_hundred_ppm_may_lose_a_hundred_microseconds_a_second() {
-        // 100 us, the second-order term, and the nanosecond of the reading.
+        // 100 us, the second-order term, and one nanosecond for reading the clock.
         assert_eq!(drift(SECOND, 100), 100_011 + 1);
         assert_eq!(drift(SECOND, 0), 0);
         assert_eq!(drift(SECOND, 1_000_000), u64::MAX);
@@ -184,7 +187,7 @@ mod tests {
 
     #[test]
     fn clocks_are_compared_every_m_over_two_mdr() {
-        // Within 1 ms of each other at 50 ppm: every 10 s. And that is what it takes: not a nanosecond longer.
+        // Clocks of 50 ppm stay within 1 ms of each other if they are compared every 10 s, and not if later.
         let every = resync_interval(Duration::from_millis(1), 50).unwrap();
         assert_eq!(every, Duration::from_secs(10));
         let apart = |span: Duration| 2 * span.as_nanos() * 50 / 1_000_000;
@@ -214,7 +217,7 @@ mod tests {
             prop_assert!(stated.is_some_and(|both| both.contains(truth)));
         }
 
-        /// Whatever a clock within its specification does, what it may have drifted covers it.
+        /// The computed drift covers every clock that is within its specification.
         #[test]
         fn drift_covers_every_clock_within_its_specification(span in 0..100_000_000_000_u64,
                                                              ppm in 1..200_000_u32, ppb in -1_000..=1_000_i64) {

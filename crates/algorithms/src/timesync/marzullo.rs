@@ -1,21 +1,24 @@
-//! Marzullo's intersection: the time on which enough servers agree, though some of them lie.
+//! Marzullo's intersection: the times on which enough servers agree, although some servers are wrong.
 //!
-//! Ask several servers; each answer is an interval. If all were right, the true time would lie in all of them.
-//! If at most f of n are wrong, it lies in at least n-f of them. Nobody knows which, so the answer reaches from
-//! the first point that lies in n-f intervals to the last.
+//! A client asks several servers, and each answer is an interval. If all servers were right, the true time
+//! would lie in all intervals. If at most f of n servers are wrong, it lies in at least n-f intervals. The
+//! client cannot know in which ones. So the result extends from the first point that lies in n-f intervals to
+//! the last one.
 //!
 //! **Rules** \[MO85\]
-//! 1. Sort all ends; sweep, counting +1 at a lower and -1 at an upper end ([`agreed`]).
-//! 2. The answer is the hull of the points where the count reaches n-f. It holds the true time, always.
+//! 1. Sort all ends of the intervals. Sweep over them and count +1 at a lower end and -1 at an upper end
+//!    ([`agreed`]).
+//! 2. The result is the hull of the points at which the count reaches n-f. It contains the true time whenever
+//!    at most f intervals are wrong.
 //!
-//! **Trap**: f is an assumption, made *before* looking. Taking the smallest f for which some point fits, or the
-//! point in which most intervals meet ([`most_agreed`], which is how the algorithm is usually told), can leave
-//! the true time out: an interval that is only a little wrong overlaps the right ones on one side. There is a
-//! test that shows it. Ends that touch count as meeting: a lower end sorts before an upper end at the same place.
+//! **Trap**: choosing f *after* seeing the answers. Some take the smallest f for which a point exists, or the
+//! point in which most intervals meet ([`most_agreed`], the usual form of the algorithm). Both can exclude
+//! the true time: an interval that is only slightly wrong overlaps the right ones on one side. A test shows
+//! this. Ends that touch count as meeting, so a lower end sorts before an upper end at the same point.
 //!
-//! **The algorithm**: every site that is no server asks all servers once a period, reads each answer as Cristian
-//! would, and takes what the answers agree upon, f being [`Group::faulty`]. A server that does not answer is no
-//! witness: of m answers at least m-f are right.
+//! **The algorithm**: every site that is not a server asks all servers once per period. It computes a reading
+//! from each answer as in Cristian's algorithm, and takes the times on which the answers agree, with f =
+//! [`Group::faulty`]. A server that does not reply proves nothing: of m answers, at least m-f are right.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -30,8 +33,9 @@ use super::slew::Slew;
 use super::spec::{AGREEMENT, NEVER_BACK, TRUTH};
 use super::{Command, Event, Group, Reading, TimeSync};
 
-/// Where the true time lies if at most `faulty` of the intervals are wrong: the hull of what lies in all but so
-/// many of them. `None` if no point does: more are wrong than was assumed, or there is nothing to go by.
+/// Returns an interval that contains the true time if at most `faulty` of the intervals are wrong. It is the
+/// hull of the points that lie in all but `faulty` intervals. Returns `None` if there is no such point: more
+/// intervals are wrong than assumed, or no more than `faulty` are given.
 pub fn agreed(intervals: &[Interval], faulty: usize) -> Option<Interval> {
     let needed = intervals.len().checked_sub(faulty).filter(|needed| *needed > 0)?;
     let mut lo = None;
@@ -45,8 +49,8 @@ pub fn agreed(intervals: &[Interval], faulty: usize) -> Option<Interval> {
     Interval::new(lo?, hi?)
 }
 
-/// The stretch in which most intervals meet, the first if there are several, and how many meet there. What is
-/// usually called Marzullo's algorithm: a good guess, no promise.
+/// Returns the segment in which most intervals meet, and their number. Of several such segments it returns
+/// the first. This is usually called Marzullo's algorithm; the result is a good guess without a guarantee.
 pub fn most_agreed(intervals: &[Interval]) -> Option<(Interval, usize)> {
     let mut best: Option<(Interval, usize)> = None;
     sweep(intervals, |count, lo, hi| {
@@ -57,8 +61,9 @@ pub fn most_agreed(intervals: &[Interval]) -> Option<(Interval, usize)> {
     best
 }
 
-/// Calls `stretch(count, from, to)` for every stretch between two neighbouring ends that lies in `count`
-/// intervals, from left to right. At a point where ends meet, the most that meet there are counted.
+/// Calls `stretch(count, from, to)` for every segment between two neighbouring ends, from left to right.
+/// `count` is the number of intervals that contain the segment. At a point where ends meet, `count` is the
+/// largest number that meet there. Segments outside all intervals are left out.
 fn sweep(intervals: &[Interval], mut stretch: impl FnMut(usize, i64, i64)) {
     let mut ends: Vec<(i64, bool)> =
         intervals.iter().flat_map(|interval| [(interval.lo, false), (interval.hi, true)]).collect();
@@ -76,7 +81,7 @@ fn sweep(intervals: &[Interval], mut stretch: impl FnMut(usize, i64, i64)) {
     }
 }
 
-/// One site: a server if its id is below [`Group::servers`], else a client.
+/// The state of one site: a server if its id is below [`Group::servers`], else a client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Marzullo {
     clock: Slew,
@@ -85,39 +90,39 @@ pub struct Marzullo {
     period: Duration,
     faulty: usize,
     is_server: bool,
-    /// The round that is under way, and when its questions left.
+    /// The number of the present round. Its questions left at `asked`.
     round: u64,
     asked: Time,
-    /// What each server said last, in this round.
+    /// The reading from each server in this round; the first valid answer counts.
     answers: Vec<Option<Estimate>>,
     estimate: Option<Estimate>,
 }
 
-/// What sites say to each other.
+/// A message between a client and a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Message {
-    /// What time is it?
+    /// A request for the time.
     Ask {
-        /// The client's round.
+        /// The round of the client.
         round: u64,
     },
-    /// This.
+    /// The reply of a server.
     Tell {
         /// The round of the question.
         round: u64,
-        /// What the server's clock showed.
+        /// The value of the server's clock.
         time: i64,
     },
 }
 
-/// What a client is reminded of.
+/// The timers of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Timer {
-    /// The next round.
+    /// The next round begins.
     Round,
-    /// No answer is waited for any longer.
+    /// The client gives up waiting for answers.
     Close,
 }
 
@@ -139,7 +144,7 @@ impl Protocol for Marzullo {
                 cx.send(from, Message::Tell { round, time: local(cx.now()) });
             }
             Message::Tell { round, time } if round == self.round => self.hear(from, time, cx),
-            // A client that is asked, or an answer to an earlier round.
+            // A question to a client, or an answer to an earlier round.
             Message::Ask { .. } | Message::Tell { .. } => {}
         }
     }
@@ -181,12 +186,12 @@ impl Marzullo {
         let now = cx.now();
         let answers: Vec<Interval> =
             self.answers.iter().flatten().map(|answer| answer.offset_at(now, self.drift_ppm)).collect();
-        // What still arrives belongs to a round that is over.
+        // Answers that still arrive belong to a round that is over.
         self.answers.fill(None);
         self.round += 1;
         cx.disarm(Timer::Close);
         let Some(fresh) = agreed(&answers, self.faulty) else { return cx.emit(Event::Missed) };
-        // What was known before still holds, only less exactly.
+        // The old estimate is still valid; it has only become wider.
         let before = self.estimate.map(|estimate| estimate.offset_at(now, self.drift_ppm));
         let offset = before.and_then(|before| before.intersect(fresh)).unwrap_or(fresh);
         self.estimate = Some(Estimate { offset, at: now });
@@ -258,7 +263,8 @@ mod tests {
 
     #[test]
     fn what_two_of_three_agree_upon() {
-        // [MO85], the example that is told everywhere: 10 +- 2, 12 +- 1, 11 +- 1; and with 14.5 +- 0.5.
+        // The usual example for [MO85]: 10 +- 2, 12 +- 1 and 11 +- 1. The second list has 14.5 +- 0.5 as its
+        // third.
         let all = of(&[(8, 12), (11, 13), (10, 12)]);
         assert_eq!(most_agreed(&all), Some((Interval { lo: 11, hi: 12 }, 3)));
         let one_apart = of(&[(8, 12), (11, 13), (14, 15)]);
@@ -277,7 +283,8 @@ mod tests {
 
     #[test]
     fn choosing_f_after_looking_leaves_the_true_time_out() {
-        // The true time is 10. Two servers are right, the third is a little wrong and still overlaps.
+        // The true time is 10. Two servers are right. The third is slightly wrong, and its interval overlaps
+        // theirs.
         let answers = of(&[(9, 11), (9, 11), (11, 13)]);
         let (popular, count) = most_agreed(&answers).unwrap();
         assert_eq!((count, popular.contains(10)), (3, false));
@@ -289,7 +296,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a naive twin that tries every point.
+        /// A test against a simple version that tries every point.
         #[test]
         fn the_sweep_finds_what_trying_every_point_finds(intervals in some_intervals(), faulty in 0..4_usize) {
             let at = |point: i64| intervals.iter().filter(|interval| interval.contains(point)).count();
@@ -301,7 +308,7 @@ mod tests {
             prop_assert_eq!(most_agreed(&intervals).map_or(0, |(_, count)| count), most);
         }
 
-        /// At most f wrong: the true time is inside, whatever the liars say.
+        /// If at most f intervals are wrong, the result contains the true time, whatever the wrong ones are.
         #[test]
         fn the_true_time_is_inside_if_at_most_f_are_wrong(right in prop::collection::vec((0..9_u64, 0..9_u64), 1..6),
                                                          wrong in prop::collection::vec((-90..90_i64, 0..40_u64), 0..4)) {

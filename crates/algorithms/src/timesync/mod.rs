@@ -1,22 +1,24 @@
-//! Physical time: what time is it, and how sure are we?
+//! Physical time: what time is it, and how certain is the answer?
 //!
-//! Every algorithm corrects a clock that is wrong and drifts, and answers one question, [`Command::Ask`], with a
-//! [`Reading`]: what the corrected clock shows, and the interval in which the reference's time lies. The
-//! corrected clock is slewed, never set back.
+//! Every algorithm corrects a clock that is wrong and drifts. It answers [`Command::Ask`] with a [`Reading`]:
+//! the value of the corrected clock, and an interval that contains the reference's time. The corrected clock
+//! is never set back: it is slewed (it runs slower or faster for a while), or it jumps ahead.
 //!
 //! | algorithm | idea | reference | bound |
 //! |---|---|---|---|
-//! | [`cristian`] | ask a server, take the middle of what is possible | site 0 | (RTT - min1 - min2)/2, growing by rho |
+//! | [`cristian`] | ask a server, take the middle of the possible times | site 0 | (RTT - min1 - min2)/2, growing by rho |
 //! | [`ntp`] | the same down a tree, through a filter of eight samples | site 0 | the root distance |
-//! | [`marzullo`] | ask several servers, believe what all but f agree upon | most servers | the width of the agreement |
-//! | [`berkeley`] | an elected master averages the clocks that agree and sends corrections | the master's average | RTT/2 - min, growing by 2 rho |
-//! | [`dtp`] | neighbours exchange counters on the wire, the largest wins | the fastest oscillator | 4T a hop |
+//! | [`marzullo`] | ask several servers, take the times on which all but f agree | most servers | the width of the agreement |
+//! | [`berkeley`] | an elected master averages the clocks that agree, and sends corrections | the master's average | RTT/2 - min, growing by 2 rho |
+//! | [`dtp`] | neighbours exchange counters on the wire, the largest wins | the fastest oscillator | 4T per hop |
 //!
-//! The first three are *external*: the interval holds the true time. The last two are *internal*: the clocks of a
-//! group stay together, wherever the group goes; their intervals hold the group's time.
+//! The first three are *external*: the interval contains the true time. The last two are *internal*: the
+//! clocks of a group stay together, but the group may move away from the true time. Their intervals contain
+//! the group's time.
 //!
-//! What they share: [`interval`] (intervals that grow with drift), [`slew`] (the corrected clock), [`spec`] (what
-//! a run is judged by). [`mutants`] holds two that are broken on purpose.
+//! The algorithms share [`interval`] (intervals that grow with drift) and [`spec`] (the properties and the
+//! judge). All except [`dtp`] share [`slew`] (the corrected clock). [`mutants`] contains two algorithms that
+//! are wrong on purpose.
 
 pub mod berkeley;
 #[cfg(test)]
@@ -43,112 +45,113 @@ pub use marzullo::Marzullo;
 pub use ntp::Ntp;
 pub use slew::Slew;
 
-/// What the layer above asks of a site.
+/// A command of the layer above to a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Command {
-    /// What time is it? Answered at once, by [`Event::Told`].
+    /// A request for the time. The site answers in the same step with [`Event::Told`].
     Ask,
 }
 
-/// What a site tells the layer above.
+/// An event that a site reports to the layer above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// The time, as far as it is known.
+    /// The answer to [`Command::Ask`].
     Told(Reading),
-    /// The clock was compared with the reference.
+    /// The site has compared its clock with the reference.
     Synced {
-        /// By how much the reference is ahead of the local clock.
+        /// The reference minus the local clock, in nanoseconds.
         offset: i64,
-        /// The most by which that is wrong, now.
+        /// The largest error of `offset` at this moment, in nanoseconds.
         bound: u64,
     },
-    /// A round ended without a usable answer. The bound goes on growing.
+    /// A round has ended without a usable answer. The bound continues to grow.
     Missed,
     /// The site now leads the group.
     Leads {
-        /// Its term.
+        /// The term of the site.
         term: u64,
     },
-    /// The reference is further away than any clock goes wrong by itself: it was not followed.
+    /// The reference is farther away than any clock error can explain. The site does not follow it.
     Panicked {
-        /// By how much it is ahead of the local clock.
+        /// The reference minus the local clock, in nanoseconds.
         offset: i64,
     },
 }
 
-/// The answer to "what time is it?".
+/// The time at a site, as far as the site knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Reading {
-    /// What the corrected clock shows, in nanoseconds.
+    /// The value of the corrected clock, in nanoseconds.
     pub clock: i64,
-    /// Where the reference's time lies; `None` as long as nothing is known.
+    /// An interval that contains the reference's time; `None` while the site knows nothing.
     pub interval: Option<Interval>,
-    /// Which reference that is.
+    /// The reference of `interval`.
     pub epoch: Epoch,
 }
 
 impl Reading {
-    /// The reading of a site that is the reference.
+    /// Returns the reading of a site that is itself the reference.
     pub const fn exact(clock: i64) -> Self {
         Self { clock, interval: Some(Interval::point(clock)), epoch: Epoch::START }
     }
 
-    /// The most by which the clock differs from the reference.
+    /// Returns the largest possible difference between the clock and the reference; `None` while the site
+    /// knows nothing.
     pub fn bound(&self) -> Option<u64> {
         self.interval.map(|interval| interval.farthest(self.clock))
     }
 }
 
-/// Which reference an interval speaks of. The true time is one; a group without one agrees anew in every round,
-/// and its members learn of that one after the other.
+/// The reference of an interval. The true time is a single reference. A group without the true time agrees on
+/// a new reference in every round, and its members receive it one after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Epoch {
-    /// The master's term.
+    /// The term of the master.
     pub term: u64,
     /// The master.
     pub master: NodeId,
-    /// Its round.
+    /// The round of the master in its term.
     pub round: u64,
 }
 
 impl Epoch {
-    /// Before any round, and where there is only one reference.
+    /// The epoch before the first round, and the only one if there is a single reference.
     pub const START: Self = Self { term: 0, master: NodeId(0), round: 0 };
 }
 
-/// An algorithm of the problem.
+/// A clock synchronisation algorithm.
 pub trait TimeSync: Protocol<Command = Command, Event = Event> {
-    /// What it says of itself.
+    /// The card of the algorithm.
     const CARD: Card;
 
-    /// A site of a group.
+    /// Creates the site `me` of a group.
     fn new(me: NodeId, group: &Group) -> Self;
 
-    /// What a message is, for those who count.
+    /// Returns the kind of a message. Meters count messages by kind.
     fn kind(message: &Self::Message) -> &'static str;
 
-    /// The answer to [`Command::Ask`] when the local clock shows `now`.
+    /// Returns the answer to [`Command::Ask`] when the local clock shows `now`.
     fn read(&self, now: Time) -> Reading;
 }
 
-/// Something to be done with an algorithm whose name is known only at run time.
+/// An operation that is generic over the algorithm. [`visit`] runs it for an algorithm that is given by name.
 pub trait Visit {
-    /// What comes of it.
+    /// The result of the operation.
     type Out;
 
-    /// Does it.
+    /// Runs the operation for algorithm `P`.
     fn visit<P: TimeSync>(self) -> Self::Out;
 }
 
-/// Lists the algorithms once: their cards, and the way from a name to a type.
+/// Generates [`CARDS`] and [`visit`] from one list of algorithms.
 macro_rules! algorithms {
     ($($algorithm:ty),+ $(,)?) => {
-        /// The cards of all algorithms, in the order in which the problem is told.
+        /// The cards of all algorithms, in the order of the module's table.
         pub const CARDS: &[Card] = &[$(<$algorithm as TimeSync>::CARD),+];
 
-        /// Does something with the algorithm of that name; `None` if nobody has it.
+        /// Runs `visitor` for the algorithm with this name; returns `None` if there is no such algorithm.
         pub fn visit<V: Visit>(name: &str, visitor: V) -> Option<V::Out> {
             $(if name == <$algorithm as TimeSync>::CARD.name {
                 return Some(visitor.visit::<$algorithm>());
@@ -169,35 +172,37 @@ algorithms![
     Dtp,
 ];
 
-/// What the sites of a group know of each other, and of their clocks, from the start.
+/// The parameters of a group and of its clocks. All sites know them from the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// N.
+    /// N, the number of sites.
     pub nodes: u32,
-    /// So many sites, the first, are time servers, where the algorithm asks several.
+    /// The number of time servers, for algorithms that ask several. They are the sites with the smallest ids.
     pub servers: u32,
-    /// At most so many of the servers lie.
+    /// f, the largest number of servers that give wrong times.
     pub faulty: u32,
-    /// The tree of NTP and of DTP: site i hangs on site (i-1)/fanout. 1 is a chain.
+    /// The fan-out of the tree of NTP and DTP: the parent of site i is site (i-1)/fanout. With 1 the tree is
+    /// a chain.
     pub fanout: u32,
-    /// How long from one comparison to the next.
+    /// The time from one comparison to the next.
     pub period: Duration,
-    /// How often a server is asked in one comparison.
+    /// The number of questions or polls in one comparison.
     pub probes: u32,
-    /// rho: the most by which a clock is too fast or too slow, in parts per million.
+    /// rho, the largest rate error of a clock, in parts per million.
     pub drift_ppm: u32,
-    /// The shortest a message can take.
+    /// The shortest time that a message can take.
     pub minimum: Minimum,
-    /// A reading with a larger bound is not taken.
+    /// The largest bound of a reading that a client accepts; `None` accepts every reading.
     pub wanted: Option<Duration>,
     /// Berkeley's gamma: clocks that agree differ by at most this.
     pub agreement: Duration,
-    /// How fast a clock is corrected, in parts per million. NTP allows 500, chrony 83,333.
+    /// The largest rate at which a clock is corrected, in parts per million. NTP allows 500, chrony 83,333.
     pub slew_ppm: u32,
 }
 
 impl Group {
-    /// A group of that size, with one server that is asked four times a second, and clocks of 100 ppm.
+    /// Creates a group with one server, four questions per comparison, a comparison every second, and clocks
+    /// of 100 ppm.
     pub const fn new(nodes: u32) -> Self {
         Self {
             nodes,
@@ -214,21 +219,21 @@ impl Group {
         }
     }
 
-    /// On whom a site hangs in the tree.
+    /// Returns the parent of a site in the tree; `None` for the root.
     pub fn parent(&self, site: NodeId) -> Option<NodeId> {
         Some(NodeId(site.0.checked_sub(1)? / self.fanout.max(1)))
     }
 
-    /// How far down the tree a site is.
+    /// Returns the number of hops from a site to the root.
     pub fn depth(&self, site: NodeId) -> u32 {
         core::iter::successors(self.parent(site), |site| self.parent(*site)).count() as u32
     }
 
-    /// The number of hops between two sites of the tree.
+    /// Returns the number of hops between two sites of the tree.
     pub fn hops(&self, one: NodeId, other: NodeId) -> u32 {
         let (mut one, mut other, mut hops) = (one, other, 0);
         while one != other {
-            // A parent's id is smaller, so the larger of the two climbs.
+            // A parent has a smaller id, so the larger of the two moves up.
             let climber = if one > other { &mut one } else { &mut other };
             let Some(parent) = self.parent(*climber) else { break };
             *climber = parent;
@@ -237,17 +242,18 @@ impl Group {
         hops
     }
 
-    /// D: the most hops between two sites of the tree.
+    /// Returns D, the largest number of hops between two sites of the tree.
     pub fn diameter(&self) -> u32 {
         let sites = || (0..self.nodes).map(NodeId);
-        // The site that is farthest from any one site is an end of a longest path.
+        // The site that is farthest from an arbitrary site is one end of a longest path.
         let farthest = |from| sites().max_by_key(|to| self.hops(from, *to)).unwrap_or_default();
         let end = farthest(NodeId(0));
         self.hops(end, farthest(end))
     }
 }
 
-/// The needs of an algorithm that only listens to what arrives, and asks again if nothing does.
+/// The needs of an algorithm that works on any network: it uses the messages that arrive, and repeats its
+/// questions.
 const ANY_NETWORK: Needs = Needs {
     fifo: false,
     no_loss: false,
@@ -277,8 +283,9 @@ mod tests {
     fn the_last_seat_of_a_flight_is_sold_before_it_is_full() {
         use crate::clock::lamport::LamportClock;
 
-        // The lectures' example: X sells the last seat and tells Y, which logs that the flight is full. By their
-        // clocks it was full first; by Lamport's it was not.
+        // The example of the lectures: X sells the last seat and sends a message to Y, which logs that the
+        // flight is full. By the clocks of the sites the flight was full first; by Lamport's clocks the seat
+        // was sold first.
         let of_day = |hours: u64, minutes: u64, hundredths: u64| (hours * 60 + minutes) * 6_000 + hundredths;
         let (sold_at, full_at) = (of_day(6, 25, 4_255), of_day(6, 20, 2_021));
         assert!(full_at < sold_at, "what the clocks say");

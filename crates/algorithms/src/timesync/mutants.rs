@@ -1,5 +1,5 @@
-//! Broken on purpose: two mistakes that are often made, beside the code that does not make them. The judge must
-//! catch both.
+//! Two algorithms that are wrong on purpose, beside the correct ones. Each makes a common mistake, and the
+//! judge must detect both.
 
 use core::time::Duration;
 
@@ -12,8 +12,8 @@ use super::interval::{Estimate, Interval};
 use super::slew::Slew;
 use super::{Command, Epoch, Event, Group, Reading, TimeSync};
 
-/// Cristian without thinking: "the server says t, so it is t". The error is the delay of the answer, which
-/// nothing bounds.
+/// Cristian's algorithm without the delay: the client sets its clock to the server's time t. The error is the
+/// delay of the answer, which has no bound.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SetToT {
     server: Cristian<Narrowest>,
@@ -95,8 +95,8 @@ impl TimeSync for SetToT {
     }
 }
 
-/// DTP that believes its links to be longer than they are. A counter that comes back to its sender has then
-/// gained, and since the larger one always wins, the group runs away.
+/// DTP with over-estimated cable delays. A counter that returns to its sender has then gained ticks. The
+/// larger counter always wins, so the group runs too fast.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Overestimate {
     inner: Dtp,
@@ -113,7 +113,8 @@ impl Protocol for Overestimate {
     }
 
     fn on_message(&mut self, from: NodeId, message: dtp::Message, cx: &mut Cx<'_, Self>) {
-        // An INIT-ACK that seems to answer an INIT sent eight ticks earlier: the delay is four too long.
+        // An INIT-ACK for an INIT that seems to be eight ticks older: the measured delay is four ticks too
+        // long.
         let message = match message {
             dtp::Message::InitAck { sent } => dtp::Message::InitAck { sent: sent.saturating_sub(8) },
             message => message,
@@ -168,7 +169,7 @@ mod tests {
     use super::super::{by_sim, dtp::ticks};
     use super::*;
 
-    /// The promised properties that broke in a run.
+    /// Returns the promised properties that a run violated.
     fn broken<P: TimeSync>(group: &Group, setup: &Setup, every: Duration, count: u32) -> Vec<&'static str> {
         let breaches = by_sim::judged::<P>(group, setup, every, count);
         let mut names: Vec<_> = breaches.iter().map(|breach| breach.property.name).collect();
@@ -195,7 +196,7 @@ mod tests {
 
     #[test]
     fn nothing_bounds_the_error_of_setting_the_clock_to_t() {
-        // It is the delay, whatever that is.
+        // The error is the delay, for every delay.
         for delay in [1, 10, 100] {
             let setup = asked_of_a_server(Delay::Constant(Duration::from_millis(delay)), 1);
             let end =

@@ -1,28 +1,35 @@
-//! NTP: the time comes down a tree, through a filter that trusts the fastest exchange.
+//! NTP: the time comes down a tree, through a filter that prefers the fastest exchange.
 //!
-//! Site 0 has the true time (stratum 1); every other site asks the one above it and may be asked by those
-//! below. One exchange has four times: T1 the question leaves, T2 it arrives, T3 the answer leaves, T4 it arrives.
-//! From these follow the offset, which is right if both ways take equally long, and the delay, half of which is
-//! the most by which the offset is wrong if they do not.
+//! Site 0 has the true time (stratum 1). Every other site asks its parent in the tree, and its children ask
+//! it. One exchange has four times: the question leaves at T1 and arrives at T2; the answer leaves at T3 and
+//! arrives at T4. They determine the offset and the delay. The offset is exact if both directions take
+//! equally long. Otherwise its error is at most half the delay.
 //!
 //! **Rules** \[RFC5905 §8, §10, §11\]
-//! 1. theta = ((T2-T1) + (T3-T4))/2, delta = (T4-T1) - (T3-T2), epsilon = what the clock may have drifted in
-//!    between. The true offset lies in theta +- (delta/2 + epsilon), however asymmetric the ways are. (Lectures
-//!    give the offset of the child *ahead of* the parent: minus theta.)
-//! 2. [`Filter`]: the last eight exchanges. The one with the smallest delay is used, but never one that is older
-//!    than the last used, nor one that differs from it by more than 3 jitters while that is fresh (popcorn).
-//! 3. What is told to those below: stratum, root delay and root dispersion of the sample in use. The root distance
-//!    lambda = root delay/2 + root dispersion bounds the error against stratum 1.
-//! 4. An answer counts only if it echoes T1 of the question that is open: bogus and duplicate ones do not.
-//! 5. Behind by more than 128 ms: jump; else slew. More than 1,000 s: panic, do not follow.
+//! 1. theta = ((T2-T1) + (T3-T4))/2 and delta = (T4-T1) - (T3-T2); epsilon is the possible drift of the clock
+//!    in between. The true offset lies in theta +- (delta/2 + epsilon) for any delays in the two directions.
+//!    (In the lectures, the offset says how far the child is *ahead of* the parent: minus theta.)
+//! 2. [`Filter`] keeps the last eight exchanges. The site uses the one with the smallest delay, but never one
+//!    that is older than the one used last. It also rejects one that differs from the one used last by more
+//!    than 3 jitters (a popcorn spike), while that one is fresh.
+//! 3. A site sends its children the stratum, root delay and root dispersion of the sample in use. The root
+//!    distance lambda = root delay/2 + root dispersion bounds the error against stratum 1.
+//! 4. An answer counts only if it contains T1 of the open question. This excludes bogus and duplicate
+//!    answers.
+//! 5. A clock that is behind by more than 128 ms jumps; otherwise it is slewed. A site does not follow a
+//!    server that is more than 1,000 s away (panic).
 //!
-//! **Traps**: the peer dispersion weighs with 2^-(i+1), and the skeleton in the RFC's appendix writes `2 ^ (i + 1)`,
-//! in C an exclusive or. The *jitter* exists in three versions; ours is ntpd's, see [`Filter::jitter`].
+//! **Traps**
+//! - The peer dispersion has the weights 2^-(i+1). The skeleton in the RFC's appendix writes `2 ^ (i + 1)`,
+//!   which is an exclusive or in C.
+//! - There are three versions of the *jitter*. Ours is that of ntpd, see [`Filter::jitter`].
 //!
-//! **Where we depart**: PHI is the group's rho rather than 15 ppm, so that the bound also holds on worse
-//! oscillators. The interval rests on the *used* sample's own dispersion; the RFC's peer dispersion weighs it by one
-//! half, and with eight equal samples is less than it ([`Filter::dispersion`], reported by those who want it).
-//! There is one source a site, hence no selection among several: that is [`marzullo`](super::marzullo).
+//! **Where we depart**
+//! - PHI is the group's rho instead of 15 ppm, so that the bound also holds for worse oscillators.
+//! - The interval uses the dispersion of the *used* sample itself. The RFC's peer dispersion gives it only
+//!   half its weight, so with eight equal samples it is smaller than that of the sample.
+//!   [`Filter::dispersion`] computes it for reports.
+//! - A site has one source, so it does not select among several. For that see [`marzullo`](super::marzullo).
 
 mod filter;
 
@@ -38,14 +45,15 @@ use super::slew::Slew;
 use super::spec::{AGREEMENT, NEVER_BACK, TRUTH};
 use super::{Command, Epoch, Event, Group, Reading, TimeSync};
 
-/// Nothing is followed that is further away than this.
+/// The largest offset that a site follows. It rejects a sample with a larger one and emits
+/// [`Event::Panicked`].
 pub const PANIC: Duration = Duration::from_secs(1000);
 
 /// The stratum of a site that does not know the time.
 pub const UNSYNCHRONISED: u8 = 16;
 
-/// What one exchange says: theta and delta of \[RFC5905 §8\], in nanoseconds. The delay is at least 1: clocks
-/// are not read more exactly.
+/// Returns theta and delta of an exchange \[RFC5905 §8\], in nanoseconds. The delay is at least 1, the
+/// precision of the clocks.
 pub const fn exchange(t1: i64, t2: i64, t3: i64, t4: i64) -> (i64, u64) {
     let there = t2 as i128 - t1 as i128;
     let back = t3 as i128 - t4 as i128;
@@ -54,21 +62,21 @@ pub const fn exchange(t1: i64, t2: i64, t3: i64, t4: i64) -> (i64, u64) {
     (theta as i64, if delay < 1 { 1 } else { delay as u64 })
 }
 
-/// One site.
+/// The state of one site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Ntp {
     clock: Slew,
     drift_ppm: u32,
     period: Duration,
-    /// Whom it asks; `None` at the root.
+    /// The site that it asks; `None` at the root.
     parent: Option<NodeId>,
-    /// T1 of the question that is open.
+    /// T1 of the open question; `None` if no question is open.
     asked: Option<Time>,
     filter: Filter,
     used: Option<Sample>,
 }
 
-/// What sites say to each other.
+/// A message between a site and its parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Message {
@@ -79,13 +87,13 @@ pub enum Message {
     },
     /// A server's answer.
     Response {
-        /// T1, echoed.
+        /// T1, copied from the question.
         origin: Time,
         /// T2, on the server's clock.
         receive: i64,
         /// T3, on the server's clock.
         transmit: i64,
-        /// How far the server is from the root; 16 if it does not know the time.
+        /// The server's distance from the root; 16 if it does not know the time.
         stratum: u8,
         /// The delay to the root and back, in nanoseconds.
         root_delay: u64,
@@ -94,11 +102,11 @@ pub enum Message {
     },
 }
 
-/// What a client is reminded of.
+/// The timers of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Timer {
-    /// The next question.
+    /// The next question is due.
     Poll,
 }
 
@@ -145,7 +153,8 @@ impl Protocol for Ntp {
 }
 
 impl Ntp {
-    /// How far it is from the root.
+    /// Returns the distance from the root: 1 at the root, and [`UNSYNCHRONISED`] if the site does not know
+    /// the time.
     pub fn stratum(&self) -> u8 {
         match (self.parent, &self.used) {
             (None, _) => 1,
@@ -154,7 +163,7 @@ impl Ntp {
         }
     }
 
-    /// The last eight exchanges.
+    /// Returns the filter with the last eight exchanges.
     pub fn filter(&self) -> &Filter {
         &self.filter
     }
@@ -166,7 +175,8 @@ impl Ntp {
         cx.arm(Timer::Poll, self.period..=self.period);
     }
 
-    /// Tells the best guess rather than what the clock shows while it is being slewed, and how sure it is.
+    /// Answers with the best guess and its uncertainty. The shown clock would be worse while it is being
+    /// slewed.
     fn answer(&self, from: NodeId, origin: Time, cx: &mut Cx<'_, Self>) {
         let now = cx.now();
         let (guess, root_delay, root_dispersion) = match &self.used {
@@ -286,9 +296,9 @@ mod tests {
 
     #[test]
     fn offset_and_delay_of_an_exchange() {
-        // [RFC5905 §8]: the server is ahead by 50, there takes 10, back 30, it thinks for 5.
+        // [RFC5905 §8]: the server is ahead by 50. The question takes 10, the server 5 and the answer 30.
         assert_eq!(exchange(100, 160, 165, 145), (40, 40));
-        // The lectures' offset, of the child ahead of the parent, is minus theta.
+        // The offset of the lectures says how far the child is ahead of the parent: minus theta.
         let (ts1, tr1, ts2, tr2) = (100_i64, 160, 165, 145);
         assert_eq!((ts1 - tr1 + tr2 - ts2) / 2, -40);
     }
@@ -319,7 +329,8 @@ mod tests {
         let mut site = client();
         step(&mut site, 300, response(100, 1_000, 1));
         assert_eq!(site.stratum(), 2);
-        // delta 200 and root delay 40: 120; epsilon is 2 (drift) + 1, aged by 1; root dispersion 5.
+        // (delta 200 + root delay 40)/2 = 120; epsilon is 2 for drift and 1 for reading, plus 1 for its age;
+        // root dispersion 5.
         let reading = site.read(Time(300));
         assert_eq!(reading.interval.unwrap().bound(), 120 + 4 + 5);
         let asked = Input::Message { from: NodeId(2), message: Message::Request { transmit: Time(7) } };
@@ -342,7 +353,7 @@ mod tests {
     }
 
     proptest! {
-        /// [RFC5905 §8]: the true offset is within theta +- delta/2, however asymmetric the ways.
+        /// [RFC5905 §8]: the true offset is within theta +- delta/2, for any delays in the two directions.
         #[test]
         fn the_true_offset_is_within_half_the_delay(there in 0..1_000_000_i64, back in 0..1_000_000_i64,
                                                     thinks in 0..1_000_i64, ahead in -1_000_000_000..1_000_000_000_i64,

@@ -1,17 +1,17 @@
-//! The corrected clock: slewed, never set back.
+//! The corrected clock, which is slewed and never set back.
 //!
-//! A site learns that its clock is wrong by so much. It must not simply set it: programs that saw 12:00:05
+//! A site learns by how much its clock is wrong. It must not simply set the clock: programs that saw 12:00:05
 //! must not see 12:00:03 afterwards. So the corrected clock runs a little slower or faster than the local one
 //! until the difference is gone.
 //!
 //! **Rules**
-//! 1. The *target* is the local clock plus the offset that was learnt last. What is *shown* approaches it by at
-//!    most `rate` a second.
-//! 2. A clock that is behind by more than [`STEP`] jumps ahead at once \[RFC5905 §11.3\]: time may be missing,
-//!    never repeated. A clock that is ahead is always slewed.
+//! 1. The *target* is the local clock plus the latest offset. The *shown* value approaches the target by at
+//!    most `rate` per second.
+//! 2. A clock that is behind by more than [`STEP`] jumps ahead at once \[RFC5905 §11.3\]: it may leave out
+//!    times, but never repeats one. A clock that is ahead is always slewed.
 //!
-//! **Trap**: corrections are to the target, not to what is shown; otherwise a second correction that arrives
-//! while the first is still being slewed counts it twice.
+//! **Trap**: applying a correction to the shown value instead of the target. A second correction may arrive
+//! while the first is still being slewed. It would then count the first one twice.
 
 use core::time::Duration;
 
@@ -20,29 +20,29 @@ use serde::{Deserialize, Serialize};
 
 use super::interval::local;
 
-/// Behind by more than this, a clock jumps ahead.
+/// The largest lag that is slewed. A clock that is behind by more jumps ahead.
 pub const STEP: Duration = Duration::from_millis(128);
 
 /// A corrected clock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Slew {
-    /// What was shown when the local clock showed `since`.
+    /// The value shown when the local clock showed `since`, in nanoseconds.
     shown: i64,
     since: Time,
-    /// Target minus local clock.
+    /// The target minus the local clock, in nanoseconds.
     offset: i64,
     rate_ppm: u32,
 }
 
 impl Slew {
-    /// A clock that shows local time, and will be slewed by at most that rate.
+    /// Creates a clock that shows local time and is slewed by at most `rate_ppm`.
     pub const fn new(rate_ppm: u32) -> Self {
-        // At a rate of 1 the clock would stand still, and beyond it run backwards.
+        // At a rate of 1 the clock would stand still, and at a higher rate it would run backwards.
         let rate_ppm = if rate_ppm > 999_999 { 999_999 } else { rate_ppm };
         Self { shown: 0, since: Time::ZERO, offset: 0, rate_ppm }
     }
 
-    /// What it shows when the local clock shows `now`.
+    /// Returns the value shown when the local clock shows `now`.
     pub fn read(&self, now: Time) -> i64 {
         let elapsed = now.0.saturating_sub(self.since.0);
         let natural = self.shown.saturating_add_unsigned(elapsed);
@@ -50,17 +50,17 @@ impl Slew {
         natural.saturating_add(self.target(now).saturating_sub(natural).clamp(-most, most))
     }
 
-    /// What it would show if it were not slewed.
+    /// Returns the value that the clock would show without slewing.
     pub const fn target(&self, now: Time) -> i64 {
         local(now).saturating_add(self.offset)
     }
 
-    /// Target minus local clock.
+    /// Returns the target minus the local clock.
     pub const fn offset(&self) -> i64 {
         self.offset
     }
 
-    /// From now on the reference is ahead of the local clock by `offset`.
+    /// Sets a new target: the reference is now ahead of the local clock by `offset`.
     pub fn aim(&mut self, now: Time, offset: i64) {
         self.shown = self.read(now);
         self.since = now;

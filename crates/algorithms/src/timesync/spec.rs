@@ -1,14 +1,16 @@
-//! What every algorithm of the problem is judged by, one property an item; and the judge.
+//! The properties by which every clock synchronisation algorithm is judged, and the judge.
 //!
-//! The judge stands outside and knows the true time. It hears every reading at the moment at which it is given.
-//! Readings of the same moment are compared with each other: intervals on a line overlap in pairs if and only if
-//! they all have a point in common, so it is enough to keep the largest lower and the smallest upper end.
+//! The judge is not part of the system, and it knows the true time. It receives every reading at the moment
+//! at which the site gives it. It compares readings of the same moment with each other. Intervals on a line
+//! overlap pairwise if and only if they all have a point in common. So it is enough to keep the largest lower
+//! end and the smallest upper end.
 //!
-//! **Steps**: a clock that jumps has left its specification, and nobody who goes by it can know before the next
-//! comparison. So after [`Judge::stepped`] a site is excused from what it states about the time until it has been
-//! compared twice: the first comparison may have been under way. That suffices where the jump is larger than what
-//! the site states; a smaller one hides in the bound, and is a breach that is told. That its own clock does not go
-//! back is demanded throughout.
+//! **Steps**: a clock that jumps violates its specification. A site that relies on this clock cannot notice
+//! the jump before the next comparison. After [`Judge::stepped`] the judge therefore excuses the site's
+//! intervals until the site has made two comparisons. The first of them does not suffice, because it may have
+//! been under way during the jump. Two suffice if the jump is larger than the bound that the site states. A
+//! smaller jump is hidden in the bound, and the judge reports it as a violation. The site's own clock must
+//! not go back at any time, also while the site is excused.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -21,14 +23,14 @@ use conclave_kernel::{Kind, NodeId, Property, Time};
 use super::interval::{drift, local};
 use super::{Epoch, Reading};
 
-/// The true time lies inside.
+/// The interval of a site contains the true time.
 pub const TRUTH: Property = Property {
     name: "truth",
     kind: Kind::Always,
     statement: "the true time lies inside the interval that a site states",
     source: "[C89]",
 };
-/// Clocks of a group are together.
+/// The clocks of a group are as close to each other as they state.
 pub const AGREEMENT: Property = Property {
     name: "agreement",
     kind: Kind::Always,
@@ -42,7 +44,7 @@ pub const NEVER_BACK: Property = Property {
     statement: "no clock is ever set back",
     source: "[C89]",
 };
-/// No clock outruns the fastest oscillator.
+/// No clock runs faster than the fastest oscillator.
 pub const PACE: Property = Property {
     name: "pace",
     kind: Kind::Always,
@@ -50,48 +52,52 @@ pub const PACE: Property = Property {
     source: "[LWSW16]",
 };
 
-/// All of them.
+/// All properties of the problem.
 pub const PROPERTIES: [Property; 4] = [TRUTH, AGREEMENT, NEVER_BACK, PACE];
 
-/// Something that a property forbids.
+/// A violation of a property.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Breach {
     /// The property.
     pub property: Property,
-    /// What happened.
+    /// A description of what happened.
     pub why: String,
 }
 
-/// Hears every reading and says what is wrong with it.
+/// The judge of a run. It receives every reading and reports violations.
 #[derive(Clone, Debug)]
 pub struct Judge {
-    /// Sites below are servers: they are believed, not judged.
+    /// The number of servers. They are the reference, so the judge only checks that their clocks do not go
+    /// back.
     servers: u32,
     drift_ppm: u32,
-    /// What each site's clock showed last.
+    /// The latest value of each site's clock.
     last: Vec<Option<i64>>,
-    /// The moment that is being judged, and for each reference that was spoken of the latest lower and the
-    /// earliest upper end, with their sites.
+    /// The moment being judged. For each reference of its readings, `meeting` has the largest lower end and
+    /// the smallest upper end, with their sites.
     moment: Time,
     meeting: BTreeMap<Epoch, (Edge, Edge)>,
-    /// From when on the pace is judged: before, clocks are brought together, which takes jumps.
+    /// The time from which the pace is judged. Before it, the clocks are brought together, which requires
+    /// jumps.
     pace_from: Time,
-    /// The largest clock of the group at the first moment from then on.
+    /// The first moment at which the pace is judged, and the largest clock of the group at that moment.
     ahead: Option<(Time, i64)>,
-    /// Who goes by a clock that jumped: from when on it may recover, and the comparisons that it still needs.
+    /// The excused sites: the time from which their comparisons count, and the number of comparisons still
+    /// needed.
     excused: Vec<Option<(Time, u32)>>,
 }
 
-/// So many comparisons after a step, what a site states rests on nothing from before.
+/// The number of comparisons after a step until a site's intervals depend on nothing from before the step.
 const RECOVERS_AFTER: u32 = 2;
 
 type Edge = (i64, NodeId);
 
-/// What a nanosecond clock and a 6.4 ns tick may add to a rate that is measured between two readings.
+/// The tolerance of the pace in nanoseconds. It covers the rounding of a nanosecond clock and of 6.4 ns ticks
+/// between two readings.
 const PACE_SLACK: u64 = 64;
 
 impl Judge {
-    /// A judge of a group of that size, whose clocks are together from `pace_from` on.
+    /// Creates a judge for a group of `nodes` sites, whose clocks are together from `pace_from` on.
     pub fn new(nodes: u32, servers: u32, drift_ppm: u32, pace_from: Time) -> Self {
         Self {
             servers,
@@ -105,7 +111,7 @@ impl Judge {
         }
     }
 
-    /// A site gave a reading at that true time.
+    /// Judges a reading that a site gave at the true time `truth`.
     pub fn told(&mut self, site: NodeId, truth: Time, reading: &Reading, mut breach: impl FnMut(Breach)) {
         if truth != self.moment {
             self.moment = truth;
@@ -132,12 +138,14 @@ impl Judge {
         self.agreement(site, reading.epoch, interval.lo, interval.hi, &mut breach);
     }
 
-    /// The clock by which a site goes jumped; comparisons from `from` on tell it.
+    /// Records that the clock on which a site relies has jumped. The site's comparisons from `from` on count
+    /// towards its recovery.
     pub fn stepped(&mut self, site: NodeId, from: Time) {
         self.excused[site.index()] = Some((from, RECOVERS_AFTER));
     }
 
-    /// A site compared its clock, with one that goes by `upstream`'s if anybody's.
+    /// Records that a site has compared its clock. `upstream` is the site whose clock it used, if any. A
+    /// comparison with an excused site does not count.
     pub fn compared(&mut self, site: NodeId, truth: Time, upstream: Option<NodeId>) {
         let is_misled = upstream.is_some_and(|upstream| self.excused[upstream.index()].is_some());
         let excused = &mut self.excused[site.index()];
@@ -149,7 +157,7 @@ impl Judge {
         }
     }
 
-    /// A site lost its memory: its clock begins anew.
+    /// Records that a site has lost its memory: its clock starts anew.
     pub fn forgets(&mut self, site: NodeId) {
         self.last[site.index()] = None;
     }
@@ -178,7 +186,8 @@ impl Judge {
             self.ahead = Some((truth, most));
             return;
         };
-        // rho of the true time, not of what a clock counted: the smaller deviation, and the larger is allowed.
+        // rho times the true time would be the exact limit. `drift` takes a time that a clock has counted,
+        // and its result is slightly larger; the judge allows it.
         let elapsed = truth.since(since);
         let most = clock
             .saturating_add_unsigned(conclave_kernel::time::nanos(elapsed))
@@ -241,9 +250,9 @@ mod tests {
         judge.stepped(NodeId(1), Time(50));
         judge.stepped(NodeId(2), Time(50));
         assert!(broken(&mut judge, 40).is_empty());
-        judge.compared(NodeId(1), Time(49), None); // while the clock stands still
+        judge.compared(NodeId(1), Time(49), None); // before `from`: it does not count
         judge.compared(NodeId(1), Time(60), None);
-        judge.compared(NodeId(1), Time(70), Some(NodeId(2))); // with one that is wrong itself
+        judge.compared(NodeId(1), Time(70), Some(NodeId(2))); // site 2 is excused itself
         assert!(broken(&mut judge, 70).is_empty());
         judge.compared(NodeId(1), Time(80), None);
         assert_eq!(broken(&mut judge, 80), ["truth"]);

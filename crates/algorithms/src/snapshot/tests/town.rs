@@ -1,4 +1,4 @@
-//! A group that a test steps by hand, with the judge beside it.
+//! A group for tests, stepped by hand, with the judge beside it.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -8,7 +8,7 @@ use conclave_kernel::{Cx, Effect, Env, Input, NodeId, Prng, Protocol, Sink};
 use crate::snapshot::spec::{Breach, Judge, Note};
 use crate::snapshot::{Application, Command, Event, Picture, Refusal, Snapshot, SnapshotId};
 
-/// What is under way on one link, in the order sent, each with what rides on it.
+/// The messages in flight on one link, in the order sent, each with the judge's note.
 type Link<A, P> = VecDeque<(<P as Protocol>::Message, Note<A>)>;
 
 pub(super) struct Town<A: Application, P: Snapshot<A>> {
@@ -18,7 +18,7 @@ pub(super) struct Town<A: Application, P: Snapshot<A>> {
     pub(super) pictures: Vec<(u32, Picture<A>)>,
     pub(super) refused: Vec<(SnapshotId, Refusal)>,
     pub(super) told: Vec<(u32, A::Event)>,
-    /// Messages of the snapshot itself.
+    /// The number of messages of the algorithm itself.
     pub(super) sent: u64,
     links: BTreeMap<(u32, u32), Link<A, P>>,
     timers: Vec<(u32, A::Timer)>,
@@ -60,7 +60,7 @@ impl<A: Application, P: Snapshot<A>> Town<A, P> {
         self.deliver_nth(from, to, 0);
     }
 
-    /// Delivers another one of a link.
+    /// Delivers the message at position `nth` of a link, counted from 0.
     pub(super) fn deliver_nth(&mut self, from: u32, to: u32, nth: usize) {
         let link = self.links.get_mut(&(from, to)).expect("something was sent on this link");
         let (message, note) = link.remove(nth).expect("something is under way on this link");
@@ -70,7 +70,7 @@ impl<A: Application, P: Snapshot<A>> Town<A, P> {
         self.step(to, Input::Message { from: NodeId(from), message });
     }
 
-    /// One thing that can happen, drawn at random; `false` if there is none.
+    /// Executes one possible event, drawn at random; returns `false` if there is none.
     pub(super) fn stir(&mut self, dice: &mut Prng, fifo: bool) -> bool {
         let busy: Vec<_> =
             self.links.iter().filter(|(_, queue)| !queue.is_empty()).map(|(link, _)| *link).collect();
@@ -92,7 +92,7 @@ impl<A: Application, P: Snapshot<A>> Town<A, P> {
         true
     }
 
-    /// Lets everything happen, then lets the judge speak.
+    /// Executes events until there are none, then ends the run for the judge.
     pub(super) fn settle(&mut self, dice: &mut Prng, fifo: bool, conserved: Option<u64>) {
         while self.stir(dice, fifo) {}
         let breaches = &mut self.breaches;

@@ -1,4 +1,4 @@
-//! The rounds of a master, and what the others make of them.
+//! The rounds: a master polls the clocks and sends corrections, the other sites reply and follow.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -13,110 +13,110 @@ use super::super::slew::Slew;
 use super::super::{Epoch, Event, Group, Reading};
 use super::average;
 
-/// What the election decided.
+/// A command: the result of the election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Duty {
-    /// Lead.
+    /// This site is the master.
     Lead,
-    /// Another leads.
+    /// Another site is the master.
     Follow,
 }
 
-/// What the rounds tell the layers around them.
+/// An event that the rounds report to the layers around them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Said {
-    /// For the layer above.
+    /// An event for the layer above.
     Up(Event),
     /// No master has polled for three periods.
     Silent,
 }
 
-/// One site's part in the rounds.
+/// The state of the rounds at one site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Rounds {
     clock: Slew,
-    /// Two drifting clocks part at twice rho.
+    /// The rate at which two drifting clocks part: twice rho, plus 1 as a margin, in parts per million.
     relative_ppm: u32,
     minimum: Minimum,
     period: Duration,
     probes: u32,
     gamma: u64,
-    /// The latest round that I know of, be it mine.
+    /// The latest round that this site knows of, its own rounds included.
     epoch: Epoch,
     master: Option<Master>,
-    /// The group's time minus my local clock, and the round that says so.
+    /// The group's time minus the local clock, and the round from which it is known.
     known: Option<(Estimate, Epoch)>,
 }
 
-/// What a master keeps.
+/// The state of a master during a round.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Master {
-    /// When each poll of this round left: at most `probes`.
+    /// The times at which the polls of this round left: at most `probes`.
     polls: Vec<Time>,
-    /// The best answer of each site.
+    /// The best answer of each site in this round.
     answers: Vec<Option<Answer>>,
 }
 
-/// What the master makes of an answer.
+/// A site's answer, as evaluated by the master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Answer {
     /// The site's clock minus the master's local clock.
     difference: Estimate,
-    /// As the site said it.
+    /// The stamp of the answer.
     stamp: Stamp,
 }
 
-/// What a site's clock shows, in two parts.
+/// The value of a site's clock, in two parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Stamp {
     /// The local clock.
     pub local: Time,
-    /// The corrections so far.
+    /// The sum of all corrections so far, in nanoseconds.
     pub offset: i64,
 }
 
-/// What sites say to each other.
+/// A message between the master and another site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Message {
-    /// What does your clock show?
+    /// The master's question for the clock of a site.
     Poll {
-        /// The master's round.
+        /// The round of the master.
         epoch: Epoch,
         /// The number of the poll in that round.
         probe: u32,
     },
-    /// This.
+    /// The answer to a poll.
     Clock {
         /// The round of the poll.
         epoch: Epoch,
         /// The number of the poll.
         probe: u32,
-        /// What it shows.
+        /// The value of the site's clock.
         stamp: Stamp,
     },
-    /// Correct it.
+    /// The master's correction of the site's clock.
     Adjust {
         /// The round.
         epoch: Epoch,
-        /// By so much.
+        /// The amount that is added to the clock, in nanoseconds.
         correction: i64,
-        /// The most by which that is wrong, when the clock was read.
+        /// The largest error of the correction at the time of the stamp, in nanoseconds.
         bound: u64,
-        /// The reading that is corrected.
+        /// The stamp of the answer that is corrected.
         stamp: Stamp,
     },
-    /// You poll in a term that is over.
+    /// The answer to a poll of a term that is over.
     Behind {
-        /// The latest that I know of.
+        /// The latest term that the sender knows of.
         term: u64,
     },
 }
 
 impl Message {
-    /// What it is, for those who count.
+    /// Returns the kind of the message. Meters count messages by kind.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Poll { .. } => "POLL",
@@ -127,15 +127,15 @@ impl Message {
     }
 }
 
-/// What a site is reminded of.
+/// The timers of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Timer {
-    /// A master's next poll.
+    /// The next poll of a master is due.
     Poll,
-    /// A master waits for no more answers.
+    /// A master stops waiting for answers and ends the round.
     Close,
-    /// No master has been heard for too long.
+    /// No master has polled for three periods.
     Silence,
 }
 
@@ -159,11 +159,11 @@ impl Protocol for Rounds {
             Message::Adjust { epoch, correction, bound, stamp } if epoch >= self.epoch => {
                 self.adjust(epoch, correction, bound, stamp, cx);
             }
-            // Of the same term, if another of a higher id has used it.
+            // The terms are equal if a site with a larger id has used this term.
             Message::Behind { term } if self.master.is_some() && term >= self.epoch.term => {
                 self.lead(term.saturating_add(1), cx);
             }
-            // Of an earlier round, or of an earlier term of mine.
+            // A message of an earlier round, or of an earlier term of this site.
             Message::Clock { .. } | Message::Adjust { .. } | Message::Behind { .. } => {}
         }
     }
@@ -182,7 +182,8 @@ impl Protocol for Rounds {
     fn on_command(&mut self, duty: Duty, cx: &mut Cx<'_, Self>) {
         match duty {
             Duty::Lead if self.master.is_none() => {
-                // Who comes back without its memory has forgotten its terms, but not how often it came back.
+                // A site without its memory has forgotten its terms, but its incarnation is known. So this
+                // term is unused.
                 let unused = u64::from(cx.incarnation()) << LIFE_BITS;
                 self.lead(unused.max(self.epoch.term.saturating_add(1)), cx);
             }
@@ -192,7 +193,7 @@ impl Protocol for Rounds {
     }
 }
 
-/// The terms of one life of a site.
+/// The number of bits that count the terms of one incarnation. The incarnation itself is in the bits above.
 const LIFE_BITS: u32 = 32;
 
 impl Rounds {
@@ -210,19 +211,19 @@ impl Rounds {
         }
     }
 
-    /// Whether it leads.
+    /// Returns whether the site leads.
     pub(super) const fn leads(&self) -> bool {
         self.master.is_some()
     }
 
-    /// Whose round it heard last, if any.
+    /// Returns the master of the latest round that the site knows of; `None` before any round.
     pub(super) fn master(&self) -> Option<NodeId> {
         (self.epoch > Epoch::START).then_some(self.epoch.master)
     }
 
-    /// What the clock shows, and where the group's time lies.
+    /// Returns the clock's value, and the interval of the group's time.
     pub(super) fn read(&self, now: Time) -> Reading {
-        // My own clock is the group's time as long as I lead: it does not drift from itself.
+        // While this site leads, its own clock is the group's time, and it does not drift from itself.
         let ppm = match self.known {
             Some((_, epoch)) if self.master.is_some() && epoch.master == self.epoch.master => 0,
             _ => self.relative_ppm,
@@ -233,7 +234,7 @@ impl Rounds {
     }
 }
 
-/// As a master.
+/// The steps of a master.
 impl Rounds {
     fn lead(&mut self, term: u64, cx: &mut Cx<'_, Self>) {
         let nodes = cx.members().len();
@@ -256,13 +257,14 @@ impl Rounds {
     fn poll(&mut self, cx: &mut Cx<'_, Self>) {
         let Some(master) = &mut self.master else { return };
         if master.polls.len() == self.probes as usize {
-            // The round is closed and the period over.
+            // All polls are sent and the period is over.
             return self.begin(cx);
         }
         let probe = master.polls.len() as u32;
         master.polls.push(cx.now());
         cx.broadcast(Message::Poll { epoch: self.epoch, probe });
-        // All polls leave in the first quarter, so that answers have another quarter; then nothing till the end.
+        // All polls leave in the first quarter of the period, and answers may take until the end of the
+        // second.
         let apart = self.period / (4 * self.probes);
         let next = if probe + 1 < self.probes { apart } else { self.period - apart * probe };
         cx.arm(Timer::Poll, next..=next);
@@ -292,7 +294,7 @@ impl Rounds {
             .iter()
             .filter_map(|site| master.answers[site.index()].map(|answer| (site, answer)))
             .collect();
-        // Differences to my own corrected clock, mine being 0.
+        // Differences to the master's own corrected clock, whose difference is 0.
         let mine = self.clock.offset();
         let difference = |answer: &Answer| answer.difference.offset.guess().saturating_sub(mine);
         let all: Vec<i64> =
@@ -300,14 +302,14 @@ impl Rounds {
         let Some(average) = average(&all, self.gamma) else { return };
         for (site, answer) in &answers {
             let correction = average.saturating_sub(difference(answer));
-            // Rounding of the two guesses costs a nanosecond.
+            // The rounding of the two guesses costs one nanosecond.
             let bound = answer.difference.offset.bound() + 1;
             cx.send(*site, Message::Adjust { epoch: self.epoch, correction, bound, stamp: answer.stamp });
         }
         debug_assert_eq!(self.epoch.master, me);
         let offset = mine.saturating_add(average);
         self.clock.aim(now, offset);
-        // The group's time is my clock: I know it exactly.
+        // The group's time is this site's own clock, so it is known exactly.
         self.known = Some((Estimate { offset: Interval::point(offset), at: now }, self.epoch));
         cx.emit(Said::Up(if answers.is_empty() {
             Event::Missed
@@ -317,15 +319,15 @@ impl Rounds {
     }
 }
 
-/// As one of the others.
+/// The steps of the other sites.
 impl Rounds {
-    /// Waits for a master to poll.
+    /// Waits for a poll of a master.
     fn listen(&self, cx: &mut Cx<'_, Self>) {
         let patience = self.period * 3;
         cx.arm(Timer::Silence, patience..=patience);
     }
 
-    /// Leads no longer, if it did.
+    /// Stops leading, if the site is a master.
     fn follow(&mut self, cx: &mut Cx<'_, Self>) {
         if self.master.take().is_some() {
             cx.disarm(Timer::Poll);
@@ -349,7 +351,7 @@ impl Rounds {
         let offset = stamp.offset.saturating_add(correction);
         let estimate = Estimate { offset: Interval::around(offset, bound), at: stamp.local };
         if self.known.is_some_and(|(_, known)| known >= epoch) {
-            return; // a duplicate
+            return; // a duplicate, or of an earlier round
         }
         self.known = Some((estimate, epoch));
         let now = cx.now();
@@ -421,7 +423,7 @@ mod tests {
 
     #[test]
     fn who_is_elected_with_an_old_term_learns_of_it_and_begins_a_later_one() {
-        // A later term than its first, and its first, used by a higher id.
+        // First a later term than the site's own, then the same term, used by a larger id.
         for (term, master) in [(2, NodeId(0)), (1, NodeId(2))] {
             let mut follower = Rounds::new(&Group::new(3));
             step(&mut follower, 0, 0, poll(Epoch { term, master, round: 7 }));

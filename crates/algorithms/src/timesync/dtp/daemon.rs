@@ -1,36 +1,38 @@
-//! How a program reads a device's counter, and what that costs: 4 ticks at either end.
+//! The access of a program to a device's counter, which adds up to 4 ticks at each end.
 //!
-//! The counter is in the network card. A program asks for it over the bus, and what comes back was right at some
-//! moment between asking and getting: the situation of [`cristian`](super::super::cristian) again, with a server
-//! that is 30 cm away. The middle is the best guess, and half the time that the access took is the bound.
+//! The counter is in the network card, and a program reads it over the bus. The value was right at some
+//! moment between the request and the answer. This is the situation of [`cristian`](super::super::cristian)
+//! with a server 30 cm away. The middle is the best guess, and half the access time is the bound.
 //!
 //! **Rules** \[LWSW16\], as we read its 8T
-//! 1. An access takes at most 8 ticks ([`SOFTWARE`]), so that it adds at most 4 at each of two ends: 4TD + 8T from
-//!    program to program.
-//! 2. One that takes longer (an interrupt came between) is repeated: [`Access::is_quick`].
-//! 3. Between accesses the program goes by the processor's clock, and its bound grows by what that drifts.
+//! 1. An access takes at most 8 ticks ([`SOFTWARE`]). It adds at most 4 ticks at each of two ends, so the
+//!    bound from program to program is 4TD + 8T.
+//! 2. An access that takes longer, for example because of an interrupt, is repeated: [`Access::is_quick`].
+//! 3. Between accesses the program uses the processor's clock, and the bound grows by the drift of that
+//!    clock.
 
 use conclave_kernel::Time;
 
 use super::super::interval::{Interval, drift};
 use super::{TICK_TENTHS, tick};
 
-/// What programs at both ends add to the bound between their devices, in ticks.
+/// The ticks that the programs at both ends add to the bound between their devices.
 pub const SOFTWARE: u64 = 8;
 
 /// One access to the counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// When the program asked, on the processor's clock.
+    /// The time of the request, on the processor's clock.
     pub asked: Time,
-    /// When it got the answer, on the same clock.
+    /// The time of the answer, on the same clock.
     pub got: Time,
     /// The answer, in ticks.
     pub counter: u64,
 }
 
 impl Access {
-    /// Where the counter lies at the moment `got`, in ticks: the bound is half of what the access took.
+    /// Returns an interval that contains the counter at the moment `got`, in ticks. Its bound is half the
+    /// access time.
     pub fn counter(self) -> Interval {
         let counter = i64::try_from(self.counter).unwrap_or(i64::MAX);
         let took = u128::from(self.got.0.saturating_sub(self.asked.0)) * 10;
@@ -38,8 +40,9 @@ impl Access {
         Interval { lo: counter, hi: counter.saturating_add_unsigned(took) }
     }
 
-    /// Where it lies later, by the processor's clock, which drifts by at most so much against the device's
-    /// oscillator. Ticks are counted in whole ones, hence one more.
+    /// Returns an interval that contains the counter at a later time of the processor's clock. `drift_ppm` is
+    /// the largest drift of this clock against the device's oscillator. One tick more covers the rounding to
+    /// whole ticks.
     pub fn counter_at(self, now: Time, drift_ppm: u32) -> Interval {
         let since = now.since(self.got);
         let apart = drift(since, drift_ppm).saturating_mul(10).div_ceil(TICK_TENTHS) + 1;
@@ -47,7 +50,7 @@ impl Access {
         self.counter().shift(i64::try_from(counted).unwrap_or(i64::MAX)).widen(apart)
     }
 
-    /// Whether it was quick enough for the 4 ticks that a program may add.
+    /// Returns whether the access adds at most the 4 ticks that are allowed.
     pub fn is_quick(self) -> bool {
         self.counter().bound() <= SOFTWARE / 2
     }
@@ -69,11 +72,13 @@ mod tests {
     }
 
     proptest! {
-        /// Whenever between asking and getting the counter was read, whatever its phase, and long afterwards.
+        /// The counter may be read at any moment of the access and at any phase of a tick. The interval also
+        /// holds long afterwards.
         #[test]
         fn the_counter_is_inside(phase in 0..64_u64, there in 0..30_u64, back in 0..30_u64,
                                  later in 0..100_000_000_u64, ppm in 0..=200_u32, slow in any::<bool>()) {
-            // The device's oscillator in tenths of a nanosecond, the processor's clock in nanoseconds.
+            // The device's oscillator counts tenths of a nanosecond, and the processor's clock counts
+            // nanoseconds.
             let counter = |at: u64| (at * 10 + phase) / TICK_TENTHS;
             let access = Access { asked: Time(0), got: Time(there + back), counter: counter(there) };
             prop_assert!(access.counter().contains(counter(there + back) as i64));

@@ -1,31 +1,32 @@
-//! DTP tick by tick: what neighbours may differ by, when, and why.
+//! DTP tick by tick: by how much neighbours may differ, when and why.
 
 use conclave_sim::{Clocks, Delay, Desk, Director, Limits, Setup, World};
 
 use super::super::by_sim;
 use super::*;
 
-/// A network of 100 m cables (500 ns) and oscillators of +-100 ppm, with a beacon every so many ticks.
+/// Returns a network with oscillators of +-100 ppm and a beacon every `every` ticks.
 fn network(nodes: u32, fanout: u32, every: u64, seed: u64) -> (Group, Setup) {
     let group = Group { fanout, period: ticks(every), ..Group::new(nodes) };
     let clocks = Clocks { skew: Duration::from_micros(100), drift_ppm: 100, ..Clocks::default() };
-    // Cables differ in length from seed to seed, in steps that are no multiple of a tick.
+    // The cable delay is between 300 and 700 ns. It changes with the seed, in steps that are no multiple of a
+    // tick.
     let delay = Delay::Constant(Duration::from_nanos(300 + seed * 7 % 400));
     (group, Setup { nodes, seed, delay, clocks, ..Setup::default() })
 }
 
-/// What all devices showed at one moment.
+/// The values of all devices at one moment.
 #[derive(Clone, Default)]
 struct Moment {
     at: Time,
     counters: Vec<u64>,
-    /// By how much each was ahead of its own oscillator: grows only by jumps.
+    /// The ticks by which each device is ahead of its own oscillator. They grow only by jumps.
     leads: Vec<u64>,
-    /// How many stated a bound.
+    /// The number of devices that stated a bound.
     sure: u32,
 }
 
-/// Looks at all devices again and again.
+/// A director that reads all devices at regular intervals.
 struct Watch {
     nodes: u32,
     every: Duration,
@@ -61,7 +62,7 @@ impl Director<Dtp> for Watch {
     fn on_deliver(&mut self, _from: NodeId, _to: NodeId, _note: &()) {}
 }
 
-/// A run, looked at twenty times a beacon.
+/// A run, read about twenty times per beacon interval.
 struct Run {
     group: Group,
     setup: Setup,
@@ -70,7 +71,7 @@ struct Run {
 
 fn run(nodes: u32, fanout: u32, every: u64, seed: u64, beacons: u32) -> Run {
     let (group, setup) = network(nodes, fanout, every, seed);
-    // In no simple ratio to ticks and beacons.
+    // Not a simple fraction of the beacon interval, so that readings fall on different phases.
     let (look, sites) = (group.period * 51 / 1000, group.clone());
     let watch = Watch { nodes, every: look, left: beacons * 20, moments: Vec::new() };
     let mut world = World::new(setup.clone(), watch, move |me| Dtp::new(me, &sites));
@@ -85,13 +86,14 @@ struct Pair {
     behind: NodeId,
     apart: u64,
     hops: u32,
-    /// By how much the one that is ahead has jumped since it last told its neighbours, at most: in as long as
-    /// it takes from one beacon to the next, and that to arrive.
+    /// The most that the device ahead has jumped since its latest beacon arrived at the neighbours: all its
+    /// jumps within one beacon interval and one delay.
     untold: u64,
 }
 
 impl Run {
-    /// The moments at which everybody states its bound, with those before.
+    /// Returns the moments from the first at which all devices state their bound, with their positions in the
+    /// run.
     fn settled(&self) -> impl Iterator<Item = (usize, &Moment)> {
         let first = self.moments.iter().position(|moment| moment.sure == self.group.nodes);
         let first = first.expect("the network settles");
@@ -101,7 +103,7 @@ impl Run {
 
     fn pairs(&self) -> impl Iterator<Item = Pair> {
         let Delay::Constant(delay) = self.setup.delay else { unreachable!("the wire's delay is constant") };
-        // A beacon may come a tick late, and both by 100 ppm.
+        // A beacon may be a tick late, and both times may be wrong by 100 ppm.
         let window = self.group.period + delay + ticks(4);
         let every = self.moments[1].at.since(self.moments[0].at);
         let back = window.as_nanos().div_ceil(every.as_nanos()) as usize;
@@ -127,7 +129,7 @@ impl Run {
     }
 }
 
-/// The most ticks between two sites over many seeds, for each number of hops.
+/// Returns the largest difference between two sites over many seeds, for each number of hops.
 fn worst(nodes: u32, fanout: u32, every: u64) -> Vec<u64> {
     let mut worst = alloc::vec![0; nodes as usize];
     for seed in 0..30 {
@@ -148,26 +150,27 @@ fn the_bounds_in_nanoseconds() {
     assert_eq!(ticks(200), Duration::from_nanos(1280));
 }
 
-/// The paper's beacon intervals, and nearly the longest that it allows.
+/// The beacon intervals of the paper, and one close to the longest that it allows.
 const BEACONS: [u64; 3] = [200, 1_200, 4_800];
 
 #[test]
 fn two_peers_stay_within_four_ticks() {
-    // [LWSW16]. Otherwise than in a network, nobody moves one of them but the other.
+    // [LWSW16]. Unlike in a network, each of the two devices is moved only by the other.
     for every in BEACONS {
         let worst = worst(2, 1, every)[1];
         assert!(worst <= BOUND, "{worst} ticks, a beacon every {every}");
-        // Otherwise the tick-level simulation would be too kind.
+        // A smaller value would mean that the simulation of ticks is not strict enough.
         assert!(worst >= BOUND - 1, "{worst} ticks, a beacon every {every}");
     }
-    // The bound is tight: oscillators that part by a whole tick between two beacons need all of it.
+    // The bound is tight: some oscillators part by a whole tick between two beacons, and then the difference
+    // is 4.
     assert!((0..30).any(|seed| run(2, 1, 4_800, seed, 200).pairs().any(|pair| pair.apart == BOUND)));
 }
 
 #[test]
 fn neighbours_in_a_network_stay_within_four_ticks_of_what_the_one_ahead_last_told() {
     let mut untold_and_apart = 0;
-    // A chain of six hops, a switch with six hosts, a tree of switches.
+    // A chain of six hops, a switch with six hosts, and a tree of switches.
     for (nodes, fanout) in [(7, 1), (7, 6), (15, 2)] {
         for every in BEACONS {
             for seed in 0..15 {
@@ -188,14 +191,15 @@ fn neighbours_in_a_network_stay_within_four_ticks_of_what_the_one_ahead_last_tol
 
 #[test]
 fn a_jump_that_is_not_yet_told_takes_neighbours_beyond_four_ticks() {
-    // The counterexample to "4T between any two neighbours": a chain of five, a beacon every 1,200 ticks.
+    // The counterexample to "4T between any two neighbours": a chain of five, with a beacon every 1,200
+    // ticks.
     let run = run(5, 1, 1_200, 14, 200);
     let most =
         run.pairs().filter(|pair| pair.hops == 1).max_by_key(|pair| pair.apart).expect("there are pairs");
     assert_eq!((most.ahead, most.behind, most.apart, most.untold), (NodeId(3), NodeId(4), 5, 2));
-    // And that is all it is: what it last told is as close as between two peers.
+    // The jump is the only reason: without it, the two are as close as two peers.
     assert!(most.apart - most.untold < BOUND);
-    // Its neighbour learns of both ticks with the next beacon, and is back within the four.
+    // The neighbour learns of both ticks from the next beacon, and is within four ticks again.
     let next = run.moments.iter().find(|moment| moment.at > most.at).expect("the run goes on");
     assert_eq!(next.counters[3] - next.counters[4], 3);
 }
@@ -207,7 +211,7 @@ fn d_hops_stay_within_four_d_ticks() {
         let worst = worst(7, fanout, every);
         let diameter = if fanout == 1 { 6 } else { 2 };
         for (hops, ticks) in worst.into_iter().enumerate() {
-            // D is the diameter of the network: that is all that is promised to neighbours in it.
+            // D is the diameter of the network. Neighbours get no better promise than that.
             let most = BOUND * if hops == 1 { diameter } else { hops as u64 };
             assert!(ticks <= most, "{ticks} ticks over {hops} hops, fanout {fanout}, a beacon every {every}");
         }
@@ -216,14 +220,14 @@ fn d_hops_stay_within_four_d_ticks() {
 
 #[test]
 fn programs_on_d_hops_stay_within_four_d_and_eight_ticks() {
-    // [LWSW16]: each of the two reads its counter over a bus that takes up to eight ticks, there and back.
+    // [LWSW16]: each of the two programs reads its counter over a bus. An access takes at most eight ticks.
     for (fanout, every) in [(1, 200), (1, 1_200), (2, 1_200)] {
         let mut dice = conclave_kernel::Prng::new(every);
         for seed in 0..10 {
             let run = run(7, fanout, every, seed, 60);
             for (_, moment) in run.settled() {
                 let mut read = |site: usize| {
-                    // The counter was read `back` ticks ago, after a way there that took the rest.
+                    // The counter was read `back` ticks ago. The request took the rest of the access time.
                     let back = dice.between(0, daemon::SOFTWARE);
                     let took = dice.between(back, daemon::SOFTWARE);
                     let counter = moment.counters[site] - back;

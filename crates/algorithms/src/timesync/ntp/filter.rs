@@ -1,7 +1,7 @@
-//! The clock filter: the last eight exchanges with one server, and which of them to believe.
+//! The clock filter: the last eight exchanges with one server, and the choice of the one to use.
 //!
-//! Delays are mostly caused by queues, and a queue makes only one way longer: so the exchange with the smallest
-//! delay has the best offset. \[RFC5905 §10\]
+//! Delays come mostly from queues, and a queue usually delays only one direction. So the exchange with the
+//! smallest delay has the best offset. \[RFC5905 §10\]
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -11,25 +11,26 @@ use serde::{Deserialize, Serialize};
 
 use super::super::interval::drift;
 
-/// How many exchanges are remembered.
+/// The number of exchanges that the filter keeps.
 pub const STAGES: usize = 8;
 
-/// The dispersion of an exchange that did not come about, in nanoseconds: 16 s.
+/// The dispersion of a missed exchange, in nanoseconds: 16 s. The filter ignores a sample whose dispersion
+/// has grown to this value.
 pub const MAX_DISPERSION: u64 = 16_000_000_000;
 
-/// A popcorn spike differs from the last used by more than so many jitters.
+/// The number of jitters by which a popcorn spike differs from the sample used last.
 const GATE: u64 = 3;
 
-/// One exchange.
+/// The result of one exchange; all times are in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Sample {
-    /// The server's clock minus ours.
+    /// The server's clock minus the local clock.
     pub theta: i64,
     /// The round trip.
     pub delta: u64,
-    /// What our clock may have drifted during the exchange, and the precision of reading it.
+    /// The possible drift of the local clock during the exchange, plus the precision of reading it.
     pub epsilon: u64,
-    /// When it ended, on our clock.
+    /// The end of the exchange, on the local clock.
     pub at: Time,
     /// The server's stratum.
     pub stratum: u8,
@@ -40,41 +41,41 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Its dispersion now.
+    /// Returns the dispersion of the sample at `now`.
     pub fn dispersion_at(&self, now: Time, drift_ppm: u32) -> u64 {
         self.epsilon.saturating_add(drift(now.since(self.at), drift_ppm))
     }
 
-    /// lambda: the most by which theta is wrong now, against stratum 1.
+    /// Returns lambda: the largest error of theta at `now`, against stratum 1.
     pub fn root_distance(&self, now: Time, drift_ppm: u32) -> u64 {
         let delay = self.delta.saturating_add(self.root_delay).div_ceil(2);
         let dispersion = self.dispersion_at(now, drift_ppm).saturating_add(self.root_dispersion);
-        // Theta was rounded to the nanosecond.
+        // Rounding up, and the precision in epsilon, cover the rounding of theta to the nanosecond.
         delay.saturating_add(dispersion)
     }
 
-    /// Whether both can be right.
+    /// Returns whether both samples can be right.
     fn agrees(&self, other: &Self, now: Time, drift_ppm: u32) -> bool {
         let farthest = self.root_distance(now, drift_ppm).saturating_add(other.root_distance(now, drift_ppm));
         self.theta.abs_diff(other.theta) <= farthest
     }
 }
 
-/// The last eight exchanges, the newest first; `None` for one that did not come about.
+/// The last eight exchanges, the newest first; `None` for a missed one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Filter {
     stages: [Option<Sample>; STAGES],
-    /// The offset that was used last, and the jitter then.
+    /// The offset used last, and the jitter at that time.
     used: Option<(i64, u64)>,
 }
 
 impl Filter {
-    /// Takes an exchange; answers with the one that is to be used now, if another than before. `used_at` is when
-    /// the one that is in use ended.
+    /// Adds an exchange. Returns the sample to use now, or `None` if the site must keep the one in use.
+    /// `used_at` is the end of the exchange in use.
     ///
-    /// Two exchanges that cannot both be right are no matter of delay: one is a spike, or the clock jumped in
-    /// between, ours or the server's. If the next one agrees with the later of the two, it was a jump: what was
-    /// before says nothing about what the clock shows now, and is forgotten.
+    /// Delays cannot explain two samples that cannot both be right. Either one is a spike, or one of the two
+    /// clocks jumped in between. If the next sample agrees with the later of the two, it was a jump. Older
+    /// samples then say nothing about the present clocks, and the filter discards them.
     pub fn push(
         &mut self,
         sample: Sample,
@@ -107,13 +108,13 @@ impl Filter {
         Some(best)
     }
 
-    /// A question was not answered, or not usefully.
+    /// Records a question without a useful answer.
     pub fn miss(&mut self) {
         self.shift(None);
     }
 
-    /// The peer dispersion: the dispersions in order of delay, weighed with 1/2, 1/4, 1/8 and so on. Exchanges
-    /// that did not come about count with 16 s.
+    /// Returns the peer dispersion: the dispersions in order of delay, weighted with 1/2, 1/4, 1/8 and so on.
+    /// A missed exchange counts with 16 s.
     pub fn dispersion(&self, now: Time, drift_ppm: u32) -> u64 {
         let known = self.by_delay(now, drift_ppm);
         let known = known.iter().map(|sample| sample.dispersion_at(now, drift_ppm));
@@ -121,9 +122,9 @@ impl Filter {
         all.enumerate().fold(0, |sum: u64, (index, epsilon)| sum.saturating_add(epsilon >> (index + 1)))
     }
 
-    /// ntpd's jitter: sqrt(sum (theta_i - theta_0)^2 / (m-1)) over the m exchanges, theta_0 being the one with the
-    /// smallest delay; at least 1 ns, the precision. (The text of the RFC has sqrt(sum)/(n-1), its skeleton
-    /// sqrt(sum).)
+    /// Returns the jitter as ntpd computes it: sqrt(sum (theta_i - theta_0)^2 / (m-1)) over the m exchanges.
+    /// theta_0 belongs to the exchange with the smallest delay. The result is at least 1 ns, the precision.
+    /// (The text of the RFC has sqrt(sum)/(n-1), and its skeleton has sqrt(sum).)
     pub fn jitter(&self, now: Time, drift_ppm: u32) -> u64 {
         let samples = self.by_delay(now, drift_ppm);
         let Some((best, others)) = samples.split_first().filter(|(_, others)| !others.is_empty()) else {
@@ -134,7 +135,8 @@ impl Filter {
         (mean.isqrt() as u64).max(1)
     }
 
-    /// In order of delay; of equal ones the newest first. What has aged beyond 16 s is no better than nothing.
+    /// Returns the samples in order of delay, and the newest first among equal delays. Samples whose
+    /// dispersion has reached 16 s are left out.
     fn by_delay(&self, now: Time, drift_ppm: u32) -> Vec<&Sample> {
         let fit = |sample: &&Sample| sample.dispersion_at(now, drift_ppm) < MAX_DISPERSION;
         let mut samples: Vec<_> = self.stages.iter().flatten().filter(fit).collect();
@@ -172,11 +174,12 @@ mod tests {
     fn the_smallest_delay_is_used_and_never_one_older_than_the_last_used() {
         let mut filter = Filter::default();
         let first = filter.push(sample(1, 100, 50), None, PERIOD, 0).unwrap();
-        // Slower than the first, which has been used: nothing to be done.
+        // The second exchange is slower than the first, which is already in use.
         assert_eq!(filter.push(sample(2, 100, 60), Some(first.at), PERIOD, 0), None);
         let faster = filter.push(sample(3, 100, 40), Some(first.at), PERIOD, 0).unwrap();
         assert_eq!(faster.delta, 40);
-        // The fastest falls out of the register after eight; the next best is older than what was used.
+        // The fastest sample stays in use until it leaves the filter, after eight exchanges. Then the newest
+        // of the next fastest ones is used.
         for at in 4..11 {
             assert_eq!(filter.push(sample(at, 100, 90), Some(faster.at), PERIOD, 0), None);
         }
@@ -192,14 +195,15 @@ mod tests {
         let used = filter.push(sample(3, 100, 50), None, PERIOD, 0).unwrap();
         let spike = filter.push(sample(4, 100_000, 40), Some(used.at), PERIOD, 0);
         assert_eq!(spike, None, "more than three jitters away");
-        // Seen again two polls later it is no spike.
+        // The next exchange has the same offset, so it is not a spike.
         assert!(filter.push(sample(5, 100_000, 39), Some(used.at), PERIOD, 0).is_some());
     }
 
     #[test]
     fn after_a_jump_what_was_before_is_forgotten_though_it_was_faster() {
         let mut filter = filled(&[(100, 10), (100, 20), (100, 30)]);
-        // So often that what was used is fresh all the time: the popcorn gate must forget it too.
+        // The period is so long that the sample in use is fresh all the time. So the popcorn test must forget
+        // it, too.
         let often = 4 * PERIOD;
         let used = filter.push(sample(3, 100, 5), None, often, 0).unwrap();
         assert_eq!(filter.push(sample(4, 50_000, 60), Some(used.at), often, 0), None, "perhaps a spike");
@@ -218,12 +222,13 @@ mod tests {
 
     #[test]
     fn dispersions_weigh_by_powers_of_two_not_by_exclusive_or() {
-        // With epsilon 256 in all stages: 128 + 64 + 32 + 16 + 8 + 4 + 2 + 1. `2 ^ (i + 1)` would divide by 0 at i = 1.
+        // With epsilon 256 in all stages: 128 + 64 + 32 + 16 + 8 + 4 + 2 + 1. `2 ^ (i + 1)` would divide by 0
+        // at i = 1.
         let mut filter = filled(&[(0, 1); STAGES]);
         filter.stages.iter_mut().flatten().for_each(|sample| sample.epsilon = 256);
         assert_eq!(filter.dispersion(Time(0), 0), 255);
         assert_eq!(Filter::default().dispersion(Time(0), 0), MAX_DISPERSION - MAX_DISPERSION / 256);
-        // One exchange: its own half, and the other half unknown.
+        // One exchange counts with half its own dispersion; the missed ones make up the rest.
         assert_eq!(
             filled(&[(0, 1)]).dispersion(Time(0), 0),
             4 + (1..8).map(|i| MAX_DISPERSION >> (i + 1)).sum::<u64>()
@@ -233,7 +238,7 @@ mod tests {
     #[test]
     fn the_jitter_is_ntpds_and_neither_of_the_rfcs() {
         let filter = filled(&[(100, 1), (103, 2), (96, 3), (100, 4), (100, 5)]);
-        // Squares of the differences: 9 + 16 = 25, over four others.
+        // The squares of the differences sum up to 9 + 16 = 25, over four other samples.
         let (text, skeleton, ntpd) = (25_u64.isqrt() / 4, 25_u64.isqrt(), (25_u64 / 4).isqrt());
         assert_eq!((text, skeleton, ntpd), (1, 5, 2));
         assert_eq!(filter.jitter(Time(5 * SECOND), 0), ntpd);
