@@ -257,7 +257,7 @@ impl<F: FnMut(&Candidate) -> bool> Search<F> {
     }
 }
 
-/// A fault whose begin or duration is below this is not moved or shortened further.
+/// A fault whose start or duration is below this is not moved or shortened further.
 const FINEST: Duration = Duration::from_micros(100);
 
 /// Returns the world with only these sites, renumbered in their order. Faults and links of other sites are

@@ -260,7 +260,7 @@ impl Draw<'_> {
         }
     }
 
-    /// Draws the begin and the end of a fault, within the length. All orders of magnitude of its duration are
+    /// Draws the start and the end of a fault, within the length. All orders of magnitude of its duration are
     /// equally likely.
     fn fault(&self, kind: FaultKind, dice: &mut Prng) -> Fault {
         let longest = self.length >> dice.below(10);
