@@ -1,74 +1,74 @@
-//! What an algorithm says of itself, as data: lists, docs and cost tests are all made from the card.
+//! The description of an algorithm as data. Lists, documentation and cost tests are generated from it.
 
 use core::fmt;
 
 use serde::Serialize;
 
-/// An algorithm's visiting card.
+/// The description of one algorithm.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Card {
-    /// The question it answers: `mutex`, `election`, ...
+    /// The problem that the algorithm solves: `mutex`, `election`, ...
     pub problem: &'static str,
-    /// Its name on the command line.
+    /// The algorithm's name on the command line.
     pub name: &'static str,
-    /// Its name in prose.
+    /// The algorithm's name in prose.
     pub title: &'static str,
-    /// The idea, in a sentence.
+    /// The idea of the algorithm, in one sentence.
     pub summary: &'static str,
-    /// Where it comes from: keys of `docs/papers.md`.
+    /// The papers that define the algorithm: keys of `docs/papers.md`.
     pub papers: &'static [&'static str],
-    /// What it assumes of the world.
+    /// The assumptions about channels and sites.
     pub needs: Needs,
-    /// The names of the properties it promises under those assumptions.
+    /// The names of the properties that the algorithm promises under its assumptions.
     pub promises: &'static [&'static str],
-    /// What it costs.
+    /// The costs that the algorithm promises.
     pub costs: &'static [Cost],
-    /// What it survives although it promises nothing, in a sentence.
+    /// The faults that the algorithm tolerates beyond its promises, as text for the reader. May be empty.
     pub survives: &'static str,
-    /// Whether it sends messages even when nobody asks for anything.
+    /// Whether the algorithm sends messages even without any command.
     pub idle_traffic: bool,
-    /// Whether it reads `cx.now()`: such an algorithm has no finite state space without a clock model.
+    /// Whether the algorithm reads `cx.now()`. Without a model of clocks, its state space is then infinite.
     pub reads_clock: bool,
 }
 
 impl Card {
-    /// `problem/name`, as on the command line.
+    /// Returns `problem/name`, the form used on the command line.
     pub fn path(&self) -> impl fmt::Display + use<> {
         let (problem, name) = (self.problem, self.name);
         fmt::from_fn(move |f| write!(f, "{problem}/{name}"))
     }
 
-    /// Whether it promises the property of that name.
+    /// Returns whether the algorithm promises the property with this name.
     pub fn promises(&self, property: &str) -> bool {
         self.promises.contains(&property)
     }
 
-    /// The cost of that kind, if the card states it.
+    /// Returns the cost for this measure and load, if the card states it.
     pub fn cost(&self, measure: Measure, load: Load) -> Option<&'static Cost> {
         self.costs.iter().find(|cost| cost.measure == measure && cost.load == load)
     }
 }
 
-/// What an algorithm assumes of channels and sites. Everything true here is dropped, one at a time, by the
-/// assumption matrix.
+/// Assumptions of an algorithm about channels and sites. The assumption matrix runs the algorithm several
+/// times, and each time it drops one of the assumptions that are `true`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Needs {
-    /// Messages of one link arrive in the order sent.
+    /// Messages of one link arrive in the order in which they were sent.
     pub fifo: bool,
     /// Every message arrives.
     pub no_loss: bool,
-    /// No message arrives twice.
+    /// No message arrives more than once.
     pub no_duplication: bool,
-    /// Nobody crashes.
+    /// No site crashes.
     pub no_crash: bool,
-    /// Delays and processing times are bounded, and the bound is known.
+    /// Delays and processing times have a known upper bound.
     pub synchrony: bool,
-    /// Suspicions are never wrong.
+    /// The failure detector never suspects a site that is up.
     pub perfect_detector: bool,
 }
 
 impl Needs {
-    /// Reliable channels and sites that never crash; order does not matter.
+    /// Reliable channels in any order, and sites that never crash.
     pub const RELIABLE: Self = Self {
         fifo: false,
         no_loss: true,
@@ -100,64 +100,66 @@ impl fmt::Display for Needs {
     }
 }
 
-/// One line of the cost table: a formula, and what it comes to at a given size.
+/// One line of the cost table: a formula in words, and the same formula as a function of the size.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Cost {
-    /// What is counted.
+    /// The quantity that is counted.
     pub measure: Measure,
-    /// Under which load.
+    /// The load under which it is counted.
     pub load: Load,
-    /// The formula as people write it; N sites, K quorum size, T one-way delay.
+    /// The formula for readers. N is the number of sites, K the quorum size, T the one-way delay.
     pub formula: &'static str,
-    /// The least and the most it may be, for one entry.
+    /// The smallest and the largest allowed value for one entry, election, snapshot or detection.
     #[serde(skip)]
     pub range: fn(Size) -> (f64, f64),
 }
 
-/// What a cost counts.
+/// The quantity that a cost counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
     /// Network messages for one entry into the critical section.
     MessagesPerEntry,
-    /// From the request to the entry with nobody inside or waiting, in units of T.
+    /// Time from a request to the entry when no site is inside or waiting, in units of T.
     ClientDelay,
-    /// From an exit to the next entry with somebody waiting, in units of T.
+    /// Time from an exit to the next entry when another site is waiting, in units of T.
     SyncDelay,
-    /// Network messages for one whole election, snapshot or detection.
+    /// Network messages for one complete election, snapshot or detection.
     Messages,
-    /// From the start of one to the moment at which the last site knows the outcome, in units of T.
+    /// Time from the start of an election, snapshot or detection until the last site has the result, in units
+    /// of T.
     Turnaround,
 }
 
-/// How much is asked of the algorithm.
+/// The amount of work that the workload gives to the algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Load {
-    /// One request in the system at a time; one site starts.
+    /// One request in the system at a time. For an election, snapshot or detection: one site starts.
     Low,
-    /// Every site always has one pending; all sites start at once.
+    /// Every site always has one pending request. For an election, snapshot or detection: all sites start at
+    /// once.
     High,
 }
 
-/// How large the group is.
+/// The size of the group and of its quorums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
     /// N, the number of sites.
     pub nodes: u32,
-    /// The smallest quorum, the site itself included.
+    /// The size of the smallest quorum, with the site itself.
     pub quorum_min: u32,
-    /// K, the largest quorum, the site itself included.
+    /// K, the size of the largest quorum, with the site itself.
     pub quorum_max: u32,
 }
 
 impl Size {
-    /// N, as a number to calculate with.
+    /// Returns N as a floating-point number.
     pub fn n(self) -> f64 {
         f64::from(self.nodes)
     }
 
-    /// The smallest and the largest K, likewise.
+    /// Returns the smallest and the largest K as floating-point numbers.
     pub fn k(self) -> (f64, f64) {
         (f64::from(self.quorum_min), f64::from(self.quorum_max))
     }

@@ -1,4 +1,4 @@
-//! `Cx`: the only way out of a handler.
+//! `Cx`: the only interface between a handler and its world.
 
 use core::ops::RangeInclusive;
 use core::time::Duration;
@@ -10,116 +10,120 @@ use crate::node::{Members, NodeId, NodeSet};
 use crate::protocol::{Input, Protocol};
 use crate::time::Time;
 
-/// What a handler may know of its surroundings.
+/// The facts about its surroundings that a handler may read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Env {
-    /// The site itself.
+    /// The id of this site.
     pub me: NodeId,
-    /// How many sites there are; their ids are `0..nodes`.
+    /// The number of sites. Their ids are `0..nodes`.
     pub nodes: u32,
-    /// The local clock: never runs backwards, may be wrong, may drift.
+    /// The local clock. It never runs backwards, but it may be wrong and may drift.
     pub now: Time,
-    /// How often the site has started: 0 at first, one more after every crash.
+    /// The number of restarts after a crash: 0 until the first crash.
     pub incarnation: u32,
 }
 
 impl Env {
-    /// Site `me` of `nodes`, at time zero of its first life.
+    /// Returns the environment of site `me` of `nodes`, at time zero and before any crash.
     pub const fn new(me: NodeId, nodes: u32) -> Self {
         Self { me, nodes, now: Time::ZERO, incarnation: 0 }
     }
 }
 
-/// What every handler is handed: who am I, who else is there, what time is it, and the effects.
+/// The context of one handler call: the facts of [`Env`], and the methods that request effects from the
+/// world.
 pub struct Cx<'a, P: Protocol> {
     env: Env,
     sink: &'a mut dyn Sink<P>,
 }
 
 impl<'a, P: Protocol> Cx<'a, P> {
-    /// A context over a sink. Worlds call this; protocols never do.
+    /// Creates a context over a sink. Worlds call this; protocols never do.
     #[inline]
     pub fn new(env: Env, sink: &'a mut dyn Sink<P>) -> Self {
         Self { env, sink }
     }
 
-    /// The site itself.
+    /// Returns the id of this site.
     #[inline]
     pub fn me(&self) -> NodeId {
         self.env.me
     }
 
-    /// All sites, this one included.
+    /// Returns all sites, with this one.
     #[inline]
     pub fn members(&self) -> Members {
         Members::all(self.env.nodes)
     }
 
-    /// All sites but this one.
+    /// Returns all sites except this one.
     #[inline]
     pub fn peers(&self) -> Members {
         Members::except(self.env.nodes, self.env.me)
     }
 
-    /// The local clock.
+    /// Returns the reading of the local clock.
     #[inline]
     pub fn now(&self) -> Time {
         self.env.now
     }
 
-    /// How often the site has crashed and come back.
+    /// Returns how often this site has crashed and recovered.
     #[inline]
     pub fn incarnation(&self) -> u32 {
         self.env.incarnation
     }
 
-    /// Sends one message. To send to oneself is allowed: it arrives like any other, and is not counted.
+    /// Sends one message. A site may send to itself: the message arrives like any other, but costs do not
+    /// count it.
     #[inline]
     pub fn send(&mut self, to: NodeId, message: P::Message) {
         debug_assert!(to.0 < self.env.nodes, "{to} is not a member");
         self.sink.send(to, message);
     }
 
-    /// Sends the same message to each of some peers (the sender, if among them, is skipped).
+    /// Sends the same message to each site of a set. The world skips the sender if the set contains it.
     #[inline]
     pub fn send_to(&mut self, to: NodeSet, message: P::Message) {
         self.sink.push(Effect::SendTo { to, message });
     }
 
-    /// Sends the same message to every peer.
+    /// Sends the same message to all other sites.
     #[inline]
     pub fn broadcast(&mut self, message: P::Message) {
         self.sink.push(Effect::Broadcast { message });
     }
 
-    /// Asks for a reminder at some moment within `after` from now, on the local clock. A tag has one
-    /// deadline: arming it again moves it.
+    /// Sets a timer, which fires once at some moment in the range `after`, counted from now on the local
+    /// clock. A tag has at most one deadline: to arm it again replaces the earlier deadline.
     #[inline]
     pub fn arm(&mut self, timer: P::Timer, after: RangeInclusive<Duration>) {
         debug_assert!(after.start() <= after.end(), "an empty range never fires");
         self.sink.push(Effect::Arm { timer, min: *after.start(), max: *after.end() });
     }
 
-    /// Takes a reminder back.
+    /// Cancels a timer. Has no effect if the timer is not set.
     #[inline]
     pub fn disarm(&mut self, timer: P::Timer) {
         self.sink.push(Effect::Disarm { timer });
     }
 
-    /// Tells the layer above.
+    /// Sends an event to the layer above.
     #[inline]
     pub fn emit(&mut self, event: P::Event) {
         self.sink.push(Effect::Emit { event });
     }
 
-    /// A number below `n`: the only dice. With `n` of 0 or 1 the answer is 0 and nothing is thrown.
+    /// Returns a number below `n`: the only source of random numbers. If `n` is 0 or 1, it returns 0 and
+    /// draws nothing.
     #[inline]
     pub fn choose(&mut self, n: u32) -> u32 {
         if n <= 1 { 0 } else { self.sink.choose(n) }
     }
 
-    /// Runs one step of a protocol that lives inside this one: its messages and timers leave wrapped, its
-    /// events come back as the answer, for the outer protocol to act on.
+    /// Runs one step of a protocol that lives inside this one. The world receives the messages and timers of
+    /// the inner protocol in wrapped form. The events of the inner protocol are returned, and the outer
+    /// protocol acts on them.
     pub fn drive<I: Protocol>(
         &mut self,
         inner: &mut I,
@@ -133,10 +137,11 @@ impl<'a, P: Protocol> Cx<'a, P> {
     }
 }
 
-/// The events of an inner protocol's step; a handful needs no heap.
+/// The events of one step of an inner protocol. Up to two need no heap allocation.
 pub type Emitted<I> = SmallVec<[<I as Protocol>::Event; 2]>;
 
-/// The sink between two layers: wraps what the inner protocol says, keeps what it tells the outer one.
+/// The sink between two layers. It wraps the messages and timers of the inner protocol and collects its
+/// events.
 struct Layer<'a, P: Protocol, I: Protocol> {
     outer: &'a mut dyn Sink<P>,
     wrap_message: fn(I::Message) -> P::Message,

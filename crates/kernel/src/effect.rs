@@ -1,4 +1,4 @@
-//! What a handler asked for, and who takes it.
+//! Effects, which a handler requests, and sinks, which receive them.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -8,70 +8,74 @@ use serde::{Deserialize, Serialize};
 use crate::node::{NodeId, NodeSet};
 use crate::protocol::Protocol;
 
-/// One thing that a handler asked of its world. Effects are applied in program order, after the handler.
+/// One request of a handler to its world. The world applies effects in program order, after the handler
+/// returned.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "", rename_all = "snake_case")]
 pub enum Effect<P: Protocol> {
-    /// One message to one peer.
+    /// One message to one site.
     Send {
         /// The receiver.
         to: NodeId,
-        /// What it is told.
+        /// The message.
         message: P::Message,
     },
-    /// The same message to each of some peers.
+    /// The same message to each site of a set.
     SendTo {
-        /// The receivers; the world skips the sender.
+        /// The receivers. The world skips the sender.
         to: NodeSet,
-        /// What they are told.
+        /// The message.
         message: P::Message,
     },
-    /// The same message to every peer. One effect, expanded by the world.
+    /// The same message to all other sites. This is a single effect, which the world expands.
     Broadcast {
-        /// What they are told.
+        /// The message.
         message: P::Message,
     },
-    /// Remind me at some moment between `min` and `max` from now; replaces the tag's earlier deadline.
+    /// A new deadline for a timer, at some moment between `min` and `max` from now. It replaces the earlier
+    /// deadline.
     Arm {
-        /// Which reminder.
+        /// The tag of the timer.
         timer: P::Timer,
-        /// The earliest moment, on the local clock.
+        /// The shortest delay, on the local clock.
         min: Duration,
-        /// The latest moment, on the local clock.
+        /// The longest delay, on the local clock.
         max: Duration,
     },
-    /// Forget that reminder.
+    /// The cancellation of a timer.
     Disarm {
-        /// Which reminder.
+        /// The tag of the timer.
         timer: P::Timer,
     },
-    /// Tell the layer above.
+    /// An event for the layer above.
     Emit {
-        /// What it is told.
+        /// The event.
         event: P::Event,
     },
 }
 
-/// Where effects go: a world, or the adapter that [`Cx::drive`](crate::Cx::drive) puts between two layers.
+/// A receiver of effects: a world, or the adapter that [`Cx::drive`](crate::Cx::drive) puts between two
+/// layers.
 pub trait Sink<P: Protocol> {
-    /// Takes one effect.
+    /// Receives one effect.
     fn push(&mut self, effect: Effect<P>);
 
-    /// Takes the most frequent one. The same as `push`, but a short message then travels in registers: a
-    /// world that handles tens of millions of steps a second overrides it to build the effect in its place.
+    /// Receives [`Effect::Send`], the most frequent effect, in parts. The default calls `push`. A fast world
+    /// overrides it: a short message then travels in registers, and the world builds the effect at its final
+    /// place in memory.
     fn send(&mut self, to: NodeId, message: P::Message) {
         self.push(Effect::Send { to, message });
     }
 
-    /// Throws the dice: a number below `n`, which is at least 1. Drawn from the node's own stream by the
-    /// simulator and the network, enumerated by the checker.
+    /// Returns a number below `n`, which is at least 1. The simulator and the network draw it from the node's
+    /// own random stream; the checker tries all values.
     fn choose(&mut self, n: u32) -> u32;
 }
 
-/// The simplest sink: keeps the effects in order. Its dice always show 0.
+/// The simplest sink: it stores the effects in order, and its `choose` always returns 0.
 #[derive(Clone, Debug)]
 pub struct Buffer<P: Protocol> {
-    /// What was asked for since the buffer was last cleared.
+    /// The effects since the buffer was last cleared.
     pub effects: Vec<Effect<P>>,
 }
 

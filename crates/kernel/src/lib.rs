@@ -1,26 +1,27 @@
-//! The contract between an algorithm and the world it runs in.
+//! The contract between an algorithm and the world that runs it.
 //!
-//! An algorithm is a [`Protocol`]: a pure state machine that learns only from its own state, the input it is
-//! handed and the [`Cx`] it is handed with, and that acts only through that `Cx`. A world (the simulator, the
-//! checker, the real network) is whatever stands behind the `Cx`: a [`Sink`]. Nothing here can reach a
-//! socket, a clock, a thread, a file or dice: the crate is `no_std`.
+//! An algorithm is a [`Protocol`]: a pure state machine. A handler reads only its own state, the input that
+//! the world passes to it, and a [`Cx`]. It acts only through that `Cx`. A *world* is the program that runs
+//! the algorithm: the simulator, the checker or the real network. Behind the `Cx`, a world implements
+//! [`Sink`]. This crate is `no_std`: code in it cannot use a socket, a clock, a thread, a file or a random
+//! source.
 //!
-//! | file | what it holds |
+//! | file | content |
 //! |---|---|
-//! | [`protocol`] | the [`Protocol`] trait: what an algorithm is |
-//! | [`context`] | [`Cx`]: the only way out of a handler; [`Cx::drive`] runs one protocol inside another |
-//! | [`effect`] | [`Effect`] and [`Sink`]: what a handler asked for, and who takes it |
+//! | [`protocol`] | the [`Protocol`] trait that every algorithm implements |
+//! | [`context`] | [`Cx`]: a handler's interface to its world; [`Cx::drive`] runs one protocol in another |
+//! | [`effect`] | [`Effect`]: a request of a handler to its world; [`Sink`]: the receiver of effects |
 //! | [`node`] | [`NodeId`], [`Members`], [`NodeSet`] |
 //! | [`time`] | [`Time`], a reading of a local clock, and durations with units |
-//! | [`prng`] | [`Prng`]: our own dice, so that a seed means the same run next year |
+//! | [`prng`] | [`Prng`]: our own random number generator, so that a seed always gives the same run |
 //! | [`card`] | [`Card`]: an algorithm's paper, assumptions, promises and cost formulas, as data |
-//! | [`property`] | [`Property`] and [`Verdict`]: what must hold always, sometimes, eventually |
-//! | [`suggest`] | the error for an unknown name: the nearest name, and all of them |
-//! | [`trace`] | [`Trace`]: what happened, step by step; [`Digest`]: the same in 64 bits |
+//! | [`property`] | [`Property`] and [`Verdict`]: claims that hold always, sometimes or eventually |
+//! | [`suggest`] | the error message for an unknown name, with the nearest known name |
+//! | [`trace`] | [`Trace`]: a recorded run, step by step; [`Digest`]: a 64-bit fingerprint of a run |
 //!
 //! # Example
 //!
-//! A protocol in which everybody greets everybody, stepped by hand:
+//! A protocol in which each site greets all other sites, with one step executed by hand:
 //!
 //! ```
 //! use conclave_kernel::{Buffer, Cx, Effect, Env, Never, NodeId, Protocol};

@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub struct NodeId(pub u32);
 
 impl NodeId {
-    /// As an index into a table with one row a site.
+    /// Returns the id as an index into a table with one row per site.
     #[inline]
     pub const fn index(self) -> usize {
         self.0 as usize
@@ -32,7 +32,7 @@ impl fmt::Debug for NodeId {
     }
 }
 
-/// A view of the group, in order of ids: a few bytes, whatever its size.
+/// The sites of a group in the order of ids. It takes a few bytes, independent of the size of the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Members {
     nodes: u32,
@@ -40,43 +40,43 @@ pub struct Members {
 }
 
 impl Members {
-    /// All of a group.
+    /// Returns all sites of a group.
     #[inline]
     pub const fn all(nodes: u32) -> Self {
         Self { nodes, except: None }
     }
 
-    /// All of a group but one.
+    /// Returns all sites of a group except one.
     #[inline]
     pub const fn except(nodes: u32, one: NodeId) -> Self {
         Self { nodes, except: Some(one) }
     }
 
-    /// How many there are.
+    /// Returns the number of sites.
     #[inline]
     pub const fn len(self) -> usize {
         self.nodes as usize - self.except.is_some() as usize
     }
 
-    /// Whether there is nobody.
+    /// Returns whether there are no sites.
     #[inline]
     pub const fn is_empty(self) -> bool {
         self.len() == 0
     }
 
-    /// Whether that site is among them.
+    /// Returns whether the site is one of them.
     #[inline]
     pub fn contains(self, node: NodeId) -> bool {
         node.0 < self.nodes && self.except != Some(node)
     }
 
-    /// Each in turn.
+    /// Iterates over the sites in the order of ids.
     #[inline]
     pub fn iter(self) -> impl Iterator<Item = NodeId> + Clone {
         (0..self.nodes).map(NodeId).filter(move |node| Some(*node) != self.except)
     }
 
-    /// The site that comes after one in the ring of all ids.
+    /// Returns the site after `node` in the ring of all ids of the group.
     #[inline]
     pub const fn after(self, node: NodeId) -> NodeId {
         NodeId(if node.0 + 1 >= self.nodes { 0 } else { node.0 + 1 })
@@ -85,10 +85,10 @@ impl Members {
 
 const WORD: u32 = u64::BITS;
 
-/// A set of sites: a bitmap, in two words without the heap up to 128 sites, in a box beyond.
+/// A set of sites, as a bitmap. Ids up to 127 fit into two inline words; larger ids need a boxed slice.
 ///
-/// The representation is canonical (a set without ids above 127 is inline; a boxed one ends in a word that
-/// is not zero), so that equal sets are equal bytes: the checker hashes states as they are.
+/// The representation is canonical: equal sets are equal bytes, so the checker can hash states as they are. A
+/// set without ids above 127 is inline, and the last word of a boxed set is not zero.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeSet(Bits);
 
@@ -99,17 +99,17 @@ enum Bits {
 }
 
 impl NodeSet {
-    /// Nobody.
+    /// Creates an empty set.
     pub const fn new() -> Self {
         Self(Bits::Inline([0; 2]))
     }
 
-    /// Everybody in a group.
+    /// Creates the set of all sites of a group.
     pub fn full(nodes: u32) -> Self {
         (0..nodes).map(NodeId).collect()
     }
 
-    /// Adds one; whether it was new.
+    /// Adds a site. Returns whether it was new.
     #[inline]
     pub fn insert(&mut self, node: NodeId) -> bool {
         let (word, bit) = place(node);
@@ -122,7 +122,7 @@ impl NodeSet {
         new
     }
 
-    /// Takes one out; whether it was there.
+    /// Removes a site. Returns whether it was in the set.
     #[inline]
     pub fn remove(&mut self, node: NodeId) -> bool {
         let (word, bit) = place(node);
@@ -135,39 +135,39 @@ impl NodeSet {
         there
     }
 
-    /// Whether that site is in it.
+    /// Returns whether the site is in the set.
     #[inline]
     pub fn contains(&self, node: NodeId) -> bool {
         let (word, bit) = place(node);
         self.words().get(word).is_some_and(|slot| slot & bit != 0)
     }
 
-    /// How many there are.
+    /// Returns the number of sites in the set.
     #[inline]
     pub fn len(&self) -> usize {
         self.words().iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether there is nobody.
+    /// Returns whether the set is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.words().iter().all(|word| *word == 0)
     }
 
-    /// Takes everybody out.
+    /// Removes all sites.
     #[inline]
     pub fn clear(&mut self) {
         *self = Self::new();
     }
 
-    /// Takes everybody out and hands them over: `for node in set.take().iter()`.
+    /// Removes all sites and returns them: `for node in set.take().iter()`.
     #[inline]
     #[must_use]
     pub fn take(&mut self) -> Self {
         core::mem::take(self)
     }
 
-    /// Each in order of ids.
+    /// Iterates over the sites in the order of ids.
     pub fn iter(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.words().iter().enumerate().flat_map(|(index, word)| {
             let mut rest = *word;
@@ -179,12 +179,12 @@ impl NodeSet {
         })
     }
 
-    /// Whether the two have somebody in common.
+    /// Returns whether the two sets have a site in common.
     pub fn intersects(&self, other: &Self) -> bool {
         self.words().iter().zip(other.words()).any(|(mine, theirs)| mine & theirs != 0)
     }
 
-    /// Whether everybody here is also there.
+    /// Returns whether every site of this set is also in `other`.
     pub fn is_subset(&self, other: &Self) -> bool {
         let theirs = other.words().iter().chain(core::iter::repeat(&0));
         self.words().iter().zip(theirs).all(|(mine, theirs)| mine & !theirs == 0)
@@ -268,8 +268,9 @@ impl<'de> Deserialize<'de> for NodeSet {
     }
 }
 
-/// A value for each of some sites: a table with one row a site. Rows that are not set hold the default, so
-/// that equal maps are equal bytes; setting and unsetting never allocates.
+/// A map from sites to values, as a table with one row per site. Rows without a value hold the default, so
+/// equal maps are equal bytes. Inserting and removing a value allocates only when an id above 127 enters or
+/// leaves the set of sites.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct NodeMap<V> {
     present: NodeSet,
@@ -277,51 +278,51 @@ pub struct NodeMap<V> {
 }
 
 impl<V: Copy + Default> NodeMap<V> {
-    /// An empty map for a group of that size.
+    /// Creates an empty map for a group of `nodes` sites.
     pub fn new(nodes: u32) -> Self {
         Self { present: NodeSet::new(), rows: vec![V::default(); nodes as usize].into_boxed_slice() }
     }
 
-    /// Sets a site's value; what it was before.
+    /// Sets the value of a site. Returns the old value, if there was one.
     #[inline]
     pub fn insert(&mut self, node: NodeId, value: V) -> Option<V> {
         let before = core::mem::replace(&mut self.rows[node.index()], value);
         (!self.present.insert(node)).then_some(before)
     }
 
-    /// Unsets a site's value; what it was.
+    /// Removes the value of a site and returns it.
     #[inline]
     pub fn remove(&mut self, node: NodeId) -> Option<V> {
         self.present.remove(node).then(|| core::mem::take(&mut self.rows[node.index()]))
     }
 
-    /// A site's value, if set.
+    /// Returns the value of a site, if it has one.
     #[inline]
     pub fn get(&self, node: NodeId) -> Option<V> {
         self.present.contains(node).then(|| self.rows[node.index()])
     }
 
-    /// The sites whose value is set.
+    /// Returns the sites that have a value.
     pub fn nodes(&self) -> &NodeSet {
         &self.present
     }
 
-    /// Each site with its value, in order of ids.
+    /// Iterates over the sites with their values, in the order of ids.
     pub fn iter(&self) -> impl Iterator<Item = (NodeId, V)> + '_ {
         self.present.iter().map(|node| (node, self.rows[node.index()]))
     }
 
-    /// How many values are set.
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         self.present.len()
     }
 
-    /// Whether none is set.
+    /// Returns whether the map holds no value.
     pub fn is_empty(&self) -> bool {
         self.present.is_empty()
     }
 
-    /// Unsets every value, handing each to `with` in order of ids.
+    /// Removes every value and passes each to `with`, in the order of ids.
     pub fn drain(&mut self, mut with: impl FnMut(NodeId, V)) {
         for node in self.present.take().iter() {
             with(node, core::mem::take(&mut self.rows[node.index()]));
@@ -335,7 +336,8 @@ impl<V: Copy + Default + fmt::Debug> fmt::Debug for NodeMap<V> {
     }
 }
 
-/// The largest group. Keeps a hostile id in a file from asking for gigabytes.
+/// The largest size of a group. A [`NodeSet`] with a larger id is rejected when it is read, so that a wrong
+/// id in a file cannot allocate gigabytes of memory.
 pub const MOST_NODES: u32 = 1 << 24;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! Our own dice: small, fast, and the same run next year.
+//! Our own random number generator: it is small and fast, and a seed always gives the same numbers.
 //!
-//! The generator is splitmix64 (Steele, Lea, Flood 2014): one addition and a mixing function, so that a
-//! stream can be opened anywhere by hashing its name. Every node and every link has a stream of its own:
-//! removing one fault then does not reshuffle the others.
+//! The generator is splitmix64 (Steele, Lea, Flood 2014): one addition and one mixing function. The start of
+//! a stream is the hash of its name, so a new stream costs nothing. Every node and every link has its own
+//! stream, so removing one fault from a run leaves the numbers that are drawn for the others unchanged.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,8 @@ pub struct Prng {
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Spreads the bits of a word over all of it: a bijection in which every input bit flips half the output.
+/// Spreads the bits of a word over the whole word. It is a bijection: a change of one input bit changes about
+/// half of the output bits.
 #[inline]
 pub const fn mix(mut word: u64) -> u64 {
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -23,30 +24,30 @@ pub const fn mix(mut word: u64) -> u64 {
 }
 
 impl Prng {
-    /// The stream that a seed opens.
+    /// Creates the stream of a seed.
     pub const fn new(seed: u64) -> Self {
         Self { state: mix(seed ^ GOLDEN) }
     }
 
-    /// The stream of one named thing (a node, a link, a workload) under a seed.
+    /// Creates the stream of one named thing (a node, a link, a workload) under a seed.
     pub const fn stream(seed: u64, kind: u64, index: u64) -> Self {
         Self { state: mix(mix(mix(seed ^ GOLDEN).wrapping_add(kind)).wrapping_add(index)) }
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     #[inline]
     pub const fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(GOLDEN);
         mix(self.state)
     }
 
-    /// A number below `n`; 0 if `n` is 0. Multiply-shift: biased by less than n / 2^64.
+    /// Returns a number below `n`, or 0 if `n` is 0. Uses multiply-shift, with a bias below n / 2^64.
     #[inline]
     pub const fn below(&mut self, n: u64) -> u64 {
         ((self.next() as u128 * n as u128) >> 64) as u64
     }
 
-    /// A number from `low` to `high`, both included.
+    /// Returns a number from `low` to `high`, both included.
     #[inline]
     pub const fn between(&mut self, low: u64, high: u64) -> u64 {
         debug_assert!(low <= high);
@@ -56,41 +57,41 @@ impl Prng {
         }
     }
 
-    /// Whether something with that chance happens now.
+    /// Draws a number and returns true with the given probability. Draws nothing if the probability is zero.
     #[inline]
     pub const fn chance(&mut self, ratio: Ratio) -> bool {
         ratio.0 != 0 && self.below(Ratio::ONE.0 as u64) < ratio.0 as u64
     }
 
-    /// A number in `[0, 1)`, with 53 random bits.
+    /// Returns a number in `[0, 1)`, with 53 random bits.
     #[inline]
     pub fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 }
 
-/// A probability as an integer: parts in a thousand million, so that no platform rounds it otherwise.
+/// A probability as an integer, in units of 10^-9. Integers avoid rounding that differs between platforms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Ratio(pub u32);
 
 impl Ratio {
-    /// Never.
+    /// Probability 0.
     pub const ZERO: Self = Self(0);
-    /// Always.
+    /// Probability 1.
     pub const ONE: Self = Self(1_000_000_000);
 
-    /// `parts` in a hundred.
+    /// Returns a probability of `parts` percent.
     pub const fn percent(parts: u32) -> Self {
         Self(parts * 10_000_000)
     }
 
-    /// From a probability; `None` unless it lies between 0 and 1.
+    /// Converts a probability; `None` unless it lies between 0 and 1.
     pub fn from_f64(probability: f64) -> Option<Self> {
         (0.0..=1.0).contains(&probability).then_some(Self((probability * 1e9 + 0.5) as u32))
     }
 
-    /// As a probability.
+    /// Converts to a floating-point probability.
     pub fn as_f64(self) -> f64 {
         f64::from(self.0) / 1e9
     }

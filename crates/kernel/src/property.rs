@@ -1,4 +1,5 @@
-//! What must hold of a run: always, eventually; and what must sometimes happen, or the check was vacuous.
+//! Properties of runs. Some must hold always or eventually. Others must hold in at least one run: otherwise
+//! the check was vacuous.
 
 use alloc::string::String;
 
@@ -6,50 +7,50 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::Time;
 
-/// A claim about every run of an algorithm, stated once, with its source.
+/// A claim about every run of an algorithm. Each claim is stated once, with its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Property {
-    /// Its short name: `ME1`.
+    /// The short name, such as `ME1`.
     pub name: &'static str,
-    /// When it must hold.
+    /// The part of a run in which the claim must hold.
     pub kind: Kind,
     /// The claim in words.
     pub statement: &'static str,
-    /// Where it is stated: a key of `docs/papers.md`, with the section.
+    /// The source of the claim: a key of `docs/papers.md`, with the section.
     pub source: &'static str,
 }
 
-/// When a property must hold.
+/// The part of a run in which a property must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// At every step of every run: one bad step refutes it.
+    /// At every step of every run. One bad step refutes it.
     Always,
-    /// Somewhere in the runs explored: if never, the exploration showed nothing.
+    /// At some step of some explored run. If this never happens, the exploration proved nothing.
     Sometimes,
-    /// In every run that goes on long enough, under weak fairness.
+    /// At some step of every run that is long enough, under weak fairness.
     Eventually,
 }
 
-/// What a run says about a property.
+/// The judgement of a property on a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// It held throughout.
+    /// The property held in the whole run.
     Holds,
-    /// It was promised, and broken.
+    /// The algorithm promises the property, and the run broke it.
     Violated,
-    /// The algorithm does not promise it (the run may or may not have kept it).
+    /// The algorithm does not promise the property. The run may have kept it or broken it.
     NotPromised,
 }
 
-/// Where and how a property broke.
+/// The moment at which a property broke, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Violation {
-    /// The property's name.
+    /// The name of the property.
     pub property: String,
-    /// When, in the world's own time.
+    /// The moment, in the world's own time.
     pub at: Time,
-    /// What happened, in a sentence with the sites' names.
+    /// The reason, in a sentence that names the sites.
     pub why: String,
 }

@@ -1,4 +1,4 @@
-//! What an algorithm is.
+//! [`Protocol`], the trait that every algorithm implements.
 
 use core::fmt::Debug;
 use core::hash::Hash;
@@ -9,72 +9,79 @@ use serde::{Deserialize, Serialize};
 use crate::context::Cx;
 use crate::node::NodeId;
 
-/// What travels: between peers, or between an algorithm and the layer above it.
+/// A value that is sent between sites, or between an algorithm and the layer above it.
 ///
-/// Implemented for every type that can be cloned, compared, hashed, printed and serialised, so that the same
-/// message runs in the simulator, is stored by the checker and crosses a real network.
+/// Every type that can be cloned, compared, hashed, printed and serialised implements it. So the simulator
+/// can run the same message, the checker can store it, and a real network can carry it.
 pub trait Wire: Clone + Debug + Eq + Hash + Serialize + DeserializeOwned + Send + 'static {}
 impl<T: Clone + Debug + Eq + Hash + Serialize + DeserializeOwned + Send + 'static> Wire for T {}
 
-/// What a protocol asks to be reminded of: a closed, small enum with one deadline per value.
+/// The name of a timer: a small closed enum. Each value has at most one deadline.
 pub trait Tag: Wire + Copy + Ord {}
 impl<T: Wire + Copy + Ord> Tag for T {}
 
-/// The tag of protocols that need no timer; the message of protocols that send none.
+/// A type without values. Protocols without timers use it as their tag, and protocols without messages as
+/// their message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Never {}
 
-/// An algorithm, as a pure state machine: one value of the type is one site.
+/// An algorithm as a pure state machine. One value of the type is the state of one site.
 ///
-/// # What a world promises
+/// # Promises of a world
 ///
-/// One input at a time, run to completion; effects applied in program order after the handler returned; at
-/// most one pending firing per timer tag; a local clock that never runs backwards; no re-entry.
+/// - It passes one input at a time to a site and waits until the step is complete. Handlers are never
+///   re-entered.
+/// - It applies effects in program order, after the handler returned.
+/// - It has at most one pending deadline per timer tag.
+/// - The local clock never runs backwards.
 ///
-/// # What a protocol promises
+/// # Promises of a protocol
 ///
-/// No state outside `self`; no iteration over unordered maps; no clock or dice but `cx`'s; bounded memory. A
-/// command that makes no sense now is answered by an event, not by an error.
+/// - It keeps no state outside `self`.
+/// - It never iterates over unordered maps.
+/// - It uses no clock and no random source except those of `cx`.
+/// - It uses bounded memory.
+/// - It answers a command that makes no sense now with an event, not with an error.
 pub trait Protocol: Clone + Debug + Eq + Hash + Serialize + DeserializeOwned + Send + 'static {
-    /// What peers say to each other.
+    /// A message from one site to another.
     type Message: Wire;
-    /// What the protocol asks to be reminded of.
+    /// The name of a timer.
     type Timer: Tag;
-    /// What the layer above asks of the protocol.
+    /// A command that the layer above sends to the protocol.
     type Command: Wire;
-    /// What the protocol tells the layer above.
+    /// An event that the protocol sends to the layer above.
     type Event: Wire;
 
-    /// The site boots.
+    /// Handles the start of the site.
     fn on_start(&mut self, cx: &mut Cx<'_, Self>) {
         let _ = cx;
     }
 
-    /// A message arrived.
+    /// Handles a message from a site.
     fn on_message(&mut self, from: NodeId, message: Self::Message, cx: &mut Cx<'_, Self>);
 
-    /// A deadline passed.
+    /// Handles a timer whose deadline has passed.
     fn on_timer(&mut self, timer: Self::Timer, cx: &mut Cx<'_, Self>) {
         let _ = (timer, cx);
     }
 
-    /// The layer above wants something.
+    /// Handles a command of the layer above.
     fn on_command(&mut self, command: Self::Command, cx: &mut Cx<'_, Self>) {
         let _ = (command, cx);
     }
 
-    /// The site is back after a crash, with the state it had on stable storage.
+    /// Handles the recovery after a crash. The state is the one before the crash, from stable storage.
     fn on_recover(&mut self, cx: &mut Cx<'_, Self>) {
         self.on_start(cx);
     }
 
-    /// The textbook's "upon *condition* do": runs once after every handler, and must leave nothing enabled:
-    /// a second call right after the first has no effect.
+    /// Executes the rules that a paper writes as "upon *condition* do". It runs once after every handler. It
+    /// must loop until no condition holds: a second call right after the first has no effect.
     fn guards(&mut self, cx: &mut Cx<'_, Self>) {
         let _ = cx;
     }
 
-    /// Hands one input to its handler, then runs the guards: a whole step.
+    /// Executes a whole step: passes the input to its handler, then runs the guards.
     #[inline(always)]
     fn step(&mut self, input: Input<Self>, cx: &mut Cx<'_, Self>) {
         match input {
@@ -88,23 +95,23 @@ pub trait Protocol: Clone + Debug + Eq + Hash + Serialize + DeserializeOwned + S
     }
 }
 
-/// Everything that can happen to a site: the list of inputs is closed.
+/// An input to a site. The list is closed: nothing else can happen to a site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "", rename_all = "snake_case")]
 pub enum Input<P: Protocol> {
-    /// The site boots.
+    /// The site starts.
     Start,
-    /// The site is back after a crash.
+    /// The site recovers from a crash.
     Recover,
-    /// A peer's message arrived.
+    /// A message of a site arrives.
     Message {
         /// The sender.
         from: NodeId,
-        /// What it said.
+        /// The message.
         message: P::Message,
     },
-    /// A deadline passed.
+    /// The deadline of a timer has passed.
     Timer(P::Timer),
-    /// The layer above wants something.
+    /// The layer above sends a command.
     Command(P::Command),
 }

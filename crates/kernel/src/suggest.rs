@@ -1,11 +1,12 @@
-//! "Did you mean ...?"
+//! Error messages for unknown names, with "did you mean ...?".
 
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// The error for a name that nobody has: what was meant, perhaps, and what is allowed.
+/// Returns the error message for a name that is not in `allowed`. It lists all allowed names, and suggests
+/// the nearest one if the spelling is close.
 pub fn unknown<'a>(what: &str, given: &str, allowed: impl Iterator<Item = &'a str>) -> String {
     let allowed: Vec<_> = allowed.collect();
     let nearest = allowed.iter().map(|name| (distance(given, name), *name)).min();
@@ -18,9 +19,10 @@ pub fn unknown<'a>(what: &str, given: &str, allowed: impl Iterator<Item = &'a st
     format!("unknown {what} '{given}'{hint} (there are: {})", allowed.join(", "))
 }
 
-/// How many letters must be added, removed, changed or swapped with their neighbour to get from one to the other.
+/// Returns the edit distance: the letters to add, remove, change or swap with a neighbour to turn `from` into
+/// `to`.
 fn distance(from: &str, to: &str) -> usize {
-    // Names on a command line are short; what is not cannot be near one.
+    // Names on a command line are short. A longer text is not close to any of them, so its rest is ignored.
     let from: Vec<char> = from.chars().take(64).collect();
     let to: Vec<char> = to.chars().collect();
     let mut rows: Vec<Vec<usize>> = vec![(0..=to.len()).collect()];

@@ -7,19 +7,19 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A reading of one clock, in nanoseconds since that clock's own beginning. Readings of different nodes are
-/// not comparable: that is the point of half of this project.
+/// A reading of one clock, in nanoseconds since the start of that clock. Readings of different nodes are not
+/// comparable, because their clocks may differ by any amount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Time(pub u64);
 
 impl Time {
-    /// The clock's beginning.
+    /// The start of the clock.
     pub const ZERO: Self = Self(0);
-    /// Later than anything that happens.
+    /// A moment after every event of a run. Stands for "no deadline".
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// How long ago `earlier` was; zero if it is not earlier.
+    /// Returns the duration from `earlier` to this reading, or zero if `earlier` is not earlier.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -45,13 +45,13 @@ impl fmt::Display for Time {
     }
 }
 
-/// A duration in whole nanoseconds, saturating after 584 years.
+/// Converts a duration to whole nanoseconds. Saturates at `u64::MAX`, which is about 584 years.
 pub const fn nanos(duration: Duration) -> u64 {
     let wide = duration.as_nanos();
     if wide > u64::MAX as u128 { u64::MAX } else { wide as u64 }
 }
 
-/// Reads a duration with its unit: `250us`, `1.5ms`, `2s`, `1m`, `1h`. A bare `0` needs no unit.
+/// Parses a duration with its unit: `250us`, `1.5ms`, `2s`, `1m`, `1h`. Only `0` may stand without a unit.
 pub fn parse(text: &str) -> Result<Duration, &'static str> {
     const EXPECTED: &str = "expected a duration with a unit, such as 250us, 1.5ms or 2s";
     if text == "0" {
@@ -81,8 +81,8 @@ pub fn parse(text: &str) -> Result<Duration, &'static str> {
     Ok(Duration::from_nanos(total))
 }
 
-/// Writes a duration the way people read it: the largest unit that leaves a number of at least one, and at
-/// most three decimals.
+/// Formats a duration for readers, in the largest unit in which the number is at least 1. Writes at most
+/// three decimals; the largest unit is the second.
 pub fn show(duration: Duration) -> String {
     let ns = nanos(duration);
     let (unit, name) = match ns {

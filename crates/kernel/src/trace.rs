@@ -1,11 +1,11 @@
-//! What happened, step by step; and the same in 64 bits.
+//! Recorded runs: a [`Trace`] with every step, and a [`Digest`] in 64 bits.
 //!
-//! A trace is self-describing: its header says which code, algorithm, scenario and seed made it. Vector
-//! clocks are not carried, they are derived by the reader from the message ids.
+//! A trace is self-describing: its header names the code, algorithm, scenario and seed of the run. Vector
+//! clocks are not stored: the reader derives them from the message ids.
 //!
-//! Steps are kept as bytes, about twenty each: a run spends its time with memory, and a trace that is a
-//! tenth of the size is recorded in a third of the time. So what a message says is written where it was sent
-//! and not again where it arrives: its id names the step that sent it, and the reader looks it up.
+//! Steps are stored as bytes, about twenty each, because memory traffic limits the speed of recording. For
+//! the same reason the content of a message is stored once, at the step that sends it. The step that receives
+//! the message stores only its id, and the reader looks up the content.
 
 mod digest;
 
@@ -25,30 +25,30 @@ use crate::time::Time;
 
 pub use digest::Digest;
 
-/// The version of the trace format that this code writes and reads.
+/// The version of the trace format that this code writes and reads. Files of another version are rejected.
 pub const FORMAT: u32 = 1;
 
-/// Which run a trace is of.
+/// The description of the run that a trace records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
-    /// The format's version.
+    /// The version of the format.
     pub format: u32,
-    /// The version of the code that wrote it.
+    /// The version of the code that wrote the trace.
     pub code: String,
     /// `problem/name` of the algorithm.
     pub algorithm: String,
-    /// How many sites.
+    /// The number of sites.
     pub nodes: u32,
-    /// The seed.
+    /// The seed of the run.
     pub seed: u64,
-    /// Everything else that is needed to run it again, as the world wrote it.
+    /// All other data that is needed to repeat the run, in the world's own notation.
     pub scenario: String,
 }
 
 /// A recorded run: steps and marks in the order in which they happened.
 #[derive(Clone, Debug)]
 pub struct Trace<P: Protocol> {
-    /// Which run this is.
+    /// The description of the run.
     pub header: Header,
     chunks: Vec<Chunk>,
     len: usize,
@@ -57,41 +57,43 @@ pub struct Trace<P: Protocol> {
     protocol: PhantomData<fn() -> P>,
 }
 
-/// A piece of a trace's bytes: whole steps. Written in place, so it has its length from the start.
+/// A piece of a trace's bytes; it holds whole steps. `bytes` has its full length from the start, and steps
+/// are written in place.
 #[derive(Clone, Debug)]
 struct Chunk {
     bytes: Vec<u8>,
     used: usize,
 }
 
-/// The first chunk's size; each is twice as large as the one before it, up to the largest.
+/// The size of the first chunk in bytes. Each later chunk is twice as large as the one before, up to
+/// `LARGEST_CHUNK`. A longer step gets a larger chunk.
 const FIRST_CHUNK: usize = 1 << 12;
 const LARGEST_CHUNK: usize = 1 << 20;
 
-/// What the next step's numbers are counted from.
+/// The numbers of the previous step. The next step is stored as differences from them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Previous {
     at: u64,
     first_sent: u64,
 }
 
-/// One input, handled.
+/// One step of a site: an input and the effects of its handler.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step<P: Protocol> {
-    /// When, where, and which messages.
+    /// The time, the site and the message ids.
     pub head: StepHead,
-    /// What came in.
+    /// The input.
     pub input: Input<P>,
-    /// What went out.
+    /// The effects, in program order.
     pub effects: Vec<Effect<P>>,
 }
 
-/// What the world did to a site, a link or a message: not a step of the algorithm.
+/// An action of the world on a site, a link or a message. It is not a step of the algorithm.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
-    /// The world's time.
+    /// The moment, in the world's time.
     pub at: Time,
-    /// What was done.
+    /// The action.
     pub what: What,
 }
 
@@ -99,66 +101,66 @@ pub struct Mark {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
-    /// The site died.
+    /// The site crashed.
     Crash(NodeId),
-    /// The site came back.
+    /// The site recovered.
     Recover(NodeId),
-    /// The site stopped handling input.
+    /// The site stopped handling inputs.
     Pause(NodeId),
-    /// The site went on.
+    /// The site handles inputs again.
     Resume(NodeId),
-    /// Links between this group and the rest were cut.
+    /// The links between this group and all other sites were cut.
     Cut(Vec<NodeId>),
-    /// They were restored.
+    /// These links were restored.
     Heal(Vec<NodeId>),
-    /// The message of that id never arrived.
+    /// The message with this id was lost.
     Lose(u64),
-    /// The message of that id arrived more than once.
+    /// The network duplicated the message with this id.
     Duplicate(u64),
 }
 
-/// One line of a trace: a step with its effects, or a mark. What a trace file holds after its header.
+/// One line of a trace file after its header: a step with its effects, or a mark.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(bound = "", rename_all = "snake_case")]
 pub enum Record<'a, P: Protocol> {
-    /// The algorithm did something.
+    /// A step of the algorithm.
     Step {
         /// The world's time.
         at: Time,
         /// The site that stepped.
         node: NodeId,
-        /// What its own clock said.
+        /// The reading of the site's own clock.
         clock: Time,
         /// The Lamport stamp of the step.
         stamp: u64,
-        /// The id of the message received.
+        /// The id of the received message, if the input is a message.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         received: Option<u64>,
         /// The id of the first message sent.
         first_sent: u64,
-        /// What came in.
+        /// The input.
         input: Cow<'a, Input<P>>,
-        /// What went out.
+        /// The effects, in program order.
         effects: Cow<'a, [Effect<P>]>,
     },
-    /// The world did something.
+    /// An action of the world.
     Mark(Cow<'a, Mark>),
 }
 
 impl<P: Protocol> Trace<P> {
-    /// An empty trace of that run.
+    /// Creates an empty trace of the run that `header` describes.
     pub const fn new(header: Header) -> Self {
         let last = Previous { at: 0, first_sent: 0 };
         Self { header, chunks: Vec::new(), len: 0, last, marks: Vec::new(), protocol: PhantomData }
     }
 
-    /// Appends a step and its effects. Steps come in the order of time and of message ids.
+    /// Appends a step and its effects. Callers append steps in the order of time and of message ids.
     pub fn push(&mut self, head: StepHead, input: &Input<P>, effects: &[Effect<P>]) {
         self.write(head, Some(input), effects);
     }
 
-    /// Appends a step whose input is the message that `head.received` names, which an earlier step of this
-    /// trace sent: what it said is not written again. Whoever reads the steps relies on that.
+    /// Appends a step whose input is the message with the id `head.received`. An earlier step of this trace
+    /// must have sent that message: its content is not stored again, and a reader needs it.
     #[inline]
     pub fn push_received(&mut self, head: StepHead, effects: &[Effect<P>]) {
         debug_assert!(head.received.is_some_and(|id| id < head.first_sent), "sent before it was received");
@@ -170,27 +172,27 @@ impl<P: Protocol> Trace<P> {
         self.marks.push(Mark { at, what });
     }
 
-    /// How many steps it has.
+    /// Returns the number of steps.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nothing happened.
+    /// Returns whether the trace has no steps.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The steps.
+    /// Iterates over the steps.
     pub fn steps(&self) -> impl Iterator<Item = Step<P>> + '_ {
         Steps { trace: self, chunk: 0, offset: 0, last: Previous::default(), sent: Vec::new() }
     }
 
-    /// The marks.
+    /// Returns the marks.
     pub fn marks(&self) -> &[Mark] {
         &self.marks
     }
 
-    /// Steps and marks merged by time, as a file holds them.
+    /// Iterates over steps and marks, merged by time, in the order of a trace file.
     pub fn records(&self) -> impl Iterator<Item = Record<'_, P>> {
         let mut steps = self.steps().peekable();
         let mut marks = self.marks.iter().peekable();
@@ -248,7 +250,7 @@ impl<P: Protocol> Trace<P> {
 }
 
 impl Chunk {
-    /// Appends a step; `None`, and nothing has happened, if there is no room for it.
+    /// Appends a step. Returns `None`, and appends nothing, if the step does not fit.
     #[inline]
     fn write<P: Protocol>(
         &mut self,
@@ -270,13 +272,14 @@ impl Chunk {
     }
 }
 
-/// Reads the steps of a trace one by one.
+/// An iterator that decodes the steps of a trace.
 struct Steps<'a, P: Protocol> {
     trace: &'a Trace<P>,
     chunk: usize,
     offset: usize,
     last: Previous,
-    /// What was sent so far, and by whom, in the order of ids: each with the first that it has.
+    /// The messages sent so far, in the order of ids. Each entry has the first id of one effect, its sender
+    /// and its content.
     sent: Vec<(u64, NodeId, P::Message)>,
 }
 
@@ -341,8 +344,8 @@ fn take<T: DeserializeOwned>(rest: &mut &[u8]) -> T {
     value
 }
 
-/// The numbers of a step as they are stored: small, because each is counted from one nearby. A message is
-/// received after it was sent, so its id is below the next one by at least 1; 0 stands for none.
+/// The numbers of a step in stored form. Each is small, because it is the difference from a number nearby.
+/// The id of a received message is below the next id by at least 1; the value 0 stands for "no message".
 struct Line {
     after: u64,
     node: NodeId,
@@ -350,7 +353,7 @@ struct Line {
     stamp: u64,
     received: u64,
     sent_before: u64,
-    /// Whether the input follows; if not, it is the message received.
+    /// Whether the input follows. If not, the input is the received message.
     has_input: bool,
 }
 
@@ -359,8 +362,9 @@ impl Line {
     const LONGEST: usize = 2 + 8 * Self::WORDS;
     const HAS_INPUT: u16 = 1 << (2 * Self::WORDS);
 
-    /// Six words of one, two, four or eight bytes each; two bytes in front say of how many. Each is written
-    /// in full and the next one over what it does not need, so that no branch depends on its size.
+    /// Writes six words of one, two, four or eight bytes each, after two bytes that hold their sizes. Each
+    /// word is written with eight bytes, and the next word overwrites those that are not needed. So no branch
+    /// depends on a size.
     #[inline]
     fn write(&self, bytes: &mut [u8; Self::LONGEST]) -> usize {
         let words =
@@ -377,7 +381,7 @@ impl Line {
         at
     }
 
-    /// Reads what `write` wrote; `None` at the end.
+    /// Reads the bytes that `write` wrote. Returns `None` at the end.
     fn read(rest: &mut &[u8]) -> Option<Self> {
         let (sizes, mut after) = rest.split_first_chunk()?;
         let sizes = u16::from_le_bytes(*sizes);
@@ -395,7 +399,7 @@ impl Line {
         Some(Self { after, node: NodeId(node as u32), ahead, stamp, received, sent_before, has_input })
     }
 
-    /// The step that it is of.
+    /// Returns the absolute numbers, computed from those of the previous step.
     fn head(&self, last: Previous) -> StepHead {
         let at = last.at.wrapping_add(self.after);
         let first_sent = last.first_sent.wrapping_add(self.sent_before);
@@ -410,20 +414,20 @@ impl Line {
     }
 }
 
-/// A step without its input and effects: what the world knows before the handler ran.
+/// A step without its input and effects: the part that the world has before the handler runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepHead {
     /// The world's time.
     pub at: Time,
-    /// The site that steps.
+    /// The site that executes the step.
     pub node: NodeId,
-    /// What its own clock says.
+    /// The reading of the site's own clock.
     pub clock: Time,
     /// The Lamport stamp of the step.
     pub stamp: u64,
-    /// The id of the message received, if the input is one.
+    /// The id of the received message, if the input is a message.
     pub received: Option<u64>,
-    /// The id that the first message sent will have.
+    /// The id of the first message that the step sends. Its further messages have the next ids.
     pub first_sent: u64,
 }
 
@@ -478,7 +482,7 @@ mod tests {
             (head(5, 1, None, 0), Input::Start, vec![Effect::Send { to: NodeId(0), message: long.clone() }]),
             (head(5, 0, Some(0), 1), said(1, &long), vec![Effect::Emit { event: () }]),
             (head(1 << 20, 1, None, 70_000), Input::Command(()), vec![]),
-            // What a file holds may be of another world: it need not add up.
+            // A file may hold numbers of another world, which need not be consistent.
             (head(large, 0, Some(69_000), 70_000), said(0, "who?"), vec![]),
         ];
         let mut trace = trace(2);
@@ -497,7 +501,7 @@ mod tests {
         let effects = vec![
             Effect::Send { to: NodeId(1), message: say("to one") },
             Effect::Emit { event: () },
-            // The sender is among them, and is skipped.
+            // The sender is in the set and is skipped.
             Effect::SendTo { to: two, message: say("to two") },
             Effect::Broadcast { message: to_all },
             Effect::Send { to: NodeId(0), message: say("to myself") },

@@ -1,43 +1,45 @@
-//! Local clocks: each with its own zero and its own speed; and now and then one jumps.
+//! Local clocks. Each has its own start value and its own speed, and a fault can make it jump.
 //!
-//! A clock that drifts keeps within its specification, and algorithms may count on that. A *step* is a fault: an
-//! operator, a firmware or a virtual machine that slept sets the clock to something else. Timers count the
-//! oscillator, not what the clock shows: a step leaves them alone.
+//! Drift is part of a clock's specification, and algorithms may rely on its bound. A *step* is a fault: an
+//! operator, firmware or a resumed virtual machine sets the clock to another value. Timers count the
+//! oscillator, not the displayed time, so a step does not affect them.
 //!
-//! **Rule**: the world promises that a local clock never runs backwards. One that is stepped back stands still until
-//! time has caught up.
+//! **Rule**: the world promises that a local clock never runs backwards. A clock that is stepped back stands
+//! still until its new time reaches the old reading.
 
 use std::time::Duration;
 
 use conclave_kernel::{Prng, Time, time};
 use serde::{Deserialize, Serialize};
 
-/// How wrong the clocks of a run may be.
+/// Bounds for the errors of the local clocks of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Clocks {
-    /// The most by which a clock is ahead at the start.
+    /// The largest amount by which a clock may be ahead at the start.
     #[serde(with = "crate::text::duration")]
     pub skew: Duration,
-    /// The most by which a clock runs too fast or too slow, in parts per million.
+    /// The largest deviation of a clock's speed, in parts per million, in either direction.
     pub drift_ppm: u32,
-    /// So many sites, the first, have a clock that shows the world's time: a time server's.
+    /// The number of sites with an exact clock: the sites `0..exact`. Their clocks show the world's time,
+    /// like those of time servers.
     pub exact: u32,
 }
 
-/// One site's clock: reads `skew + t * (1 + ppb / 10^9)` at the world's time `t`, but never less than `least`.
+/// The clock of one site. At the world's time `t` it shows `skew + t * (1 + ppb / 10^9)`, but never less than
+/// `least`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LocalClock {
     skew: i64,
     ppb: i64,
-    /// What it showed when it was last stepped.
+    /// The reading at the last step.
     least: u64,
 }
 
 const BILLION: i128 = 1_000_000_000;
 
 impl LocalClock {
-    /// The clock of a site.
+    /// Creates the clock of a site: exact or random, as `clocks` requires.
     pub(crate) fn of(site: u64, clocks: Clocks, prng: &mut Prng) -> Self {
         if site < u64::from(clocks.exact) { Self::default() } else { Self::draw(clocks, prng) }
     }
@@ -49,7 +51,7 @@ impl LocalClock {
         Self { skew, ppb, least: 0 }
     }
 
-    /// From the world's time `at` on, the clock shows so much more, or less.
+    /// Steps the clock: from the world's time `at` on, it shows `by` nanoseconds more (or less, if negative).
     pub(crate) fn step(&mut self, at: u64, by: i64) {
         self.least = self.read(at).0;
         self.skew = self.skew.saturating_add(by);
@@ -65,7 +67,7 @@ impl LocalClock {
         Time(at.saturating_add_signed(ahead).max(self.least))
     }
 
-    /// How long the world waits while this clock counts `local` nanoseconds.
+    /// Returns the duration in the world's time in which this clock counts `local` nanoseconds.
     #[inline]
     pub(crate) fn world_span(self, local: u64) -> u64 {
         if self.ppb == 0 {

@@ -1,4 +1,4 @@
-//! What stands above the algorithm in a run: the work, the judge and the meters.
+//! The layer above the algorithm in a run: it creates the work, judges the run and measures it.
 
 use std::time::Duration;
 
@@ -6,101 +6,105 @@ use conclave_kernel::{Effect, NodeId, Protocol, Time};
 
 use crate::world::Core;
 
-/// Gives the sites their work and watches what they do. A problem of the laboratory is a director.
+/// Gives commands to the sites and observes them. Each problem of the laboratory implements a director.
 pub trait Director<P: Protocol> {
-    /// What rides on every message for the judge's sake: the algorithm never sees it.
+    /// Data that the director attaches to every message, for its judge. The algorithm never sees it.
     type Note: Clone + Default;
 
-    /// The run begins; the sites have started.
+    /// Called once at the beginning of the run, after all sites have started.
     fn on_begin(&mut self, desk: &mut Desk<'_, P, Self::Note>);
 
-    /// A site told the layer above something.
+    /// Called when a site sends an event to the layer above.
     fn on_event(&mut self, node: NodeId, event: &P::Event, desk: &mut Desk<'_, P, Self::Note>);
 
-    /// A command is about to be handed to a site.
+    /// Called just before a site receives a command.
     fn on_command(&mut self, node: NodeId, command: &P::Command, now: Time) {
         let _ = (node, command, now);
     }
 
-    /// A step had this effect; called once for a broadcast, before it is expanded.
+    /// Called for each effect of a step. A broadcast is one effect: the call comes before the world expands
+    /// it.
     fn on_effect(&mut self, node: NodeId, effect: &Effect<P>) {
         let _ = (node, effect);
     }
 
-    /// A message leaves for another site; the answer rides on it.
+    /// Called for each message when it is sent, also from a site to itself. The result is attached to the
+    /// message.
     fn on_send(&mut self, from: NodeId, to: NodeId, message: &P::Message) -> Self::Note;
 
-    /// A message is about to be handed to a site.
+    /// Called just before a site receives a message.
     fn on_deliver(&mut self, from: NodeId, to: NodeId, note: &Self::Note);
 
-    /// An alarm that the director set.
+    /// Called at a moment that the director requested with [`Desk::wake_in`].
     fn on_wake(&mut self, key: u64, desk: &mut Desk<'_, P, Self::Note>) {
         let _ = (key, desk);
     }
 
-    /// Nothing is under way: no message, no command, no alarm.
+    /// Called when no message, command or requested wake-up is pending. Timers and faults may still be
+    /// pending.
     fn on_quiet(&mut self, desk: &mut Desk<'_, P, Self::Note>) {
         let _ = desk;
     }
 
-    /// A site died.
+    /// Called when a site has crashed.
     fn on_crash(&mut self, node: NodeId, desk: &mut Desk<'_, P, Self::Note>) {
         let _ = (node, desk);
     }
 
-    /// A site's clock jumped by so many nanoseconds.
+    /// Called when a site's clock has jumped by `by` nanoseconds.
     fn on_step(&mut self, node: NodeId, by: i64, desk: &mut Desk<'_, P, Self::Note>) {
         let _ = (node, by, desk);
     }
 
-    /// A site is back.
+    /// Called when a site has recovered and has taken its first step.
     fn on_recover(&mut self, node: NodeId, desk: &mut Desk<'_, P, Self::Note>) {
         let _ = (node, desk);
     }
 }
 
-/// What a director may do while the run goes on.
+/// The operations that a director may use during a run.
 pub struct Desk<'a, P: Protocol, N> {
     pub(crate) core: &'a mut Core<P, N>,
     pub(crate) nodes: &'a [P],
 }
 
 impl<P: Protocol, N> Desk<'_, P, N> {
-    /// The world's time.
+    /// Returns the world's time.
     #[inline]
     pub fn now(&self) -> Time {
         Time(self.core.now)
     }
 
-    /// A site's state, to look at.
+    /// Returns the state of a site.
     pub fn node(&self, node: NodeId) -> &P {
         &self.nodes[node.index()]
     }
 
-    /// Whether the site is up.
+    /// Returns whether a site is up.
     pub fn is_up(&self, node: NodeId) -> bool {
         self.core.sites[node.index()].up
     }
 
-    /// Hands a site a command, once everything under way at this moment is done.
+    /// Sends a command to a site, to arrive at the present time. Events that are already scheduled for this
+    /// time come first.
     #[inline]
     pub fn command(&mut self, node: NodeId, command: P::Command) {
         self.core.command(Duration::ZERO, node, command);
     }
 
-    /// Hands a site a command after a while.
+    /// Sends a command to a site, to arrive after the given duration.
     #[inline]
     pub fn command_in(&mut self, after: Duration, node: NodeId, command: P::Command) {
         self.core.command(after, node, command);
     }
 
-    /// Asks for [`Director::on_wake`] with that key after a while.
+    /// Requests a call of [`Director::on_wake`] with this key after the given duration.
     #[inline]
     pub fn wake_in(&mut self, after: Duration, key: u64) {
         self.core.wake(after, key);
     }
 
-    /// Ends the run after this step.
+    /// Ends the run after the present step.
     pub fn stop(&mut self) {
         self.core.stopped = true;
     }

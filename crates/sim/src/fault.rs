@@ -1,4 +1,4 @@
-//! What goes wrong, and when: the plan is fixed before the run begins.
+//! Faults and their plan, which is fixed before the run begins.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,19 +9,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::text;
 
-/// One thing that goes wrong.
+/// One planned fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
-    /// What.
+    /// The kind of fault.
     pub kind: FaultKind,
-    /// From when.
+    /// The moment at which the fault begins.
     #[serde(with = "text::duration")]
     pub at: Duration,
-    /// Until when; for ever if not given.
+    /// The moment at which the fault ends; `None` if it never ends.
     #[serde(default, with = "text::optional_duration")]
     pub until: Option<Duration>,
-    /// Whether the run fails if it ends before the fault struck. Faults that somebody asked for are
-    /// demanded; faults that a swarm drew may come too late.
+    /// Whether the run fails if it ends before this fault begins. Faults that the user requested are
+    /// demanded. Faults that a swarm drew may come too late.
     #[serde(default)]
     pub demanded: bool,
 }
@@ -30,50 +30,51 @@ pub struct Fault {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultKind {
-    /// The site dies: its timers and whatever arrives while it is down are lost.
+    /// The site crashes. Its timers are lost, and so are messages and commands that arrive while it is down.
     Crash {
-        /// Which site.
+        /// The site.
         node: NodeId,
-        /// What it still knows when it comes back.
+        /// The state of the site after recovery.
         recovery: Recovery,
     },
-    /// The site handles nothing; what arrives waits.
+    /// The site handles no input. Messages, timers and commands wait until the pause ends.
     Pause {
-        /// Which site.
+        /// The site.
         node: NodeId,
     },
-    /// The links between a group and everybody else are cut.
+    /// The links between a group and all other sites are cut.
     Partition {
-        /// The group, on either side of the cut.
+        /// The sites on one side of the cut.
         group: NodeSet,
-        /// What happens to messages on a cut link.
+        /// The fate of messages on a cut link.
         loss: CutLoss,
     },
-    /// The site's clock jumps: it leaves its specification, once.
+    /// The site's clock jumps once, outside its specification.
     Step {
-        /// Which site.
+        /// The site.
         node: NodeId,
-        /// By how many nanoseconds. A clock that is stepped back stands still until time has caught up.
+        /// The jump in nanoseconds. A clock that is stepped back stands still until its new time reaches the
+        /// old reading.
         by: i64,
     },
 }
 
-/// What a site still knows after a crash.
+/// The state of a site after a crash and recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Recovery {
-    /// Everything: the state was on stable storage.
+    /// The state before the crash: it was on stable storage.
     #[default]
     Stable,
-    /// Nothing: it starts afresh.
+    /// The initial state: the old state is lost.
     Amnesia,
 }
 
-/// What happens to messages on a cut link.
+/// The fate of messages on a cut link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CutLoss {
-    /// They wait, and arrive after the heal in the order of the link.
+    /// They wait and arrive when the partition ends, in the order in which they were sent.
     #[default]
     Hold,
     /// They are lost.
@@ -81,17 +82,17 @@ pub enum CutLoss {
 }
 
 impl Fault {
-    /// Whether the fault is in force at that moment.
+    /// Returns whether the fault is active at this moment.
     pub(crate) fn covers(&self, at: u64) -> bool {
         time::nanos(self.at) <= at && self.until.is_none_or(|until| at < time::nanos(until))
     }
 
-    /// Whether the fault is in force at some moment of that interval, its ends included.
+    /// Returns whether the fault is active at some moment from `from` to `to`, both included.
     pub(crate) fn meets(&self, from: u64, to: u64) -> bool {
         time::nanos(self.at) <= to && self.until.is_none_or(|until| from < time::nanos(until))
     }
 
-    /// Says in a line what is wrong with it, if anything.
+    /// Checks the fault. The error describes the problem in one line.
     pub(crate) fn validate(&self) -> Result<(), String> {
         match (&self.kind, self.until) {
             (_, Some(until)) if until <= self.at => Err(format!("{self}: ends before it begins")),
@@ -101,7 +102,7 @@ impl Fault {
         }
     }
 
-    /// The sites that it names.
+    /// Returns the sites that the fault names.
     pub fn nodes(&self) -> NodeSet {
         match &self.kind {
             FaultKind::Crash { node, .. } | FaultKind::Pause { node } | FaultKind::Step { node, .. } => {
@@ -111,7 +112,7 @@ impl Fault {
         }
     }
 
-    /// Reads `NODE@AT`, `NODE@AT..UNTIL` or `NODE@AT..UNTIL,amnesia`.
+    /// Parses `NODE@AT`, `NODE@AT..UNTIL` or `NODE@AT..UNTIL,amnesia`.
     pub fn parse_crash(text: &str) -> Result<Self, String> {
         const EXPECTED: &str =
             "expected NODE@TIME, NODE@TIME..TIME or NODE@TIME..TIME,amnesia, such as 2@10ms..50ms";
@@ -126,7 +127,7 @@ impl Fault {
         Ok(Self { kind: FaultKind::Crash { node, recovery }, at, until, demanded: true })
     }
 
-    /// Reads `NODE@AT..UNTIL`.
+    /// Parses `NODE@AT..UNTIL`.
     pub fn parse_pause(text: &str) -> Result<Self, String> {
         const EXPECTED: &str = "expected NODE@TIME..TIME, such as 2@10ms..50ms";
         let (node, at, until) = split(text, EXPECTED)?;
@@ -135,7 +136,7 @@ impl Fault {
         Ok(Self { kind: FaultKind::Pause { node }, at, until, demanded: true })
     }
 
-    /// Reads `NODE@AT,+BY` or `NODE@AT,-BY`.
+    /// Parses `NODE@AT,+BY` or `NODE@AT,-BY`.
     pub fn parse_step(text: &str) -> Result<Self, String> {
         const EXPECTED: &str = "expected NODE@TIME,+D or NODE@TIME,-D, such as 2@10s,+50ms";
         let (rest, by) = text.rsplit_once(',').ok_or(EXPECTED)?;
@@ -153,7 +154,7 @@ impl Fault {
         Ok(Self { kind: FaultKind::Step { node, by: sign * by }, at, until: None, demanded: true })
     }
 
-    /// Reads `NODE+NODE@AT..UNTIL` with an optional `,hold` or `,drop`.
+    /// Parses `NODE+NODE@AT..UNTIL` with an optional `,hold` or `,drop`.
     pub fn parse_partition(text: &str) -> Result<Self, String> {
         const EXPECTED: &str = "expected NODES@TIME..TIME with an optional ,drop (NODES joined by +), such as 0+1@10ms..50ms,drop";
         let (rest, loss) = match text.rsplit_once(',') {
@@ -189,7 +190,7 @@ fn split<'a>(text: &'a str, expected: &str) -> Result<(&'a str, Duration, Option
 }
 
 impl fmt::Display for Fault {
-    /// As the command line takes it, with its flag.
+    /// Writes the fault as a flag of the command line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let when = match self.until {
             Some(until) => format!("{}..{}", exact(self.at), exact(until)),
@@ -212,7 +213,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// A duration with no digit lost: whole nanoseconds unless a larger unit divides it.
+/// Formats a duration without loss of precision, in the largest unit that gives a whole number.
 pub fn exact(duration: Duration) -> String {
     let ns = time::nanos(duration);
     match ns {

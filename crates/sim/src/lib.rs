@@ -1,23 +1,24 @@
-//! A deterministic simulator: any [`Protocol`](conclave_kernel::Protocol), any number of sites, one seed.
+//! A deterministic simulator: it runs any [`Protocol`](conclave_kernel::Protocol) with any number of sites
+//! from one seed.
 //!
-//! The simulator knows no algorithm and no problem. It is given sites, a [`Setup`] (network, clocks, faults) and
-//! a [`Director`] (the work, the judge, the meters), and runs them: the same seed gives the same run, step by
-//! step, which is proven on the digest of everything that happened.
+//! The simulator contains no code of an algorithm or a problem. The caller gives it the sites, a [`Setup`]
+//! (network, clocks, faults) and a [`Director`], which creates the work, judges the run and measures it. The
+//! same seed gives the same run, step by step. Tests prove this with a digest of everything that happened.
 //!
-//! | file | what it holds |
+//! | file | content |
 //! |---|---|
-//! | `setup` | [`Setup`]: everything a run is a function of |
-//! | `fault` | [`Fault`]: crashes, pauses, partitions, planned before the run |
-//! | `network` | what becomes of a message |
+//! | `setup` | [`Setup`]: all parameters of a run except the algorithm and its work |
+//! | `fault` | [`Fault`]: crashes, pauses, partitions and clock steps, planned before the run |
+//! | `network` | decides when a message arrives, or that it is lost |
 //! | `clock` | local clocks with skew and drift |
-//! | `queue` | the order of what will happen |
-//! | `world` | [`World`]: the run itself |
-//! | `director` | [`Director`] and its [`Desk`]: what stands above the algorithm |
-//! | `swarm` | [`swarm()`]: a [`Setup`] whose faults are drawn from a seed |
-//! | `shrink` | [`shrink()`]: the smallest run that still fails |
-//! | [`script`] | golden scenario scripts: sites stepped by hand |
-//! | [`text`] | how a scenario is written in a file |
-//! | `report` | [`Outcome`] and the [`Ledger`] of what went wrong |
+//! | `queue` | future events in order of time |
+//! | `world` | [`World`]: runs the sites |
+//! | `director` | [`Director`]: the layer above the algorithm; [`Desk`]: its access to the run |
+//! | `swarm` | [`swarm()`]: draws a [`Setup`] with faults from a seed |
+//! | `shrink` | [`shrink()`]: reduces a failing run to a small one that still fails |
+//! | [`script`] | golden scenario scripts: sites whose steps a text file gives |
+//! | [`text`] | durations and probabilities in scenario files |
+//! | `report` | [`Outcome`], and the [`Ledger`], which counts the faults |
 
 mod clock;
 mod director;

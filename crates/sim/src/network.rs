@@ -1,9 +1,9 @@
-//! What becomes of a message: when it arrives, how often, or never.
+//! The network: it decides when a message arrives, how often, or that it is lost.
 //!
-//! The fault plan is fixed before the run, so a message's fate is decided when it is sent: the arrival is
-//! moved behind the heal of every holding partition and behind every pause that it meets. Each link draws
-//! from a stream of its own, and each question (how long, lost, doubled, damaged) from a stream of its own
-//! within it: taking one fault out of a run leaves all other draws as they were.
+//! The fault plan is fixed before the run, so the network decides about a message when it is sent. It moves
+//! the arrival behind the end of each holding partition and each pause that the message meets. Each link has
+//! its own random stream. Within it, each decision about a message (delay, loss, damage, duplication) has its
+//! own stream. So removing one fault from a run leaves all other draws unchanged.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,25 +13,26 @@ use conclave_kernel::{NodeId, Prng, Ratio, time};
 use crate::fault::{CutLoss, Fault, FaultKind};
 use crate::setup::{Delay, Link, Order, Setup};
 
-/// What becomes of a message.
+/// The decision about a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It arrives at that time; a copy may follow, late and in no particular order.
+    /// The message arrives at `at`. A copy may arrive at `copy`, later and without regard to the order of the
+    /// link.
     Arrives {
         at: u64,
         copy: Option<u64>,
     },
     Lost,
     Corrupted,
-    /// It was on a link while the link was cut.
+    /// Its link was cut while it was in transit.
     Cut,
-    /// It waits for a heal that never comes.
+    /// It waits for the end of a partition or pause that never ends.
     Held,
 }
 
 #[derive(Debug)]
 pub(crate) struct Network {
-    /// Set when nothing but a constant delay can happen to a message.
+    /// The delay of every message, if no message can meet any fault; else `None`.
     plain: Option<u64>,
     setup: Setup,
     partitions: Vec<Fault>,
@@ -59,13 +60,13 @@ impl Network {
         Self { plain, setup: setup.clone(), partitions, pauses, links: Links::new(setup), causal }
     }
 
-    /// How long every message takes, if nothing else can happen to one.
+    /// Returns the delay of every message, if no message can meet any fault.
     #[inline]
     pub(crate) fn plain(&self) -> Option<u64> {
         self.plain
     }
 
-    /// Notes what the sender of a message knew when it sent it, if order is causal.
+    /// Records the causal past of the sender, if the order is causal.
     #[inline]
     pub(crate) fn depart(&mut self, from: NodeId, id: u64) {
         if let Some(causal) = &mut self.causal {
@@ -73,7 +74,7 @@ impl Network {
         }
     }
 
-    /// A message was delivered.
+    /// Adds the causal past of a delivered message to that of its receiver.
     #[inline]
     pub(crate) fn deliver(&mut self, to: NodeId, id: u64) {
         if let Some(causal) = &mut self.causal {
@@ -81,7 +82,7 @@ impl Network {
         }
     }
 
-    /// The first moment from `at` on at which that site is not paused.
+    /// Returns the first moment from `at` on at which the site is not paused; `None` if the pause never ends.
     pub(crate) fn awake(&self, node: NodeId, mut at: u64) -> Option<u64> {
         let asleep =
             |at| self.pauses.iter().find(|pause| pause.kind == FaultKind::Pause { node } && pause.covers(at));
@@ -91,7 +92,7 @@ impl Network {
         Some(at)
     }
 
-    /// Decides what becomes of a message sent now.
+    /// Decides about a message that is sent now.
     pub(crate) fn fate(&mut self, from: NodeId, to: NodeId, now: u64) -> Fate {
         let draw = self.links.next(from, to);
         let delay = draw.delay.unwrap_or(self.setup.delay);
@@ -121,7 +122,7 @@ impl Network {
         Fate::Arrives { at, copy }
     }
 
-    /// Moves an arrival behind the partitions and pauses that it meets.
+    /// Moves an arrival behind the partitions and pauses that the message meets.
     fn past_faults(&self, from: NodeId, to: NodeId, sent: u64, mut at: u64) -> Result<u64, Fate> {
         loop {
             let before = at;
@@ -163,7 +164,7 @@ const LOSS: u64 = 1;
 const CORRUPTION: u64 = 2;
 const DUPLICATION: u64 = 3;
 
-/// The state of every link that was ever used: a table while that is small, a map beyond.
+/// The state of every link that was ever used. It is a table in small groups and a map in large ones.
 #[derive(Debug)]
 struct Links {
     seed: u64,
@@ -179,7 +180,7 @@ struct LinkState {
     last_arrival: u64,
 }
 
-/// The dice of one message.
+/// The random streams of one message.
 #[derive(Clone, Copy, Debug)]
 struct Draw {
     stream: u64,
@@ -232,8 +233,9 @@ impl Links {
     }
 }
 
-/// Causal order: `known[i][j]` is the latest arrival at `j` of any message in the causal past of `i`. A
-/// message from `i` to `j` may not arrive before that. What a sender knew travels beside its message.
+/// Causal order. `known[i][j]` is the latest arrival at `j` of any message in the causal past of `i`. A
+/// message from `i` to `j` must not arrive before that moment. `under_way` holds, for each message, the
+/// causal past of its sender.
 #[derive(Debug)]
 struct Causal {
     known: Vec<Arc<Vec<u64>>>,
@@ -261,7 +263,7 @@ impl Causal {
     }
 
     fn deliver(&mut self, to: NodeId, id: u64) {
-        // The copy of a duplicated message tells nothing new.
+        // A copy adds nothing: its past was merged at the first delivery.
         let Some(past) = self.under_way.remove(&id) else { return };
         let known = Arc::make_mut(&mut self.known[to.index()]);
         for (mine, theirs) in known.iter_mut().zip(past.iter()) {
@@ -334,7 +336,8 @@ mod tests {
 
     #[test]
     fn causal_order_holds_through_a_third_site() {
-        // A tells C and then B; B tells C. C must hear A first, however slow that link is.
+        // A sends to C and then to B; B sends to C. C must receive A's message first, although that link is
+        // slow.
         let slow: Link = "0>2=constant:50ms".parse().unwrap();
         let setup = Setup { order: Order::Causal, links: vec![slow], ..Setup::default() };
         let mut network = Network::new(&setup);

@@ -1,14 +1,14 @@
-//! The queue of what will happen, in order of time.
+//! The queue of future events, in order of time.
 //!
-//! Most of what a run schedules is monotone: with a constant delay, a message sent later arrives later. Such
-//! things go into a *lane*, a plain ring buffer, and cost a push and a pop. Whatever would break a lane's
-//! order goes into a heap. The next thing is the earliest of the heads; ties go to what was scheduled first,
-//! so that a run is a function of its seed.
+//! Most events are scheduled in order: with a constant delay, a message that is sent later arrives later.
+//! Such events go into a *lane*, a plain ring buffer, at the cost of one push and one pop. An event that
+//! would break the order of its lane goes into a heap. The next event is the earliest of all heads. Of two
+//! events at the same time, the one that was scheduled first comes first, so a run is a function of its seed.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// What a thing in the queue is, as far as order is concerned: each class is nearly monotone by itself.
+/// The class of an event. Events of one class are nearly always scheduled in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
     Message,
@@ -19,10 +19,10 @@ pub(crate) enum Lane {
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     lanes: [Ring<(Key, T)>; LANES],
-    /// The earliest key of each lane, and of the heap: what the next thing is found by.
+    /// The earliest key of each lane and of the heap. They determine the next event.
     heads: [Key; LANES + 1],
-    /// The latest key that each lane has held: what would break its order is found by that, without a look
-    /// at the lane's far end. Nothing is scheduled before what was taken out, so an empty lane needs no reset.
+    /// The latest key that each lane has held. An event with a smaller key goes into the heap. An empty lane
+    /// needs no reset, because no event is scheduled before one that was taken out.
     tails: [Key; LANES],
     heap: BinaryHeap<Reverse<(Key, u32)>>,
     slab: Vec<Option<T>>,
@@ -33,7 +33,7 @@ pub(crate) struct Queue<T> {
 const LANES: usize = 3;
 const HEAP: usize = LANES;
 
-/// When, and how many things were scheduled before; in one number, which compares fast.
+/// The time of an event, and below it the number of events scheduled before. One number is fast to compare.
 type Key = u128;
 
 const EMPTY: Key = Key::MAX;
@@ -55,7 +55,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Schedules a thing. It is made where it is put: a large one is not copied about.
+    /// Schedules an event. `make` builds it at its place in the lane, so that a large event is not copied.
     #[inline(always)]
     pub(crate) fn push(&mut self, at: u64, lane: Lane, make: impl FnOnce() -> T) {
         let key = Key::from(at) << 64 | Key::from(self.scheduled);
@@ -72,7 +72,7 @@ impl<T> Queue<T> {
         row.push_back(|| (key, make()));
     }
 
-    /// Takes out the earliest thing.
+    /// Removes and returns the earliest event with its time.
     #[inline(always)]
     pub(crate) fn pop(&mut self) -> Option<(u64, T)> {
         let mut source = HEAP;
@@ -109,12 +109,12 @@ impl<T> Queue<T> {
     }
 }
 
-/// A ring buffer, as the standard library's, but for one thing: what is put in is made in its place, at
-/// whatever cost in code. A message that is written in words and copied in vectors stalls the processor, and
-/// that was a third of the time of a run with few messages under way.
+/// A ring buffer like that of the standard library, except that a new element is built in its place.
+/// Otherwise a message is written word by word and at once copied in vector registers, which stalls the
+/// processor.
 #[derive(Debug)]
 struct Ring<T> {
-    /// A power of two of them, or none.
+    /// The length is zero or a power of two.
     slots: Vec<Option<T>>,
     first: usize,
     len: usize,

@@ -1,34 +1,35 @@
-//! How a run ended, and the ledger of what went wrong in it.
+//! The end of a run, and the ledger, which counts its faults.
 
 use conclave_kernel::Time;
 use serde::Serialize;
 
 use crate::fault::Fault;
 
-/// How a run ended.
+/// The end of a run, with its totals.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Outcome {
-    /// Why it ended.
+    /// The reason for the end.
     pub end: End,
-    /// When, in the world's time.
+    /// The moment of the end, in the world's time.
     pub at: Time,
-    /// Inputs handled: messages, timers, commands.
+    /// The number of inputs handled: messages, timers and commands. Starts and recoveries do not count.
     pub events: u64,
-    /// Messages sent from one site to another.
+    /// The number of messages from one site to another. Copies and messages from a site to itself do not
+    /// count.
     pub messages: u64,
     /// The fingerprint of everything that happened.
     pub digest: u64,
-    /// What the network and the fault plan did.
+    /// The number of faults of each kind.
     pub ledger: Ledger,
 }
 
-/// Why a run ended.
+/// The reason for the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum End {
-    /// The director had seen enough.
+    /// The director stopped the run.
     Stopped,
-    /// Nothing was left to happen.
+    /// No event was left in the queue.
     Quiet,
     /// The limit on events was reached.
     OutOfEvents,
@@ -36,32 +37,32 @@ pub enum End {
     OutOfTime,
 }
 
-/// What went wrong, counted. A fault that was demanded and never struck is a mistake of the scenario.
+/// The number of faults of each kind. A demanded fault that never happened is a mistake of the scenario.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Ledger {
     /// Messages that the network lost.
     pub lost: u64,
-    /// Messages that arrived twice.
+    /// Messages that the network duplicated.
     pub duplicated: u64,
-    /// Messages that the link's checksum refused.
+    /// Messages that the link's checksum rejected.
     pub corrupted: u64,
-    /// Messages that a dropping partition swallowed.
+    /// Messages that a dropping partition destroyed.
     pub cut: u64,
-    /// Messages that wait for a heal that never comes.
+    /// Messages held by a partition that never ends.
     pub held_for_ever: u64,
-    /// Messages and commands that found their site down.
+    /// Messages and commands that arrived while their site was down.
     pub missed: u64,
-    /// Sites that died.
+    /// Crashes of sites.
     pub crashes: u64,
-    /// Sites that came back.
+    /// Recoveries of sites.
     pub recoveries: u64,
-    /// Sites that paused.
+    /// Pauses of sites.
     pub pauses: u64,
     /// Partitions that began.
     pub partitions: u64,
-    /// Clocks that jumped.
+    /// Steps of clocks.
     pub steps: u64,
-    /// Faults that were demanded and never struck, as the command line takes them.
+    /// Demanded faults that never happened, each in the notation of the command line.
     pub unfired: Vec<String>,
 }
 

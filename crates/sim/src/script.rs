@@ -1,7 +1,8 @@
-//! Golden scenario scripts: sites stepped by hand, what they did written below.
+//! Golden scenario scripts: a text file gives the steps of the sites and their expected effects.
 //!
-//! A script is a text file. Its head names the algorithm and the group, then come blocks: commands, a line
-//! `----`, and what these commands must have done, up to the next empty line.
+//! A script begins with a head, which names the algorithm and the size of the group. Blocks follow. Each
+//! block consists of commands, a line `----`, and the expected effects of these commands up to the next empty
+//! line.
 //!
 //! ```text
 //! algorithm mutex/ricart-agrawala
@@ -17,21 +18,21 @@
 //!   send n0: Reply(Stamp { time: 1, site: n0 })
 //! ```
 //!
-//! | command | what it does |
+//! | command | effect |
 //! |---|---|
 //! | `deliver A->B [#K]` | delivers the oldest message of that link, or the K-th in the order sent |
-//! | `deliver all` | delivers what is in flight now, but not what that causes |
-//! | `settle` | delivers the oldest message, again and again, until nothing is in flight |
+//! | `deliver all` | delivers all messages that are in flight now, but not the messages that these cause |
+//! | `settle` | delivers the oldest message repeatedly until no message is in flight |
 //! | `drop A->B [#K]`, `duplicate A->B [#K]` | loses a message; puts a copy of it into flight |
-//! | `fire A TIMER` | lets an armed reminder go off |
-//! | `crash A`, `recover A [amnesia]` | kills a site; brings it back, with its state or without |
-//! | `advance DURATION` | moves the clocks on |
-//! | `state A`, `pending` | shows a site's state; what is in flight |
-//! | `VERB A [ARGUMENT...]` | anything else is a command of the problem, handed to site A |
+//! | `fire A TIMER` | fires an armed timer |
+//! | `crash A`, `recover A [amnesia]` | crashes a site; recovers it with its state, or without |
+//! | `advance DURATION` | moves all clocks forward |
+//! | `state A`, `pending` | prints a site's state; prints the messages in flight |
+//! | `VERB A [ARGUMENT...]` | any other verb is a command of the problem for site A |
 //!
-//! Lines that begin with `#` are comments. What is compared is effects, never the wording of a log. With
-//! `CONCLAVE_REWRITE=1` in the environment, [`golden`] writes what happened into the file instead of
-//! comparing: read the difference before keeping it.
+//! Lines that begin with `#` are comments. A script compares effects, never the wording of a log. With
+//! `CONCLAVE_REWRITE=1` in the environment, [`golden`] writes the real effects into the file instead of
+//! comparing. Review the difference before you keep it.
 
 mod stage;
 
@@ -44,8 +45,8 @@ use crate::fault::Recovery;
 
 pub use stage::{MOST_DELIVERIES, MOST_IN_FLIGHT, Stage};
 
-/// Plays a script file and compares what happened with what the file says; or rewrites the file, if the
-/// environment says so. `play` chooses the algorithm and calls [`Script::play`].
+/// Runs a script file and compares its effects with the expected ones. If the environment variable
+/// [`REWRITE`] is `1`, it rewrites the file instead. `play` chooses the algorithm and calls [`Script::play`].
 pub fn golden(
     path: &Path,
     play: impl FnOnce(&Script) -> Result<Played, ScriptError>,
@@ -56,7 +57,7 @@ pub fn golden(
     let played = play(&script)?;
     let rewrite = std::env::var_os(REWRITE).is_some_and(|value| value == "1");
     match rewrite {
-        // Beside and then in place, so that nobody reads half a script.
+        // Write beside the file and rename, so that a reader never sees half a script.
         true if played.text != text => {
             let beside = path.with_extension("rewritten");
             std::fs::write(&beside, played.text).and_then(|()| std::fs::rename(&beside, path)).map_err(failed)
@@ -66,10 +67,10 @@ pub fn golden(
     }
 }
 
-/// The environment variable that makes [`golden`] rewrite.
+/// The environment variable that makes [`golden`] rewrite the file.
 pub const REWRITE: &str = "CONCLAVE_REWRITE";
 
-/// A script, read.
+/// A parsed script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {
     name: String,
@@ -78,45 +79,45 @@ pub struct Script {
     blocks: Vec<Block>,
 }
 
-/// What a script did when it was played.
+/// The result of running a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Played {
-    /// The script with what happened in place of what was expected.
+    /// The text of the script, with the real effects instead of the expected ones.
     pub text: String,
-    /// The first block whose expectation was not met.
+    /// An error for the first block whose effects differ from the expected ones.
     pub verdict: Result<(), ScriptError>,
 }
 
-/// What is wrong, and where: prints as `file:line: what`.
+/// An error with its place. It is displayed as `file:line: what`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScriptError {
     /// The file.
     pub file: String,
-    /// The line, counted from 1; 0 if it is the file as a whole.
+    /// The line, counted from 1; 0 if the error concerns the whole file.
     pub line: usize,
-    /// What is wrong.
+    /// The description of the error.
     pub what: String,
 }
 
-/// A line that says something: its words, and its number counted from 1.
+/// A line with content: its words, and its number counted from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Line {
     number: usize,
     words: Vec<String>,
 }
 
-/// Commands and what they must have done.
+/// A block: commands and their expected effects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Block {
     commands: Vec<Line>,
-    /// The index of the `----`.
+    /// The index of the line `----`.
     rule: usize,
-    /// The index after the last line of the expectation.
+    /// The index after the last line of the expected effects.
     end: usize,
 }
 
 impl Script {
-    /// Reads a script. The name is for errors.
+    /// Parses a script. `name` appears in errors.
     pub fn parse(name: &str, text: &str) -> Result<Self, ScriptError> {
         let lines: Vec<String> = text.lines().map(str::to_owned).collect();
         let mut reader = Reader { name, lines: &lines, next: 0 };
@@ -131,13 +132,13 @@ impl Script {
         Ok(Self { name: name.to_owned(), settings, blocks, lines })
     }
 
-    /// What the head says about something: `setting("algorithm")`.
+    /// Returns the value of a setting in the head, such as `setting("algorithm")`.
     pub fn setting(&self, key: &str) -> Option<String> {
         let line = self.settings.iter().find(|line| line.words[0] == key)?;
         Some(line.words[1..].join(" "))
     }
 
-    /// Refuses settings other than these: a misspelt one would be ignored.
+    /// Rejects settings that are not in `keys`. Otherwise a misspelt setting would be ignored.
     pub fn allow(&self, keys: &[&str]) -> Result<(), ScriptError> {
         match self.settings.iter().find(|line| !keys.contains(&line.words[0].as_str())) {
             Some(Line { number, words }) => {
@@ -148,7 +149,7 @@ impl Script {
         }
     }
 
-    /// How many sites the head asks for.
+    /// Returns the number of sites, which the head gives.
     pub fn nodes(&self) -> Result<u32, ScriptError> {
         let nodes = self.setting("nodes").and_then(|nodes| nodes.parse().ok());
         let allowed = nodes.filter(|nodes| (1..=MOST_NODES).contains(nodes));
@@ -156,15 +157,15 @@ impl Script {
             .ok_or_else(|| self.error(format!("the head must say `nodes N`, with N from 1 to {MOST_NODES}")))
     }
 
-    /// An error about the script's head.
+    /// Creates an error about the head of the script.
     pub fn error(&self, what: String) -> ScriptError {
         let line = self.settings.first().map_or(1, |line| line.number);
         ScriptError::new(&self.name, line, what)
     }
 
-    /// Plays the script. A command that is not one of the table's is given to `problem`: the verb, and what
-    /// follows the site. Fails if a command cannot be obeyed; whether the expectations were met is in the
-    /// answer.
+    /// Runs the script. `problem` parses each command that is not in the table: it gets the verb and the
+    /// words after the site. Returns an error if a command cannot be executed. Whether the effects match is
+    /// in [`Played::verdict`].
     pub fn play<P: Protocol>(
         &self,
         stage: &mut Stage<P>,
@@ -194,7 +195,8 @@ impl Script {
     }
 }
 
-/// A script steps by hand: a larger group is a mistake.
+/// The largest group of a script. A script gives each step by hand, so a larger number is rejected as a
+/// mistake.
 const MOST_NODES: u32 = 1000;
 
 fn join(lines: &[String]) -> String {
@@ -239,7 +241,7 @@ fn obey<P: Protocol>(
     }
 }
 
-/// Reads `A->B` and an optional `#K`.
+/// Parses `A->B` and an optional `#K`.
 fn message(link: &str, number: &[&str]) -> Result<(NodeId, NodeId, usize), String> {
     let (from, to) = link.split_once("->").ok_or("expected a link, such as 0->1")?;
     let number = match *number {
@@ -250,7 +252,7 @@ fn message(link: &str, number: &[&str]) -> Result<(NodeId, NodeId, usize), Strin
     Ok((node(from)?, node(to)?, number.ok_or("expected the number of a message of the link, such as #2")?))
 }
 
-/// Reads `2` or `n2`.
+/// Parses `2` or `n2`.
 fn node(text: &str) -> Result<NodeId, String> {
     let number = text.strip_prefix('n').unwrap_or(text).parse();
     number.map(NodeId).map_err(|_| format!("`{text}` is no site: expected a number, such as 2"))
@@ -263,7 +265,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// The head: the first paragraph that says something, a setting a line.
+    /// Parses the head: the first paragraph that is not only comments, with one setting per line.
     fn settings(&mut self) -> Result<Vec<Line>, ScriptError> {
         let mut settings: Vec<Line> = Vec::new();
         while let Some(text) = self.lines.get(self.next) {

@@ -1,4 +1,4 @@
-//! Everything a run is a function of, besides the algorithm and its work.
+//! All parameters of a run, except the algorithm and its work.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,32 +11,33 @@ use crate::clock::Clocks;
 use crate::fault::{Fault, FaultKind, exact};
 use crate::text;
 
-/// The world of a run: how many sites, what the network does, what goes wrong.
+/// The world of a run: the number of sites, the behaviour of the network, and the faults.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Setup {
-    /// N.
+    /// N, the number of sites.
     pub nodes: u32,
-    /// The seed of all dice.
+    /// The seed of all random numbers.
     pub seed: u64,
-    /// How long messages take.
+    /// The distribution of message delays.
     pub delay: Delay,
-    /// Links that differ from the rest.
+    /// Links with their own delay.
     pub links: Vec<Link>,
-    /// In which order messages arrive.
+    /// The order in which messages arrive.
     pub order: Order,
-    /// The chance that a message is lost.
+    /// The probability that a message is lost.
     #[serde(with = "text::probability")]
     pub loss: Ratio,
-    /// The chance that a message arrives twice.
+    /// The probability that a message is duplicated.
     #[serde(with = "text::probability")]
     pub duplicate: Ratio,
-    /// The chance that a message is damaged. The link's checksum notices, so that it counts as lost.
+    /// The probability that a message is damaged. The link's checksum detects this, and the message is
+    /// discarded.
     #[serde(with = "text::probability")]
     pub corrupt: Ratio,
-    /// How wrong the local clocks are.
+    /// Bounds for the errors of the local clocks.
     pub clocks: Clocks,
-    /// What goes wrong, and when.
+    /// The planned faults.
     pub faults: Vec<Fault>,
 }
 
@@ -58,7 +59,7 @@ impl Default for Setup {
 }
 
 impl Setup {
-    /// Says in a line what is wrong with it, if anything.
+    /// Checks the setup. The error describes the first problem in one line.
     pub fn validate(&self) -> Result<(), String> {
         if self.nodes == 0 {
             return Err("a group needs at least 1 node".into());
@@ -75,7 +76,7 @@ impl Setup {
         self.crashes_apart()
     }
 
-    /// A site that is down cannot crash again.
+    /// Rejects two crashes of one site that overlap.
     fn crashes_apart(&self) -> Result<(), String> {
         let crash = |fault: &&Fault| matches!(fault.kind, FaultKind::Crash { .. });
         let mut crashes: Vec<_> =
@@ -92,16 +93,17 @@ impl Setup {
     }
 }
 
-/// In which order messages arrive.
+/// The order in which messages arrive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
-    /// Messages of one link arrive in the order sent.
+    /// Messages of one link arrive in the order in which they were sent.
     #[default]
     Fifo,
-    /// In whatever order their delays give.
+    /// Messages arrive in any order, as their delays determine.
     Any,
-    /// If the sending of one message happened before that of another, no site gets them the other way round.
+    /// If one message was sent before another (in the sense of happened-before), no site receives them in the
+    /// opposite order.
     Causal,
 }
 
@@ -127,28 +129,29 @@ impl fmt::Display for Order {
     }
 }
 
-/// How long a message takes.
+/// The distribution of message delays.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Delay {
-    /// Always the same.
+    /// Always the same delay.
     Constant(Duration),
-    /// Anything between two bounds, equally likely.
+    /// A uniform distribution between two bounds.
     Uniform(Duration, Duration),
-    /// Memoryless, with that mean.
+    /// An exponential (memoryless) distribution with this mean.
     Exponential(Duration),
-    /// Mostly near the median, now and then much longer.
+    /// A log-normal distribution with this median and this sigma: mostly near the median, sometimes much
+    /// longer.
     LogNormal(Duration, f64),
 }
 
 impl Delay {
-    /// The mean: the T of the cost formulas.
+    /// Returns the mean delay: the T of the cost formulas.
     pub fn mean(self) -> Duration {
         match self {
             Self::Constant(delay) | Self::Exponential(delay) => delay,
             Self::Uniform(low, high) => (low + high) / 2,
             Self::LogNormal(median, sigma) => {
-                // The conversion saturates: a mean of ages is as good as any.
+                // The conversion saturates at 584 years, which is long enough.
                 Duration::from_nanos((time::nanos(median) as f64 * libm::exp(sigma * sigma / 2.0)) as u64)
             }
         }
@@ -207,15 +210,15 @@ impl fmt::Display for Delay {
     }
 }
 
-/// A link that differs from the rest.
+/// A link with its own delay.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Link {
-    /// From this site.
+    /// The sender.
     pub from: NodeId,
-    /// To that site.
+    /// The receiver.
     pub to: NodeId,
-    /// Its messages take so long.
+    /// The delay of its messages.
     pub delay: Delay,
 }
 

@@ -1,17 +1,20 @@
-//! The smallest run that still fails.
+//! Shrinking: the reduction of a failing run to a small run that still fails.
 //!
-//! A failure found by a swarm comes with a dozen faults of which one matters. Shrinking takes things away as
-//! long as the run keeps failing, in the order in which they obscure the explanation: faults first, then what
-//! the network does, then the amount of work, then sites; and again from the beginning, until nothing more can
-//! be taken away.
+//! A swarm finds failures in runs with many faults, of which usually one matters. Shrinking removes parts as
+//! long as the run still fails. The parts that hide the explanation most go first: faults, then the behaviour
+//! of the network, then the amount of work, then sites. It repeats this order until nothing more can be
+//! removed.
 //!
-//! **Rules**: faults, slow links and sites are removed by delta debugging \[ZH02\]: halves first, then quarters,
-//! down to single ones. Faults that stay are moved towards the beginning, so that less work leads up to them. A
-//! site that goes takes its faults and links along, and the others close ranks. Before giving up, a removal is
-//! tried once more with all faults sooner. The predicate decides; nothing is assumed of it, so that what remains
-//! is a *local* minimum.
+//! **Rules**
+//! - Faults, slow links and sites are removed by delta debugging \[ZH02\]: first halves, then quarters, down
+//!   to single ones.
+//! - Remaining faults move towards the beginning, so that less work comes before them.
+//! - The removal of a site removes its faults and links too, and renumbers the other sites.
+//! - At the end, each removal is tried once more, together with earlier moments for all faults.
+//! - The caller's predicate decides whether a run fails. Shrinking assumes nothing about it, so the result is
+//!   only a *local* minimum.
 //!
-//! **Trap**: a smaller run can fail for another reason. The predicate must ask for the *same* property.
+//! **Trap**: a smaller run can fail for another reason. The predicate must check the *same* property.
 
 use std::time::Duration;
 
@@ -21,27 +24,27 @@ use crate::clock::Clocks;
 use crate::fault::{Fault, FaultKind};
 use crate::setup::{Delay, Link, Order, Setup};
 
-/// A run that may fail: the world, and how much work is done in it.
+/// A run that may fail: its world and its amount of work.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
     /// The world.
     pub setup: Setup,
-    /// The amount of work, whatever the problem counts: entries, elections, transfers. At least 1.
+    /// The amount of work in the problem's own unit, such as entries, elections or transfers. At least 1.
     pub work: u64,
 }
 
-/// What shrinking came to.
+/// The result of shrinking.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shrunk {
     /// The smallest run found that fails.
     pub candidate: Candidate,
-    /// How many runs were tried.
+    /// The number of runs that were tried.
     pub trials: u64,
-    /// Whether it is a local minimum; if not, the trials were used up.
+    /// Whether the result is a local minimum. If not, the limit on trials was reached.
     pub minimal: bool,
 }
 
-/// Shrinks a failing run, with at most so many trials. `None` if the run does not fail to begin with.
+/// Shrinks a failing run with at most `most_trials` runs. Returns `None` if `start` does not fail.
 pub fn shrink(
     start: Candidate,
     most_trials: u64,
@@ -80,7 +83,7 @@ impl<F: FnMut(&Candidate) -> bool> Search<F> {
         self.trials >= self.most_trials
     }
 
-    /// Takes the change if the run still fails with it.
+    /// Keeps the change if the run still fails with it.
     fn try_out(&mut self, change: impl FnOnce(&mut Candidate)) -> bool {
         let mut candidate = self.best.clone();
         change(&mut candidate);
@@ -104,7 +107,7 @@ impl<F: FnMut(&Candidate) -> bool> Search<F> {
         }
     }
 
-    /// A cut around fewer sites explains more.
+    /// Removes sites from the group of a partition. A cut around fewer sites explains more.
     fn smaller_group(&mut self, index: usize) {
         let FaultKind::Partition { group, .. } = &self.best.setup.faults[index].kind else { return };
         let group: Vec<_> = group.iter().collect();
@@ -115,8 +118,8 @@ impl<F: FnMut(&Candidate) -> bool> Search<F> {
         });
     }
 
-    /// Moves a fault towards the beginning, then makes it end sooner. Whether a run fails depends on time like
-    /// a comb, so that many places are looked at, the earliest first.
+    /// Moves a fault towards the beginning, then makes it shorter. Some moments make the run fail and others
+    /// between them do not. So it tries many moments, the earliest first.
     fn earlier(&mut self, index: usize) {
         let begin = |fault: &Fault| Some(fault.at);
         self.sooner(index, begin, |fault, by| {
@@ -145,7 +148,8 @@ impl<F: FnMut(&Candidate) -> bool> Search<F> {
         }
     }
 
-    /// Rounds the faults' times, for the reader. Last of all: round times leave less room to move.
+    /// Rounds the times of the faults, to make them readable. This comes last, because round times leave
+    /// fewer moments to try.
     fn round_times(&mut self) {
         for index in 0..self.best.setup.faults.len() {
             for unit in [1_000_000, 100_000, 1_000] {
@@ -188,7 +192,7 @@ impl<F: FnMut(&Candidate) -> bool> Search<F> {
         }
     }
 
-    /// In steps that begin large and end at 1.
+    /// Reduces the work in steps that start large and end at 1.
     fn less_work(&mut self) {
         let mut step = self.best.work / 2;
         while step > 0 && !self.is_exhausted() {
@@ -205,8 +209,8 @@ impl<F: FnMut(&Candidate) -> bool> Search<F> {
         self.fewest(&sites, 1, |setup, kept| *setup = restrict(&start, &kept));
     }
 
-    /// Without a fault or a site, everything after it happens sooner: looks for a run that fails with one less
-    /// *and* with faults that come and go sooner.
+    /// Removes one fault or site and at the same time moves all faults to earlier moments. This helps because
+    /// after a removal the other events happen earlier.
     fn squeeze(&mut self) -> bool {
         let Setup { faults, nodes, .. } = &self.best.setup;
         let (faults, sites) = (faults.len(), (0..*nodes).map(NodeId).collect::<Vec<_>>());
@@ -233,7 +237,7 @@ impl<F: FnMut(&Candidate) -> bool> Search<F> {
         })
     }
 
-    /// Delta debugging: the fewest of `things`, but at least so many, with which the run still fails.
+    /// Delta debugging: keeps the fewest of `things`, but at least `least`, with which the run still fails.
     fn fewest<T: Clone>(&mut self, things: &[T], least: usize, set: impl Fn(&mut Setup, Vec<T>)) {
         let mut kept = things.to_vec();
         let mut chunk = kept.len();
@@ -253,10 +257,11 @@ impl<F: FnMut(&Candidate) -> bool> Search<F> {
     }
 }
 
-/// A fault that begins or ends as soon as this is soon enough.
+/// A fault whose start or duration is below this is not moved or shortened further.
 const FINEST: Duration = Duration::from_micros(100);
 
-/// The world with only those sites, numbered anew in their order. What names a site that went, goes.
+/// Returns the world with only these sites, renumbered in their order. Faults and links of other sites are
+/// removed.
 fn restrict(setup: &Setup, kept: &[NodeId]) -> Setup {
     let renumbered = |node: NodeId| kept.binary_search(&node).ok().map(|index| NodeId(index as u32));
     let fault = |fault: &Fault| {
@@ -293,7 +298,7 @@ mod tests {
 
     const MANY: u64 = 10_000;
 
-    /// A world with a bit of everything.
+    /// Returns a run with faults of many kinds.
     fn wild(seed: u64) -> Candidate {
         let length = Duration::from_millis(100);
         let profile = Profile { loss: true, duplication: true, crashes: 3, ..Profile::asynchronous(length) };
@@ -309,7 +314,7 @@ mod tests {
         let culprit = |fault: &Fault| fault.to_string().starts_with("--crash 6@");
         for seed in 0..20 {
             let mut shrunk = shrink(wild(seed), MANY, |run| run.setup.faults.iter().any(culprit)).unwrap();
-            // The crash is of site 6, so that site, and those below it whose numbers must stay, remain.
+            // The crash names site 6. So site 6 and the sites below it must remain.
             let expected = Setup {
                 nodes: 7,
                 seed,

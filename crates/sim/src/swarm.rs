@@ -1,17 +1,18 @@
-//! A world whose faults are drawn from a seed.
+//! Swarms: worlds whose faults are drawn from a seed.
 //!
-//! A run with every fault at a moderate rate is always the same kind of run. So each seed switches some kinds
-//! of fault off entirely and gives the rest wild rates: over many seeds, every combination has its turn. What
-//! may be drawn at all is the [`Profile`]'s to say, and follows from what the algorithm needs.
+//! Runs with every fault at a moderate rate are all of the same kind. So each seed switches some kinds of
+//! fault off completely and gives the others extreme rates. Over many seeds, all combinations occur. The
+//! [`Profile`] states which kinds may be drawn at all; it follows from the assumptions of the algorithm.
 //!
 //! **Rules**
-//! 1. Every kind of fault draws from a stream of its own: to forbid one kind leaves all others as they were.
-//! 2. What is drawn is never demanded ([`Fault::demanded`]): a run may end before it strikes.
-//! 3. Chaos, then heal: pauses and partitions end within the profile's length, and so do crashes unless the
-//!    profile says that sites may stay down. After that, progress can be demanded.
+//! 1. Every kind of fault has its own random stream. To forbid one kind leaves the draws of all others
+//!    unchanged.
+//! 2. Drawn faults are never demanded ([`Fault::demanded`]): a run may end before they begin.
+//! 3. Faults end before progress is judged. Pauses and partitions end within the profile's length, and so do
+//!    crashes unless the profile lets sites stay down. After that, the run can be required to make progress.
 //!
-//! **Trap**: delays are scaled up, never down, so that a run lasts at least as long as it was estimated to, and
-//! the faults fall inside it.
+//! **Trap**: if delays were scaled down, the run could end before its faults begin. So delays are only scaled
+//! up, and a run takes at least its estimated length.
 
 use std::time::Duration;
 
@@ -20,35 +21,38 @@ use conclave_kernel::{Needs, NodeId, NodeSet, Prng, Ratio, time};
 use crate::fault::{CutLoss, Fault, FaultKind, Recovery};
 use crate::setup::{Delay, Link, Order, Setup};
 
-/// What a swarm may draw.
+/// The kinds of faults that a swarm may draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// About how long a run without faults takes, in the world's time.
+    /// The approximate duration of a run without faults, in the world's time.
     pub length: Duration,
-    /// Delays of all kinds and lengths, with links that are slower than the rest. If not, the base's.
+    /// Delays of all kinds and lengths, and links that are slower than the others. If false, the delays of
+    /// the base stay.
     pub delays: bool,
-    /// Orders other than the base's. Causal order is drawn in any case: it is stronger than FIFO.
+    /// Message orders other than that of the base. Causal order may be drawn in any case, because it is
+    /// stronger than FIFO.
     pub reorder: bool,
-    /// Partitions that hold their messages until the heal.
+    /// Partitions that hold their messages until they end.
     pub partitions: bool,
     /// Pauses.
     pub pauses: bool,
     /// Clocks that are ahead, fast or slow.
     pub clocks: bool,
-    /// Messages lost, damaged, or swallowed by a partition.
+    /// Messages that are lost, damaged, or destroyed by a partition.
     pub loss: bool,
-    /// Messages that arrive twice.
+    /// Duplicated messages.
     pub duplication: bool,
-    /// At most so many sites crash, each once.
+    /// The largest number of sites that crash. Each crashes once.
     pub crashes: u32,
-    /// Whether sites that crashed may stay down.
+    /// Whether a crashed site may stay down for ever.
     pub stay_down: bool,
-    /// Whether sites that come back may have forgotten everything.
+    /// Whether a recovering site may have lost its state.
     pub amnesia: bool,
 }
 
 impl Profile {
-    /// Asynchrony and nothing else: delays, arbitrary order, holding partitions, pauses and wrong clocks.
+    /// Returns a profile with asynchrony only: any delays, any order, holding partitions, pauses, and wrong
+    /// clocks.
     pub const fn asynchronous(length: Duration) -> Self {
         Self {
             length,
@@ -65,8 +69,8 @@ impl Profile {
         }
     }
 
-    /// Everything that an algorithm with these needs must survive. Crashes stay out even where the needs
-    /// allow them: how many sites may crash is the problem's to say.
+    /// Returns a profile with all faults that an algorithm with these assumptions must tolerate, except
+    /// crashes. The problem decides how many sites may crash.
     pub const fn within(needs: Needs, length: Duration) -> Self {
         let asynchronous = !needs.synchrony;
         Self {
@@ -82,8 +86,8 @@ impl Profile {
     }
 }
 
-/// Draws a world: the base, with the faults that the seed and the profile give it. The same seed draws the
-/// same world, and is also the seed of the world's own dice.
+/// Draws a world: the base, plus the faults that the seed and the profile allow. The same seed draws the same
+/// world. The seed is also the seed of the world itself.
 pub fn swarm(seed: u64, base: &Setup, profile: &Profile) -> Setup {
     let mut setup = Setup { seed, ..base.clone() };
     let draw = Draw { seed, base, length: time::nanos(profile.length).max(1) };
@@ -117,11 +121,11 @@ pub fn swarm(seed: u64, base: &Setup, profile: &Profile) -> Setup {
 struct Draw<'a> {
     seed: u64,
     base: &'a Setup,
-    /// In nanoseconds.
+    /// The profile's length, in nanoseconds.
     length: u64,
 }
 
-/// The streams. Their numbers are part of what a seed means.
+/// The random streams. To change one of these numbers changes the world of every seed.
 const DELAY: u64 = 0x7377_0001;
 const LINKS: u64 = 0x7377_0002;
 const ORDER: u64 = 0x7377_0003;
@@ -134,11 +138,11 @@ const DROPPING: u64 = 0x7377_0009;
 const PAUSES: u64 = 0x7377_000a;
 const CRASHES: u64 = 0x7377_000b;
 
-/// At most so many faults of one kind.
+/// The largest number of faults of one kind, except crashes.
 const MOST_OF_A_KIND: u64 = 6;
 
 impl Draw<'_> {
-    /// The stream of one kind of fault, unless this seed switches that kind off.
+    /// Returns the random stream of one kind of fault, or `None` if this seed switches the kind off.
     fn kind(&self, kind: u64) -> Option<Prng> {
         let mut dice = Prng::stream(self.seed, kind, 0);
         dice.chance(Ratio::percent(50)).then_some(dice)
@@ -150,7 +154,7 @@ impl Draw<'_> {
         }
     }
 
-    /// A delay of any kind, with a mean of roughly `factor` to `8 * factor` times the base's.
+    /// Draws a delay of any kind. Its mean is roughly `factor` to `8 * factor` times the mean of the base.
     fn some_delay(&self, dice: &mut Prng, factor: u32) -> Delay {
         let unit = self.base.delay.mean().max(Duration::from_nanos(1000)) * factor;
         let mean = unit * (1 << dice.below(4));
@@ -162,7 +166,7 @@ impl Draw<'_> {
         }
     }
 
-    /// A few links that are far slower than the rest.
+    /// Draws a few links with longer delays than the base has.
     fn links(&self, setup: &mut Setup) {
         let nodes = u64::from(self.base.nodes);
         let Some(mut dice) = self.kind(LINKS).filter(|_| nodes > 1) else { return };
@@ -194,7 +198,8 @@ impl Draw<'_> {
         }
     }
 
-    /// A rate from one in a thousand up to `most` in a thousand: small ones as likely as large ones.
+    /// Draws a rate between one in a thousand and `most` in a thousand. All orders of magnitude are equally
+    /// likely.
     fn rate(&self, kind: u64, most: u64, rate: &mut Ratio) {
         if let Some(mut dice) = self.kind(kind) {
             let ceiling = (1 << dice.between(0, u64::from(most.ilog2()) + 1)).min(most);
@@ -210,7 +215,8 @@ impl Draw<'_> {
         }
     }
 
-    /// Some sites but not all: often one, else each with the same chance.
+    /// Draws a group of some sites but not all: often one site, otherwise each site with the same
+    /// probability.
     fn group(&self, dice: &mut Prng) -> NodeSet {
         let nodes = self.base.nodes;
         let one = NodeId(dice.below(u64::from(nodes)) as u32);
@@ -233,8 +239,8 @@ impl Draw<'_> {
         }
     }
 
-    /// Crashes of distinct sites, and of none that the base crashes already: two crashes of one site that
-    /// overlap would mean nothing.
+    /// Draws crashes of distinct sites, which the base does not crash already. Two crashes of one site must
+    /// not overlap.
     fn crashes(&self, profile: &Profile, faults: &mut Vec<Fault>) {
         let most = u64::from(profile.crashes.min(self.base.nodes));
         let Some(mut dice) = self.kind(CRASHES).filter(|_| most > 0) else { return };
@@ -254,7 +260,8 @@ impl Draw<'_> {
         }
     }
 
-    /// When a fault begins and ends: anywhere within the length; short ones as likely as long ones.
+    /// Draws the start and the end of a fault, within the length. All orders of magnitude of its duration are
+    /// equally likely.
     fn fault(&self, kind: FaultKind, dice: &mut Prng) -> Fault {
         let longest = self.length >> dice.below(10);
         let lasts = dice.between(1, longest.max(1));
@@ -284,7 +291,7 @@ mod tests {
         swarm(seed, &Setup::default(), profile)
     }
 
-    /// The names of everything that a world has in it.
+    /// Returns the names of the kinds of delay, order and fault that a world has.
     fn kinds(setup: &Setup) -> BTreeSet<&'static str> {
         let delay = |delay| match delay {
             Delay::Constant(_) => "constant",

@@ -1,4 +1,4 @@
-//! How a scenario is written in a file: durations with a unit, probabilities as fractions, as on the command line.
+//! The notation of scenario files, as on the command line: durations with a unit, probabilities as fractions.
 
 use std::time::Duration;
 
@@ -7,22 +7,23 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::fault::exact;
 
-/// `#[serde(with = "...")]` for a [`Duration`]: `"1500us"`.
+/// Serde functions for a [`Duration`], such as `"1500us"`: `#[serde(with = "...")]`.
 pub mod duration {
     use super::{Deserialize, Deserializer, Duration, Serializer, exact, parse};
 
-    /// Writes it with no digit lost.
+    /// Writes the duration without loss of precision.
     pub fn serialize<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(&exact(*duration))
     }
 
-    /// Reads it.
+    /// Reads the duration.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
         parse(&serde_text(from)?)
     }
 
     fn serde_text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-        // A bare number is answered with what is expected, not with what a string is.
+        // A bare number is accepted here, so that the error names the expected notation, not the missing
+        // string.
         #[derive(Deserialize)]
         #[serde(untagged)]
         enum Text {
@@ -38,31 +39,31 @@ pub mod duration {
     }
 }
 
-/// The same for one that may be missing.
+/// Serde functions for an optional [`Duration`], in the same notation.
 pub mod optional_duration {
     use super::{Deserialize, Deserializer, Duration, Serialize, Serializer, exact, parse};
 
-    /// Writes it with no digit lost.
+    /// Writes the duration, if there is one, without loss of precision.
     pub fn serialize<S: Serializer>(duration: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
         duration.map(exact).serialize(to)
     }
 
-    /// Reads it.
+    /// Reads the duration, if there is one.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
         Option::<String>::deserialize(from)?.map(|text| parse(&text)).transpose()
     }
 }
 
-/// `#[serde(with = "...")]` for a [`Ratio`]: `0.01`.
+/// Serde functions for a [`Ratio`], such as `0.01`: `#[serde(with = "...")]`.
 pub mod probability {
     use super::{Deserialize, Deserializer, Ratio, Serializer};
 
-    /// Writes it as a fraction.
+    /// Writes the probability as a fraction.
     pub fn serialize<S: Serializer>(ratio: &Ratio, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_f64(ratio.as_f64())
     }
 
-    /// Reads it.
+    /// Reads the probability.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Ratio, D::Error> {
         let ratio = Ratio::from_f64(f64::deserialize(from)?);
         ratio.ok_or_else(|| serde::de::Error::custom("expected a probability from 0 to 1"))

@@ -1,4 +1,4 @@
-//! The world: takes the earliest thing from the queue, hands it to its site, applies what the site asked for.
+//! The world: it takes the earliest event from the queue, runs the step of its site and applies the effects.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ use crate::queue::{Lane, Queue};
 use crate::report::{End, Ledger, Outcome};
 use crate::setup::Setup;
 
-/// How long a run may go on.
+/// The limits of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// At most so many inputs.
+    /// The largest number of inputs that are handled.
     pub events: u64,
-    /// At most until then, in the world's time.
+    /// The largest time of an event, in the world's time.
     pub time: Duration,
 }
 
@@ -30,7 +30,7 @@ impl Default for Limits {
     }
 }
 
-/// A run of one algorithm: its sites, the network between them, and a director above.
+/// A run of one algorithm: its sites, the network between them, and the director above them.
 pub struct World<P: Protocol, D: Director<P>> {
     nodes: Vec<P>,
     core: Core<P, D::Note>,
@@ -41,7 +41,7 @@ pub struct World<P: Protocol, D: Director<P>> {
     check_guards: bool,
 }
 
-/// Everything of a world that a director's desk can reach.
+/// The part of a world that a director can reach through its [`Desk`].
 pub(crate) struct Core<P: Protocol, N> {
     pub(crate) now: u64,
     pub(crate) stopped: bool,
@@ -60,8 +60,8 @@ pub(crate) struct Core<P: Protocol, N> {
     trace: Option<Box<Trace<P>>>,
 }
 
-/// What the world keeps of a site besides its state, and needs in every step: small, so that a thousand sites
-/// stay in the cache.
+/// The data of a site that every step needs, besides its state. It is small, so that the data of a thousand
+/// sites stays in the processor's cache.
 pub(crate) struct Site {
     stamp: u64,
     clock: LocalClock,
@@ -69,11 +69,11 @@ pub(crate) struct Site {
     pub(crate) up: bool,
 }
 
-/// What the world keeps of a site for those that throw dice or set timers.
+/// The data of a site that only random numbers and timers need.
 struct Drawer<P: Protocol> {
     dice: Prng,
     timer_dice: Prng,
-    /// The pending reminders: a handful, so a list. Each with the number of its arming.
+    /// The armed timers, each with the number of its arming. There are few, so a list is enough.
     timers: Vec<(P::Timer, u64)>,
 }
 
@@ -101,7 +101,7 @@ const TIMER: u64 = 0x7469_6d65;
 const CLOCK: u64 = 0x636c_6f63;
 
 impl<P: Protocol, D: Director<P>> World<P, D> {
-    /// A world in which `make` builds the sites. The setup must be valid ([`Setup::validate`]).
+    /// Creates a world in which `make` builds the sites. The setup must be valid ([`Setup::validate`]).
     pub fn new(setup: Setup, director: D, mut make: impl FnMut(NodeId) -> P + 'static) -> Self {
         let site = |index| {
             let clock = LocalClock::of(index, setup.clocks, &mut Prng::stream(setup.seed, CLOCK, index));
@@ -135,22 +135,22 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
         Self { nodes, core, director, make: Box::new(make), effects: Vec::new(), setup, check_guards }
     }
 
-    /// Records a trace from the beginning.
+    /// Records a trace from the beginning of the run.
     #[must_use]
     pub fn recording(mut self, header: Header) -> Self {
         self.core.trace = Some(Box::new(Trace::new(header)));
         self
     }
 
-    /// Leaves out what debug builds do after every step, to run the guards again on a copy of the site: for
-    /// those who measure.
+    /// Switches off a check of debug builds, which runs the guards again on a copy of the site after every
+    /// step. For measurements.
     #[must_use]
     pub fn without_guard_checks(mut self) -> Self {
         self.check_guards = false;
         self
     }
 
-    /// Runs until the director stops it, nothing is left to happen, or a limit is reached.
+    /// Runs until the director stops the run, the queue is empty, or a limit is reached.
     pub fn run(&mut self, limits: Limits) -> Outcome {
         self.begin();
         let last = time::nanos(limits.time);
@@ -174,17 +174,17 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
         self.outcome(end)
     }
 
-    /// The director, with what it saw.
+    /// Returns the director.
     pub fn director(&self) -> &D {
         &self.director
     }
 
-    /// The sites' states.
+    /// Returns the states of the sites.
     pub fn nodes(&self) -> &[P] {
         &self.nodes
     }
 
-    /// Takes the world apart: the director, and the trace if one was recorded.
+    /// Consumes the world and returns the director, and the trace if one was recorded.
     pub fn into_parts(self) -> (D, Option<Trace<P>>) {
         (self.director, self.core.trace.map(|trace| *trace))
     }
@@ -227,7 +227,8 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
                 self.director.on_wake(key, &mut Desk { core: &mut self.core, nodes: &self.nodes });
             }
             Pending::Begin(index) => {
-                // What it is, not its place in the plan: a plan without what never struck gives the same run.
+                // Absorb the kind, not the index: a plan without a fault that never happened gives the same
+                // digest.
                 self.core.digest.absorb(&(true, self.core.now, &self.setup.faults[index].kind));
                 self.begin_fault(index);
             }
@@ -293,8 +294,8 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
         self.step_inline(node, input, received);
     }
 
-    /// One whole step of one site: handler, guards, effects. Inlined where messages are delivered: that is
-    /// what a run spends its time with, and each move of a message counts.
+    /// Executes one whole step of one site: handler, guards, effects. A run spends most of its time with the
+    /// delivery of messages, so the step is inlined there to avoid copies of the message.
     #[inline(always)]
     fn step_inline(&mut self, node: NodeId, input: Input<P>, received: Option<u64>) {
         let core = &mut self.core;
@@ -302,11 +303,12 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
         site.stamp += 1;
         let (clock, incarnation) = (site.clock.read(core.now), site.incarnation);
         let (stamp, first_sent) = (site.stamp, core.next_id);
-        // A step's own digest begins anew: it need not wait for that of the step before.
+        // Each step starts a new digest, so that the processor need not wait for the digest of the step
+        // before.
         let mut digest = Digest::new();
         digest.word(core.now);
         match received {
-            // What it says, and to whom, was absorbed when it was sent.
+            // The content and the receiver were absorbed when the message was sent.
             Some(id) => digest.word(id),
             None => {
                 digest.word(u64::from(node.0));
@@ -338,7 +340,8 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
 
     #[inline(always)]
     fn apply(&mut self, node: NodeId, stamp: u64, digest: &mut Digest) {
-        // Most steps have one effect or none, and most of those send: no need to take the whole list for it.
+        // Most steps have at most one effect, usually a message. They avoid the cost of moving the whole
+        // list.
         match self.effects.len() {
             0 => {}
             1 => {
@@ -443,7 +446,7 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
             FaultKind::Crash { node, recovery } => self.recover(node, recovery),
             FaultKind::Pause { node } => self.core.mark(What::Resume(node)),
             FaultKind::Partition { group, .. } => self.core.mark(What::Heal(group.iter().collect())),
-            FaultKind::Step { .. } => {} // it has no end
+            FaultKind::Step { .. } => {} // a step has no end
         }
     }
 
@@ -488,14 +491,14 @@ impl<P: Protocol, N> Core<P, N> {
         self.queue.push(at, Lane::Alarm, || Pending::Timer { node, timer, number });
     }
 
-    /// Puts a message on its way.
+    /// Schedules the arrival of a message.
     #[inline(always)]
     fn post(&mut self, at: u64, lane: Lane, envelope: impl FnOnce() -> Envelope<P, N>) {
         self.messages_in_flight += 1;
         self.queue.push(at, lane, || Pending::Message(envelope()));
     }
 
-    /// Puts a message on its way through a network that may do anything to it.
+    /// Sends a message through a network that may delay, lose or duplicate it.
     fn dispatch(&mut self, envelope: Envelope<P, N>)
     where
         N: Clone,
@@ -530,7 +533,7 @@ impl<P: Protocol, N> Core<P, N> {
     }
 }
 
-/// The world as a site sees it during a step.
+/// The sink of a site during a step.
 struct NodeSink<'a, P: Protocol> {
     effects: &'a mut Vec<Effect<P>>,
     dice: &'a mut Prng,
@@ -544,7 +547,7 @@ impl<P: Protocol> Sink<P> for NodeSink<'_, P> {
 
     #[inline(always)]
     fn send(&mut self, to: NodeId, message: P::Message) {
-        // Made in its place, after the list has grown if it must.
+        // `extend` grows the list first and then builds the effect in its place.
         self.effects.extend(std::iter::once_with(|| Effect::Send { to, message }));
     }
 
@@ -553,7 +556,7 @@ impl<P: Protocol> Sink<P> for NodeSink<'_, P> {
     }
 }
 
-/// A guard loops until nothing is enabled: run again on a copy, it must do nothing.
+/// Checks that the guards have run to the end: run again on a copy, they must do nothing.
 fn assert_guards_settled<P: Protocol>(node: &P, env: Env) {
     let mut again = node.clone();
     let mut effects = Vec::new();

@@ -1,5 +1,5 @@
-//! The same seed gives the same run, step by step; another seed gives another run. Proven on the digest of
-//! everything that happened, and on the trace itself, in a world in which everything goes wrong at once.
+//! The same seed gives the same run, step by step, and another seed gives another run. The tests compare the
+//! digest of everything that happened and the trace itself. Their world has all kinds of faults at once.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use conclave_kernel::{Cx, Header, NodeId, Protocol, Ratio, Trace};
 use conclave_sim::{Clocks, Desk, Director, Fault, Limits, Order, Outcome, Profile, Setup, World, swarm};
 use serde::{Deserialize, Serialize};
 
-/// Tells a rumour to somebody now and then; who hears one may tell it on.
+/// Sends a rumour to a random peer now and then. A site that receives one may send another.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Gossip {
     told: u32,
@@ -142,7 +142,7 @@ fn swarmed_worlds_are_deterministic_too() {
     assert_eq!(digests.iter().collect::<BTreeSet<_>>().len(), 100);
 }
 
-/// Anything that goes wrong differently makes another digest: each part of the storm is in the run.
+/// Each part of the storm changes the digest: a run without it has another digest.
 #[test]
 fn every_part_of_the_storm_is_in_the_digest() {
     let all = run(storm(1)).digest;
@@ -165,7 +165,7 @@ fn every_part_of_the_storm_is_in_the_digest() {
     }
 }
 
-/// Against vacuity: all of it happened, and the ledger and the trace's marks agree.
+/// All faults of the storm really happen, and the ledger agrees with the marks of the trace.
 #[test]
 fn everything_goes_wrong_in_the_storm_and_is_written_down() {
     let (outcome, trace) = record(storm(1));

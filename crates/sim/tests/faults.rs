@@ -1,4 +1,4 @@
-//! Each fault does what it says, and no more.
+//! Each fault has its documented effect, and no other.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use conclave_kernel::{Cx, NodeId, Protocol, Ratio};
 use conclave_sim::{Desk, Director, End, Fault, Limits, Order, Outcome, Setup, World};
 use serde::{Deserialize, Serialize};
 
-/// Does as it is told, and says what happened to it.
+/// A site that executes simple commands and emits an event for everything that happens to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Witness {
     heard: u32,
@@ -19,11 +19,11 @@ enum Timer {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 enum Command {
-    /// Send that number to that site.
+    /// Send a number to a site.
     Send(NodeId, u32),
-    /// Ring the bell in so many milliseconds.
+    /// Set the timer to this number of milliseconds.
     Arm(u64),
-    /// Say how much was heard.
+    /// Emit the number of messages received.
     Count,
 }
 
@@ -64,7 +64,7 @@ impl Protocol for Witness {
     }
 }
 
-/// Gives commands at fixed times; notes what is said after the start, with the millisecond.
+/// Gives commands at fixed moments. Records the events after the start, with their time in milliseconds.
 struct Plan {
     commands: Vec<(u64, NodeId, Command)>,
     said: Vec<(u64, NodeId, Event)>,
@@ -135,10 +135,10 @@ fn a_reminder_armed_in_the_new_life_rings_once_although_an_old_one_was_pending()
 #[test]
 fn a_crash_loses_what_arrives_while_the_site_is_down_and_nothing_else() {
     let commands = [
-        (3, A, Command::Send(B, 1)), // arrives before
-        (5, A, Command::Send(B, 2)), // arrives while down
-        (6, B, Command::Count),      // asked while down
-        (7, A, Command::Send(B, 3)), // sent while down, arrives after
+        (3, A, Command::Send(B, 1)), // arrives before the crash
+        (5, A, Command::Send(B, 2)), // arrives while B is down
+        (6, B, Command::Count),      // arrives while B is down
+        (7, A, Command::Send(B, 3)), // sent while B is down, arrives after the recovery
         (9, B, Command::Count),
     ];
     let (said, outcome) = play(setup(&[Fault::parse_crash("1@5500us..7500us")]), &commands);
@@ -173,7 +173,7 @@ fn a_site_that_crashes_for_ever_is_silent_and_the_run_ends() {
 #[test]
 fn a_paused_site_loses_nothing_and_does_it_all_when_it_goes_on() {
     let commands = [
-        (1, B, Command::Arm(7)),     // rings at 8
+        (1, B, Command::Arm(7)),     // fires at 8
         (4, A, Command::Send(B, 1)), // arrives at 5
         (5, C, Command::Send(B, 2)), // arrives at 6
         (7, B, Command::Count),
@@ -213,9 +213,9 @@ fn a_partition_holds_what_is_under_way_when_it_begins() {
 #[test]
 fn a_partition_cuts_both_ways_between_the_groups_and_nothing_within_them() {
     let commands = [
-        (4, A, Command::Send(B, 1)), // within
-        (4, A, Command::Send(C, 2)), // across
-        (4, C, Command::Send(A, 3)), // and back
+        (4, A, Command::Send(B, 1)), // within the group
+        (4, A, Command::Send(C, 2)), // between the groups
+        (4, C, Command::Send(A, 3)), // and in the opposite direction
     ];
     let (said, outcome) = play(setup(&[Fault::parse_partition("0+1@3ms..20ms,drop")]), &commands);
     assert_eq!(said, [(5, B, Event::Heard(1))]);
@@ -227,8 +227,8 @@ fn a_dropping_partition_loses_what_was_sent_before_the_heal_too() {
     let cut = setup(&[Fault::parse_partition("0@3ms..20ms,drop")]);
     let delay = "constant:5ms".parse().unwrap();
     let commands = [
-        (1, A, Command::Send(B, 1)),  // due at 6, while cut
-        (18, A, Command::Send(B, 2)), // sent while cut, due after
+        (1, A, Command::Send(B, 1)),  // arrives at 6, during the cut
+        (18, A, Command::Send(B, 2)), // sent during the cut, would arrive after it
         (20, A, Command::Send(B, 3)),
     ];
     let (said, outcome) = play(Setup { delay, ..cut }, &commands);

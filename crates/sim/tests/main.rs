@@ -1,4 +1,5 @@
-//! The integration tests of this crate, in one binary: each further binary would link everything once more.
+//! The integration tests of this crate in one binary, because each further binary would link all dependencies
+//! again.
 
 mod determinism;
 mod faults;

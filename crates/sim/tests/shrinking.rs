@@ -1,7 +1,7 @@
-//! A planted bug, found by a swarm and shrunk to what explains it.
+//! A planted bug that a swarm finds, and that shrinking reduces to its explanation.
 //!
-//! The lock is a lease that its keeper takes back after 5 ms without asking the holder: as long as messages
-//! are quick, holders are done by then. A pause, a partition or a slow link lets two in.
+//! The keeper of a lock takes it back after 5 ms without waiting for the holder. While messages are fast, the
+//! holder has left by then. A pause, a partition or a slow link lets two sites in together.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct HastyKeeper {
-    /// At the keeper: who has the lock, and who waits for it.
+    /// At the keeper only: the holder of the lock, and `queue`, the sites that wait for it.
     holder: Option<NodeId>,
     queue: Vec<NodeId>,
 }
@@ -66,7 +66,8 @@ impl Protocol for HastyKeeper {
     }
 }
 
-/// Lets every site ask again and again until the work is done; notes whether two were ever inside.
+/// Lets every site acquire the lock repeatedly until the work is done. Records whether two sites were ever
+/// inside together.
 struct Judge {
     nodes: u32,
     left: u64,
@@ -137,6 +138,6 @@ fn a_planted_bug_found_by_a_swarm_is_shrunk_to_one_fault_and_a_few_entries() {
         assert!(setup.faults.len() == 1 && setup.nodes <= 5 && *work <= 7, "{shrunk:?}");
         explained += usize::from(setup.nodes <= 3 && *work <= 4);
     }
-    // A local minimum need not be the least, but nearly always it is as small as one could make it by hand.
+    // A local minimum need not be the smallest run, but nearly always it is as small as one made by hand.
     assert!(explained * 10 >= failing.len() * 9, "{explained} of {}", failing.len());
 }

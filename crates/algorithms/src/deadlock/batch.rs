@@ -1,16 +1,19 @@
-//! A whole wait-for graph at once: a million processes, every request model, who is stuck and why.
+//! The analysis of a whole wait-for graph at once: a million processes, every request model, with reasons.
 //!
-//! **Intuition.** *Peel*: a running process finishes; each process that waited for it counts one less; whoever has
-//! enough runs, finishes in turn, and so on. Who is never peeled is stuck. The models differ only in the number to
-//! count down: 1 for single and OR, all for AND, p for p-out-of-q. A nested request and a semaphore are further nodes
-//! that count like processes ([`Snapshot::gate`], [`Snapshot::semaphore`]).
+//! **Intuition.** *Peeling*: a running process finishes, and each process that waited for it counts down by
+//! one. A process that has enough runs and finishes too, and so on. The processes that are never peeled are
+//! stuck. The models differ only in the start value of the count: 1 for single and OR, all for AND, p for
+//! p-out-of-q. A nested request or a semaphore is a further node that counts like a process
+//! ([`Snapshot::gate`], [`Snapshot::semaphore`]).
 //!
-//! **Rules.** Peeling goes against the waits, so each wait is threaded onto the list of those that wait for the same
-//! node when it is added, and looked at once: linear, no recursion, and only arrays. At a million processes the price is
-//! that of memory out of order, and threading costs one such access a wait where sorting the waits costs three.
-//! A cycle is looked for after the peeling and only as the explanation: in the OR model it would prove nothing.
+//! **Rules.** Peeling follows the waits backwards. So each added wait is linked into the list of all waits
+//! for the same node, and peeling reads it once. The time is linear, without recursion, and all data is in
+//! arrays. With a million processes, random memory access determines the time. Linking costs one such access
+//! per wait; sorting the waits would cost three. A cycle is searched only after peeling, and only as the
+//! reason. In the OR model a cycle alone proves nothing.
 //!
-//! **The trap.** To search for cycles *first* (Tarjan over everything) is slower, and right for AND only.
+//! **The trap.** A search for cycles *first* (Tarjan over everything) is slower, and it is correct for AND
+//! only.
 
 #[cfg(test)]
 mod tests;
@@ -29,40 +32,41 @@ pub use why::Reason;
 /// A process, or a gate or semaphore between processes.
 pub type NodeIndex = u32;
 
-/// Who waits for whom, at one moment. Processes are `0..processes`; all run until told to wait.
+/// The waits between processes at one moment. Processes have the indices `0..processes`. A process runs until
+/// a wait is added.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Snapshot {
     processes: u32,
     nodes: Vec<Node>,
     /// The members of all nodes, one node after the other.
     targets: Vec<NodeIndex>,
-    /// The same waits, seen from the targets.
+    /// The same waits, as lists of the waiters of each target.
     dependents: Vec<Dependent>,
-    /// How much each member counts; empty while everything counts one.
+    /// The weight of each member; empty while all weights are one.
     weights: Vec<u32>,
 }
 
-/// Why something is no wait; nothing was added.
+/// The reason why a wait was rejected. Nothing was added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum SnapshotError {
     /// A process or node that does not exist.
     Unknown(NodeIndex),
     /// The process waits already.
     AlreadyWaiting(NodeIndex),
-    /// More is needed than the members are worth, or nothing.
+    /// The threshold is zero or larger than the total weight of the members.
     Threshold,
-    /// More nodes or waits than 32 bits count.
+    /// More nodes or waits than 32 bits can count.
     Full,
 }
 
 impl Snapshot {
-    /// `processes` processes, all running.
+    /// Creates a snapshot of `processes` running processes.
     pub fn new(processes: u32) -> Self {
         let nodes = vec![Node::default(); processes as usize];
         Self { processes, nodes, targets: Vec::new(), dependents: Vec::new(), weights: Vec::new() }
     }
 
-    /// `process` waits for all of `targets`: single resource, AND.
+    /// Lets `process` wait for all of `targets`: single resource, AND.
     ///
     /// # Errors
     /// As [`Snapshot::wait_for`].
@@ -71,7 +75,7 @@ impl Snapshot {
         self.wait_for(process, all, targets)
     }
 
-    /// `process` waits for any of `targets`: OR.
+    /// Lets `process` wait for any of `targets`: OR.
     ///
     /// # Errors
     /// As [`Snapshot::wait_for`].
@@ -79,10 +83,11 @@ impl Snapshot {
         self.wait_for(process, 1, targets)
     }
 
-    /// `process` waits for `need` of `targets`: p-out-of-q.
+    /// Lets `process` wait for `need` of `targets`: p-out-of-q.
     ///
     /// # Errors
-    /// Unknown nodes, a process that waits already, a threshold of nothing or beyond reach.
+    /// Returns an error for an unknown node, a process that waits already, or a threshold that is zero or too
+    /// large.
     pub fn wait_for(
         &mut self,
         process: NodeIndex,
@@ -93,7 +98,7 @@ impl Snapshot {
         self.add_members(process, need, targets.iter().map(|target| (*target, 1)))
     }
 
-    /// A node that stands for `need` of `targets`, to be waited for by others: AND-OR of any depth.
+    /// Adds a node that stands for `need` of `targets`. Other nodes can wait for it: AND-OR of any depth.
     ///
     /// # Errors
     /// As [`Snapshot::wait_for`].
@@ -101,7 +106,7 @@ impl Snapshot {
         self.add_node(need, targets.iter().map(|target| (*target, 1)))
     }
 
-    /// A node that stands for `shortage` permits, to come from holders that have so many each.
+    /// Adds a node that stands for `shortage` missing permits. Each holder can return its number of permits.
     ///
     /// # Errors
     /// As [`Snapshot::wait_for`].
@@ -113,8 +118,8 @@ impl Snapshot {
         self.add_node(shortage, holders.iter().copied())
     }
 
-    /// `process` waits as `request` says, whose names are processes or nodes and whose modes do not matter; several
-    /// permits of a name are not to be had here ([`Snapshot::semaphore`] says what they mean).
+    /// Lets `process` wait as `request` states. Its names are processes or nodes, and its modes are ignored.
+    /// A claim of several permits is rejected; use [`Snapshot::semaphore`] for them.
     ///
     /// # Errors
     /// As [`Snapshot::wait_for`]; [`SnapshotError::Threshold`] for more than one permit.
@@ -131,8 +136,8 @@ impl Snapshot {
             return Err(SnapshotError::Unknown(*unknown));
         }
         self.check_runs(process)?;
-        // From the right, so that the members of a gate are on top of the stack when it comes; the outermost
-        // gate is the process itself.
+        // Go from right to left, so that the members of a gate are on top of the stack when it comes. The
+        // outermost gate is the process itself.
         let mut members: Vec<NodeIndex> = Vec::new();
         for part in request.nodes().iter().skip(1).rev() {
             let node = match part {
@@ -179,7 +184,8 @@ impl Snapshot {
         Ok(index)
     }
 
-    /// The one place where waits come in: looked at first, so that nothing is added if anything is wrong.
+    /// Adds waits; all waits come through here. It checks them first, so that nothing is added in case of an
+    /// error.
     fn add_members(
         &mut self,
         waiter: NodeIndex,
@@ -198,7 +204,7 @@ impl Snapshot {
         if need == 0 || worth < u64::from(need) {
             return Err(SnapshotError::Threshold);
         }
-        // The largest number is the mark of a list's end.
+        // The largest number is reserved: it marks the end of a list.
         let end = u32::try_from(self.targets.len() + count).ok().filter(|end| *end != END_OF_LIST);
         let end = end.ok_or(SnapshotError::Full)?;
         let first = u32::try_from(self.targets.len()).expect("no later than the end");
@@ -229,31 +235,33 @@ impl Snapshot {
     }
 }
 
-/// Who is stuck in a [`Snapshot`].
+/// The stuck processes of a [`Snapshot`].
 #[derive(Clone, Debug)]
 pub struct Analysis<'s> {
     snapshot: &'s Snapshot,
-    /// What each node still lacks: zero for those that can proceed.
+    /// The number that each node still lacks; zero for nodes that can proceed.
     missing: Vec<u32>,
 }
 
 impl Analysis<'_> {
-    /// Whether the process waits for ever.
+    /// Returns whether the process waits for ever.
     pub fn is_stuck(&self, process: NodeIndex) -> bool {
         self.missing.get(process as usize).is_some_and(|missing| *missing > 0)
     }
 
-    /// Every process that waits for ever.
+    /// Iterates over the processes that wait for ever.
     pub fn stuck(&self) -> impl Iterator<Item = NodeIndex> {
         (0..self.snapshot.processes).filter(|process| self.is_stuck(*process))
     }
 
-    /// Whom to abort so that nobody is stuck: while there is a cycle of stuck waits, the one on it that `cost`
-    /// values least (the lower index of equals). Aborting ends a process's wait; it then runs and finishes.
+    /// Chooses processes to abort so that no process is stuck. While a cycle of stuck waits exists, it
+    /// chooses the process on it with the least `cost`; of equals, the one with the lower index. An aborted
+    /// process no longer waits, so it runs and finishes.
     ///
-    /// Every victim is on a cycle when it is chosen. The set need not be the smallest: that is NP-hard for AND
-    /// (feedback vertex set \[Karp72\]). Linear: who leaves a long cycle in its middle makes half of it be walked again, and
-    /// when that comes to [`WALKED_AGAIN`] nodes, of a cycle only the last [`LAST`] processes are considered.
+    /// Every victim is on a cycle when it is chosen. The set need not be the smallest: that is NP-hard for
+    /// AND (feedback vertex set \[Karp72\]). The time is linear. A victim in the middle of a long cycle makes
+    /// the search walk part of the cycle again. After [`WALKED_AGAIN`] such nodes, only the last [`LAST`]
+    /// processes of a cycle are considered.
     pub fn victims<C: Ord>(&self, cost: impl FnMut(NodeIndex) -> C) -> Vec<NodeIndex> {
         self.victims_within(WALKED_AGAIN, cost)
     }
@@ -310,7 +318,8 @@ impl Analysis<'_> {
 }
 
 impl Snapshot {
-    /// Tells of all that wait for the `finished`, and how much that counts; who is then said to be done has finished, too.
+    /// Calls `is_done` with each waiter of a finished node and the weight of the wait. If `is_done` returns
+    /// true, the waiter is finished too.
     fn peel(&self, finished: &mut Vec<NodeIndex>, mut is_done: impl FnMut(NodeIndex, u32) -> bool) {
         while let Some(node) = finished.pop() {
             let mut at = self.nodes[node as usize].dependents;
@@ -324,7 +333,8 @@ impl Snapshot {
         }
     }
 
-    /// The first member that is stuck. Members only ever get unstuck, so that one need not go back.
+    /// Returns the first stuck member. A member that is no longer stuck never gets stuck again, so the search
+    /// only moves forward.
     fn first_stuck(&self, node: NodeIndex, marks: &mut [Mark]) -> NodeIndex {
         let mut member = marks[node as usize].member;
         while marks[member as usize].missing == 0 {
@@ -337,35 +347,36 @@ impl Snapshot {
     }
 }
 
-/// Whether nothing is missing now, and something was.
+/// Counts down. Returns whether nothing is missing now, but something was before.
 fn count_down(missing: &mut u32, weight: u32) -> bool {
     let before = *missing;
     *missing = before.saturating_sub(weight);
     before > 0 && *missing == 0
 }
 
-/// All that the search for victims needs of a node side by side, since memory is what it waits for.
+/// The data of a node for the search for victims. It is in one place, because memory access determines the
+/// time.
 struct Mark {
-    /// What it still lacks.
+    /// The number that the node still lacks.
     missing: u32,
-    /// The wait that it is in, and whom that is for.
+    /// The index of the current wait, and its target.
     ahead: u32,
     member: NodeIndex,
-    /// Where it is on the path.
+    /// The index on the path, or `OFF_PATH`.
     place: u32,
 }
 
-/// How many nodes may be walked again in search of the cheapest victims.
+/// The number of nodes that may be walked again in the search for the cheapest victims.
 pub const WALKED_AGAIN: usize = 250_000;
-/// How many processes of a cycle are considered after that.
+/// The number of processes of a cycle that are considered after that.
 pub const LAST: usize = 8;
 
 const OFF_PATH: u32 = u32::MAX;
 
-/// What a node needs, where its members are, and who waits for it.
+/// The threshold of a node, the range of its members, and the list of its waiters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Node {
-    /// Zero: runs.
+    /// The threshold; zero if the node runs.
     need: u32,
     first: u32,
     end: u32,
@@ -379,7 +390,7 @@ impl Default for Node {
     }
 }
 
-/// A wait as seen from its target: who waits, and the wait added before for the same target.
+/// A wait in the list of its target: the waiter, and the previous wait for the same target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Dependent {
     waiter: NodeIndex,

@@ -1,13 +1,20 @@
-//! The central detector, naively: every site reports its wait edges to one site, as they come and go.
+//! The naive central detector: every site reports its wait edges to one site whenever they change.
 //!
 //! **Rules** \[HR82 §2\]
-//! 1. A process that blocks reports whom it waits for; one that is granted something reports what is left, or that it runs.
-//! 2. The coordinator keeps the latest report of each process and looks for a deadlock whenever one blocks.
+//! 1. A process that blocks reports the processes for which it waits. A process that receives a grant reports
+//!    the rest of its wait, or that it runs.
+//! 2. The coordinator stores the latest report of each process. It searches for a deadlock whenever a process
+//!    blocks.
 //!
-//! **The trap: the phantom.** Reports of different sites arrive in any order. p waits for q, q grants it and then waits
-//! for p: if q's report overtakes p's second one, the coordinator sees p -> q -> p, which never was. FIFO channels do not
-//! help, for the two reports come by different channels. It is kept here to be seen failing; it promises to miss
-//! nothing, and no more. It aborts whom it accuses without looking again.
+//! **The trap: the phantom.** Reports of different sites arrive in any order.
+//! 1. p waits for q, and reports it.
+//! 2. q grants p. So p runs and sends a second report.
+//! 3. q then waits for p, and its report overtakes p's second report.
+//! 4. The coordinator sees the cycle p -> q -> p, which never existed.
+//!
+//! FIFO channels do not help, because the two reports come over different channels. The algorithm is here to
+//! show this failure. It promises only that it misses no deadlock. It aborts a declared process without a
+//! second check.
 
 use alloc::collections::BTreeMap;
 
@@ -19,26 +26,26 @@ use super::site::{Detection, Model, Out};
 use super::spec::{NO_MISS, PURGED};
 use super::underlying::{Underlying, Wait};
 
-/// Who collects the reports.
+/// The site that collects the reports.
 pub const COORDINATOR: NodeId = NodeId(0);
 
 /// The detector of a site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Central {
     me: NodeId,
-    /// At the coordinator: who waits, as far as reported; at most one wait a process.
+    /// At the coordinator only: the reported waits, at most one per process.
     reported: Option<BTreeMap<NodeId, Wait>>,
 }
 
-/// What detectors say to each other.
+/// A message from a site to the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Message {
-    /// To the coordinator: my process has blocked.
+    /// The sender's process has blocked.
     Blocked(Wait),
-    /// To the coordinator: it was granted something, this is left.
+    /// The sender's process has received a grant; this is the rest of its wait.
     Left(Wait),
-    /// To the coordinator: it runs.
+    /// The sender's process runs.
     Runs,
 }
 
@@ -107,7 +114,8 @@ impl Central {
                 let number = wait.number;
                 reported.insert(from, wait);
                 let known = Known::new(reported.iter().map(|(process, wait)| (*process, wait)), &|_, _| 0);
-                // Nobody was stuck before, or was accused before: whoever is newly stuck waits for the newcomer.
+                // Before this wait, no process was stuck except those already accused. So every newly stuck
+                // process waits for this one, directly or indirectly.
                 if known.is_on_cycle(from) {
                     out.accuse(from, number);
                 }

@@ -1,16 +1,21 @@
-//! Chandy, Misra and Haas for OR: a question spreads over all that could help; if everybody answers, nobody can.
+//! Chandy, Misra and Haas for OR: a query spreads over all processes that could help. If all answer, none can
+//! help.
 //!
 //! **Rules** \[CMH83 §4\]
-//! 1. A process that blocks starts a computation, numbered by its request: QUERY to all it waits for.
-//! 2. The first query of a computation at a blocked process *engages* it: it asks on, and waits for as many answers.
-//!    Any further one is answered at once. A process that runs says nothing.
-//! 3. Who has all its answers sends REPLY to its engager; the initiator that has all of them is deadlocked.
-//! 4. A process that runs, however briefly, has no part any more in the computations that engaged it.
+//! 1. A process that blocks starts a computation, numbered by its request. It sends QUERY to all processes
+//!    for which it waits.
+//! 2. The first query of a computation at a blocked process *engages* the process. It sends QUERY to the
+//!    processes for which it waits, and expects a REPLY from each. It answers each further query with REPLY
+//!    at once. A running process does not answer.
+//! 3. A process that has all its replies sends REPLY to its engager. An initiator that has all its replies is
+//!    deadlocked.
+//! 4. A process that runs, however briefly, no longer takes part in the computations that engaged it.
 //!
-//! **The trap** is rule 4: a process that ran in between and is blocked again must not answer for the computation that
-//! engaged it before, or a way out is overlooked.
+//! **The trap** is rule 4. Suppose that a process has run since it was engaged, and is blocked again. If it
+//! answers for the old computation, a way out of the deadlock is overlooked.
 //!
-//! Exactly e queries and e replies for e wait edges reached, if it ends; to wait for oneself costs none.
+//! **Bounds.** For e wait edges that are reached there are exactly e queries and e replies, if the
+//! computation ends. A wait for oneself costs no message.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -25,28 +30,28 @@ use super::underlying::Underlying;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Diffusion {
     me: NodeId,
-    /// What the latest computation of each initiator has come to here.
+    /// The state of the latest computation of each initiator at this site.
     computations: Box<[Computation]>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Computation {
-    /// `latest`.
+    /// `latest`: the number of the computation.
     number: u64,
     engager: NodeId,
-    /// `num`: answers to come.
+    /// `num`: the number of missing replies.
     missing: u32,
-    /// `wait`: blocked ever since it was engaged.
+    /// `wait`: whether the process has been blocked since it was engaged.
     is_engaged: bool,
 }
 
-/// What detectors say to each other, of which computation.
+/// A message between detectors, with the initiator and the number of the computation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Message {
-    /// Can you be helped?
+    /// The question whether the receiver can be helped.
     Query(NodeId, u64),
-    /// Not by anybody I know of.
+    /// The answer that no process known to the sender can help it.
     Reply(NodeId, u64),
 }
 
@@ -122,7 +127,7 @@ impl Diffusion {
         process: &Underlying,
         out: &mut Out<Message>,
     ) {
-        // A query to itself would be answered at once: it is left out.
+        // A query to itself would be answered at once, so it is left out.
         let of = process.waits_for();
         let missing = u32::try_from(of.len()).expect("no more than there are sites");
         self.computations[initiator.index()] = Computation { number, engager, missing, is_engaged: true };

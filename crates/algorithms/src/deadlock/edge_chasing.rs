@@ -1,23 +1,32 @@
-//! Chandy, Misra and Haas for AND: a probe runs along the waits, and who gets its own back waits for itself.
+//! Chandy, Misra and Haas for AND: a probe runs along the waits. A process that gets its own probe back waits
+//! for itself.
 //!
 //! **Rules** \[CMH83 §3\]
-//! 1. A process that blocks starts a computation, numbered by its request: PROBE to all it waits for.
-//! 2. A probe of i that comes from j is *meaningful* at k if k is blocked, has not yet had it in this computation, and has not
-//!    granted j. Then: if k = i, deadlock; else PROBE on to all that k waits for.
-//! 3. What k remembers of i's computations is forgotten when k runs again, or when i starts a new one.
+//! 1. A process that blocks starts a computation, numbered by its request. It sends PROBE to all processes
+//!    for which it waits.
+//! 2. A probe of i that comes from j is *meaningful* at k on three conditions. k is blocked, it has not yet
+//!    received the probe in this computation, and it has not granted j. Then there is a deadlock if k = i.
+//!    Otherwise k sends PROBE to all processes for which it waits.
+//! 3. k forgets the computations of i when k runs again, or when i starts a new one.
 //!
-//! **Traps.** Without "has not granted j" a probe goes over an edge that is no more: a phantom. A process that merely
-//! *leads to* a cycle never gets its probe back: so everybody who blocks starts one, and the last one closes the
-//! cycle. Several on one cycle may find it at once: the resolution makes one victim of them.
+//! **Traps.**
+//! - Without the condition "has not granted j", a probe passes an edge that no longer exists: a phantom.
+//! - A process that only *leads to* a cycle never gets its probe back. So every process that blocks starts a
+//!   computation, and the last one closes the cycle.
+//! - Several processes on one cycle may find it at the same time. The resolution makes sure that there is
+//!   only one victim.
 //!
-//! To forget when k runs again makes a probe that is late find a cycle sooner than who closed it does. Nothing would be
-//! missed without it: the last to block on a cycle starts a computation with a number of its own, and everybody else on the
-//! cycle blocks for good before the first probe of that number is sent.
+//! The first part of rule 3 is not needed for correctness. It only lets a late probe find a cycle before the
+//! computation of the process that closed it. The last process that blocks on a cycle starts a computation
+//! with a new number. All others on the cycle have blocked for ever before the first probe with that number
+//! is sent. So no deadlock would be missed without it.
 //!
-//! The m(n-1)/2 messages of the literature, for m processes on n sites, count every pair of processes once: a graph
-//! in which two wait for each other may have twice as many edges, and then needs as many probes.
+//! **Bounds.** The literature gives m(n-1)/2 messages for m processes on n sites. This counts every pair of
+//! processes once. A graph in which two processes wait for each other may have twice as many edges, and then
+//! needs as many probes.
 //!
-//! **Where we depart**: a process is a site, so that all edges are between sites; to wait for oneself is found without a message.
+//! **Where we depart**: each process has its own site, so all edges are between sites. A wait for oneself is
+//! found without a message.
 
 use alloc::boxed::Box;
 
@@ -31,16 +40,16 @@ use super::underlying::Underlying;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct EdgeChasing {
     me: NodeId,
-    /// `dependent(i)`: which computation of i has passed here since the process blocked.
+    /// `dependent(i)`: the number of i's last computation that has passed here since the process blocked.
     dependent: Box<NodeMap<u64>>,
 }
 
 /// probe(i, j, k): j and k are the ends of the channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Probe {
-    /// i: whose computation.
+    /// i, which started the computation.
     pub initiator: NodeId,
-    /// Which of them: the number of i's request.
+    /// The number of the computation: the number of i's request.
     pub number: u64,
 }
 

@@ -1,32 +1,37 @@
-//! The wait-for graph that a lock service lives on: waiter -> resource -> holders, decided at every wait.
+//! The wait-for graph of a lock service: waiter -> resource -> holders. It decides about deadlock at every
+//! wait.
 //!
-//! **Intuition.** A deadlock is not "a cycle": with alternatives a cycle may be harmless, and an owner off every cycle
-//! may be stuck. What is exact in every request model is *reduction*: let whoever can proceed proceed, finish and give
-//! back what it holds; repeat; whoever is left waits for ever. Running owners finish; so only *blocked* holders matter,
-//! and only those reachable from the new wait.
+//! **Intuition.** A deadlock is not the same as a cycle. With alternatives a cycle may be harmless, and an
+//! owner that is on no cycle may be stuck. The exact method in every request model is *reduction*: each owner
+//! that can proceed proceeds, finishes and releases what it holds. Repeat this; the owners that are left wait
+//! for ever. Running owners finish, so only *blocked* holders matter, and only those that can be reached from
+//! the new wait.
 //!
 //! **Rules.**
-//! - Adding a wait can only close a deadlock through its own owner. If nobody waits for anything that owner holds
-//!   there is nothing to close, and nothing is searched.
-//! - Otherwise: explore forward (request -> resources -> blocked holders -> their requests), reduce, and see whether
-//!   the owner is left, and waits in the end for itself.
-//! - Releases, grants and cancellations never create a deadlock: no search.
+//! - A new wait can close a deadlock only through its own owner. If no owner waits for anything that this
+//!   owner holds, nothing can be closed and no search is needed.
+//! - Otherwise explore forward (request -> resources -> blocked holders -> their requests) and reduce. The
+//!   wait closes a deadlock if its owner is left over and waits, directly or indirectly, for itself.
+//! - Releases, grants and cancellations never create a deadlock, so they need no search.
 //!
 //! **Traps.**
-//! - Two paths to one holder are not a cycle (matrixone#26302): reduction does not count paths.
-//! - An owner does not block itself by a lock (it is re-entrant; shared to exclusive is an *upgrade*), but two
-//!   upgraders block each other, and permits it holds itself are *not* available to it (self-wait, citus#1572).
-//! - Identity is per owner, never per node or session (citus#1803). Only a hold that was granted is an edge:
-//!   an earlier waiter is "perhaps next", not a holder (matrixone#26922).
-//! - Queue order is a fact of the resource (its waiters are sorted), not edges: 100,000 waiters on one name cost
-//!   100,000 entries, not five thousand million edges.
+//! - Two paths to one holder are not a cycle (matrixone#26302). Reduction does not count paths.
+//! - An owner does not block itself by a lock: locks are re-entrant, and shared to exclusive is an *upgrade*.
+//!   But two upgraders block each other. Permits that an owner holds itself are *not* available to it
+//!   (self-wait, citus#1572).
+//! - The unit is the owner, never the node or the session (citus#1803). Only a granted hold is an edge: an
+//!   earlier waiter may be next, but it is not a holder (matrixone#26922).
+//! - The order of the queue is stored as the sorted waiters of a resource, not as edges. So 100,000 waiters
+//!   for one name need 100,000 entries, not five thousand million edges.
 //!
-//! **Waiting one's turn.** An earlier waiter's *claim* may hold back a later one although the resource is free: a soft
-//! edge, never a reason for a victim. [`WaitGraph::grantable`] decides who may overtake.
+//! **Turns.** The *claim* of an earlier waiter may hold back a later one although the resource is free. This
+//! is a soft edge, which never justifies a victim. [`WaitGraph::grantable`] decides which waiters may
+//! overtake.
 //!
-//! Costs, with `b` the blocked part reachable: wait `O(b)`, or `O(claims + holds)` where nothing can close; grant,
-//! release, cancel `O(claims + holds)`; all times a logarithm. A request of `s` claims is re-examined at most `s`
-//! times. Bounds are the caller's: the graph holds exactly what was put in.
+//! **Bounds.** Let `b` be the size of the blocked part that can be reached. A wait costs `O(b)`, or
+//! `O(claims + holds)` if nothing can be closed. A grant, release or cancellation costs `O(claims + holds)`.
+//! All costs are multiplied by a logarithm. A request of `s` claims is examined again at most `s` times. The
+//! caller limits the size of the graph.
 
 mod explain;
 mod picture;
@@ -49,52 +54,54 @@ use super::request::{Claim, Demand, Request};
 pub use explain::{Deadlock, Link, Verdict, Why};
 pub use resolution::Resolution;
 
-/// A waiter's place in the one total order: smaller goes first.
+/// The place of a waiter in the total order of all waiters. Smaller turns go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Turn {
-    /// Priority class; smaller goes first.
+    /// The priority class; smaller classes go first.
     pub class: i64,
-    /// When it came.
+    /// The number of the arrival; earlier arrivals go first within a class.
     pub entry: u64,
 }
 
-/// Who waits for what, and who holds it.
+/// The owners, the resources they hold, and the resources for which they wait.
 ///
-/// `R` names resources and `O` owners, the unit that holds, waits and gets stuck.
+/// `R` names resources. `O` names owners, which hold, wait and get stuck.
 #[derive(Clone, Debug)]
 pub struct WaitGraph<R, O> {
     resources: Slots<R, Resource>,
     owners: Slots<O, Owner>,
 }
 
-/// Why an operation was refused; the graph is as it was.
+/// The reason why an operation was rejected. The graph is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum GraphError {
-    /// The owner waits already: one waiting request at a time.
+    /// The owner waits already. An owner has at most one waiting request.
     AlreadyWaiting,
-    /// A lock that others hold in a conflicting mode cannot be held as well.
+    /// Other owners hold the lock in a conflicting mode.
     Conflict,
-    /// Permits of a name without a limit.
+    /// A demand for permits of a name that has no limit.
     NotASemaphore,
-    /// A lock on a name that is a semaphore, or a limit for a name in use as a lock.
+    /// A demand for a lock whose name is a semaphore, or a limit for a name that is in use as a lock.
     NotALock,
-    /// More permits than there are: it could wait for ever.
+    /// A demand for more permits than the limit. It could wait for ever.
     Impossible,
-    /// The graph's names are 32 bits wide, and they are all in use.
+    /// All names, which are 32 bits wide, are in use.
     Full,
 }
 
 impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
-    /// Nobody holds, nobody waits.
+    /// Creates an empty graph.
     pub fn new() -> Self {
         Self { resources: Slots::new(), owners: Slots::new() }
     }
 
-    /// Makes `resource` a semaphore, or changes its limit; `None` forgets an unused one. A limit below what is held
-    /// takes nothing away; waiters that it makes impossible are told by [`WaitGraph::impossible`].
+    /// Makes `resource` a semaphore, or changes its limit; `None` removes an unused one. A limit below the
+    /// held permits takes no permits away. [`WaitGraph::impossible`] lists the waiters that the limit makes
+    /// impossible.
     ///
     /// # Errors
-    /// [`GraphError::NotALock`] if the resource is in use as a lock, or a semaphore in use is to be forgotten.
+    /// [`GraphError::NotALock`] if the resource is in use as a lock, or if a semaphore in use is to be
+    /// removed.
     pub fn set_limit(&mut self, resource: R, limit: Option<u32>) -> Result<(), GraphError> {
         let slot = self.resources.intern(resource)?;
         let state = &mut self.resources[slot];
@@ -107,22 +114,21 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         Ok(())
     }
 
-    /// Adds a wait and decides whether it closes a deadlock: [`WaitGraph::enqueue`], then [`WaitGraph::examine`].
+    /// Adds a wait and decides whether it closes a deadlock: calls [`WaitGraph::enqueue`], then
+    /// [`WaitGraph::examine`].
     ///
-    /// The wait stays in the graph whatever the verdict; a victim's is taken out by [`WaitGraph::cancel`].
-    ///
-    /// # Errors
-    /// As [`WaitGraph::enqueue`].
+    /// The wait stays in the graph, whatever the verdict is. [`WaitGraph::cancel`] removes the wait of a
+    /// victim.
     pub fn wait(&mut self, owner: O, turn: Turn, request: Request<R>) -> Result<Verdict<R, O>, GraphError> {
         self.enqueue(owner, turn, request)?;
         Ok(self.examine(owner))
     }
 
-    /// Adds a wait without a search: for a request that may be [`WaitGraph::grantable`] at once.
+    /// Adds a wait without a search, for a request that may be [`WaitGraph::grantable`] at once.
     ///
     /// # Errors
-    /// The owner waits already; the request asks permits of a lock, a lock of a semaphore, or more permits than
-    /// exist in every one of its alternatives.
+    /// Returns an error if the owner waits already, or if a name is used as the wrong kind of resource.
+    /// [`GraphError::Impossible`] if every alternative needs more permits than exist.
     pub fn enqueue(&mut self, owner: O, turn: Turn, request: Request<R>) -> Result<(), GraphError> {
         self.check_waiter(owner, &request)?;
         let exists = |name: &R, demand| {
@@ -134,8 +140,8 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         self.add_wait(owner, turn, request)
     }
 
-    /// Ends the owner's wait, whether it gave up, timed out or was chosen as victim; its holds stay.
-    /// Answers whether it was waiting.
+    /// Ends the wait of an owner that gave up, timed out or was chosen as victim. Its holds stay. Returns
+    /// whether it was waiting.
     pub fn cancel(&mut self, owner: O) -> bool {
         let Some(slot) = self.owners.slot(&owner) else { return false };
         self.leave_lines(slot);
@@ -150,21 +156,23 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         true
     }
 
-    /// Ends the owner's wait, if any, and gives it `claims` (what [`Request::satisfy`] chose).
+    /// Ends the owner's wait, if any, and gives it `claims`, which [`Request::satisfy`] chose.
     ///
     /// # Errors
-    /// As [`WaitGraph::hold`], before anything is changed.
+    /// As [`WaitGraph::hold`]. Then nothing is changed.
     pub fn grant(&mut self, owner: O, claims: &[Claim<R>]) -> Result<(), GraphError> {
         claims.iter().try_for_each(|claim| self.check_hold(owner, claim))?;
         self.cancel(owner);
         claims.iter().try_for_each(|claim| self.hold(owner, *claim))
     }
 
-    /// Gives the owner one resource on top of what it holds: modes merge to the stronger, permits add. An owner
-    /// that waits at the same time should be [`WaitGraph::examine`]d again: others may now wait for it.
+    /// Gives the owner one more resource: modes merge to the stronger one, and permits are added. If the
+    /// owner waits at the same time, call [`WaitGraph::examine`] again, because other owners may now wait for
+    /// it.
     ///
     /// # Errors
-    /// Another owner holds the lock in a conflicting mode; or the resource is of the other kind.
+    /// Returns an error if another owner holds the lock in a conflicting mode, or if the resource is of the
+    /// other kind.
     pub fn hold(&mut self, owner: O, claim: Claim<R>) -> Result<(), GraphError> {
         self.check_hold(owner, &claim)?;
         let (slot, resource) = (self.owners.intern(owner)?, self.resources.intern(claim.resource)?);
@@ -174,8 +182,9 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         Ok(())
     }
 
-    /// The owner gives the resource back, but for what it keeps: nothing, the shared mode, or fewer permits.
-    /// Answers whether it held it; keeping more than it had, or another kind, changes nothing.
+    /// Releases the resource, except for the part that the owner keeps: nothing, the shared mode, or fewer
+    /// permits. Returns whether the owner held it. A `keep` that exceeds the hold, or is of the other kind,
+    /// changes nothing.
     pub fn release(&mut self, owner: O, resource: R, keep: Option<Demand>) -> bool {
         let (Some(slot), Some(resource)) = (self.owners.slot(&owner), self.resources.slot(&resource)) else {
             return false;
@@ -188,7 +197,7 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         true
     }
 
-    /// The owner is gone: its wait and all its holds with it.
+    /// Removes the owner with its wait and all its holds.
     pub fn remove(&mut self, owner: O) {
         self.cancel(owner);
         let Some(slot) = self.owners.slot(&owner) else { return };
@@ -197,12 +206,12 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         }
     }
 
-    /// Whether the owner waits.
+    /// Returns whether the owner waits.
     pub fn is_waiting(&self, owner: O) -> bool {
         self.request_of(owner).is_some()
     }
 
-    /// What the owner holds, by resource.
+    /// Iterates over the holds of the owner, in order of resources.
     pub fn holds(&self, owner: O) -> impl Iterator<Item = Claim<R>> {
         let slot = self.owners.slot(&owner);
         slot.into_iter().flat_map(move |slot| {
@@ -214,21 +223,21 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         })
     }
 
-    /// Who holds the resource.
+    /// Iterates over the holders of the resource.
     pub fn holders(&self, resource: R) -> impl Iterator<Item = (O, Demand)> {
         let slot = self.resources.slot(&resource);
         let holders = slot.into_iter().flat_map(|slot| &self.resources[slot].holders);
         holders.map(|(&owner, &demand)| (*self.owners.name(owner), demand))
     }
 
-    /// Who waits for the resource, in turn, with the most it may take.
+    /// Iterates over the waiters of the resource in order of turns, each with the most that it may take.
     pub fn waiters(&self, resource: R) -> impl Iterator<Item = (O, Demand)> {
         let slot = self.resources.slot(&resource);
         let line = slot.into_iter().flat_map(|slot| &self.resources[slot].line);
         line.map(|(place, &demand)| (*self.owners.name(place.owner), demand))
     }
 
-    /// Who waits for the resource but can never be satisfied since its limit was lowered.
+    /// Returns the waiters of the resource that can never be satisfied, because a limit was lowered.
     pub fn impossible(&self, resource: R) -> Vec<O> {
         let hopeless = |owner: &O| {
             let within = |&slot: &Slot, demand| self.resources[slot].exists(demand);
@@ -259,7 +268,7 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         Ok(())
     }
 
-    /// One waiting request at a time, and a name is a lock or a semaphore.
+    /// Rejects a second wait of the owner, and names that are used as the wrong kind of resource.
     fn check_waiter(&self, owner: O, request: &Request<R>) -> Result<(), GraphError> {
         if self.is_waiting(owner) {
             return Err(GraphError::AlreadyWaiting);
@@ -276,8 +285,8 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         }
     }
 
-    /// Holds of one lock by different owners are all shared. Permits are not checked against the limit, which may
-    /// have been lowered under its holders.
+    /// Rejects conflicting holds: if several owners hold one lock, all must share it. Permits are not checked
+    /// against the limit, which may have been lowered after they were given.
     fn check_hold(&self, owner: O, claim: &Claim<R>) -> Result<(), GraphError> {
         self.check_kind(claim)?;
         let others = self.holders(claim.resource).filter(|(holder, _)| *holder != owner);
@@ -288,8 +297,8 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         }
     }
 
-    /// The only place where holds change. An owner that waits for the very resource may become an upgrader by
-    /// it, or cease to be one: it takes its place in the lines anew.
+    /// Changes a hold; all changes of holds come through here. An owner that waits for the same resource may
+    /// become an upgrader or stop being one. So its places in the queues are computed again.
     fn set_hold(&mut self, owner: Slot, resource: Slot, demand: Option<Demand>) {
         self.leave_lines(owner);
         match demand {
@@ -339,20 +348,20 @@ impl<R: Ord + Copy, O: Ord + Copy> Default for WaitGraph<R, O> {
     }
 }
 
-/// A lock (no limit) or a semaphore.
+/// A lock (without a limit) or a semaphore.
 #[derive(Clone, Debug, Default)]
 struct Resource {
     limit: Option<u32>,
     holders: BTreeMap<Slot, Demand>,
-    /// The holders that wait themselves: the only ones that may never finish.
+    /// The holders that wait. Only they may never finish.
     blocked: BTreeMap<Slot, Demand>,
     held_permits: u64,
     blocked_permits: u64,
-    /// Who waits, in turn, with the most it may take.
+    /// The queue: the waiters in order of turns, each with the most that it may take.
     line: BTreeMap<Place, Demand>,
 }
 
-/// A place in a resource's line. Upgraders stand before all others.
+/// A place in a resource's queue. Upgraders come before all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     is_newcomer: bool,
@@ -360,7 +369,7 @@ struct Place {
     owner: Slot,
 }
 
-/// Who holds and waits.
+/// The holds and the wait of an owner.
 #[derive(Clone, Debug, Default)]
 struct Owner {
     holds: BTreeSet<Slot>,
@@ -371,12 +380,12 @@ struct Owner {
 struct Wait {
     turn: Turn,
     request: Request<Slot>,
-    /// The request's envelope: each resource once.
+    /// The request's envelope: each resource once, with the most that the request may take.
     claims: Vec<Claim<Slot>>,
 }
 
 impl Resource {
-    /// Whether so much exists at all.
+    /// Returns whether the resource has that much in total, held or not.
     fn exists(&self, demand: Demand) -> bool {
         match demand {
             Demand::Permits(count) => self.limit.is_some_and(|limit| count <= limit),

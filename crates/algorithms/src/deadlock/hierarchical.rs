@@ -1,23 +1,32 @@
-//! The hierarchy: sites form clusters, a cluster's leader finds what is within, the root what is between clusters.
+//! Hierarchical detection: the leader of a cluster finds deadlocks within it, and the root finds those
+//! between clusters.
 //!
-//! **Intuition.** Most deadlocks are local. A leader asks its own cluster for both ends of the edges, as the one-report
-//! detector does \[HR82 §5\]; only if somebody there waits for a process of another cluster the root must look, which is the
-//! nearest common ancestor of all clusters \[MM79\].
+//! **Intuition.** Most deadlocks are local. A leader collects both ends of the edges of its own cluster, like
+//! the one-report detector \[HR82 §5\]. The root works only if a process there waits for a process of another
+//! cluster. It is the nearest common ancestor of all clusters \[MM79\].
 //!
 //! **Rules**
-//! 1. WAKE the leader when the process is asked while it is blocked, or waits for itself.
-//! 2. The leader sends ASK to its members and reduces their TABLEs; processes of other clusters count as running. It accuses
-//!    whom it finds. If a table shows an edge that leaves the cluster it sends WAKE to the root.
-//! 3. The root sends ASK to the leaders, which ask their members and send all their tables together, as CLUSTER.
+//! 1. Send WAKE to the leader when the process receives a request while it is blocked, or when it waits for
+//!    itself.
+//! 2. The leader sends ASK to its members and reduces their TABLEs. Processes of other clusters count as
+//!    running. It declares the deadlocked processes. If a table shows an edge that leaves the cluster, it
+//!    sends WAKE ROOT to the root.
+//! 3. The root sends ASK CLUSTER to the leaders. Each leader collects the tables of its members and sends
+//!    them together as CLUSTER.
 //!
-//! An edge that enters is no reason: of the processes of a deadlock between clusters each waits in the end for all others, so that
-//! an edge leaves every one of these clusters, and also that where the last request arrived and woke the leader.
+//! An edge that enters a cluster is no reason to wake the root. In a deadlock between clusters, each process
+//! waits, directly or indirectly, for all others. So an edge leaves every one of these clusters. This
+//! includes the cluster in which the last request arrived and woke the leader.
 //!
-//! **The trap**: a cycle through two clusters is in the tables of neither; one that crosses the root's own cluster is no exception.
-//! **Another**: the root's question interrupts a leader's own round, and must not answer for it: another cluster may have
-//! answered the root before it knew of the edge that the leader was woken for.
+//! **Traps.**
+//! - A cycle through two clusters is in the tables of neither. This is also true if one of them is the root's
+//!   own cluster.
+//! - The root may call for tables during a leader's own round. Another cluster may have answered the root
+//!   before it had the edge for which the leader was woken. So the leader must repeat its own round
+//!   afterwards.
 //!
-//! Clusters are blocks of ceil(sqrt N) ids, the lowest of which leads; site 0 leads the first and is the root.
+//! Clusters are blocks of ceil(sqrt N) ids, and the lowest id of each is its leader. Site 0 leads the first
+//! cluster and is the root.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -29,7 +38,7 @@ use super::reports::{Table, both_ends, victims};
 use super::site::{Detection, Model, Out};
 use super::underlying::Underlying;
 
-/// Who looks at what is between clusters.
+/// The site that finds deadlocks between clusters.
 pub const ROOT: NodeId = NodeId(0);
 
 /// The detector of a site.
@@ -39,16 +48,16 @@ pub struct Hierarchical {
     nodes: u32,
     leader: Option<Box<Desk>>,
     root: Option<Box<Desk>>,
-    /// The root waits for this cluster's tables.
+    /// The round of the root that waits for this cluster's tables, if any.
     is_called: Option<u64>,
 }
 
-/// What a leader keeps of its cluster, and the root of all.
+/// The state of a leader for its cluster, or of the root for all clusters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Desk {
     round: u64,
     awaited: NodeSet,
-    /// At most one a site.
+    /// The received tables, at most one per site.
     tables: Tables,
     again: bool,
     accused: NodeMap<u64>,
@@ -56,21 +65,21 @@ struct Desk {
 
 type Tables = BTreeMap<NodeId, Table>;
 
-/// What detectors say to each other.
+/// A message between detectors.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Message {
-    /// To the leader: look.
+    /// To the leader: start a round.
     Wake,
-    /// From the leader: your tables?
+    /// From the leader: the request for the tables, with the number of the round.
     Ask(u64),
-    /// To the leader: these.
+    /// To the leader: the tables of the sender.
     Table(u64, Table),
-    /// To the root: look.
+    /// To the root: start a round.
     WakeRoot,
-    /// From the root: your cluster's tables?
+    /// From the root: the request for the tables of the receiver's cluster.
     AskCluster(u64),
-    /// To the root: these.
+    /// To the root: the tables of the sender's cluster.
     Cluster(u64, Tables),
 }
 
@@ -187,11 +196,13 @@ impl Hierarchical {
         }
     }
 
-    /// The root wants the cluster's tables: fresh ones, asked for after it did.
+    /// Collects the cluster's tables for the root. They must be requested after the root's request, so a
+    /// running round is restarted.
     fn call(&mut self, round: u64, process: &Underlying, out: &mut Out<Message>) {
         self.is_called = Some(round);
         if let Some(desk) = &mut self.leader {
-            // What the leader was about to see may be newer than what other clusters have told the root in this round.
+            // The leader's own round may concern edges that are newer than the answers of other clusters in
+            // this round of the root.
             desk.again |= !desk.awaited.is_empty();
         }
         self.ask_cluster(process, out);
@@ -245,7 +256,7 @@ impl Desk {
     }
 }
 
-/// Who leads the cluster of a site.
+/// Returns the leader of the cluster of a site.
 pub fn leader_of(site: NodeId, nodes: u32) -> NodeId {
     let root = nodes.isqrt();
     let size = if root * root == nodes { root } else { root + 1 };

@@ -1,34 +1,4 @@
-//! Deadlock: who waits for whom, and who waits for ever.
-//!
-//! | request model | a process proceeds when it has | deadlock shows as |
-//! |---|---|---|
-//! | single, AND | all it asked for | a cycle |
-//! | OR | any one of them | a knot: nobody in it can reach a process that runs |
-//! | AND-OR, p-out-of-q | enough, gate by gate | what graph reduction leaves over |
-//!
-//! In all of them the exact answer is *reduction* (let whoever can proceed finish and give back; the rest is stuck); a
-//! cycle or a knot is only how it is explained.
-//!
-//! - [`request`]: one [`Request`] type for all the models, with modes and counts.
-//! - [`graph`]: the wait-for graph a service lives on, decided at every wait.
-//! - [`batch`]: a whole graph at once, a million processes in a fraction of a second.
-//!
-//! **Distributed detection** (`conclave sim deadlock/NAME`): every [`Site`] has a process that asks and grants
-//! ([`underlying`]), a detector, and a common way to resolve what is found ([`site`]).
-//!
-//! | algorithm | requests | idea | messages of a detection |
-//! |---|---|---|---|
-//! | [`central`] | all | report every edge to one site: phantoms | 1, and 1 a grant |
-//! | [`reports`], two | all | ask all sites twice: phantoms | 4(N-1) + 1 |
-//! | [`reports`], one | all | ask all sites for both ends of the edges | 2(N-1) + 1 |
-//! | [`single`] | single | labels flow against the waits | 2 a wait, s(s-1)/2 on a cycle of s |
-//! | [`edge_chasing`] | AND | a probe comes back | 1 an edge |
-//! | [`diffusion`] | OR | everybody answers | 2 an edge |
-//! | [`p_out_of_q`] | all | flood, echo, exact weights | 4e - 2n + 2l |
-//! | [`hierarchical`] | all | clusters, then the root | 2(c-1) + 1 in a cluster of c |
-//! | [`stable`] | all | a snapshot of all | N(N-1) + N-1 |
-//!
-//! **What to do about deadlocks**: [`locking`] runs transactions over locks by detection, by prevention and by avoidance.
+//! Deadlock: processes that wait for each other for ever.
 
 pub mod batch;
 pub mod central;
@@ -65,22 +35,22 @@ pub use single::MitchellMerritt;
 pub use site::{Command, Detection, Event, Group, Model, Site};
 pub use stable::Stable;
 
-/// Something to be done with a detector whose name is known only at run time.
+/// A visitor for a detector whose name is known only at run time.
 pub trait Visit {
-    /// What comes of it.
+    /// The visitor's result.
     type Out;
 
-    /// Does it.
+    /// Calls the visitor with the concrete type.
     fn visit<D: Detection>(self) -> Self::Out;
 }
 
-/// Lists the detectors once: their cards, and the way from a name to a type.
+/// Lists the detectors once, and derives from the list their cards and the function from name to type.
 macro_rules! algorithms {
     ($($algorithm:ty),+ $(,)?) => {
-        /// The cards of the detectors, in the order in which the problem is told.
+        /// The cards of the detectors, in the order in which the problem is explained.
         pub const DETECTORS: &[Card] = &[$(<$algorithm as Detection>::CARD),+];
 
-        /// Does something with the detector of that name; `None` if nobody has it.
+        /// Calls the visitor with the detector of this name; `None` if there is none.
         pub fn visit<V: Visit>(name: &str, visitor: V) -> Option<V::Out> {
             $(if name == <$algorithm as Detection>::CARD.name {
                 return Some(visitor.visit::<$algorithm>());
@@ -102,7 +72,7 @@ algorithms![
     Stable,
 ];
 
-/// The cards of all algorithms: the detectors, then the ways to live with deadlocks ([`locking`]).
+/// The cards of all algorithms: the detectors, then the strategies against deadlocks ([`locking`]).
 pub const CARDS: &[Card] = &{
     let mut cards = [DETECTORS[0]; DETECTORS.len() + locking::CARDS.len()];
     let mut at = 0;
@@ -114,10 +84,10 @@ pub const CARDS: &[Card] = &{
     cards
 };
 
-/// What an exact detector promises.
+/// The promises of an exact detector.
 const EXACT: &[&str] = &[spec::NO_PHANTOM.name, spec::NO_MISS.name, spec::ONE_VICTIM.name, spec::PURGED.name];
 
-/// A card of this problem: all algorithms need the same of the world.
+/// Builds a card of this problem. All its algorithms have the same assumptions about the world.
 const fn card(
     name: &'static str,
     title: &'static str,

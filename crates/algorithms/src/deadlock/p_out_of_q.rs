@@ -1,22 +1,27 @@
-//! Kshemkalyani and Singhal, p-out-of-q: one sweep outwards records the waits, one inwards reduces them, at once.
+//! Kshemkalyani and Singhal, p-out-of-q: one sweep outwards records the waits, and one sweep inwards reduces
+//! them. Both run at the same time.
 //!
-//! **Intuition.** FLOOD spreads from the initiator along the waits, and each process it reaches records what it waits for.
-//! Processes that run answer with ECHO, as a grant would; who has enough echoes is *reduced* and echoes in turn. Every
-//! message carries a piece of a weight of 1. What goes no further goes home as SHORT. When all the weight is home and
-//! the initiator is not reduced, nothing can reduce it any more: it is deadlocked.
+//! **Intuition.** FLOOD spreads from the initiator along the waits, and each process that it reaches records
+//! its wait. Running processes answer with ECHO, which counts like a grant. A process with enough echoes is
+//! *reduced* and sends ECHO too. Every message carries a part of a weight of 1. Weight that is not passed on
+//! returns to the initiator in SHORT. If all the weight has returned and the initiator is not reduced,
+//! nothing can reduce it any more. So it is deadlocked.
 //!
-//! **Rules** \[KS94 §3\], of a computation at process i:
-//! 1. First FLOOD, from j that still waits for i: record; if i runs, ECHO to j; else FLOOD on, the weight split.
-//! 2. FLOOD from j that i has granted already: ECHO, for the grant is under way.
-//! 3. Further FLOOD: ECHO if i is reduced, else remember j and send the weight home.
-//! 4. ECHO: one wait less. If that is enough, i is reduced: ECHO to all that were remembered, the weight split; if not, or if
-//!    i was reduced already, the weight goes home.
+//! **Rules** \[KS94 §3\], for a computation at process i:
+//! 1. First FLOOD, from a process j that still waits for i: record the wait. If i runs, send ECHO to j.
+//!    Otherwise send FLOOD to all for which i waits, and split the weight.
+//! 2. FLOOD from a process j that i has already granted: send ECHO, because the grant is in transit.
+//! 3. Further FLOOD: send ECHO if i is reduced. Otherwise remember j and return the weight to the initiator.
+//! 4. ECHO: one wait less. If this is enough, i is reduced: send ECHO to all remembered processes, and split
+//!    the weight. If it is not enough, or if i was reduced already, return the weight to the initiator.
 //!
-//! **Traps.** Weights must be exact ([`Weight`]). What was recorded counts, not what happens to the process meanwhile.
-//! A computation is numbered by the initiator's request; an older one is ignored.
+//! **Traps.** Weights must be exact ([`Weight`]). The recorded wait counts, even if the process changes in
+//! the meantime. The initiator's request numbers the computation, and messages of an older one are ignored.
 //!
-//! At most 4e - 2n + 2l messages for e edges, n processes and l of them leaves. **Where we depart**: the initiator sends
-//! itself no message; an edge to oneself can never be reduced, and is not flooded.
+//! **Bounds.** At most 4e - 2n + 2l messages for e edges and n processes, of which l are leaves.
+//!
+//! **Where we depart**: the initiator sends no message to itself. An edge to oneself can never be reduced, so
+//! it is not flooded.
 
 use alloc::collections::BTreeMap;
 
@@ -31,23 +36,23 @@ use super::weight::Weight;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct POutOfQ {
     me: NodeId,
-    /// `LS`: the local snapshot of the latest computation of each initiator.
+    /// `LS`: the local snapshot for the latest computation of each initiator.
     snapshots: BTreeMap<NodeId, Snapshot>,
-    /// The weight that is home, of the own computation.
+    /// The weight of this site's own computation that has returned.
     home: Weight,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Snapshot {
-    /// `t`: which computation.
+    /// `t`: the number of the computation.
     number: u64,
-    /// `in`: who waits for an echo.
+    /// `in`: the processes that wait for an echo.
     remembered: NodeSet,
-    /// `p`: how many echoes are still needed; zero: reduced.
+    /// `p`: the number of echoes that are still needed. Zero means that the process is reduced.
     need: u32,
 }
 
-/// What detectors say to each other: which computation, and a piece of its weight.
+/// A message between detectors: the computation, and a part of its weight.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Message {
     what: What,
@@ -61,9 +66,9 @@ pub struct Message {
 enum What {
     /// Along a wait: record.
     Flood,
-    /// Against a wait: count one less.
+    /// Against a wait: one wait less.
     Echo,
-    /// To the initiator: this piece goes no further.
+    /// To the initiator: this part of the weight is not passed on.
     Short,
 }
 
@@ -117,7 +122,7 @@ impl Detection for POutOfQ {
             What::Flood => self.on_further_flood(from, initiator, number, weight, out),
             What::Echo if number == latest => self.on_echo(initiator, number, weight, out),
             What::Short if number == latest && initiator == self.me => self.bring_home(number, &weight, out),
-            What::Echo | What::Short => {} // of an earlier computation
+            What::Echo | What::Short => {} // they belong to an earlier computation
         }
     }
 }
@@ -181,7 +186,7 @@ impl POutOfQ {
         snapshot.need = 0;
         let to = snapshot.remembered.take();
         if initiator == self.me {
-            return; // reduced: not deadlocked, and the rest of the weight does not matter
+            return; // it is reduced, so it is not deadlocked, and the rest of the weight does not matter
         }
         for (to, weight) in to.iter().zip(weight.split(to.len())) {
             out.send(to, Message { what: What::Echo, initiator, number, weight });

@@ -1,4 +1,4 @@
-//! What a detector or a judge knows of processes, and who is stuck by it.
+//! The knowledge of a detector or a judge about processes, and the stuck processes that follow from it.
 
 use alloc::vec::Vec;
 
@@ -7,30 +7,32 @@ use serde::{Deserialize, Serialize};
 
 use super::underlying::Wait;
 
-/// Both ends of a process's edges, at one moment: what it waits for, and what it has granted.
+/// Both ends of the edges of a process, at one moment: its wait, and the requests that it has granted.
 ///
-/// Records of different processes may be of different moments. If no process is aborted meanwhile, whoever is
-/// stuck by them ([`Known`]) is stuck all the same: let x be the first of them to run again after its record; it was granted by
-/// some y among them; y's record shows no grant, so y granted after its record, and ran before x did: a contradiction.
+/// Records of different processes may be of different moments. If no process is aborted in the meantime, a
+/// process that is stuck according to them ([`Known`]) is really stuck. Proof: let x be the first of these
+/// processes that runs again after its record. Then some y among them granted x. The record of y shows no
+/// such grant, so y granted after its record. For that y ran again after its record and before x did, which
+/// is a contradiction.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Record {
-    /// Who.
+    /// The process.
     pub process: NodeId,
-    /// What it waits for; `None` if it runs.
+    /// Its wait; `None` if it runs.
     pub wait: Option<Wait>,
     /// The latest request of each other process that it has granted.
     pub granted: Vec<(NodeId, u64)>,
 }
 
 impl Record {
-    /// The latest request of that process that was granted; 0 if none was.
+    /// Returns the latest request of process `to` that was granted; 0 if there is none.
     pub fn granted_to(&self, to: NodeId) -> u64 {
         self.granted.iter().find(|(peer, _)| *peer == to).map_or(0, |(_, number)| *number)
     }
 }
 
-/// Who is stuck, by reduction: whoever can be granted enough by processes that run, or that are known to have granted,
-/// or of which nothing is known, runs.
+/// Returns the stuck processes, by reduction. A process runs if enough others can grant it: those that run,
+/// those that are known to have granted, and those about which nothing is known.
 fn stuck_by<'w>(
     waits: impl Iterator<Item = (NodeId, &'w Wait)>,
     granted: impl Fn(NodeId, NodeId) -> u64,
@@ -53,7 +55,7 @@ fn stuck_by<'w>(
     }
 }
 
-/// What processes wait for and have granted, as far as somebody knows: who is stuck by it, and who is to blame.
+/// Known waits and grants of processes: the stuck processes that follow, and the victims to choose.
 pub struct Known<'k> {
     waits: Vec<(NodeId, &'k Wait)>,
     granted: &'k dyn Fn(NodeId, NodeId) -> u64,
@@ -61,7 +63,7 @@ pub struct Known<'k> {
 }
 
 impl<'k> Known<'k> {
-    /// Reduces those waits; `granted(by, to)` is the latest request of `to` that `by` is known to have granted.
+    /// Reduces the waits. `granted(by, to)` is the latest request of `to` that `by` is known to have granted.
     pub fn new(
         waits: impl IntoIterator<Item = (NodeId, &'k Wait)>,
         granted: &'k dyn Fn(NodeId, NodeId) -> u64,
@@ -71,22 +73,23 @@ impl<'k> Known<'k> {
         Self { waits, granted, stuck }
     }
 
-    /// Who waits for ever.
+    /// Returns the processes that wait for ever.
     pub fn stuck(&self) -> &NodeSet {
         &self.stuck
     }
 
-    /// Whether the process is stuck and waits, in the end, for itself: to abort it helps. (Who merely waits for a
-    /// deadlock of others is freed by *their* victim.)
+    /// Returns whether the process is stuck and waits, directly or indirectly, for itself. Only then its
+    /// abort helps. (A process that only waits for a deadlock of others is freed by *their* victim.)
     pub fn is_on_cycle(&self, process: NodeId) -> bool {
         self.stuck.contains(process) && self.reach(process).contains(process)
     }
 
-    /// Whom to abort so that nobody is stuck: one after the other, each from a group that waits for nobody else.
+    /// Returns processes to abort so that no process is stuck. They are chosen one after the other, each from
+    /// a group that waits for no other process.
     pub fn victims(&self) -> Vec<(NodeId, u64)> {
         let mut rest = Known { waits: self.waits.clone(), granted: self.granted, stuck: self.stuck.clone() };
         let mut victims = Vec::new();
-        // The smallest reach is a group whose members all reach each other and nobody else.
+        // The smallest reach is a group whose members reach each other and no other process.
         while let Some(group) = rest.stuck.iter().map(|process| rest.reach(process)).min_by_key(NodeSet::len)
         {
             let is_in = |(process, _): &&(NodeId, &Wait)| group.contains(*process);
@@ -102,7 +105,7 @@ impl<'k> Known<'k> {
         victims
     }
 
-    /// Every stuck process that this one waits for, directly or not.
+    /// Returns every stuck process for which this one waits, directly or indirectly.
     fn reach(&self, process: NodeId) -> NodeSet {
         let mut reached = NodeSet::new();
         let mut rest = Vec::from([process]);
@@ -158,7 +161,7 @@ mod tests {
     #[test]
     fn the_victim_is_of_the_group_that_waits_for_nobody_else() {
         let wait = |of: &[u32]| Wait { number: 1, need: of.len() as u32, of: set(of) };
-        // 9 waits for the cycle 1, 2; so does the cycle 5, 6, which needs a victim of its own.
+        // 9 waits for the cycle 1, 2. So does the cycle 5, 6, but it needs another victim.
         let waits = [(1, wait(&[2])), (2, wait(&[1])), (9, wait(&[1])), (5, wait(&[6])), (6, wait(&[5, 2]))];
         let known = Known::new(waits.iter().map(|(process, wait)| (NodeId(*process), wait)), &|_, _| 0);
         assert_eq!(*known.stuck(), set(&[1, 2, 5, 6, 9]));

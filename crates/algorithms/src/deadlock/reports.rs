@@ -1,21 +1,26 @@
-//! Central detection on demand: two reports, which is wrong, and one report of both ends, which is right.
+//! Central detection on request: two reports, which is wrong, and one report of both ends, which is correct.
 //!
-//! A site wakes the coordinator, which asks every site for its tables. *Two reports*: if they show a deadlock it asks
-//! again, and believes the edges that are in both. *One report*: every site sends two tables, what its process waits for
-//! and who waits for it, and an edge is believed when both its ends have it.
+//! A site wakes the coordinator, and the coordinator requests the tables of every site. With *two reports*,
+//! it requests them again if they show a deadlock, and accepts the edges that are in both. With *one report*,
+//! every site sends two tables: the processes for which its process waits, and the processes that wait for
+//! it. An edge is accepted if both ends report it.
 //!
 //! **Rules** \[HR82 §3, §4\]
-//! 1. WAKE the coordinator: in two reports when the process blocks, in one report when a blocked process is asked, or waits
-//!    for itself. (Of the requests of a deadlock one arrives last, at a process that is blocked; before that some edge has
-//!    only one end, and there is nothing to be seen.)
-//! 2. The coordinator sends ASK to all, and concludes when all have sent TABLE. A WAKE meanwhile makes it ask once more.
-//! 3. Edges that are not believed stand in nobody's way.
+//! 1. Send WAKE to the coordinator. With two reports, a process does this when it blocks. With one report, it
+//!    does this when it is blocked and receives a request, or when it waits for itself. (One request of a
+//!    deadlock arrives last, at a blocked process. Before that, some edge has only one end, and the deadlock
+//!    cannot be seen.)
+//! 2. The coordinator sends ASK to all sites. It evaluates when all have sent TABLE. If a WAKE arrives in the
+//!    meantime, it sends ASK once more.
+//! 3. Edges that are not accepted are ignored: their wait counts as granted.
 //!
-//! **The trap.** Two reports look safe: an edge that is in both was there for long. But it may have gone and come back, and
-//! reports of different sites are not of one moment: two processes that wait for each other *in turn* are both seen
-//! waiting, twice. One report needs no moment: see [`Record`](super::records::Record) for why both ends are enough.
+//! **The trap.** Two reports look safe, because an edge that is in both seems to have existed the whole time.
+//! But it may have vanished and come back, and reports of different sites are of different moments. Two
+//! processes that *alternately* wait for each other can both be seen waiting, twice. One report does not need
+//! a common moment; [`Record`](super::records::Record) explains why both ends are enough.
 //!
-//! **Where we depart**: asked on demand rather than now and then, so that a deadlock is found without a further event.
+//! **Where we depart**: the paper requests the tables periodically. We request them on WAKE, so that a
+//! deadlock is found without a further event.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -42,46 +47,46 @@ pub struct Reports<const TWICE: bool> {
     desk: Option<Box<Desk>>,
 }
 
-/// What the coordinator keeps.
+/// The state of the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Desk {
     round: u64,
-    /// Who has not answered; nobody between rounds.
+    /// The sites that have not answered; empty between rounds.
     awaited: NodeSet,
-    /// At most one a site.
+    /// The received tables, at most one per site.
     tables: BTreeMap<NodeId, Table>,
-    /// The tables of the round before, if this is a second look.
+    /// The tables of the round before, if this is the second report.
     first: Option<BTreeMap<NodeId, Table>>,
-    /// Somebody woke the coordinator during the round.
+    /// Whether a WAKE arrived during the round.
     again: bool,
     accused: NodeMap<u64>,
 }
 
-/// What a site knows of its process's edges.
+/// The edges of a site's process, as the site sees them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Table {
-    /// What the process waits for.
+    /// The wait of the process.
     pub wait: Option<Wait>,
-    /// Who asked it and was not answered, with the number of the request.
+    /// The processes whose requests it has not granted, with the numbers of the requests.
     pub asked: Vec<(NodeId, u64)>,
 }
 
 impl Table {
-    /// The tables of a process.
+    /// Returns the tables of a process.
     pub fn of(process: &Underlying) -> Self {
         Self { wait: process.wait().cloned(), asked: process.pending().iter().collect() }
     }
 }
 
-/// What detectors say to each other.
+/// A message between a site and the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Message {
-    /// To the coordinator: look.
+    /// To the coordinator: start a round.
     Wake,
-    /// From the coordinator: your tables?
+    /// From the coordinator: the request for the tables, with the number of the round.
     Ask(u64),
-    /// To the coordinator: these.
+    /// To the coordinator: the tables of the sender, with the number of the round.
     Table(u64, Table),
 }
 
@@ -211,7 +216,7 @@ impl<const TWICE: bool> Reports<TWICE> {
     }
 }
 
-/// Waits of which only the edges remain that are believed; the others stand in nobody's way.
+/// Returns the waits with only their accepted edges. Each other edge counts as granted.
 fn believed(
     tables: &BTreeMap<NodeId, Table>,
     is_believed: impl Fn(NodeId, &Wait, NodeId) -> bool,
@@ -229,7 +234,7 @@ fn believed(
     waits
 }
 
-/// The edges of which both ends are there; of an edge to itself a process has both.
+/// Returns the waits with only the edges that both ends report. A process has both ends of an edge to itself.
 pub(super) fn both_ends(tables: &BTreeMap<NodeId, Table>) -> BTreeMap<NodeId, Wait> {
     believed(tables, |process, wait, by| {
         let asked = |table: &Table| table.asked.contains(&(process, wait.number));
@@ -237,7 +242,8 @@ pub(super) fn both_ends(tables: &BTreeMap<NodeId, Table>) -> BTreeMap<NodeId, Wa
     })
 }
 
-/// The edges that were there before, by name: that is all the algorithm knows of them.
+/// Returns the waits of the second report with only the edges that the first report has too. The algorithm
+/// compares only the names of the processes.
 fn in_both(first: &BTreeMap<NodeId, Table>, second: &BTreeMap<NodeId, Table>) -> BTreeMap<NodeId, Wait> {
     believed(second, |process, _, by| {
         let before = first.get(&process).and_then(|table| table.wait.as_ref());
@@ -245,8 +251,9 @@ fn in_both(first: &BTreeMap<NodeId, Table>, second: &BTreeMap<NodeId, Table>) ->
     })
 }
 
-/// Whom to abort. Who was told already and is deadlocked by the same request is told again: its turn may be still to
-/// come, but it may also be over, if somebody else's abort had just freed it, and this be another deadlock.
+/// Returns the processes to abort. A process that was accused before, and is deadlocked by the same request,
+/// is accused again. Its first accusation may be still pending. But it may also be over without an abort,
+/// because the abort of another process had just freed it; then this is a new deadlock.
 pub(super) fn victims(waits: &BTreeMap<NodeId, Wait>, accused: &NodeMap<u64>) -> Vec<(NodeId, u64)> {
     let all = Known::new(waits.iter().map(|(process, wait)| (*process, wait)), &|_, _| 0);
     let is_again =

@@ -1,22 +1,26 @@
 //! One request type for every model of the theory: single resource, AND, OR, AND-OR, p-out-of-q.
 //!
-//! **Intuition.** A request is a tree of thresholds. A leaf claims one resource (a lock in a mode, or permits of
-//! a semaphore); a gate is satisfied when at least `need` of its members are. `a & b` is "2 of 2", `a | b` is "1 of
-//! 2", so AND, OR and p-out-of-q are one gate with three spellings, and nesting them gives AND-OR of any depth.
+//! **Intuition.** A request is a tree of thresholds. A leaf claims one resource: a lock in a mode, or permits
+//! of a semaphore. A gate is satisfied when at least `need` of its members are satisfied. `a & b` is "2 of 2"
+//! and `a | b` is "1 of 2". So AND, OR and p-out-of-q are the same gate, and nested gates give AND-OR of any
+//! depth.
 //!
 //! **Rules.**
-//! - The choice is leftmost-first and minimal: a gate takes its first satisfiable members and nothing beyond `need`.
-//! - A name twice in the chosen set: modes merge to the stronger, permits add.
+//! - The choice is leftmost-first and minimal: a gate takes its first satisfiable members, and no more than
+//!   `need`.
+//! - If the chosen set names a resource twice, modes merge to the stronger one, and permits are added.
 //! - A name is a lock or a semaphore, never both in one request.
 //!
-//! **The trap.** Because permits *add*, members can stand in each other's way: with three permits free,
-//! `(pool*2 | x) & pool*2` is satisfied by `x & pool*2` only, and a greedy reader that takes the first alternative
-//! of the left group waits for ever. Modes do not interfere (the stronger is available exactly when both are), so
-//! the search below backtracks only into subtrees that name a semaphore twice (*entangled* ones), and a request
-//! with too many such alternatives is refused when it is built: evaluation is linear otherwise, and bounded always.
+//! **The trap.** Permits are *added*, so one member can make another impossible. Suppose that three permits
+//! are free. Then `(pool*2 | x) & pool*2` is satisfied only by `x & pool*2`. A greedy evaluation takes
+//! `pool*2` in the left group and waits for ever. Modes do not have this problem, because the stronger mode
+//! is available exactly when both are. So the search backtracks only into subtrees that name a semaphore
+//! twice; these are called *entangled*. A request with too many such alternatives is rejected when it is
+//! built. Evaluation is linear for all other requests, and bounded for every request.
 //!
-//! **Shape.** The tree is one flat array in preorder; a gate knows where its subtree ends. A bottom-up pass is the
-//! array read backwards with a stack of results (`Request::fold`): no recursion, no boxes.
+//! **Representation.** The tree is one flat array in preorder, and each gate stores the end of its subtree. A
+//! bottom-up pass reads the array backwards with a stack of results (`Request::fold`). It needs no recursion
+//! and no boxes.
 
 mod convert;
 mod satisfy;
@@ -31,21 +35,21 @@ use serde::{Deserialize, Serialize};
 
 pub use convert::Term;
 
-/// What is asked of one resource.
+/// The demand for one resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Demand {
-    /// A lock, together with others who share it.
+    /// A lock in shared mode: other owners may share it.
     Shared,
-    /// A lock, alone.
+    /// A lock in exclusive mode: no other owner may hold it.
     Exclusive,
-    /// This many permits of a semaphore, at least one.
+    /// A number of permits of a semaphore, at least one.
     Permits(u32),
 }
 
 impl Demand {
-    /// Both demands at once: the stronger mode, or the sum of the permits (saturating).
+    /// Combines two demands that hold together: the stronger mode, or the sum of the permits (saturating).
     ///
-    /// `None` when one asks for a lock and the other for permits: a name is one or the other.
+    /// Returns `None` if one demand is for a lock and the other for permits.
     pub fn and(self, other: Self) -> Option<Self> {
         match (self, other) {
             (Self::Permits(a), Self::Permits(b)) => Some(Self::Permits(a.saturating_add(b))),
@@ -53,27 +57,27 @@ impl Demand {
         }
     }
 
-    /// The larger of two demands of which only one will be made; `None` for a lock against permits.
+    /// Returns the larger of two demands of which only one will be made; `None` for a lock and permits.
     pub fn or(self, other: Self) -> Option<Self> {
         (self.is_permits() == other.is_permits()).then(|| self.max(other))
     }
 
-    /// Whether this asks for permits of a semaphore rather than for a lock.
+    /// Returns whether the demand is for permits of a semaphore, not for a lock.
     pub const fn is_permits(self) -> bool {
         matches!(self, Self::Permits(_))
     }
 }
 
-/// A leaf of a request: one resource and what is asked of it.
+/// A leaf of a request: a resource and the demand for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Claim<R> {
-    /// Which resource.
+    /// The resource.
     pub resource: R,
-    /// What is asked of it.
+    /// The demand.
     pub demand: Demand,
 }
 
-/// A request for resources named `R`, in any model; immutable, valid by construction.
+/// A request for resources named `R`, in any model. It is immutable, and valid by construction.
 ///
 /// ```
 /// use conclave_algorithms::deadlock::{Claim, Demand, Request};
@@ -92,80 +96,81 @@ pub struct Claim<R> {
 #[serde(try_from = "Vec<Token<R>>", into = "Vec<Token<R>>")]
 #[serde(bound(serialize = "R: Clone + Ord + Serialize", deserialize = "R: Ord + Deserialize<'de>"))]
 pub struct Request<R> {
-    /// Preorder; never empty.
+    /// The tree in preorder; never empty.
     nodes: Vec<Node<R>>,
 }
 
-/// How large a request may be; [`Request::check`] compares.
+/// The limits for the size of a request, which [`Request::check`] enforces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Limits {
-    /// Leaves, counted with repetition.
+    /// The largest number of leaves, counted with repetition.
     pub claims: usize,
-    /// Gates above the deepest leaf.
+    /// The largest number of gates above a leaf.
     pub depth: usize,
 }
 
 impl Limits {
-    /// What a lock service accepts from outside: 64 names, depth 8.
+    /// The limits of the lock service for requests of clients: 64 names, depth 8.
     pub const SERVICE: Self = Self { claims: 64, depth: 8 };
 }
 
-/// Alternatives an *entangled* request (one that names a semaphore twice) may have: its evaluation may have to
-/// try them all. Requests without such a repetition are evaluated in linear time and have no such bound.
+/// The largest number of alternatives of an *entangled* request, which names a semaphore twice. Above it, the
+/// request is rejected, because evaluation may have to try all alternatives. Other requests are evaluated in
+/// linear time and have no such limit.
 pub const MAX_ENTANGLED_ALTERNATIVES: u64 = 10_000;
 
-/// Why a request was refused. Nothing was built.
+/// The reason why a request was rejected. Nothing was built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum RequestError {
     /// A gate without members.
     Empty,
     /// "k of n" with k = 0 or k > n.
     Threshold {
-        /// The k that was asked.
+        /// The k of the request.
         need: u32,
-        /// The n there are.
+        /// The n: the number of members.
         members: u32,
     },
-    /// Zero permits.
+    /// A claim of zero permits.
     NoPermits,
-    /// One name both as a lock and as a semaphore.
+    /// A name that is used both as a lock and as a semaphore.
     LockAndSemaphore,
-    /// One semaphore named in too many alternatives to search: more than [`MAX_ENTANGLED_ALTERNATIVES`].
+    /// A semaphore that is named in more than [`MAX_ENTANGLED_ALTERNATIVES`] alternatives.
     Entangled {
-        /// How many there are (saturating).
+        /// The number of alternatives (saturating).
         alternatives: u64,
     },
-    /// More leaves than allowed.
+    /// More leaves than the limit.
     TooManyClaims {
-        /// How many there are.
+        /// The number of leaves.
         claims: usize,
     },
-    /// Deeper than allowed.
+    /// A deeper tree than the limit.
     TooDeep {
-        /// How deep it is.
+        /// The depth.
         depth: usize,
     },
-    /// The AND-OR form would have more terms than allowed.
+    /// An AND-OR form with more terms than the limit.
     TooManyTerms {
-        /// How many there would be (saturating).
+        /// The number of terms (saturating).
         terms: u64,
     },
-    /// A serialised request that is no tree: it ends too early or too late.
+    /// A serialised request that is not a tree: tokens are missing or left over.
     Malformed,
 }
 
 impl<R> Request<R> {
-    /// The lock `resource`, alone.
+    /// Creates a claim of the lock `resource` in exclusive mode.
     pub fn exclusive(resource: R) -> Self {
         Self::leaf(Claim { resource, demand: Demand::Exclusive })
     }
 
-    /// The lock `resource`, shared.
+    /// Creates a claim of the lock `resource` in shared mode.
     pub fn shared(resource: R) -> Self {
         Self::leaf(Claim { resource, demand: Demand::Shared })
     }
 
-    /// `count` permits of the semaphore `resource`.
+    /// Creates a claim of `count` permits of the semaphore `resource`.
     ///
     /// # Errors
     /// [`RequestError::NoPermits`] for a count of zero.
@@ -173,7 +178,7 @@ impl<R> Request<R> {
         Self::one(Claim { resource, demand: Demand::Permits(count) })
     }
 
-    /// One claim: the single-resource model.
+    /// Creates a request for one claim: the single-resource model.
     ///
     /// # Errors
     /// [`RequestError::NoPermits`] for zero permits.
@@ -185,32 +190,33 @@ impl<R> Request<R> {
         Self { nodes: vec![Node::Claim(claim)] }
     }
 
-    /// Every claim, leftmost first; a name occurs as often as it was written.
+    /// Iterates over all claims from left to right, with repetitions.
     pub fn claims(&self) -> impl Iterator<Item = &Claim<R>> {
         self.nodes.iter().filter_map(Node::claim)
     }
 
-    /// Every name, leftmost first; as often as it was written.
+    /// Iterates over all names from left to right, with repetitions.
     pub fn names(&self) -> impl Iterator<Item = &R> {
         self.claims().map(|claim| &claim.resource)
     }
 
-    /// The claim, when the request is for a single resource.
+    /// Returns the claim if the request is for a single resource.
     pub fn as_single(&self) -> Option<&Claim<R>> {
         self.nodes[0].claim()
     }
 
-    /// Whether some semaphore is named more than once, so that alternatives can stand in each other's way.
+    /// Returns whether the request names some semaphore more than once. Then one alternative can make another
+    /// impossible.
     pub fn is_entangled(&self) -> bool {
         self.nodes[0].is_entangled()
     }
 
-    /// Gates above the deepest leaf: zero for a single claim.
+    /// Returns the number of gates above the deepest leaf: zero for a single claim.
     pub fn depth(&self) -> usize {
         self.fold(|_| 0, |_, depths| 1 + depths.iter().max().copied().unwrap_or(0))
     }
 
-    /// Compares with `limits`.
+    /// Checks the request against `limits`.
     ///
     /// # Errors
     /// [`RequestError::TooManyClaims`] or [`RequestError::TooDeep`].
@@ -225,16 +231,16 @@ impl<R> Request<R> {
         }
     }
 
-    /// In how many ways the request can be satisfied: the terms of its AND-OR form before equal ones are merged
-    /// (saturating). Ten of twenty has 184,756.
+    /// Returns the number of ways to satisfy the request (saturating): the terms of its AND-OR form before
+    /// equal ones are merged. Ten of twenty has 184,756.
     pub fn alternatives(&self) -> u64 {
         self.fold(|_| 1, |gate, counts| elementary_symmetric(gate.need, counts))
     }
 
-    /// The same request over other names, as a service does when it looks names up.
+    /// Returns the same request with other names. A service uses it to replace names by its own identifiers.
     ///
     /// # Errors
-    /// As [`Request::at_least`]: two names may have become one.
+    /// As [`Request::at_least`]: two different names may have become equal.
     pub fn map<S: Ord>(self, mut name: impl FnMut(R) -> S) -> Result<Request<S>, RequestError> {
         let rename = |node| match node {
             Node::Claim(Claim { resource, demand }) => {
@@ -245,8 +251,9 @@ impl<R> Request<R> {
         Request::from_nodes(self.nodes.into_iter().map(rename).collect())
     }
 
-    /// Bottom-up evaluation: `leaf` values the claims, `gate` combines the values of its members (leftmost
-    /// first). The array is read backwards, so that the members of a gate lie on top of the stack when it comes.
+    /// Evaluates the tree bottom-up. `leaf` gives the value of a claim. `gate` combines the values of its
+    /// members, leftmost first. The array is read backwards, so the members of a gate are on top of the stack
+    /// when the gate comes.
     pub(crate) fn fold<T>(
         &self,
         mut leaf: impl FnMut(&Claim<R>) -> T,
@@ -269,7 +276,7 @@ impl<R> Request<R> {
         values.pop().expect("a request has at least one node, and each leaves one value")
     }
 
-    /// The members of the outermost gate; none for a single claim.
+    /// Returns the members of the outermost gate; empty for a single claim.
     pub fn members(&self) -> Vec<Self>
     where
         R: Ord + Clone,
@@ -288,14 +295,14 @@ impl<R> Request<R> {
         members
     }
 
-    /// The preorder array, for those who walk it themselves.
+    /// Returns the preorder array.
     pub(crate) fn nodes(&self) -> &[Node<R>] {
         &self.nodes
     }
 }
 
 impl<R: Ord> Request<R> {
-    /// All members: AND.
+    /// Requires all members: AND.
     ///
     /// # Errors
     /// As [`Request::at_least`].
@@ -303,7 +310,7 @@ impl<R: Ord> Request<R> {
         Self::gate(members, |members| members)
     }
 
-    /// Any one member: OR.
+    /// Requires any one member: OR.
     ///
     /// # Errors
     /// As [`Request::at_least`].
@@ -311,11 +318,13 @@ impl<R: Ord> Request<R> {
         Self::gate(members, |_| 1)
     }
 
-    /// At least `need` different members: p-out-of-q.
+    /// Requires at least `need` different members: p-out-of-q.
     ///
     /// # Errors
-    /// No members, a threshold nobody can reach or that asks nothing, a name that is both lock and semaphore,
-    /// or a semaphore repeated in more than [`MAX_ENTANGLED_ALTERNATIVES`] alternatives.
+    /// - there are no members;
+    /// - `need` is zero or larger than the number of members;
+    /// - a name is both a lock and a semaphore;
+    /// - a semaphore is repeated in more than [`MAX_ENTANGLED_ALTERNATIVES`] alternatives.
     pub fn at_least(need: u32, members: impl IntoIterator<Item = Self>) -> Result<Self, RequestError> {
         Self::gate(members, |_| need)
     }
@@ -334,13 +343,13 @@ impl<R: Ord> Request<R> {
         Self::from_nodes(nodes)
     }
 
-    /// The one door through which a tree with gates comes in from outside.
+    /// Builds a request from an untrusted array. All trees with gates from outside come through here.
     fn from_nodes(nodes: Vec<Node<R>>) -> Result<Self, RequestError> {
         let request = Self::assemble(nodes)?;
         request.entanglement().map(|()| request)
     }
 
-    /// Computes the ends and the entanglement of the gates, and refuses what is no request.
+    /// Computes the end and the entanglement of each gate. Rejects an array that is not a request.
     fn assemble(mut nodes: Vec<Node<R>>) -> Result<Self, RequestError> {
         close_gates(&mut nodes)?;
         let repeated = repeated_semaphores(&nodes)?;
@@ -348,7 +357,7 @@ impl<R: Ord> Request<R> {
         Ok(Self { nodes })
     }
 
-    /// Refuses what could not be evaluated in bounded time.
+    /// Rejects a request that cannot be evaluated in bounded time.
     fn entanglement(&self) -> Result<(), RequestError> {
         if self.is_entangled() {
             let alternatives = self.entangled_alternatives();
@@ -359,11 +368,13 @@ impl<R: Ord> Request<R> {
         Ok(())
     }
 
-    /// The alternatives a search may have to try: subtrees without a repeated semaphore count as one.
+    /// Returns the number of alternatives that a search may have to try. A subtree without a repeated
+    /// semaphore counts as one.
     fn entangled_alternatives(&self) -> u64 {
         let ways = |gate: &Gate, counts: &mut [u64]| match gate {
             Gate { entangled: false, .. } => 1,
-            // Choosing k < n of n can be done in at least n ways: over the bound without counting.
+            // For k < n, there are at least n ways to choose k of n. So this is over the limit without
+            // counting.
             Gate { need, members, .. }
                 if need < members && u64::from(*members) > MAX_ENTANGLED_ALTERNATIVES =>
             {
@@ -375,12 +386,12 @@ impl<R: Ord> Request<R> {
     }
 }
 
-/// One place of the preorder array.
+/// One entry of the preorder array.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Node<R> {
     /// A leaf.
     Claim(Claim<R>),
-    /// A threshold over the subtrees that follow.
+    /// A threshold over the subtrees that follow it.
     Gate(Gate),
 }
 
@@ -397,17 +408,17 @@ impl<R> Node<R> {
     }
 }
 
-/// `need` of `members`; the subtree stretches to `end`.
+/// A threshold: `need` of `members`. Its subtree ends before the index `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Gate {
     pub(crate) need: u32,
     pub(crate) members: u32,
     pub(crate) end: u32,
-    /// A semaphore that the request names twice is named in here.
+    /// Whether the subtree names a semaphore that the request names twice.
     pub(crate) entangled: bool,
 }
 
-/// The serialised form: preorder, a gate followed by its members.
+/// The serialised form, in preorder: a gate is followed by its members.
 #[derive(Clone, Serialize, Deserialize)]
 enum Token<R> {
     Claim(Claim<R>),
@@ -454,8 +465,8 @@ impl fmt::Display for RequestError {
 
 impl core::error::Error for RequestError {}
 
-/// Checks every node and computes where each gate ends, from the right: when a gate comes, the subtrees after
-/// it are closed and on the stack, the nearest on top.
+/// Checks every node and computes the end of each gate, from right to left. At each gate, the ends of the
+/// subtrees after it are on the stack, with the nearest on top.
 fn close_gates<R>(nodes: &mut [Node<R>]) -> Result<(), RequestError> {
     let mut ends: Vec<u32> = Vec::new();
     for at in (0..nodes.len()).rev() {
@@ -481,7 +492,8 @@ fn close_gates<R>(nodes: &mut [Node<R>]) -> Result<(), RequestError> {
     if ends.len() == 1 { Ok(()) } else { Err(RequestError::Malformed) }
 }
 
-/// The leaves (by place) whose semaphore is named again elsewhere; refuses a name of both kinds.
+/// Returns the indices of the leaves whose semaphore is named more than once. Rejects a name that is both
+/// lock and semaphore.
 fn repeated_semaphores<R: Ord>(nodes: &[Node<R>]) -> Result<Vec<usize>, RequestError> {
     let mut leaves: Vec<(&Claim<R>, usize)> =
         nodes.iter().enumerate().filter_map(|(at, node)| Some((node.claim()?, at))).collect();
@@ -504,7 +516,7 @@ fn repeated_semaphores<R: Ord>(nodes: &[Node<R>]) -> Result<Vec<usize>, RequestE
     Ok(repeated)
 }
 
-/// Marks the gates that have one of the `repeated` leaves below them: those whose range holds one.
+/// Marks the gates whose subtree contains one of the `repeated` leaves.
 fn mark_entangled<R>(nodes: &mut [Node<R>], repeated: &[usize]) {
     for (at, node) in nodes.iter_mut().enumerate() {
         if let Node::Gate(gate) = node {
@@ -514,9 +526,9 @@ fn mark_entangled<R>(nodes: &mut [Node<R>], repeated: &[usize]) {
     }
 }
 
-/// The sum over all `need`-subsets of the product of their counts: ways to choose that many members, each in
-/// one of its ways (saturating). Only the partial choices that can still be completed are counted, so that AND and
-/// OR are linear.
+/// Returns the number of ways to choose `need` members, each in one of its ways (saturating). It is the sum,
+/// over all subsets of size `need`, of the product of their counts. Only partial choices that can still be
+/// completed are counted, so AND and OR take linear time.
 fn elementary_symmetric(need: u32, counts: &[u64]) -> u64 {
     let need = need as usize;
     let spare = counts.len() - need;

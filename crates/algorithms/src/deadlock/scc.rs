@@ -1,15 +1,17 @@
-//! Strongly connected components [Tar72], path-based as Gabow has it, with the call stack as data: a chain of a million is no
-//! deeper than one.
+//! Strongly connected components [Tar72], in Gabow's path-based form. The call stack is stored as data, so a
+//! path of a million nodes needs no deep recursion.
 
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-/// The component that is completed first in a search from `start`, sorted: one from which no other can be reached.
+/// Returns the component that is completed first in a search from `start`, sorted. No other component can be
+/// reached from it.
 ///
-/// `counts` says of each node whether it counts; `edges(node)` are the places of its edges and `target(place)` is where one
-/// leads. Since the search ends with the first completed component, whatever was seen is still on the stack of nodes, and
-/// one number a node is all that must be remembered: memory out of order is what a search waits for.
+/// `counts` states for each node whether it belongs to the graph. `edges(node)` is the range of its edges,
+/// and `target(edge)` is the node to which an edge leads. The search ends with the first completed component,
+/// so every seen node is still on the stack. So one number per node is enough. This matters because random
+/// memory access determines the time.
 pub(super) fn first_component(
     start: u32,
     counts: impl Iterator<Item = bool>,
@@ -17,9 +19,10 @@ pub(super) fn first_component(
     target: impl Fn(u32) -> u32,
 ) -> Vec<u32> {
     let mut order: Vec<u32> = counts.map(|counts| if counts { UNSEEN } else { OUTSIDE }).collect();
-    // The order of each node on the path, and the edges it has not followed.
+    // For each node on the path: its number, and the edges that it has not followed.
     let mut path: Vec<(u32, Range<u32>)> = Vec::new();
-    // Where the components on the path begin, as far as is known: seen later, they may turn out to be one.
+    // The numbers at which the components on the path begin, as far as is known. Later edges may merge some
+    // of them.
     let mut begins: Vec<u32> = Vec::new();
     let mut seen = 0;
     let mut enter = Some(start);
@@ -53,14 +56,14 @@ pub(super) fn first_component(
     }
 }
 
-/// The number of each node's component, of `nodes` nodes; `edges` and `target` as above.
+/// Returns the number of the component of each of `nodes` nodes. `edges` and `target` are as above.
 pub(super) fn components(
     nodes: usize,
     edges: impl Fn(u32) -> Range<u32>,
     target: impl Fn(u32) -> u32,
 ) -> Vec<u32> {
     let mut component = vec![UNSEEN; nodes];
-    // The place on the stack of each node that is on it.
+    // The index on the stack of each node that is on it.
     let mut order = vec![UNSEEN; nodes];
     let mut stack: Vec<u32> = Vec::new();
     let mut path: Vec<(u32, Range<u32>)> = Vec::new();

@@ -1,18 +1,24 @@
-//! Mitchell and Merritt, for one resource at a time: labels flow against the waits, and one comes home.
+//! Mitchell and Merritt, for single-resource requests: labels flow against the waits, and one returns to its
+//! maker.
 //!
-//! **Intuition.** Every process has a *private* label and a *public* one. To block is to take a new label, larger than one's
-//! own and than that of whom one waits for. Larger public labels flow back along the waits. On a cycle the largest
-//! goes all the way round, and exactly one process made it: that one finds the deadlock.
+//! **Intuition.** Every process has a *private* and a *public* label. A process that blocks makes a new
+//! label, larger than its own and than that of the process for which it waits. Larger public labels flow back
+//! along the waits. On a cycle the largest label goes all the way round. Exactly one process made it, and
+//! this process finds the deadlock.
 //!
 //! **Rules** \[MM84 §2\]
-//! 1. *Block*: both labels become a new one, larger than both publics; labels of equal count are told apart by the process.
-//! 2. *Transmit*: who waits for a process with a larger public label takes it over.
-//! 3. *Detect*: who waits for a process whose public label is its own private (and public) one is deadlocked.
+//! 1. *Block*: both labels become a new one, larger than both public labels. Labels with equal counts are
+//!    ordered by the process.
+//! 2. *Transmit*: if a process waits for one with a larger public label, it takes that label over.
+//! 3. *Detect*: a process is deadlocked if it waits for one whose public label is its own private and public
+//!    label.
 //!
-//! **Where we depart**: labels are not read but sent: a process that is asked answers with its label (the read of rule 1)
-//! and sends every new one to all that wait for it. A label names the request it answers, so that none is taken
-//! for one of an earlier wait. On a cycle of s processes at most s(s-1)/2 labels are transmitted; what is sent besides is the
-//! answer to each request and the new label of each that blocks.
+//! **Where we depart**: labels are sent, not read. A process that receives a request answers with its label;
+//! this is the read of rule 1. It also sends every new label to all processes that wait for it. A label names
+//! the request that it answers, so a label for an earlier wait is ignored.
+//!
+//! **Bounds.** On a cycle of s processes at most s(s-1)/2 labels are transmitted. In addition there is the
+//! answer to each request, and the new label of each process that blocks.
 
 use conclave_kernel::{Card, Cost, Load, Measure, NodeId};
 use serde::{Deserialize, Serialize};
@@ -26,21 +32,21 @@ pub struct MitchellMerritt {
     me: NodeId,
     public: Label,
     private: Label,
-    /// The request for which the block step was taken.
+    /// The number of the request for which the block step was done.
     blocked: u64,
 }
 
-/// Larger by count, then by the process that made it.
+/// A label. It is ordered by count, then by the process that made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Label {
     count: u64,
     maker: NodeId,
 }
 
-/// The sender's public label.
+/// A message with the sender's public label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Message {
-    /// The receiver's request that the sender has not granted.
+    /// The number of the receiver's request that the sender has not granted.
     request: u64,
     public: Label,
 }
@@ -85,7 +91,7 @@ impl Detection for MitchellMerritt {
 
     fn on_message(&mut self, _from: NodeId, message: Message, process: &Underlying, out: &mut Out<Message>) {
         if !process.waits_by(message.request) {
-            return; // of an earlier wait
+            return; // answers an earlier wait
         }
         if self.blocked != message.request {
             self.blocked = message.request;

@@ -1,21 +1,28 @@
-//! A site of the problem: its process, a detector that watches it, and the resolution of what the detector finds.
+//! A site: its process, a detector that observes it, and the resolution of the deadlocks that the detector
+//! finds.
 //!
-//! [`Site`] is the one [`Protocol`]; an algorithm is a [`Detection`], which sees its process block, run, be asked and grant, and
-//! says who is deadlocked. What happens then is the same for all of them:
+//! [`Site`] is the only [`Protocol`] of this problem. An algorithm is a [`Detection`]: it observes that its
+//! process blocks, runs, receives requests and grants, and it declares processes deadlocked. The resolution
+//! is the same for all algorithms:
 //!
 //! **Rules of resolution.**
-//! 1. Every process that blocks is watched. A deadlock is closed by the last process that blocks, everybody newly stuck
-//!    waits in the end for it, and so the victim is the one that is found: its abort frees them all.
-//! 2. The victim asks the *registrar* (site 0), which lets one after the other. While its turn lasts nobody else is aborted.
-//! 3. In its turn it asks whom it waits for, then whom those wait for, for their [`Record`]s, and reduces. If it is
-//!    still stuck, and waits in the end for itself, it aborts itself, else it just waits on.
+//! 1. The detector observes every process that blocks. The last process that blocks closes a deadlock, and
+//!    all newly stuck processes wait for it, directly or indirectly. So the abort of that process frees all
+//!    of them. The victim is the process that the detector declares.
+//! 2. The victim applies to the *registrar* (site 0), which gives turns to one victim after the other. During
+//!    a turn no other process is aborted.
+//! 3. In its turn, the victim requests the [`Record`]s of the processes for which it waits, then of those for
+//!    which these wait, and so on. It then reduces them. If it is still stuck and waits for itself, directly
+//!    or indirectly, it aborts itself. Otherwise it continues to wait.
 //!
-//! **The trap.** A detection begun before somebody else's abort must not kill a second victim: two processes of one cycle
-//! may find it at once, and a probe may have passed over an edge that an abort has removed since. Rule 2 orders them, and
-//! rule 3 looks again; its records need not be of one moment (see [`Record`]). It costs 3 messages and 2 for each process
-//! that is reached, once for every deadlock found, and is counted apart from the detector's own.
+//! **The trap.** A detection that began before another abort must not abort a second victim. Two processes of
+//! one cycle may find it at the same time. Or a probe may have passed an edge that an abort has removed
+//! since. Rule 2 puts the victims in order, and rule 3 checks again. Its records need not be of one moment
+//! (see [`Record`]). For every deadlock found, this costs 3 messages, and 2 more for each process that is
+//! reached. They are counted separately from the messages of the detector.
 //!
-//! An algorithm that does not confirm (`Detection::CONFIRMS`) aborts whom it accuses: its phantoms have victims.
+//! An algorithm that does not confirm (`Detection::CONFIRMS` is false) aborts every process that it declares.
+//! So its phantoms have victims.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -29,74 +36,75 @@ use serde::{Deserialize, Serialize};
 use super::records::{Known, Record};
 use super::underlying::{Change, Traffic, Underlying};
 
-/// What the layer above asks of a site.
+/// A command of the layer above to a site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Command {
-    /// Block until so many of these have granted.
+    /// Request grants, and block until enough have arrived.
     Ask {
-        /// How many.
+        /// The number of grants that are needed.
         need: u32,
-        /// Of whom; may contain the site itself.
+        /// The processes that receive the request; may contain the site itself.
         of: NodeSet,
     },
-    /// Grant what that process asked for.
+    /// Grant the request of this process.
     Grant(NodeId),
-    /// Grant what that process asked for, and block until it grants in turn: what a lock does.
+    /// Grant the request of this process, and block until it grants in return. A lock does this.
     Lend(NodeId),
-    /// Wait no longer: what was asked for has come otherwise.
+    /// Stop waiting: the layer above got the resource in another way.
     Withdraw,
 }
 
-/// What a site tells the layer above.
+/// An event of a site for the layer above.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// That process asks.
+    /// A request of this process has arrived.
     Asked(NodeId),
-    /// Enough have granted: you run again.
+    /// Enough processes have granted, and the process runs again.
     Proceeds {
         /// The number of the request.
         number: u64,
     },
-    /// That process is deadlocked, says this site's detector.
+    /// The site's detector declares a process deadlocked.
     Declared {
-        /// Who.
+        /// The declared process.
         process: NodeId,
-        /// By which request.
+        /// The number of the request that deadlocks it.
         number: u64,
     },
-    /// You are the victim: your request is refused, and you run again.
+    /// The site's process is the victim: its request is rejected, and it runs again.
     Aborted {
         /// The number of the request.
         number: u64,
     },
-    /// The command made no sense: a blocked process asks or grants, or nobody asked.
+    /// The command made no sense. A blocked process tried to request or grant, or there was no request to
+    /// grant.
     Refused,
 }
 
-/// Which requests a detector can judge.
+/// The requests that a detector can judge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Model {
     /// One process at a time.
     Single,
-    /// All of several.
+    /// All of several processes.
     And,
-    /// Any of several.
+    /// Any of several processes.
     Or,
-    /// So many of several.
+    /// A number of several processes.
     #[serde(rename = "p-out-of-q")]
     POutOfQ,
 }
 
 impl Model {
-    /// Whether every request of the other model is one of this model.
+    /// Returns whether every request of the other model is a request of this model.
     pub fn includes(self, other: Self) -> bool {
         self == other || self == Self::POutOfQ || other == Self::Single
     }
 
-    /// Whether `need` of `of` is a request of this model.
+    /// Returns whether `need` of `of` is a request of this model.
     pub const fn allows(self, need: u32, of: u32) -> bool {
         match self {
             Self::Single => need == 1 && of == 1,
@@ -131,70 +139,71 @@ impl FromStr for Model {
     }
 }
 
-/// What the sites know of each other from the start.
+/// The initial configuration, which all sites share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// N.
+    /// N, the number of sites.
     pub nodes: u32,
-    /// Whether what is found is also resolved.
+    /// Whether deadlocks are also resolved.
     pub resolves: bool,
-    /// Processes from this one on are resources, which wait for one process at a time: they are never aborted.
+    /// The first process that is a resource; all later ones are resources too. A resource waits for one
+    /// process at a time and is never aborted.
     pub resources_from: u32,
 }
 
 impl Group {
-    /// A group of processes.
+    /// Creates the configuration of a group in which no process is a resource.
     pub fn new(nodes: u32, resolves: bool) -> Self {
         Self { nodes, resolves, resources_from: nodes }
     }
 }
 
-/// An algorithm of the problem, as the other parts of a site see it.
+/// An algorithm of the problem, as the other parts of a site use it.
 pub trait Detection:
     Clone + fmt::Debug + Eq + core::hash::Hash + Serialize + DeserializeOwned + Send + 'static
 {
-    /// What detectors say to each other.
+    /// A message between detectors.
     type Message: conclave_kernel::protocol::Wire;
 
-    /// What it says of itself.
+    /// The card of the algorithm.
     const CARD: Card;
 
-    /// Which requests it judges.
+    /// The requests that the algorithm can judge.
     const MODEL: Model;
 
-    /// Whether whom it accuses is looked at again before it is aborted.
+    /// Whether a declared process is checked again before it is aborted.
     const CONFIRMS: bool = true;
 
-    /// The detector of a site.
+    /// Creates the detector of a site.
     fn new(me: NodeId, nodes: u32) -> Self;
 
-    /// What a message is, as the paper spells it: `PROBE`.
+    /// Returns the type of a message as the paper writes it, such as `PROBE`.
     fn kind(message: &Self::Message) -> &'static str;
 
-    /// The process has blocked.
+    /// Called when the process has blocked.
     fn on_blocked(&mut self, process: &Underlying, out: &mut Out<Self::Message>);
 
-    /// The process runs again.
+    /// Called when the process runs again.
     fn on_runs(&mut self, process: &Underlying, out: &mut Out<Self::Message>) {
         let _ = (process, out);
     }
 
-    /// One more has granted, and it is not enough.
+    /// Called when another process has granted, but more grants are needed.
     fn on_granted(&mut self, process: &Underlying, out: &mut Out<Self::Message>) {
         let _ = (process, out);
     }
 
-    /// That process has asked this one.
+    /// Called when a request of process `from` has arrived.
     fn on_asked(&mut self, from: NodeId, process: &Underlying, out: &mut Out<Self::Message>) {
         let _ = (from, process, out);
     }
 
-    /// The processes' own traffic arrives, and has not been looked at yet.
+    /// Called when a message of another process arrives, before the process handles it.
     fn on_traffic(&mut self, from: NodeId, traffic: Traffic) {
         let _ = (from, traffic);
     }
 
-    /// Another detector says something.
+    /// Called when a message of another detector arrives.
     fn on_message(
         &mut self,
         from: NodeId,
@@ -204,7 +213,7 @@ pub trait Detection:
     );
 }
 
-/// What a detector wants done.
+/// The actions that a detector requests.
 #[derive(Debug)]
 pub struct Out<M> {
     sends: Vec<(NodeId, M)>,
@@ -221,18 +230,18 @@ impl<M: Clone> Out<M> {
         self.sends.push((to, message));
     }
 
-    /// Sends the same message to each.
+    /// Sends the same message to each site of a set.
     pub fn send_to(&mut self, to: &NodeSet, message: &M) {
         to.iter().for_each(|to| self.send(to, message.clone()));
     }
 
-    /// That process is deadlocked, by its request of that number.
+    /// Declares a process deadlocked by its request with this number.
     pub fn accuse(&mut self, process: NodeId, number: u64) {
         self.accused.push((process, number));
     }
 }
 
-/// A site.
+/// The state of a site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub struct Site<D: Detection> {
@@ -240,59 +249,61 @@ pub struct Site<D: Detection> {
     detector: D,
     resolves: bool,
     is_resource: bool,
-    /// By which request each was declared last, if deadlocks are left standing.
+    /// The request by which each process was last declared. Used only if deadlocks are left unresolved.
     declared: BTreeMap<NodeId, u64>,
-    /// The turn of this site's process to be looked at again.
+    /// The second check of this site's process, while it has its turn.
     inquiry: Option<Inquiry>,
-    /// Whose turn it is, and who comes next: at the registrar only, at most one entry a site.
+    /// At the registrar only: the site that has its turn, and the sites that come next. At most one entry per
+    /// waiting site.
     turns: VecDeque<(NodeId, u64)>,
 }
 
-/// What sites say to each other.
+/// A message between sites.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", bound = "")]
 pub enum Message<D: Detection> {
-    /// Between processes.
+    /// A message between processes.
     Process(Traffic),
-    /// Between detectors.
+    /// A message between detectors.
     Detector(D::Message),
-    /// To resolve what was found.
+    /// A message of the resolution.
     Resolution(Resolution),
 }
 
-/// What sites say to each other to resolve a deadlock.
+/// A message between sites that resolves a deadlock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Resolution {
-    /// To the accused: you are deadlocked by this request.
+    /// To the declared process: it is deadlocked by its request with this number.
     Accused(u64),
-    /// From a resource to who has it: you are deadlocked, for I am, and wait for you.
+    /// From a deadlocked resource to its holder: the resource waits for the holder, so the holder is
+    /// deadlocked too.
     Blamed,
-    /// To the registrar: I am deadlocked by this request.
+    /// To the registrar: the sender is deadlocked by its request with this number, and applies for a turn.
     Apply(u64),
-    /// From the registrar: it is your turn.
+    /// From the registrar: the turn of the receiver begins.
     Turn(u64),
-    /// To the registrar: my turn is over.
+    /// To the registrar: the turn of the sender is over.
     Over(u64),
-    /// What do you wait for, and what have you granted?
+    /// A request for the receiver's record.
     Inquire(u64),
-    /// This.
+    /// The record of the sender.
     Record(u64, Record),
 }
 
-/// Who lets one victim after the other.
+/// The site that gives turns to one victim after the other.
 pub const REGISTRAR: NodeId = NodeId(0);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Inquiry {
-    /// The request in question.
+    /// The number of the request that is checked.
     number: u64,
-    /// Who was asked, and what it answered: at most N.
+    /// The processes to which INQUIRE was sent, and their answers; at most N.
     records: BTreeMap<NodeId, Option<Record>>,
 }
 
 impl<D: Detection> Site<D> {
-    /// A site of a group.
+    /// Creates a site of a group.
     pub fn new(me: NodeId, group: &Group) -> Self {
         Self {
             process: Underlying::new(me, group.nodes),
@@ -305,17 +316,17 @@ impl<D: Detection> Site<D> {
         }
     }
 
-    /// The site's process, for those who judge.
+    /// Returns the site's process, for judges.
     pub fn process(&self) -> &Underlying {
         &self.process
     }
 
-    /// The site's detector.
+    /// Returns the site's detector.
     pub fn detector(&self) -> &D {
         &self.detector
     }
 
-    /// What a message is, for those who count; whether it is the detector's.
+    /// Returns the type of a message and the part of the site to which it belongs, for counts.
     pub fn kind(message: &Message<D>) -> (&'static str, Part) {
         match message {
             Message::Detector(message) => (D::kind(message), Part::Detection),
@@ -332,7 +343,7 @@ impl<D: Detection> Site<D> {
         }
     }
 
-    /// Lets the detector look at something, and does what it wants.
+    /// Calls the detector, and executes the actions that it requests.
     fn watch(&mut self, cx: &mut Cx<'_, Self>, look: impl FnOnce(&mut D, &Underlying, &mut Out<D::Message>)) {
         let mut out = Out::new();
         look(&mut self.detector, &self.process, &mut out);
@@ -340,7 +351,7 @@ impl<D: Detection> Site<D> {
             cx.send(to, Message::Detector(message));
         }
         for (process, number) in out.accused {
-            // What is left standing is told once, however often it is found.
+            // A deadlock that is left unresolved is declared once, however often it is found.
             if !self.resolves && self.declared.insert(process, number) == Some(number) {
                 continue;
             }
@@ -351,7 +362,7 @@ impl<D: Detection> Site<D> {
         }
     }
 
-    /// Says something to a site, which may be this one.
+    /// Sends a message to a site, which may be this one.
     fn tell(&mut self, to: NodeId, message: Resolution, cx: &mut Cx<'_, Self>) {
         if to == cx.me() {
             self.on_resolution(to, message, cx);
@@ -390,7 +401,8 @@ impl<D: Detection> Site<D> {
         }
     }
 
-    /// One entry a site: it has one request at a time, and the latest counts.
+    /// Adds an application to the queue of turns. A waiting site has one entry, and its latest request
+    /// counts.
     fn on_apply(&mut self, from: NodeId, number: u64, cx: &mut Cx<'_, Self>) {
         let is_known = self.turns.iter().any(|entry| *entry == (from, number));
         let waiting = self.turns.iter().skip(1).position(|(site, _)| *site == from).map(|at| at + 1);
@@ -440,7 +452,7 @@ impl<D: Detection> Site<D> {
         self.conclude(cx);
     }
 
-    /// Everybody who was asked has answered: still stuck?
+    /// Ends the check after all answers have arrived: aborts the process if it is still deadlocked.
     fn conclude(&mut self, cx: &mut Cx<'_, Self>) {
         let is_complete = |inquiry: &Inquiry| inquiry.records.values().all(Option::is_some);
         if !self.inquiry.as_ref().is_some_and(is_complete) {
@@ -471,7 +483,7 @@ impl<D: Detection> Site<D> {
         is_member && self.process.grant(to, |to, traffic| cx.send(to, Message::Process(traffic)))
     }
 
-    /// Who runs needs no turn.
+    /// Handles the end of a wait. A process that runs gives up its turn.
     fn on_runs(&mut self, number: u64, cx: &mut Cx<'_, Self>) {
         cx.emit(Event::Proceeds { number });
         self.watch(cx, Detection::on_runs);
@@ -550,14 +562,14 @@ impl<D: Detection> Protocol for Site<D> {
     }
 }
 
-/// Which part of a site a message belongs to.
+/// The part of a site to which a message belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
-    /// The processes' own.
+    /// The processes themselves.
     Process,
-    /// To find deadlocks.
+    /// The detection of deadlocks.
     Detection,
-    /// To resolve them.
+    /// The resolution of deadlocks.
     Resolution,
 }

@@ -1,7 +1,7 @@
-//! What every algorithm is judged by, one property an item; and the truth to judge by.
+//! The properties by which every algorithm is judged, one per item, and a judge that observes everything.
 //!
-//! The truth is what both ends of all edges say at one moment: who is stuck by reduction, a grant under way counting
-//! as granted. A detector knows less: it is judged by what it says at the moment at which it says it.
+//! The truth is the reduction of both ends of all edges at one moment. A grant in transit counts as granted.
+//! A detector has less information. It is judged at the moment at which it declares a process.
 
 use alloc::format;
 use alloc::string::String;
@@ -12,28 +12,28 @@ use conclave_kernel::{Kind, NodeId, NodeMap, NodeSet, Property};
 use super::records::Known;
 use super::underlying::{Underlying, Wait};
 
-/// Nobody is called deadlocked who is not.
+/// Only deadlocked processes are declared deadlocked.
 pub const NO_PHANTOM: Property = Property {
     name: "no-phantom",
     kind: Kind::Always,
     statement: "whoever is declared deadlocked is stuck at that moment, unless an abort has just freed it",
     source: "[CMH83 §2]",
 };
-/// No deadlock stays.
+/// Every deadlock is found.
 pub const NO_MISS: Property = Property {
     name: "no-miss",
     kind: Kind::Eventually,
     statement: "every deadlock is found, without a further event: at rest, if the declared ran, nobody would be stuck",
     source: "[CMH83 §2]",
 };
-/// Nobody is aborted for nothing.
+/// No process is aborted without need.
 pub const ONE_VICTIM: Property = Property {
     name: "one-victim",
     kind: Kind::Always,
     statement: "whoever is aborted is stuck at that moment and waits, in the end, for itself: no second victim of a deadlock",
     source: "[K87 §4]",
 };
-/// No dead edges.
+/// No dead edge remains.
 pub const PURGED: Property = Property {
     name: "purged",
     kind: Kind::Eventually,
@@ -41,27 +41,29 @@ pub const PURGED: Property = Property {
     source: "[K87 §4]",
 };
 
-/// All of them.
+/// All properties of the problem.
 pub const PROPERTIES: [Property; 4] = [NO_PHANTOM, NO_MISS, ONE_VICTIM, PURGED];
 
-/// What a run may do that a property forbids.
+/// A violation of a property in a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Breach {
-    /// The property.
+    /// The violated property.
     pub property: Property,
-    /// What happened.
+    /// The reason, in a sentence.
     pub why: String,
 }
 
-/// Watches a run from outside: it hears of every request and every grant at the moment it is made.
+/// A judge that observes a run from outside. The caller reports every request and every grant at the moment
+/// when it is made.
 ///
-/// Every call costs a reduction of all waits at most.
+/// Each call costs at most one reduction of all waits.
 #[derive(Clone, Debug)]
 pub struct Judge {
     processes: Vec<Process>,
-    /// How many aborts there were.
+    /// The number of aborts.
     aborts: u64,
-    /// Declarations of processes that an abort has freed since they blocked: no phantoms, but late.
+    /// The number of late declarations: an abort has freed the process since it blocked. They are not
+    /// phantoms.
     late: u64,
     phantoms: u64,
     needless: u64,
@@ -71,15 +73,15 @@ pub struct Judge {
 struct Process {
     requests: u64,
     wait: Option<Wait>,
-    /// How many aborts there had been when it blocked.
+    /// The number of aborts before the process blocked.
     aborts_before: u64,
-    /// The request by which it was last declared deadlocked.
+    /// The request by which the process was last declared deadlocked.
     declared: u64,
     granted: NodeMap<u64>,
 }
 
 impl Judge {
-    /// A judge of a group of that size.
+    /// Creates a judge for a group of this size.
     pub fn new(nodes: u32) -> Self {
         let process = |_| Process {
             requests: 0,
@@ -91,7 +93,8 @@ impl Judge {
         Self { processes: (0..nodes).map(process).collect(), aborts: 0, late: 0, phantoms: 0, needless: 0 }
     }
 
-    /// A process blocks. Answers whether it closes a deadlock: it is stuck, and waits in the end for itself.
+    /// Records that a process blocks. Returns whether it closes a deadlock: it is stuck and waits, directly
+    /// or indirectly, for itself.
     pub fn asks(&mut self, process: NodeId, need: u32, of: NodeSet) -> bool {
         let state = &mut self.processes[process.index()];
         state.requests += 1;
@@ -100,17 +103,17 @@ impl Judge {
         self.truth(&NodeSet::new(), |known| known.is_on_cycle(process))
     }
 
-    /// A process grants another one's request of that number.
+    /// Records that process `by` grants the request of `to` with this number.
     pub fn grants(&mut self, by: NodeId, to: NodeId, number: u64) {
         self.processes[by.index()].granted.insert(to, number);
     }
 
-    /// A process has been granted enough.
+    /// Records that a process has enough grants.
     pub fn runs(&mut self, process: NodeId) {
         self.processes[process.index()].wait = None;
     }
 
-    /// A process is declared deadlocked.
+    /// Records that a process is declared deadlocked, and judges it.
     pub fn declares(&mut self, process: NodeId, number: u64) -> Option<Breach> {
         let is_stuck = self.truth(&NodeSet::new(), |known| known.stuck().contains(process));
         let state = &mut self.processes[process.index()];
@@ -128,7 +131,7 @@ impl Judge {
         Some(Breach { property: NO_PHANTOM, why })
     }
 
-    /// A process is aborted.
+    /// Records that a process is aborted, and judges it.
     pub fn aborts(&mut self, process: NodeId) -> Option<Breach> {
         let is_deadlocked = self.truth(&NodeSet::new(), |known| known.is_on_cycle(process));
         self.aborts += 1;
@@ -141,7 +144,8 @@ impl Judge {
         Some(Breach { property: ONE_VICTIM, why })
     }
 
-    /// Nothing happens any more: whoever is stuck now was missed, unless the declared would free it.
+    /// Judges the state at rest. A process that is stuck now was missed, unless an abort of the declared
+    /// processes would free it.
     pub fn rests(&self) -> Option<Breach> {
         let is_declared =
             |state: &Process| state.wait.as_ref().is_some_and(|wait| wait.number == state.declared);
@@ -152,23 +156,23 @@ impl Judge {
             .then(|| Breach { property: NO_MISS, why: format!("{missed:?} are stuck, and nobody was told") })
     }
 
-    /// Who waits.
+    /// Returns the processes that wait.
     pub fn waiting(&self) -> NodeSet {
         let waiting = (0..).map(NodeId).zip(&self.processes).filter(|(_, state)| state.wait.is_some());
         waiting.map(|(process, _)| process).collect()
     }
 
-    /// How many declarations came too late.
+    /// Returns the number of late declarations.
     pub fn late(&self) -> u64 {
         self.late
     }
 
-    /// How many processes were declared deadlocked that could proceed.
+    /// Returns the number of declared processes that could proceed.
     pub fn phantoms(&self) -> u64 {
         self.phantoms
     }
 
-    /// How many were aborted for nothing.
+    /// Returns the number of processes that were aborted without need.
     pub fn needless_aborts(&self) -> u64 {
         self.needless
     }
@@ -181,7 +185,8 @@ impl Judge {
     }
 }
 
-/// At rest: the first request that is remembered although its process does not wait by it.
+/// Judges the state at rest. Returns the first request that a process remembers although the requesting
+/// process does not wait because of it.
 pub fn dead_edge(processes: &[&Underlying]) -> Option<Breach> {
     let dead = |process: &&Underlying| {
         let mut asked = process.pending().iter();

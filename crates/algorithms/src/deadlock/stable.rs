@@ -1,18 +1,21 @@
-//! The unrestricted model: a deadlock is a stable property, and a consistent snapshot shows every stable property.
+//! Detection in the unrestricted model: a deadlock is a stable property, and a consistent snapshot shows
+//! every stable property.
 //!
-//! **Intuition.** Whatever the rule by which processes wait, who is deadlocked stays deadlocked. So take a picture of the whole
-//! that could have been at one moment, states and channels \[CL85\], and look at it at leisure: what is true in it is true now.
+//! **Intuition.** A deadlocked process stays deadlocked, whatever rule decides when processes wait. So take a
+//! snapshot of all processes and channels that could have been the state at one moment \[CL85\]. A stable
+//! property that is true in the snapshot is true now.
 //!
 //! **Rules**
 //! 1. A process that blocks starts a snapshot: it records itself and sends MARKER over all channels.
-//! 2. The first marker of a snapshot: record, MARKER over all channels. What arrives over a channel before its marker was
-//!    under way: recorded too.
-//! 3. When all markers are there, STATE to the initiator, which waits for all of them and judges.
+//! 2. On the first marker of a snapshot, a site records itself and sends MARKER over all channels. A message
+//!    that arrives over a channel before its marker was in transit, so the site records it too.
+//! 3. After all its markers have arrived, a site sends STATE to the initiator. The initiator waits for all
+//!    states and judges.
 //!
-//! **The trap.** Without the channels a grant under way is overlooked, and that is a phantom.
+//! **The trap.** Without the channels, a grant in transit is overlooked, and that is a phantom.
 //!
-//! N(N-1) markers and N-1 states, whatever the waits. One snapshot of an initiator at a time; who blocks again meanwhile
-//! starts another when it is over.
+//! **Bounds.** N(N-1) markers and N-1 states, whatever the waits are. An initiator takes one snapshot at a
+//! time. If its process blocks again in the meantime, it takes another one afterwards.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -28,9 +31,9 @@ use super::underlying::{Traffic, Underlying, Wait};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Stable {
     me: NodeId,
-    /// The latest snapshot of each initiator, as far as this site has a part in it.
+    /// The recordings of this site for the latest snapshot of each initiator.
     recordings: BTreeMap<NodeId, Recording>,
-    /// The states of the own snapshot: at most N.
+    /// The states of the site's own snapshot; at most N.
     states: BTreeMap<NodeId, State>,
     number: u64,
     is_taking: bool,
@@ -40,26 +43,26 @@ pub struct Stable {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Recording {
     number: u64,
-    /// The channels whose marker has not come.
+    /// The channels whose marker has not arrived.
     open: NodeSet,
     state: State,
 }
 
-/// What a site adds to a snapshot.
+/// The part of one site in a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct State {
     wait: Option<Wait>,
-    /// Grants under way to it: from whom, of which request. At most one a channel counts.
+    /// The grants in transit to the site: the sender and the number of the request.
     grants: Vec<(NodeId, u64)>,
 }
 
-/// What detectors say to each other, of which snapshot.
+/// A message between detectors, with its snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Message {
-    /// What comes before this was under way.
+    /// The marker: messages that arrive before it on a channel were in transit.
     Marker(NodeId, u64),
-    /// To the initiator: my part.
+    /// To the initiator: the part of the sender.
     State(u64, State),
 }
 
@@ -158,7 +161,7 @@ impl Stable {
         self.recordings.insert(initiator, Recording { number, open, state });
     }
 
-    /// All markers are there.
+    /// Hands in the site's part after all markers have arrived.
     fn hand_in(&mut self, initiator: NodeId, process: &Underlying, out: &mut Out<Message>) {
         let Some(recording) = self.recordings.get(&initiator).filter(|recording| recording.open.is_empty())
         else {

@@ -1,4 +1,5 @@
-//! Detectors stepped by hand: the message counts of the papers ([`counts`]), and the traps one by one.
+//! Detectors tested with hand-made schedules: the message counts of the papers ([`counts`]), and the traps
+//! one by one.
 
 mod counts;
 mod walks;
@@ -12,11 +13,11 @@ use super::site::{Message, Part};
 use super::spec::{Breach, Judge};
 use super::*;
 
-/// Sites, their FIFO links, and what happened so far.
+/// Sites, their FIFO links, and the history so far.
 struct ByHand<D: Detection> {
     sites: Vec<Site<D>>,
     links: BTreeMap<(u32, u32), VecDeque<Message<D>>>,
-    /// Messages of the detectors, by kind.
+    /// The number of detector messages of each type.
     sent: BTreeMap<&'static str, u32>,
     declared: Vec<u32>,
     aborted: Vec<u32>,
@@ -101,14 +102,14 @@ impl<D: Detection> ByHand<D> {
         self.step(to, Input::Message { from: NodeId(from), message });
     }
 
-    /// Delivers until nothing is under way.
+    /// Delivers until no message is in transit.
     fn settle(&mut self) {
         while let Some((&(from, to), _)) = self.links.iter().find(|(_, link)| !link.is_empty()) {
             self.deliver(from, to);
         }
     }
 
-    /// Delivers the oldest message of some link; `false` if nothing is under way.
+    /// Delivers the oldest message of a random link. Returns false if no message is in transit.
     fn deliver_any(&mut self, dice: &mut Prng) -> bool {
         let busy: Vec<_> =
             self.links.iter().filter(|(_, link)| !link.is_empty()).map(|(link, _)| *link).collect();
@@ -117,7 +118,8 @@ impl<D: Detection> ByHand<D> {
         true
     }
 
-    /// Each waits for the next one, the last closes the cycle; the messages of the last detection alone.
+    /// Builds a ring: each process waits for the next one, and the last one closes the cycle. Counts only the
+    /// messages of the last detection.
     fn ring(&mut self, nodes: u32) {
         for site in 0..nodes - 1 {
             self.ask(site, 1, &[site + 1]);
@@ -134,7 +136,7 @@ impl<D: Detection> ByHand<D> {
     }
 }
 
-/// Every algorithm finds a ring of any size, and one victim is enough, which learns of it.
+/// Every algorithm finds a ring of any size and chooses one victim. The victim is informed.
 #[test]
 fn a_ring_is_found_once_and_has_one_victim() {
     fn finds_a_ring<D: Detection>() {
@@ -181,7 +183,7 @@ fn to_wait_for_oneself_is_found_without_a_message() {
     alone::<Stable>(3, 8);
 }
 
-/// The golden graph of the theory: P11 P21 P24 P32 P33 P44 P54 are 0 to 6; P54 closes it.
+/// Builds the golden graph of the theory. P11 P21 P24 P32 P33 P44 P54 are 0 to 6, and P54 closes the cycle.
 fn golden<D: Detection>(model: fn(usize) -> u32) -> ByHand<D> {
     let mut group = ByHand::<D>::new(7, false);
     let edges: [(u32, &[u32]); 6] = [(0, &[1, 3]), (3, &[4]), (1, &[2]), (2, &[6]), (5, &[2]), (6, &[0])];
@@ -218,14 +220,14 @@ fn golden_or_the_knot_is_found_when_the_way_out_closes() {
     knot::<Hierarchical>();
 }
 
-/// [HR82 §2]: q's wait is reported before the end of p's.
+/// [HR82 §2]: the report of q's wait arrives before the report that p's wait has ended.
 #[test]
 fn the_naive_coordinator_sees_a_cycle_that_never_was() {
     let mut group = ByHand::<Central>::new(3, false);
     group.ask(1, 1, &[2]);
     group.settle();
     group.grant(2, 1);
-    group.deliver(2, 1); // 1 runs; that it does is under way to 0
+    group.deliver(2, 1); // 1 runs; its report of this is in transit to 0
     group.ask(2, 1, &[1]);
     group.deliver(2, 0);
     assert_eq!(group.declared, [2], "a phantom: 1 runs");
@@ -239,22 +241,23 @@ fn the_naive_coordinator_sees_a_cycle_that_never_was() {
     assert_eq!(group.declared, [], "both ends of 1 -> 2 are gone");
 }
 
-/// A probe over an edge that was granted: the edge is no more, though its waiter does not know yet.
+/// A probe passes an edge that was granted. The edge no longer exists, although its waiter still waits.
 #[test]
 fn a_probe_from_whom_was_granted_means_nothing() {
     let mut group = ByHand::<EdgeChasing>::new(2, false);
     group.ask(0, 1, &[1]);
-    group.deliver(0, 1); // the request; the probe is under way
+    group.deliver(0, 1); // the request; the probe is still in transit
     group.grant(1, 0);
-    group.ask(1, 1, &[0]); // 1 is blocked when the probe comes
+    group.ask(1, 1, &[0]); // 1 is blocked when the probe arrives
     group.deliver(0, 1);
     assert_eq!(group.sent["PROBE"], 2, "the probe of 0 goes no further");
     group.settle();
     assert_eq!(group.declared, []);
 }
 
-/// [CMH83 §3]: 0 waits for 1 and 2. Its probe passes 2 while 2 waits for 1, which runs; then 1 grants, waits for 2, and 2
-/// closes the cycle. When the probe comes to 2 again, by way of 1, that it has been there in an earlier wait means nothing.
+/// [CMH83 §3]: 0 waits for 1 and 2. Its probe passes 2 while 2 waits for 1, which runs. Then 1 grants 2 and
+/// waits for it, and 2 closes the cycle. The probe of 0 comes to 2 again, by way of 1. It passed 2 in an
+/// earlier wait, and this must not stop it.
 #[test]
 fn a_probe_that_passed_in_an_earlier_wait_passes_again() {
     let mut group = ByHand::<EdgeChasing>::new(3, false);
@@ -262,18 +265,18 @@ fn a_probe_that_passed_in_an_earlier_wait_passes_again() {
     group.settle();
     group.ask(0, 2, &[1, 2]);
     group.deliver(0, 2);
-    group.deliver(0, 2); // the probe, straight
+    group.deliver(0, 2); // the probe, on the direct way
     group.deliver(2, 1); // 1 runs
-    group.deliver(0, 1); // the request; the other probe is under way
+    group.deliver(0, 1); // the request; the other probe is still in transit
     group.grant(1, 2);
     group.deliver(1, 2);
     group.ask(1, 1, &[2]);
     group.deliver(1, 2);
     group.ask(2, 1, &[0]);
     group.deliver(0, 1); // the other probe
-    group.deliver(1, 2); // 1's own
+    group.deliver(1, 2); // the probe of 1
     let before = group.messages();
-    group.deliver(1, 2); // that of 0, again
+    group.deliver(1, 2); // the probe of 0, again
     assert_eq!(group.messages(), before + 1, "it goes on to 0");
     (0..4).for_each(|_| group.deliver(2, 0)); // the request, the probes of 2, 1 and 0
     assert_eq!(group.declared, [0], "before the probe of 2, which closed the cycle, is home");
@@ -282,7 +285,8 @@ fn a_probe_that_passed_in_an_earlier_wait_passes_again() {
     assert_eq!(group.breaches, []);
 }
 
-/// [MM84 §2]: the label of 1 is on its way home when 1 gives up waiting; it is taken neither then nor in the next wait.
+/// [MM84 §2]: 1 withdraws its request while its label is on the way back to it. 1 must ignore the label, and
+/// also in its next wait.
 #[test]
 fn a_label_that_comes_home_after_the_wait_declares_nobody() {
     for asks_again in [false, true] {
@@ -291,20 +295,20 @@ fn a_label_that_comes_home_after_the_wait_declares_nobody() {
         group.settle();
         group.ask(1, 1, &[0]);
         group.deliver(1, 0);
-        group.deliver(0, 1); // the label of 0: that of 1 is larger
+        group.deliver(0, 1); // the label of 0; that of 1 is larger
         group.deliver(1, 0); // 0 takes it over
         group.withdraw(1);
         if asks_again {
             group.ask(1, 1, &[2]);
         }
-        group.deliver(0, 1); // home
+        group.deliver(0, 1); // the label returns to 1
         assert_eq!(group.declared, []);
         group.settle();
         assert_eq!((&group.declared[..], &group.breaches[..]), (&[][..], &[][..]), "2 runs");
     }
 }
 
-/// Two processes of one cycle find it at once: one is aborted.
+/// Two processes of one cycle find it at the same time, and one is aborted.
 #[test]
 fn two_that_declare_at_once_make_one_victim() {
     let mut group = ByHand::<EdgeChasing>::new(4, true);
@@ -318,7 +322,7 @@ fn two_that_declare_at_once_make_one_victim() {
 
 #[test]
 fn cycles_within_between_and_across_the_root_are_found_by_the_hierarchy() {
-    // Nine sites, clusters 0-2, 3-5, 6-8.
+    // There are nine sites, with the clusters 0-2, 3-5 and 6-8.
     for (ring, needs_root) in [(&[4, 5][..], false), (&[4, 7], true), (&[1, 4, 8, 0], true), (&[0, 1], false)]
     {
         let mut group = ByHand::<Hierarchical>::new(9, false);
@@ -331,10 +335,10 @@ fn cycles_within_between_and_across_the_root_are_found_by_the_hierarchy() {
     }
 }
 
-/// [MM79]: who waits for the deadlock of another cluster is freed by its victim.
+/// [MM79]: a process that waits for the deadlock of another cluster is freed by the victim of that deadlock.
 #[test]
 fn a_cluster_that_is_only_waited_for_does_not_wake_the_root() {
-    // Four sites, clusters 0-1 and 2-3.
+    // There are four sites, with the clusters 0-1 and 2-3.
     let mut group = ByHand::<Hierarchical>::new(4, false);
     for (site, of) in [(2, 3), (3, 2), (1, 2)] {
         group.ask(site, 1, &[of]);
@@ -345,8 +349,8 @@ fn a_cluster_that_is_only_waited_for_does_not_wake_the_root() {
     assert_eq!(group.judge.rests(), None);
 }
 
-/// The root asks while leader 2 looks for itself, for the sake of an edge of which the root's own cluster knew nothing when it
-/// answered: leader 2 must look once more.
+/// The root calls while leader 2 runs its own round. That round concerns an edge that the root's cluster did
+/// not have when it answered. So leader 2 must run its round once more.
 #[test]
 fn a_question_of_the_root_does_not_answer_for_the_round_that_it_interrupts() {
     let mut group = ByHand::<Hierarchical>::new(4, false);
@@ -354,24 +358,24 @@ fn a_question_of_the_root_does_not_answer_for_the_round_that_it_interrupts() {
         group.ask(site, 1, &[of]);
         group.settle();
     }
-    group.ask(3, 1, &[2]); // 2 is blocked, and leads
+    group.ask(3, 1, &[2]); // 2 is blocked, and is a leader
     group.deliver(3, 2);
     group.deliver(2, 3); // ASK
-    group.deliver(3, 2); // TABLE: 2 waits for a stranger
-    group.deliver(2, 0); // WAKE ROOT; ASK CLUSTER is under way
+    group.deliver(3, 2); // TABLE: 2 waits for a process of another cluster
+    group.deliver(2, 0); // WAKE ROOT; ASK CLUSTER is in transit
     group.deliver(0, 1);
-    group.deliver(1, 0); // the root's cluster has answered: 0 runs
+    group.deliver(1, 0); // the root's cluster has answered that 0 runs
     group.ask(0, 1, &[3]); // closes the cycle
     group.deliver(0, 3);
-    group.deliver(3, 2); // WAKE: leader 2 asks
+    group.deliver(3, 2); // WAKE: leader 2 sends ASK
     group.deliver(0, 2); // ASK CLUSTER
     group.settle();
     assert_eq!(group.declared, [3]);
     assert_eq!((group.judge.rests(), &group.breaches[..]), (None, &[][..]));
 }
 
-/// The accused was freed by somebody else's abort before its turn, waits on by the same request, and gets into another
-/// deadlock: that it was accused before is no reason not to see it.
+/// An accused process was freed by the abort of another one before its turn. It still waits with the same
+/// request, and gets into another deadlock. The earlier accusation must not hide this deadlock.
 #[test]
 fn who_was_accused_once_can_be_accused_again() {
     use super::reports::victims;
@@ -383,7 +387,7 @@ fn who_was_accused_once_can_be_accused_again() {
     accused.insert(NodeId(2), 7);
     let waits = BTreeMap::from([(NodeId(1), wait(5, &[2])), (NodeId(2), wait(7, &[1]))]);
     assert_eq!(victims(&waits, &accused), [(NodeId(2), 7)], "2 is told again");
-    // 2 waits for the cycle 0, 1 now: that one needs a victim, and 3, which waits for 2, must not count as freed.
+    // Now 2 waits for the cycle 0, 1, which needs a victim. 3, which waits for 2, must not count as freed.
     let waits = BTreeMap::from([
         (NodeId(0), wait(1, &[1])),
         (NodeId(1), wait(6, &[0])),

@@ -1,18 +1,22 @@
-//! The underlying computation: processes that ask, grant and wait, so that detectors watch real traffic.
+//! The underlying computation: processes that request, grant and wait. So detectors observe real traffic.
 //!
-//! One process a site. A process that runs may *ask* some others for leave, `need` of them being enough: it is then
-//! blocked, and does nothing until so many have granted. A process that runs may *grant* what it was asked for: to
-//! grant is to release what the other waits for. A blocked process grants nothing, which is how deadlocks form.
+//! Each site has one process. A running process may *request* grants from some others, of which `need` are
+//! enough. It is then blocked, and does nothing until so many have granted. A running process may *grant* a
+//! request that it has received: it releases what the other waits for. A blocked process grants nothing; this
+//! is how deadlocks form.
 //!
 //! **Rules.**
-//! 1. REQUEST(n) to each; n numbers the requests of a process, so that nothing late is taken for something new.
-//! 2. GRANT(n) from enough of them: run again, and CANCEL(n) to those that have not answered.
-//! 3. An aborted process cancels likewise, and runs: whoever was asked forgets the dead edge at once.
+//! 1. REQUEST(n) to each of these processes; n numbers the requests of a process, so that late messages are
+//!    recognised.
+//! 2. After GRANT(n) from enough of them, run again, and send CANCEL(n) to those that have not granted.
+//! 3. An aborted process also sends CANCEL(n), and runs. So the receivers forget the dead edge at once.
 //!
-//! Single resource, AND, OR and p-out-of-q are all `need` of `of`. **The trap**: a GRANT under way is no wait any more
-//! although its receiver still waits: whoever judges must look at both ends of an edge ([`Record`]).
+//! Single resource, AND, OR and p-out-of-q are all `need` of `of`.
 //!
-//! Bounds: a process has one wait, and at most one pending request of each other process.
+//! **The trap.** While a GRANT is in transit, its edge is no longer a wait, although its receiver still
+//! waits. So a judge must look at both ends of an edge ([`Record`]).
+//!
+//! **Bounds.** A process has at most one wait, and at most one pending request of each other process.
 
 use conclave_kernel::{NodeId, NodeMap, NodeSet};
 use serde::{Deserialize, Serialize};
@@ -27,97 +31,98 @@ pub struct Underlying {
     /// The number of the latest request.
     number: u64,
     wait: Option<Wait>,
-    /// Who asked and was not yet answered, with the number of the request.
+    /// The processes whose requests are not yet granted, with the numbers of the requests.
     pending: NodeMap<u64>,
-    /// The latest request of each that was granted.
+    /// The latest granted request of each process.
     granted: NodeMap<u64>,
 }
 
-/// What a blocked process waits for.
+/// The wait of a blocked process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Wait {
     /// The number of the request.
     pub number: u64,
-    /// How many more grants it needs.
+    /// The number of grants that are still needed.
     pub need: u32,
-    /// Who was asked and has not granted.
+    /// The processes that received the request and have not granted it.
     pub of: NodeSet,
 }
 
-/// What processes say to each other.
+/// A message between processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Traffic {
-    /// May I?
+    /// A request.
     Request(u64),
-    /// You may.
+    /// A grant of the receiver's request.
     Grant(u64),
-    /// I need it no more.
+    /// The withdrawal of a request.
     Cancel(u64),
 }
 
-/// What a step of the process came to.
+/// The result of a message for the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// Nothing that concerns waits.
+    /// No change of its wait or its pending requests that matters to a detector.
     None,
-    /// One more has granted, and it is not enough.
+    /// Another process has granted, but more grants are needed.
     Granted,
-    /// This request arrived.
+    /// A request has arrived.
     Asked,
-    /// It runs again.
+    /// The process runs again.
     Runs,
 }
 
 impl Underlying {
-    /// A process that runs.
+    /// Creates a running process.
     pub fn new(me: NodeId, nodes: u32) -> Self {
         Self { me, nodes, number: 0, wait: None, pending: NodeMap::new(nodes), granted: NodeMap::new(nodes) }
     }
 
-    /// How many processes there are.
+    /// Returns the number of processes.
     pub fn nodes(&self) -> u32 {
         self.nodes
     }
 
-    /// What it waits for; `None` if it runs.
+    /// Returns the wait of the process; `None` if it runs.
     pub fn wait(&self) -> Option<&Wait> {
         self.wait.as_ref()
     }
 
-    /// Whether it waits by the request of that number.
+    /// Returns whether the process waits because of the request with this number.
     pub fn waits_by(&self, number: u64) -> bool {
         self.wait.as_ref().is_some_and(|wait| wait.number == number)
     }
 
-    /// Who asked and was not yet answered, with the number of the request.
+    /// Returns the processes whose requests are not yet granted, with the numbers of the requests.
     pub fn pending(&self) -> &NodeMap<u64> {
         &self.pending
     }
 
-    /// The latest request of that process that was granted; 0 if none was.
+    /// Returns the number of the latest request of process `to` that was granted; 0 if there is none.
     pub fn granted(&self, to: NodeId) -> u64 {
         self.granted.get(to).unwrap_or(0)
     }
 
-    /// Who still stands in its way, itself left out: whom a detector sends its messages to.
+    /// Returns the other processes for which it waits. A detector sends its messages to them.
     pub fn waits_for(&self) -> NodeSet {
         let mut of = self.wait.as_ref().map_or_else(NodeSet::new, |wait| wait.of.clone());
         of.remove(self.me);
         of
     }
 
-    /// Whether it stands in its own way.
+    /// Returns whether the process waits for itself.
     pub fn waits_for_itself(&self) -> bool {
         self.wait.as_ref().is_some_and(|wait| wait.of.contains(self.me))
     }
 
-    /// Both ends of its edges.
+    /// Returns both ends of the edges of this process.
     pub fn record(&self) -> Record {
         Record { process: self.me, wait: self.wait.clone(), granted: self.granted.iter().collect() }
     }
 
-    /// Blocks; `false` if it is blocked already or asks for nothing that could be.
+    /// Blocks the process and sends the request. Returns false if it is blocked already, or if `need` is zero
+    /// or larger than `of`.
     pub(super) fn ask(&mut self, need: u32, of: &NodeSet, mut send: impl FnMut(NodeId, Traffic)) -> bool {
         if self.wait.is_some() || need == 0 || (of.len() as u64) < u64::from(need) {
             return false;
@@ -130,7 +135,7 @@ impl Underlying {
         true
     }
 
-    /// Grants what `to` asked for; `false` if it did not, or this process is blocked.
+    /// Grants the request of `to`. Returns false if there is none, or if this process is blocked.
     pub(super) fn grant(&mut self, to: NodeId, mut send: impl FnMut(NodeId, Traffic)) -> bool {
         if self.wait.is_some() {
             return false;
@@ -141,12 +146,12 @@ impl Underlying {
         true
     }
 
-    /// Gives up waiting.
+    /// Ends the wait without the grants.
     pub(super) fn abort(&mut self, send: impl FnMut(NodeId, Traffic)) {
         self.run_again(send);
     }
 
-    /// Takes what another process says.
+    /// Handles a message of another process.
     pub(super) fn on_traffic(
         &mut self,
         from: NodeId,

@@ -1,32 +1,34 @@
-//! Exact weights: sums of powers of two, so that what was split adds up to one again, to the last bit.
+//! Exact weights: sums of powers of two. The parts of a split weight add up to it exactly.
 //!
-//! A weight of 1 leaves the initiator of a detection, is split at every fork, and comes back in pieces; the detection is
-//! over when all of it is back. **The trap**: six copies of 1/6 do not add up to 1.0 in double precision. So a piece is
-//! never divided: its smallest power of two is halved as often as there must be shares, and sums carry like binary numbers.
+//! The initiator of a detection sends out a weight of 1. The weight is split at every fork and returns in
+//! parts. The detection ends when all of it has returned.
+//!
+//! **The trap.** Six copies of 1/6 do not add up to 1.0 in double precision. So a weight is never divided. To
+//! get enough shares, its smallest power of two is halved several times. Sums carry like binary numbers.
 
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-/// A weight: the sum of 2^-e over these exponents e, each once, ascending.
+/// A weight: the sum of 2^-e over these exponents e. Each exponent occurs once, in ascending order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Weight(Vec<u32>);
 
 impl Weight {
-    /// Nothing.
+    /// The weight 0.
     pub const ZERO: Self = Self(Vec::new());
 
-    /// All of it.
+    /// Returns the weight 1.
     pub fn one() -> Self {
         Self([0].into())
     }
 
-    /// Whether nothing is missing.
+    /// Returns whether the weight is 1.
     pub fn is_one(&self) -> bool {
         self.0 == [0]
     }
 
-    /// Adds a weight. Equal powers become the next larger one.
+    /// Adds a weight. Two equal powers become the next larger power.
     pub fn add(&mut self, other: &Self) {
         for &exponent in &other.0 {
             let mut exponent = exponent;
@@ -40,9 +42,11 @@ impl Weight {
         }
     }
 
-    /// So many shares, none of them nothing, which add up to exactly this weight; the first is the largest.
+    /// Splits the weight into `shares` parts that add up to exactly this weight. No part is zero, and the
+    /// first is the largest.
     ///
-    /// The smallest power of two is cut in equal parts, as many as the next power of two above the number of shares.
+    /// The smallest power of two is cut into equal parts. Their number is the next power of two that is not
+    /// below `shares`.
     pub fn split(mut self, shares: usize) -> Vec<Self> {
         let mut parts = Vec::with_capacity(shares);
         if shares > 1

@@ -1,5 +1,4 @@
-//! What all mutants are made of: an algorithm of whatever problem, with one of its handlers replaced or its words tampered
-//! with.
+//! The common basis of all mutants: an algorithm with one handler replaced, or with its messages changed.
 
 use conclave_kernel::{Buffer, Cx, Effect, Env, Input, NodeId, NodeSet, Protocol};
 use serde::{Deserialize, Serialize};
@@ -7,38 +6,38 @@ use serde::{Deserialize, Serialize};
 /// A second version of an algorithm's step.
 pub type Step<P> = fn(&mut P, &mut Memory, Input<P>, &mut Cx<'_, P>);
 
-/// An algorithm, of whatever problem, that something can be wrong with.
+/// An algorithm, of any problem, for which flaws exist.
 pub trait Fallible: Protocol {
-    /// What can be wrong, by name.
+    /// The flaws, by name.
     const FLAWS: &'static [(&'static str, Step<Self>)];
 }
 
-/// What a flaw may have to remember besides the algorithm's state.
+/// Additional state that a flaw may need, besides the state of the algorithm.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Memory {
     pub(super) count: u64,
     pub(super) sites: NodeSet,
 }
 
-/// An algorithm with a flaw: says the same things in the same words, and has the same card. One type for all flaws of a
-/// algorithm, because every type is explored by code of its own.
+/// An algorithm with a flaw. It has the same messages and the same card as the algorithm. All flaws of an
+/// algorithm share this one type, because the checker compiles separate code for each type.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub struct Flawed<P: Fallible> {
     site: P,
     memory: Memory,
-    /// An index of [`Fallible::FLAWS`]; nothing is wrong beyond its end.
+    /// An index into [`Fallible::FLAWS`]. An index beyond the end stands for no flaw.
     flaw: usize,
 }
 
 impl<P: Fallible> Flawed<P> {
-    /// A site with the flaw of that name; without any if there is none.
+    /// Creates a site with the flaw of this name. If there is no such flaw, the site is unmodified.
     pub fn new(site: P, name: &str) -> Self {
         let flaw = P::FLAWS.iter().position(|(known, _)| *known == name).unwrap_or(P::FLAWS.len());
         Self { site, memory: Memory::default(), flaw }
     }
 
-    /// The site inside.
+    /// Returns the site of the real algorithm.
     pub fn site(&self) -> &P {
         &self.site
     }
@@ -81,7 +80,7 @@ impl<P: Fallible> Protocol for Flawed<P> {
     }
 }
 
-/// The handler alone, without the guards.
+/// Runs only the handler, without the guards.
 pub(super) fn handle<P: Protocol>(site: &mut P, input: Input<P>, cx: &mut Cx<'_, P>) {
     match input {
         Input::Start => site.on_start(cx),
@@ -92,7 +91,7 @@ pub(super) fn handle<P: Protocol>(site: &mut P, input: Input<P>, cx: &mut Cx<'_,
     }
 }
 
-/// A whole step of the real code, but what it says goes through `tamper` first.
+/// Runs a whole step of the real code, and passes each effect through `tamper` first.
 pub(super) fn tampered<P: Protocol>(
     site: &mut P,
     input: Input<P>,
@@ -104,13 +103,13 @@ pub(super) fn tampered<P: Protocol>(
     said.effects.into_iter().filter_map(&mut tamper).for_each(|effect| forward(effect, cx));
 }
 
-/// What a context says of its surroundings.
+/// Returns the environment of a context.
 pub(super) fn env<P: Protocol>(cx: &Cx<'_, P>) -> Env {
     let nodes = cx.members().len() as u32;
     Env { me: cx.me(), nodes, now: cx.now(), incarnation: cx.incarnation() }
 }
 
-/// Says what another said in the same words.
+/// Requests the same effect from another context.
 pub(super) fn forward<P, Q>(effect: Effect<P>, cx: &mut Cx<'_, Q>)
 where
     P: Protocol,

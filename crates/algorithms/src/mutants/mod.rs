@@ -1,12 +1,13 @@
-//! The zoo: algorithms that are wrong on purpose, in the ways in which papers, textbooks and programs got them
-//! wrong.
+//! Mutants: algorithms that are wrong on purpose, in the ways in which papers, textbooks and programs got
+//! them wrong.
 //!
-//! A mutant stands *beside* the real code, which it contains: a wrapper that tampers with an input, a field or a
-//! message, or has a second version of one handler. Every harmful one must be caught, each in the world and by
-//! the property that its [`Mutant`] names; who catches it (the simulator or the checker) and within which budget
-//! is part of the entry. What is wrong and yet harmless is listed too, with what it costs.
+//! A mutant is a wrapper *around* the real code. It changes an input, a field or a message, or replaces one
+//! handler by a second version. Every harmful mutant must be caught by the property that its [`Mutant`]
+//! names. The entry also states whether the simulator or the checker catches it, in which world, and within
+//! which budget. Mutants that are wrong but harmless are listed too, with their cost.
 //!
-//! The table is the same for all problems; each problem has its own mutants, and its own way from a name to a type.
+//! The table has the same form for all problems. Each problem has its own mutants, and its own function from
+//! a name to a type.
 
 pub mod election;
 pub mod flawed;
@@ -15,95 +16,97 @@ pub mod snapshot;
 
 use crate::quorum::Quorum;
 
-/// One way to get an algorithm wrong.
+/// A mutant: one way to get an algorithm wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mutant {
-    /// Its name on the command line.
+    /// The mutant's name on the command line.
     pub name: &'static str,
     /// The problem.
     pub problem: &'static str,
-    /// The algorithm that is wrong.
+    /// The algorithm that is changed.
     pub algorithm: &'static str,
-    /// What is wrong with it, in a sentence.
+    /// The flaw, in one sentence.
     pub flaw: &'static str,
-    /// Who got it wrong like this, or says so: keys of `docs/papers.md`.
+    /// The source of the flaw: keys of `docs/papers.md`.
     pub source: &'static str,
-    /// Which property it breaks; `None` if it is harmless.
+    /// The property that the mutant breaks; `None` if it is harmless.
     pub breaks: Option<&'static str>,
-    /// Where it is caught; or, if it is harmless, where it was looked at in vain.
+    /// The search that catches the mutant. If it is harmless, the search that found nothing.
     pub catch: Catch,
-    /// How many steps a counterexample has that was found elsewhere, to be reproduced or beaten.
+    /// The number of steps of a published counterexample, which ours should reach or beat; `None` if there is
+    /// none.
     pub published_steps: Option<u32>,
 }
 
 impl Mutant {
-    /// Whether it breaks nothing.
+    /// Returns whether the mutant breaks no property.
     pub const fn is_harmless(&self) -> bool {
         self.breaks.is_none()
     }
 
-    /// `problem/algorithm`.
+    /// Returns `problem/algorithm`.
     pub fn path(&self) -> impl core::fmt::Display + use<> {
         let (problem, algorithm) = (self.problem, self.algorithm);
         core::fmt::from_fn(move |f| write!(f, "{problem}/{algorithm}"))
     }
 }
 
-/// Who catches a mutant, and within which budget.
+/// The search that catches a mutant, and its budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Catch {
-    /// The checker, in this world, before it has seen so many states.
+    /// The checker catches it in this world.
     Check {
         /// The world.
         world: World,
-        /// The budget.
+        /// The largest number of states that the checker may visit.
         states: u64,
     },
-    /// The simulator, on this many sites under random delays, before it has tried so many seeds.
+    /// The simulator catches it, with this many sites and random delays.
     Sim {
-        /// How many sites.
+        /// The number of sites.
         nodes: u32,
-        /// Mutex: whether a site that has asked tells another, which then asks too: causality outside of the algorithm.
+        /// Mutex only: whether a site that has sent its request triggers the request of another site. This
+        /// adds causality outside the algorithm.
         relay: bool,
-        /// The budget.
+        /// The largest number of seeds that the simulator may try.
         seeds: u64,
     },
 }
 
-/// The world in which the checker looks at a mutant.
+/// The world in which the checker runs a mutant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct World {
-    /// How many sites.
+    /// The number of sites.
     pub nodes: u32,
-    /// How often each site does what the problem is about; [`FOREVER`] for without end.
+    /// The number of times that each site acts (enters, calls an election, ...); [`FOREVER`] for no limit.
     pub entries: u8,
-    /// Who does it; everybody, if empty.
+    /// The sites that act; all sites if empty.
     pub who: &'static [u32],
-    /// Which quorums, where there are any.
+    /// The quorums, for algorithms that use them.
     pub quorum: Option<Quorum>,
     /// Whether links keep the order of messages.
     pub fifo: bool,
-    /// How many messages may be lost.
+    /// The number of messages that may be lost.
     pub loss: u8,
-    /// How many messages may arrive twice.
+    /// The number of messages that may arrive twice.
     pub duplication: u8,
-    /// How many sites may crash.
+    /// The number of sites that may crash.
     pub crash: u8,
-    /// Whether those who crash may come back, and know everything that they knew.
+    /// Whether crashed sites may recover. They keep their state.
     pub recovery: bool,
-    /// How many mistakes the detector may make, all of which it takes back.
+    /// The number of wrong suspicions that the detector may make. It corrects all of them later.
     pub mistakes: u8,
-    /// Within how many ticks every message arrives; `None` if there is no bound.
+    /// The largest delay of a message in ticks; `None` if there is no bound.
     pub ticks: Option<u16>,
-    /// How many ticks the sites believe that a message takes at most.
+    /// The largest delay of a message that the sites assume, in ticks.
     pub believed: u16,
 }
 
-/// Without end.
+/// The value of [`World::entries`] for no limit.
 pub const FOREVER: u8 = u8::MAX;
 
 impl World {
-    /// A world in which nothing goes wrong, with FIFO links.
+    /// Creates a world without faults, with FIFO links.
     pub const fn new(nodes: u32, entries: u8) -> Self {
         Self {
             nodes,
@@ -121,61 +124,62 @@ impl World {
         }
     }
 
-    /// The same with these quorums.
+    /// Returns the same world with these quorums.
     #[must_use]
     pub const fn quorum(self, quorum: Quorum) -> Self {
         Self { quorum: Some(quorum), ..self }
     }
 
-    /// The same, but only these do what the problem is about; the others join in.
+    /// Returns the same world, in which only these sites act. The others only take part.
     #[must_use]
     pub const fn only(self, who: &'static [u32]) -> Self {
         Self { who, ..self }
     }
 
-    /// The same, but messages arrive in any order.
+    /// Returns the same world, in which messages arrive in any order.
     #[must_use]
     pub const fn any_order(self) -> Self {
         Self { fifo: false, ..self }
     }
 
-    /// The same, but a message may arrive twice.
+    /// Returns the same world, in which one message may arrive twice.
     #[must_use]
     pub const fn duplicating(self) -> Self {
         Self { duplication: 1, ..self }
     }
 
-    /// The same, but a site may crash.
+    /// Returns the same world, in which one site may crash.
     #[must_use]
     pub const fn crashing(self) -> Self {
         Self { crash: 1, ..self }
     }
 
-    /// The same, but a site may crash and come back.
+    /// Returns the same world, in which one site may crash and recover.
     #[must_use]
     pub const fn reviving(self) -> Self {
         Self { crash: 1, recovery: true, ..self }
     }
 
-    /// The same, but the detector errs once.
+    /// Returns the same world, in which the detector makes one wrong suspicion.
     #[must_use]
     pub const fn erring(self) -> Self {
         Self { mistakes: 1, ..self }
     }
 
-    /// The same, but every message arrives within so many ticks, and the sites know that.
+    /// Returns the same world, in which every message arrives within this number of ticks, and the sites
+    /// assume this.
     #[must_use]
     pub const fn within_ticks(self, ticks: u16) -> Self {
         Self { ticks: Some(ticks), believed: ticks, ..self }
     }
 
-    /// The same, but the sites believe that messages take so many ticks at most.
+    /// Returns the same world, in which the sites assume that messages take at most this number of ticks.
     #[must_use]
     pub const fn believing(self, believed: u16) -> Self {
         Self { believed, ..self }
     }
 
-    /// Whether nothing happens in it that an algorithm with such needs does not stand.
+    /// Returns whether the world keeps all assumptions of an algorithm with these needs.
     pub const fn suits(&self, needs: conclave_kernel::Needs) -> bool {
         (self.fifo || !needs.fifo)
             && (self.loss == 0 || !needs.no_loss)
@@ -185,7 +189,7 @@ impl World {
             && (self.is_bounded() || !needs.synchrony)
     }
 
-    /// Whether messages take no longer than the sites believe.
+    /// Returns whether messages take no longer than the sites assume.
     const fn is_bounded(&self) -> bool {
         match self.ticks {
             Some(ticks) => ticks <= self.believed,
@@ -194,7 +198,7 @@ impl World {
     }
 }
 
-/// All mutants, problem by problem.
+/// Iterates over all mutants, problem by problem.
 pub fn all() -> impl Iterator<Item = &'static Mutant> + Clone {
     mutex::MUTANTS.iter().chain(election::MUTANTS).chain(snapshot::MUTANTS)
 }
@@ -202,20 +206,21 @@ pub fn all() -> impl Iterator<Item = &'static Mutant> + Clone {
 /// The problems that have mutants, in order.
 pub const PROBLEMS: [&str; 3] = ["mutex", "election", "snapshot"];
 
-/// The checker, in that world, before it has seen so many states.
+/// Returns a search by the checker in this world, with a budget of states.
 const fn within(world: World, states: u64) -> Catch {
     Catch::Check { world, states }
 }
 
-/// Lists a problem's mutants once: the table, and the way from a name to a type, also of algorithms without a flaw. `$cards` are those
-/// of the problem; `$parts` is what a site is made from.
+/// Lists the mutants of a problem once, and derives the table and the functions from a name to a type. These
+/// functions exist for mutants and for the unmodified algorithms. `$cards` are the cards of the problem;
+/// `$parts` are the arguments from which a site is made.
 macro_rules! listing {
     (problem $problem:literal of $trait:path, with $cards:path, made from $parts:tt, algorithms {
          $($honest_name:literal: $honest:ty,)+
      };
      $($name:literal: $type:ty, of $algorithm:literal,
        $flaw:literal, $source:literal, $breaks:expr, $catch:expr $(, $steps:literal)?;)+) => {
-        /// All of them, algorithm by algorithm.
+        /// All mutants of the problem, algorithm by algorithm.
         pub const MUTANTS: &[$crate::mutants::Mutant] = &[$($crate::mutants::Mutant {
             name: $name,
             problem: $problem,
@@ -227,7 +232,7 @@ macro_rules! listing {
             published_steps: $crate::mutants::listing!(@steps $($steps)?),
         }),+];
 
-        /// Does something with the mutant of that name; `None` if nobody has it.
+        /// Calls the visitor with the mutant of this name; `None` if there is none.
         pub fn visit<V: super::Visit>(name: &str, visitor: V) -> Option<V::Out> {
             Some(match name {
                 $($name => visitor.visit($crate::mutants::listing!(@make $parts, $type, $trait, $name)),)+
@@ -235,7 +240,7 @@ macro_rules! listing {
             })
         }
 
-        /// Does something with the algorithm of that name, without a flaw; `None` if nobody has it.
+        /// Calls the visitor with the unmodified algorithm of this name; `None` if there is none.
         pub fn visit_honest<V: super::Visit>(algorithm: &str, visitor: V) -> Option<V::Out> {
             Some(match algorithm {
                 $($honest_name => visitor.visit(<$crate::mutants::flawed::Flawed<$honest> as $trait>::new),)+

@@ -1,41 +1,42 @@
-//! A run in 64 bits.
+//! The digest of a run: a fingerprint of 64 bits.
 
 use core::hash::{Hash, Hasher};
 
 use crate::prng::mix;
 
-/// A fingerprint of everything that happened, in order. Two runs with the same digest took the same steps.
+/// A fingerprint of everything that happened in a run, in order. Two runs with the same digest took the same
+/// steps (except for a hash collision).
 ///
-/// A [`Hasher`] of our own (multiply and rotate, finished by a full mix): the standard one is slow and its
-/// output may change between releases.
+/// It is a [`Hasher`] of our own: each word is rotated in and multiplied, and the end result is mixed. The
+/// standard hasher is slower, and its output may change between releases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Digest(u64);
 
 impl Digest {
-    /// The digest of nothing.
+    /// Creates the digest of an empty run.
     pub const fn new() -> Self {
         Self(0x6a09_e667_f3bc_c908)
     }
 
-    /// Takes one more thing in.
+    /// Adds one more value.
     #[inline]
     pub fn absorb(&mut self, thing: &impl Hash) {
         thing.hash(self);
     }
 
-    /// Takes one more word in.
+    /// Adds one more word.
     #[inline]
     pub const fn word(&mut self, word: u64) {
         self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
     }
 
-    /// Takes in what another digest has taken in, as one word.
+    /// Adds the value of another digest as one word.
     #[inline]
     pub const fn join(&mut self, other: Self) {
         self.word(other.0);
     }
 
-    /// The fingerprint so far.
+    /// Returns the fingerprint of everything added so far.
     pub const fn value(self) -> u64 {
         mix(self.0)
     }

@@ -1,8 +1,8 @@
-//! Sites stepped by hand: nothing moves unless it is told to.
+//! The stage: a world in which nothing happens unless the script commands it.
 //!
-//! The stage is the smallest world there is. Messages lie where they were sent until one is picked, reminders
-//! are armed but never fire by themselves, the clock stands still, and the dice always show 0. Whatever a step
-//! did is written down in a few stable lines, made from the `Debug` of inputs and effects.
+//! Messages stay in flight until one is chosen, timers are armed but do not fire, the clock stands still, and
+//! random draws always give 0. Each step is written as a few stable lines, in the `Debug` form of inputs and
+//! effects.
 
 use std::fmt::{self, Write as _};
 use std::time::Duration;
@@ -11,16 +11,17 @@ use conclave_kernel::{Buffer, Cx, Effect, Env, Input, NodeId, Protocol, Time};
 
 use crate::fault::{Recovery, exact};
 
-/// At most so many messages may be in flight; a command that would leave more is refused.
+/// The largest number of messages in flight. A command that would leave more returns an error.
 pub const MOST_IN_FLIGHT: usize = 100_000;
 
-/// [`Stage::settle`] gives up after so many deliveries: some algorithms, such as rings, are never quiet.
+/// The largest number of deliveries of one [`Stage::settle`], which then returns an error. Some algorithms,
+/// such as rings, send messages for ever.
 pub const MOST_DELIVERIES: usize = 10_000;
 
-/// Sites, and the messages between them, stepped by hand.
+/// The sites and the messages between them. Every step is a call of one of the methods.
 pub struct Stage<P: Protocol> {
     sites: Vec<Site<P>>,
-    /// In the order sent.
+    /// The messages in flight, in the order in which they were sent.
     in_flight: Vec<Envelope<P>>,
     make: Box<dyn Fn(NodeId) -> P>,
     now: Time,
@@ -31,9 +32,9 @@ struct Site<P: Protocol> {
     state: P,
     up: bool,
     incarnation: u32,
-    /// By how much its clock is ahead of the stage's.
+    /// The amount by which the site's clock is ahead of the stage's clock.
     ahead: Duration,
-    /// In order of tags.
+    /// The armed timers, in the order of tags.
     timers: Vec<P::Timer>,
 }
 
@@ -44,12 +45,12 @@ struct Envelope<P: Protocol> {
 }
 
 impl<P: Protocol> Stage<P> {
-    /// A stage with that many sites, all of which have started.
+    /// Creates a stage with `nodes` sites, all of which have started.
     pub fn new(nodes: u32, make: impl Fn(NodeId) -> P + 'static) -> Self {
         Self::with_clocks(nodes, |_| Duration::ZERO, make)
     }
 
-    /// The same with clocks that are ahead by so much: all go on together, but show different times.
+    /// Creates a stage whose clocks are ahead by different amounts. All clocks run at the same speed.
     pub fn with_clocks(
         nodes: u32,
         ahead: impl Fn(NodeId) -> Duration,
@@ -73,31 +74,32 @@ impl<P: Protocol> Stage<P> {
         stage
     }
 
-    /// How many sites there are.
+    /// Returns the number of sites.
     pub fn nodes(&self) -> u32 {
         self.sites.len() as u32
     }
 
-    /// What was done since the last call, a line a step with its effects indented below.
+    /// Returns the text written since the last call: one line per step, with its effects indented below.
     pub fn take_written(&mut self) -> String {
         std::mem::take(&mut self.written)
     }
 
-    /// Hands a command to a site.
+    /// Sends a command to a site.
     pub fn command(&mut self, node: NodeId, command: P::Command) -> Result<(), String> {
         self.require_up(node)?;
         self.step(node, Input::Command(command));
         self.require_room()
     }
 
-    /// Delivers one message of a link: the oldest is number 1.
+    /// Delivers one message of a link. The oldest has number 1.
     pub fn deliver(&mut self, from: NodeId, to: NodeId, number: usize) -> Result<(), String> {
         let index = self.find(from, to, number)?;
         self.deliver_index(index);
         self.require_room()
     }
 
-    /// Delivers what is in flight now, in the order sent; not what that causes.
+    /// Delivers all messages that are in flight now, in the order sent, but not the messages that these
+    /// cause.
     pub fn deliver_all(&mut self) -> Result<(), String> {
         for _ in 0..self.in_flight.len() {
             self.deliver_index(0);
@@ -105,7 +107,7 @@ impl<P: Protocol> Stage<P> {
         self.require_room()
     }
 
-    /// Delivers the oldest message, again and again, until none is left.
+    /// Delivers the oldest message repeatedly until no message is in flight.
     pub fn settle(&mut self) -> Result<(), String> {
         for _ in 0..MOST_DELIVERIES {
             if self.in_flight.is_empty() {
@@ -132,7 +134,7 @@ impl<P: Protocol> Stage<P> {
         self.require_room()
     }
 
-    /// Lets an armed reminder go off; the tag is given as its `Debug` prints it.
+    /// Fires an armed timer. `timer` is the `Debug` form of the tag.
     pub fn fire(&mut self, node: NodeId, timer: &str) -> Result<(), String> {
         self.require_up(node)?;
         let timers = &mut self.sites[node.index()].timers;
@@ -144,7 +146,7 @@ impl<P: Protocol> Stage<P> {
         self.require_room()
     }
 
-    /// Kills a site: its reminders are gone, and what is delivered while it is down is lost.
+    /// Crashes a site. Its timers are lost, and so are messages that are delivered while it is down.
     pub fn crash(&mut self, node: NodeId) -> Result<(), String> {
         self.require_up(node)?;
         let site = &mut self.sites[node.index()];
@@ -154,7 +156,7 @@ impl<P: Protocol> Stage<P> {
         Ok(())
     }
 
-    /// Brings a site back, with its state or with none.
+    /// Recovers a site, with its state or without.
     pub fn recover(&mut self, node: NodeId, recovery: Recovery) -> Result<(), String> {
         self.require_node(node)?;
         let site = &mut self.sites[node.index()];
@@ -173,12 +175,12 @@ impl<P: Protocol> Stage<P> {
         self.require_room()
     }
 
-    /// Moves every site's clock on; no reminder fires by that.
+    /// Moves the clocks of all sites forward. No timer fires.
     pub fn advance(&mut self, by: Duration) {
         self.now = self.now + by;
     }
 
-    /// Writes down what is in flight, link by link, numbered as [`Stage::deliver`] counts.
+    /// Writes the messages in flight, link by link, with the numbers that [`Stage::deliver`] expects.
     pub fn write_pending(&mut self) {
         let mut links: Vec<_> = self.in_flight.iter().map(|envelope| (envelope.from, envelope.to)).collect();
         links.sort_unstable();
@@ -193,7 +195,7 @@ impl<P: Protocol> Stage<P> {
         self.written.push_str(if lines.is_empty() { "nothing in flight\n" } else { &lines });
     }
 
-    /// Writes down a site's state, a field a line, and its armed reminders.
+    /// Writes a site's state, one field per line, and its armed timers.
     pub fn write_state(&mut self, node: NodeId) -> Result<(), String> {
         self.require_node(node)?;
         let site = &self.sites[node.index()];
@@ -299,7 +301,7 @@ impl<P: Protocol> Stage<P> {
     }
 }
 
-/// The fields of a struct as `Debug` prints it on one line; anything else is one field.
+/// Splits the one-line `Debug` form of a struct into its fields. Anything else is one field.
 fn fields(debug: &str) -> Vec<&str> {
     let Some(inner) = debug.split_once(" { ").and_then(|(_, rest)| rest.strip_suffix(" }")) else {
         return vec![debug];

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::*;
 
-/// Pings on command, with a number; pongs on a ping; gives up when the reminder goes off.
+/// Broadcasts a numbered ping on command, and answers each ping with a pong. Gives up when its timer fires.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Pinger {
     heard: Vec<u8>,

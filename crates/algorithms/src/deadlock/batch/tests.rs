@@ -46,7 +46,8 @@ fn golden_or() {
 #[test]
 fn a_semaphore_counts_the_permits_of_those_who_can_finish() {
     let mut snapshot = Snapshot::new(4);
-    // 0 lacks three permits; 1 has two and runs, 2 and 3 have one each; 2 waits for 0.
+    // Process 0 lacks three permits. Processes 1, 2 and 3 hold two, one and one. Process 1 runs, and 2 waits
+    // for 0.
     let semaphore = snapshot.semaphore(3, &[(1, 2), (2, 1), (3, 1)]).unwrap();
     snapshot.wait_for_all(0, &[semaphore]).unwrap();
     snapshot.wait_for_all(2, &[0]).unwrap();
@@ -87,7 +88,7 @@ fn a_chain_of_a_million_overflows_no_stack() {
     assert_eq!(analysis.victims(|process| process), [0]);
 }
 
-/// Any model: nested thresholds over processes.
+/// Waits of any model: nested thresholds over processes.
 fn any_waits() -> impl Strategy<Value = Vec<Option<Request<u32>>>> {
     const PROCESSES: u32 = 8;
     let leaf = (0..PROCESSES).prop_map(Request::exclusive);
@@ -107,7 +108,7 @@ fn snapshot_of(waits: &[Option<Request<u32>>]) -> Snapshot {
     snapshot
 }
 
-/// Repeated reduction over everything.
+/// The expected result: repeated reduction of the whole graph.
 fn left_over(waits: &[Option<Request<u32>>]) -> BTreeSet<u32> {
     let mut left: BTreeSet<u32> = (0..).zip(waits).filter_map(|(p, wait)| wait.as_ref().map(|_| p)).collect();
     loop {
@@ -120,7 +121,8 @@ fn left_over(waits: &[Option<Request<u32>>]) -> BTreeSet<u32> {
     }
 }
 
-/// A long cycle has its cheapest victim wherever it is, until too much was walked again.
+/// The victim of a long cycle is its cheapest process, wherever it is, until too many nodes were walked
+/// again.
 #[test]
 fn the_cheapest_of_a_cycle_is_chosen_and_after_much_walking_the_cheapest_of_its_end() {
     let mut snapshot = Snapshot::new(100);
@@ -145,7 +147,7 @@ proptest! {
             let why = analysis.why(process);
             prop_assert_eq!(why.is_some(), left.contains(&process));
             if let Some(Reason::Cycle(members) | Reason::Knot(members)) = why {
-                // The reason stands on its own: with everybody else running, its members are stuck.
+                // The reason is sufficient alone: if all other processes run, its members are still stuck.
                 let alone: Vec<_> = (0..).zip(&waits)
                     .map(|(p, wait)| wait.clone().filter(|_| members.contains(&p))).collect();
                 prop_assert_eq!(left_over(&alone), members.into_iter().collect());
@@ -173,7 +175,7 @@ proptest! {
         for process in 0..waits.len() as u32 {
             graph.hold(process, Claim { resource: process, demand: Demand::Exclusive }).unwrap();
         }
-        // A live lock is re-entrant: only here does a process wait for itself.
+        // Real locks are re-entrant. Only here can a process wait for itself.
         let waits: Vec<_> = (0..).zip(waits)
             .map(|(p, wait)| wait.filter(|request| request.names().all(|name| *name != p))).collect();
         for (process, request) in (0..).zip(&waits) {

@@ -1,8 +1,9 @@
 //! The reason why a process of a snapshot is stuck.
 //!
-//! First the walk along *necessary* waits (those a node cannot do without, however the others end): if it comes
-//! round, that cycle is the reason. Otherwise the component of stuck nodes that nothing leads out of: a knot if
-//! everybody in it would be content with one. Otherwise what the process lacks.
+//! First it follows *necessary* waits: those without which a node cannot proceed, however the other waits
+//! end. If this path closes, the cycle is the reason. Otherwise it looks for a component of stuck nodes that
+//! no wait leaves. This is a knot if each of its nodes needs only one member. Otherwise the reason is what
+//! the process lacks.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -12,24 +13,26 @@ use serde::{Deserialize, Serialize};
 use super::super::scc::first_component;
 use super::{Analysis, Node, NodeIndex, OFF_PATH};
 
-/// Why a process is stuck; the names are processes, gates and semaphores between them are passed over.
+/// The reason why a process is stuck. It names processes and leaves out the gates and semaphores between
+/// them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Reason {
-    /// Each needs the next, and the last the first.
+    /// Each process needs the next one, and the last needs the first.
     Cycle(Vec<NodeIndex>),
-    /// Each waits for any of several, all of them in here; sorted.
+    /// Each process needs any one of several, and all of these are in the knot; sorted.
     Knot(Vec<NodeIndex>),
-    /// So much is missing, and could only come from these nodes, which are stuck.
+    /// The missing number could come only from these nodes, which are stuck.
     Unsatisfiable {
-        /// How much more it needs.
+        /// The number that is missing.
         missing: u32,
-        /// The members that will never help.
+        /// The members that will never finish.
         stuck: Vec<NodeIndex>,
     },
 }
 
 impl Analysis<'_> {
-    /// Why the process is stuck; `None` if it is not. Linear in what is stuck and reachable.
+    /// Returns the reason why the process is stuck; `None` if it is not. Linear in the stuck nodes that can
+    /// be reached.
     pub fn why(&self, process: NodeIndex) -> Option<Reason> {
         if !self.is_stuck(process) || process >= self.snapshot.processes {
             return None;
@@ -43,8 +46,8 @@ impl Analysis<'_> {
         }))
     }
 
-    /// One stuck process of each cycle that the first stuck members form: every stuck process leads to one of
-    /// them, so their reasons explain all.
+    /// Returns one stuck process of each cycle that the first stuck members form. Every stuck process leads
+    /// to one of these cycles, so their reasons explain all stuck processes.
     pub fn representatives(&self) -> Vec<NodeIndex> {
         let mut walk = vec![0u32; self.snapshot.nodes.len()];
         let mut found = Vec::new();
@@ -56,7 +59,7 @@ impl Analysis<'_> {
                 at = self.first_stuck(at);
             }
             if walk[at as usize] == number {
-                // Gates wait only for older nodes: a process is not far.
+                // Gates wait only for older nodes, so a process comes soon.
                 while at >= self.snapshot.processes {
                     at = self.first_stuck(at);
                 }
@@ -66,7 +69,7 @@ impl Analysis<'_> {
         found
     }
 
-    /// The first member of a stuck node that is stuck, too.
+    /// Returns the first member of a stuck node that is stuck too.
     fn first_stuck(&self, node: NodeIndex) -> NodeIndex {
         let mut stuck = self.stuck_members(node);
         stuck.next().map(|(member, _)| member).expect("a stuck node waits for a stuck one")
@@ -76,7 +79,7 @@ impl Analysis<'_> {
         self.snapshot.members(node).filter(|(member, _)| self.is_stuck(*member))
     }
 
-    /// A stuck member that `node` cannot do without: all the others together are not enough.
+    /// Returns a stuck member without which `node` cannot proceed: all other members together are not enough.
     fn necessary(&self, node: NodeIndex) -> Option<NodeIndex> {
         let worth: u64 = self.snapshot.members(node).map(|(_, weight)| u64::from(weight)).sum();
         let spare = worth - u64::from(self.snapshot.nodes[node as usize].need);

@@ -1,13 +1,18 @@
-//! The verdict on a wait, and the reason: a cycle, a knot, or a sub-request that nobody will satisfy.
+//! The verdict on a wait and its reason: a cycle, a knot, or a sub-request that will never be satisfied.
 //!
-//! An owner left over by reduction is stuck; that is the *fact*. The *reason* is looked for in the order in which people
-//! understand it. A **cycle** of necessary waits (each owner needs what the next one holds, whatever else happens)
-//! explains AND. A **knot** (everybody reachable is stuck and reaches everybody) explains OR. Where neither exists the
-//! smallest **sub-request** that cannot be satisfied is shown, with those who stand in its way.
+//! An owner that reduction leaves over is stuck; that is the *fact*. The *reason* is searched in the order in
+//! which people understand it:
+//! - A **cycle** of necessary waits explains AND: each owner needs what the next one holds, whatever else
+//!   happens.
+//! - A **knot** explains OR: all owners that can be reached are stuck, and each reaches all others.
+//! - Otherwise the reason is the smallest **sub-request** that cannot be satisfied, with the owners that
+//!   prevent it.
 //!
-//! **The traps.** An owner waits only for what it lacks: of `a & (b | c)` with `c` to be had, `b` is in nobody's way,
-//! whoever holds it. And beside a deadlock that was left standing a new one is explained by those who keep *each
-//! other* stuck, the closer among them: not by whoever is reachable from it.
+//! **The traps.**
+//! - An owner waits only for what it lacks. Of `a & (b | c)`, if `c` is available, the holder of `b` prevents
+//!   nothing.
+//! - An older deadlock may have been left unresolved, and a new one may lead to it. The new deadlock is
+//!   explained only by owners that keep *each other* stuck. The owner whose wait closed it is one of them.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -21,46 +26,47 @@ use super::reduction::{Order, Reduction};
 use super::slots::{Local, Slot};
 use super::{Owner, Wait, WaitGraph, permits};
 
-/// The answer to an added wait.
+/// The result of adding a wait.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(bound(serialize = "R: Ord + Clone + Serialize, O: Serialize"))]
 #[serde(bound(deserialize = "R: Ord + Deserialize<'de>, O: Deserialize<'de>"))]
 pub enum Verdict<R, O> {
-    /// This wait closes no deadlock.
+    /// The wait closes no deadlock.
     Clear,
-    /// It does.
+    /// The wait closes a deadlock.
     Deadlock(Deadlock<R, O>),
 }
 
-/// A deadlock: why, and who is stuck by it.
+/// A deadlock: its reason, and the owners that it makes stuck.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(bound(serialize = "R: Ord + Clone + Serialize, O: Serialize"))]
 #[serde(bound(deserialize = "R: Ord + Deserialize<'de>, O: Deserialize<'de>"))]
 pub struct Deadlock<R, O> {
-    /// The reason, fit to be printed.
+    /// The reason, in a form that can be printed.
     pub why: Why<R, O>,
-    /// Everybody who waits for ever because of it, on the cycle or behind it; sorted.
+    /// All owners that wait for ever because of it, on the cycle or behind it; sorted.
     pub stuck: Vec<O>,
 }
 
-/// Why somebody is stuck.
+/// The reason why an owner is stuck.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(bound(serialize = "R: Ord + Clone + Serialize, O: Serialize"))]
 #[serde(bound(deserialize = "R: Ord + Deserialize<'de>, O: Deserialize<'de>"))]
 pub enum Why<R, O> {
-    /// Each needs what the next one holds, and the last what the first holds.
+    /// Each owner needs what the next one holds, and the last needs what the first holds.
     Cycle(Vec<Link<R, O>>),
-    /// Each would be content with one of several, but all of them wait for each other; sorted.
+    /// Each owner needs only one of several holders, but all of these are in the knot too; sorted.
     Knot(Vec<O>),
     /// This part of the waiter's request can never be satisfied.
     Unsatisfiable {
-        /// Who asks.
+        /// The waiting owner.
         waiter: O,
-        /// The smallest part that fails.
+        /// The smallest part of the request that fails.
         part: Request<R>,
-        /// Who holds what it needs and will never finish; sorted.
+        /// The owners that hold what the part needs and will never finish; sorted.
         holders: Vec<O>,
-        /// Those among the stuck who wait, in the end, for the waiter and it for them; sorted.
+        /// The stuck owners that wait, directly or indirectly, for the waiter, and the waiter for them;
+        /// sorted.
         core: Vec<O>,
     },
 }
@@ -68,16 +74,16 @@ pub enum Why<R, O> {
 /// `waiter` waits for `resource`, which `holder` holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link<R, O> {
-    /// Who waits.
+    /// The waiting owner.
     pub waiter: O,
-    /// For what.
+    /// The resource for which it waits.
     pub resource: R,
-    /// Who holds it.
+    /// The owner that holds the resource.
     pub holder: O,
 }
 
 impl<R, O: Copy> Why<R, O> {
-    /// Whom to choose a victim from: the owners that keep each other stuck.
+    /// Returns the owners among which a victim is chosen: those that keep each other stuck.
     pub fn candidates(&self) -> Vec<O> {
         match self {
             Self::Cycle(links) => links.iter().map(|link| link.waiter).collect(),
@@ -88,20 +94,21 @@ impl<R, O: Copy> Why<R, O> {
 }
 
 impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
-    /// Whether the wait of `owner` closes a deadlock: it is stuck, and waits in the end for itself. (An owner that
-    /// merely waits for a deadlock left standing closes none; [`WaitGraph::explain`] tells its story.)
+    /// Returns whether the wait of `owner` closes a deadlock: the owner is stuck and waits, directly or
+    /// indirectly, for itself. An owner that only waits for an older unresolved deadlock closes none;
+    /// [`WaitGraph::explain`] gives its reason.
     pub fn examine(&self, owner: O) -> Verdict<R, O> {
         self.examine_counting(owner).0
     }
 
-    /// Why the owner is stuck; `None` if it is not.
+    /// Returns the reason why the owner is stuck; `None` if it is not.
     pub fn explain(&self, owner: O) -> Option<Deadlock<R, O>> {
         let start = self.owners.slot(&owner)?;
         let mut reduction = Reduction::new(self, Order::Ignored, Vec::new());
         (!reduction.can_proceed(start)).then(|| self.deadlock(&mut reduction, start, Part::Stuck))
     }
 
-    /// Everybody who is stuck, sorted: the whole graph reduced.
+    /// Returns all stuck owners, sorted. Reduces the whole graph.
     pub fn stuck(&self) -> Vec<O> {
         let mut reduction = Reduction::new(self, Order::Ignored, Vec::new());
         let owners = self.owners.names().map(|(_, slot)| slot);
@@ -109,8 +116,9 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         self.sorted(reduction.stuck())
     }
 
-    /// Those whom the owner waits for, in the end, and who are stuck even if it finishes; sorted. They are no part
-    /// of a deadlock that the owner closes: another one holds them, left standing.
+    /// Returns the owners for which `owner` waits, directly or indirectly, and that are stuck even if it
+    /// finishes; sorted. They are not part of a deadlock that `owner` closes: an older unresolved deadlock
+    /// keeps them stuck.
     pub fn stuck_without(&self, owner: O) -> Vec<O> {
         let Some(start) = self.owners.slot(&owner) else { return Vec::new() };
         let mut reduction = Reduction::new(self, Order::Ignored, Vec::new());
@@ -118,8 +126,9 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         self.sorted(reduction.stuck())
     }
 
-    /// Resolves what the wait of `requester` closed: `choose` names a victim, whose wait is cancelled (its holds
-    /// stay), until nothing is left to resolve or `choose` declines. Answers the victims with their deadlocks.
+    /// Resolves the deadlocks that the wait of `requester` closed. For each, `choose` names a victim, whose
+    /// wait is cancelled and whose holds stay. Stops when no deadlock is left or `choose` returns `None`.
+    /// Returns the victims with their deadlocks.
     pub fn resolve(
         &mut self,
         requester: O,
@@ -135,7 +144,7 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         victims
     }
 
-    /// As [`WaitGraph::examine`], with the steps of work it took.
+    /// Like [`WaitGraph::examine`], and also returns the number of steps of work.
     pub(super) fn examine_counting(&self, owner: O) -> (Verdict<R, O>, u64) {
         let Some(start) = self.owners.slot(&owner).filter(|slot| self.can_close(*slot)) else {
             return (Verdict::Clear, 0);
@@ -147,7 +156,7 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         (Verdict::Deadlock(self.deadlock(&mut reduction, start, Part::Closer)), reduction.steps)
     }
 
-    /// Why a stuck owner's wait closes a deadlock; `None` if it merely waits for one.
+    /// Returns the reason if the wait of a stuck owner closes a deadlock; `None` if it only waits for one.
     pub(super) fn closes(&self, reduction: &mut Reduction<'_, R, O>, start: Slot) -> Option<Why<R, O>> {
         if let Some(links) = self.path_back(reduction, start, Edges::Necessary) {
             return Some(Why::Cycle(links));
@@ -159,7 +168,8 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         self.path_back(reduction, start, Edges::All).is_some()
     }
 
-    /// A wait closes nothing unless somebody waits for what its owner holds.
+    /// Returns whether the wait of `owner` can close a deadlock: only if another owner waits for something
+    /// that it holds.
     pub(super) fn can_close(&self, owner: Slot) -> bool {
         let Owner { holds, wait } = &self.owners[owner];
         wait.is_some() && holds.iter().any(|held| !self.resources[*held].line.is_empty())
@@ -181,13 +191,14 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         }
         let ahead = self.ahead(reduction, [start]);
         let knot = ahead.knot();
-        // A cycle of others explains who waits for it, but not who closes another deadlock.
+        // A cycle of other owners explains a stuck owner. It does not explain why this wait closes a
+        // deadlock.
         let other = knot.first().filter(|_| part == Part::Stuck);
         if let Some(links) = other.and_then(|member| self.path_back(reduction, *member, Edges::Necessary)) {
             return Why::Cycle(links);
         }
         let is_reason = part == Part::Stuck || knot.contains(&start);
-        // An empty one is a semaphore with too few permits for anybody: its limit was lowered.
+        // The knot is empty if a semaphore has too few permits for any owner, because its limit was lowered.
         if is_reason
             && !knot.is_empty()
             && knot.iter().all(|member| self.is_content_with_any(reduction, *member))
@@ -204,17 +215,17 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         Why::Unsatisfiable { waiter: *self.owners.name(start), part, holders, core }
     }
 
-    /// What a stuck owner lacks: the claims that are not available, but for those it can do without because
-    /// others of their gate are.
+    /// Returns the claims that a stuck owner lacks: those that are not available. A claim in a satisfied gate
+    /// is not lacking.
     pub(super) fn lacking(&self, reduction: &mut Reduction<'_, R, O>, owner: Slot) -> Vec<Claim<Slot>> {
         let Some(Wait { request, claims, .. }) = &self.owners[owner].wait else { return Vec::new() };
         let mut is_lacking = |claim: &&Claim<Slot>| !reduction.available(owner, claim.resource, claim.demand);
         if is_conjunctive(request) {
             return claims.iter().filter(is_lacking).copied().collect();
         }
-        // A satisfied part lacks nothing: `None`.
+        // A satisfied part lacks nothing and gives `None`.
         let leaf = |claim: &Claim<Slot>| {
-            // Permits that are named twice are available only together.
+            // Permits of one semaphore that are named twice are available only together.
             let together =
                 claims.iter().find(|most| claim.demand.is_permits() && most.resource == claim.resource);
             Some(together.unwrap_or(claim)).filter(&mut is_lacking).map(|claim| vec![*claim])
@@ -227,7 +238,7 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         lacking.unwrap_or_default()
     }
 
-    /// The stuck holders because of whom `owner` cannot have what it claims.
+    /// Returns the stuck holders that prevent the owner from getting its claim.
     fn in_the_way(&self, reduction: &mut Reduction<'_, R, O>, owner: Slot, claim: &Claim<Slot>) -> Vec<Slot> {
         if reduction.available(owner, claim.resource, claim.demand) {
             return Vec::new();
@@ -237,15 +248,16 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         blocked.filter(|holder| is_other(holder) && reduction.is_stuck(*holder)).collect()
     }
 
-    /// The shortest way from `start` over stuck owners back to itself. Resources are passed once (again only by a
-    /// larger demand), so that converging paths cost what the graph costs and not their product.
+    /// Returns the shortest path from `start` over stuck owners back to `start`. Each resource is passed
+    /// once, and again only with a larger demand. So converging paths cost as much as the graph, not as their
+    /// product.
     fn path_back(
         &self,
         reduction: &mut Reduction<'_, R, O>,
         start: Slot,
         edges: Edges,
     ) -> Option<Vec<Link<R, O>>> {
-        // With a necessary edge only what is asked without alternatives leads on.
+        // On necessary edges, only a request without alternatives leads further.
         let lacking = |reduction: &mut Reduction<'_, R, O>, waiter: Slot| match &self.owners[waiter].wait {
             Some(wait) if edges == Edges::All || is_conjunctive(&wait.request) => {
                 self.lacking(reduction, waiter)
@@ -285,7 +297,8 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
                         continue;
                     }
                     via.push(Some((number, claim.resource)));
-                    // Asked as soon as it is met: of a crowd of holders the first may do.
+                    // Look for the way back as soon as a holder is met: among many holders, the first may
+                    // lead back.
                     let lacked = lacking(reduction, holder);
                     if let Some(resource) = leads_back(holder, &lacked) {
                         return Some(self.links(&met, &via, (met.len() - 1, resource), start));
@@ -297,8 +310,8 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         None
     }
 
-    /// Whether `holder` stands in the way of the claim, given that the claim is not available. A necessary edge
-    /// is one that holds even if everybody else finished.
+    /// Returns whether `holder` prevents the claim, given that the claim is not available. A necessary edge
+    /// holds even if all other owners finish.
     fn is_edge(&self, edges: Edges, waiter: Slot, claim: &Claim<Slot>, holder: Slot) -> bool {
         let semaphore = &self.resources[claim.resource];
         let Some(held) = semaphore.blocked.get(&holder) else { return false };
@@ -329,7 +342,7 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         links
     }
 
-    /// Everything that `starts` wait for, directly or not.
+    /// Returns the graph of everything for which `starts` wait, directly or indirectly.
     pub(super) fn ahead(
         &self,
         reduction: &mut Reduction<'_, R, O>,
@@ -358,7 +371,7 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         ahead
     }
 
-    /// Every stuck owner that waits for `start`, directly or not, and itself.
+    /// Returns `start` and all stuck owners that wait for it, directly or indirectly.
     fn stuck_behind(&self, start: Slot) -> Local {
         let waiters_of = |owner: Slot| {
             let line = |held: &Slot| {
@@ -394,18 +407,19 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         behind
     }
 
-    /// Whether any single holder's finishing would free the owner: the OR model, also behind the resources.
+    /// Returns whether the owner needs only one of several things (the OR model), each of which a single
+    /// stuck holder prevents.
     fn is_content_with_any(&self, reduction: &mut Reduction<'_, R, O>, owner: Slot) -> bool {
         let Some(Wait { request, .. }) = &self.owners[owner].wait else { return false };
         request.nodes().iter().all(|node| !matches!(node, Node::Gate(gate) if gate.need > 1))
             && request.claims().all(|claim| self.in_the_way(reduction, owner, claim).len() <= 1)
     }
 
-    /// Descends into the only member that fails, as long as there is exactly one.
+    /// Returns the smallest failing part of the request: descends while exactly one member fails.
     fn failing_part(&self, reduction: &mut Reduction<'_, R, O>, owner: Slot) -> Request<Slot> {
         let wait = self.owners[owner].wait.as_ref().expect("a stuck owner waits");
         let mut part = wait.request.clone();
-        // Members of an entangled request do not fail one by one.
+        // Members of an entangled request may fail only together, so stop there.
         while !part.is_entangled() {
             let mut fails = |member: &Request<Slot>| {
                 !member.is_satisfied(|&resource, demand| reduction.available(owner, resource, demand))
@@ -427,10 +441,11 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
     }
 }
 
-/// What stuck owners wait for in the end, as a graph of owners and resources; they themselves come first.
+/// The owners and resources for which some stuck owners wait, directly or indirectly, as a graph. These
+/// owners are its first nodes.
 pub(super) struct Ahead {
     nodes: Local,
-    /// The edges of each node begin here; one more at the end.
+    /// The index of the first edge of each node, and the number of edges at the end.
     first: Vec<u32>,
     targets: Vec<u32>,
 }
@@ -440,7 +455,7 @@ impl Ahead {
         self.owners_among(0..self.nodes.len() as u32)
     }
 
-    /// Owners that reach each other: each component that has any.
+    /// Returns the owners of each strongly connected component that contains an owner.
     pub(super) fn components(&self) -> Vec<Vec<Slot>> {
         let edges = |node: u32| self.first[node as usize]..self.first[node as usize + 1];
         let component = components(self.nodes.len(), edges, |place| self.targets[place as usize]);
@@ -454,7 +469,7 @@ impl Ahead {
         members.into_values().collect()
     }
 
-    /// Owners that reach each other and nobody else.
+    /// Returns owners that reach each other and no other owner.
     fn knot(&self) -> Vec<Slot> {
         let counts = core::iter::repeat_n(true, self.nodes.len());
         let edges = |node: u32| self.first[node as usize]..self.first[node as usize + 1];
@@ -462,7 +477,7 @@ impl Ahead {
         self.owners_among(component.into_iter()).collect()
     }
 
-    /// Owners that wait in the end for the first one, as it does for them; and itself.
+    /// Returns the first owner, and the owners that wait for it, directly or indirectly.
     fn core(&self) -> Vec<Slot> {
         let mut sources: Vec<Vec<u32>> = vec![Vec::new(); self.nodes.len()];
         for (node, edges) in (0..).zip(self.first.windows(2)) {
@@ -489,7 +504,7 @@ impl Ahead {
     }
 }
 
-/// Owners have even names among the nodes, resources odd ones.
+/// Returns the node of an owner. Owners have even numbers, resources have odd numbers.
 fn owner_node(owner: Slot) -> Slot {
     2 * owner
 }
@@ -502,7 +517,7 @@ fn is_owner_node(name: Slot) -> bool {
     name.is_multiple_of(2)
 }
 
-/// The part that the owner in question plays.
+/// The role of the owner that is explained.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     /// Its wait closes the deadlock.
@@ -511,14 +526,14 @@ enum Part {
     Stuck,
 }
 
-/// Which waits count as edges.
+/// The kinds of waits that count as edges.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Edges {
     All,
     Necessary,
 }
 
-/// Whether everything that is asked is needed.
+/// Returns whether all claims of the request are needed.
 fn is_conjunctive(request: &Request<Slot>) -> bool {
     request.nodes().iter().all(|node| !matches!(node, Node::Gate(gate) if gate.need < gate.members))
 }

@@ -1,5 +1,5 @@
-//! The graph as it is written down: by names, so that it does not depend on how it came about, and so that what is
-//! read back has gone through the same door as everything else.
+//! The serialised form of the graph. It uses names, so it does not depend on the history of the graph.
+//! Reading it back performs the same checks as all other changes.
 
 use alloc::vec::Vec;
 
@@ -44,7 +44,8 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
             graph.hold(owner, claim)?;
         }
         for (owner, turn, request) in picture.waits {
-            // A limit lowered under a waiter may have made it impossible, and so it is written down.
+            // A lowered limit may have made this wait impossible. So `enqueue`, which rejects such waits, is
+            // not used.
             graph.check_waiter(owner, &request)?;
             graph.add_wait(owner, turn, request)?;
         }
@@ -52,7 +53,7 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
     }
 }
 
-/// Equal in what they hold, however they came to it.
+/// Compares the contents, not the history.
 impl<R: Ord + Copy, O: Ord + Copy> PartialEq for WaitGraph<R, O> {
     fn eq(&self, other: &Self) -> bool {
         self.picture() == other.picture()
@@ -87,7 +88,7 @@ mod tests {
     fn a_graph_read_back_is_the_same_whatever_its_history() {
         let mut graph = Graph::new();
         graph.set_limit(9, Some(4)).unwrap();
-        // Names come and go, so that the slots are out of order.
+        // Add and remove names, so that the slots are out of order.
         for owner in [5, 3, 8] {
             graph.hold(owner, Claim { resource: owner, demand: Demand::Exclusive }).unwrap();
         }

@@ -1,12 +1,15 @@
-//! Graph reduction over what is reachable: whoever can proceed does, finishes, and gives everything back.
+//! Graph reduction over the part that can be reached: an owner that can proceed finishes and releases
+//! everything.
 //!
-//! Exploration goes forward from some waiters: to the resources they ask for, to the holders of those that are
-//! themselves blocked (a running holder finishes by assumption, so it is no obstacle), to what those ask for. Then
-//! waiters are examined; one whose request is satisfied is *reduced*, and only the waiters that this can help are
-//! examined again. What is left over is stuck. The order of steps does not matter: helping never hurts.
+//! Exploration goes forward from some waiters to the resources that they request. From there it goes to the
+//! holders that are blocked themselves, and to their requests. A running holder finishes by assumption, so it
+//! is no obstacle. Then the waiters are examined. A waiter whose request is satisfied is *reduced*, and only
+//! waiters that this can help are examined again. The owners that are left over are stuck. The order of the
+//! steps does not matter, because a reduction never makes another one impossible.
 //!
-//! Two readings of "can proceed": [`Order::Ignored`] looks at holders only (hard edges), which decides deadlock;
-//! [`Order::Kept`] also makes a waiter wait for those before it in the line (soft edges), which decides overtaking.
+//! "Can proceed" has two meanings. [`Order::Ignored`] considers only holders (hard edges) and decides about
+//! deadlock. With [`Order::Kept`] a waiter also waits for earlier waiters (soft edges); this decides about
+//! overtaking.
 
 use alloc::vec::Vec;
 use core::ops::Bound;
@@ -15,7 +18,7 @@ use super::super::request::{Claim, Demand};
 use super::slots::{Local, Slot};
 use super::{Place, Resource, Wait, WaitGraph, permits};
 
-/// Whether waiters stand back for those before them in line.
+/// Whether a waiter also waits for the waiters before it in the queue.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
     Ignored,
@@ -25,18 +28,18 @@ pub(super) enum Order {
 pub(super) struct Reduction<'g, R, O> {
     graph: &'g WaitGraph<R, O>,
     order: Order,
-    /// Owners assumed never to finish.
+    /// The owners that are assumed never to finish.
     never: Vec<Slot>,
     met_owners: Local,
     owners: Vec<MetOwner>,
     explored: usize,
     met_resources: Local,
     resources: Vec<MetResource>,
-    /// Owner holds resource: a list for each owner, threaded through one array.
+    /// The edges from owners to held resources: one linked list per owner, all in one array.
     holds: Vec<HoldEdge>,
-    /// Owners to be examined.
+    /// The owners that are still to be examined.
     agenda: Vec<usize>,
-    /// Claims, holds and places looked at, and requests examined: the work done.
+    /// The work done: the number of claims, holds, places and requests that were examined.
     pub(super) steps: u64,
 }
 
@@ -53,25 +56,28 @@ struct HoldEdge {
 
 const NO_EDGE: usize = usize::MAX;
 
-/// A resource as the reduction sees it: less and less in the way.
+/// The state of a resource during the reduction. Its obstacles only become fewer.
 #[derive(Default)]
 struct MetResource {
-    /// Holders that are blocked and not reduced, and the exclusive or of their slots: the last one's name.
+    /// The number of holders that are blocked and not reduced, and the XOR of their slots. If one blocker is
+    /// left, the XOR is its slot.
     blockers: u32,
     last: Slot,
     is_exclusive: bool,
     blocked_permits: u64,
-    /// Order ignored: who to examine when this gets free; for a semaphore, the most modest last.
+    /// For `Order::Ignored`: the owners to examine when this resource becomes free. For a semaphore, the
+    /// smallest demand is last.
     watchers: Vec<(u32, usize)>,
-    /// Watchers of a semaphore that add up several claims, so that any permit may help.
+    /// Watchers of a semaphore with several claims on it. Any permit may help them.
     adders: Vec<usize>,
-    /// Order kept: the waiters met so far, in turn, and how far they are served.
+    /// For `Order::Kept`: the waiters met so far in order of turns, and cursors into them.
     line: Vec<InLine>,
     first: usize,
     first_exclusive: usize,
     sharing: usize,
-    /// Of a semaphore's line: whoever stands before this place will have all it claims, and was enlisted; and what
-    /// those of them who still wait claim. Permits only come back and claims only go, so it never moves back.
+    /// For the queue of a semaphore: the permits suffice for all waiters before this index, and these were
+    /// enlisted. `served_permits` is the sum of the claims of those that still wait. Permits only return and
+    /// claims only end, so the index never moves back.
     served: usize,
     served_permits: u64,
 }
@@ -99,8 +105,8 @@ impl<'g, R: Ord + Copy, O: Ord + Copy> Reduction<'g, R, O> {
         }
     }
 
-    /// Reduces everything that `start` can reach, and answers whether `start` itself can proceed. May be asked
-    /// again for others; what was found so far stays.
+    /// Reduces everything that `start` can reach, and returns whether `start` can proceed. May be called
+    /// again for other owners; it keeps the results so far.
     pub(super) fn can_proceed(&mut self, start: Slot) -> bool {
         let start = self.meet_owner(start);
         self.run();
@@ -115,7 +121,8 @@ impl<'g, R: Ord + Copy, O: Ord + Copy> Reduction<'g, R, O> {
         self.run();
     }
 
-    /// Reduces everything that `start` can reach, once `start` has finished. It may have been met before.
+    /// Assumes that `start` has finished, and reduces everything that it can reach. It may have been met
+    /// before.
     pub(super) fn finish(&mut self, start: Slot) {
         let start = self.meet_owner(start);
         if !self.owners[start].is_reduced {
@@ -124,20 +131,20 @@ impl<'g, R: Ord + Copy, O: Ord + Copy> Reduction<'g, R, O> {
         self.run();
     }
 
-    /// Met, and left over.
+    /// Returns whether the owner was met and is left over.
     pub(super) fn is_stuck(&self, owner: Slot) -> bool {
         self.met_owners.number(owner).is_some_and(|number| !self.owners[number].is_reduced)
     }
 
-    /// Everybody met and left over, in order of meeting.
+    /// Iterates over the owners that were met and are left over, in the order of meeting.
     pub(super) fn stuck(&self) -> impl Iterator<Item = Slot> {
         let left = self.owners.iter().enumerate().filter(|(_, owner)| !owner.is_reduced);
         left.map(|(number, _)| self.met_owners.slot(number))
     }
 
-    /// Whether `owner` could have so much of the resource, once everybody who is reduced has finished.
+    /// Returns whether `owner` could have that much of the resource after all reduced owners have finished.
     pub(super) fn available(&mut self, owner: Slot, resource: Slot, demand: Demand) -> bool {
-        // What was not met stands in nobody's way.
+        // A resource that was not met has no obstacle.
         let Some(number) = self.met_resources.number(resource) else { return true };
         let state = &self.graph.resources[resource];
         let met = &self.resources[number];
@@ -164,7 +171,7 @@ impl<'g, R: Ord + Copy, O: Ord + Copy> Reduction<'g, R, O> {
         }
     }
 
-    /// Follows requests to blocked holders until nothing new is met.
+    /// Follows requests to blocked holders until no new owner is met.
     fn explore(&mut self) {
         let fresh = self.resources.len();
         while self.explored < self.owners.len() {
@@ -185,7 +192,7 @@ impl<'g, R: Ord + Copy, O: Ord + Copy> Reduction<'g, R, O> {
         }
     }
 
-    /// Whether no blocked holder and nobody in line can be in the way of all that is claimed.
+    /// Returns whether neither a blocked holder nor a queue can prevent the claim in its full size.
     fn is_unhindered(&self, owner: Slot, claim: &Claim<Slot>) -> bool {
         let state = &self.graph.resources[claim.resource];
         let is_held_for_ever = self.never.iter().any(|never| state.holders.contains_key(never));
@@ -194,7 +201,7 @@ impl<'g, R: Ord + Copy, O: Ord + Copy> Reduction<'g, R, O> {
         }
         match claim.demand {
             Demand::Exclusive => state.blocked.keys().all(|holder| *holder == owner),
-            // One exclusive holder is the only holder.
+            // If one holder is exclusive, it is the only holder.
             Demand::Shared => state
                 .blocked
                 .first_key_value()
@@ -252,7 +259,7 @@ impl<'g, R: Ord + Copy, O: Ord + Copy> Reduction<'g, R, O> {
         number
     }
 
-    /// Meets everybody in line up to and including `place`.
+    /// Meets all waiters in the queue up to `place`, included.
     fn meet_line(&mut self, number: usize, resource: Slot, place: Place) {
         let known = self.resources[number].line.last().map(|last| last.place);
         if known.is_some_and(|known| known >= place) {
@@ -275,7 +282,7 @@ impl<'g, R: Ord + Copy, O: Ord + Copy> Reduction<'g, R, O> {
         }
     }
 
-    /// Whether the request is satisfied by now.
+    /// Returns whether the request is satisfied now.
     fn examine(&mut self, number: usize) -> bool {
         let (owner, Some(wait)) = (self.met_owners.slot(number), self.wait_of(number)) else { return false };
         if self.never.contains(&owner) {
@@ -291,7 +298,7 @@ impl<'g, R: Ord + Copy, O: Ord + Copy> Reduction<'g, R, O> {
         })
     }
 
-    /// The owner finishes: its holds are given back, its places in line are left.
+    /// Lets the owner finish: it releases its holds and leaves its places in queues.
     fn reduce(&mut self, number: usize) {
         self.owners[number].is_reduced = true;
         self.leave_lines(number);
@@ -314,13 +321,13 @@ impl<'g, R: Ord + Copy, O: Ord + Copy> Reduction<'g, R, O> {
         }
     }
 
-    /// The resource is less in the way than before: enlists whom that may help.
+    /// Enlists the owners that may be helped, because the resource has fewer obstacles than before.
     fn wake(&mut self, resource: usize) {
         let met = &self.resources[resource];
         if met.blockers == 1
             && let Some(last) = self.met_owners.number(met.last)
         {
-            self.enlist(last); // an upgrader that waited for the other sharers
+            self.enlist(last); // may be an upgrader that waited for the other sharers
         }
         match self.order {
             Order::Kept => self.wake_line(resource),
@@ -344,9 +351,9 @@ impl<'g, R: Ord + Copy, O: Ord + Copy> Reduction<'g, R, O> {
     }
 }
 
-/// Order kept: the line, served by cursors that only move forward.
+/// `Order::Kept`: the queue, with cursors that only move forward.
 impl<R: Ord + Copy, O: Ord + Copy> Reduction<'_, R, O> {
-    /// Whether nobody earlier in line, still waiting, claims what stands against `demand`.
+    /// Returns whether no earlier waiter that still waits has a claim that excludes `demand`.
     fn is_in_turn(&mut self, owner: Slot, number: usize, demand: Demand) -> bool {
         let state = &self.graph.resources[self.met_resources.slot(number)];
         let Some(wait) = &self.graph.owners[owner].wait else { return true };
@@ -364,7 +371,7 @@ impl<R: Ord + Copy, O: Ord + Copy> Reduction<'_, R, O> {
         match demand {
             Demand::Exclusive => is_later(met.first),
             Demand::Shared => is_later(met.first_exclusive),
-            // Before the cursor there is enough for everybody, beyond it for nobody.
+            // Before the cursor the permits suffice for all waiters, behind it for none.
             Demand::Permits(count) => match met.line.get(met.served) {
                 Some(next) if next.place == place => {
                     met.served_permits + u64::from(count) <= met.potential(state)
@@ -374,7 +381,7 @@ impl<R: Ord + Copy, O: Ord + Copy> Reduction<'_, R, O> {
         }
     }
 
-    /// Moves the cursors over those that have finished.
+    /// Moves the cursors over waiters that have finished.
     fn advance(&mut self, number: usize) {
         let (met, owners) = (&mut self.resources[number], &self.owners);
         let line = &met.line;
@@ -388,7 +395,8 @@ impl<R: Ord + Copy, O: Ord + Copy> Reduction<'_, R, O> {
         }
     }
 
-    /// Moves the cursor of a semaphore's line over those for whom there will be permits, and enlists them.
+    /// Moves the cursor of a semaphore's queue over the waiters for which the permits suffice, and enlists
+    /// them.
     fn serve(&mut self, number: usize) {
         let state = &self.graph.resources[self.met_resources.slot(number)];
         let potential = self.resources[number].potential(state);
@@ -408,7 +416,7 @@ impl<R: Ord + Copy, O: Ord + Copy> Reduction<'_, R, O> {
         }
     }
 
-    /// The owner has finished: what it claimed of semaphores is nobody's any more.
+    /// Removes the claims of a finished owner from the queues of semaphores.
     fn leave_lines(&mut self, number: usize) {
         let (Order::Kept, Some(wait)) = (self.order, self.wait_of(number)) else { return };
         for claim in wait.claims.iter().filter(|claim| claim.demand.is_permits()) {
@@ -422,14 +430,14 @@ impl<R: Ord + Copy, O: Ord + Copy> Reduction<'_, R, O> {
         }
     }
 
-    /// Enlists those whose turn it may be: the first, all sharers before the first exclusive claim, and of a
-    /// semaphore's waiters those that the permits now reach.
+    /// Enlists the waiters that may proceed now. For a lock these are the first waiter, the first exclusive
+    /// one, and all sharers before that. For a semaphore these are the waiters that the permits now reach.
     fn wake_line(&mut self, number: usize) {
         let state = &self.graph.resources[self.met_resources.slot(number)];
         if state.limit.is_some() {
             self.serve(number);
             let met = &self.resources[number];
-            // The next one may be content with less than it claims.
+            // The next waiter may proceed with less than it claims.
             if let Some(&InLine { owner, .. }) = met.line.get(met.served) {
                 self.enlist(owner);
             }
@@ -466,7 +474,7 @@ impl MetResource {
         self.blocked_permits -= permits(demand);
     }
 
-    /// Permits there will be when everybody who can finish has.
+    /// Returns the number of permits that are available after all owners that can finish have finished.
     fn potential(&self, semaphore: &Resource) -> u64 {
         u64::from(semaphore.limit.unwrap_or(0)).saturating_sub(self.blocked_permits)
     }

@@ -1,7 +1,8 @@
-//! All deadlocks of a graph, and all that one wait closes, each with one search.
+//! All deadlocks of a graph, and all deadlocks that one wait closes, each found with one search.
 //!
-//! A wait may close as many deadlocks as it has holders before it, and each has its victim. A victim's wait is over, so
-//! it runs, finishes and gives back: the reduction that found the first deadlock only has to be carried on.
+//! One wait may close as many deadlocks as its resources have holders, and each deadlock has its own victim.
+//! The wait of a victim ends, so the victim runs, finishes and releases its holds. So the reduction that
+//! found the first deadlock is simply continued.
 
 use alloc::vec::Vec;
 
@@ -10,7 +11,8 @@ use super::slots::Slot;
 use super::{WaitGraph, Why};
 
 impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
-    /// What the wait of `owner` closes, to be ended one after the other.
+    /// Starts the resolution of all deadlocks that the wait of `owner` closes. They are resolved one after
+    /// the other.
     pub fn resolution(&self, owner: O) -> Resolution<'_, R, O> {
         let mut reduction = Reduction::new(self, Order::Ignored, Vec::new());
         let start = self.owners.slot(&owner).filter(|slot| self.can_close(*slot));
@@ -23,14 +25,16 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         Resolution { graph: self, start, reduction, others }
     }
 
-    /// Who waits for whom and in the end for itself: every deadlock, sorted. Whoever merely waits for one is in none.
+    /// Returns all deadlocks: sets of owners that wait for each other, sorted. An owner that only waits for a
+    /// deadlock is in none.
     pub fn deadlocks(&self) -> Vec<Vec<O>> {
         let mut reduction = Reduction::new(self, Order::Ignored, Vec::new());
         let owners = self.owners.names().map(|(_, slot)| slot);
         reduction.reduce_all(owners.filter(|slot| self.owners[*slot].wait.is_some()));
         let stuck: Vec<Slot> = reduction.stuck().collect();
         let components = self.ahead(&mut reduction, stuck).components();
-        // Alone it is in none, unless it waits for permits of its own. (That it holds the lock it upgrades is no wait.)
+        // A single owner is in a deadlock only if it waits for permits that it holds itself. An upgrader does
+        // not wait for the lock that it holds.
         let mut waits_for_itself = |owner: Slot| {
             let lacking = self.lacking(&mut reduction, owner);
             let is_own = |resource: Slot| self.resources[resource].blocked.contains_key(&owner);
@@ -44,30 +48,33 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
     }
 }
 
-/// The deadlocks that one wait closes, while their victims are chosen.
+/// The deadlocks that one wait closes, while the caller chooses victims.
 pub struct Resolution<'g, R, O> {
     graph: &'g WaitGraph<R, O>,
-    /// The owner, if its wait closes any.
+    /// The owner, if its wait closes any deadlock.
     start: Option<Slot>,
     reduction: Reduction<'g, R, O>,
-    /// The same once the owner has finished: whoever is stuck here is held by another deadlock, left standing.
+    /// The same reduction, but after the owner has finished. Owners that are stuck here are stuck because of
+    /// another, older deadlock.
     others: Option<Reduction<'g, R, O>>,
 }
 
 impl<R: Ord + Copy, O: Ord + Copy> Resolution<'_, R, O> {
-    /// A deadlock that the wait closes, if there is one left: as [`WaitGraph::examine`] tells it.
+    /// Returns the reason for a deadlock that the wait closes and that is not yet resolved. It is the same as
+    /// in [`WaitGraph::examine`].
     pub fn find(&mut self) -> Option<Why<R, O>> {
         let start = self.start.filter(|start| self.reduction.is_stuck(*start))?;
         self.graph.closes(&mut self.reduction, start)
     }
 
-    /// Whether the owner is stuck even if the one that waits finishes: then it is no part of what that closes.
+    /// Returns whether `owner` is stuck even if the waiting owner finishes. Then it is not part of the
+    /// deadlocks that the wait closes.
     pub fn is_stuck_anyway(&self, owner: O) -> bool {
         let others = self.others.as_ref().zip(self.graph.owners.slot(&owner));
         others.is_some_and(|(others, slot)| others.is_stuck(slot))
     }
 
-    /// The victim's wait is over; its holds stay until it has finished.
+    /// Ends the wait of a victim. Its holds stay until it has finished.
     pub fn cancel(&mut self, victim: O) {
         let Some(slot) = self.graph.owners.slot(&victim) else { return };
         self.reduction.finish(slot);

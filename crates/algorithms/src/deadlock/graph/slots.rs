@@ -1,4 +1,4 @@
-//! Names as small numbers: the graph's inside is arrays, its outside is the caller's names.
+//! Names as small numbers. The graph uses arrays inside, and the caller's names outside.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -7,13 +7,13 @@ use core::ops::{Index, IndexMut};
 
 use super::GraphError;
 
-/// A small number that stands for a name while it is in use.
+/// A small number that stands for a name while the name is in use.
 pub(super) type Slot = u32;
 
-/// As many names as leave a bit to tell two kinds of slots apart.
+/// The largest number of slots. It leaves one bit free, which distinguishes two kinds of slots.
 const LIMIT: Slot = Slot::MAX / 2;
 
-/// A table of things by name and by slot; slots are used again.
+/// A table of values by name and by slot. Free slots are used again.
 #[derive(Clone, Debug)]
 pub(super) struct Slots<K, V> {
     by_name: BTreeMap<K, Slot>,
@@ -30,7 +30,7 @@ impl<K: Ord + Copy, V: Default> Slots<K, V> {
         self.by_name.get(name).copied()
     }
 
-    /// The slot of `name`, made if there is none.
+    /// Returns the slot of `name`. Allocates one if there is none.
     pub(super) fn intern(&mut self, name: K) -> Result<Slot, GraphError> {
         if let Some(slot) = self.slot(&name) {
             return Ok(slot);
@@ -61,7 +61,7 @@ impl<K: Ord + Copy, V: Default> Slots<K, V> {
         &self.things[slot as usize].as_ref().expect("a slot in use").0
     }
 
-    /// Everything in use, by name.
+    /// Iterates over all names in use and their slots, in order of names.
     pub(super) fn names(&self) -> impl Iterator<Item = (K, Slot)> {
         self.by_name.iter().map(|(name, slot)| (*name, *slot))
     }
@@ -81,8 +81,9 @@ impl<K, V> IndexMut<Slot> for Slots<K, V> {
     }
 }
 
-/// The slots a search has met, numbered in the order of meeting: a table as large as what was met, not as the
-/// graph. Open addressing, at most half full; iteration is over the list, so the order is the same every time.
+/// The slots that a search has met, numbered in the order in which it met them. The table is as large as the
+/// number of met slots, not as the graph. It uses open addressing and is at most half full. Iteration follows
+/// the list, so the order is always the same.
 #[derive(Debug)]
 pub(super) struct Local {
     met: Vec<Slot>,
@@ -96,7 +97,7 @@ impl Local {
         Self { met: Vec::new(), table: vec![EMPTY; 16] }
     }
 
-    /// The number of `slot`, and whether it is new.
+    /// Returns the number of `slot`, and whether it is new.
     pub(super) fn meet(&mut self, slot: Slot) -> (usize, bool) {
         let at = self.probe(slot);
         if self.table[at] != EMPTY {
@@ -124,10 +125,10 @@ impl Local {
         self.met.len()
     }
 
-    /// Where `slot` is, or would be.
+    /// Returns the index of `slot` in the table, or the index at which it would be inserted.
     fn probe(&self, slot: Slot) -> usize {
         let mask = self.table.len() - 1;
-        // Fibonacci hashing: slots are dense, and neighbours must not pile up.
+        // Fibonacci hashing: slots are dense, and it spreads neighbours over the table.
         let mut at = (u64::from(slot).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize & mask;
         while self.table[at] != EMPTY && self.met[self.table[at] as usize] != slot {
             at = (at + 1) & mask;

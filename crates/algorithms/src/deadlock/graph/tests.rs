@@ -16,7 +16,8 @@ fn claim(resource: u32, demand: Demand) -> Claim<u32> {
     Claim { resource, demand }
 }
 
-/// Process `p` holds resource `p`: "p waits for q" is the theory's edge.
+/// Returns a graph in which process `p` holds resource `p`. A request for `q` is then the edge "p waits for
+/// q" of the theory.
 fn processes(names: impl IntoIterator<Item = u32>) -> Graph {
     let mut graph = Graph::new();
     for name in names {
@@ -51,7 +52,7 @@ fn cycle(why: &Why<u32, u32>) -> Vec<u32> {
 
 const GOLDEN: [u32; 8] = [11, 21, 24, 32, 33, 44, 54, 0];
 
-/// The golden graph's edges but P54->P11, which closes it.
+/// Returns the golden graph without the edge P54->P11, which closes the cycle.
 fn golden(model: fn(&[u32]) -> Request<u32>) -> Graph {
     let mut graph = processes(GOLDEN);
     for (process, targets) in [(11, &[21, 32][..]), (32, &[33]), (21, &[24]), (24, &[54]), (44, &[24])] {
@@ -76,7 +77,7 @@ fn golden_or_a_cycle_is_no_deadlock_while_there_is_a_way_out() {
     let mut graph = golden(any);
     assert_eq!(wait(&mut graph, 54, any(&[11])), Verdict::Clear);
     assert_eq!(graph.stuck(), []);
-    // The way out is closed: a knot of six, P44 stuck outside it.
+    // Now the way out is closed: a knot of six processes, with P44 stuck outside it.
     let found = deadlock(wait(&mut graph, 33, any(&[24])));
     assert_eq!(found.why, Why::Knot(vec![11, 21, 24, 32, 33, 54]));
     assert_eq!(found.stuck, [11, 21, 24, 32, 33, 44, 54]);
@@ -85,7 +86,7 @@ fn golden_or_a_cycle_is_no_deadlock_while_there_is_a_way_out() {
 
 #[test]
 fn converging_paths_are_no_cycle() {
-    // matrixone#26302: 1 -> 2 -> 4 and 1 -> 3 -> 4, and again from 4 on.
+    // matrixone#26302: 1 -> 2 -> 4 and 1 -> 3 -> 4, and the same again from 4 on.
     let mut graph = processes(0..100);
     for diamond in (0..96).step_by(3) {
         assert_eq!(wait(&mut graph, diamond, all(&[diamond + 1, diamond + 2])), Verdict::Clear);
@@ -93,7 +94,7 @@ fn converging_paths_are_no_cycle() {
         assert_eq!(wait(&mut graph, diamond + 2, all(&[diamond + 3])), Verdict::Clear);
     }
     assert_eq!(graph.stuck(), []);
-    // 2^32 paths, and the work is that of the edges.
+    // There are 2^32 paths, but the work depends only on the number of edges.
     graph.hold(200, claim(200, Demand::Exclusive)).unwrap();
     graph.enqueue(200, turn(200), all(&[0])).unwrap();
     graph.enqueue(300, turn(300), all(&[200])).unwrap();
@@ -104,7 +105,8 @@ fn converging_paths_are_no_cycle() {
 
 #[test]
 fn owners_of_one_node_are_not_merged() {
-    // citus#1803: transactions 1 and 2 of node A, 3 and 4 of node B: 1 -> 3 and 4 -> 2 are no cycle.
+    // citus#1803: transactions 1 and 2 belong to node A, 3 and 4 to node B. 1 -> 3 and 4 -> 2 are not a
+    // cycle.
     let mut graph: WaitGraph<u32, (char, u32)> = WaitGraph::new();
     let owners = [('A', 1), ('A', 2), ('B', 3), ('B', 4)];
     for owner in owners {
@@ -117,7 +119,7 @@ fn owners_of_one_node_are_not_merged() {
 
 #[test]
 fn waiting_for_permits_one_holds_oneself_is_a_deadlock() {
-    // citus#1572: self-wait is a cycle.
+    // citus#1572: a wait for oneself is a cycle.
     let mut graph = Graph::new();
     graph.set_limit(9, Some(3)).unwrap();
     graph.hold(1, claim(9, Demand::Permits(2))).unwrap();
@@ -135,8 +137,8 @@ fn a_lock_is_re_entrant_and_waits_for_nobody() {
 
 #[test]
 fn an_earlier_waiter_is_perhaps_next_but_holds_nothing() {
-    // matrixone#26922: 2 waits behind 1 for lock 5; 1 waits for what 2 holds. 1 is no holder of 5: once 9
-    // finishes, 2 overtakes.
+    // matrixone#26922: 2 waits behind 1 for lock 5, and 1 waits for a resource of 2. But 1 does not hold 5.
+    // After 9 has finished, 2 overtakes 1.
     let mut graph = processes([2]);
     graph.hold(9, claim(5, Demand::Exclusive)).unwrap();
     assert_eq!(wait(&mut graph, 1, all(&[5, 2])), Verdict::Clear);
@@ -160,7 +162,7 @@ fn a_claim_binds_those_behind_it_unless_they_are_in_its_way() {
 
 #[test]
 fn a_cycle_through_two_soft_edges_is_broken_by_overtaking() {
-    // 1 -> (hard) 3 -> (behind) 2 -> (hard) 4 -> (behind) 1.
+    // 1 -> (hard) 3 -> (behind) 2 -> (hard) 4 -> (behind) 1. A hard edge leads to a holder.
     let mut graph = processes([3, 4]);
     wait(&mut graph, 1, all(&[3, 50]));
     wait(&mut graph, 2, all(&[4, 60]));
@@ -216,7 +218,7 @@ fn a_semaphore_proceeds_when_free_permits_and_those_of_finishers_suffice() {
     for (owner, count) in [(1, 2), (2, 2), (3, 1)] {
         graph.hold(owner, claim(9, Demand::Permits(count))).unwrap();
     }
-    // 1 waits for 2; 2 asks two permits: 3 gives one back, 1 never does.
+    // 1 waits for 2, and 2 requests two permits. 3 releases one permit, but 1 never releases its permits.
     assert_eq!(wait(&mut graph, 1, all(&[2])), Verdict::Clear);
     let found = deadlock(wait(&mut graph, 2, Request::permits(9, 2).unwrap()));
     assert_eq!(found.stuck, [1, 2]);
@@ -227,7 +229,7 @@ fn a_semaphore_proceeds_when_free_permits_and_those_of_finishers_suffice() {
 
 #[test]
 fn the_smallest_part_that_fails_is_named() {
-    // 2 of (x, 3 | 4) & 5, where 3 and 4 wait for 1.
+    // 1 requests (3 | 4) & 5, and 3 and 4 wait for 1.
     let mut graph = processes([1, 3, 4]);
     wait(&mut graph, 3, all(&[1]));
     wait(&mut graph, 4, all(&[1]));
@@ -271,8 +273,8 @@ fn a_resolution_says_what_one_search_after_another_would() {
 
 #[test]
 fn deadlocks_are_those_who_wait_for_themselves() {
-    // 1 and 2, left standing; 3 behind them, 5 waits for 4 who runs; 6 for permits of its own; 7 and 8 share
-    // a lock that 7 wants alone, and 8 waits for the deadlock.
+    // 1 and 2 are an unresolved deadlock, and 3 waits for them. 4 runs, so 5 proceeds. 6 waits for permits
+    // that it holds itself. 7 and 8 share a lock: 7 upgrades it, and 8 waits for the deadlock.
     let mut graph = processes([1, 2, 3, 4]);
     wait(&mut graph, 1, all(&[2]));
     wait(&mut graph, 2, all(&[1]));
@@ -304,7 +306,7 @@ fn joining_a_deadlock_left_standing_closes_none() {
 
 #[test]
 fn who_holds_what_one_can_do_without_is_in_nobodys_way() {
-    // 1 asks 2 & (3 | 5): 5 can be had, so 3, who waits for 1, does not matter.
+    // 1 requests 2 & (3 | 5). 5 is available, so it does not matter that 3 waits for 1.
     let mut graph = processes([1, 2, 3]);
     wait(&mut graph, 2, all(&[1]));
     wait(&mut graph, 3, all(&[1]));
@@ -324,10 +326,10 @@ fn beside_a_deadlock_left_standing_only_what_is_closed_is_told() {
         wait(&mut graph, 4, all(&[3]));
         graph
     };
-    // 4 waits for 3, but 3 does not need what 4 holds: it waits for the deadlock, and for nothing else.
+    // 4 waits for 3, but 3 does not need the resource of 4. It waits only for the deadlock.
     let request = Request::all([all(&[1]), any(&[4, 5])]).unwrap();
     assert_eq!(wait(&mut standing(), 3, request), Verdict::Clear);
-    // Here it does; the deadlock it reaches besides is not the one it closes.
+    // Here 3 needs the resource of 4. It also reaches the other deadlock, but it does not close that one.
     for request in [any(&[1, 4]), all(&[1, 4])] {
         let mut graph = standing();
         let found = deadlock(wait(&mut graph, 3, request));
@@ -338,7 +340,8 @@ fn beside_a_deadlock_left_standing_only_what_is_closed_is_told() {
 
 #[test]
 fn permits_named_twice_are_lacking_together() {
-    // 1 asks 9*2 & (9*2 | 3); 2 holds one of four permits: either part is to be had, but not both.
+    // 1 requests 9*2 & (9*2 | 3), and 2 holds one of four permits. Each part alone is available, but not
+    // both.
     let mut graph = processes([1, 3]);
     graph.set_limit(9, Some(4)).unwrap();
     graph.hold(2, claim(9, Demand::Permits(1))).unwrap();
@@ -393,20 +396,20 @@ fn a_hundred_thousand_waiters_on_one_resource_stay_linear() {
     for process in 1..=CROWD {
         graph.hold(process, claim(process, Demand::Exclusive)).unwrap();
         graph.enqueue(process, turn(u64::from(process)), all(&[0])).unwrap();
-        // Somebody waits for what it holds, so that every wait is searched.
+        // Another owner waits for the resource of each process, so that every wait needs a search.
         graph.enqueue(CROWD + process, turn(u64::from(CROWD + process)), all(&[process])).unwrap();
         let (verdict, work) = graph.examine_counting(process);
         assert_eq!(verdict, Verdict::Clear);
         steps += work + graph.grantable_counting(process).1;
     }
     assert!(steps <= 10 * u64::from(CROWD), "{steps}");
-    // The holder closes a deadlock with the last: everybody is stuck, and that is still linear.
+    // The holder closes a deadlock with the last waiter. All owners are stuck, and the work is still linear.
     graph.enqueue(0, turn(0), all(&[CROWD])).unwrap();
     let (verdict, work) = graph.examine_counting(0);
     assert_eq!(deadlock(verdict).stuck.len(), 2 * CROWD as usize + 1);
     assert!(work <= 10 * u64::from(CROWD), "{work}");
     assert!(graph.cancel(0));
-    // Free again: granted in turn, each with a constant amount of looking.
+    // The resource is free again. Each waiter is granted in order, with a constant amount of work.
     graph.release(0, 0, None);
     let mut work = 0;
     for process in 1..=1_000 {
@@ -438,7 +441,8 @@ fn a_crowd_that_needs_one_owner_is_found_by_one_reduction() {
 fn a_crowd_in_line_for_permits_is_counted_once() {
     const CROWD: u32 = 20_000;
     let (pool, hot) = (CROWD + 1, CROWD + 2);
-    // Permits for all of them; but each also waits for what owner 0 holds, in the order of the line.
+    // There are permits for all of them. But each also waits for a lock of owner 0, in the order of the
+    // queue.
     let mut graph = processes([0]);
     graph.hold(0, claim(hot, Demand::Exclusive)).unwrap();
     graph.set_limit(pool, Some(CROWD)).unwrap();
@@ -461,7 +465,8 @@ fn a_crowd_in_line_for_permits_is_counted_once() {
 
 #[test]
 fn a_chain_of_a_quarter_million_overflows_no_stack() {
-    // A frame of 16 bytes a link would not fit into a test's stack of two megabytes. (The batch does a million.)
+    // A stack frame of 16 bytes per link would exceed the two megabytes of a test's stack. (The batch test
+    // has a million links.)
     const LENGTH: u32 = 250_000;
     let mut graph = processes(0..LENGTH);
     for process in 1..LENGTH {

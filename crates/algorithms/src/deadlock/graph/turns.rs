@@ -1,15 +1,20 @@
-//! Whose turn it is: free, and not claimed by an earlier waiter whose claim binds.
+//! Turns: a waiter gets a resource that is free and that no earlier waiter claims with a binding claim.
 //!
-//! Every waiter claims all names of its request against those after it, so that a wide request is not starved by
-//! narrow ones. A claim does *not* bind `R` when the claimant `W` cannot proceed anyway until `R`'s owner has
-//! finished: standing back would close a cycle through this soft edge, and `R` overtakes instead. "Cannot proceed"
-//! is reduction with order kept and `R`'s owner never finishing: soft edges further on count too, since a cycle may
-//! go through several.
+//! **Rules.**
+//! - Every waiter claims all names of its request against later waiters. So narrow requests cannot starve a
+//!   wide one.
+//! - The claim of a waiter `W` does *not* bind a request `R` if `W` cannot proceed anyway before `R`'s owner
+//!   has finished. To wait for `W` would then close a cycle through this soft edge, so `R` overtakes `W`.
+//! - The test for "cannot proceed" is a reduction that keeps the order and in which `R`'s owner never
+//!   finishes. It counts further soft edges too, because a cycle may go through several.
 //!
-//! Why nobody is left standing for want of an overtaker: among waiters who are all stuck by soft edges only, the
-//! reduction finds one that depends on nobody else there, and such a one is in turn and free, hence granted. The price
-//! of keeping order in the question is that `R` may pass a `W` that a *third* waiter's later overtaking would
-//! have freed: never unsafe, and only while such a latent cycle stands.
+//! **Overtaking is always possible where it is needed.** Consider waiters that are all held up only by soft
+//! edges. The reduction finds one of them that depends on no other of them. No binding claim stands before it
+//! and its resources are free, so it is granted.
+//!
+//! **Trap.** `R` may overtake a `W` that could proceed after a *third* waiter has overtaken too. This is the
+//! price of a reduction that keeps the order. It is never unsafe, and it happens only while such a cycle
+//! through soft edges exists.
 
 use alloc::vec::Vec;
 
@@ -19,22 +24,23 @@ use super::slots::Slot;
 use super::{Wait, WaitGraph, permits};
 
 impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
-    /// What a waiting owner may be given now: the first alternative that is free and not claimed against it, or
-    /// `None`. The caller then [`WaitGraph::grant`]s it.
+    /// Returns the claims that a waiting owner may be given now, or `None`. They are the first alternative
+    /// that is free and not claimed by a binding claim. The caller then calls [`WaitGraph::grant`].
     pub fn grantable(&self, owner: O) -> Option<Vec<Claim<R>>> {
         self.grantable_counting(owner).0
     }
 
-    /// Whether a waiting owner can proceed, in turn, even if none of `excluded` ever finishes. Exactly when not,
-    /// its claims do not bind a request of theirs. True for an owner that does not wait.
+    /// Returns whether a waiting owner can proceed, with the order kept, even if no owner in `excluded` ever
+    /// finishes. If not, its claims do not bind the requests of those owners. Returns true for an owner that
+    /// does not wait.
     pub fn can_proceed_without(&self, waiter: O, excluded: &[O]) -> bool {
         let Some(waiter) = self.owners.slot(&waiter) else { return true };
         let never = excluded.iter().filter_map(|owner| self.owners.slot(owner)).collect();
         Reduction::new(self, Order::Kept, never).can_proceed(waiter)
     }
 
-    /// Those of `waiters` who cannot proceed, in turn, if none of `excluded` ever finishes: as
-    /// [`WaitGraph::can_proceed_without`] of each, but one reduction for all.
+    /// Returns those of `waiters` that cannot proceed, with the order kept, if no owner in `excluded` ever
+    /// finishes. It equals [`WaitGraph::can_proceed_without`] for each, but needs one reduction for all.
     pub fn held_up_without(&self, waiters: impl IntoIterator<Item = O>, excluded: &[O]) -> Vec<O> {
         let never = excluded.iter().filter_map(|owner| self.owners.slot(owner)).collect();
         let mut reduction = Reduction::new(self, Order::Kept, never);
@@ -44,7 +50,7 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         known.into_iter().filter(|(_, slot)| reduction.is_stuck(*slot)).map(|(owner, _)| owner).collect()
     }
 
-    /// As [`WaitGraph::grantable`], with the steps of work it took.
+    /// Like [`WaitGraph::grantable`], and also returns the number of steps of work.
     pub(super) fn grantable_counting(&self, owner: O) -> (Option<Vec<Claim<R>>>, u64) {
         let Some(owner) = self.owners.slot(&owner) else { return (None, 0) };
         let Some(wait) = &self.owners[owner].wait else { return (None, 0) };
@@ -56,7 +62,7 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         let Some(free) = wait.request.satisfy(|resource, demand| is_free(*resource, demand)) else {
             return (None, steps);
         };
-        // The rule where there is no crowd: nobody stands before us for any of it.
+        // The simple case: no earlier waiter claims any of these resources.
         let is_first = |claim: &Claim<Slot>| self.earlier(owner, wait, claim.resource).next().is_none();
         if free.iter().all(is_first) {
             return (Some(self.named(&free)), steps);
@@ -68,7 +74,7 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         (choice.map(|choice| self.named(&choice)), steps + others.steps)
     }
 
-    /// Not held by others in the way of `demand`, as things are now.
+    /// Returns whether no other owner holds the resource in a way that excludes `demand`, at this moment.
     fn is_free(&self, owner: Slot, resource: Slot, demand: Demand) -> bool {
         let state = &self.resources[resource];
         let mut others = state.holders.iter().filter(|(holder, _)| **holder != owner);
@@ -81,8 +87,8 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         }
     }
 
-    /// Whether earlier waiters who can proceed without `owner` claim what stands against `demand`. They are
-    /// asked from the front, and no further than needed.
+    /// Returns whether claims of earlier waiters that can proceed without `owner` exclude `demand`. Examines
+    /// the waiters from the front, and no more of them than necessary.
     fn is_claimed(
         &self,
         others: &mut Reduction<'_, R, O>,
@@ -108,8 +114,8 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         })
     }
 
-    /// Who stands before the owner in the resource's line. Nobody does where it holds the lock already: it goes
-    /// on, or upgrades.
+    /// Iterates over the waiters before the owner in the resource's queue. There are none if the owner holds
+    /// the lock already: it enters again or upgrades.
     fn earlier(&self, owner: Slot, wait: &Wait, resource: Slot) -> impl Iterator<Item = (Slot, Demand)> {
         let state = &self.resources[resource];
         let place = state.place(owner, wait.turn);

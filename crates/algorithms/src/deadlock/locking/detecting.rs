@@ -1,18 +1,26 @@
-//! Detection: everybody waits, and a detector of this problem watches.
+//! Detection: all requests wait, and a detector of this problem finds the deadlocks.
 //!
-//! **Intuition.** A lock is a process, too. It grants who asks for it, and from then on waits for *that* one to give it
-//! back: it asks its holder, and the holder grants when it commits. So the waits of transactions and of locks are the waits of
-//! the problem's one [application protocol](crate::deadlock::underlying), and every detector judges them unchanged.
+//! **Intuition.** A lock is a process too. It grants the request of a client, and then waits for *that*
+//! client to return it. For this it sends a request to the client, which grants it when it commits. So the
+//! waits of transactions and of locks are waits of the problem's only [application
+//! protocol](crate::deadlock::underlying). Every detector judges them unchanged.
 //!
 //! **Rules.**
-//! 1. A site hosts the process of its client and those of the locks that it keeps; what these say to each other is no message.
-//! 2. A lock lends itself to the first in line. A client that commits or is aborted grants every lock that it has; it asks for
-//!    nothing new before each of them has asked, for who is blocked gives nothing back.
-//! 3. A lock is no victim: one that is accused blames its holder, which is on the same cycle.
+//! 1. A site hosts the process of its client and those of the locks that it keeps. Messages between them do
+//!    not count.
+//! 2. A lock lends itself to the first client in its queue. A client that commits or is aborted grants every
+//!    lock that it has. It makes no new request before each of these locks has sent its request, because a
+//!    blocked process grants nothing.
+//! 3. A lock is never a victim. A declared lock blames its holder, which is on the same cycle.
 //!
-//! **The trap.** A victim cancels its request, and its abort lets others go on; one of them may give back the very lock, which
-//! then goes to the victim while the cancellation is still under way. The lock sees the cancellation of something it
-//! granted: it was never taken, and is free. Else it would wait for somebody who does not know of it.
+//! **The trap.**
+//! 1. A victim cancels its request for a lock, and its abort lets others proceed.
+//! 2. One of them returns the same lock. The lock grants the victim's request, because the cancellation is
+//!    still in transit.
+//! 3. The lock receives the cancellation of a request that it has granted.
+//!
+//! The client never took the lock, so the lock must become free. Otherwise it would wait for a client that
+//! does not hold it.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -23,34 +31,34 @@ use super::{Command, Estate, Event, Lock, Locking, PER_TRANSACTION, WITH_ABORTS,
 use crate::deadlock::site::{self, Detection, Group, Part, Site};
 use crate::deadlock::underlying::Traffic;
 
-/// A site: the processes of its client and of its locks.
+/// The state of a site: the processes of its client and of its locks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub struct Detecting<D: Detection> {
     nodes: u32,
     locks: u32,
-    /// Clients are processes 0 to N-1, locks those from N on.
+    /// The processes of this site. Clients are processes 0 to N-1; locks have the numbers from N on.
     processes: BTreeMap<NodeId, Site<D>>,
     lines: BTreeMap<NodeId, Line>,
-    /// What the transaction needs; `None` between transactions.
+    /// The locks that the transaction needs; `None` between transactions.
     needs: Option<BTreeSet<NodeId>>,
-    /// What it has.
+    /// The locks that it has.
     has: BTreeSet<NodeId>,
-    /// What it wants now, and has perhaps not asked for yet.
+    /// The lock that it needs now. The request may not have been sent yet.
     wanted: Option<NodeId>,
-    /// What an earlier transaction had, and has not been asked back.
+    /// The locks of an earlier transaction that must be returned, but have not requested it yet.
     owes: BTreeSet<NodeId>,
 }
 
-/// Who waits for a lock.
+/// The queue of a lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Line {
     is_lent: bool,
-    /// In order of arrival; at most one entry a client.
+    /// The waiting clients in order of arrival; at most one entry per client.
     askers: VecDeque<NodeId>,
 }
 
-/// What processes of different sites say to each other.
+/// A message between processes of different sites.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub struct Message<D: Detection> {
@@ -59,7 +67,7 @@ pub struct Message<D: Detection> {
     message: site::Message<D>,
 }
 
-/// What is still to be done in a step.
+/// The inputs that are still to be handled in a step.
 type Agenda<D> = VecDeque<(NodeId, Input<Site<D>>)>;
 
 impl<D: Detection> Locking for Detecting<D> {
@@ -135,7 +143,7 @@ impl<D: Detection> Detecting<D> {
         NodeId(self.nodes + lock)
     }
 
-    /// Steps the processes of this site until none has anything to do.
+    /// Runs the processes of this site until no input is left.
     fn run(&mut self, mut agenda: Agenda<D>, cx: &mut Cx<'_, Self>) {
         while let Some((id, input)) = agenda.pop_front() {
             let Some(process) = self.processes.get_mut(&id) else { continue };
@@ -210,7 +218,7 @@ impl<D: Detection> Detecting<D> {
                     line.askers.push_back(*client);
                 }
             }
-            // It is back; or who was next has gone.
+            // The lock has been returned, or its next client is no longer there.
             site::Event::Proceeds { .. } | site::Event::Aborted { .. } | site::Event::Refused => {
                 line.is_lent = false;
             }
@@ -224,7 +232,7 @@ impl<D: Detection> Detecting<D> {
         }
     }
 
-    /// Asks for what is wanted, if nothing is owed.
+    /// Requests the wanted lock, unless locks of an earlier transaction must be returned first.
     fn ask(&self, me: NodeId, agenda: &mut Agenda<D>) {
         if let Some(lock) = self.wanted.filter(|_| self.owes.is_empty()) {
             let of = NodeSet::from_iter([lock]);
@@ -232,7 +240,7 @@ impl<D: Detection> Detecting<D> {
         }
     }
 
-    /// Gives back what has been asked for, and owes the rest.
+    /// Returns the locks that have sent a request, and marks the others as owed.
     fn end(&mut self, me: NodeId, agenda: &mut Agenda<D>) {
         self.needs = None;
         for lock in core::mem::take(&mut self.has) {
@@ -246,7 +254,8 @@ impl<D: Detection> Detecting<D> {
     }
 }
 
-/// Whether the input is the cancellation of something that this process granted, and still waits to have back.
+/// Returns whether the input cancels a request that this process has granted, and whose lock it still waits
+/// to get back.
 fn is_untaken<D: Detection>(process: &Site<D>, input: &Input<Site<D>>) -> bool {
     let Input::Message { from, message: site::Message::Process(Traffic::Cancel(number)) } = input else {
         return false;
@@ -255,7 +264,7 @@ fn is_untaken<D: Detection>(process: &Site<D>, input: &Input<Site<D>>) -> bool {
     process.granted(*from) == *number && process.wait().is_some_and(|wait| wait.of.contains(*from))
 }
 
-/// The site of a process.
+/// Returns the site of a process.
 fn host(process: NodeId, nodes: u32) -> NodeId {
     NodeId(if process.0 < nodes { process.0 } else { (process.0 - nodes) % nodes })
 }

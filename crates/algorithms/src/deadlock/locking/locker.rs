@@ -1,20 +1,26 @@
-//! Prevention and avoidance: keepers of locks that let nobody wait the wrong way round.
+//! Prevention and avoidance: keepers of locks that never allow a wait that could close a cycle.
 //!
-//! **Rules.** A client sends REQUEST to the keeper of a lock, which sends GRANT when it is its turn; RELEASE gives back what was
-//! had and takes back what was asked for. What the keeper does with a request that must wait is the [`Rule`].
+//! **Rules.** A client sends REQUEST to the keeper of a lock, and the keeper sends GRANT when the client may
+//! have it. RELEASE ends an attempt: it releases its locks and withdraws its requests. The [`Rule`] decides
+//! what the keeper does with a request that must wait.
 //!
-//! - *All at once*: one request for everything, granted when all of it is free and nobody before it in line wants any of it.
-//! - *Ordered*: before a lock all that will be needed and is lower is taken.
-//! - *Wait-die*: who is younger than the holder is told DIE. The lock goes to the *youngest* in line.
-//! - *Wound-wait*: a holder that is younger is told WOUND, and gives everything back unless it has committed. The lock goes
-//!   to the *oldest* in line.
-//! - *Safe state*: CLAIM says beforehand what will be needed. A lock is granted if all could still finish, one after the other.
+//! - *All at once*: one request for all locks. The keeper grants it when all are free and no earlier waiter
+//!   requests any of them.
+//! - *Ordered*: before it takes a lock, a transaction takes all lower locks that it will need.
+//! - *Wait-die*: a transaction that is younger than the holder receives DIE. A released lock goes to the
+//!   *youngest* waiter.
+//! - *Wound-wait*: a holder that is younger than the requester receives WOUND. It releases all its locks
+//!   unless it has committed. A released lock goes to the *oldest* waiter.
+//! - *Safe state*: CLAIM announces all locks that will be needed. The keeper grants a lock only if afterwards
+//!   all transactions could still finish, one after the other.
 //!
-//! **Traps.** A lock that is given back goes to a waiter, and the others now wait for *that* one: hence youngest and
-//! oldest. A transaction that starts again keeps its age, or it starves. A GRANT, DIE or WOUND may be of an attempt that is
-//! over: all of them carry the attempt.
+//! **Traps.**
+//! - A released lock goes to one waiter, and the others then wait for *that* one. So it must go to the
+//!   youngest or the oldest waiter, as the rules state.
+//! - A transaction that restarts keeps its age, or it starves.
+//! - A GRANT, DIE or WOUND may belong to an attempt that is over. So each of them names its attempt.
 //!
-//! Bounds: a client has one request; a line has at most one entry a site.
+//! **Bounds.** A client has one request. A queue has at most one entry per site.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -30,18 +36,18 @@ use super::{
 };
 use crate::deadlock::site::Part;
 
-/// What is done with a request that must wait.
+/// The treatment of requests that must wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// All locks together.
+    /// All locks are taken together.
     AllAtOnce,
-    /// In one global order.
+    /// Locks are taken in one global order.
     Ordered,
-    /// The older waits, the younger dies.
+    /// The older transaction waits, the younger one dies.
     WaitDie,
-    /// The older wounds, the younger waits.
+    /// The older transaction wounds the younger one, the younger one waits.
     WoundWait,
-    /// Only if all could still finish.
+    /// A lock is granted only if all transactions could still finish.
     SafeState,
 }
 
@@ -49,7 +55,7 @@ pub enum Rule {
 pub trait Way: Clone + fmt::Debug + Eq + Hash + Send + 'static {
     /// The rule.
     const RULE: Rule;
-    /// What it says of itself.
+    /// The card of the algorithm.
     const CARD: Card;
 }
 
@@ -66,7 +72,7 @@ macro_rules! way {
 }
 
 way!(
-    /// All locks together.
+    /// The rule [`Rule::AllAtOnce`].
     AllAtOnce,
     "all-at-once",
     "All at once",
@@ -76,7 +82,7 @@ way!(
     cost!("3", 3u32)
 );
 way!(
-    /// In one global order.
+    /// The rule [`Rule::Ordered`].
     Ordered,
     "ordered",
     "Ordered acquisition",
@@ -86,7 +92,7 @@ way!(
     cost!("3 a lock", 3 * PER_TRANSACTION)
 );
 way!(
-    /// The older waits, the younger dies.
+    /// The rule [`Rule::WaitDie`].
     WaitDie,
     "wait-die",
     "Wait-die",
@@ -96,7 +102,7 @@ way!(
     cost!("3 a lock", 3 * PER_TRANSACTION)
 );
 way!(
-    /// The older wounds, the younger waits.
+    /// The rule [`Rule::WoundWait`].
     WoundWait,
     "wound-wait",
     "Wound-wait",
@@ -106,7 +112,7 @@ way!(
     cost!("3 a lock", 3 * PER_TRANSACTION)
 );
 way!(
-    /// Only if all could still finish.
+    /// The rule [`Rule::SafeState`].
     SafeState,
     "safe-state",
     "Safe-state avoidance",
@@ -116,13 +122,14 @@ way!(
     cost!("2 a lock, and 2", 2 * PER_TRANSACTION + 2)
 );
 
-/// One attempt of a transaction. The older one is the smaller one.
+/// One attempt of a transaction. It is older if its transaction began earlier in logical time; ties go to the
+/// smaller client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Attempt {
-    /// The logical time of its first beginning.
+    /// The logical time at which its transaction first began.
     time: u64,
     client: NodeId,
-    /// How often it was aborted.
+    /// The number of earlier attempts that were aborted.
     aborts: u32,
 }
 
@@ -132,34 +139,34 @@ impl Attempt {
     }
 }
 
-/// What sites say to each other, of which attempt.
+/// A message between sites. Each names its attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Message {
-    /// To the keeper: all that I will need.
+    /// To the keeper: all locks that the sender will need.
     Claim(Attempt, Vec<Lock>),
-    /// To the keeper: these, together.
+    /// To the keeper: a request for these locks, together.
     Request(Attempt, Vec<Lock>),
-    /// To the client: they are yours.
+    /// To the client: the grant of these locks.
     Grant(Attempt, Vec<Lock>),
-    /// To the keeper: it is over; what I had of you is free, what I asked for is not needed.
+    /// To the keeper: the attempt is over. Its locks are free, and its requests are withdrawn.
     Release(Attempt),
-    /// To the client: you may not wait.
+    /// To the client: it may not wait, and must abort.
     Die(Attempt),
-    /// To the client: an older one wants what you have.
+    /// To the client: an older transaction requests one of its locks, so it must abort.
     Wound(Attempt),
 }
 
-/// A site: its client, and the locks that it keeps.
+/// The state of a site: its client, and the locks that it keeps.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub struct Locker<W> {
     estate: (u32, u32),
     clock: u64,
     attempt: Attempt,
-    /// What runs: `None` between transactions.
+    /// The running transaction; `None` between transactions.
     transaction: Option<Transaction>,
-    /// The locks of this site, and what it has to say.
+    /// The locks that the site keeps, and the messages that it must send.
     keeper: Keeper,
     #[serde(skip)]
     way: PhantomData<W>,
@@ -169,9 +176,9 @@ pub struct Locker<W> {
 struct Transaction {
     needs: BTreeSet<Lock>,
     has: BTreeSet<Lock>,
-    /// What was asked for and not yet granted.
+    /// The locks that were requested and not yet granted.
     asked: Vec<Lock>,
-    /// What the layer above waits for.
+    /// The lock for which the layer above waits.
     wanted: Option<Lock>,
 }
 
@@ -208,7 +215,7 @@ impl<W: Way> Protocol for Locker<W> {
     type Event = Event;
 
     fn on_message(&mut self, from: NodeId, message: Message, cx: &mut Cx<'_, Self>) {
-        let _ = from; // an attempt says whose it is
+        let _ = from; // the attempt names its client
         self.take(message, cx);
         self.settle(cx);
     }
@@ -250,7 +257,7 @@ impl<W: Way> Locker<W> {
         self.transaction = Some(Transaction { needs, has, asked, wanted: None });
     }
 
-    /// Asks for what comes next on the way to the lock that is wanted, or says that it is there.
+    /// Requests the next lock on the way to the wanted one, or emits an event if the wanted one is there.
     fn go_on(&mut self, cx: &mut Cx<'_, Self>) {
         let Some(transaction) = &mut self.transaction else { return };
         let Some(wanted) = transaction.wanted else { return };
@@ -270,7 +277,7 @@ impl<W: Way> Locker<W> {
         self.tell(self.keeper_of(first), Message::Request(self.attempt, next));
     }
 
-    /// Everything is free again.
+    /// Ends the attempt: releases all locks and withdraws all requests.
     fn end(&mut self) {
         let Some(Transaction { has, asked, .. }) = self.transaction.take() else { return };
         let mut keepers: BTreeSet<NodeId> =
@@ -294,7 +301,7 @@ impl<W: Way> Locker<W> {
         self.keeper.says.push_back((to, message));
     }
 
-    /// Sends what there is to say; what is for this site itself is done at once.
+    /// Sends all pending messages. A message to this site itself is handled at once.
     fn settle(&mut self, cx: &mut Cx<'_, Self>) {
         while let Some((to, message)) = self.keeper.says.pop_front() {
             if to == cx.me() {
@@ -333,22 +340,22 @@ impl<W: Way> Locker<W> {
     }
 }
 
-/// What a site keeps.
+/// The locks that a site keeps, and its pending messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Keeper {
     holders: BTreeMap<Lock, Holder>,
-    /// In order of arrival.
+    /// The queue, in order of arrival.
     line: Vec<Waiter>,
-    /// What each client may still need; of safe states only.
+    /// The locks that each client may need. Used for safe states only.
     claims: BTreeMap<NodeId, Vec<Lock>>,
-    /// What is to be sent; empty between steps.
+    /// The messages to send; empty between steps.
     says: VecDeque<(NodeId, Message)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Holder {
     attempt: Attempt,
-    /// It was told once.
+    /// Whether WOUND was sent to the holder. It is sent once.
     is_wounded: bool,
 }
 
@@ -406,12 +413,14 @@ impl Keeper {
         }
     }
 
-    /// Whether it can have what it asks for now, with so many before it in line.
+    /// Returns whether the waiter can have its locks now. `before` is the number of waiters that came
+    /// earlier.
     fn may_take(&self, rule: Rule, waiter: &Waiter, before: usize) -> bool {
         let is_free = |lock: &Lock| !self.holders.contains_key(lock);
         match rule {
             Rule::AllAtOnce => {
-                // Who came before claims what it waits for, or a wide transaction would starve.
+                // An earlier waiter claims the locks for which it waits. Otherwise a transaction with many
+                // locks would starve.
                 let claimed = |lock| self.line[..before].iter().any(|earlier| earlier.locks.contains(lock));
                 waiter.locks.iter().all(|lock| is_free(lock) && !claimed(lock))
             }
@@ -420,8 +429,9 @@ impl Keeper {
         }
     }
 
-    /// Whether everybody could still finish if the waiter had what it asks for: the banker's question. Whoever has all it
-    /// will ever need, counting what is free, finishes and gives back; nobody may be left over.
+    /// Returns whether all transactions could still finish if the waiter had its locks (the banker's
+    /// algorithm). A client whose locks are all free or its own finishes and releases them. No client may be
+    /// left over.
     fn is_safe_with(&self, waiter: &Waiter) -> bool {
         let mut holders: BTreeMap<Lock, NodeId> =
             self.holders.iter().map(|(lock, holder)| (*lock, holder.attempt.client)).collect();

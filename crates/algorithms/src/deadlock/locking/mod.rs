@@ -1,19 +1,22 @@
-//! What to do about deadlocks: transactions over locks, under six ways to get them, all over the same network.
+//! Strategies against deadlocks: transactions over locks, with six ways to get the locks, all over the same
+//! network.
 //!
-//! Every site has a client, which runs one transaction at a time, and keeps some of the locks. A transaction says at its
-//! beginning what it will need, takes its locks one by one as its work gets there, commits, and gives all back.
+//! Every site has a client, which runs one transaction at a time, and keeps some of the locks. A transaction
+//! announces its locks when it begins. It takes them one by one as its work needs them. Then it commits and
+//! releases all of them.
 //!
 //! | algorithm | rule | price |
 //! |---|---|---|
 //! | `detect` | wait; a detector finds the deadlocks ([`Detecting`]) | probes, and aborts |
-//! | `all-at-once` | take all locks together, or none | locks are held longer than they are used; one keeper |
+//! | `all-at-once` | take all locks together, or none | locks are held longer than needed; one keeper |
 //! | `ordered` | take the locks in one global order | locks are taken before they are used |
-//! | `wait-die` | the older may wait for the younger; else die and start again, as old as before \[RSL78\] | many aborts |
-//! | `wound-wait` | the older takes it from the younger, who starts again; the younger waits \[RSL78\] | fewer aborts |
-//! | `safe-state` | a lock that is free is refused if not all could finish then \[D65\] | waiting; one keeper |
+//! | `wait-die` | the older may wait; the younger restarts, with its old age \[RSL78\] | many aborts |
+//! | `wound-wait` | the older takes the lock, its holder restarts; a younger waits \[RSL78\] | fewer aborts |
+//! | `safe-state` | grant a free lock only if all could still finish \[D65\] | waiting; one keeper |
 //!
-//! All but the first are one protocol, [`Locker`], with another [`Rule`]. Locks are spread over the sites; where a rule must see
-//! all of them at once site 0 keeps them all. What a site says to itself is no message.
+//! All but the first are one protocol, [`Locker`], with different [`Rule`]s. The locks are spread over the
+//! sites. If a rule needs a view of all locks, site 0 keeps all of them. A message of a site to itself does
+//! not count.
 
 mod detecting;
 mod locker;
@@ -34,73 +37,73 @@ use super::site::Part;
 /// The number of a lock.
 pub type Lock = u32;
 
-/// What the layer above asks of a site's client.
+/// A command of the layer above to a site's client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Command {
-    /// A transaction begins.
+    /// Begin a transaction.
     Begin {
-        /// All that it will ever need.
+        /// All locks that it will ever need.
         needs: Vec<Lock>,
-        /// Whether it is the one that was aborted: it is as old as it was.
+        /// Whether it repeats the aborted transaction. Then it keeps its age.
         again: bool,
     },
-    /// It needs this one now.
+    /// Take this lock now.
     Lock(Lock),
-    /// It is done, and gives everything back.
+    /// Commit, and release all locks.
     Commit,
 }
 
-/// What a site's client tells the layer above.
+/// An event of a site's client for the layer above.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// The transaction has that lock.
+    /// The transaction has the lock.
     Locked(Lock),
-    /// The transaction has lost everything, and must begin again.
+    /// The transaction has lost all its locks, and must begin again.
     Aborted,
-    /// It is over.
+    /// The transaction has committed.
     Committed,
-    /// The command made no sense: no transaction, one already, a lock that it did not say it needs.
+    /// The command made no sense: no transaction runs, or one runs already, or the lock was not announced.
     Refused,
 }
 
-/// What the sites know from the start.
+/// The initial configuration, which all sites share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Estate {
-    /// N.
+    /// N, the number of sites.
     pub nodes: u32,
-    /// How many locks there are.
+    /// The number of locks.
     pub locks: u32,
 }
 
 /// An algorithm: a way to get locks.
 pub trait Locking: Protocol<Command = Command, Event = Event> {
-    /// What it says of itself.
+    /// The card of the algorithm.
     const CARD: Card;
 
-    /// A site.
+    /// Creates a site.
     fn new(me: NodeId, estate: &Estate) -> Self;
 
-    /// What a message is, for those who count, and what it is for.
+    /// Returns the type of a message and its purpose, for counts.
     fn kind(message: &Self::Message) -> (&'static str, Part);
 }
 
-/// Nobody shares.
+/// No two transactions have a lock at the same time.
 pub const EXCLUSIVE: Property = Property {
     name: "exclusive",
     kind: Kind::Always,
     statement: "no two transactions have one lock at a time",
     source: "[RSL78 §2]",
 };
-/// Nobody waits for ever, or starts again for ever.
+/// No transaction waits for ever or restarts for ever.
 pub const COMMITS: Property = Property {
     name: "commits",
     kind: Kind::Eventually,
     statement: "every transaction commits",
     source: "[RSL78 §3]",
 };
-/// Prevention and avoidance in the narrow sense.
+/// No transaction is aborted: prevention and avoidance in the narrow sense.
 pub const NO_ABORT: Property = Property {
     name: "no-abort",
     kind: Kind::Always,
@@ -108,17 +111,17 @@ pub const NO_ABORT: Property = Property {
     source: "[D65 §6]",
 };
 
-/// All of them.
+/// All properties of these algorithms.
 pub const PROPERTIES: [Property; 3] = [EXCLUSIVE, COMMITS, NO_ABORT];
 
 const WITH_ABORTS: &[&str] = &[EXCLUSIVE.name, COMMITS.name];
 const WITHOUT_ABORTS: &[&str] = &[EXCLUSIVE.name, COMMITS.name, NO_ABORT.name];
 
-/// How many locks a transaction takes where costs are compared.
+/// The number of locks of a transaction in cost comparisons.
 pub const PER_TRANSACTION: u32 = 4;
 
-/// So many messages a lock, and so many more, for one transaction of [`PER_TRANSACTION`] locks that meets nobody; fewer if its own
-/// site keeps some of them.
+/// Builds the cost of one transaction with [`PER_TRANSACTION`] locks and without conflicts: the formula, and
+/// the largest number of messages. It needs fewer if its own site keeps some of the locks.
 macro_rules! cost {
     ($formula:literal, $most:expr) => {
         &[conclave_kernel::Cost {
@@ -131,16 +134,16 @@ macro_rules! cost {
 }
 use cost;
 
-/// Something to be done with an algorithm whose name is known only at run time.
+/// A visitor for an algorithm whose name is known only at run time.
 pub trait Visit {
-    /// What comes of it.
+    /// The visitor's result.
     type Out;
 
-    /// Does it.
+    /// Calls the visitor with the concrete type.
     fn visit<L: Locking>(self) -> Self::Out;
 }
 
-/// Does something with the algorithm of that name; `None` if nobody has it.
+/// Calls the visitor with the algorithm of this name; `None` if there is none.
 pub fn visit<V: Visit>(name: &str, visitor: V) -> Option<V::Out> {
     macro_rules! among {
         ($($algorithm:ty),+) => {
@@ -160,7 +163,7 @@ pub fn visit<V: Visit>(name: &str, visitor: V) -> Option<V::Out> {
     None
 }
 
-/// The cards of all ways, in the order in which they are told.
+/// The cards of all these algorithms, in the order in which they are explained.
 pub const CARDS: [Card; 6] = [
     <Detecting<EdgeChasing> as Locking>::CARD,
     <Locker<AllAtOnce> as Locking>::CARD,

@@ -1,4 +1,4 @@
-//! Ways to get locks, stepped by hand.
+//! The ways to get locks, tested step by step with hand-made schedules.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
@@ -8,7 +8,7 @@ use conclave_kernel::{Buffer, Cx, Effect, Env, Input, NodeId};
 
 use super::*;
 
-/// Sites, their FIFO links, and what clients were told.
+/// Sites, their FIFO links, and the events of their clients.
 struct ByHand<L: Locking> {
     sites: Vec<L>,
     links: BTreeMap<(u32, u32), VecDeque<L::Message>>,
@@ -32,7 +32,7 @@ impl<L: Locking> ByHand<L> {
         self.settle();
     }
 
-    /// Asks for a lock, and lets everything happen that happens then.
+    /// Requests a lock, and delivers all messages that follow.
     fn lock(&mut self, site: u32, lock: Lock) {
         self.command(site, Command::Lock(lock));
         self.settle();
@@ -65,7 +65,7 @@ impl<L: Locking> ByHand<L> {
         self.settle_without((0, 0));
     }
 
-    /// Delivers until nothing is under way but on that link.
+    /// Delivers until no message is in transit, except on one link.
     fn settle_without(&mut self, held: (u32, u32)) {
         let is_busy =
             |(link, messages): &(&(u32, u32), &VecDeque<L::Message>)| **link != held && !messages.is_empty();
@@ -79,7 +79,7 @@ impl<L: Locking> ByHand<L> {
     }
 }
 
-/// Two transactions with two locks in opposite order: everybody's trap. The first began first.
+/// Two transactions that take two locks in opposite order. The first one began first.
 fn crossed<L: Locking>() -> ByHand<L> {
     let mut bank = ByHand::<L>::new(3, 4);
     bank.begin(1, &[0, 2]);
@@ -100,7 +100,8 @@ fn wait_die_lets_the_older_wait_and_the_younger_die() {
     assert_eq!(bank.told(), [(2, Event::Aborted), (1, Event::Locked(2))], "the younger dies, and gives back");
 }
 
-/// An abort makes nobody younger: the oldest of all is wounded by nobody, whatever began meanwhile.
+/// An abort does not change the age of a transaction. So no transaction wounds the oldest one, whatever began
+/// in the meantime.
 #[test]
 fn who_starts_again_is_as_old_as_before() {
     let mut bank = ByHand::<Locker<WoundWait>>::new(3, 3);
@@ -117,7 +118,7 @@ fn who_starts_again_is_as_old_as_before() {
     assert_eq!(bank.told(), [], "2 began before the second transaction of 1, and is not wounded by it");
 }
 
-/// The others in line must wait the right way round for whoever has it next.
+/// The other waiters must be allowed to wait for the next holder.
 #[test]
 fn wait_die_gives_a_lock_to_the_youngest_that_waits() {
     let mut bank = ByHand::<Locker<WaitDie>>::new(4, 1);
@@ -165,7 +166,7 @@ fn wound_wait_gives_a_lock_to_the_oldest_that_waits() {
     assert_eq!(bank.told(), [(1, Event::Committed), (2, Event::Locked(0))]);
 }
 
-/// A lock that is given to somebody who is no more is lost.
+/// A lock that is granted to an aborted transaction would be lost.
 #[test]
 fn a_line_forgets_who_was_aborted() {
     let mut bank = crossed::<Locker<WoundWait>>();
@@ -191,7 +192,7 @@ fn a_wound_that_comes_after_the_commit_hurts_nobody() {
     bank.begin(2, &[0]);
     bank.lock(2, 0);
     bank.command(1, Command::Lock(0));
-    bank.deliver(1, 0); // WOUND is under way to 2
+    bank.deliver(1, 0); // WOUND is in transit to 2
     bank.command(2, Command::Commit);
     bank.command(2, Command::Begin { needs: vec![0], again: false });
     bank.told();
@@ -271,8 +272,9 @@ fn a_deadlock_of_locks_has_one_victim_and_the_other_goes_on() {
     assert!(told.contains(&(other, Event::Locked(lock))), "{told:?}");
 }
 
-/// The victim's abort lets the other one commit, which gives back what the victim had waited for; it is lent to the victim
-/// while the cancellation is under way. It is free, and not lost.
+/// The victim's abort lets the other transaction commit and return the lock for which the victim waited. The
+/// lock is granted to the victim while its cancellation is in transit. It must become free, and must not be
+/// lost.
 #[test]
 fn a_lock_that_an_aborted_client_never_took_is_free() {
     let mut bank = ByHand::<Detecting<EdgeChasing>>::new(3, 3);

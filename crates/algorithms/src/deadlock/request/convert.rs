@@ -1,7 +1,8 @@
-//! The same request in other shapes: simpler, as AND-OR, as p-out-of-q, as the most it can take.
+//! Conversions of a request: to its normal form, to and from AND-OR form, and to the most that it can take.
 //!
-//! AND-OR to p-out-of-q costs nothing, since our gates *are* thresholds; the way back multiplies out ("10 of 20"
-//! has 184,756 terms) and is therefore bounded by its caller. Detection needs neither direction.
+//! From AND-OR to p-out-of-q the conversion costs nothing, because our gates *are* thresholds. The opposite
+//! direction multiplies out ("10 of 20" has 184,756 terms), so the caller limits it. Deadlock detection needs
+//! neither direction.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
@@ -10,14 +11,15 @@ use alloc::vec::Vec;
 use super::satisfy::merge;
 use super::{Claim, Demand, Gate, Node, Request, RequestError};
 
-/// One way to satisfy a request: these claims together, each name once.
+/// One way to satisfy a request: all of these claims together. Each name occurs once.
 pub type Term<R> = Vec<Claim<R>>;
 
 impl<R: Ord + Clone> Request<R> {
-    /// Normal form: no gate of one member, no AND directly in an AND nor OR in an OR; in an AND each name claimed
-    /// directly at most once (merged); in an OR no two equal members. Makes the same choices as the original.
+    /// Returns the normal form, which makes the same choices as the original. It has no gate with one member,
+    /// no AND directly in an AND, and no OR in an OR. An AND claims each name directly at most once, and an
+    /// OR has no two equal members.
     ///
-    /// The one exception: an entangled request stays as it is if opening its groups would bring it over
+    /// There is one exception. An entangled request stays as it is if opening its groups would exceed
     /// [`MAX_ENTANGLED_ALTERNATIVES`](super::MAX_ENTANGLED_ALTERNATIVES).
     pub fn normalized(&self) -> Self {
         let leaf = |claim: &Claim<R>| Self::leaf(claim.clone());
@@ -29,11 +31,11 @@ impl<R: Ord + Clone> Request<R> {
         if normal.entanglement().is_ok() { normal } else { self.clone() }
     }
 
-    /// AND-OR form: the terms from left to right, so that the first one available is what [`Request::satisfy`]
-    /// chooses. Equal terms are listed once.
+    /// Returns the AND-OR form: the terms from left to right. [`Request::satisfy`] chooses the first
+    /// available one. Equal terms are listed once.
     ///
     /// # Errors
-    /// [`RequestError::TooManyTerms`] when there would be more than `limit`; nothing is computed then.
+    /// [`RequestError::TooManyTerms`] if there would be more than `limit` terms. Then nothing is computed.
     pub fn to_and_or(&self, limit: u64) -> Result<Vec<Term<R>>, RequestError> {
         let terms = self.alternatives();
         if terms > limit {
@@ -52,8 +54,8 @@ impl<R: Ord + Clone> Request<R> {
             .collect())
     }
 
-    /// From AND-OR form: `k of (...)` when the terms are exactly the k-subsets of some claims in order, an OR of
-    /// ANDs otherwise. Either way the first available term is chosen.
+    /// Builds a request from AND-OR form. The result is `k of (...)` if the terms are exactly the k-subsets
+    /// of some claims in order, otherwise an OR of ANDs. In both forms the first available term is chosen.
     ///
     /// # Errors
     /// As [`Request::at_least`].
@@ -70,8 +72,8 @@ impl<R: Ord + Clone> Request<R> {
         Self::any(alternatives?)
     }
 
-    /// The most that any alternative takes of each name, by name: what a waiter claims against those behind it,
-    /// and what must exist for *every* alternative to be possible.
+    /// Returns the most that any alternative takes of each name, in order of names. A waiter claims this
+    /// amount against later waiters. If this amount exists, *every* alternative is possible.
     pub fn envelope(&self) -> Vec<Claim<R>> {
         self.fold(
             |claim| vec![claim.clone()],
@@ -84,7 +86,7 @@ impl<R: Ord + Clone> Request<R> {
         )
     }
 
-    /// A gate over parts of a request that was valid.
+    /// Builds a gate over parts of a valid request.
     fn regate(need: u32, members: &[Self]) -> Self {
         let count = u32::try_from(members.len()).expect("no more members than before");
         let mut nodes = vec![Node::Gate(Gate { need, members: count, end: 0, entangled: false })];
@@ -92,7 +94,8 @@ impl<R: Ord + Clone> Request<R> {
         Self::assemble(nodes).expect("parts of a valid request")
     }
 
-    /// The members, if this is a gate of the kind it is to be merged into; itself otherwise.
+    /// Returns the members if this is a gate of the kind into which it is merged, otherwise the request
+    /// itself.
     fn into_members(self, of_kind: impl Fn(&Gate) -> bool) -> Vec<Self> {
         match &self.nodes[0] {
             Node::Gate(gate) if of_kind(gate) => self.members(),
@@ -101,7 +104,7 @@ impl<R: Ord + Clone> Request<R> {
     }
 }
 
-/// An AND: nested ones opened, direct claims of one name merged at the place of the first.
+/// Builds an AND: opens nested ANDs, and merges direct claims of one name at the place of the first.
 fn conjunction<R: Ord + Clone>(members: &[Request<R>]) -> Request<R> {
     let is_and = |gate: &Gate| gate.need == gate.members;
     let flat: Vec<Request<R>> =
@@ -119,7 +122,7 @@ fn conjunction<R: Ord + Clone>(members: &[Request<R>]) -> Request<R> {
     one_or(kept, |kept| Request::regate(u32::try_from(kept.len()).expect("no more than before"), kept))
 }
 
-/// An OR: nested ones opened, equal members once.
+/// Builds an OR: opens nested ORs, and keeps equal members once.
 fn disjunction<R: Ord + Clone>(members: &[Request<R>]) -> Request<R> {
     let is_or = |gate: &Gate| gate.need == 1;
     let flat: Vec<Request<R>> =
@@ -129,7 +132,7 @@ fn disjunction<R: Ord + Clone>(members: &[Request<R>]) -> Request<R> {
     one_or(kept, |kept| Request::regate(1, kept))
 }
 
-/// A gate of one member is that member.
+/// Returns the only member if there is one, otherwise the gate over all members.
 fn one_or<R>(mut members: Vec<Request<R>>, gate: impl FnOnce(&[Request<R>]) -> Request<R>) -> Request<R> {
     match members.len() {
         1 => members.pop().expect("one"),
@@ -137,9 +140,9 @@ fn one_or<R>(mut members: Vec<Request<R>>, gate: impl FnOnce(&[Request<R>]) -> R
     }
 }
 
-/// All ways to choose `need` members and a term of each, leftmost first. From the right: with `chosen` members
-/// of the suffix, either the next one to the left is taken too (those ways come first) or it is not. Only
-/// counts that the members further left can still complete are kept, so nothing is larger than the result.
+/// Returns all ways to choose `need` members and one term of each, leftmost first. It works from right to
+/// left: for each count of chosen members, the ways that include the next member come first. Only counts that
+/// the members further left can still complete are kept, so nothing is larger than the result.
 fn choose<R: Clone>(need: u32, members: &[Vec<Term<R>>]) -> Vec<Term<R>> {
     let need = need as usize;
     let mut ways: Vec<Vec<Term<R>>> = vec![Vec::new(); need + 1];
@@ -154,13 +157,14 @@ fn choose<R: Clone>(need: u32, members: &[Vec<Term<R>>]) -> Vec<Term<R>> {
             both.append(&mut ways[chosen]);
             ways[chosen] = both;
         }
-        // Those that the `left` members before can no longer complete.
+        // Drop the counts that the `left` remaining members cannot complete.
         ways[..need.saturating_sub(left)].iter_mut().for_each(Vec::clear);
     }
     ways.swap_remove(need)
 }
 
-/// `Some((k, claims))` when the terms are all k-subsets of the claims, in the order a threshold would choose.
+/// Returns `Some((k, claims))` if the terms are all k-subsets of the claims, in the order in which a
+/// threshold chooses.
 fn as_threshold<R: Ord + Clone>(terms: &[Term<R>]) -> Option<(u32, Vec<Claim<R>>)> {
     let need = terms.first()?.len();
     let mut place: BTreeMap<&R, (usize, Demand)> = BTreeMap::new();
@@ -185,7 +189,8 @@ fn as_threshold<R: Ord + Clone>(terms: &[Term<R>]) -> Option<(u32, Vec<Claim<R>>
         }
         previous = subset;
     }
-    // Strictly ascending subsets, and as many as there are at all: all of them, in order.
+    // The subsets are strictly ascending and their number is that of all subsets. So these are all subsets,
+    // in order.
     let all = super::elementary_symmetric(u32::try_from(need).ok()?, &vec![1; claims.len()]);
     (need > 0 && terms.len() as u64 == all).then_some((u32::try_from(need).ok()?, claims))
 }

@@ -1,9 +1,10 @@
-//! The choice a request makes: leftmost-first, minimal, exact.
+//! The evaluation of a request: leftmost-first, minimal and exact.
 //!
-//! The preorder array is read from left to right with a stack of open gates. At a member that its gate could do
-//! without, a *choice point* is left behind: "taken; otherwise skip it". A claim that is not available goes back to
-//! the last choice point. A member that succeeded and names no repeated semaphore can stand in nobody's way, so its
-//! choice points are cut; then every leaf is looked at once. Only entangled members are ever reconsidered.
+//! It reads the preorder array from left to right with a stack of open gates. If a gate has more members than
+//! it needs, each member leaves a *choice point*: take this member, or else skip it. A claim that is not
+//! available returns to the last choice point. A member that succeeded and names no repeated semaphore cannot
+//! make another member impossible, so its choice points are removed. Then each leaf is read once. Only
+//! entangled members are ever tried again.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -11,10 +12,12 @@ use alloc::vec::Vec;
 use super::{Claim, Demand, Gate, Node, Request};
 
 impl<R: Ord> Request<R> {
-    /// The set to take when the request is satisfied by what is available: the first alternative from the left,
-    /// each name once, modes merged to the stronger and permits added, in order of first mention.
+    /// Returns the claims to take if the available resources satisfy the request: those of the first
+    /// available alternative from the left. Each name occurs once, in order of first mention; modes merge to
+    /// the stronger one, and permits are added.
     ///
-    /// `available(name, demand)` must be monotone: what is available in a demand is available in a weaker one.
+    /// `available(name, demand)` must be monotone: if a demand is available, every weaker one is available
+    /// too.
     pub fn satisfy(&self, available: impl FnMut(&R, Demand) -> bool) -> Option<Vec<Claim<R>>>
     where
         R: Clone,
@@ -23,13 +26,14 @@ impl<R: Ord> Request<R> {
         search.run(available).then(|| merge(search.taken))
     }
 
-    /// Whether the request is satisfied by what is available.
+    /// Returns whether the available resources satisfy the request.
     pub fn is_satisfied(&self, available: impl FnMut(&R, Demand) -> bool) -> bool {
         Search::new(self).run(available)
     }
 }
 
-/// Each name once, in order of first mention: modes to the stronger, permits added.
+/// Merges claims so that each name occurs once, in order of first mention. Modes merge to the stronger one,
+/// and permits are added.
 pub(super) fn merge<'a, R: Ord + Clone + 'a>(
     claims: impl IntoIterator<Item = &'a Claim<R>>,
 ) -> Vec<Claim<R>> {
@@ -47,16 +51,16 @@ pub(super) fn merge<'a, R: Ord + Clone + 'a>(
     merged
 }
 
-/// No gate is open: the root is done.
+/// The parent of the outermost gate: no gate is open.
 const ROOT: usize = usize::MAX;
 
 struct Search<'a, R> {
     nodes: &'a [Node<R>],
-    /// Versions of open gates; a version is never changed, so that a choice point can go back to one.
+    /// Versions of open gates. A version never changes, so a choice point can return to it.
     gates: Vec<Open>,
     choices: Vec<Choice>,
     taken: Vec<&'a Claim<R>>,
-    /// Permits taken of each semaphore; filled only if the request is entangled.
+    /// The permits taken of each semaphore. Used only if the request is entangled.
     permits: BTreeMap<&'a R, u32>,
 }
 
@@ -66,18 +70,18 @@ struct Open {
     parent: usize,
     gate: Gate,
     missing: u32,
-    /// Members not yet begun.
+    /// The number of members that have not begun.
     ahead: u32,
-    /// Choice points there were before the member in hand.
+    /// The number of choice points before the current member.
     choices: usize,
-    /// The member in hand can stand in nobody's way.
+    /// Whether the current member cannot make another member impossible.
     free: bool,
 }
 
-/// Where to go back to, to skip a member that was taken.
+/// A place to which the search can return, in order to skip a member that it took.
 struct Choice {
     member: usize,
-    /// The gate, as it is once the member is begun.
+    /// The version of the gate at the start of this member.
     gate: usize,
     taken: usize,
 }
@@ -124,7 +128,7 @@ impl<'a, R: Ord> Search<'a, R> {
         }
     }
 
-    /// Takes the member at `at` in hand; leaves a choice point if the gate could do without it.
+    /// Begins the member at `at`. Leaves a choice point if the gate has more members than it needs.
     fn begin_member(&mut self, at: usize, gate: usize) -> usize {
         let mut open = self.gates[gate];
         open.choices = self.choices.len();
@@ -142,7 +146,8 @@ impl<'a, R: Ord> Search<'a, R> {
         gate
     }
 
-    /// A member of `gate` holds, and the array goes on at `at`: closes every gate that this completes.
+    /// Records that a member of `gate` is satisfied, and closes every gate that this completes. The search
+    /// continues at `at`.
     fn succeed(&mut self, mut at: usize, mut gate: usize) -> (usize, usize) {
         while gate != ROOT {
             let mut open = self.gates[gate];
@@ -159,7 +164,7 @@ impl<'a, R: Ord> Search<'a, R> {
         (at, ROOT)
     }
 
-    /// Undoes everything since the last choice point, and skips the member taken there.
+    /// Undoes everything since the last choice point, and skips the member of that choice point.
     fn backtrack(&mut self) -> Option<(usize, usize)> {
         let Choice { member, gate, taken } = self.choices.pop()?;
         for claim in self.taken.drain(taken..) {
@@ -176,8 +181,8 @@ impl<'a, R: Ord> Search<'a, R> {
         Some((next, gate))
     }
 
-    /// Takes a claim on top of what is taken already, if that much is available. Modes need no adding up: the
-    /// stronger of two is available exactly when both are.
+    /// Takes a claim in addition to those already taken, if that much is available. Modes need no addition:
+    /// the stronger of two is available exactly when both are.
     fn take(&mut self, claim: &'a Claim<R>, available: &mut impl FnMut(&R, Demand) -> bool) -> bool {
         let demand = claim.demand;
         if let (Demand::Permits(count), true) = (demand, self.nodes[0].is_entangled()) {

@@ -36,7 +36,7 @@ fn members_of_a_threshold_are_expressions_and_must_be_different() {
     let both = Request::all([x("a"), x("b")]).unwrap();
     let request = Request::at_least(2, [both, x("c"), x("d")]).unwrap();
     assert_eq!(names(&request.satisfy(|_, _| true).unwrap()), ["a", "b", "c"]);
-    // Half of the first member is given back when it fails.
+    // The first member fails, so its part `a` must not stay in the result.
     assert_eq!(names(&request.satisfy(|name, _| name != "b").unwrap()), ["c", "d"]);
     assert_eq!(request.satisfy(|name, _| matches!(name.as_str(), "a" | "c")), None);
 }
@@ -126,7 +126,7 @@ fn a_tree_of_a_million_claims_is_handled_without_recursion_or_squares() {
     let all = Request::all((0..1_000_000u32).map(Request::exclusive)).unwrap();
     assert_eq!(all.alternatives(), 1);
     assert!(!all.is_satisfied(|&name, _| name != 999_999));
-    // 1 of (0, 1 of (1, 1 of (2, ...))): deep, given as its serialised form.
+    // 1 of (0, 1 of (1, 1 of (2, ...))): a deep tree, built from its serialised form.
     let mut tokens = Vec::new();
     for name in 0..1_000_000u32 {
         tokens.push(Token::Of { need: 1, members: 2 });
@@ -176,13 +176,14 @@ pub(crate) fn any_request() -> impl Strategy<Value = Request<u32>> {
     })
 }
 
-/// The definition: the first term of the AND-OR form, each name merged, that is available.
+/// The definition to compare with: the first available term of the AND-OR form, with each name merged.
 fn first_term(request: &Request<u32>, free: &BTreeMap<u32, u32>) -> Option<Vec<Claim<u32>>> {
     let terms = request.to_and_or(u64::MAX).expect("small");
     terms.into_iter().find(|term| term.iter().all(|claim| is_free(free, claim.resource, claim.demand)))
 }
 
-/// A lock with 2 is free, with 1 shared by others, with 0 taken; a semaphore has that many permits.
+/// A lock with value 2 is free, with 1 it is shared by others, with 0 it is taken. A semaphore has that many
+/// permits.
 fn is_free(free: &BTreeMap<u32, u32>, name: u32, demand: Demand) -> bool {
     let have = free[&name];
     match demand {

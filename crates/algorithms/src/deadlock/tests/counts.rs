@@ -1,4 +1,5 @@
-//! What a detection costs, one test a claim: exactly where the claim is exact, never more where it is a bound.
+//! The cost of a detection, one test per claim. An exact claim must hold exactly, and a bound must never be
+//! exceeded.
 
 use alloc::vec;
 
@@ -6,24 +7,25 @@ use conclave_kernel::Prng;
 
 use super::*;
 
-/// What each process waits for, in the order in which they block; the last one starts the detection that is counted.
+/// The waits of all processes, in the order in which they block. The last one starts the detection that is
+/// counted.
 struct Waits {
     nodes: u32,
     blocks: Vec<(u32, u32, Vec<u32>)>,
 }
 
-/// What of a graph can be reached from who closes it.
+/// The part of a graph that can be reached from the process that closes it.
 struct Reached {
-    /// Processes, and how many of them run.
+    /// The number of processes; `leaves` counts those that run.
     nodes: u32,
     leaves: u32,
     edges: u32,
-    /// Whether the first one is stuck.
+    /// Whether the first process is stuck.
     is_stuck: bool,
 }
 
 impl Waits {
-    /// Random waits of all processes but a few; nobody waits for itself.
+    /// Returns random waits of all processes except a few. No process waits for itself.
     fn random(dice: &mut Prng, nodes: u32, need: fn(&mut Prng, u32) -> u32, mutual: bool) -> Self {
         let mut waits = Self { nodes, blocks: Vec::new() };
         let running = dice.below(3) as u32;
@@ -43,7 +45,7 @@ impl Waits {
         waits
     }
 
-    /// Everybody blocks, and the detection of the last one alone is counted.
+    /// Lets all processes block. Counts only the detection of the last one.
     fn run<D: Detection>(&self) -> ByHand<D> {
         let mut group = ByHand::<D>::new(self.nodes, false);
         for (process, need, of) in &self.blocks {
@@ -91,7 +93,7 @@ fn sent<D: Detection>(group: &ByHand<D>, kind: &str) -> u32 {
     group.sent.get(kind).copied().unwrap_or(0)
 }
 
-/// [CMH83 §3]: one probe on every edge that is reached, whatever the graph.
+/// [CMH83 §3]: one probe on every edge that is reached, whatever the graph is.
 #[test]
 fn edge_chasing_sends_one_probe_an_edge() {
     let mut dice = Prng::new(1);
@@ -105,8 +107,8 @@ fn edge_chasing_sends_one_probe_an_edge() {
     }
 }
 
-/// [CMH83 §3]: at most m(n-1)/2 for m processes on n sites (here m = n), as long as of two processes not both wait
-/// for each other; a tournament needs them all.
+/// [CMH83 §3]: at most m(n-1)/2 for m processes on n sites (here m = n), if no two processes wait for each
+/// other. A tournament needs all of them.
 #[test]
 fn edge_chasing_sends_at_most_half_of_all_pairs() {
     for n in [2, 3, 5, 8, 13] {
@@ -133,7 +135,8 @@ fn edge_chasing_sends_at_most_half_of_all_pairs() {
     }
 }
 
-/// Where the m(n-1)/2 of the literature ends: all wait for all, and every one of the n(n-1) edges has its probe.
+/// The limit of the m(n-1)/2 of the literature: all processes wait for all others, and each of the n(n-1)
+/// edges has its probe.
 #[test]
 fn edge_chasing_needs_twice_as_many_where_all_wait_for_each_other() {
     let n = 5;
@@ -142,7 +145,7 @@ fn edge_chasing_needs_twice_as_many_where_all_wait_for_each_other() {
     assert_eq!(Waits { nodes: n, blocks }.run::<EdgeChasing>().messages(), n * (n - 1));
 }
 
-/// [CMH83 §4]: e queries and e replies, if it is a deadlock; else no more.
+/// [CMH83 §4]: e queries and e replies in case of a deadlock, otherwise no more than that.
 #[test]
 fn diffusion_sends_a_query_and_a_reply_an_edge() {
     let mut dice = Prng::new(3);
@@ -165,9 +168,9 @@ fn diffusion_sends_a_query_and_a_reply_an_edge() {
     assert!(deadlocks > 50, "{deadlocks}");
 }
 
-/// [MM84 §3]: at most s(s-1)/2 labels are transmitted on a cycle of s: all of them when all block at once and labels
-/// grow along the waits, s - 1 when one after the other blocks. Besides, a label answers each request, and each
-/// that blocks tells its new one. Exactly one finds the cycle.
+/// [MM84 §3]: at most s(s-1)/2 labels are transmitted on a cycle of s. All of them are needed if all block at
+/// once and labels grow along the waits; s - 1 if one blocks after the other. In addition, a label answers
+/// each request, and each process that blocks sends its new label. Exactly one process finds the cycle.
 #[test]
 fn mitchell_merritt_transmits_at_most_half_of_all_pairs_on_a_cycle() {
     for s in [2, 3, 5, 8] {
@@ -198,7 +201,7 @@ fn mitchell_merritt_transmits_at_most_half_of_all_pairs_on_a_cycle() {
     }
 }
 
-/// [KS94 §5]: at most 4e - 2n + 2l messages, one FLOOD an edge.
+/// [KS94 §5]: at most 4e - 2n + 2l messages, with one FLOOD per edge.
 #[test]
 fn a_flood_costs_no_more_than_its_bound() {
     let mut dice = Prng::new(5);
@@ -221,7 +224,8 @@ fn a_flood_costs_no_more_than_its_bound() {
     assert!(deadlocks > 100 && tight > 10, "{deadlocks} deadlocks, {tight} times as many as allowed");
 }
 
-/// [HR82 §3]: a wake, and two messages a site and report; the second only if the first shows a cycle.
+/// [HR82 §3]: a wake-up, and two messages per site and report. The second report is needed only if the first
+/// shows a cycle.
 #[test]
 fn two_reports_cost_two_messages_a_site_each() {
     for n in [2, 3, 5, 8] {
@@ -235,7 +239,8 @@ fn two_reports_cost_two_messages_a_site_each() {
     }
 }
 
-/// [HR82 §4]: a wake, and two messages a site; nothing while nobody who waits is asked.
+/// [HR82 §4]: a wake-up, and two messages per site. There are no messages while no waiting process receives a
+/// request.
 #[test]
 fn one_report_costs_two_messages_a_site() {
     for n in [2, 3, 5, 8] {
@@ -260,8 +265,8 @@ fn one_report_costs_two_messages_a_site() {
     }
 }
 
-/// [HR82 §5]: a cycle within a cluster of c costs its leader 2(c-1) and a wake; one between clusters costs the root a wake
-/// and 2(N-1) more.
+/// [HR82 §5]: a cycle within a cluster of c costs its leader 2(c-1) and a wake-up. A cycle between clusters
+/// costs the root a wake-up and 2(N-1) more.
 #[test]
 fn the_hierarchy_costs_little_within_and_a_report_of_all_between() {
     let cost = |ring: [u32; 2]| {
@@ -290,7 +295,7 @@ fn a_snapshot_costs_a_marker_a_channel_and_a_state_a_site() {
     }
 }
 
-/// [HR82 §2]: one report a wait, and one a grant; the coordinator's own are none.
+/// [HR82 §2]: one report per wait, and one per grant. Reports of the coordinator to itself do not count.
 #[test]
 fn the_naive_coordinator_is_told_once_of_each_change() {
     let mut group = ByHand::<Central>::new(4, false);

@@ -1,16 +1,17 @@
-//! Random walks: processes ask and grant while links deliver in any order, and every detector is judged by what it promises.
+//! Random walks: processes request and grant while links deliver in any order. Every detector must keep its
+//! promises.
 //!
-//! The simulator's histories have one delay each and thirty requests; a walk is short, waits at any point for as long as it
-//! likes, and costs microseconds: so that rare orders of few messages are met.
+//! The simulator's histories have one delay each and thirty requests. A walk is short, may wait at any point
+//! for any time, and takes microseconds. So it also meets rare orders of few messages.
 
 use super::spec::dead_edge;
 use super::*;
 
-/// How often a process blocks.
+/// The number of requests of each process.
 const ASKS: u32 = 3;
 
 impl<D: Detection> ByHand<D> {
-    /// Walks until nothing can happen any more; answers whether somebody is left waiting.
+    /// Walks until nothing more can happen. Returns whether a process is still waiting.
     fn walk(seed: u64) -> bool {
         let mut dice = Prng::new(seed);
         let nodes = 2 + dice.below(7) as u32;
@@ -43,7 +44,7 @@ impl<D: Detection> ByHand<D> {
         !group.judge.waiting().is_empty()
     }
 
-    /// The process grants, or asks about so many others.
+    /// Lets the process grant a request, or request about `width` others.
     fn act(&mut self, id: u32, asks: &mut u32, width: u64, dice: &mut Prng) {
         let asker = self.sites[id as usize].process().pending().iter().next();
         if let Some((to, _)) = asker.filter(|_| *asks == 0 || dice.below(2) == 0) {
@@ -92,7 +93,8 @@ fn no_walk_breaks_what_a_detector_promises() {
     );
 }
 
-/// `cargo test --release -p conclave-algorithms --lib -- --ignored --nocapture a_hundred_thousand_walks`
+/// Run with
+/// `cargo test --release -p conclave-algorithms --lib -- --ignored --nocapture a_hundred_thousand_walks`.
 #[test]
 #[ignore = "a minute: the command is in its doc"]
 fn a_hundred_thousand_walks_of_every_detector() {

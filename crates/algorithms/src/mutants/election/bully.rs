@@ -1,7 +1,8 @@
-//! Bully, nearly; and the election over a detector.
+//! Mutants of bully, and of the election over a detector.
 //!
-//! FACTS' trap (d), the announcement of somebody lower, needs announcements that go to everybody: ours go to the lower
-//! alone, so that nobody hears one while ranks stand. The mutant that believes it therefore tells everybody too.
+//! One known flaw is to believe an announcement from a lower site. It needs announcements to all sites. Our
+//! bully announces itself only to lower sites, so no higher site receives one while the order of the ids
+//! holds. Therefore the mutant with this flaw also sends its announcements to all sites.
 
 use conclave_kernel::{Cx, Effect, Input, Protocol};
 
@@ -32,7 +33,7 @@ impl Fallible for DetectorBased<Heartbeat> {
     const FLAWS: &'static [(&'static str, Step<Self>)] = &[];
 }
 
-/// Bully that waits for one message each way less: T = T_trans.
+/// Bully whose first timeout covers one message, not one in each direction: T = T_trans.
 fn short_timeout(site: &mut Bully, _: &mut Memory, input: Input<Bully>, cx: &mut Cx<'_, Bully>) {
     if matches!(input, Input::Start) {
         site.answer_timeout /= 2;
@@ -46,7 +47,7 @@ fn short_second_timeout(site: &mut Bully, _: &mut Memory, input: Input<Bully>, c
     site.step(input, cx);
 }
 
-/// Bully that waits for ever for whoever answered.
+/// Bully that waits for ever for the announcement of a site that has answered.
 fn no_second_timeout(site: &mut Bully, _: &mut Memory, input: Input<Bully>, cx: &mut Cx<'_, Bully>) {
     tampered(site, input, cx, |effect| match effect {
         Effect::Arm { timer: Timer::Coordinator, .. } => None,
@@ -54,7 +55,7 @@ fn no_second_timeout(site: &mut Bully, _: &mut Memory, input: Input<Bully>, cx: 
     });
 }
 
-/// Whether the input is that message, from somebody lower.
+/// Returns whether the input is a message with this body from a lower site.
 fn is_from_lower(site: &Bully, input: &Input<Bully>, body: Body, cx: &Cx<'_, Bully>) -> bool {
     match input {
         Input::Message { from, message: Message { body: said, .. } } => {
@@ -64,7 +65,7 @@ fn is_from_lower(site: &Bully, input: &Input<Bully>, body: Body, cx: &Cx<'_, Bul
     }
 }
 
-/// Bully that announces itself to everybody, and not only to the lower.
+/// Bully that announces itself to all sites, not only to the lower ones.
 fn announces_to_all(site: &mut Bully, _: &mut Memory, input: Input<Bully>, cx: &mut Cx<'_, Bully>) {
     let led_before = site.leads(cx.me());
     let mut announced = false;
@@ -75,13 +76,13 @@ fn announces_to_all(site: &mut Bully, _: &mut Memory, input: Input<Bully>, cx: &
         }
         effect => Some(effect),
     });
-    // The lowest has nobody to tell, otherwise.
+    // The lowest site sends no announcement in the real algorithm.
     if announced || site.leads(cx.me()) && !led_before {
         cx.broadcast(site.say(Body::Coordinator, cx.me()));
     }
 }
 
-/// The same, and whoever hears it follows, also if it is higher.
+/// Like `announces_to_all`, and each receiver follows the announcing site, even if it is lower.
 fn follows_lower(site: &mut Bully, memory: &mut Memory, input: Input<Bully>, cx: &mut Cx<'_, Bully>) {
     match input {
         Input::Message { from, message: Message { body: Body::Coordinator, .. } } => site.follow(from, cx),
@@ -89,7 +90,7 @@ fn follows_lower(site: &mut Bully, memory: &mut Memory, input: Input<Bully>, cx:
     }
 }
 
-/// Bully that comes back without a word.
+/// Bully that does not start an election when it recovers.
 fn silent_return(site: &mut Bully, _: &mut Memory, input: Input<Bully>, cx: &mut Cx<'_, Bully>) {
     match input {
         Input::Start | Input::Recover if cx.incarnation() > 0 => site.stage = Stage::Idle,
@@ -97,7 +98,7 @@ fn silent_return(site: &mut Bully, _: &mut Memory, input: Input<Bully>, cx: &mut
     }
 }
 
-/// Bully that answers, and does not stand itself.
+/// Bully that answers ELECTION and does not start an election itself.
 fn only_answers(site: &mut Bully, _: &mut Memory, input: Input<Bully>, cx: &mut Cx<'_, Bully>) {
     match input {
         Input::Message { from, .. } if is_from_lower(site, &input, Body::Election, cx) => {
@@ -107,7 +108,7 @@ fn only_answers(site: &mut Bully, _: &mut Memory, input: Input<Bully>, cx: &mut 
     }
 }
 
-/// Bully that stands when it is asked, and does not answer.
+/// Bully that starts an election on ELECTION and does not answer.
 fn no_answer(site: &mut Bully, _: &mut Memory, input: Input<Bully>, cx: &mut Cx<'_, Bully>) {
     tampered(site, input, cx, |effect| match effect {
         Effect::Send { message: Message { body: Body::Ok, .. }, .. } => None,
@@ -115,7 +116,7 @@ fn no_answer(site: &mut Bully, _: &mut Memory, input: Input<Bully>, cx: &mut Cx<
     });
 }
 
-/// Bully that begins anew whenever it is asked.
+/// Bully that starts again on every ELECTION, even during its own election.
 fn begins_each_time(site: &mut Bully, _: &mut Memory, input: Input<Bully>, cx: &mut Cx<'_, Bully>) {
     let asked = is_from_lower(site, &input, Body::Election, cx) && site.stage != Stage::Idle;
     site.step(input, cx);
@@ -124,7 +125,7 @@ fn begins_each_time(site: &mut Bully, _: &mut Memory, input: Input<Bully>, cx: &
     }
 }
 
-/// An election over a detector whose revisions are not heard.
+/// An election over a detector that ignores corrected suspicions.
 fn never_trusts(
     site: &mut DetectorBased<Mute>,
     _: &mut Memory,

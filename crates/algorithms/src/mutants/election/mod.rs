@@ -1,10 +1,10 @@
 //! The mutants of the election problem.
 //!
-//! | file | whose |
+//! | file | mutants of |
 //! |---|---|
 //! | `rings` | Chang-Roberts and Hirschberg-Sinclair |
-//! | `bully` | bully; and the election over a detector |
-//! | `table` | the list |
+//! | `bully` | bully, and the election over a detector |
+//! | `table` | (the list of all of them) |
 
 mod bully;
 mod rings;
@@ -17,16 +17,16 @@ use crate::election::{Election, Group};
 
 pub use table::{MUTANTS, visit, visit_honest};
 
-/// Something to be done with a mutant whose name is known only at run time.
+/// A visitor for a mutant whose name is known only at run time.
 pub trait Visit {
-    /// What comes of it.
+    /// The visitor's result.
     type Out;
 
-    /// Does it; `make` makes a site of a group.
+    /// Calls the visitor. `make` creates a site of a group.
     fn visit<P: Election>(self, make: Make<P>) -> Self::Out;
 }
 
-/// What makes a site of a group.
+/// A function that creates a site of a group.
 pub type Make<P> = fn(NodeId, &Group) -> P;
 
 impl<P: Fallible + Election> Election for Flawed<P> {

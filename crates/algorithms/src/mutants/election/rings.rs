@@ -1,4 +1,4 @@
-//! Chang-Roberts and Hirschberg-Sinclair, nearly.
+//! Mutants of Chang-Roberts and Hirschberg-Sinclair.
 
 use conclave_kernel::{Cx, Input, Protocol};
 
@@ -30,7 +30,7 @@ impl Fallible for HirschbergSinclair {
     ];
 }
 
-/// The candidate of an ELECTION that is of this view.
+/// Returns the candidate of an ELECTION message of the present view.
 fn candidate(site: &Cr, input: &Input<Cr>) -> Option<Candidate> {
     match input {
         Input::Message { message: chang_roberts::Message { view, body: Body::Election(theirs) }, .. } => {
@@ -40,7 +40,7 @@ fn candidate(site: &Cr, input: &Input<Cr>) -> Option<Candidate> {
     }
 }
 
-/// Chang-Roberts in which a participant forwards what it should swallow.
+/// Chang-Roberts in which a participant forwards lower candidates instead of discarding them.
 fn forwards_participating(site: &mut Cr, _: &mut Memory, input: Input<Cr>, cx: &mut Cx<'_, Cr>) {
     match candidate(site, &input) {
         Some(theirs) if site.participant && theirs < site.me => site.pass(Body::Election(theirs), cx),
@@ -48,7 +48,8 @@ fn forwards_participating(site: &mut Cr, _: &mut Memory, input: Input<Cr>, cx: &
     }
 }
 
-/// Chang-Roberts without the flag: every lower candidate is replaced, and whoever comes home has won.
+/// Chang-Roberts without the participant flag. A site replaces every lower candidate, and wins when its own
+/// candidate returns.
 fn no_flag(site: &mut Cr, _: &mut Memory, input: Input<Cr>, cx: &mut Cx<'_, Cr>) {
     match candidate(site, &input) {
         Some(theirs) if theirs < site.me => site.begin(cx),
@@ -60,7 +61,7 @@ fn no_flag(site: &mut Cr, _: &mut Memory, input: Input<Cr>, cx: &mut Cx<'_, Cr>)
     }
 }
 
-/// Chang-Roberts that swallows a lower candidate, and does not stand itself.
+/// Chang-Roberts that discards a lower candidate and does not become a candidate itself.
 fn swallows_lower(site: &mut Cr, _: &mut Memory, input: Input<Cr>, cx: &mut Cx<'_, Cr>) {
     match candidate(site, &input) {
         Some(theirs) if theirs < site.me => {}
@@ -68,14 +69,14 @@ fn swallows_lower(site: &mut Cr, _: &mut Memory, input: Input<Cr>, cx: &mut Cx<'
     }
 }
 
-/// Chang-Roberts whose ELECTED does not end participation.
+/// Chang-Roberts in which ELECTED does not clear the participant flag.
 fn flag_for_ever(site: &mut Cr, _: &mut Memory, input: Input<Cr>, cx: &mut Cx<'_, Cr>) {
     let before = site.participant;
     site.step(input, cx);
     site.participant |= before;
 }
 
-/// Chang-Roberts that does not mark itself when it forwards.
+/// Chang-Roberts that does not set its participant flag when it forwards.
 fn forwards_unmarked(site: &mut Cr, _: &mut Memory, input: Input<Cr>, cx: &mut Cx<'_, Cr>) {
     match candidate(site, &input) {
         Some(theirs) if theirs > site.me => site.pass(Body::Election(theirs), cx),
@@ -83,7 +84,7 @@ fn forwards_unmarked(site: &mut Cr, _: &mut Memory, input: Input<Cr>, cx: &mut C
     }
 }
 
-/// Chang-Roberts that hears who was elected, and does not pass it on.
+/// Chang-Roberts that accepts ELECTED and does not forward it.
 fn keeps_elected(site: &mut Cr, _: &mut Memory, input: Input<Cr>, cx: &mut Cx<'_, Cr>) {
     match input {
         Input::Message { message: chang_roberts::Message { view, body: Body::Elected(leader) }, .. }
@@ -95,7 +96,8 @@ fn keeps_elected(site: &mut Cr, _: &mut Memory, input: Input<Cr>, cx: &mut Cx<'_
     }
 }
 
-/// Chang-Roberts as it is printed: the ring closes over the dead, and nobody asks whose message it was.
+/// Chang-Roberts as printed. The ring closes over crashed sites, and messages do not carry the view in which
+/// they were sent.
 fn dead_maximum(site: &mut Cr, _: &mut Memory, mut input: Input<Cr>, cx: &mut Cx<'_, Cr>) {
     match &mut input {
         Input::Message { message, .. } => message.view = site.view.clone(),
@@ -108,8 +110,8 @@ fn dead_maximum(site: &mut Cr, _: &mut Memory, mut input: Input<Cr>, cx: &mut Cx
     site.step(input, cx);
 }
 
-/// Hirschberg-Sinclair that has won when the first of its probes is back; and whoever the second one passes takes part
-/// in an election that is over. Either alone is made up for by the other.
+/// Hirschberg-Sinclair with two changes. A candidate wins when the first of its two probes returns. And a
+/// site that the second probe passes takes part in an election that is over. Each change alone does no harm.
 fn first_probe_back(site: &mut Hs, _: &mut Memory, input: Input<Hs>, cx: &mut Cx<'_, Hs>) {
     match probe(site, &input) {
         Some((candidate, phase)) if candidate == site.me && phase == site.phase => site.back = [true; 2],
@@ -119,7 +121,7 @@ fn first_probe_back(site: &mut Hs, _: &mut Memory, input: Input<Hs>, cx: &mut Cx
     site.step(input, cx);
 }
 
-/// Hirschberg-Sinclair that swallows a lower probe, and does not stand itself.
+/// Hirschberg-Sinclair that discards a lower probe and does not become a candidate itself.
 fn probe_swallowed(site: &mut Hs, _: &mut Memory, input: Input<Hs>, cx: &mut Cx<'_, Hs>) {
     match probe(site, &input) {
         Some((candidate, _)) if candidate < site.me => {}
@@ -127,14 +129,14 @@ fn probe_swallowed(site: &mut Hs, _: &mut Memory, input: Input<Hs>, cx: &mut Cx<
     }
 }
 
-/// Hirschberg-Sinclair whose candidates go on although they have seen somebody higher.
+/// Hirschberg-Sinclair whose candidates continue after they have seen a higher one.
 fn goes_on(site: &mut Hs, _: &mut Memory, input: Input<Hs>, cx: &mut Cx<'_, Hs>) {
     let stood = site.standing && probe(site, &input).is_some_and(|(candidate, _)| candidate > site.me);
     site.step(input, cx);
     site.standing |= stood;
 }
 
-/// The candidate and the phase of a PROBE that is of this view.
+/// Returns the candidate and the phase of a PROBE message of the present view.
 fn probe(site: &Hs, input: &Input<Hs>) -> Option<(Candidate, u32)> {
     match input {
         Input::Message {

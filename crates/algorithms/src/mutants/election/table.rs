@@ -1,16 +1,16 @@
-//! The list of the problem's mutants: what is wrong with each, who says so, and where it is caught.
+//! The list of the problem's mutants, with the flaw, the source and the search that catches each of them.
 
 use crate::detector::{Heartbeat, Mute};
 use crate::election::{Bully, ChangRoberts, DetectorBased, Election, HirschbergSinclair};
 use crate::mutants::{World, listing, within};
 
-/// Three sites that may call once each.
+/// Three sites, each of which may call one election.
 const RING: World = World::new(3, 1);
-/// The same, with messages that take a tick at most, as everybody knows.
+/// The same, with messages that take at most one tick. All sites assume this.
 const SYNC: World = World::new(3, 1).any_order().within_ticks(1);
 
-/// Two of them. Among three, who comes back in mid-announcement may leave a third with the wrong leader, and nobody is to
-/// blame.
+/// Two such sites. With three sites, one that recovers during an announcement may leave another with the
+/// wrong leader, although no site breaks a rule.
 const PAIR: World = World::new(2, 1).any_order().within_ticks(1);
 
 const E1: Option<&str> = Some("E1");

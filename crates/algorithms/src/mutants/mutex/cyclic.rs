@@ -1,9 +1,10 @@
-//! Suzuki and Kasami's rules without numbers that grow: here a run that goes on for ever is a cycle in the graph of
-//! states, and the checker can tell whether somebody starves on it.
+//! Suzuki and Kasami's rules without growing numbers. So an endless run is a cycle in the graph of states,
+//! and the checker can decide whether a site starves on it.
 //!
-//! Request numbers count modulo [`ROUND`]: on FIFO links, and if nobody asks again before everybody has heard of
-//! its last request, numbers in one place never differ by more than one, and the max of the paper is not needed.
-//! One version serves everybody in the order of the queue, the other whoever asked last.
+//! Request numbers count modulo [`ROUND`]. Suppose that links are FIFO, and that a site requests again only
+//! after all others have received its last request. Then two stored numbers of one site never differ by more
+//! than one, and the maximum of the paper is not needed. One version serves the sites in the order of the
+//! queue. The other serves the last requester first.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -16,16 +17,16 @@ use crate::mutants::flawed::{Fallible, Step};
 use crate::mutex::door::Place;
 use crate::mutex::{Bill, Command, Door, Event, Fence, Group, Mutex, SuzukiKasami};
 
-/// Request numbers count modulo this.
+/// The modulus of request numbers.
 pub const ROUND: u8 = 3;
 
-/// Suzuki and Kasami's rules with numbers that go round.
+/// A site of Suzuki and Kasami's algorithm with cyclic numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CyclicSuzukiKasami {
     door: Door,
-    /// Whether who asked last is served first.
+    /// Whether the last requester is served first.
     lifo: bool,
-    /// RN.
+    /// RN: the last request number received from each site.
     heard: Box<[u8]>,
     token: Option<Privilege>,
 }
@@ -33,18 +34,18 @@ pub struct CyclicSuzukiKasami {
 /// The token.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Privilege {
-    /// LN.
+    /// LN: the number of the last request served for each site.
     served: Box<[u8]>,
     queue: VecDeque<NodeId>,
 }
 
-/// What sites say to each other.
+/// A message between sites.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Message {
-    /// I want the token.
+    /// A request for the token, with its number.
     Request(u8),
-    /// Here it is.
+    /// The token.
     Privilege(Privilege),
 }
 

@@ -1,4 +1,4 @@
-//! Maekawa, as it stands in textbooks, encyclopedias and most programs.
+//! Mutants of Maekawa's algorithm, as found in textbooks, encyclopedias and most programs.
 
 use conclave_kernel::{Cx, Effect, Input, Protocol};
 
@@ -32,7 +32,7 @@ impl Fallible for Maekawa {
 
 type In = Input<Maekawa>;
 
-/// No FAILED, INQUIRE or YIELD.
+/// Maekawa without FAILED, INQUIRE and YIELD.
 fn basic(site: &mut Maekawa, _: &mut Memory, input: In, cx: &mut Cx<'_, Maekawa>) {
     tampered(site, input, cx, |effect| match effect {
         Effect::Send { message: Message::Failed(_) | Message::Inquire { .. }, .. } => None,
@@ -40,7 +40,8 @@ fn basic(site: &mut Maekawa, _: &mut Memory, input: In, cx: &mut Cx<'_, Maekawa>
     });
 }
 
-/// The real step on a REQUEST, but FAILED goes only to whom `failed` says, and INQUIRE only if `inquires`.
+/// Runs the real step for a REQUEST. FAILED goes only to requests for which `failed` is true, and INQUIRE is
+/// sent only if `inquires` is true.
 fn on_request(
     site: &mut Maekawa,
     input: In,
@@ -69,7 +70,7 @@ fn on_request(
     }
 }
 
-/// FAILED only if the holder is older.
+/// Maekawa in which the arbiter sends FAILED only if the holder is older.
 fn failed_by_holder_only(site: &mut Maekawa, _: &mut Memory, input: In, cx: &mut Cx<'_, Maekawa>) {
     match (&input, site.arbiter.holder) {
         (Input::Message { message: Message::Request(theirs), .. }, Some(holder)) => {
@@ -80,7 +81,8 @@ fn failed_by_holder_only(site: &mut Maekawa, _: &mut Memory, input: In, cx: &mut
     }
 }
 
-/// FAILED to the newcomer only: who is overtaken in the queue is not told.
+/// Maekawa in which only the new request receives FAILED. A request that it overtakes in the queue receives
+/// none.
 fn rule_1985(site: &mut Maekawa, _: &mut Memory, input: In, cx: &mut Cx<'_, Maekawa>) {
     match input {
         Input::Message { message: Message::Request(theirs), .. } => {
@@ -90,14 +92,15 @@ fn rule_1985(site: &mut Maekawa, _: &mut Memory, input: In, cx: &mut Cx<'_, Maek
     }
 }
 
-/// FAILED and INQUIRE compare times without ids.
+/// Maekawa whose FAILED and INQUIRE rules compare times without ids.
 fn no_tie_break(site: &mut Maekawa, _: &mut Memory, input: In, cx: &mut Cx<'_, Maekawa>) {
     match (&input, site.arbiter.holder) {
         (Input::Message { message: Message::Request(theirs), .. }, Some(holder)) => {
             let theirs = *theirs;
             let queued = site.arbiter.waiting.iter().map(|waiting| waiting.request.time);
             let oldest = queued.fold(holder.request.time, u64::min);
-            // The newcomer fails if somebody is older; who is overtaken, if the newcomer is.
+            // The new request fails if any other is older. An overtaken request fails if the new one is
+            // older.
             let failed = |request: Stamp| match request == theirs {
                 true => oldest < theirs.time,
                 false => theirs.time < request.time,
@@ -108,13 +111,13 @@ fn no_tie_break(site: &mut Maekawa, _: &mut Memory, input: In, cx: &mut Cx<'_, M
     }
 }
 
-/// An INQUIRE that cannot be answered yet is forgotten.
+/// Maekawa that forgets an INQUIRE that it cannot answer yet.
 fn forgets_inquire(site: &mut Maekawa, _: &mut Memory, input: In, cx: &mut Cx<'_, Maekawa>) {
     site.step(input, cx);
     site.votes.iter_mut().for_each(|vote| vote.inquiry = None);
 }
 
-/// "Inquired" is not cleared when the grant comes back.
+/// Maekawa in which "inquired" is not cleared when the grant returns.
 fn inquired_for_ever(site: &mut Maekawa, _: &mut Memory, input: In, cx: &mut Cx<'_, Maekawa>) {
     let inquired = site.arbiter.holder.is_some_and(|holder| holder.inquired);
     site.step(input, cx);
@@ -123,7 +126,7 @@ fn inquired_for_ever(site: &mut Maekawa, _: &mut Memory, input: In, cx: &mut Cx<
     }
 }
 
-/// Who yields is not put back into the queue.
+/// Maekawa that does not put a yielded request back into the queue.
 fn yielded_not_put_back(site: &mut Maekawa, _: &mut Memory, input: In, cx: &mut Cx<'_, Maekawa>) {
     let yielded = match &input {
         Input::Message { message: Message::Yield { request, .. }, .. } => Some(*request),
@@ -133,7 +136,7 @@ fn yielded_not_put_back(site: &mut Maekawa, _: &mut Memory, input: In, cx: &mut 
     site.arbiter.waiting.retain(|waiting| Some(waiting.request) != yielded);
 }
 
-/// Yields even inside.
+/// Maekawa that sends YIELD even inside the critical section.
 fn yields_inside(site: &mut Maekawa, _: &mut Memory, input: In, cx: &mut Cx<'_, Maekawa>) {
     if let Input::Message { from, message: Message::Inquire { request, round, rival } } = &input
         && site.door.is_inside()
@@ -144,7 +147,7 @@ fn yields_inside(site: &mut Maekawa, _: &mut Memory, input: In, cx: &mut Cx<'_, 
     site.step(input, cx);
 }
 
-/// Everybody asks only itself.
+/// Maekawa in which every site requests only its own permission.
 fn disjoint_quorums(site: &mut Maekawa, _: &mut Memory, input: In, cx: &mut Cx<'_, Maekawa>) {
     if matches!(input, Input::Start) {
         let own = site.votes.iter().filter(|vote| vote.arbiter == cx.me());
@@ -153,7 +156,7 @@ fn disjoint_quorums(site: &mut Maekawa, _: &mut Memory, input: In, cx: &mut Cx<'
     site.step(input, cx);
 }
 
-/// A YIELD in answer to an INQUIRE that crossed the RELEASE, believed by the arbiter.
+/// Maekawa that answers an INQUIRE that crossed the RELEASE with YIELD. The arbiter accepts it.
 fn stale_yield(site: &mut Maekawa, _: &mut Memory, input: In, cx: &mut Cx<'_, Maekawa>) {
     match input {
         Input::Message { from, message: Message::Inquire { request, round, rival } }
@@ -173,7 +176,7 @@ fn stale_yield(site: &mut Maekawa, _: &mut Memory, input: In, cx: &mut Cx<'_, Ma
     }
 }
 
-/// The fence is counted by each site alone.
+/// Maekawa in which each site counts fences separately.
 fn own_fence(site: &mut Maekawa, memory: &mut Memory, input: In, cx: &mut Cx<'_, Maekawa>) {
     tampered(site, input, cx, |effect| match effect {
         Effect::Emit { event: Event::Granted { .. } } => {
@@ -184,7 +187,7 @@ fn own_fence(site: &mut Maekawa, memory: &mut Memory, input: In, cx: &mut Cx<'_,
     });
 }
 
-/// An INQUIRE is taken to be about whatever I ask for now.
+/// Maekawa that applies every INQUIRE to its present request.
 fn unstamped_inquire(site: &mut Maekawa, _: &mut Memory, mut input: In, cx: &mut Cx<'_, Maekawa>) {
     if let Input::Message { from, message: Message::Inquire { request, round, .. } } = &mut input
         && let Some(mine) = site.wanted
@@ -195,7 +198,7 @@ fn unstamped_inquire(site: &mut Maekawa, _: &mut Memory, mut input: In, cx: &mut
     site.step(input, cx);
 }
 
-/// The requester's step with another opinion on when it is stuck.
+/// Runs the requester's step with another condition for sending YIELD.
 fn step_if(site: &mut Maekawa, input: In, cx: &mut Cx<'_, Maekawa>, stuck: impl FnOnce(&Maekawa) -> bool) {
     handle(site, input, cx);
     if site.door.must_ask() {
@@ -220,33 +223,33 @@ fn step_if(site: &mut Maekawa, input: In, cx: &mut Cx<'_, Maekawa>, stuck: impl 
     }
 }
 
-/// Whether some arbiter stands like that to my request.
+/// Returns whether some arbiter has this standing towards the present request.
 fn any(site: &Maekawa, standing: Standing) -> bool {
     site.votes.iter().any(|vote| vote.standing == standing)
 }
 
-/// A grant that I yielded does not count as one that I lack.
+/// Maekawa in which a yielded grant does not count as a missing one.
 fn own_yield_does_not_count(site: &mut Maekawa, _: &mut Memory, input: In, cx: &mut Cx<'_, Maekawa>) {
     step_if(site, input, cx, |site| any(site, Standing::Failed));
 }
 
-/// Yields only if FAILED came *and* a YIELD was sent.
+/// Maekawa that sends YIELD only if FAILED was received *and* a YIELD was sent.
 fn failed_and_yielded(site: &mut Maekawa, _: &mut Memory, input: In, cx: &mut Cx<'_, Maekawa>) {
     step_if(site, input, cx, |site| any(site, Standing::Failed) && any(site, Standing::Yielded));
 }
 
-/// Yields when the first FAILED comes, and never after.
+/// Maekawa that sends YIELD at the first FAILED, and never afterwards.
 fn first_failed_only(site: &mut Maekawa, _: &mut Memory, input: In, cx: &mut Cx<'_, Maekawa>) {
     let before = any(site, Standing::Failed) || any(site, Standing::Yielded);
     step_if(site, input, cx, |site| !before && any(site, Standing::Failed));
 }
 
-/// Yields to every INQUIRE at once.
+/// Maekawa that answers every INQUIRE with YIELD at once.
 fn yields_at_once(site: &mut Maekawa, _: &mut Memory, input: In, cx: &mut Cx<'_, Maekawa>) {
     step_if(site, input, cx, |_| true);
 }
 
-/// A GRANT does not clear a FAILED.
+/// Maekawa in which a GRANT does not clear a FAILED.
 fn failed_for_ever(site: &mut Maekawa, memory: &mut Memory, input: In, cx: &mut Cx<'_, Maekawa>) {
     match &input {
         Input::Message { from, message: Message::Failed(request) } if site.wanted == Some(*request) => {

@@ -1,12 +1,12 @@
 //! The mutants of the mutex problem.
 //!
-//! | file | whose |
+//! | file | mutants of |
 //! |---|---|
 //! | `maekawa` | Maekawa's requester and arbiter |
 //! | `stamps` | Lamport, Ricart-Agrawala, Roucairol-Carvalho |
-//! | `tokens` | the rings, Suzuki-Kasami, Raymond, Naimi-Trehel; and the central coordinator |
-//! | [`cyclic`] | Suzuki-Kasami with numbers that go round, so that endless runs are cycles |
-//! | `table` | the list |
+//! | `tokens` | the rings, Suzuki-Kasami, Raymond, Naimi-Trehel, and the central coordinator |
+//! | [`cyclic`] | Suzuki-Kasami with cyclic numbers, so that endless runs are cycles of states |
+//! | `table` | (the list of all of them) |
 
 pub mod cyclic;
 mod maekawa;
@@ -21,16 +21,16 @@ use crate::mutex::{Bill, Group, Mutex};
 
 pub use table::{MUTANTS, visit, visit_honest};
 
-/// Something to be done with a mutant whose name is known only at run time.
+/// A visitor for a mutant whose name is known only at run time.
 pub trait Visit {
-    /// What comes of it.
+    /// The visitor's result.
     type Out;
 
-    /// Does it; `make` makes a site of a group.
+    /// Calls the visitor. `make` creates a site of a group.
     fn visit<P: Mutex>(self, make: Make<P>) -> Self::Out;
 }
 
-/// What makes a site of a group.
+/// A function that creates a site of a group.
 pub type Make<P> = fn(NodeId, &Group) -> P;
 
 impl<P: Fallible + Mutex> Mutex for Flawed<P> {

@@ -1,4 +1,4 @@
-//! Lamport, Ricart-Agrawala and Roucairol-Carvalho, nearly.
+//! Mutants of Lamport, Ricart-Agrawala and Roucairol-Carvalho.
 
 use conclave_kernel::{Buffer, Cx, Effect, Input, NodeId, NodeSet, Protocol};
 
@@ -54,7 +54,7 @@ impl Fallible for RoucairolCarvalho {
     ];
 }
 
-/// Lamport without L1: enters as soon as its request is the first that it knows of.
+/// Lamport without L1: a site enters as soon as its request is the first in its own queue.
 fn without_l1(site: &mut Lamport, _: &mut Memory, input: Input<Lamport>, cx: &mut Cx<'_, Lamport>) {
     site.step(input, cx);
     if site.door.is_asking() && site.queue.front() == site.wanted.as_ref() {
@@ -63,7 +63,7 @@ fn without_l1(site: &mut Lamport, _: &mut Memory, input: Input<Lamport>, cx: &mu
     }
 }
 
-/// Lamport whose L1 counts any message, however early it was stamped.
+/// Lamport whose L1 counts any message, also one with an early stamp.
 fn any_message_counts(site: &mut Lamport, _: &mut Memory, input: Input<Lamport>, cx: &mut Cx<'_, Lamport>) {
     if let Input::Message { from, .. } = &input
         && site.door.is_asking()
@@ -95,7 +95,7 @@ fn reply_not_later(site: &mut Lamport, _: &mut Memory, input: Input<Lamport>, cx
     });
 }
 
-/// Lamport whose releases remove the first request of their sender.
+/// Lamport in which a release removes the first request of its sender, not the matching one.
 fn releases_first(site: &mut Lamport, _: &mut Memory, mut input: Input<Lamport>, cx: &mut Cx<'_, Lamport>) {
     if let Input::Message { from, message: lamport::Message { says: Says::Release(time), .. } } = &mut input
         && let Some(first) = site.queue.iter().find(|request| request.site == *from)
@@ -141,7 +141,7 @@ fn counts_replies(site: &mut Ra, memory: &mut Memory, input: Input<Ra>, cx: &mut
     }
 }
 
-/// Ricart-Agrawala that counts distinct senders, whatever they answer.
+/// Ricart-Agrawala that counts distinct senders of replies, whichever request they answer.
 fn counts_senders(site: &mut Ra, _: &mut Memory, input: Input<Ra>, cx: &mut Cx<'_, Ra>) {
     if let Input::Message { from, message: ricart_agrawala::Message::Reply { .. } } = &input
         && site.door.is_asking()
@@ -151,7 +151,7 @@ fn counts_senders(site: &mut Ra, _: &mut Memory, input: Input<Ra>, cx: &mut Cx<'
     site.step(input, cx);
 }
 
-/// Ricart-Agrawala that replies even inside.
+/// Ricart-Agrawala that replies even inside the critical section.
 fn replies_inside(site: &mut Ra, _: &mut Memory, input: Input<Ra>, cx: &mut Cx<'_, Ra>) {
     match input {
         Input::Message { from, message: ricart_agrawala::Message::Request(theirs) }
@@ -164,7 +164,7 @@ fn replies_inside(site: &mut Ra, _: &mut Memory, input: Input<Ra>, cx: &mut Cx<'
     }
 }
 
-/// Ricart-Agrawala that forgets whom it deferred.
+/// Ricart-Agrawala that forgets the deferred requests.
 fn forgets_deferred(site: &mut Ra, _: &mut Memory, input: Input<Ra>, cx: &mut Cx<'_, Ra>) {
     if matches!(input, Input::Command(Command::Release)) {
         site.deferred.drain(|_, _| {});
@@ -172,7 +172,7 @@ fn forgets_deferred(site: &mut Ra, _: &mut Memory, input: Input<Ra>, cx: &mut Cx
     site.step(input, cx);
 }
 
-/// Ricart-Agrawala whose replies carry no number, as in the paper.
+/// Ricart-Agrawala whose replies carry no clock value, as in the paper.
 fn silent_replies(site: &mut Ra, _: &mut Memory, input: Input<Ra>, cx: &mut Cx<'_, Ra>) {
     tampered(site, input, cx, |effect| match effect {
         Effect::Send { to, message: ricart_agrawala::Message::Reply { to: request, .. } } => {
@@ -193,7 +193,7 @@ fn time_as_fence(site: &mut Ra, _: &mut Memory, input: Input<Ra>, cx: &mut Cx<'_
     });
 }
 
-/// Roucairol-Carvalho in which both ends hold each permission at first.
+/// Roucairol-Carvalho in which both ends hold each permission at the start.
 fn both_hold(site: &mut Rc, _: &mut Memory, input: Input<Rc>, cx: &mut Cx<'_, Rc>) {
     if matches!(input, Input::Start) {
         add(&mut site.held, cx.peers().iter());
@@ -201,7 +201,7 @@ fn both_hold(site: &mut Rc, _: &mut Memory, input: Input<Rc>, cx: &mut Cx<'_, Rc
     site.step(input, cx);
 }
 
-/// Roucairol-Carvalho that keeps the permission that it gives at exit.
+/// Roucairol-Carvalho that keeps a permission although it gives it away at exit.
 fn keeps_at_exit(site: &mut Rc, _: &mut Memory, input: Input<Rc>, cx: &mut Cx<'_, Rc>) {
     let kept = site.held.clone();
     let leaves = matches!(input, Input::Command(Command::Release));
@@ -211,7 +211,7 @@ fn keeps_at_exit(site: &mut Rc, _: &mut Memory, input: Input<Rc>, cx: &mut Cx<'_
     }
 }
 
-/// Roucairol-Carvalho that keeps the permission that it gives at once.
+/// Roucairol-Carvalho that keeps a permission although it gives it away on a request.
 fn forgets_it_gave(site: &mut Rc, _: &mut Memory, input: Input<Rc>, cx: &mut Cx<'_, Rc>) {
     let kept = site.held.clone();
     let came = matches!(input, Input::Message { .. });
@@ -221,7 +221,7 @@ fn forgets_it_gave(site: &mut Rc, _: &mut Memory, input: Input<Rc>, cx: &mut Cx<
     }
 }
 
-/// Roucairol-Carvalho that does not ask again for what it gave away while it waits.
+/// Roucairol-Carvalho that does not request a permission again that it gave away while waiting.
 fn does_not_ask_again(site: &mut Rc, _: &mut Memory, input: Input<Rc>, cx: &mut Cx<'_, Rc>) {
     let came = matches!(input, Input::Message { .. });
     tampered(site, input, cx, |effect| match effect {
@@ -230,8 +230,9 @@ fn does_not_ask_again(site: &mut Rc, _: &mut Memory, input: Input<Rc>, cx: &mut 
     });
 }
 
-/// Roucairol-Carvalho as in the paper, which tells no copies, that compares times without ids. Two that tie give way to
-/// each other again and again, with the same stamp: what ours takes for a copy is the next question.
+/// Roucairol-Carvalho that compares times without ids, and does not detect copies, as in the paper. Two sites
+/// with equal times give way to each other again and again, with the same stamp. Our code would take the
+/// second request for a copy of the first.
 fn rc_no_tie_break_plain(site: &mut Rc, memory: &mut Memory, input: Input<Rc>, cx: &mut Cx<'_, Rc>) {
     if let Input::Message { from, message: roucairol_carvalho::Message::Request(_) } = &input {
         site.seen[from.index()] = 0;
@@ -239,9 +240,11 @@ fn rc_no_tie_break_plain(site: &mut Rc, memory: &mut Memory, input: Input<Rc>, c
     rc_no_tie_break(site, memory, input, cx);
 }
 
-/// Roucairol-Carvalho that compares times without ids, and takes a request whose number does not grow for a copy.
+/// Roucairol-Carvalho that compares times without ids. It takes a request for a copy if its number does not
+/// grow.
 fn rc_no_tie_break(site: &mut Rc, _: &mut Memory, input: Input<Rc>, cx: &mut Cx<'_, Rc>) {
-    // A tie is given way to, whoever has the smaller id: for the moment, mine is the younger.
+    // On a tie this site must give way, whichever id is smaller. So its own request is made the younger for
+    // this step.
     let Some(mine) = site.wanted else { return site.step(input, cx) };
     match input {
         Input::Message { message: roucairol_carvalho::Message::Request(theirs), .. }
@@ -260,7 +263,7 @@ fn rc_no_tie_break(site: &mut Rc, _: &mut Memory, input: Input<Rc>, cx: &mut Cx<
     }
 }
 
-/// Roucairol-Carvalho that gives to an older request even inside.
+/// Roucairol-Carvalho that gives its permission to an older request even inside the critical section.
 fn gives_inside(site: &mut Rc, _: &mut Memory, input: Input<Rc>, cx: &mut Cx<'_, Rc>) {
     match input {
         Input::Message { from, message: roucairol_carvalho::Message::Request(theirs) }
@@ -273,7 +276,7 @@ fn gives_inside(site: &mut Rc, _: &mut Memory, input: Input<Rc>, cx: &mut Cx<'_,
     }
 }
 
-/// Roucairol-Carvalho with the stamp as fence.
+/// Roucairol-Carvalho that uses the stamp as the fence.
 fn stamp_as_fence(site: &mut Rc, _: &mut Memory, input: Input<Rc>, cx: &mut Cx<'_, Rc>) {
     let nodes = cx.members().len() as u32;
     handle(site, input, cx);

@@ -1,4 +1,4 @@
-//! The list of the problem's mutants: what is wrong with each, who says so, and where it is caught.
+//! The list of the problem's mutants, with the flaw, the source and the search that catches each of them.
 
 use super::cyclic::CyclicSuzukiKasami;
 use crate::mutants::{Catch, FOREVER, World, listing, within};
@@ -8,9 +8,9 @@ use crate::mutex::{
 };
 use crate::quorum::Quorum;
 
-/// Three sites, each once, and everybody asks everybody: three contenders at each arbiter.
+/// Three sites with one entry each. Every site's quorum is all sites, so each arbiter has three contenders.
 const ALL: World = World::new(3, 1).quorum(Quorum::All);
-/// The triangle: two contenders at each arbiter.
+/// The triangle: three sites with one entry each, and two contenders at each arbiter.
 const TRIANGLE: World = World::new(3, 1).quorum(Quorum::Plane);
 
 const ME1: Option<&str> = Some("ME1");

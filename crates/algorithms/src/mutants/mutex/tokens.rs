@@ -1,4 +1,4 @@
-//! Rings, Suzuki-Kasami, Raymond, Naimi-Trehel and the central coordinator, nearly.
+//! Mutants of the rings, Suzuki-Kasami, Raymond, Naimi-Trehel and the central coordinator.
 
 use conclave_kernel::{Cx, Effect, Input, NodeId, Protocol};
 
@@ -64,7 +64,7 @@ impl Fallible for Central {
     ];
 }
 
-/// A ring in which whoever waits believes the token lost, once, and makes a new one.
+/// A ring in which a waiting site once takes the token for lost and makes a new one.
 fn wrong_suspicion(
     site: &mut TokenRing,
     memory: &mut Memory,
@@ -78,8 +78,8 @@ fn wrong_suspicion(
     }
 }
 
-/// No fences, so that endless runs are cycles. If `AGAIN`, who leaves hands the token to itself first: it may go in
-/// once more if it has asked meanwhile, and once more, and so on.
+/// A ring without fences, so that endless runs are cycles of states. If `AGAIN` is true, a site that leaves
+/// passes the token to itself first. If it has requested again, it enters again, and so on.
 fn without_fences<const AGAIN: bool>(
     site: &mut TokenRing,
     _: &mut Memory,
@@ -98,7 +98,7 @@ fn without_fences<const AGAIN: bool>(
     site.token = site.token.map(|_| Token::of_generation(0));
 }
 
-/// A fair ring in which the token's arrival does not advance the clock.
+/// A fair ring in which the arrival of the token does not advance the clock.
 fn deaf_to_token(site: &mut FairRing, _: &mut Memory, input: Input<FairRing>, cx: &mut Cx<'_, FairRing>) {
     let clock = site.clock;
     let came = matches!(input, Input::Message { .. });
@@ -109,7 +109,7 @@ fn deaf_to_token(site: &mut FairRing, _: &mut Memory, input: Input<FairRing>, cx
     site.guards(cx);
 }
 
-/// A fair ring that does not wipe the stamp on exit.
+/// A fair ring that does not clear the stamp on exit.
 fn stamp_not_wiped(site: &mut FairRing, _: &mut Memory, input: Input<FairRing>, cx: &mut Cx<'_, FairRing>) {
     let stamp = site.token.and_then(|token| token.oldest);
     let leaves = matches!(input, Input::Command(Command::Release));
@@ -120,7 +120,7 @@ fn stamp_not_wiped(site: &mut FairRing, _: &mut Memory, input: Input<FairRing>, 
     site.guards(cx);
 }
 
-/// A fair ring that goes in whenever the token comes.
+/// A fair ring in which a waiting site enters whenever the token arrives.
 fn goes_in_at_sight(site: &mut FairRing, _: &mut Memory, input: Input<FairRing>, cx: &mut Cx<'_, FairRing>) {
     handle(site, input, cx);
     if let Some(token) = site.token.as_mut().filter(|_| site.wanted.is_some()) {
@@ -139,7 +139,7 @@ fn without_max(site: &mut Sk, _: &mut Memory, input: Input<Sk>, cx: &mut Cx<'_, 
     site.step(input, cx);
 }
 
-/// Suzuki-Kasami whose idle holder does not answer.
+/// Suzuki-Kasami whose idle holder does not answer requests.
 fn idle_holder_silent(site: &mut Sk, _: &mut Memory, input: Input<Sk>, cx: &mut Cx<'_, Sk>) {
     match input {
         Input::Message { from, message: suzuki_kasami::Message::Request(number) } => {
@@ -150,14 +150,14 @@ fn idle_holder_silent(site: &mut Sk, _: &mut Memory, input: Input<Sk>, cx: &mut 
     }
 }
 
-/// Suzuki-Kasami that does not hear requests while inside.
+/// Suzuki-Kasami that ignores messages while inside the critical section.
 fn deaf_inside(site: &mut Sk, _: &mut Memory, input: Input<Sk>, cx: &mut Cx<'_, Sk>) {
     if !(site.door.is_inside() && matches!(input, Input::Message { .. })) {
         site.step(input, cx);
     }
 }
 
-/// Suzuki-Kasami that does not write into the token that it was served.
+/// Suzuki-Kasami that does not record in the token that its request was served.
 fn not_served(site: &mut Sk, _: &mut Memory, input: Input<Sk>, cx: &mut Cx<'_, Sk>) {
     let me = cx.me().index();
     let before = site.token.as_ref().map(|token| token.served[me]);
@@ -173,7 +173,7 @@ fn not_served(site: &mut Sk, _: &mut Memory, input: Input<Sk>, cx: &mut Cx<'_, S
     }
 }
 
-/// Suzuki-Kasami that takes any token that comes.
+/// Suzuki-Kasami that accepts any token that arrives.
 fn takes_any_token(site: &mut Sk, _: &mut Memory, input: Input<Sk>, cx: &mut Cx<'_, Sk>) {
     if let Input::Message { message: suzuki_kasami::Message::Privilege(token), .. } = input {
         site.token = Some(token);
@@ -183,7 +183,7 @@ fn takes_any_token(site: &mut Sk, _: &mut Memory, input: Input<Sk>, cx: &mut Cx<
     }
 }
 
-/// The real step; but an idle holder answers whoever asks.
+/// Runs the real step. But an idle holder answers every request, also an outdated one.
 fn answer_anything(site: &mut Sk, input: Input<Sk>, cx: &mut Cx<'_, Sk>) {
     let asker = match &input {
         Input::Message { from, message: suzuki_kasami::Message::Request(_) } => Some(*from),
@@ -198,12 +198,12 @@ fn answer_anything(site: &mut Sk, input: Input<Sk>, cx: &mut Cx<'_, Sk>) {
     }
 }
 
-/// Suzuki-Kasami that answers outdated requests, although the token is taken for a late copy there.
+/// Suzuki-Kasami that answers outdated requests. The receiver takes this token for a late copy.
 fn answers_outdated(site: &mut Sk, _: &mut Memory, input: Input<Sk>, cx: &mut Cx<'_, Sk>) {
     answer_anything(site, input, cx);
 }
 
-/// Suzuki-Kasami that answers outdated requests, and whoever gets the token so hands it on.
+/// Suzuki-Kasami that answers outdated requests. A site that receives the token without need passes it on.
 fn answers_outdated_and_hands_on(site: &mut Sk, _: &mut Memory, input: Input<Sk>, cx: &mut Cx<'_, Sk>) {
     match input {
         Input::Message { message: suzuki_kasami::Message::Privilege(mut token), .. }
@@ -219,14 +219,14 @@ fn answers_outdated_and_hands_on(site: &mut Sk, _: &mut Memory, input: Input<Sk>
     }
 }
 
-/// Raymond without ASKED := false.
+/// Raymond without the rule ASKED := false.
 fn asked_for_ever(site: &mut Raymond, _: &mut Memory, input: Input<Raymond>, cx: &mut Cx<'_, Raymond>) {
     let asked = site.asked;
     site.step(input, cx);
     site.asked |= asked;
 }
 
-/// Raymond that does not ask for the token back when it hands it on.
+/// Raymond that does not request the token back when it passes it on.
 fn does_not_ask_back(site: &mut Raymond, _: &mut Memory, input: Input<Raymond>, cx: &mut Cx<'_, Raymond>) {
     let mut given = false;
     tampered(site, input, cx, |effect| match effect {
@@ -238,7 +238,7 @@ fn does_not_ask_back(site: &mut Raymond, _: &mut Memory, input: Input<Raymond>, 
     });
 }
 
-/// Raymond that hands the token on while inside.
+/// Raymond that passes the token on while inside the critical section.
 fn raymond_gives_inside(site: &mut Raymond, _: &mut Memory, input: Input<Raymond>, cx: &mut Cx<'_, Raymond>) {
     match (input, site.holder) {
         (Input::Message { from, message: raymond::Message::Request }, Holder::Me(fence))
@@ -253,21 +253,21 @@ fn raymond_gives_inside(site: &mut Raymond, _: &mut Memory, input: Input<Raymond
 
 type Nt = NaimiTrehel;
 
-/// Naimi-Trehel in which only the root takes the requester for father.
+/// Naimi-Trehel in which only the root makes the requester its father.
 fn forwards_only(site: &mut Nt, _: &mut Memory, input: Input<Nt>, cx: &mut Cx<'_, Nt>) {
     let father = site.father.filter(|_| matches!(input, Input::Message { .. }));
     site.step(input, cx);
     site.father = father.or(site.father);
 }
 
-/// Naimi-Trehel in which the root does not.
+/// Naimi-Trehel in which the root does not make the requester its father.
 fn stays_root(site: &mut Nt, _: &mut Memory, input: Input<Nt>, cx: &mut Cx<'_, Nt>) {
     let is_root = site.father.is_none() && matches!(input, Input::Message { .. });
     site.step(input, cx);
     site.father = site.father.filter(|_| !is_root);
 }
 
-/// Naimi-Trehel that gives the token away while inside.
+/// Naimi-Trehel that gives the token away while inside the critical section.
 fn naimi_gives_inside(site: &mut Nt, _: &mut Memory, input: Input<Nt>, cx: &mut Cx<'_, Nt>) {
     match input {
         Input::Message { message: naimi_trehel::Message::Request { origin, number }, .. }
@@ -280,7 +280,7 @@ fn naimi_gives_inside(site: &mut Nt, _: &mut Memory, input: Input<Nt>, cx: &mut 
     }
 }
 
-/// A coordinator that forgets who is inside when somebody asks.
+/// A coordinator that forgets the holder when another request arrives.
 fn forgets_holder(site: &mut Central, _: &mut Memory, input: Input<Central>, cx: &mut Cx<'_, Central>) {
     if let (Some((_, Body::Request { .. })), Some(desk)) = (said(&input), &mut site.desk) {
         desk.holder = None;
@@ -288,7 +288,7 @@ fn forgets_holder(site: &mut Central, _: &mut Memory, input: Input<Central>, cx:
     site.step(input, cx);
 }
 
-/// A coordinator that believes every RELEASE.
+/// A coordinator that accepts every RELEASE.
 fn believes_release(site: &mut Central, _: &mut Memory, input: Input<Central>, cx: &mut Cx<'_, Central>) {
     if let (Some((_, Body::Release { .. })), Some(desk)) = (said(&input), &mut site.desk) {
         desk.holder = None;
@@ -296,7 +296,7 @@ fn believes_release(site: &mut Central, _: &mut Memory, input: Input<Central>, c
     site.step(input, cx);
 }
 
-/// A coordinator that queues a copy of a request once more.
+/// A coordinator that puts a copy of a request into the queue again.
 fn queues_copies(site: &mut Central, _: &mut Memory, input: Input<Central>, cx: &mut Cx<'_, Central>) {
     let request = said(&input);
     let waiting = |site: &Central| site.desk.as_ref().map(|desk| desk.queue.len());
@@ -310,7 +310,7 @@ fn queues_copies(site: &mut Central, _: &mut Memory, input: Input<Central>, cx: 
     site.guards(cx);
 }
 
-/// The message that came, and from whom.
+/// Returns the sender and the body of the received message.
 fn said(input: &Input<Central>) -> Option<(NodeId, Body)> {
     match input {
         Input::Message { from, message: central::Message { body, .. } } => Some((*from, *body)),

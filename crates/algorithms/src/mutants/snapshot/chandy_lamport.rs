@@ -1,4 +1,4 @@
-//! Chandy-Lamport, nearly.
+//! Mutants of Chandy-Lamport.
 
 use conclave_kernel::{Cx, Effect, Input, NodeId, Protocol};
 
@@ -22,7 +22,7 @@ impl Fallible for ChandyLamport<Bank> {
     ];
 }
 
-/// The snapshot of a marker.
+/// Returns the sender and the snapshot of a marker.
 fn marker(input: &Input<Cl>) -> Option<(NodeId, SnapshotId)> {
     match input {
         Input::Message { from, message: Message::Marker(id) } => Some((*from, *id)),
@@ -30,26 +30,26 @@ fn marker(input: &Input<Cl>) -> Option<(NodeId, SnapshotId)> {
     }
 }
 
-/// Records the state anew, and leaves the channels as they are.
+/// Records the state again, and leaves the recorded channels unchanged.
 fn record_again(site: &mut Cl, id: SnapshotId) {
     if let Some(recording) = site.album.recording(id) {
         recording.state = site.site.app.clone();
     }
 }
 
-/// Chandy-Lamport that sends its markers first, and keeps its state after the next thing that it does.
+/// Chandy-Lamport that sends its markers first, and records its state only after its next action.
 fn records_late(site: &mut Cl, memory: &mut Memory, input: Input<Cl>, cx: &mut Cx<'_, Cl>) {
     let acts = matches!(input, Input::Command(Command::App(_)));
     let begun = site.album.recorded().next();
     site.step(input, cx);
-    // Only once: what comes later is after the recording in any case.
+    // Do this only once: later actions come after the recording in any case.
     if let Some(id) = begun.filter(|_| acts && memory.count == 0) {
         memory.count = 1;
         record_again(site, id);
     }
 }
 
-/// Chandy-Lamport that records at every marker: the last one counts.
+/// Chandy-Lamport that records its state at every marker, so the last one counts.
 fn records_again(site: &mut Cl, _: &mut Memory, input: Input<Cl>, cx: &mut Cx<'_, Cl>) {
     if let Some((_, id)) = marker(&input) {
         record_again(site, id);
@@ -57,7 +57,8 @@ fn records_again(site: &mut Cl, _: &mut Memory, input: Input<Cl>, cx: &mut Cx<'_
     site.step(input, cx);
 }
 
-/// Chandy-Lamport whose first marker ends all channels: what is on its way on the others is forgotten.
+/// Chandy-Lamport whose first marker ends all channels. Messages in transit on the other channels are not
+/// recorded.
 fn first_marker_ends_all(site: &mut Cl, _: &mut Memory, input: Input<Cl>, cx: &mut Cx<'_, Cl>) {
     let id = marker(&input).map(|(_, id)| id);
     site.step(input, cx);
@@ -66,7 +67,7 @@ fn first_marker_ends_all(site: &mut Cl, _: &mut Memory, input: Input<Cl>, cx: &m
     }
 }
 
-/// Chandy-Lamport that keeps what comes after a channel's marker, until the last marker is in.
+/// Chandy-Lamport that records a channel beyond its marker, until the last marker has arrived.
 fn past_the_marker(site: &mut Cl, memory: &mut Memory, input: Input<Cl>, cx: &mut Cx<'_, Cl>) {
     let Some((from, id)) = marker(&input) else { return site.step(input, cx) };
     if !site.album.has_recorded(id) {
@@ -78,7 +79,8 @@ fn past_the_marker(site: &mut Cl, memory: &mut Memory, input: Input<Cl>, cx: &mu
     }
 }
 
-/// Chandy-Lamport that keeps everything before a channel's marker, also what came before the recording.
+/// Chandy-Lamport that records all messages before a channel's marker, also those before its own recording
+/// began.
 fn from_the_start(site: &mut Cl, memory: &mut Memory, input: Input<Cl>, cx: &mut Cx<'_, Cl>) {
     let recorded = site.album.recorded().next().is_some();
     let (from, id) = match &input {
@@ -91,7 +93,7 @@ fn from_the_start(site: &mut Cl, memory: &mut Memory, input: Input<Cl>, cx: &mut
         _ => return site.step(input, cx),
     };
     if !site.album.has_recorded(id) && memory.count > 0 {
-        // In the model, money comes from one side only.
+        // In the model, money comes only from the site before this one.
         let before = NodeId((cx.me().0 + cx.members().len() as u32 - 1) % cx.members().len() as u32);
         site.record(id, from.is_none(), cx);
         site.album.keep(id, before, &Money(memory.count), cx);
@@ -99,7 +101,7 @@ fn from_the_start(site: &mut Cl, memory: &mut Memory, input: Input<Cl>, cx: &mut
     site.step(input, cx);
 }
 
-/// Chandy-Lamport in which only who started sends markers.
+/// Chandy-Lamport in which only the initiator sends markers.
 fn marker_not_passed(site: &mut Cl, _: &mut Memory, input: Input<Cl>, cx: &mut Cx<'_, Cl>) {
     let came = marker(&input).is_some();
     tampered(site, input, cx, |effect| match effect {
@@ -108,7 +110,7 @@ fn marker_not_passed(site: &mut Cl, _: &mut Memory, input: Input<Cl>, cx: &mut C
     });
 }
 
-/// Chandy-Lamport whose markers carry no number: each is taken to be of the first snapshot under way.
+/// Chandy-Lamport whose markers have no number. Each counts as a marker of the first snapshot in progress.
 fn no_numbers(site: &mut Cl, _: &mut Memory, mut input: Input<Cl>, cx: &mut Cx<'_, Cl>) {
     if let Input::Message { message: Message::Marker(id), .. } = &mut input {
         *id = site.album.recorded().next().unwrap_or(*id);

@@ -1,4 +1,4 @@
-//! Lai-Yang, nearly.
+//! Mutants of Lai-Yang.
 
 use conclave_kernel::{Cx, Effect, Input, Protocol};
 
@@ -20,7 +20,7 @@ impl Fallible for LaiYang<Bank> {
     ];
 }
 
-/// Lai-Yang that delivers the first red message, and records after that.
+/// Lai-Yang that delivers the first red message before it records.
 fn delivers_first(site: &mut Ly, _: &mut Memory, input: Input<Ly>, cx: &mut Cx<'_, Ly>) {
     match input {
         Input::Message { from, message: Message::App { red, message } } => {
@@ -32,7 +32,7 @@ fn delivers_first(site: &mut Ly, _: &mut Memory, input: Input<Ly>, cx: &mut Cx<'
     }
 }
 
-/// Lai-Yang whose messages have no colour: only the counts make a site record.
+/// Lai-Yang whose messages have no colour. Only the counts make a site record.
 fn no_colour(site: &mut Ly, _: &mut Memory, mut input: Input<Ly>, cx: &mut Cx<'_, Ly>) {
     if let Input::Message { message: Message::App { red, .. }, .. } = &mut input {
         *red = Colour::new();
@@ -40,7 +40,7 @@ fn no_colour(site: &mut Ly, _: &mut Memory, mut input: Input<Ly>, cx: &mut Cx<'_
     site.step(input, cx);
 }
 
-/// Lai-Yang that records at the first red message, and then takes it for a white one.
+/// Lai-Yang that records at the first red message, but then treats it as a white one.
 fn red_is_white(site: &mut Ly, _: &mut Memory, mut input: Input<Ly>, cx: &mut Cx<'_, Ly>) {
     if let Input::Message { message: Message::App { red, .. }, .. } = &mut input {
         core::mem::take(red).iter().for_each(|id| site.turn_red(*id, cx));
@@ -48,7 +48,7 @@ fn red_is_white(site: &mut Ly, _: &mut Memory, mut input: Input<Ly>, cx: &mut Cx
     site.step(input, cx);
 }
 
-/// Lai-Yang whose channels end when the count comes, however many white messages are still to come.
+/// Lai-Yang that ends a channel when the count arrives, although white messages are still in transit.
 fn ends_at_the_count(site: &mut Ly, _: &mut Memory, mut input: Input<Ly>, cx: &mut Cx<'_, Ly>) {
     if let Input::Message { from, message: Message::Count { id, sent } } = &mut input {
         site.turn_red(*id, cx);
@@ -59,7 +59,7 @@ fn ends_at_the_count(site: &mut Ly, _: &mut Memory, mut input: Input<Ly>, cx: &m
     site.step(input, cx);
 }
 
-/// Lai-Yang with colours alone: nobody ever knows that the last white message has come.
+/// Lai-Yang with colours but without counts. A site cannot detect that the last white message has arrived.
 fn no_counts(site: &mut Ly, _: &mut Memory, input: Input<Ly>, cx: &mut Cx<'_, Ly>) {
     tampered(site, input, cx, |effect| match effect {
         Effect::Send { message: Message::Count { .. }, .. } => None,
@@ -67,7 +67,8 @@ fn no_counts(site: &mut Ly, _: &mut Memory, input: Input<Ly>, cx: &mut Cx<'_, Ly
     });
 }
 
-/// Lai-Yang that tells its count only to those to whom it has sent something: the others never hear of it.
+/// Lai-Yang that sends its count only to the sites to which it has sent messages. The others never receive
+/// one.
 fn no_wave(site: &mut Ly, _: &mut Memory, input: Input<Ly>, cx: &mut Cx<'_, Ly>) {
     tampered(site, input, cx, |effect| match effect {
         Effect::Send { message: Message::Count { sent: 0, .. }, .. } => None,
@@ -75,7 +76,7 @@ fn no_wave(site: &mut Ly, _: &mut Memory, input: Input<Ly>, cx: &mut Cx<'_, Ly>)
     });
 }
 
-/// Lai-Yang that tells every count twice.
+/// Lai-Yang that sends every count twice.
 fn counts_twice(site: &mut Ly, _: &mut Memory, input: Input<Ly>, cx: &mut Cx<'_, Ly>) {
     let mut again = alloc::vec::Vec::new();
     tampered(site, input, cx, |effect| {

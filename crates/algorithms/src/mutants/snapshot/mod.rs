@@ -1,10 +1,10 @@
-//! The mutants of the snapshot problem, around the bank.
+//! The mutants of the snapshot problem, with the bank as application.
 //!
-//! | file | whose |
+//! | file | mutants of |
 //! |---|---|
-//! | `chandy_lamport` | markers, and what they divide |
-//! | `lai_yang` | colours, and counts |
-//! | `table` | the list |
+//! | `chandy_lamport` | Chandy-Lamport: markers |
+//! | `lai_yang` | Lai-Yang: colours and counts |
+//! | `table` | (the list of all of them) |
 
 mod chandy_lamport;
 mod lai_yang;
@@ -18,16 +18,16 @@ use crate::snapshot::bank::Bank;
 
 pub use table::{MUTANTS, visit, visit_honest};
 
-/// Something to be done with a mutant whose name is known only at run time.
+/// A visitor for a mutant whose name is known only at run time.
 pub trait Visit {
-    /// What comes of it.
+    /// The visitor's result.
     type Out;
 
-    /// Does it; `make` makes a site of a group of that size, around the bank's.
+    /// Calls the visitor. `make` creates a site of a group of the given size, around the bank's.
     fn visit<P: Snapshot<Bank>>(self, make: Make<P>) -> Self::Out;
 }
 
-/// What makes a site of a group of that size, around the bank's.
+/// A function that creates a site of a group of the given size, around the bank's.
 pub type Make<P> = fn(NodeId, u32, Bank) -> P;
 
 impl<P: Fallible + Snapshot<Bank>> Snapshot<Bank> for Flawed<P> {

@@ -1,4 +1,4 @@
-//! The list of the problem's mutants: what is wrong with each, who says so, and where it is caught.
+//! The list of the problem's mutants, with the flaw, the source and the search that catches each of them.
 
 use crate::mutants::{Catch, World, listing, within};
 use crate::snapshot::Snapshot;
@@ -7,9 +7,9 @@ use crate::snapshot::bank::Bank;
 type ChandyLamport = crate::snapshot::ChandyLamport<Bank>;
 type LaiYang = crate::snapshot::LaiYang<Bank>;
 
-/// Two sites, with a transfer each.
+/// Two sites with one transfer each.
 const TWO: World = World::new(2, 1);
-/// Three: a site then has channels on which different things happen.
+/// Three sites. A site then has several channels, on which different things can happen.
 const THREE: World = World::new(3, 1);
 
 const CONSERVED: Option<&str> = Some("conserved");

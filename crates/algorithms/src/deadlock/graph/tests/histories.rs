@@ -1,4 +1,5 @@
-//! Random histories of everything that can happen, in all request models, against the twin after every step.
+//! Random histories of all operations in all request models, compared with the reference implementation after
+//! every step.
 
 use std::collections::BTreeSet;
 use std::vec::Vec;
@@ -16,14 +17,15 @@ const SEMAPHORES: [u32; 2] = [4, 5];
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Ask; wait if it cannot be granted; resolve a deadlock by the youngest, or leave it standing.
+    /// A request. If it cannot be granted, the owner waits. A deadlock is resolved by its youngest owner, or
+    /// left unresolved.
     Ask {
         owner: u32,
         class: i64,
         request: Request<u32>,
         resolves: bool,
     },
-    /// Be given something while running or waiting, if it is free.
+    /// A hold given to a running or waiting owner, if the resource is free.
     Take {
         owner: u32,
         resource: u32,
@@ -44,7 +46,7 @@ enum Step {
         semaphore: usize,
         limit: u32,
     },
-    /// Grant in turn until nobody can be granted.
+    /// Grant waiters in order until no waiter can be granted.
     Settle,
 }
 
@@ -135,7 +137,7 @@ impl Twins {
             (false, true) => Demand::Shared,
             (false, false) => Demand::Exclusive,
         };
-        // Permits beyond the limit may be held: it may have been lowered.
+        // Holds may exceed the limit of permits, because the limit may have been lowered.
         match self.graph.hold(owner, claim(resource, demand)) {
             Err(error) => assert_eq!(error, GraphError::Conflict),
             Ok(()) => self.hold(owner, claim(resource, demand)),
@@ -185,7 +187,7 @@ impl Twins {
             self.naive.waits.remove(&owner);
             set.into_iter().for_each(|claim| self.hold(owner, claim));
         }
-        // Nobody is left standing by soft edges alone: if no holder runs, whoever still waits is stuck.
+        // Soft edges alone never keep a waiter: if no holder runs, each owner that still waits is stuck.
         if self.naive.holds.keys().all(|(holder, _)| self.naive.waits.contains_key(holder)) {
             assert_eq!(self.naive.stuck(), self.naive.waits.keys().copied().collect());
         }
@@ -227,7 +229,8 @@ impl Twins {
         }
     }
 
-    /// Whoever closes a deadlock is part of it; who of its members was stuck before is known.
+    /// Checks that the owner whose wait closes a deadlock is part of it, and which of its members were stuck
+    /// before.
     fn check_closed(&self, closer: u32, found: &Deadlock<u32, u32>) {
         let candidates = found.why.candidates();
         assert!(candidates.contains(&closer), "{closer}: {found:?}");
@@ -252,7 +255,7 @@ impl Twins {
                 }
             }
             Why::Knot(members) => {
-                // Nobody outside would be enough: with everybody else finished, all of them are left.
+                // No other owner would help: if all others finish, all members of the knot are still stuck.
                 let mut alone = self.naive.clone();
                 alone.waits.retain(|owner, _| members.contains(owner));
                 assert_eq!(alone.stuck(), members.iter().copied().collect());

@@ -1,4 +1,4 @@
-//! The twin: the definitions, repeated over everything until nothing changes.
+//! A reference implementation: it applies the definitions to the whole graph until nothing changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::vec::Vec;
@@ -16,7 +16,8 @@ pub(super) struct Naive {
 type Owners = BTreeSet<u32>;
 
 impl Naive {
-    /// Reduction: those who wait for ever, with `never` assumed never to finish; `ordered` adds the soft edges.
+    /// Reduction. Returns the owners that wait for ever if the owners in `never` never finish. `ordered` adds
+    /// the soft edges.
     pub(super) fn left_over(&self, never: &Owners, ordered: bool) -> Owners {
         let mut left: Owners = self.waits.keys().chain(never).copied().collect();
         loop {
@@ -36,14 +37,15 @@ impl Naive {
         self.left_over(&Owners::new(), false)
     }
 
-    /// The first alternative that is free and not claimed by an earlier one that can proceed without the owner.
+    /// Returns the first alternative that is free and not claimed by an earlier waiter that can proceed
+    /// without the owner.
     pub(super) fn grantable(&self, owner: u32) -> Option<Term<u32>> {
         let needs_us = self.left_over(&Owners::from([owner]), true);
         let fits = |claim: &Claim<u32>| self.fits(owner, claim, |_| true, |other| !needs_us.contains(&other));
         self.terms(owner).into_iter().find(|term| term.iter().all(fits))
     }
 
-    /// Whether the owner is stuck and waits, in the end, for itself.
+    /// Returns whether the owner is stuck and waits, directly or indirectly, for itself.
     pub(super) fn closes(&self, owner: u32) -> bool {
         let stuck = self.stuck();
         let mut reached = Owners::new();
@@ -59,7 +61,7 @@ impl Naive {
         reached.contains(&owner)
     }
 
-    /// The claims that do not fit beside those who are stuck, but for those of satisfied gates.
+    /// Returns the claims that do not fit beside the holds of stuck owners, except claims in satisfied gates.
     fn lacking(&self, owner: u32, stuck: &Owners) -> Vec<Claim<u32>> {
         let most = self.most(owner);
         let leaf = |claim: &Claim<u32>| {
@@ -75,7 +77,8 @@ impl Naive {
         })
     }
 
-    /// Whether the claim fits beside the holds of some and the earlier claims of some.
+    /// Returns whether the claim fits beside the holds of certain owners and the earlier claims of certain
+    /// waiters.
     fn fits(
         &self,
         owner: u32,
@@ -107,7 +110,7 @@ impl Naive {
         }
     }
 
-    /// Who stands before the owner; nobody where it holds the lock.
+    /// Returns the waiters before the owner; none if the owner holds the lock.
     fn earlier(&self, owner: u32, resource: u32, is_lock: bool) -> Vec<u32> {
         let place = |waiter: u32| {
             let is_upgrader = is_lock && self.holds.contains_key(&(waiter, resource));
@@ -123,7 +126,7 @@ impl Naive {
         self.waits.get(&owner).map_or(Vec::new(), |(_, request)| request.to_and_or(u64::MAX).expect("small"))
     }
 
-    /// The most that any term takes of each resource.
+    /// Returns the most that any term takes of each resource.
     fn most(&self, owner: u32) -> Vec<Claim<u32>> {
         let mut most: BTreeMap<u32, Demand> = BTreeMap::new();
         for claim in self.terms(owner).into_iter().flatten() {
