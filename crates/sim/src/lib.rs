@@ -3,7 +3,7 @@
 //!
 //! The simulator contains no code of an algorithm or a problem. The caller gives it the sites, a [`Setup`]
 //! (network, clocks, faults) and a [`Director`], which creates the work, judges the run and measures it. The
-//! same seed gives the same run, step by step. Tests prove this with a digest of everything that happened.
+//! same seed gives the same run, step by step. Tests check this with a digest of everything that happened.
 //!
 //! | file | content |
 //! |---|---|

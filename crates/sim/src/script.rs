@@ -8,7 +8,7 @@
 //! algorithm mutex/ricart-agrawala
 //! nodes 2
 //!
-//! # n0 asks; nobody else wants in
+//! # n0 requests the critical section; no other site does
 //! acquire 0
 //! deliver 0->1
 //! ----

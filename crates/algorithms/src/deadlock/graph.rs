@@ -22,7 +22,7 @@
 //! - The unit is the owner, never the node or the session (citus#1803). Only a granted hold is an edge: an
 //!   earlier waiter may be next, but it is not a holder (matrixone#26922).
 //! - The order of the queue is stored as the sorted waiters of a resource, not as edges. So 100,000 waiters
-//!   for one name need 100,000 entries, not five thousand million edges.
+//!   for one name need 100,000 entries, not five billion edges.
 //!
 //! **Turns.** The *claim* of an earlier waiter may hold back a later one although the resource is free. This
 //! is a soft edge, which never justifies a victim. [`WaitGraph::grantable`] decides which waiters may

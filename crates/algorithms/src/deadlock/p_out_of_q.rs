@@ -64,9 +64,9 @@ pub struct Message {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum What {
-    /// Along a wait: record.
+    /// Along a wait: the receiver records its wait.
     Flood,
-    /// Against a wait: one wait less.
+    /// Against a wait: the receiver has one wait less.
     Echo,
     /// To the initiator: this part of the weight is not passed on.
     Short,
@@ -128,7 +128,7 @@ impl Detection for POutOfQ {
 }
 
 impl POutOfQ {
-    /// Rule 1.
+    /// Applies rule 1: records the wait for a computation.
     fn record(
         &mut self,
         process: &Underlying,
@@ -158,7 +158,7 @@ impl POutOfQ {
         }
     }
 
-    /// Rule 3.
+    /// Applies rule 3.
     fn on_further_flood(
         &mut self,
         from: NodeId,
@@ -176,7 +176,7 @@ impl POutOfQ {
         }
     }
 
-    /// Rule 4.
+    /// Applies rule 4.
     fn on_echo(&mut self, initiator: NodeId, number: u64, weight: Weight, out: &mut Out<Message>) {
         let Some(snapshot) = self.snapshots.get_mut(&initiator) else { return };
         if snapshot.need != 1 {

@@ -78,8 +78,8 @@ impl<'k> Known<'k> {
         &self.stuck
     }
 
-    /// Returns whether the process is stuck and waits, directly or indirectly, for itself. Only then its
-    /// abort helps. (A process that only waits for a deadlock of others is freed by *their* victim.)
+    /// Returns whether the process is stuck and waits, directly or indirectly, for itself. Only then does
+    /// its abort help. (A process that only waits for a deadlock of others is freed by *their* victim.)
     pub fn is_on_cycle(&self, process: NodeId) -> bool {
         self.stuck.contains(process) && self.reach(process).contains(process)
     }

@@ -65,7 +65,7 @@ pub enum Why<R, O> {
         part: Request<R>,
         /// The owners that hold what the part needs and will never finish; sorted.
         holders: Vec<O>,
-        /// The stuck owners that wait, directly or indirectly, for the waiter, and the waiter for them;
+        /// The stuck owners that wait for the waiter, directly or indirectly, and for which it waits too;
         /// sorted.
         core: Vec<O>,
     },

@@ -1,10 +1,10 @@
 //! The evaluation of a request: leftmost-first, minimal and exact.
 //!
-//! It reads the preorder array from left to right with a stack of open gates. If a gate has more members than
-//! it needs, each member leaves a *choice point*: take this member, or else skip it. A claim that is not
-//! available returns to the last choice point. A member that succeeded and names no repeated semaphore cannot
-//! make another member impossible, so its choice points are removed. Then each leaf is read once. Only
-//! entangled members are ever tried again.
+//! It reads the preorder array from left to right with a stack of open gates. If the gate can be satisfied
+//! without a member, the member leaves a *choice point*: take it, or else skip it. After a claim that is not
+//! available, the search returns to the last choice point. A member that succeeded and names no repeated
+//! semaphore cannot make another member impossible, so its choice points are removed. Then each leaf is read
+//! once. Only entangled members are ever tried again.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -128,7 +128,7 @@ impl<'a, R: Ord> Search<'a, R> {
         }
     }
 
-    /// Begins the member at `at`. Leaves a choice point if the gate has more members than it needs.
+    /// Begins the member at `at`. Leaves a choice point if the gate can be satisfied without it.
     fn begin_member(&mut self, at: usize, gate: usize) -> usize {
         let mut open = self.gates[gate];
         open.choices = self.choices.len();
