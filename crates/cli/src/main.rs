@@ -49,7 +49,7 @@ enum Command {
     Clock(clock::Args),
     #[cfg(feature = "lab")]
     #[command(flatten)]
-    Lab(lab::Command),
+    Lab(Box<lab::Command>),
     #[command(flatten)]
     Service(service::Command),
 }
