@@ -4,7 +4,7 @@
 //! (its way through consensus, its record, its callbacks) is paid once for all of them. The state knows nothing of that. It
 //! counts *commands*, and everything it derives from a place in the log (fences, session numbers, what a watch resumes
 //! by) comes from that count, so two commands of one entry are as far apart as two entries were
-//! (`docs/decisions/0011-an-entry-is-a-handful.md`).
+//! (`docs/decisions/0011-an-entry-is-a-batch.md`).
 //!
 //! **Wall time.** The state compares no clocks, but people want to see since when a lock is held. So whoever proposes an
 //! entry writes its wall time into it, where it is the same for every node; it is shown, never compared.

@@ -26,7 +26,7 @@
 //! **The trap.** After a restart the heir waits where its client knows that it holds. Its release ends the wait.
 //!
 //! Whether anybody is told early is not decided here: only a node that is alone is ahead of its disk
-//! (`replica/ahead.rs`, `docs/decisions/0021-foregone-grants.md`).
+//! (`replica/ahead.rs`, `docs/decisions/0021-early-grants.md`).
 
 use conclave_algorithms::deadlock::Demand;
 
