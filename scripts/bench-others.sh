@@ -1,23 +1,23 @@
 #!/usr/bin/env bash
-# Measures Redis, ZooKeeper and etcd beside `conclave bench`: all durable, in turns, in one run, so that they can be compared.
+# Measures Redis, ZooKeeper and etcd beside `conclave bench`. All are durable and take turns in one run, so their figures can be compared.
 #
 #   scripts/bench-others.sh [--rounds N] [--seconds S] [--warmup S] [--systems LIST] [--folder FOLDER] [--json] [CONCLAVE]
 #
-#   --rounds N        how often each is measured, after a warm-up that does not count            [default: 5]
-#   --seconds S       how long each measurement takes                                            [default: 3]
-#   --warmup S        how long each is put under the same load before (Java needs it most)       [default: 10]
-#   --systems LIST    which, with commas between           [default: redis,zookeeper,etcd,conclave]
-#   --folder FOLDER   where the data is kept meanwhile, on a disk    [default: $TMPDIR or /var/tmp]
+#   --rounds N        rounds of measurements, after the warm-up                                  [default: 5]
+#   --seconds S       length of each measurement                                                 [default: 3]
+#   --warmup S        length of the warm-up of each system, with the same load                   [default: 10]
+#   --systems LIST    the systems, separated by commas     [default: redis,zookeeper,etcd,conclave]
+#   --folder FOLDER   a folder on a disk for temporary data          [default: $TMPDIR or /var/tmp]
 #   --json            print JSON instead of the table
 #   CONCLAVE          the binary                           [default: target/release/conclave]
 #
-# Debian's packages (nothing is installed here): redis-server, zookeeper, etcd-server. Servers listen on free ports of the
-# loopback address and are stopped at the end, also by Ctrl-C, with their data. With the defaults it takes about seven minutes; the
-# machine should do nothing else.
+# The script needs the Debian packages redis-server, zookeeper and etcd-server, and installs nothing. The servers listen on free ports
+# of the loopback address. At the end, also after Ctrl-C, the script stops them and deletes their data. With the defaults it takes about
+# seven minutes. The machine should do nothing else.
 #
-# Redis runs with appendfsync always; ZooKeeper (forceSync) and etcd sync by default, as conclave does. The load for the others comes
-# from benches/others, which is built first. All of it goes by TCP, but for the row that says otherwise. What a pair of acquire and
-# release is for each is said at the heads of its files.
+# Redis runs with appendfsync always; ZooKeeper (forceSync), etcd and conclave sync by default. The load on the other systems comes from
+# benches/others, which this script builds first. The load goes over TCP, except in rows that say "Unix socket". The heads of the
+# files in benches/others say which requests make a pair of acquire and release.
 set -euo pipefail
 
 usage() { sed -n '4,12s/^# \{0,3\}//p' "$0" >&2; exit 2; }
@@ -44,7 +44,7 @@ zookeeper_jar=/usr/share/java/zookeeper.jar
 wanted() { [[ ,$systems, == *,$1,* ]]; }
 fail() { echo "$1" >&2; exit 1; }
 
-# What is missing, all at once.
+# List all missing programs in one message.
 missing=()
 wanted redis && ! command -v redis-server >/dev/null && missing+=(redis-server)
 wanted zookeeper && ! { [ -e $zookeeper_jar ] && command -v java >/dev/null; } && missing+=(zookeeper)
@@ -60,9 +60,9 @@ others=$repository/benches/others/target/release/conclave-bench-others
 
 folder=$(mktemp -d "$disk/bench-others.XXXXXX")
 servers=()
-# They were started here and are stopped by their numbers. At once: their data goes too.
+# Kills the servers that this script started, by their process ids. A clean end is not needed: their data is deleted too.
 stop() {
-    # Without what the shell says of each.
+    # The redirection hides the shell's line about each killed process.
     { [ ${#servers[@]} -eq 0 ] || kill -KILL "${servers[@]}" || true; wait; } 2>/dev/null
     servers=()
 }
@@ -83,7 +83,7 @@ start_redis() {
         --unixsocket "$folder/redis.socket" --unixsocketperm 700
 }
 
-# start_zookeeper NAME PORT...: for each node its port for clients, then for followers, then for elections.
+# start_zookeeper NAME PORT...: three ports per node, for clients, followers and elections.
 start_zookeeper() {
     local name=$1 nodes=$(($# / 3)) node members=
     shift
@@ -113,7 +113,7 @@ CONFIGURATION
     done
 }
 
-# start_etcd NAME PORT...: for each node its port for clients, then for peers.
+# start_etcd NAME PORT...: two ports per node, for clients and peers.
 start_etcd() {
     local name=$1 nodes=$(($# / 2)) node members=
     shift
@@ -137,13 +137,13 @@ start_conclave() {
         local join=()
         [ $node -eq 0 ] || join=(--join "127.0.0.1:$first")
         start "$name.$node" "$conclave" serve --data "$folder/$name.$node" --listen "127.0.0.1:$port" "${join[@]}"
-        # The next one joins a cluster that has taken this one in.
+        # Wait until this node votes, before the next one joins.
         node=$((node + 1))
         conclave_leader "127.0.0.1:$port" $node >/dev/null
     done
 }
 
-# Waits until so many nodes vote and answer, and prints the address of the one that leads: conclave_leader ADDRESS VOTERS
+# conclave_leader ADDRESS VOTERS: waits until that many nodes vote and answer, then prints the address of the leader.
 conclave_leader() {
     local tries=0 status
     until status=$("$conclave" cluster status --server "$1" 2>/dev/null) && [[ $status == *"$2 of $2 voters answer"* ]]; do
@@ -154,10 +154,10 @@ conclave_leader() {
     awk '$2 == "leader" {print $NF}' <<<"$status"
 }
 
-# ready SYSTEM ADDRESSES: the leader's address.
+# ready SYSTEM ADDRESSES: waits until the system answers, then prints the leader's address.
 ready() { "$others" leader "$1" "$2" || fail "$1 did not become ready: $(tail -n 5 "$folder/$1"*.log)"; }
 
-# addresses STEP PORT...: every STEPth port's, with commas between.
+# addresses STEP PORT...: the addresses of every STEPth port, separated by commas.
 addresses() {
     local step=$1 list='' index
     shift
@@ -166,7 +166,7 @@ addresses() {
     echo "${list#,}"
 }
 
-# bench SYSTEM ADDRESSES SECONDS LOAD...: the figures as JSON.
+# bench SYSTEM ADDRESSES SECONDS LOAD...: prints the figures as JSON.
 bench() {
     local system=$1 addresses=$2 time=$3
     shift 3
@@ -177,7 +177,7 @@ bench() {
     esac
 }
 
-# The versions, as each prints its own.
+# version SYSTEM: prints its version.
 version() {
     case $1 in
         redis) redis-server --version | sed 's/.* v=\([^ ]*\).*/\1/' ;;
@@ -187,7 +187,7 @@ version() {
     esac
 }
 
-# The table of what was measured.
+# Prints the table of all measurements.
 report() {
     local system versions='' about
     for system in redis zookeeper etcd conclave; do
@@ -197,19 +197,19 @@ report() {
     "$others" table --about "$about" "${format[@]}" <"$folder/records"
 }
 
-# measure ROW SYSTEM ADDRESSES LOAD...: adds to the records of all rounds.
+# measure ROW SYSTEM ADDRESSES LOAD...: measures once and adds a record.
 measure() {
     local row=$1 system=$2 addresses=$3 figures
     shift 3
     if ! figures=$(bench "$system" "$addresses" "$seconds" "$@"); then
-        # What the others have shown until then is not lost.
+        # Print the measurements made so far before the script fails.
         report
         fail "$system failed: $row"
     fi
     printf '{"row": "%s", "system": "%s"}\n%s\n' "$row" "$system" "$figures" >>"$folder/records"
 }
 
-# measure_local ROW LOAD...: those two that have a Unix socket; a conclave client takes it by itself.
+# measure_local ROW LOAD...: measures the systems with a Unix socket. A conclave client finds the socket by itself.
 measure_local() {
     local row="$1, Unix socket"
     shift
@@ -219,7 +219,7 @@ measure_local() {
 
 say() { echo "$*" >&2; }
 
-# warm_up NODES LOAD...: every system in turn.
+# warm_up NODES LOAD...: warms up every system in turn.
 warm_up() {
     local nodes=$1 system
     shift
@@ -229,13 +229,13 @@ warm_up() {
     done
 }
 
-# Those that are wanted, in the order in which they take turns.
+# The chosen systems, in the order of their turns.
 order=
 for system in redis zookeeper etcd conclave; do
     if wanted $system; then order+="$system "; fi
 done
 [ -n "$order" ] || usage
-# Where the clients of each system go.
+# The address of each system.
 declare -A at=()
 
 one_node() {
@@ -301,7 +301,7 @@ three_nodes() {
     for ((round = 1; round <= rounds; round++)); do
         say "3 nodes: round $round of $rounds"
         for system in $order; do
-            # Who leads may have changed since.
+            # The leader may have changed since the last round.
             if [ "$system" = conclave ]; then
                 at[conclave]=tcp:$(conclave_leader "127.0.0.1:${ports[15]}" 3)
             else
@@ -312,7 +312,7 @@ three_nodes() {
         if wanted zookeeper; then
             measure "64 clients, bare nodes, 3 nodes" zookeeper "${at[zookeeper]}" --clients 64 --workload bare
         fi
-        # A conclave client goes to the first address that answers: there is no such figure of one process.
+        # A conclave client connects to the first address that answers, so one process cannot spread its clients.
         for system in $order; do
             if [ "$system" != conclave ]; then
                 measure "64 clients, 3 nodes, spread" "$system" "${all[$system]}" --clients 64

@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# Fuzzes one of fuzz/fuzz_targets with coverage as the guide, on the stable compiler and without cargo-fuzz.
+# Runs a coverage-guided fuzz target of fuzz/fuzz_targets. It needs only the stable compiler, and no cargo-fuzz.
 #
 #   scripts/fuzz.sh TARGET [SECONDS] [FLAG...]      TARGET: expr, native_frame, peer_frame, log_recovery, snapshot or all
 #
-# SECONDS is 60 by default, for each target. Further flags go to libFuzzer (-help=1 lists them). What it finds worth keeping goes to
-# fuzz/corpus/TARGET, an input that crashes or takes longer than 30 seconds to fuzz/artifacts/TARGET; neither is under version control.
+# Each target runs for SECONDS (60 by default). Further flags go to libFuzzer; -help=1 lists them. New inputs go to fuzz/corpus/TARGET.
+# Inputs that crash, or take longer than 30 seconds, go to fuzz/artifacts/TARGET. Neither folder is under version control.
 # `cargo +nightly fuzz run TARGET` does the same with the address sanitizer.
 set -euo pipefail
 
-usage() { sed -n '4p' "$0" | sed 's/^# *//' >&2; exit 2; }
+cd "$(dirname "$0")/../fuzz"
+usage() { sed -n '4p' ../scripts/fuzz.sh | sed 's/^# *//' >&2; exit 2; }
 
 target=${1:-}
 seconds=${2:-60}
 [[ $seconds =~ ^[0-9]+$ ]] || usage
 shift $(($# > 2 ? 2 : $#))
-cd "$(dirname "$0")/../fuzz"
 targets=(fuzz_targets/*.rs)
 targets=("${targets[@]#fuzz_targets/}")
 targets=("${targets[@]%.rs}")
@@ -24,7 +24,7 @@ case " ${targets[*]} all " in
 esac
 
 host=$(rustc -vV | sed -n 's/^host: //p')
-# What cargo-fuzz passes, but for the sanitizer. Given a target, build scripts and macros are compiled without.
+# The flags of cargo-fuzz, without the sanitizer. With --target, cargo does not apply them to build scripts and macros.
 coverage="--cfg fuzzing -Cpasses=sancov-module -Ccodegen-units=1 -Cllvm-args=-sanitizer-coverage-level=4"
 coverage+=" -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table"
 for target in "${targets[@]}"; do

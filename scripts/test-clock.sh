@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
-# Tests `conclave clock` against chrony, both ways, on loopback: as a client of chronyd, whose clock is an hour
-# ahead, and as a server, whose clock is seconds behind, to chronyd as a client. Needs root or sudo once, to
-# install chrony and faketime from Debian's packages. The system clock is never touched: chronyd runs with -x
-# or -Q, offsets come from faketime, and at the end the script checks that nobody moved it.
+# Tests `conclave clock` against chrony on loopback, in both roles: as a client of a chronyd whose clock is an hour ahead, and as a
+# server, with a clock some seconds behind, for chronyd as the client.
 #
-#   scripts/test-clock.sh              builds and tests target/debug/conclave
-#   CONCLAVE=/path scripts/test-clock.sh
+#   scripts/test-clock.sh                        builds and tests target/debug/conclave
+#   CONCLAVE=/path/conclave scripts/test-clock.sh   tests that binary
+#
+# The script installs the Debian packages chrony and faketime if they are missing, which needs root or sudo. It never changes the system
+# clock: chronyd runs with -x or -Q, and the offsets come from faketime. At the end the script checks that the clock was not changed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 sudo=$([ "$(id -u)" = 0 ] || echo sudo)
 if ! command -v faketime >/dev/null || ! [ -x /usr/sbin/chronyd ]; then
-    # Installing chrony must not start it: it would steer the system clock.
+    # Prevent the package from starting chronyd, which would adjust the system clock.
     policy=/usr/sbin/policy-rc.d
     if [ -e "$policy" ]; then
         policy=
@@ -48,11 +49,11 @@ within() { # VALUE EXPECTED TOLERANCE, all in nanoseconds
     [ -n "$1" ] && [ $(($1 - $2)) -le "$3" ] && [ $(($2 - $1)) -le "$3" ]
 }
 at_most() { [ -n "$1" ] && [ "$1" -le "$2" ]; }
-# How far the wall clock is from the time since boot: changes only if somebody sets the clock.
+# The wall clock minus the time since boot. It changes only if the clock is set.
 wall_minus_boot() { awk -v now="$(date +%s.%N)" '{ printf "%d\n", (now - $1) * 1000 }' /proc/uptime; }
 
-# Runs something whose clock is SECONDS ahead. Not by the faketime command, which leaves its child behind when it
-# is killed: by the library that it preloads.
+# Runs a command whose clock is SECONDS ahead. It preloads the library instead of using the command `faketime`, because that command
+# leaves its child behind when it is killed.
 library=$(dpkg -L libfaketime | grep '/libfaketime\.so\.1$')
 shifted() { # SECONDS COMMAND...
     local seconds=$1
@@ -64,7 +65,7 @@ MS=1000000
 SECOND=1000000000
 before=$(wall_minus_boot)
 
-# chronyd as a server on a high port, its clock OFFSET seconds ahead. Without a SOURCE it does not know the time.
+# Starts chronyd as a server on a high port, with its clock OFFSET seconds ahead. With an empty SOURCE it does not know the time.
 serve_chrony() { # PORT OFFSET SOURCE
     cat >"$work/$1.conf" <<CONF
 ${3-local stratum 5}
@@ -83,16 +84,16 @@ serve_conclave() { # PORT OFFSET FLAGS...
     shifted "$offset" "$CONCLAVE" clock --serve "127.0.0.1:$port" "$@" >"$work/$port.log" 2>&1 &
     started+=($!)
 }
-# Until somebody answers there: at most 10 s.
+# Waits until a server answers at the port, at most 10 s.
 await() { # PORT
     for _ in $(seq 20); do
         if "$CONCLAVE" clock "127.0.0.1:$1" --samples 1 --timeout 500ms >/dev/null 2>&1; then return; fi
     done
-    echo "nobody answers at port $1:"
+    echo "no server answers at port $1:"
     cat "$work/$1.log"
 }
 ask() { "$CONCLAVE" clock "$@" --samples 4 --interval 50ms --json; }
-# A field of the whole verdict, and one of the first server.
+# `field` prints a field of the whole answer, `server_field` one of the first server.
 field() { sed -n "s/^  \"$1\": \(-\{0,1\}[0-9]*\),\{0,1\}$/\1/p" "$work/answer"; }
 server_field() { sed -n "s/^      \"$1\": \(-\{0,1\}[0-9]*\),\{0,1\}$/\1/p" "$work/answer" | head -1; }
 
@@ -113,7 +114,7 @@ check "two against one: offset $(field offset_ns) ns" within "$(field offset_ns)
 check "all of three do not agree" [ "$(ask 127.0.0.1:11125 127.0.0.1:11123 --faulty 0 >/dev/null; echo $?)" = 1 ]
 check "one reading suffices" [ "$(ask 127.0.0.1:11125 --wanted 1s >"$work/answer"; echo "$?" "$(server_field sent)")" = "0 1" ]
 check "more exact than can be" [ "$(ask 127.0.0.1:11125 --wanted 1ns >"$work/answer"; echo "$?" "$(server_field sent)")" = "1 4" ]
-# Until it listens nobody does; then it answers that it does not know.
+# Before the server listens, nothing answers. Then it answers that it does not know the time.
 for _ in $(seq 20); do
     ask 127.0.0.1:11128 >"$work/answer" && break
     if ! grep -q "nobody listens there" "$work/answer"; then break; fi
@@ -123,7 +124,7 @@ check "a server without the time: $(sed -n 's/.*"error": //p' "$work/answer")" \
 check "nobody there: exit code 1" [ "$("$CONCLAVE" clock 127.0.0.1:9 --samples 1 --timeout 300ms >/dev/null; echo $?)" = 1 ]
 
 echo "# chronyd as a client of conclave"
-# What chronyd would have done to the clock: "System clock wrong by X seconds (ignored)". -Q does nothing.
+# Prints the correction that chronyd would make: "System clock wrong by X seconds (ignored)". With -Q it changes nothing.
 wrong_by() { # PORT
     "$chronyd" -Q -t 20 -U -u "$(id -un)" -f /dev/null "server 127.0.0.1 port $1 iburst maxsamples 1" "cmdport 0" \
         "pidfile $work/client.pid" >"$work/client.log" 2>&1 || true

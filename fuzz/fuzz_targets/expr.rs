@@ -1,4 +1,4 @@
-//! A lock expression is parsed or refused, and what is parsed is printed back as something that means the same.
+//! Parses a lock expression. If it parses, its printed form must parse again to the same canonical form.
 //! Twin in CI: `crates/api/src/expr/tests.rs`.
 
 #![no_main]

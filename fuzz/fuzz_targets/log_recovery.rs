@@ -1,5 +1,5 @@
-//! A log with damaged bytes is recovered up to a torn tail, or refused; it is never read as something else, and never a
-//! panic. The input says where a good log is damaged: offset (3 bytes), value (1 byte), again and again.
+//! Damages a good log and recovers it. Recovery must cut a torn end or reject the log; it must not panic and must not return
+//! other entries. The input is a list of damages: offset (3 bytes), value (1 byte).
 //! Twin in CI: `crates/service/src/replica/log/tests.rs`.
 
 #![no_main]

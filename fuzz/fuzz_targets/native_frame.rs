@@ -1,4 +1,4 @@
-//! What a client sends: frames are taken from a stream, whole, or it is refused; nothing is reserved for a length alone.
+//! Reads a client's byte stream as frames. The stream is split into whole frames or rejected, and a length alone reserves no memory.
 //! Twin in CI: `crates/api/src/proto/frame.rs`, `crates/service/tests/frontends/doors.rs`.
 
 #![no_main]

@@ -1,4 +1,4 @@
-//! What a peer sends to consensus: whatever it is, there is an answer and the node lives.
+//! Sends arbitrary bytes from a peer to consensus. The node must reply and continue.
 //! Twin in CI: `crates/service/src/replica/cluster_tests.rs`, `crates/service/tests/frontends/peers.rs`.
 
 #![no_main]
@@ -31,7 +31,7 @@ static NODE: LazyLock<(Runtime, Replica<Service>)> = LazyLock::new(|| {
         .expect("a runtime");
     let replica = runtime.block_on(async {
         let (disk, identity) = (Arc::new(SimDisk::new(1).handle()), Identity { cluster: 9, node: 1 });
-        // A forged entry may make it lead without a majority: then it cannot answer, and says so soon.
+        // A forged entry may make this node a leader without a majority. It then replies with an error within a limit.
         let options = Options { answer_limit: Duration::from_millis(20), ..Options::default() };
         let opened = Replica::open(disk, identity, Arc::new(Nobody), Service::new(), options).await;
         let (replica, deliveries) = opened.expect("an empty disk");
@@ -44,7 +44,7 @@ static NODE: LazyLock<(Runtime, Replica<Service>)> = LazyLock::new(|| {
     (runtime, replica)
 });
 
-/// Version, cluster and addressee of an envelope that this node opens.
+/// The version, cluster and addressee of an envelope that this node accepts.
 const ENVELOPE: [u8; 3] = [1, 9, 1];
 
 fuzz_target!(|bytes: &[u8]| {

@@ -1,4 +1,4 @@
-//! A snapshot is read whole or refused; what is read is written back as the same bytes.
+//! Reads a snapshot. It is rejected, or writing it again gives the same bytes.
 //! Twin in CI: `crates/service/src/state/tests/fuzz.rs`.
 
 #![no_main]
@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     read(bytes);
-    // Nobody guesses a checksum: with the right one the state behind it is looked at.
+    // Random bytes never have the right checksum. Insert it, so that the reader of the state is reached.
     let checksum = crc32fast::hash(bytes).to_le_bytes();
     read(&[b"CNCS", &1_u16.to_le_bytes()[..], &checksum, bytes].concat());
 });
