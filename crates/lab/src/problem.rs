@@ -197,7 +197,7 @@ pub fn shrink<S: Scenario>(scenario: &S, property: &str) -> S {
         smaller
     };
     let start = Candidate { setup: scenario.setup().clone(), work: scenario.work() };
-    let shrunk = conclave_sim::shrink(start, MOST_TRIALS, |candidate| {
+    let shrunk = conclave_sim::shrink(start, MOST_TRIALS, &mut |candidate| {
         run(&with(candidate)).is_ok_and(|report| {
             report.facts().violations.iter().any(|violation| violation.property == property)
         })

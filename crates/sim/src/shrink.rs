@@ -48,7 +48,7 @@ pub struct Shrunk {
 pub fn shrink(
     start: Candidate,
     most_trials: u64,
-    mut fails: impl FnMut(&Candidate) -> bool,
+    fails: &mut dyn FnMut(&Candidate) -> bool,
 ) -> Option<Shrunk> {
     if !fails(&start) {
         return None;
@@ -71,14 +71,14 @@ pub fn shrink(
     Some(Shrunk { candidate: search.best, trials: search.trials, minimal })
 }
 
-struct Search<F> {
+struct Search<'f> {
     best: Candidate,
     trials: u64,
     most_trials: u64,
-    fails: F,
+    fails: &'f mut dyn FnMut(&Candidate) -> bool,
 }
 
-impl<F: FnMut(&Candidate) -> bool> Search<F> {
+impl Search<'_> {
     fn is_exhausted(&self) -> bool {
         self.trials >= self.most_trials
     }
@@ -313,7 +313,8 @@ mod tests {
     fn of_many_faults_the_one_that_matters_remains() {
         let culprit = |fault: &Fault| fault.to_string().starts_with("--crash 6@");
         for seed in 0..20 {
-            let mut shrunk = shrink(wild(seed), MANY, |run| run.setup.faults.iter().any(culprit)).unwrap();
+            let mut shrunk =
+                shrink(wild(seed), MANY, &mut |run| run.setup.faults.iter().any(culprit)).unwrap();
             // The crash names site 6. So site 6 and the sites below it must remain.
             let expected = Setup {
                 nodes: 7,
@@ -334,12 +335,12 @@ mod tests {
         let has = |run: &Candidate, wanted: fn(&FaultKind) -> bool| {
             run.setup.faults.iter().any(|fault| wanted(&fault.kind))
         };
-        let fails = |run: &Candidate| {
+        let mut fails = |run: &Candidate| {
             has(run, |kind| matches!(kind, FaultKind::Pause { .. }))
                 && has(run, |kind| matches!(kind, FaultKind::Partition { .. }))
                 && run.work >= 3
         };
-        let shrunk = shrink(wild(7), MANY, fails).unwrap().candidate;
+        let shrunk = shrink(wild(7), MANY, &mut fails).unwrap().candidate;
         assert_eq!((shrunk.setup.faults.len(), shrunk.setup.nodes, shrunk.work), (2, 2, 3));
         assert_eq!(shrunk.setup.validate(), Ok(()));
     }
@@ -347,12 +348,12 @@ mod tests {
     #[test]
     fn a_fault_moves_to_where_it_matters_and_lasts_no_longer() {
         let covers = |fault: &Fault, ms: u64| fault.covers(ms * 1_000_000);
-        let fails = |run: &Candidate| {
+        let mut fails = |run: &Candidate| {
             run.setup.faults.iter().any(|fault| covers(fault, 7) && covers(fault, 9) && !covers(fault, 1))
         };
         let mut start = wild(1);
         start.setup.faults = vec![Fault::parse_pause("2@3456us..98765us").unwrap()];
-        let shrunk = shrink(start, MANY, fails).unwrap().candidate;
+        let shrunk = shrink(start, MANY, &mut fails).unwrap().candidate;
         let [fault] = &shrunk.setup.faults[..] else { panic!("one fault: {shrunk:?}") };
         assert_eq!(fault.to_string(), "--pause 0@2ms..10ms");
     }
@@ -360,7 +361,7 @@ mod tests {
     #[test]
     fn a_number_that_matters_is_found_exactly() {
         let least = |nodes: u32, work: u64| {
-            shrink(wild(3), MANY, |run| run.setup.nodes >= nodes && run.work >= work).unwrap().candidate
+            shrink(wild(3), MANY, &mut |run| run.setup.nodes >= nodes && run.work >= work).unwrap().candidate
         };
         for (nodes, work) in [(1, 1), (2, 37), (5, 99), (9, 100)] {
             let shrunk = least(nodes, work);
@@ -375,10 +376,10 @@ mod tests {
         start.setup.duplicate = Ratio::percent(10);
         start.setup.order = Order::Any;
         start.setup.delay = "exponential:3ms".parse().unwrap();
-        let fails = |run: &Candidate| {
+        let mut fails = |run: &Candidate| {
             run.setup.duplicate > Ratio::ZERO && run.setup.delay.mean() == Duration::from_millis(3)
         };
-        let shrunk = shrink(start, MANY, fails).unwrap().candidate.setup;
+        let shrunk = shrink(start, MANY, &mut fails).unwrap().candidate.setup;
         let delay = Delay::Constant(Duration::from_millis(3));
         let duplicate = Ratio::percent(10);
         assert_eq!(shrunk, Setup { nodes: 1, seed: 5, delay, duplicate, ..Setup::default() });
@@ -403,20 +404,20 @@ mod tests {
 
     #[test]
     fn a_run_that_does_not_fail_is_not_shrunk() {
-        assert_eq!(shrink(wild(1), MANY, |_| false), None);
+        assert_eq!(shrink(wild(1), MANY, &mut |_| false), None);
     }
 
     #[test]
     fn trials_are_bounded_and_what_is_returned_has_failed() {
         let mut tried = 0;
         let mut last_failure = None;
-        let fails = |run: &Candidate| {
+        let mut fails = |run: &Candidate| {
             tried += 1;
             let failed = run.setup.faults.len() >= 2;
             last_failure = if failed { Some(run.clone()) } else { last_failure.take() };
             failed
         };
-        let shrunk = shrink(wild(2), 5, fails).unwrap();
+        let shrunk = shrink(wild(2), 5, &mut fails).unwrap();
         assert_eq!((tried, shrunk.trials, shrunk.minimal), (5, 5, false));
         assert_eq!(Some(shrunk.candidate), last_failure);
     }

@@ -131,8 +131,7 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
             trace: None,
         };
         let nodes = (0..setup.nodes).map(|id| make(NodeId(id))).collect();
-        let check_guards = cfg!(debug_assertions);
-        Self { nodes, core, director, make: Box::new(make), effects: Vec::new(), setup, check_guards }
+        Self { nodes, core, director, make: Box::new(make), effects: Vec::new(), setup, check_guards: true }
     }
 
     /// Records a trace from the beginning of the run.
@@ -321,7 +320,8 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
         let mut sink = NodeSink { effects: &mut self.effects, dice: &mut core.drawers[node.index()].dice };
         let mut cx = Cx::new(Env { me: node, nodes, now: clock, incarnation }, &mut sink);
         self.nodes[node.index()].step(input, &mut cx);
-        if self.check_guards {
+        // The condition is a constant, so that release builds do not compile the check.
+        if cfg!(debug_assertions) && self.check_guards {
             assert_guards_settled(
                 &self.nodes[node.index()],
                 Env { me: node, nodes, now: clock, incarnation },

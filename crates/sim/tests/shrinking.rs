@@ -131,7 +131,7 @@ fn a_planted_bug_found_by_a_swarm_is_shrunk_to_one_fault_and_a_few_entries() {
     assert!(several >= 10, "{several} of them have more than three faults");
     let mut explained = 0;
     for start in &failing {
-        let shrunk = shrink(start.clone(), 5000, overlaps).expect("it failed a moment ago");
+        let shrunk = shrink(start.clone(), 5000, &mut overlaps).expect("it failed a moment ago");
         let Candidate { setup, work } = &shrunk.candidate;
         assert!(shrunk.minimal, "after {} trials", shrunk.trials);
         assert!(overlaps(&shrunk.candidate), "what is handed back fails");
