@@ -96,7 +96,10 @@ impl WorldArgs {
         let read = if is_json {
             serde_json::from_str(&text).map_err(|error| error.to_string())
         } else {
-            toml::from_str(&text).map_err(|error| error.message().to_owned())
+            // By way of a JSON value, so that the reader of TOML is compiled once and not for each problem.
+            let value =
+                toml::from_str::<serde_json::Value>(&text).map_err(|error| error.message().to_owned());
+            value.and_then(|value| serde_json::from_value(value).map_err(|error| error.to_string()))
         };
         read.map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
     }
