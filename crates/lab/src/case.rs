@@ -17,10 +17,10 @@ use serde::de::DeserializeOwned;
 
 use crate::log::{self, Log};
 use crate::matrix::Assumption;
-use crate::problems::{election, mutex, snapshot};
+use crate::problems::{detector, election, mutex, snapshot};
 
 /// A case of some problem.
-pub trait Case: Clone + Debug + DeserializeOwned {
+pub(crate) trait Case {
     /// Does some work on the model that it describes. Of the options, order, timing and faults are the case's own.
     fn work<W: Work>(&self, options: &Options, work: W) -> Result<W::Out, String>;
 }
@@ -45,19 +45,26 @@ pub fn unwatched(_: &Progress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
-impl<C: Case> AnyCase for C {
-    fn explore(&self, options: &Options, watcher: Watcher<'_>) -> Result<Outcome, String> {
-        self.work(options, Explore(watcher))
-    }
+/// Implements [`AnyCase`] for the case of each problem. These methods are not generic, so the checker is compiled in this
+/// crate only. An `impl<C: Case> AnyCase for C` would be compiled again in every crate that boxes a case.
+macro_rules! any_case {
+    ($($case:ty),+ $(,)?) => {
+        $(impl AnyCase for $case {
+            fn explore(&self, options: &Options, watcher: Watcher<'_>) -> Result<Outcome, String> {
+                self.work(options, Explore(watcher))
+            }
 
-    fn costs(&self, options: &Options) -> Result<Costs, String> {
-        self.work(options, Count)
-    }
+            fn costs(&self, options: &Options) -> Result<Costs, String> {
+                self.work(options, Count)
+            }
 
-    fn retrace(&self, name: &str, lines: &[u8]) -> Result<Retraced, String> {
-        self.work(&Options::default(), Retrace { name, lines })
-    }
+            fn retrace(&self, name: &str, lines: &[u8]) -> Result<Retraced, String> {
+                self.work(&Options::default(), Retrace { name, lines })
+            }
+        })+
+    };
 }
+any_case!(mutex::check::Case, election::Case, snapshot::Case, detector::Case);
 
 /// The case of a mutant in the world in which it is looked at; or of the algorithm itself, in the same world.
 pub fn of_mutant(mutant: &Mutant, world: &World, flawed: bool) -> Result<Box<dyn AnyCase>, String> {
@@ -142,13 +149,14 @@ fn made(
 
 /// The case in the header of a trace, if the checker wrote it.
 pub fn read(problem: &str, scenario: &str) -> Option<Box<dyn AnyCase>> {
-    fn boxed<C: Case + 'static>(scenario: &str) -> Option<Box<dyn AnyCase>> {
+    fn boxed<C: AnyCase + DeserializeOwned + 'static>(scenario: &str) -> Option<Box<dyn AnyCase>> {
         serde_json::from_str::<C>(scenario).ok().map(|case| Box::new(case) as Box<dyn AnyCase>)
     }
     match problem {
         "mutex" => boxed::<mutex::check::Case>(scenario),
         "election" => boxed::<election::Case>(scenario),
         "snapshot" => boxed::<snapshot::Case>(scenario),
+        "detector" => boxed::<detector::Case>(scenario),
         _ => None,
     }
 }
@@ -198,7 +206,7 @@ pub(crate) const fn bit(site: NodeId) -> u64 {
 }
 
 /// Something to be done with a model.
-pub trait Work {
+pub(crate) trait Work {
     /// What comes of it.
     type Out;
 

@@ -25,14 +25,18 @@ fn the_generated_code_is_that_of_the_proto_file() -> Result<(), Box<dyn Error>> 
     assert_eq!(names, self::names(&committed)?, "the files in {}", committed.display());
     for name in &names {
         let is_same = fs::read(fresh.0.join(name))? == fs::read(committed.join(name))?;
-        assert!(is_same, "{name:?} is not what the .proto file compiles to: run this test with CONCLAVE_REWRITE=1");
+        assert!(
+            is_same,
+            "{name:?} is not what the .proto file compiles to: run this test with CONCLAVE_REWRITE=1"
+        );
     }
     Ok(())
 }
 
 /// The names of the files in a folder, sorted.
 fn names(folder: &Path) -> io::Result<Vec<OsString>> {
-    let mut names = fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>()?;
+    let mut names =
+        fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>()?;
     names.sort();
     Ok(names)
 }

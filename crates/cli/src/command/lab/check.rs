@@ -1,7 +1,5 @@
 //! `conclave check`: every execution, not a sample.
 
-mod detector;
-
 use std::fmt::Write as _;
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
@@ -12,7 +10,7 @@ use std::time::Duration;
 use conclave_algorithms::quorum::Quorum;
 use conclave_algorithms::{catalog, mutants};
 use conclave_check::{
-    Bounds, Costs, Cycles, Faults, Model, Options, Order, Progress, Recovery, Search, Timing, Verdict,
+    Bounds, Costs, Cycles, Faults, Options, Order, Progress, Recovery, Search, Timing, Verdict,
 };
 use conclave_kernel::{Card, suggest};
 use conclave_lab::case::{AnyCase, Found, Outcome, TICK, Watcher};
@@ -21,7 +19,7 @@ use conclave_lab::diagram::span::Span;
 use conclave_lab::log::Log;
 use conclave_lab::matrix;
 use conclave_lab::problem::Scenario as _;
-use conclave_lab::problems::{election, mutex, snapshot};
+use conclave_lab::problems::{detector, election, mutex, snapshot};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
@@ -131,14 +129,11 @@ pub fn run(args: &Args) -> Done {
         return table(args);
     }
     let (problem, name) = problems::find(&args.algorithm)?;
-    let done = match problem {
-        "detector" => detector::check(args, name),
-        _ => case(args, problem, name).map(|(card, case)| explore_case(args, card, case.as_ref())),
-    };
+    let done = case(args, problem, name).map(|(card, case)| explore(args, card, case.as_ref()));
     done.unwrap_or_else(|| Err(Failure::usage(format!("{problem}/{name} cannot be explored"))))
 }
 
-fn explore_case(args: &Args, card: &Card, case: &dyn AnyCase) -> Done {
+fn explore(args: &Args, card: &Card, case: &dyn AnyCase) -> Done {
     refuse_clocks(card)?;
     if let Some(mutant) = &args.mutant {
         let of_card =
@@ -154,23 +149,10 @@ fn explore_case(args: &Args, card: &Card, case: &dyn AnyCase) -> Done {
     let spans = match card.problem {
         "mutex" => mutex::Scenario::spans,
         "election" => election::Scenario::spans,
+        "detector" => detector::Scenario::spans,
         _ => snapshot::Scenario::spans,
     };
     finish(args, &outcome, spans, || case.costs(&options))
-}
-
-/// Explores a model of whatever problem. The bars of a picture are the problem's.
-fn explore<M: Model>(args: &Args, card: &Card, model: &M, spans: fn(&Log) -> Vec<Span>) -> Done {
-    refuse_clocks(card)?;
-    let options =
-        Options { order: args.order, timing: args.timing(), faults: args.faults(), ..options(args) };
-    let outcome = watched(card.name, |watcher| {
-        let report = conclave_check::check_watched(model, &options, watcher);
-        Outcome::of(report.map_err(|error| error.to_string())?)
-    })?;
-    finish(args, &outcome, spans, || {
-        conclave_check::costs(model, &options).map_err(|error| error.to_string())
-    })
 }
 
 /// The error for an algorithm that has no finite state space.
@@ -251,6 +233,15 @@ fn case(args: &Args, problem: &str, name: &str) -> Option<(&'static Card, Box<dy
             let case = snapshot::Case::of(card, args.nodes, args.entries);
             Box::new(snapshot::Case { mutant, order, timing, faults, ..case })
         }
+        "detector" => Box::new(detector::Case {
+            algorithm: name.into(),
+            nodes: args.nodes,
+            period: args.period(),
+            margin: args.bound(args.margin),
+            order,
+            timing,
+            faults,
+        }),
         _ => return None,
     };
     Some((card, case))

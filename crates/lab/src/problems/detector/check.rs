@@ -1,17 +1,63 @@
 //! The detector problem in the checker: every execution in which some crash.
 
 use std::marker::PhantomData;
+use std::time::Duration;
 
 use conclave_algorithms::detector::spec::{ACCURACY, COMPLETENESS};
-use conclave_algorithms::detector::{Detector, Event, Group};
-use conclave_check::{Findings, Model, Monitor, Offer};
+use conclave_algorithms::detector::{self, Detector, Event, Group, Visit};
+use conclave_check::{Faults, Findings, Model, Monitor, Offer, Options, Order, Timing};
 use conclave_kernel::{Never, NodeId, Property};
+use serde::{Deserialize, Serialize};
 
-use crate::case::bit;
+use crate::case::{self, Job, Work, bit};
+
+/// The data that determines an exploration, except its bounds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Case {
+    /// The name of the algorithm.
+    pub algorithm: String,
+    /// N.
+    pub nodes: u32,
+    /// T, the time from one heartbeat to the next.
+    pub period: Duration,
+    /// D. A detector with a fixed limit suspects a site after T + D of silence.
+    pub margin: Duration,
+    /// The order in which messages arrive.
+    pub order: Order,
+    /// The assumption about time.
+    pub timing: Timing,
+    /// The faults that may happen.
+    pub faults: Faults,
+}
+
+impl case::Case for Case {
+    fn work<W: Work>(&self, options: &Options, work: W) -> Result<W::Out, String> {
+        let options =
+            Options { order: self.order, timing: self.timing, faults: self.faults, ..options.clone() };
+        let unknown = || Err(format!("there is no algorithm called {}", self.algorithm));
+        detector::visit(&self.algorithm, Job { case: self, options, work }).unwrap_or_else(unknown)
+    }
+}
+
+impl<W: Work> Visit for Job<'_, Case, W> {
+    type Out = Result<W::Out, String>;
+
+    fn visit<P: Detector>(self) -> Self::Out {
+        // The condition is a constant, so that no checker is compiled for these algorithms.
+        if const { P::CARD.reads_clock } {
+            return Err(format!("{} reads its clock: it has no finite state space", P::CARD.path()));
+        }
+        let Self { case, options, work } = self;
+        let about = serde_json::to_string(case).map_err(|error| error.to_string())?;
+        let group = Group::new(case.nodes, case.period, case.margin);
+        work.on(&Watching::<P> { about, ..Watching::new(group)? }, &options)
+    }
+}
 
 /// A group that watches itself. Obligations are a bit a pair: at most 8 sites.
 pub struct Watching<P> {
     group: Group,
+    about: String,
     algorithm: PhantomData<fn() -> P>,
 }
 
@@ -22,7 +68,7 @@ impl<P: Detector> Watching<P> {
     /// The group as it is; an error if it is too large.
     pub fn new(group: Group) -> Result<Self, String> {
         match group.nodes {
-            1..=MOST_NODES => Ok(Self { group, algorithm: PhantomData }),
+            1..=MOST_NODES => Ok(Self { group, about: String::new(), algorithm: PhantomData }),
             nodes => Err(format!("{nodes} nodes cannot be checked: there must be 1 to {MOST_NODES}")),
         }
     }
@@ -34,6 +80,10 @@ impl<P: Detector> Model for Watching<P> {
 
     fn name(&self) -> String {
         P::CARD.path().to_string()
+    }
+
+    fn scenario(&self) -> String {
+        self.about.clone()
     }
 
     fn nodes(&self) -> u32 {

@@ -2,7 +2,7 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `check` | [`Watching`]: the problem in the checker |
+//! | `check` | [`Case`] and [`Watching`]: the problem in the checker |
 //! | [`compare`] | all algorithms on the same traffic, over a range of D |
 //! | `meter` | quality of service: detection times, mistakes, their durations |
 //! | `scenario` | [`Scenario`]: everything a run is a function of, and the command line that repeats it |
@@ -21,7 +21,7 @@ use conclave_algorithms::detector::{Detector, Event};
 use conclave_kernel::{NodeId, Property, Time, Trace, Violation};
 use conclave_sim::{Desk, Director, Limits, World};
 
-pub use check::{Watch, Watching};
+pub use check::{Case, Watch, Watching};
 pub use report::{Report, Sample};
 pub use scenario::Scenario;
 
