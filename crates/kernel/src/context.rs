@@ -124,6 +124,9 @@ impl<'a, P: Protocol> Cx<'a, P> {
     /// Runs one step of a protocol that lives inside this one. The world receives the messages and timers of
     /// the inner protocol in wrapped form. The events of the inner protocol are returned, and the outer
     /// protocol acts on them.
+    ///
+    /// Effects that the outer protocol requests in reply come after all effects of the inner step. If the
+    /// outer protocol only repeats the events, use [`Cx::delegate`], which keeps their places.
     pub fn drive<I: Protocol>(
         &mut self,
         inner: &mut I,
@@ -131,25 +134,43 @@ impl<'a, P: Protocol> Cx<'a, P> {
         wrap_message: fn(I::Message) -> P::Message,
         wrap_timer: fn(I::Timer) -> P::Timer,
     ) -> Emitted<I> {
-        let mut layer = Layer { outer: &mut *self.sink, wrap_message, wrap_timer, emitted: SmallVec::new() };
+        let mut emitted = Emitted::<I>::new();
+        let on_event = |_: &mut dyn Sink<P>, event| emitted.push(event);
+        let mut layer = Layer { outer: &mut *self.sink, wrap_message, wrap_timer, on_event };
         inner.step(input, &mut Cx { env: self.env, sink: &mut layer });
-        layer.emitted
+        emitted
+    }
+
+    /// Runs one step of a protocol that lives inside this one and whose events are events of this one.
+    /// Messages, timers and events reach the world in the order in which the inner protocol requested them.
+    ///
+    /// The order matters to a judge: a message that was sent after an exit carries the news of that exit.
+    pub fn delegate<I: Protocol<Event = P::Event>>(
+        &mut self,
+        inner: &mut I,
+        input: Input<I>,
+        wrap_message: fn(I::Message) -> P::Message,
+        wrap_timer: fn(I::Timer) -> P::Timer,
+    ) {
+        let on_event = |outer: &mut dyn Sink<P>, event| outer.push(Effect::Emit { event });
+        let mut layer = Layer { outer: &mut *self.sink, wrap_message, wrap_timer, on_event };
+        inner.step(input, &mut Cx { env: self.env, sink: &mut layer });
     }
 }
 
 /// The events of one step of an inner protocol. Up to two need no heap allocation.
 pub type Emitted<I> = SmallVec<[<I as Protocol>::Event; 2]>;
 
-/// The sink between two layers. It wraps the messages and timers of the inner protocol and collects its
-/// events.
-struct Layer<'a, P: Protocol, I: Protocol> {
+/// The sink between two layers. It wraps the messages and timers of the inner protocol and passes its events
+/// to `on_event`.
+struct Layer<'a, P: Protocol, I: Protocol, E: FnMut(&mut dyn Sink<P>, I::Event)> {
     outer: &'a mut dyn Sink<P>,
     wrap_message: fn(I::Message) -> P::Message,
     wrap_timer: fn(I::Timer) -> P::Timer,
-    emitted: Emitted<I>,
+    on_event: E,
 }
 
-impl<P: Protocol, I: Protocol> Sink<I> for Layer<'_, P, I> {
+impl<P: Protocol, I: Protocol, E: FnMut(&mut dyn Sink<P>, I::Event)> Sink<I> for Layer<'_, P, I, E> {
     fn push(&mut self, effect: Effect<I>) {
         let wrapped = match effect {
             Effect::Send { to, message } => Effect::Send { to, message: (self.wrap_message)(message) },
@@ -157,7 +178,7 @@ impl<P: Protocol, I: Protocol> Sink<I> for Layer<'_, P, I> {
             Effect::Broadcast { message } => Effect::Broadcast { message: (self.wrap_message)(message) },
             Effect::Arm { timer, min, max } => Effect::Arm { timer: (self.wrap_timer)(timer), min, max },
             Effect::Disarm { timer } => Effect::Disarm { timer: (self.wrap_timer)(timer) },
-            Effect::Emit { event } => return self.emitted.push(event),
+            Effect::Emit { event } => return (self.on_event)(&mut *self.outer, event),
         };
         self.outer.push(wrapped);
     }
@@ -221,6 +242,48 @@ mod tests {
             world.effects,
             [Effect::Send { to: NodeId(1), message: Wrapped::Inner(5) }, Effect::Emit { event: 1005 }]
         );
+    }
+
+    /// Emits before it sends, like a site that leaves and then replies.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    struct Leaver;
+
+    impl Protocol for Leaver {
+        type Message = u8;
+        type Timer = Never;
+        type Command = ();
+        type Event = u16;
+        fn on_message(&mut self, _: NodeId, _: u8, _: &mut Cx<'_, Self>) {}
+        fn on_command(&mut self, (): (), cx: &mut Cx<'_, Self>) {
+            cx.send(NodeId(1), 1);
+            cx.emit(7);
+            cx.send(NodeId(1), 2);
+        }
+    }
+
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    struct Through {
+        inner: Leaver,
+    }
+
+    impl Protocol for Through {
+        type Message = Wrapped;
+        type Timer = Never;
+        type Command = ();
+        type Event = u16;
+        fn on_message(&mut self, _: NodeId, _: Wrapped, _: &mut Cx<'_, Self>) {}
+        fn on_command(&mut self, command: (), cx: &mut Cx<'_, Self>) {
+            cx.delegate(&mut self.inner, Input::Command(command), Wrapped::Inner, |never| match never {});
+        }
+    }
+
+    #[test]
+    fn delegated_events_keep_their_places_among_the_messages() {
+        let mut world = Buffer::default();
+        let mut cx = Cx::new(Env::new(NodeId(0), 2), &mut world);
+        Through::default().on_command((), &mut cx);
+        let send = |message| Effect::Send { to: NodeId(1), message: Wrapped::Inner(message) };
+        assert_eq!(world.effects, [send(1), Effect::Emit { event: 7 }, send(2)]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use conclave_algorithms::detector::{self, Class, Oracle};
 use conclave_algorithms::mutex::ricart_agrawala::crash_tolerant::Command;
-use conclave_algorithms::mutex::spec::{FENCES, ME1, ME2};
+use conclave_algorithms::mutex::spec::{FENCES, ME1, ME1_CAUSAL, ME2};
 use conclave_algorithms::mutex::{
     self, CrashTolerant, Event, Fence, Group, LAYERED, Mutex as _, RicartAgrawala,
 };
@@ -96,6 +96,31 @@ fn hundreds_of_runs_with_a_crash_at_any_moment_keep_me1() {
             |_| {},
         );
         reports.iter().for_each(assert_kept);
+    }
+}
+
+/// A detector's messages carry knowledge too, and no site waits for them: only the order of the algorithm's own
+/// events and messages makes this hold. Two loads, so that exits with and without a waiting site occur.
+#[test]
+fn without_faults_every_exit_happened_before_the_next_entry() {
+    for card in LAYERED {
+        assert!(card.promises(ME1_CAUSAL.name), "{}", card.name);
+        let reports = sweep(
+            0..1_000,
+            |seed| {
+                let load = if seed % 2 == 0 { Work::High } else { Work::Poisson { mean: 3 * MS } };
+                let mut scenario = Scenario { load, ..scenario(card.name, &[]) };
+                (scenario.setup.seed, scenario.setup.nodes) = (seed, 3 + (seed % 5) as u32);
+                scenario.entries = 30;
+                scenario.setup.delay = "uniform:100us..20ms".parse().expect("it is well formed");
+                run(&scenario)
+            },
+            |_| {},
+        );
+        for report in &reports {
+            assert_kept(report);
+            assert_eq!(report.entries, 30, "{}", report.facts.command);
+        }
     }
 }
 

@@ -5,7 +5,8 @@
 //!
 //! - *Exits known*: entries are numbered. A note carries the largest entry number whose exit lies in the
 //!   sender's past. Entry k is causal iff its site knows exit k-1. If it does not, some reordering of the
-//!   same run overlaps the two entries, even if this run did not.
+//!   same run overlaps the two entries, even if this run did not. A crash can destroy all knowledge of an
+//!   exit: no message can then tell of it, and the judge does not require the next entry to know it.
 //! - *Requests known*: a note carries the set of pending requests in the sender's past, one bit per site. A
 //!   grant is an inversion (ME3) if an older request is still pending and the site knew of it when it made
 //!   its own. A bit could be stale and mean an earlier request of its site. Therefore a note also carries the
@@ -102,12 +103,14 @@ pub struct Judge {
     /// The sites in the order of their latest request, latest last.
     asked_in_order: Vec<NodeId>,
     judges_order: bool,
-    judges_causality: bool,
+    /// The number of an entry whose exit is known to no site that is up; 0 if there is none.
+    lost_exit: u64,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Site {
     asking: bool,
+    down: bool,
     /// The number of the entry that the site is in or was last in.
     entry: u64,
     /// The still pending requests that were in the causal past of this site's own request.
@@ -135,7 +138,7 @@ impl Judge {
             pending: 0,
             asked_in_order: Vec::new(),
             judges_order: nodes <= MOST_JUDGED,
-            judges_causality: true,
+            lost_exit: 0,
         }
     }
 
@@ -174,7 +177,7 @@ impl Judge {
             breach(Breach { property: ME1, why: format!("{site} entered while {other} was inside") });
         }
         let row = &mut self.sites[site.index()];
-        if self.judges_causality && self.known[site.index()].exit < self.entries {
+        if self.known[site.index()].exit < self.entries && self.lost_exit != self.entries {
             let why = format!("{site} entered without knowing that entry {} had ended", self.entries);
             breach(Breach { property: ME1_CAUSAL, why });
         }
@@ -203,15 +206,22 @@ impl Judge {
         known.exit = known.exit.max(self.sites[site.index()].entry);
     }
 
-    /// Records that a site crashes. If it was in the critical section, no site can know of its exit, so the
-    /// judge stops judging causality.
+    /// Records that a site crashes. If it was in the critical section, the crash is its exit. If no other site
+    /// that is up knows of the latest exit, the next entry need not know of it either.
     pub fn crashes(&mut self, site: NodeId) {
-        if self.inside.contains(&site) {
-            self.leaves(site);
-            self.judges_causality = false;
-        }
-        self.sites[site.index()].asking = false;
+        self.leaves(site);
+        let row = &mut self.sites[site.index()];
+        (row.asking, row.down) = (false, true);
         self.is_done(site);
+        let mut up = self.sites.iter().zip(&self.known).filter(|(row, _)| !row.down);
+        if self.inside.is_empty() && !up.any(|(_, known)| known.exit == self.entries) {
+            self.lost_exit = self.entries;
+        }
+    }
+
+    /// Records that a crashed site is up again.
+    pub fn recovers(&mut self, site: NodeId) {
+        self.sites[site.index()].down = false;
     }
 
     /// Returns the sites that have requested and are not granted yet.
@@ -293,6 +303,28 @@ mod tests {
         let note = judge.sends(B);
         judge.receives(A, &note);
         assert!(breaches(&mut judge, A, 3).is_empty());
+    }
+
+    #[test]
+    fn an_exit_that_only_a_crashed_site_knew_of_need_not_be_known() {
+        let mut judge = Judge::new(3);
+        breaches(&mut judge, A, 1);
+        judge.leaves(A);
+        judge.crashes(A);
+        assert!(breaches(&mut judge, B, 2).is_empty());
+        judge.leaves(B);
+        assert_eq!(breaches(&mut judge, NodeId(2), 3), ["ME1-causal"], "the exit of B is known to B");
+    }
+
+    #[test]
+    fn an_exit_that_a_living_site_knows_of_must_be_known_also_after_a_crash() {
+        let mut judge = Judge::new(3);
+        breaches(&mut judge, A, 1);
+        judge.leaves(A);
+        let note = judge.sends(A);
+        judge.receives(B, &note);
+        judge.crashes(A);
+        assert_eq!(breaches(&mut judge, NodeId(2), 2), ["ME1-causal"]);
     }
 
     #[test]

@@ -43,9 +43,7 @@ impl<A: Protocol> Restarted<A> {
     }
 
     fn run(&mut self, input: Input<A>, cx: &mut Cx<'_, Self>) {
-        for event in cx.drive(&mut self.app, input, |message| message, |timer| timer) {
-            cx.emit(event);
-        }
+        cx.delegate(&mut self.app, input, |message| message, |timer| timer);
     }
 }
 

@@ -133,9 +133,7 @@ impl Protocol for Overestimate {
 
 impl Overestimate {
     fn pass(&mut self, input: conclave_kernel::Input<Dtp>, cx: &mut Cx<'_, Self>) {
-        for event in cx.drive(&mut self.inner, input, core::convert::identity, core::convert::identity) {
-            cx.emit(event);
-        }
+        cx.delegate(&mut self.inner, input, core::convert::identity, core::convert::identity);
     }
 }
 

@@ -105,9 +105,7 @@ impl<E: Election> CentralElected<E> {
 
     /// Runs one step of the coordinator's protocol.
     fn coordinate(&mut self, input: Input<Central>, cx: &mut Cx<'_, Self>) {
-        for event in cx.drive(&mut self.mutex, input, Message::Mutex, |never| match never {}) {
-            cx.emit(event);
-        }
+        cx.delegate(&mut self.mutex, input, Message::Mutex, |never| match never {});
     }
 
     /// Runs one step of the election, and becomes the master if this site wins.
@@ -171,7 +169,7 @@ impl<E: Election> Mutex for CentralElected<E> {
         summary: "one site keeps the queue; when it dies, another is elected and rebuilds it from those who wait",
         papers: &["CDK"],
         needs: Needs { no_duplication: false, no_crash: false, synchrony: true, ..Needs::RELIABLE },
-        promises: &["ME1", "ME2", "fences"],
+        promises: &["ME1", "ME1-causal", "ME2", "fences"],
         costs: &[],
         survives: "any number of crashes, the master's and the holder's too, while delays are bounded",
         idle_traffic: true,

@@ -83,9 +83,7 @@ impl CrashTolerant {
 
     /// Runs one step of the plain algorithm.
     fn drive(&mut self, input: Input<RicartAgrawala>, cx: &mut Cx<'_, Self>) {
-        for event in cx.drive(&mut self.plain, input, |message| message, |never| match never {}) {
-            cx.emit(event);
-        }
+        cx.delegate(&mut self.plain, input, |message| message, |never| match never {});
     }
 }
 
@@ -135,9 +133,7 @@ impl<D: Detector> Protocol for RicartAgrawalaFt<D> {
 
 impl<D: Detector> RicartAgrawalaFt<D> {
     fn core(&mut self, input: Input<CrashTolerant>, cx: &mut Cx<'_, Self>) {
-        for event in cx.drive(&mut self.core, input, Message::Mutex, |never| match never {}) {
-            cx.emit(event);
-        }
+        cx.delegate(&mut self.core, input, Message::Mutex, |never| match never {});
     }
 
     fn watch(&mut self, input: Input<D>, cx: &mut Cx<'_, Self>) {
@@ -156,7 +152,7 @@ impl<D: Detector> Mutex for RicartAgrawalaFt<D> {
         summary: "ask everybody; whoever is suspected has no objection",
         papers: &["RA81", "CT96"],
         needs: Needs { no_duplication: false, no_crash: false, synchrony: true, ..Needs::RELIABLE },
-        promises: &["ME1", "ME2", "fences"],
+        promises: &["ME1", "ME1-causal", "ME2", "fences"],
         costs: &[],
         survives: "any number of crashes, while delays are bounded and who crashed stays down",
         idle_traffic: true,

@@ -274,6 +274,7 @@ impl<P: Mutex> Director<P> for Problem {
     }
 
     fn on_recover(&mut self, node: NodeId, desk: &mut Desk<'_, P, Note>) {
+        self.judge.recovers(node);
         self.worker.recovered(node, desk);
     }
 }
