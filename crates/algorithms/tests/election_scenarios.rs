@@ -51,15 +51,15 @@ impl Visit for Play<'_> {
 
 /// Parses a command of the problem: `elect A`, `resign A`, `suspect A B`, `trust A B`.
 fn command(verb: &str, arguments: &[&str]) -> Result<Command, String> {
-    let site = |text: &str| text.parse().map(NodeId).map_err(|_| format!("`{text}` is no site"));
+    let site = |text: &str| text.parse().map(NodeId).map_err(|_| format!("`{text}` is not a site"));
     match (verb, arguments) {
         ("elect", []) => Ok(Command::Elect),
         ("resign", []) => Ok(Command::Resign),
         ("suspect", [about]) => site(about).map(Command::Suspect),
         ("trust", [about]) => site(about).map(Command::Trust),
-        _ => {
-            Err(format!("`{verb}` is no command; the problem has: elect A, resign A, suspect A B, trust A B"))
-        }
+        _ => Err(format!(
+            "unknown command `{verb}`; the problem has: elect A, resign A, suspect A B, trust A B"
+        )),
     }
 }
 

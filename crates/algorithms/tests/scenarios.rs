@@ -103,7 +103,7 @@ fn command(verb: &str, arguments: &[&str]) -> Result<Command, String> {
         ("acquire", []) => Ok(Command::Acquire),
         ("release", []) => Ok(Command::Release),
         ("witness", [time]) => time.parse().map(Command::Witness).map_err(|_| format!("`{time}` is no time")),
-        _ => Err(format!("`{verb}` is no command; the problem has: acquire A, release A, witness A TIME")),
+        _ => Err(format!("unknown command `{verb}`; the problem has: acquire A, release A, witness A TIME")),
     }
 }
 

@@ -71,13 +71,13 @@ impl Visit<Bank> for Play<'_> {
 }
 
 fn command(verb: &str, arguments: &[&str]) -> Result<Command<Bank>, String> {
-    let number = |text: &str| text.parse::<u32>().map_err(|_| format!("`{text}` is no number"));
+    let number = |text: &str| text.parse::<u32>().map_err(|_| format!("`{text}` is not a number"));
     match (verb, arguments) {
         ("take", [id]) => Ok(Command::Take(SnapshotId(number(id)?))),
         ("transfer", [to, amount]) => {
             Ok(Command::App(Transfer { to: NodeId(number(to)?), amount: u64::from(number(amount)?) }))
         }
-        _ => Err(format!("`{verb}` is no command; the problem has: take A ID, transfer A TO AMOUNT")),
+        _ => Err(format!("unknown command `{verb}`; the problem has: take A ID, transfer A TO AMOUNT")),
     }
 }
 

@@ -117,7 +117,7 @@ impl Visit for Play<'_> {
         let mut stage = Stage::with_clocks(nodes, ahead, move |me| P::new(me, &group));
         script.play(&mut stage, |verb, arguments| match (verb, arguments) {
             ("ask", []) => Ok(Command::Ask),
-            _ => Err(format!("`{verb}` is no command; the problem has: ask A")),
+            _ => Err(format!("unknown command `{verb}`; the problem has: ask A")),
         })
     }
 }

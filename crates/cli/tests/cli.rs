@@ -421,8 +421,8 @@ fn every_mistake_gets_one_line_that_says_what_is_allowed() {
     refused("sim mutex/central --order random", &["fifo, any or causal"]);
     refused("sim mutex/central --crash 2", &["NODE@TIME"]);
     refused("sim mutex/central --crash 9@1ms", &["the nodes are 0 to 4"]);
-    refused("sim mutex/central --crash 2@5ms..1ms", &["ends before it begins"]);
-    refused("sim mutex/central --partition 0+x@1ms", &["NODES@TIME"]);
+    refused("sim mutex/central --crash 2@5ms..1ms", &["the end must lie after the start"]);
+    refused("sim mutex/central --partition 0+x@1ms", &["NODE+NODE@TIME"]);
     refused("sim mutex/central --partition 0+7@1ms..2ms", &["the nodes are 0 to 4"]);
     refused("sim mutex/central --pause 1@1ms", &["NODE@TIME..TIME"]);
     refused("sim mutex/central --seeds 5", &["0..1000"]);

@@ -98,7 +98,7 @@ impl<'a, P: Protocol> Cx<'a, P> {
     /// clock. A tag has at most one deadline: to arm it again replaces the earlier deadline.
     #[inline]
     pub fn arm(&mut self, timer: P::Timer, after: RangeInclusive<Duration>) {
-        debug_assert!(after.start() <= after.end(), "an empty range never fires");
+        debug_assert!(after.start() <= after.end(), "the range of the timer is empty");
         self.sink.push(Effect::Arm { timer, min: *after.start(), max: *after.end() });
     }
 
@@ -292,7 +292,7 @@ mod tests {
         impl Sink<Echo> for NoDice {
             fn push(&mut self, _: Effect<Echo>) {}
             fn choose(&mut self, _: u32) -> u32 {
-                unreachable!("a choice among one is no choice")
+                unreachable!("a choice of one must not reach the sink")
             }
         }
         let mut sink = NoDice;

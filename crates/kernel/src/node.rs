@@ -262,7 +262,7 @@ impl<'de> Deserialize<'de> for NodeSet {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let nodes = Vec::<NodeId>::deserialize(deserializer)?;
         if nodes.iter().any(|node| node.0 >= MOST_NODES) {
-            return Err(serde::de::Error::custom("a node id beyond the largest group"));
+            return Err(serde::de::Error::custom("every node id must be below 16777216"));
         }
         Ok(nodes.into_iter().collect())
     }

@@ -241,10 +241,10 @@ impl<P: Protocol> Trace<P> {
     #[inline(never)]
     fn write_in_next_chunk(&mut self, line: &Line, input: Option<&Input<P>>, effects: &[Effect<P>]) {
         let content = postcard::experimental::serialized_size(&(input, effects));
-        let needed = Line::LONGEST + content.expect("what travels serialises");
+        let needed = Line::LONGEST + content.expect("messages and effects can be serialised");
         let usual = self.chunks.last().map_or(FIRST_CHUNK, |chunk| LARGEST_CHUNK.min(2 * chunk.bytes.len()));
         let mut chunk = Chunk { bytes: vec![0; needed.max(usual)], used: 0 };
-        chunk.write(line, input, effects).expect("there is room for it");
+        chunk.write(line, input, effects).expect("the new chunk is large enough");
         self.chunks.push(chunk);
     }
 }
@@ -315,7 +315,7 @@ impl<'a, P: Protocol> Steps<'a, P> {
     fn message(&self, id: u64) -> Input<P> {
         let after = self.sent.partition_point(|(first, ..)| *first <= id);
         let (_, from, message) =
-            &self.sent[..after].last().expect("push_received was told of a message sent");
+            &self.sent[..after].last().expect("push_received names a message that an earlier step sent");
         Input::Message { from: *from, message: message.clone() }
     }
 
@@ -339,7 +339,7 @@ impl<'a, P: Protocol> Steps<'a, P> {
 }
 
 fn take<T: DeserializeOwned>(rest: &mut &[u8]) -> T {
-    let (value, after) = postcard::take_from_bytes(rest).expect("the bytes are what push wrote");
+    let (value, after) = postcard::take_from_bytes(rest).expect("push wrote these bytes");
     *rest = after;
     value
 }

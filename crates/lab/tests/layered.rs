@@ -243,7 +243,7 @@ impl Monitor<CrashTolerant> for Watch {
                     findings.breach(&ME1, format!("{node} entered while {other} was inside"));
                 }
                 if *fence <= self.last_fence {
-                    findings.breach(&FENCES, format!("{node} was granted with fence {fence}"));
+                    findings.breach(&FENCES, format!("{node} was granted fence {fence}"));
                 }
                 self.last_fence = *fence;
                 self.asking &= !(1 << node.0);

@@ -95,9 +95,11 @@ impl Fault {
     /// Checks the fault. The error describes the problem in one line.
     pub(crate) fn validate(&self) -> Result<(), String> {
         match (&self.kind, self.until) {
-            (_, Some(until)) if until <= self.at => Err(format!("{self}: ends before it begins")),
-            (FaultKind::Step { .. }, Some(_)) => Err(format!("{self}: a step takes no time")),
-            (FaultKind::Pause { .. }, None) => Err(format!("{self}: a pause needs an end; use a crash")),
+            (_, Some(until)) if until <= self.at => Err(format!("{self}: the end must lie after the start")),
+            (FaultKind::Step { .. }, Some(_)) => Err(format!("{self}: a clock step has no end; remove it")),
+            (FaultKind::Pause { .. }, None) => {
+                Err(format!("{self}: a pause needs an end; give one, or use --crash"))
+            }
             _ => Ok(()),
         }
     }
@@ -156,7 +158,8 @@ impl Fault {
 
     /// Parses `NODE+NODE@AT..UNTIL` with an optional `,hold` or `,drop`.
     pub fn parse_partition(text: &str) -> Result<Self, String> {
-        const EXPECTED: &str = "expected NODES@TIME..TIME with an optional ,drop (NODES joined by +), such as 0+1@10ms..50ms,drop";
+        const EXPECTED: &str =
+            "expected NODE+NODE@TIME..TIME, then optionally ,drop, such as 0+1@10ms..50ms,drop";
         let (rest, loss) = match text.rsplit_once(',') {
             Some((rest, "hold")) => (rest, CutLoss::Hold),
             Some((rest, "drop")) => (rest, CutLoss::Drop),
@@ -184,7 +187,7 @@ fn split<'a>(text: &'a str, expected: &str) -> Result<(&'a str, Duration, Option
     };
     let at = time::parse(at)?;
     if until.is_some_and(|until| until <= at) {
-        return Err(format!("{text}: ends before it begins"));
+        return Err(format!("{text}: the end must lie after the start"));
     }
     Ok((who, at, until))
 }

@@ -94,7 +94,7 @@ impl<T> Queue<T> {
     fn push_heap(&mut self, key: Key, thing: T) {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slab.push(None);
-            u32::try_from(self.slab.len() - 1).expect("four thousand million pending things fit no memory")
+            u32::try_from(self.slab.len() - 1).expect("at most 2^32 items are pending")
         });
         self.slab[slot as usize] = Some(thing);
         self.heap.push(Reverse((key, slot)));

@@ -127,7 +127,7 @@ impl Script {
             blocks.push(block);
         }
         if blocks.is_empty() {
-            return Err(ScriptError::new(name, lines.len(), "the script does nothing".into()));
+            return Err(ScriptError::new(name, lines.len(), "the script has no commands".into()));
         }
         Ok(Self { name: name.to_owned(), settings, blocks, lines })
     }
@@ -142,7 +142,7 @@ impl Script {
     pub fn allow(&self, keys: &[&str]) -> Result<(), ScriptError> {
         match self.settings.iter().find(|line| !keys.contains(&line.words[0].as_str())) {
             Some(Line { number, words }) => {
-                let what = format!("`{}` is no setting; there are: {}", words[0], keys.join(", "));
+                let what = format!("unknown setting `{}`; known settings: {}", words[0], keys.join(", "));
                 Err(ScriptError::new(&self.name, *number, what))
             }
             None => Ok(()),
@@ -153,8 +153,9 @@ impl Script {
     pub fn nodes(&self) -> Result<u32, ScriptError> {
         let nodes = self.setting("nodes").and_then(|nodes| nodes.parse().ok());
         let allowed = nodes.filter(|nodes| (1..=MOST_NODES).contains(nodes));
-        allowed
-            .ok_or_else(|| self.error(format!("the head must say `nodes N`, with N from 1 to {MOST_NODES}")))
+        allowed.ok_or_else(|| {
+            self.error(format!("the head needs a line `nodes N`, with N from 1 to {MOST_NODES}"))
+        })
     }
 
     /// Creates an error about the head of the script.
@@ -183,7 +184,7 @@ impl Script {
             let got = stage.take_written();
             let expected = join(&self.lines[block.rule + 1..block.end]);
             if verdict.is_ok() && got != expected {
-                let what = format!("expected\n{expected}but got\n{got}({REWRITE}=1 rewrites the file)");
+                let what = format!("expected\n{expected}but got\n{got}(set {REWRITE}=1 to rewrite the file)");
                 verdict = Err(ScriptError::new(&self.name, block.rule + 1, what));
             }
             text += &join(&self.lines[copied..=block.rule]);
@@ -237,7 +238,7 @@ fn obey<P: Protocol>(
             Ok(())
         }
         [verb, site, ref arguments @ ..] => stage.command(node(site)?, problem(verb, arguments)?),
-        _ => Err(format!("`{}` is no command", words.join(" "))),
+        _ => Err(format!("unknown command `{}`", words.join(" "))),
     }
 }
 
@@ -249,13 +250,13 @@ fn message(link: &str, number: &[&str]) -> Result<(NodeId, NodeId, usize), Strin
         [number] => number.strip_prefix('#').and_then(|number| number.parse().ok()),
         _ => None,
     };
-    Ok((node(from)?, node(to)?, number.ok_or("expected the number of a message of the link, such as #2")?))
+    Ok((node(from)?, node(to)?, number.ok_or("expected the number of a message on this link, such as #2")?))
 }
 
 /// Parses `2` or `n2`.
 fn node(text: &str) -> Result<NodeId, String> {
     let number = text.strip_prefix('n').unwrap_or(text).parse();
-    number.map(NodeId).map_err(|_| format!("`{text}` is no site: expected a number, such as 2"))
+    number.map(NodeId).map_err(|_| format!("`{text}` is not a site: expected a number, such as 2"))
 }
 
 struct Reader<'a> {
@@ -273,7 +274,7 @@ impl Reader<'_> {
             match text.trim() {
                 "" if settings.is_empty() => {}
                 "" => return Ok(settings),
-                RULE => return Err(self.error("expected `algorithm NAME` and `nodes N` first")),
+                RULE => return Err(self.error("expected the head first: `algorithm NAME` and `nodes N`")),
                 comment if comment.starts_with('#') => {}
                 setting => settings.push(self.line(setting)),
             }
@@ -288,13 +289,13 @@ impl Reader<'_> {
             match text.trim() {
                 RULE => return Ok(Some(self.expectation(commands))),
                 "" if commands.is_empty() => {}
-                "" => return Err(self.error("expected `----` and what the commands above did")),
+                "" => return Err(self.error("expected `----` and the effects of the commands above")),
                 comment if comment.starts_with('#') => {}
                 command => commands.push(self.line(command)),
             }
         }
         match commands.last() {
-            Some(_) => Err(self.error("expected `----` and what the commands above did")),
+            Some(_) => Err(self.error("expected `----` and the effects of the commands above")),
             None => Ok(None),
         }
     }

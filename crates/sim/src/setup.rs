@@ -65,7 +65,7 @@ impl Setup {
             return Err("a group needs at least 1 node".into());
         }
         if self.nodes > conclave_kernel::node::MOST_NODES {
-            return Err(format!("at most {} nodes fit", conclave_kernel::node::MOST_NODES));
+            return Err(format!("a group has at most {} nodes", conclave_kernel::node::MOST_NODES));
         }
         let named = self.faults.iter().flat_map(|fault| fault.nodes().iter().collect::<Vec<_>>());
         let linked = self.links.iter().flat_map(|link| [link.from, link.to]);
@@ -87,7 +87,10 @@ impl Setup {
             one == other && first.until.is_none_or(|until| second.at < until)
         });
         match overlapping {
-            Some(pair) => Err(format!("{}: the site is down already, by {}", pair[1].1, pair[0].1)),
+            Some(pair) => Err(format!(
+                "{} overlaps {}: let the first crash end before the second begins",
+                pair[1].1, pair[0].1
+            )),
             None => Ok(()),
         }
     }
@@ -177,9 +180,11 @@ impl FromStr for Delay {
             _ => return Err(EXPECTED.into()),
         };
         match delay {
-            Self::Uniform(low, high) if low > high => Err(format!("{text}: the range is empty")),
+            Self::Uniform(low, high) if low > high => {
+                Err(format!("{text}: the first delay must not exceed the second"))
+            }
             Self::LogNormal(_, sigma) if !(0.0..=10.0).contains(&sigma) => {
-                Err(format!("{text}: sigma must lie between 0 and 10"))
+                Err(format!("{text}: sigma must be from 0 to 10"))
             }
             _ => Ok(delay),
         }

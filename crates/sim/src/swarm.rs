@@ -114,7 +114,7 @@ pub fn swarm(seed: u64, base: &Setup, profile: &Profile) -> Setup {
         draw.pauses(&mut setup.faults);
     }
     draw.crashes(profile, &mut setup.faults);
-    debug_assert_eq!(setup.validate(), base.validate(), "a swarm draws valid worlds");
+    debug_assert_eq!(setup.validate(), base.validate(), "a swarm draws only valid setups");
     setup
 }
 

@@ -403,9 +403,9 @@ impl fmt::Display for SnapshotError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown(node) => write!(f, "there is no node {node}"),
-            Self::AlreadyWaiting(process) => write!(f, "process {process} waits already"),
-            Self::Threshold => f.write_str("a threshold of nothing, or beyond reach"),
-            Self::Full => f.write_str("more than 32 bits count"),
+            Self::AlreadyWaiting(process) => write!(f, "process {process} already waits"),
+            Self::Threshold => f.write_str("the threshold must be from 1 to the number of awaited processes"),
+            Self::Full => f.write_str("too many nodes: at most 2^32 fit"),
         }
     }
 }

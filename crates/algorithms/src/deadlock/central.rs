@@ -55,13 +55,13 @@ impl Detection for Central {
     const CARD: Card = super::card(
         "central",
         "Central, naive",
-        "every site reports its wait edges to one site, as they come and go",
+        "every site reports each new and each removed wait edge to one site, which looks for cycles",
         &["HR82"],
         &[NO_MISS.name, PURGED.name],
         &[Cost {
             measure: Measure::Messages,
             load: Load::Low,
-            formula: "1, and 1 for each grant",
+            formula: "1 per request and 1 per grant",
             range: |size| (0.0, size.n()),
         }],
     );

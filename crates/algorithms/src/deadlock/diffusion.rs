@@ -61,13 +61,13 @@ impl Detection for Diffusion {
     const CARD: Card = super::card(
         "diffusion",
         "Chandy-Misra-Haas, OR",
-        "a question spreads over all that could help; if everybody answers, nobody can",
+        "a query goes to every process that could help; if all of them reply, all of them are blocked",
         &["CMH83"],
         super::EXACT,
         &[Cost {
             measure: Measure::Messages,
             load: Load::Low,
-            formula: "2e: a query and a reply a wait edge",
+            formula: "2e: one query and one reply per wait edge",
             range: |size| (0.0, 2.0 * size.n() * (size.n() - 1.0)),
         }],
     );

@@ -59,13 +59,13 @@ impl Detection for EdgeChasing {
     const CARD: Card = super::card(
         "edge-chasing",
         "Chandy-Misra-Haas, AND",
-        "a probe runs along the waits; who gets its own back waits for itself",
+        "a probe follows the waits; a process that gets its own probe back waits for itself",
         &["CMH83"],
         super::EXACT,
         &[Cost {
             measure: Measure::Messages,
             load: Load::Low,
-            formula: "one a wait edge: at most m(n-1)/2, unless two wait for each other",
+            formula: "1 per wait edge: at most m(n-1)/2, unless two processes wait for each other",
             range: |size| (0.0, size.n() * (size.n() - 1.0)),
         }],
     );

@@ -432,11 +432,11 @@ fn permits(demand: Option<Demand>) -> u64 {
 impl fmt::Display for GraphError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::AlreadyWaiting => "the owner waits already",
+            Self::AlreadyWaiting => "the owner already waits",
             Self::Conflict => "others hold the lock in a conflicting mode",
-            Self::NotASemaphore => "permits of a name without a limit",
-            Self::NotALock => "a lock on a name that is a semaphore",
-            Self::Impossible => "more permits than there are",
+            Self::NotASemaphore => "the name has no permits, because it has no limit: request it as a lock",
+            Self::NotALock => "the name is a semaphore: request permits of it, not a lock",
+            Self::Impossible => "the request needs more permits than the semaphore has",
             Self::Full => "too many names",
         })
     }

@@ -89,7 +89,7 @@ impl Detection for Hierarchical {
     const CARD: Card = super::card(
         "hierarchical",
         "Hierarchical, one report",
-        "a leader finds the deadlocks of its cluster, the root those between clusters",
+        "the leader of a cluster finds the deadlocks inside it, the root those between clusters",
         &["HR82", "MM79"],
         super::EXACT,
         &[Cost {

@@ -105,7 +105,7 @@ const fn card(
         needs: Needs::RELIABLE_FIFO,
         promises,
         costs,
-        survives: "nothing else: a lost grant is a wait for ever, whoever looks",
+        survives: "no other fault: if a grant is lost, its process waits for ever, and no detector can help",
         idle_traffic: false,
         reads_clock: false,
     }

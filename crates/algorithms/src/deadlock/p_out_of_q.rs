@@ -78,7 +78,7 @@ impl Detection for POutOfQ {
     const CARD: Card = super::card(
         "p-out-of-q",
         "Kshemkalyani-Singhal, p-out-of-q",
-        "one sweep outwards records the waits, one inwards reduces them; weights tell when it is over",
+        "a sweep outwards records the waits, a sweep inwards reduces them, and weights show when both are over",
         &["KS94"],
         super::EXACT,
         &[Cost {

@@ -97,13 +97,13 @@ impl<const TWICE: bool> Detection for Reports<TWICE> {
         super::card(
             "two-report",
             "Ho-Ramamoorthy, two reports",
-            "ask all sites for their wait edges, twice, and believe what is in both",
+            "a coordinator asks all sites twice for their wait edges and keeps the edges in both reports",
             &["HR82"],
             &[NO_MISS.name, PURGED.name],
             &[Cost {
                 measure: Measure::Messages,
                 load: Load::Low,
-                formula: "2(N-1) + 1, 4(N-1) + 1 if the first report shows a deadlock",
+                formula: "2(N-1) + 1; 4(N-1) + 1 if the first report shows a deadlock",
                 range: |size| (2.0 * (size.n() - 1.0), 4.0 * (size.n() - 1.0) + 1.0),
             }],
         )
@@ -111,13 +111,13 @@ impl<const TWICE: bool> Detection for Reports<TWICE> {
         super::card(
             "one-report",
             "Ho-Ramamoorthy, one report",
-            "ask all sites for both ends of their edges, and believe those of which both ends are there",
+            "a coordinator asks all sites once and keeps the wait edges that both ends report",
             &["HR82"],
             super::EXACT,
             &[Cost {
                 measure: Measure::Messages,
                 load: Load::Low,
-                formula: "2(N-1) + 1, one less if the coordinator is asked",
+                formula: "2(N-1) + 1; 1 less if the coordinator starts the detection",
                 range: |size| (2.0 * (size.n() - 1.0), 2.0 * (size.n() - 1.0) + 1.0),
             }],
         )

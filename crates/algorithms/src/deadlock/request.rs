@@ -450,15 +450,21 @@ impl<R> From<Request<R>> for Vec<Token<R>> {
 impl fmt::Display for RequestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Empty => f.write_str("a group without members"),
-            Self::Threshold { need, members } => write!(f, "{need} of {members} members can never be chosen"),
-            Self::NoPermits => f.write_str("zero permits"),
-            Self::LockAndSemaphore => f.write_str("one name both as a lock and as a semaphore"),
-            Self::Entangled { alternatives } => write!(f, "one semaphore in {alternatives} alternatives"),
-            Self::TooManyClaims { claims } => write!(f, "{claims} names are too many"),
-            Self::TooDeep { depth } => write!(f, "{depth} levels are too deep"),
-            Self::TooManyTerms { terms } => write!(f, "the AND-OR form would have {terms} terms"),
-            Self::Malformed => f.write_str("not a request: it ends too early or too late"),
+            Self::Empty => f.write_str("a group has no members"),
+            Self::Threshold { need, members } => {
+                write!(f, "{need} of {members} members is impossible: choose 1 to {members}")
+            }
+            Self::NoPermits => f.write_str("a request for 0 permits: request at least 1"),
+            Self::LockAndSemaphore => f.write_str("a name is used both as a lock and as a semaphore"),
+            Self::Entangled { alternatives } => {
+                write!(f, "a semaphore occurs in {alternatives} alternatives: use it in one only")
+            }
+            Self::TooManyClaims { claims } => write!(f, "the request has too many names: {claims}"),
+            Self::TooDeep { depth } => write!(f, "the request is nested too deeply: {depth} levels"),
+            Self::TooManyTerms { terms } => {
+                write!(f, "the request is too complex: its AND-OR form would have {terms} terms")
+            }
+            Self::Malformed => f.write_str("the encoded request is damaged: it ends too early or too late"),
         }
     }
 }

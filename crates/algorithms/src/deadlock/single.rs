@@ -57,13 +57,13 @@ impl Detection for MitchellMerritt {
     const CARD: Card = super::card(
         "mitchell-merritt",
         "Mitchell-Merritt, single resource",
-        "labels flow against the waits; on a cycle exactly one process gets its own back",
+        "labels travel against the waits; on a cycle, exactly one process gets its own label back",
         &["MM84"],
         super::EXACT,
         &[Cost {
             measure: Measure::Messages,
             load: Load::Low,
-            formula: "2 a wait, and at most s(s-1)/2 on a cycle of s",
+            formula: "2 per wait, plus at most s(s-1)/2 on a cycle of s processes",
             range: |size| (0.0, 2.0 * size.n() + size.n() * (size.n() - 1.0) / 2.0),
         }],
     );

@@ -16,28 +16,28 @@ use super::underlying::{Underlying, Wait};
 pub const NO_PHANTOM: Property = Property {
     name: "no-phantom",
     kind: Kind::Always,
-    statement: "whoever is declared deadlocked is stuck at that moment, unless an abort has just freed it",
+    statement: "a process that is declared deadlocked is stuck at that moment, unless an abort has just freed it",
     source: "[CMH83 §2]",
 };
 /// Every deadlock is found.
 pub const NO_MISS: Property = Property {
     name: "no-miss",
     kind: Kind::Eventually,
-    statement: "every deadlock is found, without a further event: at rest, if the declared ran, nobody would be stuck",
+    statement: "every deadlock is found: at rest, no process is stuck if the declared ones are left out",
     source: "[CMH83 §2]",
 };
 /// No process is aborted without need.
 pub const ONE_VICTIM: Property = Property {
     name: "one-victim",
     kind: Kind::Always,
-    statement: "whoever is aborted is stuck at that moment and waits, in the end, for itself: no second victim of a deadlock",
+    statement: "an aborted process waits for itself, directly or through others, at that moment: a deadlock has one victim",
     source: "[K87 §4]",
 };
 /// No dead edge remains.
 pub const PURGED: Property = Property {
     name: "purged",
     kind: Kind::Eventually,
-    statement: "at rest no process remembers a request of one that does not wait by it",
+    statement: "at rest, no process remembers a request by which its sender no longer waits",
     source: "[K87 §4]",
 };
 
@@ -127,7 +127,7 @@ impl Judge {
             return None;
         }
         self.phantoms += 1;
-        let why = format!("{process} is declared deadlocked by its request {number}, and can proceed");
+        let why = format!("{process} is declared deadlocked by its request {number}, but it can proceed");
         Some(Breach { property: NO_PHANTOM, why })
     }
 
@@ -140,7 +140,8 @@ impl Judge {
             return None;
         }
         self.needless += 1;
-        let why = format!("{process} is aborted although nothing is gained by it");
+        let why =
+            format!("{process} is aborted, but it does not wait for itself: the abort resolves no deadlock");
         Some(Breach { property: ONE_VICTIM, why })
     }
 
@@ -152,8 +153,10 @@ impl Judge {
         let declared = (0..).map(NodeId).zip(&self.processes).filter(|(_, state)| is_declared(state));
         let declared: NodeSet = declared.map(|(process, _)| process).collect();
         let missed = self.truth(&declared, |known| known.stuck().clone());
-        (!missed.is_empty())
-            .then(|| Breach { property: NO_MISS, why: format!("{missed:?} are stuck, and nobody was told") })
+        (!missed.is_empty()).then(|| Breach {
+            property: NO_MISS,
+            why: format!("{missed:?} are stuck, but no deadlock was declared that involves them"),
+        })
     }
 
     /// Returns the processes that wait.
@@ -194,6 +197,6 @@ pub fn dead_edge(processes: &[&Underlying]) -> Option<Breach> {
     };
     let (at, (from, _)) =
         (0..).map(NodeId).zip(processes).find_map(|(at, process)| Some((at, dead(process)?)))?;
-    let why = format!("{at} still remembers a request of {from}, which does not wait by it");
+    let why = format!("{at} still remembers a request of {from}, but {from} no longer waits by it");
     Some(Breach { property: PURGED, why })
 }

@@ -72,7 +72,7 @@ impl Detection for Stable {
     const CARD: Card = super::card(
         "stable",
         "Stable property, by snapshot",
-        "a consistent picture of all processes and channels, judged at leisure",
+        "a consistent snapshot of all processes and channels is searched for deadlocks",
         &["CL85"],
         super::EXACT,
         &[Cost {

@@ -95,7 +95,7 @@ impl Estimate for Expected {
         problem: "detector",
         name: "adaptive",
         title: "Adaptive heartbeat (Bertier)",
-        summary: "the deadline is the expected arrival plus a margin that follows the errors of that expectation",
+        summary: "the deadline is the expected arrival plus a margin that follows the recent prediction errors",
         papers: &["BMS02", "CTA02"],
         needs: Needs {
             fifo: false,

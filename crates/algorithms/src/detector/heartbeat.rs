@@ -33,7 +33,7 @@ impl Estimate for Fixed {
         problem: "detector",
         name: "heartbeat",
         title: "Heartbeat with a fixed D",
-        summary: "a heartbeat every T; silence of more than T + D is taken for a crash",
+        summary: "each site sends a heartbeat every T; silence for more than T + D counts as a crash",
         papers: &["CT96"],
         needs: Needs {
             fifo: false,
@@ -45,7 +45,7 @@ impl Estimate for Fixed {
         },
         promises: &["completeness", "accuracy"],
         costs: &[],
-        survives: "any number of crashes; without bounded delays it is complete, but errs for ever",
+        survives: "any number of crashes; without bounded delays it stays complete, but makes mistakes for ever",
         idle_traffic: true,
         reads_clock: false,
     };

@@ -78,7 +78,7 @@ pub struct Saying {
 impl Oracle {
     /// Creates an oracle for a group of at most 64 sites, of which none has crashed.
     pub fn new(nodes: u32, class: Class) -> Self {
-        debug_assert!(nodes <= u64::BITS, "a bit a site");
+        debug_assert!(nodes <= u64::BITS, "one bit per site");
         let mistakes_left = match class {
             Class::Perfect => 0,
             Class::Strong { mistakes, .. }
@@ -179,7 +179,7 @@ impl Detector for Mute {
         problem: "detector",
         name: "oracle",
         title: "Oracle",
-        summary: "every verdict that a detector of its class could give, for the checker",
+        summary: "gives every output that a detector of its class could give; made for the checker",
         papers: &["CT96"],
         needs: Needs::RELIABLE,
         promises: &[],

@@ -88,7 +88,7 @@ impl Estimate for Normal {
         problem: "detector",
         name: "phi-accrual",
         title: "Phi-accrual",
-        summary: "suspect when a gap this long has a probability below 10^-Phi, gaps taken for normal",
+        summary: "a site is suspected when the probability of so long a gap is below 10^-Phi; gaps count as normal",
         papers: &["HDYK04"],
         needs: Needs {
             fifo: false,

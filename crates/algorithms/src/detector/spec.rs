@@ -6,14 +6,14 @@ use conclave_kernel::{Kind, Property};
 pub const COMPLETENESS: Property = Property {
     name: "completeness",
     kind: Kind::Eventually,
-    statement: "every site that crashed and stays down is in the end suspected by every site that is up, for good",
+    statement: "every site that crashes and stays down is finally suspected, for ever, by every site that is up",
     source: "[CT96 §2.3]",
 };
 /// Accuracy: sites that are up are not suspected.
 pub const ACCURACY: Property = Property {
     name: "accuracy",
     kind: Kind::Always,
-    statement: "no site is suspected that has been up since its latest heartbeat that was heard",
+    statement: "no site is suspected if it has been up since its last received heartbeat",
     source: "[CT96 §2.3]",
 };
 

@@ -231,7 +231,7 @@ impl Election for Bully {
         problem: "election",
         name: "bully",
         title: "Bully",
-        summary: "ask all that are higher; if they are silent, announce yourself to all that are lower",
+        summary: "a site asks all higher sites; if none answers, it announces itself to all lower sites",
         papers: &["GM82", "CDK"],
         needs: Needs { no_duplication: false, no_crash: false, synchrony: true, ..Needs::RELIABLE },
         promises: &["E1", "E2"],
@@ -250,7 +250,7 @@ impl Election for Bully {
                 range: |size| (size.n() * size.n() - 1.0, size.n() * size.n() - 1.0),
             },
         ],
-        survives: "any number of crashes, while delays are bounded and nobody comes back in mid-announcement",
+        survives: "any number of crashes, while delays are bounded and no site returns during an announcement",
         idle_traffic: false,
         reads_clock: false,
     };

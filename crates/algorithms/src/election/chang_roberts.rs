@@ -174,7 +174,7 @@ impl Election for ChangRoberts {
         problem: "election",
         name: "chang-roberts",
         title: "Chang-Roberts (ring)",
-        summary: "candidates go round a ring; whoever is higher swallows them; the highest comes back",
+        summary: "candidates travel round a ring; each site drops those that are lower; the highest one returns",
         papers: &["CR79"],
         needs: Needs {
             no_duplication: false,
@@ -218,7 +218,7 @@ impl Election for ChangRoberts {
                 },
             },
         ],
-        survives: "crashes that a perfect detector tells everybody of, the maximum's in mid-round too",
+        survives: "crashes that a perfect detector reports to all sites, also of the maximum during a round",
         idle_traffic: false,
         reads_clock: false,
     };
@@ -258,7 +258,7 @@ mod tests {
         ring.command(2, Command::Elect);
         ring.settle();
         assert_eq!(ring.leaders(), [Some(4); 5]);
-        assert_eq!(ring.sent, 2 + 5 + 5, "2 to reach the highest, once round, and once round again");
+        assert_eq!(ring.sent, 2 + 5 + 5, "2 to reach the highest, then two rounds");
     }
 
     /// [CR79 §3], [CDK §15.3.1]: at worst, the highest site is the anticlockwise neighbour of the starter.

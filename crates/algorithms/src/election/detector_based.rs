@@ -112,7 +112,7 @@ impl<D: Detector> Election for DetectorBased<D> {
         problem: "election",
         name: "detector-based",
         title: "Election over a detector",
-        summary: "the highest that is not suspected leads; the heartbeats are the price",
+        summary: "the highest site that is not suspected leads; the cost is its heartbeats",
         papers: &["CT96"],
         // With bounded delays the detector inside is perfect. A detector that sends commands must be perfect,
         // too.
@@ -128,13 +128,13 @@ impl<D: Detector> Election for DetectorBased<D> {
             Cost {
                 measure: Measure::Messages,
                 load: Load::Low,
-                formula: "0, besides the heartbeats",
+                formula: "0, not counting heartbeats",
                 range: |_| (0.0, 0.0),
             },
             Cost {
                 measure: Measure::Messages,
                 load: Load::High,
-                formula: "0, besides the heartbeats",
+                formula: "0, not counting heartbeats",
                 range: |_| (0.0, 0.0),
             },
         ],

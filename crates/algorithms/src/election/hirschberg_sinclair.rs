@@ -235,7 +235,7 @@ impl Election for HirschbergSinclair {
         problem: "election",
         name: "hirschberg-sinclair",
         title: "Hirschberg-Sinclair (two-way ring)",
-        summary: "a candidate must be the highest within 1, 2, 4, ... hops on both sides, then all round",
+        summary: "a candidate must be the highest within 1, 2, 4, ... hops on both sides, and at last in the whole ring",
         papers: &["HS80"],
         needs: Needs {
             no_duplication: false,
@@ -258,7 +258,7 @@ impl Election for HirschbergSinclair {
                 range: |size| if size.nodes == 1 { (0.0, 0.0) } else { (3.0 * size.n(), most(size.nodes)) },
             },
         ],
-        survives: "crashes that a perfect detector tells everybody of",
+        survives: "crashes that a perfect detector reports to all sites",
         idle_traffic: false,
         reads_clock: false,
     };

@@ -18,14 +18,14 @@ use super::{Candidate, Event};
 pub const E1: Property = Property {
     name: "E1",
     kind: Kind::Always,
-    statement: "whoever is elected is not lower than any process that is up at that moment",
+    statement: "an elected process is not lower than any process that is up at that moment",
     source: "[CDK §15.3]",
 };
 /// Liveness: every site that is up decides.
 pub const E2: Property = Property {
     name: "E2",
     kind: Kind::Eventually,
-    statement: "every process that is up decides in the end, on the highest that is up",
+    statement: "every process that stays up finally elects the highest process that is up",
     source: "[CDK §15.3]",
 };
 
@@ -60,7 +60,7 @@ impl Judge {
         };
         self.sites[site.index()].elected = Some(leader);
         let highest = self.highest().filter(|highest| *highest > self.candidate(leader))?;
-        Some(format!("{site} elected {leader} while {}, who is higher, was up", highest.site))
+        Some(format!("{site} elected {leader}, although {} is higher and was up", highest.site))
     }
 
     /// Records that a site has crashed.

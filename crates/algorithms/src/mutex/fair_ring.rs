@@ -143,7 +143,7 @@ impl Mutex for FairRing {
         problem: "mutex",
         name: "fair-ring",
         title: "Fair token ring",
-        summary: "a token goes round and looks for the oldest request",
+        summary: "a token travels round a ring and serves the oldest request",
         papers: &["LeLann77", "L78"],
         needs: Needs::RELIABLE,
         promises: &["ME1", "ME1-causal", "ME2", "ME3", "fences"],
@@ -151,7 +151,7 @@ impl Mutex for FairRing {
             Cost {
                 measure: Measure::MessagesPerEntry,
                 load: Load::Low,
-                formula: "N..2N-1, without bound while idle",
+                formula: "N..2N-1; without bound while idle",
                 range: |size| if size.nodes == 1 { (0.0, 0.0) } else { (size.n(), f64::INFINITY) },
             },
             Cost {
@@ -169,7 +169,7 @@ impl Mutex for FairRing {
             Cost {
                 measure: Measure::SyncDelay,
                 load: Load::High,
-                formula: "(N+1)T..(2N-1)T, NT for the same site",
+                formula: "(N+1)T..(2N-1)T; NT for the same site",
                 range: |size| if size.nodes == 1 { (0.0, 0.0) } else { (size.n(), 2.0 * size.n() - 1.0) },
             },
         ],

@@ -202,7 +202,7 @@ const AS_PUBLISHED: Card = Card {
     problem: "mutex",
     name: "lamport",
     title: "Lamport",
-    summary: "everybody keeps the same queue; its first enters once nothing older can be on its way",
+    summary: "all sites keep the same queue; its first request enters once no older one can be in transit",
     papers: &["L78"],
     needs: Needs::RELIABLE_FIFO,
     promises: &["ME1", "ME1-causal", "ME2", "ME3", "fences"],
@@ -222,7 +222,7 @@ const AS_PUBLISHED: Card = Card {
         CLIENT_DELAY,
         SYNC_DELAY,
     ],
-    survives: "no crash: a message from everybody is needed",
+    survives: "no crash: a message from every site is needed",
     idle_traffic: false,
     reads_clock: false,
 };
@@ -230,7 +230,7 @@ const AS_PUBLISHED: Card = Card {
 const OMISSION: Card = Card {
     name: "lamport-omission",
     title: "Lamport without needless replies",
-    summary: "as lamport, but no reply to a request older than one's own last broadcast",
+    summary: "like lamport, but a site sends no reply to a request older than its own last broadcast",
     costs: &[
         Cost {
             measure: Measure::MessagesPerEntry,

@@ -132,7 +132,7 @@ impl Mutex for NaimiTrehel {
         problem: "mutex",
         name: "naimi-trehel",
         title: "Naimi-Trehel",
-        summary: "a request follows guesses to the last one that asked, and improves every guess it passes",
+        summary: "a request follows guesses to the last requester and improves each guess on its way",
         papers: &["NT96"],
         needs: Needs::RELIABLE,
         promises: &["ME1", "ME1-causal", "ME2", "fences"],
@@ -140,19 +140,19 @@ impl Mutex for NaimiTrehel {
             Cost {
                 measure: Measure::MessagesPerEntry,
                 load: Load::Low,
-                formula: "0..N, O(log N) on average",
+                formula: "0..N; O(log N) on average",
                 range: |size| (0.0, messages_most(size)),
             },
             Cost {
                 measure: Measure::MessagesPerEntry,
                 load: Load::High,
-                formula: "0..N, O(log N) on average",
+                formula: "0..N; O(log N) on average",
                 range: |size| (0.0, messages_most(size)),
             },
             Cost {
                 measure: Measure::ClientDelay,
                 load: Load::Low,
-                formula: "0..NT, O(log N)T on average",
+                formula: "0..NT; O(log N)T on average",
                 range: |size| (0.0, messages_most(size)),
             },
             Cost {
@@ -162,7 +162,7 @@ impl Mutex for NaimiTrehel {
                 range: |size| (0.0, if size.nodes == 1 { 0.0 } else { 1.0 }),
             },
         ],
-        survives: "only the crash of an idle site that is nobody's father",
+        survives: "only the crash of an idle site that is the father of no site",
         idle_traffic: false,
         reads_clock: false,
     };

@@ -139,7 +139,7 @@ impl Mutex for Raymond {
         problem: "mutex",
         name: "raymond",
         title: "Raymond's tree",
-        summary: "a token in a tree; every site knows the direction, and asks once for all behind it",
+        summary: "a token moves in a tree; each site knows its direction and asks once for all sites behind it",
         papers: &["R89"],
         needs: Needs::RELIABLE,
         promises: &["ME1", "ME1-causal", "ME2", "fences"],
@@ -169,7 +169,7 @@ impl Mutex for Raymond {
                 range: |size| (0.0, diameter(size)),
             },
         ],
-        survives: "the crash of a leaf that neither has the token nor waits for it; any other cuts the tree",
+        survives: "the crash of a leaf that neither has the token nor waits for it; any other crash cuts the tree",
         idle_traffic: false,
         reads_clock: false,
     };

@@ -119,7 +119,7 @@ impl Mutex for RicartAgrawala {
         problem: "mutex",
         name: "ricart-agrawala",
         title: "Ricart-Agrawala",
-        summary: "ask everybody; whoever is inside or asked earlier replies when done",
+        summary: "a site asks all others; a site that is inside or asked earlier replies when it leaves",
         papers: &["RA81"],
         needs: Needs { no_duplication: false, ..Needs::RELIABLE },
         promises: &["ME1", "ME1-causal", "ME2", "ME3", "fences"],
@@ -149,7 +149,7 @@ impl Mutex for RicartAgrawala {
                 range: |size| if size.nodes == 1 { (0.0, 0.0) } else { (1.0, 1.0) },
             },
         ],
-        survives: "no crash: everybody's reply is needed",
+        survives: "no crash: the reply of every site is needed",
         idle_traffic: false,
         reads_clock: false,
     };

@@ -143,7 +143,7 @@ impl Mutex for RoucairolCarvalho {
         problem: "mutex",
         name: "roucairol-carvalho",
         title: "Roucairol-Carvalho",
-        summary: "as ricart-agrawala, but a permission once given lasts until it is asked back",
+        summary: "like ricart-agrawala, but a permission stays valid until its giver asks for it back",
         papers: &["CR83"],
         needs: Needs { no_duplication: false, ..Needs::RELIABLE },
         promises: &["ME1", "ME1-causal", "ME2", "fences"],
@@ -173,7 +173,7 @@ impl Mutex for RoucairolCarvalho {
                 range: |size| (0.0, if size.nodes == 1 { 0.0 } else { 1.0 }),
             },
         ],
-        survives: "the crash of an idle site, for those who hold its permission; the others wait for ever",
+        survives: "the crash of an idle site, for sites that hold its permission; the others wait for ever",
         idle_traffic: false,
         reads_clock: false,
     };

@@ -33,28 +33,28 @@ pub const ME1: Property = Property {
 pub const ME1_CAUSAL: Property = Property {
     name: "ME1-causal",
     kind: Kind::Always,
-    statement: "every exit happened before the next entry, so that no reordering of the run overlaps them",
+    statement: "every exit happened before the next entry, so no reordering of the run can overlap two entries",
     source: "[L78 §3]",
 };
 /// Progress: every request is granted.
 pub const ME2: Property = Property {
     name: "ME2",
     kind: Kind::Eventually,
-    statement: "every request is granted, as long as holders leave",
+    statement: "every request is granted, if every holder leaves",
     source: "[RA81 §1]",
 };
 /// Order: grants follow the causal order of requests.
 pub const ME3: Property = Property {
     name: "ME3",
     kind: Kind::Always,
-    statement: "if one request happened before another, it is granted before it",
+    statement: "if one request happened before another, it is granted first",
     source: "[L78 §3]",
 };
 /// Fences: every grant has a larger fence than the grant before it.
 pub const FENCES: Property = Property {
     name: "fences",
     kind: Kind::Always,
-    statement: "every grant's fence is larger than that of the grant before it",
+    statement: "every grant has a larger fence than the grant before it",
     source: "[B06 §2.4]",
 };
 
@@ -178,17 +178,19 @@ impl Judge {
         }
         let row = &mut self.sites[site.index()];
         if self.known[site.index()].exit < self.entries && self.lost_exit != self.entries {
-            let why = format!("{site} entered without knowing that entry {} had ended", self.entries);
+            let why = format!("{site} entered, but did not know that entry {} had ended", self.entries);
             breach(Breach { property: ME1_CAUSAL, why });
         }
         if let Some(last) = self.last_fence.filter(|last| fence <= *last) {
-            let why = format!("{site} was granted with fence {fence} after fence {last}");
+            let why = format!("{site} was granted fence {fence} after fence {last}");
             breach(Breach { property: FENCES, why });
         }
         if row.older != 0 {
             let first = row.older.trailing_zeros();
             self.inversions += u64::from(row.older.count_ones());
-            let why = format!("{site} entered before n{first}, whose request it knew of when it asked");
+            let why = format!(
+                "{site} entered before n{first}, although it knew of the request of n{first} when it made its own"
+            );
             breach(Breach { property: ME3, why });
         }
         self.last_fence = self.last_fence.max(Some(fence));

@@ -163,7 +163,7 @@ impl Mutex for SuzukiKasami {
         problem: "mutex",
         name: "suzuki-kasami",
         title: "Suzuki-Kasami",
-        summary: "one token with its own queue; ask everybody for it, keep it until asked",
+        summary: "a token carries its own queue; a site asks all others for it and keeps it until asked",
         papers: &["SK85"],
         needs: Needs { no_duplication: false, ..Needs::RELIABLE },
         promises: &["ME1", "ME1-causal", "ME2", "fences"],
@@ -171,19 +171,19 @@ impl Mutex for SuzukiKasami {
             Cost {
                 measure: Measure::MessagesPerEntry,
                 load: Load::Low,
-                formula: "N, or 0 if the token is here",
+                formula: "N; 0 if the site has the token",
                 range: |size| (0.0, if size.nodes == 1 { 0.0 } else { size.n() }),
             },
             Cost {
                 measure: Measure::MessagesPerEntry,
                 load: Load::High,
-                formula: "N, or 0 if the token is here",
+                formula: "N; 0 if the site has the token",
                 range: |size| (0.0, if size.nodes == 1 { 0.0 } else { size.n() }),
             },
             Cost {
                 measure: Measure::ClientDelay,
                 load: Load::Low,
-                formula: "2T, or 0 if the token is here",
+                formula: "2T; 0 if the site has the token",
                 range: |size| (0.0, if size.nodes == 1 { 0.0 } else { 2.0 }),
             },
             Cost {

@@ -134,7 +134,7 @@ impl Mutex for TokenRing {
         problem: "mutex",
         name: "token-ring",
         title: "Token ring",
-        summary: "a token goes round for ever; whoever has it may go in, once a visit",
+        summary: "a token travels round a ring for ever; a site may enter once per visit of the token",
         papers: &["LeLann77", "CDK"],
         needs: Needs::RELIABLE,
         promises: &["ME1", "ME1-causal", "ME2", "fences"],
@@ -142,7 +142,7 @@ impl Mutex for TokenRing {
             Cost {
                 measure: Measure::MessagesPerEntry,
                 load: Load::Low,
-                formula: "1 or more, without bound while idle",
+                formula: "1 or more; without bound while idle",
                 range: |size| if size.nodes == 1 { (0.0, 0.0) } else { (1.0, f64::INFINITY) },
             },
             Cost {
@@ -160,7 +160,7 @@ impl Mutex for TokenRing {
             Cost {
                 measure: Measure::SyncDelay,
                 load: Load::High,
-                formula: "T..(N-1)T, NT for the same site",
+                formula: "T..(N-1)T; NT for the same site",
                 range: |size| if size.nodes == 1 { (0.0, 0.0) } else { (1.0, size.n()) },
             },
         ],

@@ -117,7 +117,7 @@ impl fmt::Display for Flaw {
         match self {
             Self::Disjoint([(a, set), (b, _)]) if a == b => write!(f, "set {a} {} is empty", Show(set)),
             Self::Disjoint([(a, set), (b, other)]) => {
-                write!(f, "set {a} {} and set {b} {} have nobody in common", Show(set), Show(other))
+                write!(f, "set {a} {} and set {b} {} have no member in common", Show(set), Show(other))
             }
             Self::Contained([(a, set), (b, other)]) => {
                 write!(f, "set {a} {} is contained in set {b} {}", Show(set), Show(other))
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn two_sets_that_do_not_meet_are_no_coterie() {
         let lecture = sets(&[&[1, 2, 3], &[2, 5, 7], &[5, 7, 9]]);
-        assert_eq!(why(check(&lecture)), "set 0 {1, 2, 3} and set 2 {5, 7, 9} have nobody in common");
+        assert_eq!(why(check(&lecture)), "set 0 {1, 2, 3} and set 2 {5, 7, 9} have no member in common");
     }
 
     #[test]
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn an_empty_set_meets_nobody_not_even_itself() {
-        assert_eq!(why(check(&sets(&[&[1], &[]]))), "set 0 {1} and set 1 {} have nobody in common");
+        assert_eq!(why(check(&sets(&[&[1], &[]]))), "set 0 {1} and set 1 {} have no member in common");
         assert_eq!(why(check(&sets(&[&[]]))), "set 0 {} is empty");
         assert_eq!(check(&[]), Ok(()));
     }
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn each_of_maekawas_conditions_names_who_breaks_it() {
         let flaw = |law: Condition, lists: &[&[u32]]| why(law.check(&sets(lists)));
-        assert_eq!(flaw(Condition::M1, &[&[0], &[1]]), "set 0 {0} and set 1 {1} have nobody in common");
+        assert_eq!(flaw(Condition::M1, &[&[0], &[1]]), "set 0 {0} and set 1 {1} have no member in common");
         assert_eq!(flaw(Condition::M2, &[&[0, 1], &[0]]), "site 1 is not in its own quorum {0}");
         assert_eq!(flaw(Condition::M3, &[&[0, 1], &[1]]), "quorum 0 has 2 members and quorum 1 has 1");
         assert_eq!(flaw(Condition::M4, &[&[0, 1], &[1]]), "site 0 is in 1 quorums and site 1 in 2");

@@ -60,7 +60,7 @@ impl Quorum {
     /// error is one line that gives the reason.
     pub fn quorums(self, nodes: u32) -> Result<Vec<NodeSet>, String> {
         if nodes > MOST_SITES {
-            return Err(format!("{self} quorums are built for at most {MOST_SITES} nodes, not for {nodes}"));
+            return Err(format!("{self} quorums exist for at most {MOST_SITES} nodes, not for {nodes}"));
         }
         Ok(match self {
             Self::Plane => return projective_plane::quorums(nodes),

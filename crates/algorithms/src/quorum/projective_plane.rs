@@ -87,7 +87,7 @@ fn refusal(nodes: u32) -> String {
         (None, None) => String::new(),
     };
     format!(
-        "there is no projective plane of {nodes} nodes: it takes K(K-1)+1 with K-1 a prime power, that is \
+        "there is no projective plane of {nodes} nodes: the number must be K(K-1)+1 with K-1 a prime power, that is \
          3, 7, 13, 21, 31, 57, 73, 91, 133, ...{nearest}"
     )
 }
@@ -141,7 +141,7 @@ mod tests {
     fn a_wrong_size_is_refused_with_the_sizes_that_are_right() {
         assert_eq!(
             quorums(10).unwrap_err(),
-            "there is no projective plane of 10 nodes: it takes K(K-1)+1 with K-1 a prime power, that is \
+            "there is no projective plane of 10 nodes: the number must be K(K-1)+1 with K-1 a prime power, that is \
              3, 7, 13, 21, 31, 57, 73, 91, 133, ... (the nearest are 7 and 13)"
         );
         assert!(quorums(0).unwrap_err().ends_with("(the nearest is 1)"));

@@ -88,7 +88,7 @@ impl<A: Protocol> Album<A> {
         started_here: bool,
         cx: &mut Cx<'_, P>,
     ) {
-        debug_assert!(!self.has_recorded(id), "a site records once");
+        debug_assert!(!self.has_recorded(id), "each site records once");
         let channels = vec![Vec::new(); cx.members().len()];
         let recording = Some(Recording {
             state: site.app.clone(),

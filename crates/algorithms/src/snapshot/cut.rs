@@ -155,7 +155,7 @@ fn is_in_transit(cut: &Cut, message: &Message) -> bool {
 fn check(run: &Run, cut: &Cut) -> Result<(), String> {
     if cut.0.len() != run.events.len() {
         return Err(format!(
-            "a cut of this run has {} numbers, one a site, not {}",
+            "a cut of this run needs {} numbers, one per site, not {}",
             run.events.len(),
             cut.0.len()
         ));
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn a_cut_that_does_not_fit_is_refused() {
         let refused = |cut: &[u32]| judge(&four_processes(), &Cut(cut.to_vec())).unwrap_err();
-        assert_eq!(refused(&[1, 1]), "a cut of this run has 4 numbers, one a site, not 2");
+        assert_eq!(refused(&[1, 1]), "a cut of this run needs 4 numbers, one per site, not 2");
         assert_eq!(refused(&[1, 6, 0, 0]), "n1 has 5 events, not 6");
     }
 

@@ -19,42 +19,42 @@ use super::{Application, Channel, Part, Picture, SnapshotId};
 pub const CONSISTENT: Property = Property {
     name: "consistent",
     kind: Kind::Always,
-    statement: "no site receives, before it records, a message that was sent after its sender recorded",
+    statement: "no site receives a message before it records if the message was sent after its sender recorded",
     source: "[CL85 §3.2]",
 };
 /// The recorded channels contain exactly the messages in transit.
 pub const CHANNELS: Property = Property {
     name: "channels",
     kind: Kind::Always,
-    statement: "a channel holds exactly what was sent before its sender recorded and received after its receiver did",
+    statement: "a recorded channel has exactly the messages sent before its sender recorded and received after its receiver did",
     source: "[CL85 §3.2]",
 };
 /// A quantity that no step changes has the same value in every picture.
 pub const CONSERVED: Property = Property {
     name: "conserved",
     kind: Kind::Always,
-    statement: "what no step of the application changes is the same in the picture: the bank's money adds up",
+    statement: "a quantity that no step changes has the same value in the picture, such as the sum of a bank's money",
     source: "[CL85 §2]",
 };
 /// The picture neither invents nor misses stable properties.
 pub const STABLE: Property = Property {
     name: "stable",
     kind: Kind::Always,
-    statement: "a stable property that held at the start is in the picture, and one that is in the picture holds at the end",
+    statement: "a stable property that held at the start holds in the picture; one that holds in the picture holds at the end",
     source: "[CL85 §4]",
 };
 /// All sites have the same picture.
 pub const SAME: Property = Property {
     name: "same",
     kind: Kind::Always,
-    statement: "all sites end up with the same picture of one snapshot",
+    statement: "all sites have the same picture of a snapshot in the end",
     source: "[CL85 §3.4]",
 };
 /// Every snapshot is complete at every site in the end.
 pub const COMPLETE: Property = Property {
     name: "complete",
     kind: Kind::Eventually,
-    statement: "a snapshot that was started is complete at every site in the end",
+    statement: "every snapshot that is started is complete at every site in the end",
     source: "[CL85 §3.4]",
 };
 
@@ -168,7 +168,7 @@ impl<A: Application> Judge<A> {
             Some(_) => breach(Breach {
                 property: SAME,
                 why: format!(
-                    "{site} has another picture of snapshot {} than the first to complete it",
+                    "{site} has another picture of snapshot {} than the first site that completed it",
                     picture.id
                 ),
             }),
@@ -206,7 +206,7 @@ impl<A: Application> Judge<A> {
         let Some(Suspect { from, to, message, ids }) = self.suspect.take() else { return };
         for id in ids {
             let why = format!(
-                "{to} received {message} before it recorded snapshot {id}, and {from} sent it after it had recorded"
+                "{from} sent {message} after it recorded snapshot {id}, and {to} received it before it recorded"
             );
             breach(Breach { property: CONSISTENT, why });
         }
@@ -231,7 +231,9 @@ impl<A: Application> Judge<A> {
             let missing =
                 (0..self.recorded.len() as u32).map(NodeId).find(|site| !shot.complete_at.contains(*site));
             if let Some(site) = missing.filter(|_| waited) {
-                let why = format!("snapshot {id} is not complete at {site}, and nothing can happen any more");
+                let why = format!(
+                    "snapshot {id} is not complete at {site}, and no event is left that could complete it"
+                );
                 breach(Breach { property: COMPLETE, why });
             }
         }
@@ -277,7 +279,7 @@ impl<A: Application> Judge<A> {
                     None => breach(Breach {
                         property: CHANNELS,
                         why: format!(
-                            "snapshot {id}: {message:?} was on its way from {from} to {to}, and is not recorded"
+                            "snapshot {id}: {message:?} was in transit from {from} to {to}, but is not recorded"
                         ),
                     }),
                 }
@@ -288,7 +290,7 @@ impl<A: Application> Judge<A> {
                 breach(Breach {
                     property: CHANNELS,
                     why: format!(
-                        "snapshot {id}: {message:?} is recorded from {from} to {to}, where it was not on its way"
+                        "snapshot {id}: {message:?} is recorded from {from} to {to}, but was not in transit"
                     ),
                 });
             }
@@ -303,11 +305,12 @@ impl<A: Application> Judge<A> {
         breach: &mut impl FnMut(Breach),
     ) {
         let missed = self.facts_before.get(&id).into_iter().flat_map(|before| before.difference(pictured));
-        let missed = missed
-            .map(|fact| format!("{} held when snapshot {id} was started, and is not in it", A::fact(*fact)));
+        let missed = missed.map(|fact| {
+            format!("{} held when snapshot {id} was started, but does not hold in it", A::fact(*fact))
+        });
         let invented = pictured.difference(after);
-        let invented =
-            invented.map(|fact| format!("snapshot {id} says {}, and that is not so", A::fact(*fact)));
+        let invented = invented
+            .map(|fact| format!("snapshot {id} shows that {}, but that is false at the end", A::fact(*fact)));
         missed.chain(invented).for_each(|why| breach(Breach { property: STABLE, why }));
     }
 }
@@ -316,7 +319,7 @@ fn judge_sum(id: SnapshotId, pictured: Option<u64>, actual: Option<u64>, breach:
     if let (Some(pictured), Some(actual)) = (pictured, actual)
         && pictured != actual
     {
-        let why = format!("snapshot {id} adds up to {pictured} instead of {actual}");
+        let why = format!("snapshot {id} has the sum {pictured} instead of {actual}");
         breach(Breach { property: CONSERVED, why });
     }
 }

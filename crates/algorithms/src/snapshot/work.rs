@@ -81,7 +81,8 @@ impl Protocol for Work {
         let half = self.left / 2 + self.left % 2;
         let peers = cx.peers().len() as u32;
         if half > 0 && peers > 0 && cx.choose(2) == 1 {
-            let to = cx.peers().iter().nth(cx.choose(peers) as usize).expect("the dice have a face a peer");
+            let to =
+                cx.peers().iter().nth(cx.choose(peers) as usize).expect("the draw has one value per peer");
             self.left -= half;
             cx.send(to, Task(half));
         }

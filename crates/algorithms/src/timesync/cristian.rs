@@ -95,7 +95,7 @@ impl Keep for Narrowest {
     const CARD: Card = Card {
         name: "cristian",
         title: "Cristian",
-        summary: "a server is asked, and of several answers the one with the shortest round trip is kept",
+        summary: "a client asks a server several times and keeps the reply with the shortest round trip",
         ..CARD
     };
 
@@ -115,7 +115,7 @@ impl Keep for Averaged {
     const CARD: Card = Card {
         name: "cristian-average",
         title: "Cristian, averaged",
-        summary: "a server is asked several times, and the answers are averaged",
+        summary: "a client asks a server several times and takes the average of the replies",
         ..CARD
     };
 
@@ -137,7 +137,7 @@ impl Keep for Intersected {
     const CARD: Card = Card {
         name: "cristian-intersection",
         title: "Cristian, intersected",
-        summary: "a server is asked several times, and what all answers have in common is kept",
+        summary: "a client asks a server several times and keeps the interval that all replies share",
         ..CARD
     };
 
@@ -160,10 +160,10 @@ const CARD: Card = Card {
     costs: &[Cost {
         measure: Measure::Messages,
         load: Load::Low,
-        formula: "2 for a reading",
+        formula: "2 per reading",
         range: |_| (2.0, 2.0),
     }],
-    survives: "loss, duplication, any order; while the server is down the bound grows",
+    survives: "loss, duplication, any order; while the server is down, the bound grows",
     idle_traffic: true,
     reads_clock: true,
 };

@@ -66,7 +66,7 @@ impl TimeSync for SetToT {
     const CARD: Card = Card {
         name: "cristian-set-to-t",
         title: "Cristian, naive",
-        summary: "a server is asked, and its answer is believed as if it had taken no time",
+        summary: "a client asks a server and uses the reply as if it had arrived without delay",
         ..<Cristian<Narrowest>>::CARD
     };
 
@@ -140,8 +140,8 @@ impl Overestimate {
 impl TimeSync for Overestimate {
     const CARD: Card = Card {
         name: "dtp-overestimate",
-        title: "DTP, delay over-estimated",
-        summary: "neighbours exchange counters and believe the wire to be longer than it is",
+        title: "DTP, overestimated delay",
+        summary: "neighbours exchange counters and take the wire for longer than it is",
         ..Dtp::CARD
     };
 

@@ -120,7 +120,7 @@ impl Judge {
         if let Some(last) = self.last[site.index()].replace(reading.clock)
             && reading.clock < last
         {
-            let why = format!("{site}'s clock went back by {} ns", last - reading.clock);
+            let why = format!("the clock of {site} was set back by {} ns", last - reading.clock);
             breach(Breach { property: NEVER_BACK, why });
         }
         if site.0 < self.servers {
@@ -132,7 +132,10 @@ impl Judge {
         };
         if !interval.contains(local(truth)) {
             let miss = interval.farthest(local(truth)) - interval.width();
-            let why = format!("{site} states {interval} at {} ns: off by {miss} ns", local(truth));
+            let why = format!(
+                "{site} states the interval {interval} at the true time {} ns, which lies {miss} ns outside",
+                local(truth)
+            );
             breach(Breach { property: TRUTH, why });
         }
         self.agreement(site, reading.epoch, interval.lo, interval.hi, &mut breach);
@@ -168,7 +171,7 @@ impl Judge {
         *earliest = (*earliest).min((hi, site));
         if latest.0 > earliest.0 {
             let why = format!(
-                "{} and {} are {} ns further apart than they state",
+                "{} and {} differ by {} ns more than the sum of their bounds",
                 earliest.1,
                 latest.1,
                 latest.0 - earliest.0
@@ -194,8 +197,10 @@ impl Judge {
             .saturating_add_unsigned(drift(elapsed, self.drift_ppm))
             .saturating_add_unsigned(PACE_SLACK);
         if reading.clock > most {
-            let why =
-                format!("{site}'s clock is {} ns ahead of the fastest oscillator", reading.clock - most);
+            let why = format!(
+                "the clock of {site} is {} ns ahead of what the fastest oscillator allows",
+                reading.clock - most
+            );
             breach(Breach { property: PACE, why });
         }
     }

@@ -56,7 +56,7 @@ impl Hasher for Digest {
     fn write(&mut self, bytes: &[u8]) {
         let mut chunks = bytes.chunks_exact(8);
         for chunk in &mut chunks {
-            self.word(u64::from_le_bytes(chunk.try_into().expect("chunks of eight are eight long")));
+            self.word(u64::from_le_bytes(chunk.try_into().expect("each chunk has eight bytes")));
         }
         let mut last = [0; 8];
         last[..chunks.remainder().len()].copy_from_slice(chunks.remainder());

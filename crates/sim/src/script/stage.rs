@@ -116,7 +116,9 @@ impl<P: Protocol> Stage<P> {
             self.deliver_index(0);
             self.require_room()?;
         }
-        Err(format!("not quiet after {MOST_DELIVERIES} deliveries"))
+        Err(format!(
+            "messages are still in flight after {MOST_DELIVERIES} deliveries; name the deliveries instead"
+        ))
     }
 
     /// Loses one message of a link.
@@ -276,24 +278,26 @@ impl<P: Protocol> Stage<P> {
     fn find(&self, from: NodeId, to: NodeId, number: usize) -> Result<usize, String> {
         let of_link = |(_, envelope): &(usize, &Envelope<P>)| (envelope.from, envelope.to) == (from, to);
         let mut found = self.in_flight.iter().enumerate().filter(of_link);
-        let index = number.checked_sub(1).ok_or("messages of a link are numbered from 1")?;
+        let index = number.checked_sub(1).ok_or("the messages of a link are numbered from 1")?;
         let found = found.nth(index).map(|(index, _)| index);
         found.ok_or_else(|| format!("no message #{number} from {from} to {to} is in flight"))
     }
 
     fn require_node(&self, node: NodeId) -> Result<(), String> {
         let known = node.0 < self.nodes();
-        known.then_some(()).ok_or_else(|| format!("there is no {node}: the last is n{}", self.nodes() - 1))
+        known
+            .then_some(())
+            .ok_or_else(|| format!("there is no site {node}: the last one is n{}", self.nodes() - 1))
     }
 
     fn require_up(&self, node: NodeId) -> Result<(), String> {
         self.require_node(node)?;
-        self.sites[node.index()].up.then_some(()).ok_or_else(|| format!("{node} is down"))
+        self.sites[node.index()].up.then_some(()).ok_or_else(|| format!("{node} is down: recover it first"))
     }
 
     fn require_room(&self) -> Result<(), String> {
         let fits = self.in_flight.len() <= MOST_IN_FLIGHT;
-        fits.then_some(()).ok_or_else(|| format!("more than {MOST_IN_FLIGHT} messages in flight"))
+        fits.then_some(()).ok_or_else(|| format!("more than {MOST_IN_FLIGHT} messages are in flight"))
     }
 
     fn line(&mut self, line: fmt::Arguments<'_>) {

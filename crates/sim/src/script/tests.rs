@@ -56,8 +56,8 @@ fn play(text: &str) -> Result<Played, ScriptError> {
     let script = Script::parse("test.txt", text)?;
     let mut stage = Stage::new(script.nodes()?, |_| Pinger::default());
     script.play(&mut stage, |verb, arguments| match (verb, arguments) {
-        ("ping", [number]) => number.parse().map_err(|_| format!("`{number}` is no number")),
-        _ => Err(format!("`{verb}` is no command; the problem has: ping NODE NUMBER")),
+        ("ping", [number]) => number.parse().map_err(|_| format!("`{number}` is not a number")),
+        _ => Err(format!("unknown command `{verb}`; the problem has: ping NODE NUMBER")),
     })
 }
 
@@ -168,14 +168,14 @@ fn what_cannot_be_obeyed_is_refused_with_its_line() {
     for (commands, complaint) in [
         ("deliver 0->1", "no message #1 from n0 to n1 is in flight"),
         ("deliver 0->9", "no message #1 from n0 to n9 is in flight"),
-        ("deliver 0->1 #0", "messages of a link are numbered from 1"),
-        ("deliver 0->1 2", "expected the number of a message of the link, such as #2"),
+        ("deliver 0->1 #0", "the messages of a link are numbered from 1"),
+        ("deliver 0->1 2", "expected the number of a message on this link, such as #2"),
         ("deliver 01", "expected a link, such as 0->1"),
-        ("ping 5 1", "there is no n5: the last is n1"),
-        ("ping x 1", "`x` is no site: expected a number, such as 2"),
-        ("ping 0 x", "`x` is no number"),
-        ("pong 0", "`pong` is no command; the problem has: ping NODE NUMBER"),
-        ("pong", "`pong` is no command"),
+        ("ping 5 1", "there is no site n5: the last one is n1"),
+        ("ping x 1", "`x` is not a site: expected a number, such as 2"),
+        ("ping 0 x", "`x` is not a number"),
+        ("pong 0", "unknown command `pong`; the problem has: ping NODE NUMBER"),
+        ("pong", "unknown command `pong`"),
         ("recover 0", "n0 is not down"),
         ("advance 3", "expected a duration with a unit, such as 250us, 1.5ms or 2s"),
     ] {
@@ -187,12 +187,15 @@ fn what_cannot_be_obeyed_is_refused_with_its_line() {
 #[test]
 fn a_script_that_is_none_is_refused() {
     for (text, complaint) in [
-        ("", "test.txt: the script does nothing"),
-        ("nodes 2\n", "test.txt:1: the script does nothing"),
-        ("nodes 2\n\nping 0 1\n", "test.txt:3: expected `----` and what the commands above did"),
-        ("nodes 2\n\nping 0 1\n\n----\n", "test.txt:4: expected `----` and what the commands above did"),
-        ("----\n", "test.txt:1: expected `algorithm NAME` and `nodes N` first"),
-        ("nodes 0\n\nping 0 1\n----\n", "test.txt:1: the head must say `nodes N`, with N from 1 to 1000"),
+        ("", "test.txt: the script has no commands"),
+        ("nodes 2\n", "test.txt:1: the script has no commands"),
+        ("nodes 2\n\nping 0 1\n", "test.txt:3: expected `----` and the effects of the commands above"),
+        (
+            "nodes 2\n\nping 0 1\n\n----\n",
+            "test.txt:4: expected `----` and the effects of the commands above",
+        ),
+        ("----\n", "test.txt:1: expected the head first: `algorithm NAME` and `nodes N`"),
+        ("nodes 0\n\nping 0 1\n----\n", "test.txt:1: the head needs a line `nodes N`, with N from 1 to 1000"),
     ] {
         assert_eq!(play(text).unwrap_err().to_string(), complaint);
     }
@@ -202,7 +205,7 @@ fn a_script_that_is_none_is_refused() {
 fn a_misspelt_setting_is_refused() {
     let script = Script::parse("test.txt", "# head\nnodes 2\nquorom 0\n\nping 0 1\n----\n").unwrap();
     let error = script.allow(&["nodes", "quorum"]).unwrap_err();
-    assert_eq!(error.to_string(), "test.txt:3: `quorom` is no setting; there are: nodes, quorum");
+    assert_eq!(error.to_string(), "test.txt:3: unknown setting `quorom`; known settings: nodes, quorum");
     assert_eq!(script.allow(&["nodes", "quorom"]), Ok(()));
 }
 

@@ -74,10 +74,10 @@ impl<D: Detection> Locking for Detecting<D> {
     const CARD: Card = card(
         "detect",
         "Detection",
-        "wait; edge chasing finds the deadlocks, and whoever closed one is aborted",
+        "edge chasing finds each deadlock, and the transaction that completed it is aborted",
         D::CARD.papers,
         WITH_ABORTS,
-        cost!("6 a lock", 6 * PER_TRANSACTION),
+        cost!("6 per lock", 6 * PER_TRANSACTION),
     );
 
     fn new(me: NodeId, estate: &Estate) -> Self {

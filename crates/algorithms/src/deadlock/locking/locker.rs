@@ -76,7 +76,7 @@ way!(
     AllAtOnce,
     "all-at-once",
     "All at once",
-    "take all locks together, or none: nobody who holds anything waits",
+    "a transaction takes all its locks together or none, so no holder ever waits",
     &["H72"],
     WITHOUT_ABORTS,
     cost!("3", 3u32)
@@ -86,40 +86,40 @@ way!(
     Ordered,
     "ordered",
     "Ordered acquisition",
-    "take the locks in one global order: no cycle can form",
+    "every transaction takes its locks in one global order, so no cycle can form",
     &["H72"],
     WITHOUT_ABORTS,
-    cost!("3 a lock", 3 * PER_TRANSACTION)
+    cost!("3 per lock", 3 * PER_TRANSACTION)
 );
 way!(
     /// The rule [`Rule::WaitDie`].
     WaitDie,
     "wait-die",
     "Wait-die",
-    "the older may wait for the younger; the younger dies, and starts again as old as before",
+    "an older transaction waits for a younger one; a younger one aborts and restarts with its old age",
     &["RSL78"],
     WITH_ABORTS,
-    cost!("3 a lock", 3 * PER_TRANSACTION)
+    cost!("3 per lock", 3 * PER_TRANSACTION)
 );
 way!(
     /// The rule [`Rule::WoundWait`].
     WoundWait,
     "wound-wait",
     "Wound-wait",
-    "the older takes it from the younger, which starts again; the younger waits",
+    "an older transaction aborts a younger holder, which restarts; a younger one waits",
     &["RSL78"],
     WITH_ABORTS,
-    cost!("3 a lock", 3 * PER_TRANSACTION)
+    cost!("3 per lock", 3 * PER_TRANSACTION)
 );
 way!(
     /// The rule [`Rule::SafeState`].
     SafeState,
     "safe-state",
     "Safe-state avoidance",
-    "say beforehand what will be needed; a lock is granted if all could still finish",
+    "each transaction declares its needs first; a lock is granted only if all could still finish",
     &["D65"],
     WITHOUT_ABORTS,
-    cost!("2 a lock, and 2", 2 * PER_TRANSACTION + 2)
+    cost!("2 per lock, plus 2", 2 * PER_TRANSACTION + 2)
 );
 
 /// One attempt of a transaction. It is older if its transaction began earlier in logical time; ties go to the

@@ -93,7 +93,7 @@ pub trait Locking: Protocol<Command = Command, Event = Event> {
 pub const EXCLUSIVE: Property = Property {
     name: "exclusive",
     kind: Kind::Always,
-    statement: "no two transactions have one lock at a time",
+    statement: "no two transactions hold the same lock at the same time",
     source: "[RSL78 §2]",
 };
 /// No transaction waits for ever or restarts for ever.
@@ -182,6 +182,6 @@ const fn card(
     costs: &'static [Cost],
 ) -> Card {
     let mut card = super::card(name, title, summary, papers, promises, costs);
-    card.survives = "nothing else: a lock that was lost is held for ever";
+    card.survives = "no other fault: if a message about a lock is lost, the lock may be held for ever";
     card
 }

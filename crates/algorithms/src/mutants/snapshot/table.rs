@@ -23,52 +23,52 @@ listing! {
     };
 
     "cl-any-order": ChandyLamport, of "chandy-lamport",
-        "channels that are not FIFO: a marker is overtaken, or overtakes", "CL85 §3",
+        "channels are not FIFO: messages overtake markers, and markers overtake messages", "CL85 §3",
         CONSERVED, within(TWO.any_order(), 10_000);
     "cl-records-late": ChandyLamport, of "chandy-lamport",
-        "the markers go first, and the state is kept after the next thing that happens", "CL85 §3.1",
+        "a site sends the markers first and records its state only after its next step", "CL85 §3.1",
         CONSERVED, within(TWO, 10_000);
     "cl-records-again": ChandyLamport, of "chandy-lamport",
-        "the state is recorded at every marker, not at the first", "CL85 §3.1",
+        "a site records its state at every marker, not only at the first", "CL85 §3.1",
         CONSERVED, within(TWO, 10_000);
     "cl-first-marker-ends-all": ChandyLamport, of "chandy-lamport",
-        "the first marker ends all channels, not only its own", "CL85 §3.1",
+        "the first marker ends the recording of all channels, not only of its own", "CL85 §3.1",
         CONSERVED, within(THREE, 1_000_000);
     "cl-past-the-marker": ChandyLamport, of "chandy-lamport",
-        "a channel is recorded past its own marker, until the last one is in", "CL85 §3.1",
+        "a site records each channel until its last marker arrives, not until the marker of the channel", "CL85 §3.1",
         CONSERVED, within(THREE, 1_000_000);
     "cl-from-the-start": ChandyLamport, of "chandy-lamport",
-        "a channel holds what came before its marker, also before the site recorded", "CL85 §3.1",
+        "a channel also contains messages that arrived before the site recorded", "CL85 §3.1",
         CONSERVED, within(TWO, 10_000);
     "cl-marker-not-passed": ChandyLamport, of "chandy-lamport",
-        "only who started sends markers", "CL85 §3.1",
+        "only the site that started the snapshot sends markers", "CL85 §3.1",
         COMPLETE, within(TWO, 10_000);
     "cl-no-numbers": ChandyLamport, of "chandy-lamport",
-        "different snapshots have no numbers, and take each other's markers", "CL85 §3.3",
+        "snapshots have no numbers, so each takes the markers of the others", "CL85 §3.3",
         CONSISTENT, Catch::Sim { nodes: 4, relay: false, seeds: 50 };
     "cl-markers-twice": ChandyLamport, of "chandy-lamport",
-        "every marker is sent twice", "CL85 §3.1",
+        "every marker is sent twice: harmless", "CL85 §3.1",
         None, within(TWO, 100_000);
 
     "ly-delivers-first": LaiYang, of "lai-yang",
-        "the first red message is delivered, and then the site records", "LY87",
+        "a site delivers the first red message and records only then", "LY87",
         CONSERVED, within(TWO.any_order(), 10_000);
     "ly-no-colour": LaiYang, of "lai-yang",
-        "messages have no colour: a red one is received by a site that has not recorded", "LY87",
+        "messages have no colour: a site that has not recorded receives a red one", "LY87",
         COMPLETE, within(TWO.any_order(), 10_000);
     "ly-red-is-white": LaiYang, of "lai-yang",
-        "a red message is counted and kept as a white one", "LY87",
+        "a red message is counted and recorded as a white one", "LY87",
         COMPLETE, within(TWO.any_order(), 10_000);
     "ly-ends-at-the-count": LaiYang, of "lai-yang",
-        "a channel ends when the count comes, whatever it says", "M93 §3",
+        "a channel ends when its count arrives, whatever the count is", "M93 §3",
         CONSERVED, within(TWO.any_order(), 10_000);
     "ly-no-counts": LaiYang, of "lai-yang",
-        "colours alone, without counts: nobody knows when the last white message has come", "M93 §3",
+        "messages have colours, but no counts are sent: no site knows when the last white one has arrived", "M93 §3",
         COMPLETE, within(TWO.any_order(), 10_000);
     "ly-no-wave": LaiYang, of "lai-yang",
-        "counts go only to those who were sent something: who hears nothing never records", "M93 §3",
+        "counts go only to sites that were sent a message: a site that receives none never records", "M93 §3",
         COMPLETE, within(THREE.any_order(), 100_000);
     "ly-counts-twice": LaiYang, of "lai-yang",
-        "every count is sent twice", "M93 §3",
+        "every count is sent twice: harmless", "M93 §3",
         None, within(TWO.any_order(), 100_000);
 }

@@ -281,7 +281,7 @@ impl Mutex for Maekawa {
         problem: "mutex",
         name: "maekawa",
         title: "Maekawa",
-        summary: "ask a quorum, of which any two meet; who is stuck gives grants back to the older",
+        summary: "a site asks a quorum; any two quorums meet; a blocked site yields its grants to older requests",
         papers: &["M85", "S87"],
         needs: Needs { no_duplication: false, ..Needs::RELIABLE },
         promises: &["ME1", "ME1-causal", "ME2", "fences"],
@@ -307,11 +307,11 @@ impl Mutex for Maekawa {
             Cost {
                 measure: Measure::SyncDelay,
                 load: Load::High,
-                formula: "2T, T if the common arbiter is one of the two",
+                formula: "2T; T if the common arbiter is one of the two",
                 range: |size| if size.quorum_max == 1 { (0.0, 0.0) } else { (1.0, 2.0) },
             },
         ],
-        survives: "the crash of a site that is in no quorum that is needed",
+        survives: "the crash of a site that is in no quorum of a requesting site",
         idle_traffic: false,
         reads_clock: false,
     };

@@ -507,7 +507,7 @@ impl Reader {
                     format!("{} has {limit} permits, so many can never be had", resource(name))
                 }
                 Refusal::Request(error) => error.to_string(),
-                Refusal::Full => "more than 32 bits count".into(),
+                Refusal::Full => "too many nodes: at most 2^32 fit".into(),
             },
         }
     }

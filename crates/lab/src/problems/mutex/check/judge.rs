@@ -101,7 +101,7 @@ impl Judge for Fences {
     }
     fn enters(&mut self, site: NodeId, fence: Fence, _: &[usize], findings: &mut Findings) {
         if let Some(last) = self.last.filter(|last| fence <= *last) {
-            findings.breach(&FENCES, format!("{site} was granted with fence {fence} after fence {last}"));
+            findings.breach(&FENCES, format!("{site} was granted fence {fence} after fence {last}"));
         }
         self.last = self.last.max(Some(fence));
     }
@@ -158,12 +158,15 @@ impl<const ORDER: bool> Judge for Causal<ORDER> {
         if self.known[row].exit < self.entries && !self.blind {
             findings.breach(
                 &ME1_CAUSAL,
-                format!("{site} entered without knowing that entry {} had ended", self.entries),
+                format!("{site} entered, but did not know that entry {} had ended", self.entries),
             );
         }
         let knew = |other: &&usize| ORDER && self.asked[row][**other] == self.requests[**other];
         if let Some(older) = asking.iter().find(knew) {
-            findings.breach(&ME3, format!("{site} entered before n{older}, whose request it knew of"));
+            findings.breach(
+                &ME3,
+                format!("{site} entered before n{older}, although it knew of the request of n{older}"),
+            );
         }
         self.asked[row].fill(0);
         self.entries += 1;
