@@ -25,7 +25,7 @@ fn count() {
     _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
 }
 
-#[allow(unsafe_code, reason = "an allocator is an unsafe trait; this one only counts and passes on")]
+#[allow(unsafe_code, reason = "`GlobalAlloc` is unsafe; this allocator only counts and forwards the call")]
 // SAFETY: every call is passed unchanged to the system allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -111,7 +111,7 @@ where
     let setup = Setup { nodes, ..Setup::default() };
     let mut world = World::new(setup, Saturate::new(nodes), make).without_guard_checks();
     world.run(Limits::default());
-    world.director().allocated.expect("the run went on until all was counted")
+    world.director().allocated.expect("the run lasts until the count is complete")
 }
 
 const SIZES: [u32; 6] = [2, 3, 7, 31, 57, 128];

@@ -105,7 +105,7 @@ fn saturate<P: Mutex>(setup: &Setup, quorums: Vec<conclave_kernel::NodeSet>, rou
     assert_eq!(director.breaches, Vec::<String>::new(), "{context}");
     let end = if P::CARD.idle_traffic { End::Stopped } else { End::Quiet };
     assert_eq!(outcome.end, end, "{context}");
-    assert_eq!(director.judge.entries(), u64::from(rounds * nodes), "somebody waits for ever: {context}");
+    assert_eq!(director.judge.entries(), u64::from(rounds * nodes), "a site waits for ever: {context}");
     (director, outcome.messages)
 }
 
@@ -135,9 +135,14 @@ fn the_token_ring_keeps_its_promises_and_nobody_is_bypassed_by_more_than_the_oth
     for seed in 0..72 {
         let setup = wild(seed, false);
         let (seen, messages) = saturate::<TokenRing>(&setup, Vec::new(), 8);
-        assert!(seen.bypass_max < u64::from(setup.nodes), "{} by-passed at {}", seen.bypass_max, setup.nodes);
+        assert!(
+            seen.bypass_max < u64::from(setup.nodes),
+            "{} entries bypassed a request at {}",
+            seen.bypass_max,
+            setup.nodes
+        );
         let entries = if setup.nodes == 1 { 0 } else { u64::from(8 * setup.nodes) };
-        assert!((entries..=entries + u64::from(setup.nodes)).contains(&messages), "one hop an entry");
+        assert!((entries..=entries + u64::from(setup.nodes)).contains(&messages), "one hop per entry");
     }
 }
 

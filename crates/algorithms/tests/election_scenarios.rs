@@ -24,7 +24,7 @@ fn every_scenario_comes_true() {
 fn a_scenario_that_elects_somebody_else_fails() {
     let text = "algorithm election/bully\nnodes 2\nelects 0 0\n\nelect 1\nsettle\n----\n";
     let error = play(&Script::parse("test.txt", text).unwrap()).unwrap_err();
-    assert_eq!(error.to_string(), "test.txt:1: `elects 0 0` but they elected 1 1");
+    assert_eq!(error.to_string(), "test.txt:1: `elects 0 0` but the sites elected 1 1");
 }
 
 fn play(script: &Script) -> Result<Played, ScriptError> {
@@ -83,5 +83,5 @@ fn judge(script: &Script, played: &Played) -> Result<(), ScriptError> {
     if promised == elected {
         return Ok(());
     }
-    Err(script.error(format!("`elects {promised}` but they elected {elected}")))
+    Err(script.error(format!("`elects {promised}` but the sites elected {elected}")))
 }

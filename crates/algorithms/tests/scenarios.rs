@@ -81,9 +81,11 @@ impl Visit for Play<'_> {
         let nodes = script.nodes()?;
         let quorums = script.setting("quorums").map(|text| quorums(&text, nodes)).unwrap_or(Some(Vec::new()));
         let quorums =
-            quorums.ok_or_else(|| script.error("expected `quorums A+B B+C ...`, one a site".into()))?;
+            quorums.ok_or_else(|| script.error("expected `quorums A+B B+C ...`, one per site".into()))?;
         if P::USES_QUORUMS == quorums.is_empty() {
-            return Err(script.error("quorums are for algorithms that use them, and for no others".into()));
+            return Err(script.error(
+                "`quorums` is allowed only for algorithms that use quorums, and required for these".into(),
+            ));
         }
         let group = Group { quorums, ..Group::new(nodes) };
         let mut stage = Stage::new(nodes, move |me| P::new(me, &group));
@@ -102,7 +104,9 @@ fn command(verb: &str, arguments: &[&str]) -> Result<Command, String> {
     match (verb, arguments) {
         ("acquire", []) => Ok(Command::Acquire),
         ("release", []) => Ok(Command::Release),
-        ("witness", [time]) => time.parse().map(Command::Witness).map_err(|_| format!("`{time}` is no time")),
+        ("witness", [time]) => {
+            time.parse().map(Command::Witness).map_err(|_| format!("`{time}` is not a time"))
+        }
         _ => Err(format!("unknown command `{verb}`; the problem has: acquire A, release A, witness A TIME")),
     }
 }
@@ -137,7 +141,7 @@ fn judge(script: &Script, played: &Played) -> Result<(), ScriptError> {
     match (breaks.as_deref(), overlap) {
         (None, false) | (Some("ME1"), true) => Ok(()),
         (None, true) => Err(script.error("two are inside at once".into())),
-        (Some(_), _) => Err(script.error("`breaks ME1`, but never are two inside".into())),
+        (Some(_), _) => Err(script.error("`breaks ME1`, but two sites are never inside together".into())),
     }
 }
 

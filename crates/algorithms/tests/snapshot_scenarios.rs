@@ -29,7 +29,7 @@ fn every_schedule_comes_true() {
 fn a_schedule_with_another_picture_fails() {
     let text = "algorithm snapshot/lai-yang\nnodes 1\nbalances 7\npicture 8\n\ntake 0 1\n----\n";
     let error = play(&Script::parse("test.txt", text).unwrap()).unwrap_err();
-    assert_eq!(error.to_string(), "test.txt:1: `picture 8` but it is 7");
+    assert_eq!(error.to_string(), "test.txt:1: `picture 8` but the picture is 7");
 }
 
 fn play(script: &Script) -> Result<Played, ScriptError> {
@@ -43,9 +43,9 @@ fn play(script: &Script) -> Result<Played, ScriptError> {
     let pictures: Vec<_> =
         played.text.lines().filter_map(|line| line.strip_prefix("  emit Complete(")).map(numbers).collect();
     match pictures.iter().find(|picture| **picture != promised) {
-        Some(other) => Err(script.error(format!("`picture {promised}` but it is {other}"))),
+        Some(other) => Err(script.error(format!("`picture {promised}` but the picture is {other}"))),
         None if pictures.len() as u32 == script.nodes()? => Ok(played),
-        None => Err(script.error("the snapshot is not complete everywhere".into())),
+        None => Err(script.error("the snapshot is not complete at every site".into())),
     }
 }
 
@@ -63,7 +63,7 @@ impl Visit<Bank> for Play<'_> {
             balances.split_whitespace().map(|balance| balance.parse().ok()).collect();
         let balances = balances.filter(|balances| balances.len() == nodes as usize);
         let balances =
-            balances.ok_or_else(|| self.script.error("expected `balances A B ...`, one a site".into()))?;
+            balances.ok_or_else(|| self.script.error("expected `balances A B ...`, one per site".into()))?;
         let mut stage =
             Stage::new(nodes, move |me| P::new(me, nodes, Bank { balance: balances[me.index()] }));
         self.script.play(&mut stage, command)

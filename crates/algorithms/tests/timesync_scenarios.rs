@@ -55,7 +55,7 @@ fn a_scenario_that_tells_another_time_fails() {
     let error = play(&Script::parse("test.txt", text).expect("it is a script")).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "test.txt:1: `tells 0:00:01+-0 0:00:02+-0` but it is 0:00:01+-0 0:00:01+-0"
+        "test.txt:1: `tells 0:00:01+-0 0:00:02+-0` but the result is 0:00:01+-0 0:00:01+-0"
     );
 }
 
@@ -79,7 +79,7 @@ fn play(script: &Script) -> Result<Played, ScriptError> {
         let Some(promised) = script.setting(setting) else { continue };
         let said = shown(&played.text, script.nodes()? as usize).join(" ");
         if said != promised {
-            return Err(script.error(format!("`{setting} {promised}` but it is {said}")));
+            return Err(script.error(format!("`{setting} {promised}` but the result is {said}")));
         }
     }
     Ok(played)

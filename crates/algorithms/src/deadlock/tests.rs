@@ -63,7 +63,7 @@ impl<D: Detection> ByHand<D> {
             }
             Input::Command(Command::Grant(to)) => {
                 let number = self.sites[site as usize].process().pending().get(*to);
-                self.judge.grants(me, *to, number.expect("only who asked is granted"));
+                self.judge.grants(me, *to, number.expect("only a received request is granted"));
             }
             _ => {}
         }
@@ -88,7 +88,7 @@ impl<D: Detection> ByHand<D> {
                     self.breaches.extend(self.judge.aborts(me));
                 }
                 Effect::Emit { event: Event::Proceeds { .. } } => self.judge.runs(me),
-                Effect::Emit { event: Event::Refused } => panic!("{site} was asked something without sense"),
+                Effect::Emit { event: Event::Refused } => panic!("{site} received an impossible command"),
                 Effect::Emit { .. } => {}
                 other => panic!("not expected by hand: {other:?}"),
             }
@@ -151,7 +151,7 @@ fn a_ring_is_found_once_and_has_one_victim() {
             let victim = resolved.aborted[0];
             assert!(resolved.sites[victim as usize].process().wait().is_none(), "the victim knows, and runs");
             let remembers = |site: &Site<D>| site.process().pending().get(NodeId(victim)).is_some();
-            assert!(!resolved.sites.iter().any(remembers), "its edge is gone at once");
+            assert!(!resolved.sites.iter().any(remembers), "its edge is removed at once");
         }
     }
     finds_a_ring::<Central>();
@@ -250,7 +250,7 @@ fn a_probe_from_whom_was_granted_means_nothing() {
     group.grant(1, 0);
     group.ask(1, 1, &[0]); // 1 is blocked when the probe arrives
     group.deliver(0, 1);
-    assert_eq!(group.sent["PROBE"], 2, "the probe of 0 goes no further");
+    assert_eq!(group.sent["PROBE"], 2, "the probe of 0 stops here");
     group.settle();
     assert_eq!(group.declared, []);
 }
@@ -279,7 +279,7 @@ fn a_probe_that_passed_in_an_earlier_wait_passes_again() {
     group.deliver(1, 2); // the probe of 0, again
     assert_eq!(group.messages(), before + 1, "it goes on to 0");
     (0..4).for_each(|_| group.deliver(2, 0)); // the request, the probes of 2, 1 and 0
-    assert_eq!(group.declared, [0], "before the probe of 2, which closed the cycle, is home");
+    assert_eq!(group.declared, [0], "before the probe of 2, which closed the cycle, returns");
     group.settle();
     assert!(group.declared.contains(&2), "{:?}", group.declared);
     assert_eq!(group.breaches, []);
@@ -386,7 +386,7 @@ fn who_was_accused_once_can_be_accused_again() {
     let mut accused = NodeMap::new(4);
     accused.insert(NodeId(2), 7);
     let waits = BTreeMap::from([(NodeId(1), wait(5, &[2])), (NodeId(2), wait(7, &[1]))]);
-    assert_eq!(victims(&waits, &accused), [(NodeId(2), 7)], "2 is told again");
+    assert_eq!(victims(&waits, &accused), [(NodeId(2), 7)], "2 is declared again");
     // Now 2 waits for the cycle 0, 1, which needs a victim. 3, which waits for 2, must not count as freed.
     let waits = BTreeMap::from([
         (NodeId(0), wait(1, &[1])),

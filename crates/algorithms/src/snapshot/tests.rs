@@ -188,7 +188,7 @@ fn several_snapshots_of_several_starters_are_right_on_fifo_channels() {
         let town = at_random::<LaiYang<Bank>>(seed, true);
         assert_eq!(town.breaches, [], "seed {seed}");
         let carried = town.judge.pictures().filter(|picture| picture.in_transit().next().is_some());
-        assert!(carried.count() > 0, "seed {seed}: nothing was ever on its way");
+        assert!(carried.count() > 0, "seed {seed}: no message was ever in transit");
     }
 }
 
@@ -252,7 +252,7 @@ fn old_numbers_are_over_and_too_many_at_once_are_refused() {
 fn a_bank_that_restarts_from_a_picture_has_all_its_money() {
     for seed in 0..50 {
         let town = at_random::<LaiYang<Bank>>(seed, false);
-        let picture = town.judge.pictures().last().expect("one was taken").clone();
+        let picture = town.judge.pictures().last().expect("one snapshot was taken").clone();
         let sites = picture.parts.iter().map(Restarted::new);
         let mut again = Town::<_, ChandyLamport<Restarted<Bank>>>::new(sites);
         let total: u64 = again.nodes.iter().map(|site| site.app().app().balance).sum();
@@ -298,7 +298,7 @@ fn a_token_ring_that_restarts_from_a_picture_has_one_token() {
             again.told.retain(|(_, event)| *event != mutex::Event::Released);
         }
     }
-    assert!(on_its_way > 0, "the token was never on its way");
+    assert!(on_its_way > 0, "the token was never in transit");
 }
 
 #[test]
@@ -339,7 +339,7 @@ fn asking_one_after_the_other_sees_an_end_that_is_none() {
     town.ask(0, Task(1));
     town.step(1, conclave_kernel::Input::Timer(work::Unit));
     let second = town.nodes[1].app().left == 0;
-    assert!(first && second, "both said that they are passive");
+    assert!(first && second, "both replied that they are passive");
     town.take(0, 1);
     town.settle(&mut Prng::new(1), true, None);
     assert!(!terminated(&town.pictures[0].1));
@@ -388,7 +388,7 @@ fn an_object_whose_only_reference_is_on_its_way_is_no_garbage() {
     assert!(heap::garbage(picture).is_empty());
     let mut blind = picture.clone();
     blind.parts.iter_mut().for_each(|part| part.channels.clear());
-    assert!(!heap::garbage(&blind).is_empty(), "who looks at the sites alone frees it");
+    assert!(!heap::garbage(&blind).is_empty(), "a collector that ignores channels would free it");
 }
 
 #[test]

@@ -28,7 +28,11 @@ fn golden_and() {
     let analysis = snapshot.analyse();
     assert_eq!(stuck(&snapshot), [11, 21, 24, 44, 54]);
     assert_eq!(analysis.why(11), Some(Reason::Cycle(vec![11, 21, 24, 54])));
-    assert_eq!(analysis.why(44), Some(Reason::Cycle(vec![24, 54, 11, 21])), "outside, led to the cycle");
+    assert_eq!(
+        analysis.why(44),
+        Some(Reason::Cycle(vec![24, 54, 11, 21])),
+        "outside the cycle, and waits for it"
+    );
     assert_eq!(analysis.why(32), None);
     assert_eq!(analysis.representatives().len(), 1);
     assert_eq!(analysis.victims(|process| process).len(), 1);
@@ -83,7 +87,7 @@ fn a_chain_of_a_million_overflows_no_stack() {
     snapshot.wait_for_any(0, &[LENGTH - 1, LENGTH - 2]).unwrap();
     let analysis = snapshot.analyse();
     assert_eq!(analysis.stuck().count(), LENGTH as usize);
-    let Some(Reason::Knot(knot)) = analysis.why(77) else { panic!("a knot, since 0 has a choice") };
+    let Some(Reason::Knot(knot)) = analysis.why(77) else { panic!("a knot, because 0 has two alternatives") };
     assert_eq!(knot.len(), LENGTH as usize);
     assert_eq!(analysis.victims(|process| process), [0]);
 }
@@ -113,7 +117,7 @@ fn left_over(waits: &[Option<Request<u32>>]) -> BTreeSet<u32> {
     let mut left: BTreeSet<u32> = (0..).zip(waits).filter_map(|(p, wait)| wait.as_ref().map(|_| p)).collect();
     loop {
         let can = |process: &&u32| {
-            let request = waits[**process as usize].as_ref().expect("it waits");
+            let request = waits[**process as usize].as_ref().expect("the process waits already");
             request.is_satisfied(|target, _| !left.contains(target))
         };
         let Some(next) = left.iter().find(can).copied() else { return left };

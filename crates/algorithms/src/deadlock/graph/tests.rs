@@ -155,7 +155,7 @@ fn a_claim_binds_those_behind_it_unless_they_are_in_its_way() {
     wait(&mut graph, 1, all(&[5, 7]));
     wait(&mut graph, 2, all(&[5]));
     assert!(graph.can_proceed_without(1, &[2]));
-    assert_eq!(graph.grantable(2), None, "5 is free, but 1 claims it and waits only for 7, who runs");
+    assert_eq!(graph.grantable(2), None, "5 is free, but 1 claims it and waits only for 7, which runs");
     graph.remove(7);
     assert_eq!(graph.grantable(1).map(|set| set.len()), Some(2));
 }
@@ -208,7 +208,7 @@ fn an_upgrader_goes_before_all_waiters_of_that_name() {
     wait(&mut graph, 2, all(&[5]));
     assert_eq!(graph.waiters(5).map(|(owner, _)| owner).collect::<Vec<_>>(), [2, 0]);
     wait(&mut graph, 3, Request::shared(5));
-    assert_eq!(graph.grantable(3), None, "behind the upgrader, though sharers hold it");
+    assert_eq!(graph.grantable(3), None, "the waiter is behind the upgrader, although sharers hold the lock");
 }
 
 #[test]
@@ -313,7 +313,7 @@ fn who_holds_what_one_can_do_without_is_in_nobodys_way() {
     let request = Request::all([all(&[2]), any(&[3, 5])]).unwrap();
     let found = deadlock(wait(&mut graph, 1, request));
     assert_eq!(found.why.candidates(), [1, 2]);
-    assert_eq!(found.stuck, [1, 2, 3], "3 waits for 1 all the same");
+    assert_eq!(found.stuck, [1, 2, 3], "3 waits for 1 in any case");
     assert_eq!(graph.stuck_without(1), []);
 }
 
@@ -415,7 +415,7 @@ fn a_hundred_thousand_waiters_on_one_resource_stay_linear() {
     for process in 1..=1_000 {
         let (set, steps) = graph.grantable_counting(process);
         assert_eq!(graph.grantable_counting(process + 1).0, None);
-        graph.grant(process, &set.expect("its turn")).unwrap();
+        graph.grant(process, &set.expect("it is the turn of this waiter")).unwrap();
         graph.release(process, 0, None);
         work += steps;
     }

@@ -45,7 +45,7 @@ impl<L: Locking> ByHand<L> {
         for effect in buffer.effects {
             match effect {
                 Effect::Send { to, message } => {
-                    assert_ne!(to.0, site, "what a site says to itself is no message");
+                    assert_ne!(to.0, site, "a site does not send a message to itself");
                     self.sent.push(L::kind(&message).0);
                     self.links.entry((site, to.0)).or_default().push_back(message);
                 }
@@ -97,7 +97,11 @@ fn wait_die_lets_the_older_wait_and_the_younger_die() {
     bank.lock(1, 2);
     assert_eq!(bank.told(), [], "the older waits");
     bank.lock(2, 0);
-    assert_eq!(bank.told(), [(2, Event::Aborted), (1, Event::Locked(2))], "the younger dies, and gives back");
+    assert_eq!(
+        bank.told(),
+        [(2, Event::Aborted), (1, Event::Locked(2))],
+        "the younger dies, and releases its locks"
+    );
 }
 
 /// An abort does not change the age of a transaction. So no transaction wounds the oldest one, whatever began
@@ -209,7 +213,7 @@ fn a_free_lock_is_refused_if_not_all_could_finish_then() {
     bank.lock(1, 0);
     bank.told();
     bank.lock(2, 2);
-    assert_eq!(bank.told(), [], "2 is free, but then neither could finish");
+    assert_eq!(bank.told(), [], "2 is free, but after this grant neither could finish");
     bank.lock(1, 2);
     assert_eq!(bank.told(), [(1, Event::Locked(2))]);
     bank.command(1, Command::Commit);
@@ -254,7 +258,11 @@ fn all_at_once_takes_nothing_before_it_can_have_everything() {
     assert_eq!(bank.told(), [(1, Event::Committed), (2, Event::Locked(1))]);
     bank.sent.clear();
     bank.lock(2, 0);
-    assert_eq!((bank.told(), bank.sent.len()), (vec![(2, Event::Locked(0))], 0), "it is there already");
+    assert_eq!(
+        (bank.told(), bank.sent.len()),
+        (vec![(2, Event::Locked(0))], 0),
+        "the client has the lock already"
+    );
 }
 
 #[test]
@@ -286,7 +294,7 @@ fn a_lock_that_an_aborted_client_never_took_is_free() {
     bank.command(1, Command::Lock(0));
     while !bank.told.contains(&(1, Event::Aborted)) {
         let busy = bank.links.iter().find(|(_, link)| !link.is_empty()).map(|(link, _)| *link);
-        let (from, to) = busy.expect("who closes the cycle is aborted in the end");
+        let (from, to) = busy.expect("the transaction that closes the cycle is aborted in the end");
         bank.deliver(from, to);
     }
     bank.told();

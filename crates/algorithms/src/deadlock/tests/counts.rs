@@ -60,7 +60,7 @@ impl Waits {
 
     fn reached(&self) -> Reached {
         let wait = |process: u32| self.blocks.iter().find(|(by, ..)| *by == process);
-        let (first, ..) = self.blocks.last().expect("somebody blocks");
+        let (first, ..) = self.blocks.last().expect("at least one process blocks");
         let mut seen = vec![*first];
         let (mut at, mut edges, mut leaves) = (0, 0, 0);
         while let Some(process) = seen.get(at).copied() {
@@ -247,10 +247,10 @@ fn one_report_costs_two_messages_a_site() {
         let mut group = ByHand::<OneReport>::new(n, false);
         group.ask(n - 1, 1, &[0]);
         group.settle();
-        assert_eq!(group.messages(), 0, "0 runs: nothing can have closed");
+        assert_eq!(group.messages(), 0, "0 runs, so no deadlock can have formed");
         let mut group = ByHand::<OneReport>::new(n, false);
         group.ring(n);
-        assert_eq!(group.messages(), 2 * (n - 1), "the coordinator is asked, and wakes itself");
+        assert_eq!(group.messages(), 2 * (n - 1), "the coordinator receives the request, and wakes itself");
         let mut group = ByHand::<OneReport>::new(n, false);
         group.ask(0, 1, &[1]);
         group.settle();
@@ -260,7 +260,7 @@ fn one_report_costs_two_messages_a_site() {
         if n > 2 {
             group.ask(2, 1, &[1]);
             group.settle();
-            assert_eq!(group.messages(), 1 + 2 * (n - 1), "1 is asked");
+            assert_eq!(group.messages(), 1 + 2 * (n - 1), "1 receives the request");
         }
     }
 }
@@ -273,7 +273,7 @@ fn the_hierarchy_costs_little_within_and_a_report_of_all_between() {
         let mut group = ByHand::<Hierarchical>::new(9, false);
         group.ask(ring[0], 1, &[ring[1]]);
         group.settle();
-        assert_eq!(group.messages(), 0, "nobody who waits is asked");
+        assert_eq!(group.messages(), 0, "no waiting process receives a request");
         group.ask(ring[1], 1, &[ring[0]]);
         group.settle();
         assert_eq!(group.declared.len(), 1);
@@ -281,7 +281,7 @@ fn the_hierarchy_costs_little_within_and_a_report_of_all_between() {
     };
     let (c, n) = (3, 9);
     assert_eq!(cost([4, 5]), 1 + 2 * (c - 1));
-    assert_eq!(cost([3, 5]), 2 * (c - 1), "the leader is asked, and wakes itself");
+    assert_eq!(cost([3, 5]), 2 * (c - 1), "the leader receives the request, and wakes itself");
     assert_eq!(cost([4, 7]), 1 + 2 * (c - 1) + 1 + 2 * (n - 1));
 }
 

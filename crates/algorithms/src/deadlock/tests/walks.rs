@@ -89,7 +89,7 @@ fn no_walk_breaks_what_a_detector_promises() {
     let left = walks(3_000);
     assert!(
         left.iter().all(|left| *left > 1_000),
-        "too few deadlocks are left standing to judge by: {left:?}"
+        "too few deadlocks remain to judge the detectors: {left:?}"
     );
 }
 
@@ -98,5 +98,5 @@ fn no_walk_breaks_what_a_detector_promises() {
 #[test]
 #[ignore = "a minute: the command is in its doc"]
 fn a_hundred_thousand_walks_of_every_detector() {
-    std::println!("walks that leave a deadlock standing, by detector: {:?}", walks(100_000));
+    std::println!("walks that end in a deadlock, by detector: {:?}", walks(100_000));
 }

@@ -43,7 +43,7 @@ listing! {
         "ELECTED is not forwarded", "CR79 §2",
         E2, within(RING, 10_000);
     "cr-dead-maximum": ChangRoberts, of "chang-roberts",
-        "messages carry no list of visited sites: the candidate of a crashed maximum travels for ever", "CR79 §2",
+        "messages carry no view of crashed sites: the candidate of a crashed maximum travels for ever", "CR79 §2",
         E2, within(RING.crashing(), 1_000_000);
     "cr-any-order": ChangRoberts, of "chang-roberts",
         "channels are not FIFO: a new candidate overtakes ELECTED and is dropped", "CR79 §2",

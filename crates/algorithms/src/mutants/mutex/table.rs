@@ -98,7 +98,7 @@ listing! {
         "replies are counted, and one of them arrives twice", "RA81 §2",
         ME1, within(World::new(3, 1).duplicating(), 100_000), 9;
     "ra-counts-senders": RicartAgrawala, of "ricart-agrawala",
-        "distinct senders are counted for any request, and a duplicate reply counts for a later request", "RA81 §2",
+        "replies count by sender only: a duplicate reply to an earlier request counts for a later one", "RA81 §2",
         ME1, within(World::new(3, 2).duplicating(), 1_000_000), 15;
     "ra-replies-inside": RicartAgrawala, of "ricart-agrawala",
         "a site replies while it is inside", "RA81 §2",
@@ -200,7 +200,7 @@ listing! {
         "an idle token holder ignores requests", "SK85",
         ME2, within(World::new(3, 1), 1_000);
     "sk-deaf-inside": SuzukiKasami, of "suzuki-kasami",
-        "a site that is inside takes each request for outdated", "SK85",
+        "a site ignores requests while it is inside", "SK85",
         ME2, within(World::new(3, 1), 1_000);
     "sk-not-served": SuzukiKasami, of "suzuki-kasami",
         "LN[i] := RN[i] is omitted on exit", "SK85",

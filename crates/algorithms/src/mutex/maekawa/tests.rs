@@ -56,7 +56,10 @@ fn the_triangle_does_not_deadlock() {
     for site in 0..3 {
         group.acquire(site as u32);
         group.soliloquy(site as u32);
-        assert!(standings(&group.nodes[site]).contains(&Standing::Granted), "each granted itself");
+        assert!(
+            standings(&group.nodes[site]).contains(&Standing::Granted),
+            "each arbiter granted its own site"
+        );
     }
     // The arbiter of 0 sends FAILED to 2, which then yields its own grant to 1.
     for expected in [1, 0, 2] {
@@ -79,7 +82,7 @@ fn an_inquire_that_crossed_the_release_is_ignored() {
     group.acquire(1);
     let before = group.nodes.clone();
     group.inject(2, 1, inquiry);
-    assert_eq!(group.nodes, before, "it is about the request before");
+    assert_eq!(group.nodes, before, "it is about the previous request");
 }
 
 #[test]
@@ -156,7 +159,7 @@ fn a_request_that_comes_back_from_the_dead_blocks_nobody() {
     group.inject(0, 1, ghost); // arbiter 1 grants it once more
     group.acquire(1);
     group.settle();
-    assert_eq!(group.inside(), [1], "0 gave the grant back");
+    assert_eq!(group.inside(), [1], "0 returned the grant");
 }
 
 #[test]
@@ -169,7 +172,7 @@ fn three_contenders_at_one_arbiter_never_deadlock() {
             (0..3).for_each(|site| group.acquire(site));
         }
         group.churn(&mut dice);
-        assert_eq!(group.fences().len(), 6, "seed {seed}: somebody waits for ever");
+        assert_eq!(group.fences().len(), 6, "seed {seed}: a site waits for ever");
         assert!(group.fences().is_sorted_by(|a, b| a < b), "seed {seed}");
     }
 }
@@ -188,7 +191,7 @@ fn everybody_is_served_whatever_the_order_and_the_copies() {
         }
         group.churn_with_copies(&mut dice, copies);
         let context = alloc::format!("seed {seed}: {nodes} sites, {quorum}");
-        assert_eq!(group.fences().len() as u32, 3 * nodes, "{context}: somebody waits for ever");
+        assert_eq!(group.fences().len() as u32, 3 * nodes, "{context}: a site waits for ever");
         assert!(group.fences().is_sorted_by(|a, b| a < b), "{context}: {:?}", group.fences());
         assert!(group.nodes.iter().all(|site| site.wanted.is_none()), "{context}");
         assert!(group.nodes.iter().all(|site| site.arbiter.is_free()), "{context}: a grant was lost");

@@ -178,7 +178,7 @@ fn neighbours_in_a_network_stay_within_four_ticks_of_what_the_one_ahead_last_tol
                     let Pair { at, ahead, behind, apart, untold, .. } = pair;
                     assert!(
                         apart <= BOUND + untold,
-                        "{ahead} is {apart} ticks ahead of {behind} at {at:?}, of which {untold} are news; \
+                        "{ahead} is {apart} ticks ahead of {behind} at {at:?}, of which {untold} are not yet known to the neighbour; \
                          fanout {fanout}, a beacon every {every}, seed {seed}"
                     );
                     untold_and_apart += u64::from(apart > BOUND);
@@ -213,7 +213,10 @@ fn d_hops_stay_within_four_d_ticks() {
         for (hops, ticks) in worst.into_iter().enumerate() {
             // D is the diameter of the network. Neighbours get no better promise than that.
             let most = BOUND * if hops == 1 { diameter } else { hops as u64 };
-            assert!(ticks <= most, "{ticks} ticks over {hops} hops, fanout {fanout}, a beacon every {every}");
+            assert!(
+                ticks <= most,
+                "{ticks} ticks over {hops} hops, fanout {fanout}, one beacon per {every} ticks"
+            );
         }
     }
 }

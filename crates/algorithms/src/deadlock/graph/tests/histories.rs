@@ -118,7 +118,7 @@ impl Twins {
                     let after = self.naive.stuck();
                     assert!(
                         after.difference(&before).all(|new| found.stuck.contains(new)),
-                        "somebody is not told"
+                        "a victim is not reported"
                     );
                 }
                 if resolves
