@@ -95,7 +95,7 @@ impl<'a, P: Protocol> Cx<'a, P> {
     }
 
     /// Sets a timer, which fires once at some moment in the range `after`, counted from now on the local
-    /// clock. A tag has at most one deadline: to arm it again replaces the earlier deadline.
+    /// clock. A tag has at most one deadline: arming it again replaces the earlier deadline.
     #[inline]
     pub fn arm(&mut self, timer: P::Timer, after: RangeInclusive<Duration>) {
         debug_assert!(after.start() <= after.end(), "the range of the timer is empty");

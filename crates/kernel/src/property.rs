@@ -1,5 +1,5 @@
 //! Properties of runs. Some must hold always or eventually. Others must hold in at least one run: otherwise
-//! the check was vacuous.
+//! the check has tested nothing.
 
 use alloc::string::String;
 

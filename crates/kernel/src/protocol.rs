@@ -41,7 +41,7 @@ pub enum Never {}
 /// - It never iterates over unordered maps.
 /// - It uses no clock and no random source except those of `cx`.
 /// - It uses bounded memory.
-/// - It answers a command that makes no sense now with an event, not with an error.
+/// - It answers a command that is not allowed now with an event, not with an error.
 pub trait Protocol: Clone + Debug + Eq + Hash + Serialize + DeserializeOwned + Send + 'static {
     /// A message from one site to another.
     type Message: Wire;

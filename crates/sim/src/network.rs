@@ -1,9 +1,10 @@
 //! The network: it decides when a message arrives, how often, or that it is lost.
 //!
 //! The fault plan is fixed before the run, so the network decides about a message when it is sent. It moves
-//! the arrival behind the end of each holding partition and each pause that the message meets. Each link has
-//! its own random stream. Within it, each decision about a message (delay, loss, damage, duplication) has its
-//! own stream. So removing one fault from a run leaves all other draws unchanged.
+//! the arrival behind the end of each pause that the message meets, and of each partition that holds
+//! messages. Each link has its own random stream. Within it, each decision about a message (delay, loss,
+//! damage, duplication) has its own stream. So removing one fault from a run leaves all other draws
+//! unchanged.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -5,7 +5,7 @@
 //! [`Profile`] states which kinds may be drawn at all; it follows from the assumptions of the algorithm.
 //!
 //! **Rules**
-//! 1. Every kind of fault has its own random stream. To forbid one kind leaves the draws of all others
+//! 1. Every kind of fault has its own random stream. Forbidding one kind leaves the draws of all others
 //!    unchanged.
 //! 2. Drawn faults are never demanded ([`Fault::demanded`]): a run may end before they begin.
 //! 3. Faults end before progress is judged. Pauses and partitions end within the profile's length, and so do
@@ -125,7 +125,7 @@ struct Draw<'a> {
     length: u64,
 }
 
-/// The random streams. To change one of these numbers changes the world of every seed.
+/// The random streams. Changing one of these numbers changes the world of every seed.
 const DELAY: u64 = 0x7377_0001;
 const LINKS: u64 = 0x7377_0002;
 const ORDER: u64 = 0x7377_0003;

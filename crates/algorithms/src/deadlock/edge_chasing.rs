@@ -25,8 +25,8 @@
 //! processes once. A graph in which two processes wait for each other may have twice as many edges, and then
 //! needs as many probes.
 //!
-//! **Where we depart**: each process has its own site, so all edges are between sites. A wait for oneself is
-//! found without a message.
+//! **Differences from the paper**: each process has its own site, so all edges are between sites. A wait for
+//! oneself is found without a message.
 
 use alloc::boxed::Box;
 

@@ -1,4 +1,28 @@
 //! Deadlock: processes that wait for each other for ever.
+//!
+//! The first table lists the detectors that run as distributed algorithms. All sites run the same application
+//! ([`underlying`]) and resolve deadlocks in the same way ([`site`]). N is the number of sites and e the
+//! number of wait edges.
+//!
+//! | detector | idea | requests | messages |
+//! |---|---|---|---|
+//! | [`central`] | every site reports its edges to one site; this finds phantoms | any | 1 per request, 1 per grant |
+//! | [`reports`] | a coordinator collects the edges of all sites | any | 2(N-1) + 1 |
+//! | [`single`] | labels travel against the waits | one process | at most s(s-1)/2 on a cycle of s |
+//! | [`edge_chasing`] | probes follow the waits | AND | 1 per edge |
+//! | [`diffusion`] | queries follow the waits, and replies return | OR | 2e |
+//! | [`p_out_of_q`] | a sweep outwards and a sweep inwards | any | at most 4e - 2n + 2l |
+//! | [`hierarchical`] | one coordinator per cluster, and a root | any | 2(c-1) + 1 in a cluster of c |
+//! | [`stable`] | a snapshot of all processes and channels | any | N(N-1) + N-1 |
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`locking`] | six strategies by which transactions get their locks, with and without detection |
+//! | [`request`] | one type for the requests of every model |
+//! | [`graph`] | the wait-for graph of a lock service, which decides at every wait |
+//! | [`batch`] | the analysis of a whole graph with millions of processes |
+//! | [`records`], [`weight`] | the knowledge of a detector about processes; exact weights |
+//! | [`spec`] | the properties, and the judge |
 
 pub mod batch;
 pub mod central;

@@ -20,8 +20,8 @@
 //!
 //! **Bounds.** At most 4e - 2n + 2l messages for e edges and n processes, of which l are leaves.
 //!
-//! **Where we depart**: the initiator sends no message to itself. An edge to oneself can never be reduced, so
-//! it is not flooded.
+//! **Differences from the paper**: the initiator sends no message to itself. An edge to oneself can never be
+//! reduced, so it is not flooded.
 
 use alloc::collections::BTreeMap;
 

@@ -19,8 +19,8 @@
 //! processes that *alternately* wait for each other can both be seen waiting, twice. One report does not need
 //! a common moment; [`Record`](super::records::Record) explains why both ends are enough.
 //!
-//! **Where we depart**: the paper requests the tables periodically. We request them on WAKE, so that a
-//! deadlock is found without a further event.
+//! **Differences from the paper**: the paper requests the tables periodically. We request them on WAKE, so
+//! that a deadlock is found without a further event.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -117,7 +117,7 @@ impl<const TWICE: bool> Detection for Reports<TWICE> {
             &[Cost {
                 measure: Measure::Messages,
                 load: Load::Low,
-                formula: "2(N-1) + 1; 1 less if the coordinator starts the detection",
+                formula: "2(N-1) + 1; 1 less if the coordinator wakes itself",
                 range: |size| (2.0 * (size.n() - 1.0), 2.0 * (size.n() - 1.0) + 1.0),
             }],
         )

@@ -13,9 +13,9 @@
 //! 3. *Detect*: a process is deadlocked if it waits for one whose public label is its own private and public
 //!    label.
 //!
-//! **Where we depart**: labels are sent, not read. A process that receives a request answers with its label;
-//! this is the read of rule 1. It also sends every new label to all processes that wait for it. A label names
-//! the request that it answers, so a label for an earlier wait is ignored.
+//! **Differences from the paper**: labels are sent, not read. A process that receives a request answers with
+//! its label; this is the read of rule 1. It also sends every new label to all processes that wait for it. A
+//! label names the request that it answers, so a label for an earlier wait is ignored.
 //!
 //! **Bounds.** On a cycle of s processes at most s(s-1)/2 labels are transmitted. In addition there is the
 //! answer to each request, and the new label of each process that blocks.

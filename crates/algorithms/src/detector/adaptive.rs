@@ -17,9 +17,9 @@
 //! the delays of two messages, so a late heartbeat would also move the deadline of the next one, which is not
 //! late. A lost heartbeat would count as one gap of 2T.
 //!
-//! **Where we depart**: the margin is at least D/8, because on a network without jitter it would become 0.
-//! Until two heartbeats have arrived, silence may last T + D. When the sender restarts, the estimate starts a
-//! new schedule for it.
+//! **Differences from the paper**: the margin is at least D/8, because on a network without jitter it would
+//! become 0. Until two heartbeats have arrived, silence may last T + D. When the sender restarts, the
+//! estimate starts a new schedule for it.
 
 use alloc::collections::VecDeque;
 use core::time::Duration;

@@ -19,7 +19,7 @@
 //! - With the exponential distribution instead of the normal one, it is a different detector with the same
 //!   name.
 //!
-//! **Where we depart**
+//! **Differences from the paper**
 //! - The site does not compute phi all the time. Phi grows with t, so the site knows at each arrival when phi
 //!   will pass the threshold: at mean + z sigma, with one z for each threshold. It sets a timer to this time.
 //! - Sigma is at least a hundredth of the mean. Otherwise regular heartbeats would make it 0.

@@ -11,8 +11,8 @@
 //! **Trap**: a heartbeat that arrives exactly at the deadline is in time. The timer therefore fires one
 //! nanosecond after the deadline. Otherwise a D equal to the largest delay would not be enough.
 //!
-//! **Where we depart**: a site that recovers first trusts all sites and discards its measurements. Otherwise
-//! it would take its own absence for silence of the others.
+//! **Differences from the paper**: a site that recovers first trusts all sites and discards its measurements.
+//! Otherwise it would take its own absence for silence of the others.
 
 use alloc::vec::Vec;
 use core::fmt::Debug;

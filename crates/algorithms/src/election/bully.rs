@@ -23,10 +23,10 @@
 //! - Two sites lead if a message or a reply takes longer than its bound. The same happens if a crashed site
 //!   returns under its old id while another site announces itself. The checker shows both.
 //!
-//! **Where we depart**: candidates are pairs of rank and id. Messages carry the rank of their sender, so that
-//! a site that resigned no longer receives ELECTION. RESIGN goes to all sites, and the highest of the other
-//! sites announces itself. If the leader is the highest of all sites, it replies to ELECTION with COORDINATOR
-//! instead of OK.
+//! **Differences from the paper**: candidates are pairs of rank and id. Messages carry the rank of their
+//! sender, so that a site that resigned no longer receives ELECTION. RESIGN goes to all sites, and the
+//! highest of the other sites announces itself. If the leader is the highest of all sites, it replies to
+//! ELECTION with COORDINATOR instead of OK.
 
 use alloc::vec::Vec;
 use core::time::Duration;

@@ -22,10 +22,10 @@
 //!   and reaches a higher site, which is still a participant of the old election and discards it. The new
 //!   election never ends.
 //!
-//! **Where we depart**: the paper assumes that no site crashes during an election. Here every message carries
-//! the [`View`] in which it was sent. A participant begins again when its view changes. A site that knows of
-//! the crash of a maximum does not forward its message. A site that receives ELECTED for a lower site, for
-//! example after a recovery, begins an election.
+//! **Differences from the paper**: the paper assumes that no site crashes during an election. Here every
+//! message carries the [`View`] in which it was sent. A participant begins again when its view changes. A
+//! site that knows of the crash of a maximum does not forward its message. A site that receives ELECTED for a
+//! lower site, for example after a recovery, begins an election.
 
 use conclave_kernel::{Card, Cost, Cx, Load, Measure, Needs, Never, NodeId, Protocol};
 use serde::{Deserialize, Serialize};

@@ -11,7 +11,8 @@
 //! **Trap**: two sites may lead while two detectors differ. With a perfect detector, the old leader has
 //! crashed by then. With any other detector, both may be up, for example after a wrong suspicion.
 //!
-//! **Where we depart**: ranks are known from the start. A site that resigns sends RANK to all sites.
+//! **Differences from the paper**: ranks are known from the start. A site that resigns sends RANK to all
+//! sites.
 
 use alloc::vec::Vec;
 

@@ -20,7 +20,7 @@
 //!   arrive. A site also stays out of an election whose candidate is not higher than its leader: it only
 //!   forwards the messages.
 //!
-//! **Where we depart**: every message carries a [`View`] against crashes, as in
+//! **Differences from the paper**: every message carries a [`View`] against crashes, as in
 //! [`chang_roberts`](super::chang_roberts).
 
 use conclave_kernel::{Card, Cost, Cx, Load, Measure, Needs, Never, NodeId, Protocol};

@@ -13,7 +13,7 @@
 //! **Trap**: FIFO links are not enough. n0 sends a message to n2 and then one to n1. n1 receives its message
 //! and sends one to n2. The message of n1 can reach n2 before that of n0.
 //!
-//! **Where we depart from the paper**: in a [`CausalBroadcast`], a message to a single site waits for the
+//! **Differences from the paper**: in a [`CausalBroadcast`], a message to a single site waits for the
 //! broadcasts that its sender knew of. No other message waits for it.
 
 use alloc::vec;

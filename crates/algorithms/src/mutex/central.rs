@@ -19,8 +19,8 @@
 //! IDLE. From these replies the new master rebuilds the queue. The upper bits of a fence are the master's
 //! term, so fences grow from master to master, whatever messages were lost.
 //!
-//! **Where we depart**: requests are numbered, and every message carries the master's term. Sites therefore
-//! recognise late and duplicated messages, and channels need not be FIFO.
+//! **Differences from the paper**: requests are numbered, and every message carries the master's term. Sites
+//! therefore recognise late and duplicated messages, and channels need not be FIFO.
 
 pub mod elected;
 

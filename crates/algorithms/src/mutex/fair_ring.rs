@@ -16,7 +16,7 @@
 //! site that the token has just visited can make a request that is older than the stamp on the token. Entries
 //! then violate the order of requests in every random run.
 //!
-//! **Where we depart**
+//! **Differences from the paper**
 //! - It is not enough to merge the stamp on the token: the token also visits sites that wait with *younger*
 //!   requests. The next site would know of such a request and still make an older one. So the token carries
 //!   the sender's clock, like every message in Lamport's algorithm.

@@ -29,8 +29,8 @@
 //! received the reply that it needed. A request costs between 2(N-1) messages, if all other sites made
 //! requests meanwhile, and 3(N-1).
 //!
-//! **Where we depart**: replies and releases name their request. The metrics can therefore attribute them to
-//! it, and a release removes no other request of the same site.
+//! **Differences from the paper**: replies and releases name their request. The metrics can therefore
+//! attribute them to it, and a release removes no other request of the same site.
 
 use alloc::collections::VecDeque;
 

@@ -24,9 +24,9 @@
 //! here) and N (N-1 along a chain of fathers, and 1 for the token). By the analysis of path reversal
 //! \[NT96\], the average over a run is log2 N.
 //!
-//! **Where we depart**: at the start, the father of every other site is site 0, which has the token. A
-//! REQUEST carries its number. The TOKEN carries the fence and the number of the request that it serves, so
-//! that a site recognises a late copy.
+//! **Differences from the paper**: at the start, the father of every other site is site 0, which has the
+//! token. A REQUEST carries its number. The TOKEN carries the fence and the number of the request that it
+//! serves, so that a site recognises a late copy.
 
 use conclave_kernel::{Card, Cost, Cx, Load, Measure, Needs, Never, NodeId, Protocol, Size};
 use serde::{Deserialize, Serialize};

@@ -28,8 +28,8 @@
 //! distance to the token. If every site always waits, the token goes round the tree: 2(N-1) hops for N
 //! entries, which is 4(N-1)/N messages per entry.
 //!
-//! **Where we depart**: the tree is fixed and balanced. The father of site i is (i-1)/2, and the token starts
-//! at the root. The token carries the fence.
+//! **Differences from the paper**: the tree is fixed and balanced. The father of site i is (i-1)/2, and the
+//! token starts at the root. The token carries the fence.
 
 use conclave_kernel::{Card, Cost, Cx, Load, Measure, Needs, Never, NodeId, Protocol, Size};
 use serde::{Deserialize, Serialize};

@@ -14,7 +14,7 @@
 //! id, exclusion fails in a third of random runs at N = 3. A request must raise the receiver's "highest seen"
 //! even when its reply is deferred. Channels need not be FIFO.
 //!
-//! **Where we depart**
+//! **Differences from the paper**
 //! - A reply echoes the stamp of its request, and a site counts distinct senders. The paper counts replies:
 //!   one duplicated message then lets two sites in, after 9 steps.
 //! - A reply carries the sender's highest number, which the paper's reply does not. Otherwise a site that
@@ -296,8 +296,8 @@ mod tests {
         assert_eq!(group.nodes[0].wanted, Some(Stamp::new(9, NodeId(0))));
     }
 
-    /// Tests our departure for ME3: site 2 learns of site 0's request through site 1 and must not overtake
-    /// it.
+    /// Tests our difference from the paper, made for ME3: site 2 learns of site 0's request through site 1
+    /// and must not overtake it.
     #[test]
     fn a_request_known_only_through_a_reply_raises_the_next_number() {
         let mut group = group(3);

@@ -19,7 +19,7 @@
 //! - Channels need not be FIFO. A request may overtake the permission that its sender gave away just before.
 //!   It then waits among the deferred requests.
 //!
-//! **Where we depart**
+//! **Differences from the paper**
 //! - Every REPLY carries the largest fence that its sender knows. The fence of an entry is one more than the
 //!   largest fence known. Between two consecutive entries of different sites, their permission passes
 //!   directly from the first site to the second, after the first entry. So fences grow.

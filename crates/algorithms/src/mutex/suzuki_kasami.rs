@@ -20,10 +20,10 @@
 //! - The queue must be first in, first out; last in, first out starves sites.
 //! - Grants do not follow the order of requests (no ME3).
 //!
-//! **Where we depart**: the token carries the fence. A site accepts the token only while it waits with the
-//! request for which the token was sent, number LN\[me\] + 1. It thus recognises a late copy of the token,
-//! which is fatal in the paper. New requests are appended in ring order, starting after the holder, so that
-//! no site is preferred for its id.
+//! **Differences from the paper**: the token carries the fence. A site accepts the token only while it waits
+//! with the request for which the token was sent, number LN\[me\] + 1. It thus recognises a late copy of the
+//! token, which is fatal in the paper. New requests are appended in ring order, starting after the holder, so
+//! that no site is preferred for its id.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;

@@ -17,7 +17,7 @@
 //! section. The upper bits of a fence are the generation, so a store can tell which of the two is out of
 //! date.
 //!
-//! **Where we depart**: a lone site keeps the token, because it has no successor.
+//! **Differences from the paper**: a lone site keeps the token, because it has no successor.
 
 use conclave_kernel::{Card, Cost, Cx, Load, Measure, Needs, Never, NodeId, Protocol};
 use serde::{Deserialize, Serialize};

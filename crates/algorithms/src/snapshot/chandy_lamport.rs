@@ -14,7 +14,7 @@
 //! its sending. If a marker overtakes a message, the picture contains its sending, but neither its receipt
 //! nor the message in transit.
 //!
-//! **Where we depart from the paper**: a site sends no marker to itself, because it knows how many of its own
+//! **Differences from the paper**: a site sends no marker to itself, because it knows how many of its own
 //! messages have not arrived yet. Each site sends its part to all others, so that all have the picture; the
 //! paper leaves this open.
 

@@ -18,10 +18,10 @@
 //! contains the receipt of a message that is not sent in it. And colours alone never end a snapshot, because
 //! no site knows whether another white message will arrive.
 //!
-//! **Where we depart from the paper**: the colour is a set. It names the snapshots that the sender has
-//! recorded and that are not complete at the sender. So several snapshots may be under way at once, and the
-//! colour is empty while there is none. A complete snapshot needs no colour: all parts are finished, so all
-//! sites have recorded and have received their white messages.
+//! **Differences from the paper**: the colour is a set. It names the snapshots that the sender has recorded
+//! and that are not complete at the sender. So several snapshots may be under way at once, and the colour is
+//! empty while there is none. A complete snapshot needs no colour: all parts are finished, so all sites have
+//! recorded and have received their white messages.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;

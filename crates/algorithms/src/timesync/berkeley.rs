@@ -29,8 +29,8 @@
 //! round is a new reference ([`Epoch`](super::Epoch)), so only clocks of the same round are compared with
 //! each other.
 //!
-//! **Where we depart**: the paper has an election of its own. Here the master is elected by [`Bully`]
-//! (`berkeley`) or by [`ChangRoberts`] (`berkeley-ring`). At boot, site 0 starts the election.
+//! **Differences from the paper**: the paper has an election of its own. Here the master is elected by
+//! [`Bully`] (`berkeley`) or by [`ChangRoberts`] (`berkeley-ring`). At boot, site 0 starts the election.
 
 mod rounds;
 

@@ -45,9 +45,9 @@
 //! many. And the device measures the round trip on its oscillator, not on its counter, which may jump in
 //! between because of another port.
 //!
-//! **Where we depart**: the ports of a device share one counter, which is equivalent to the paper's global
-//! counter. The network is the tree of [`Group::parent`]. The wire must have a constant delay. A site states
-//! the bound only if the latest JOIN is so long ago that a JOIN can have crossed the network.
+//! **Differences from the paper**: the ports of a device share one counter, which is equivalent to the
+//! paper's global counter. The network is the tree of [`Group::parent`]. The wire must have a constant delay.
+//! A site states the bound only if the latest JOIN is so long ago that a JOIN can have crossed the network.
 
 pub mod daemon;
 

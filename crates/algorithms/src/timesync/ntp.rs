@@ -24,7 +24,7 @@
 //!   which is an exclusive or in C.
 //! - There are three versions of the *jitter*. Ours is that of ntpd, see [`Filter::jitter`].
 //!
-//! **Where we depart**
+//! **Differences from the paper**
 //! - PHI is the group's rho instead of 15 ppm, so that the bound also holds for worse oscillators.
 //! - The interval uses the dispersion of the *used* sample itself. The RFC's peer dispersion gives it only
 //!   half its weight, so with eight equal samples it is smaller than that of the sample.

@@ -16,8 +16,8 @@
 //! the master grants the next request, and two sites are inside. ME1 therefore holds only while delays are
 //! bounded by [`LONGEST_DELAY`]. Fences grow in any case.
 //!
-//! **Where we depart**: the first master is site 0, without an election. A master that restarts after a crash
-//! has lost its queue. It is a client until it is elected.
+//! **Differences from the paper**: the first master is site 0, without an election. A master that restarts
+//! after a crash has lost its queue. It is a client until it is elected.
 
 use conclave_kernel::{Card, Cx, Emitted, Input, Needs, NodeId, NodeSet, Protocol};
 use serde::{Deserialize, Serialize};

@@ -25,7 +25,7 @@
 //! A site sends requests to its own arbiter like to any other, as messages to itself. The metrics do not
 //! count them, but they may be late. Some executions reach the largest message count only because of that.
 //!
-//! **Where we depart**
+//! **Differences from the paper**
 //! - Every message names its request, and grants are numbered by *rounds*: how often this arbiter's grant was
 //!   yielded. So neither the order nor the duplication of messages matters. A grant for a request that is
 //!   over is released at once.

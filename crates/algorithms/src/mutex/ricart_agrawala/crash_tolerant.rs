@@ -13,8 +13,8 @@
 //! entry must not count. So the site does not turn a new suspicion into a reply at once. It looks at its
 //! suspicions only when all other replies have arrived.
 //!
-//! **Where we depart**: [`CrashTolerant`] receives the detector's output as commands from the layer above.
-//! The checker can therefore run it over an oracle, which behaves like any detector of a class.
+//! **Differences from the paper**: [`CrashTolerant`] receives the detector's output as commands from the
+//! layer above. The checker can therefore run it over an oracle, which behaves like any detector of a class.
 //! [`RicartAgrawalaFt`] contains a detector. A crashed site must stay down: after a restart it could have
 //! forgotten, or never received, a request that it must reply to.
 
