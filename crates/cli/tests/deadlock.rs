@@ -206,10 +206,10 @@ fn errors_point_at_line_and_column() {
     refused("bad-verb", "a -> b\nb waist a\n", "2:3", "found 'waist'");
     refused("bad-expression", "# fine\n  a -> b & | c\n", "2:12", "expected a name or a group, found '|'");
     refused("bad-threshold", "a -> 3 of (b, c)\n", "1:6", "can never hold");
-    refused("twice", "a -> b\nb -> c\na -> c\n", "3:6", "a waits already");
-    refused("conflict", "a holds x\nb holds y, x\n", "2:12", "a holds it already");
+    refused("twice", "a -> b\nb -> c\na -> c\n", "3:6", "a already waits");
+    refused("conflict", "a holds x\nb holds y, x\n", "2:12", "a already holds it");
     refused("no-permits", "a waits x*2\n", "1:9", "x is a lock");
-    refused("too-many", "p has 2 permits\na waits b | p*3\n", "2:9", "p has 2 permits");
+    refused("too-many", "p has 2 permits\na waits b | p*3\n", "2:9", "p has only 2 permits");
     refused("shared-permits", "p has 2 permits\na holds p:shared\n", "2:9", "semaphore");
     refused("claimed", "a -> b*2\n", "1:6", "b is a process");
     refused("bad-number", "a priority high\n", "1:12", "expected a number");
@@ -321,7 +321,7 @@ fn a_plain_line_means_the_same_as_one_that_needs_a_tree() {
         assert_eq!(plain, verdict(&format!("tree-{at}.txt"), tree, &[]));
         assert_eq!(plain["deadlock"], json!(true));
     }
-    refused("plain-twice.txt", "a -> b\na -> c\n", "2:6", "a waits already");
+    refused("plain-twice.txt", "a -> b\na -> c\n", "2:6", "a already waits");
     refused("plain-open.txt", "a -> b &\n", "1:9", "expected a name");
     refused("plain-two.txt", "a -> b c\n", "1:8", "expected '&'");
 }

@@ -30,7 +30,7 @@ impl fmt::Display for ReadError {
 
 /// Reads a file in either form: JSON lines if the first line that is not empty begins with a brace.
 ///
-/// Nothing is kept of a line once it is carried out: a file of a million lines is read in the problem of what it says.
+/// Keeps no line after it is carried out, so the memory that it needs depends on the statements, not on the text.
 pub fn read(text: &str) -> Result<Standing, ReadError> {
     let is_json = text.trim_start().starts_with('{');
     let mut reader = Reader { standing: Standing::new() };
@@ -191,7 +191,7 @@ impl<'t> Line<'t> {
             "since" => What::Since(self.number(at, object)?),
             "has" => match object.strip_suffix("permits").or(object.strip_suffix("permit")) {
                 Some(count) => What::Permits(self.number(at, count.trim_end())?),
-                None => return Err(self.error(at, "expected a number of permits: 'pool has 3 permits'")),
+                None => return Err(self.error(at, "expected a number of permits, as in 'pool has 3 permits'")),
             },
             "" => What::Exists,
             other => {
@@ -221,7 +221,7 @@ impl<'t> Line<'t> {
                     && object.priority.is_none()
                     && object.since.is_none();
                 if !is_alone {
-                    return Err(self.error(0, "a semaphore has permits and nothing else"));
+                    return Err(self.error(0, "an object with 'semaphore' has 'permits' and no other field"));
                 }
                 let subject = self.name_of(0, semaphore)?.into();
                 statements.push(Statement { subject, what: What::Permits(permits), at: 0 });
@@ -288,7 +288,7 @@ impl<'t> Line<'t> {
             Expression::Any(tree) => tree.as_single().is_some(),
         };
         if !is_single {
-            return Err(self.error(at, "one name is held at a time: separate them by commas"));
+            return Err(self.error(at, "expected one name: separate several with commas"));
         }
         Ok(leaf)
     }
@@ -490,21 +490,21 @@ impl Reader {
     fn refused(&self, subject: &str, refused: &Refused) -> String {
         let resource = |resource: &Resource| self.standing.resource_name(*resource);
         match refused {
-            Refused::Claimed(name) => format!("{name} is a process: it is waited for, not shared or counted"),
+            Refused::Claimed(name) => format!("{name} is a process: write its name without :shared or *N"),
             Refused::Standing(refusal) => match refusal {
                 Refusal::AlreadyWaiting => {
-                    format!("{subject} waits already: one wait a process, joined by & or |")
+                    format!("{subject} already waits: a process has one wait; join several with & or |")
                 }
                 Refusal::Conflict(holder) => {
-                    format!("{} holds it already, and not both can", self.standing.process_name(*holder))
+                    format!("{} already holds it in a mode that excludes this one", self.standing.process_name(*holder))
                 }
                 Refusal::NotASemaphore(name) => {
                     let name = resource(name);
-                    format!("{name} is a lock; for permits say '{name} has N permits'")
+                    format!("{name} is a lock: for permits, add the line '{name} has N permits'")
                 }
-                Refusal::NotALock(name) => format!("{} is a semaphore and cannot be shared", resource(name)),
+                Refusal::NotALock(name) => format!("{} is a semaphore and cannot be shared: write *N for N permits", resource(name)),
                 Refusal::Impossible { resource: name, limit } => {
-                    format!("{} has {limit} permits, so many can never be had", resource(name))
+                    format!("{} has only {limit} permits: request at most that many", resource(name))
                 }
                 Refusal::Request(error) => error.to_string(),
                 Refusal::Full => "too many nodes: at most 2^32 fit".into(),
