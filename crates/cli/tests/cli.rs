@@ -417,7 +417,7 @@ fn every_mistake_gets_one_line_that_says_what_is_allowed() {
     refused("sim mutex/central --loss=-0.1", &["a probability from 0 to 1"]);
     refused("sim mutex/central --delay 1ms", &["constant:D", "lognormal"]);
     refused("sim mutex/central --delay constant:5", &["a unit"]);
-    refused("sim mutex/central --delay uniform:3ms..1ms", &["empty"]);
+    refused("sim mutex/central --delay uniform:3ms..1ms", &["the first delay must not exceed"]);
     refused("sim mutex/central --order random", &["fifo, any or causal"]);
     refused("sim mutex/central --crash 2", &["NODE@TIME"]);
     refused("sim mutex/central --crash 9@1ms", &["the nodes are 0 to 4"]);

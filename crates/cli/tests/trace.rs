@@ -126,7 +126,7 @@ fn the_cuts_of_four_processes_are_judged() {
     assert!(text.contains("P2->P1") && !text.contains("P1->P2"), "{text}");
     let text = prints(&["trace", path, "--cut", "2,3,4,2"]);
     assert!(text.contains("cut {2,3,4,2}  strongly consistent"), "{text}");
-    refused(&["trace", path, "--cut", "1,2"], "one a site");
+    refused(&["trace", path, "--cut", "1,2"], "one per site");
 }
 
 #[test]
