@@ -191,7 +191,9 @@ impl<'t> Line<'t> {
             "since" => What::Since(self.number(at, object)?),
             "has" => match object.strip_suffix("permits").or(object.strip_suffix("permit")) {
                 Some(count) => What::Permits(self.number(at, count.trim_end())?),
-                None => return Err(self.error(at, "expected a number of permits, as in 'pool has 3 permits'")),
+                None => {
+                    return Err(self.error(at, "expected a number of permits, as in 'pool has 3 permits'"));
+                }
             },
             "" => What::Exists,
             other => {
@@ -496,13 +498,18 @@ impl Reader {
                     format!("{subject} already waits: a process has one wait; join several with & or |")
                 }
                 Refusal::Conflict(holder) => {
-                    format!("{} already holds it in a mode that excludes this one", self.standing.process_name(*holder))
+                    format!(
+                        "{} already holds it in a mode that excludes this one",
+                        self.standing.process_name(*holder)
+                    )
                 }
                 Refusal::NotASemaphore(name) => {
                     let name = resource(name);
                     format!("{name} is a lock: for permits, add the line '{name} has N permits'")
                 }
-                Refusal::NotALock(name) => format!("{} is a semaphore and cannot be shared: write *N for N permits", resource(name)),
+                Refusal::NotALock(name) => {
+                    format!("{} is a semaphore and cannot be shared: write *N for N permits", resource(name))
+                }
                 Refusal::Impossible { resource: name, limit } => {
                     format!("{} has only {limit} permits: request at most that many", resource(name))
                 }
