@@ -8,7 +8,7 @@ use std::io;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use conclave_service::machine::Service;
+use conclave_node::entry::Service;
 use conclave_service::replica::disk::SimDisk;
 use conclave_service::replica::{Identity, Member, NodeId, Options, Replica, Status, Transport};
 use futures_util::future::BoxFuture;

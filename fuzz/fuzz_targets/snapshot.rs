@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use conclave_service::state::State;
+use conclave_node::state::State;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

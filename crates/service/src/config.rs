@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::joining;
-use crate::lease::Timing;
 use crate::replica::{Options, log};
+use conclave_node::leases::Timing;
 
 /// The port of the service.
 pub const DEFAULT_PORT: u16 = 7411;

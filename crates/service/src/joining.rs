@@ -30,9 +30,9 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::machine::Service;
 use crate::peers::{self, Dial};
 use crate::replica::{Identity, Member, MembershipError, NodeId, Replica, Status};
+use conclave_node::entry::Service;
 
 /// Nodes in one cluster, those that only learn included.
 pub const MAX_NODES: usize = 16;

@@ -1,290 +1,32 @@
-//! The service as the replica runs it: the pure state, fed with handfuls of commands.
-//!
-//! **An entry is a handful.** Whatever clients asked while the last entry was being synced is one entry: what an entry costs
-//! (its way through consensus, its record, its callbacks) is paid once for all of them. The state knows nothing of that. It
-//! counts *commands*, and everything it derives from a place in the log (fences, session numbers, what a watch resumes
-//! by) comes from that count, so two commands of one entry are as far apart as two entries were
-//! (`docs/decisions/0011-an-entry-is-a-batch.md`).
-//!
-//! **Wall time.** The state compares no clocks, but people want to see since when a lock is held. So whoever proposes an
-//! entry writes its wall time into it, where it is the same for every node; it is shown, never compared.
+//! The service as the replica runs it.
 
-use conclave_api::Owner;
-use conclave_api::expr::Node;
-use serde::{Deserialize, Serialize};
+use conclave_node::entry::{Service, Stamped};
+use conclave_node::state::Effect;
 
 use crate::replica::Machine;
 use crate::replica::log::LogId;
-use crate::state::handover::FENCE_LEAP;
-use crate::state::tree::FileOp;
-use crate::state::{Acquire, At, Command, Effect, Op, Request, State};
-
-/// The most commands in an entry.
-const MAX_COMMANDS: usize = 512;
-/// An entry is closed before it has more than this, unless one command alone has.
-const MAX_BYTES: usize = 256 * 1024;
-
-/// Commands on their way into the log as one entry.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Stamped {
-    /// The wall time of the node that proposed them, in milliseconds since 1970.
-    pub wall_ms: u64,
-    /// What is to be done, in this order.
-    pub commands: Vec<Command>,
-}
-
-impl Stamped {
-    /// As few entries as the bounds allow, in order. Each comes with the tags of its commands.
-    pub(crate) fn gather<T>(
-        wall_ms: u64,
-        commands: impl IntoIterator<Item = (T, Command)>,
-    ) -> (Vec<Vec<T>>, Vec<Self>) {
-        let (mut tags, mut entries): (Vec<Vec<T>>, Vec<Self>) = (Vec::new(), Vec::new());
-        let mut bytes = 0;
-        for (tag, command) in commands {
-            let more = weight(&command);
-            match (tags.last_mut(), entries.last_mut()) {
-                (Some(tags), Some(entry)) if tags.len() < MAX_COMMANDS && bytes + more <= MAX_BYTES => {
-                    tags.push(tag);
-                    entry.commands.push(command);
-                    bytes += more;
-                }
-                _ => {
-                    tags.push(vec![tag]);
-                    entries.push(Self { wall_ms, commands: vec![command] });
-                    bytes = more;
-                }
-            }
-        }
-        (tags, entries)
-    }
-}
-
-/// About how many bytes a command has, in memory and in the log: exact enough for what can be large.
-pub(crate) fn weight(command: &Command) -> usize {
-    match command {
-        Command::Request(Request { op, .. }) => op_weight(op),
-        Command::OpenSession(open) => 128 + open.label.len(),
-        Command::Expire { .. } | Command::Restarted { .. } => 128,
-    }
-}
-
-/// As [`weight`], of a request by what it asks for.
-pub(crate) fn op_weight(op: &Op) -> usize {
-    let content = match op {
-        Op::Files(ops) => ops.iter().map(file_weight).sum(),
-        Op::Acquire(Acquire { expr, owner, value, .. }) => {
-            let label = if let Owner::Label(label) = owner { label.as_str().len() } else { 0 };
-            node_weight(expr.node()) + label + value.as_ref().map_or(0, Vec::len)
-        }
-        Op::Proclaim { value, .. } => value.len(),
-        Op::Break { name, reason } => name.as_str().len() + reason.len(),
-        Op::Limit { name, .. } => name.as_str().len(),
-        Op::Release { .. }
-        | Op::Cancel { .. }
-        | Op::Downgrade { .. }
-        | Op::EndSession { .. }
-        | Op::Close
-        | Op::SetTtl { .. } => 0,
-    };
-    content + 128
-}
-
-fn node_weight(node: &Node) -> usize {
-    match node {
-        // In quotes it may be twice as long.
-        Node::Name(leaf) => 2 * leaf.name.as_str().len() + 64,
-        Node::All(members) | Node::Any(members) | Node::AtLeast(_, members) => {
-            members.iter().map(node_weight).sum()
-        }
-    }
-}
-
-fn file_weight(op: &FileOp) -> usize {
-    let (path, content) = match op {
-        FileOp::Create { path, data, .. } | FileOp::Write { path, data, .. } => (path, data.len()),
-        FileOp::Delete { path, .. } | FileOp::Check { path, .. } => (path, 0),
-    };
-    path.as_str().len() + content + 128
-}
-
-/// The replicated state of the lock service.
-#[derive(Clone, Debug, Default)]
-pub struct Service {
-    state: State,
-    /// How many commands are in the snapshot that this began with: those are not applied again at the next start.
-    restored: u64,
-}
-
-impl Service {
-    /// Nothing yet.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// The state, to be read.
-    pub fn state(&self) -> &State {
-        &self.state
-    }
-
-    /// How many commands are in the snapshot that the state began with.
-    pub(crate) fn restored(&self) -> u64 {
-        self.restored
-    }
-}
 
 impl Machine for Service {
     type Command = Stamped;
     type Effect = Effect;
 
     fn apply(&mut self, id: LogId, entry: Stamped) -> Vec<Effect> {
-        let mut effects = Vec::with_capacity(entry.commands.len() * 2);
-        for command in entry.commands {
-            // Consensus applies each entry once, so the count is the same on every node.
-            let at = At { index: self.state.applied() + 1, term: id.term, wall_ms: entry.wall_ms };
-            self.state.apply_into(at, command, &mut effects);
-        }
-        effects
+        Service::apply(self, id, entry)
     }
 
     fn commands(&self) -> u64 {
-        self.state.applied()
+        self.state().applied()
     }
 
     fn foregone(&self, durable: u64, effects: &mut Vec<Effect>) -> Vec<Effect> {
-        // Beyond that, a fence could be handed out once more after a restart.
-        if self.state.applied().saturating_sub(durable) > FENCE_LEAP {
-            return Vec::new();
-        }
-        let is_foregone =
-            |effect: &mut Effect| matches!(effect, Effect::Reply { after, .. } if *after <= durable);
-        effects.extract_if(.., is_foregone).collect()
+        self.early(durable, effects)
     }
 
     fn snapshot(&self) -> Vec<u8> {
-        self.state.to_snapshot()
+        self.to_snapshot()
     }
 
     fn restore(bytes: &[u8]) -> Result<Self, String> {
-        let state = State::from_snapshot(bytes).map_err(|error| error.to_string())?;
-        Ok(Self { restored: state.applied(), state })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use conclave_api::{
-        Fence, LockName, OwnerLabel, Priority, RequestId, SessionId, Version, VictimPolicy, Wait,
-    };
-
-    use super::*;
-    use crate::state::{Answer, FilePath, OpenSession};
-
-    fn open() -> Command {
-        Command::OpenSession(OpenSession {
-            secret: 7,
-            ttl_ms: 10_000,
-            lock_delay_ms: 0,
-            label: String::new(),
-        })
-    }
-
-    fn request(id: u64, op: Op) -> Command {
-        Command::Request(Request { session: SessionId(1), id: RequestId(id), lowest: RequestId(1), op })
-    }
-
-    fn acquire(id: u64) -> Command {
-        request(id, Op::Acquire(expr("x")))
-    }
-
-    fn expr(expr: &str) -> Acquire {
-        Acquire {
-            expr: expr.parse().unwrap(),
-            owner: Owner::Request,
-            wait: Wait::Forever,
-            priority: Priority(0),
-            policy: VictimPolicy::Requester,
-            value: None,
-        }
-    }
-
-    fn write(bytes: usize) -> Command {
-        let path = FilePath::new("/f").unwrap();
-        request(1, Op::Files(vec![FileOp::Write { path, data: vec![0; bytes], expected: None }]))
-    }
-
-    fn sizes(commands: Vec<Command>) -> Vec<usize> {
-        let (tags, entries) = Stamped::gather(1, commands.into_iter().enumerate());
-        let order: Vec<usize> = tags.iter().flatten().copied().collect();
-        assert!(order.is_sorted());
-        assert_eq!(
-            tags.iter().map(Vec::len).collect::<Vec<_>>(),
-            entries.iter().map(|entry| entry.commands.len()).collect::<Vec<_>>()
-        );
-        tags.iter().map(Vec::len).collect()
-    }
-
-    #[test]
-    fn two_grants_of_a_name_in_one_entry_have_different_fences() {
-        let release = request(3, Op::Release { grant: RequestId(2) });
-        let commands = vec![open(), acquire(2), release, acquire(4)];
-        let mut service = Service::new();
-        let effects = service.apply(LogId { term: 1, index: 1 }, Stamped { wall_ms: 0, commands });
-        let fences: Vec<Fence> = effects
-            .iter()
-            .filter_map(|effect| match effect {
-                Effect::Reply { answer: Answer::Granted(granted), .. } => Some(granted.names[0].fence),
-                _ => None,
-            })
-            .collect();
-        assert_eq!(fences.len(), 2);
-        assert!(fences[0] < fences[1]);
-        // A later entry goes on counting where this one ended, whatever its index.
-        let effects =
-            service.apply(LogId { term: 1, index: 2 }, Stamped { wall_ms: 0, commands: vec![open()] });
-        assert!(matches!(effects[0], Effect::SessionOpened { session: SessionId(5), .. }));
-    }
-
-    #[test]
-    fn small_commands_share_an_entry_up_to_its_bound() {
-        assert_eq!(sizes(Vec::new()), Vec::<usize>::new());
-        assert_eq!(sizes(vec![open(); MAX_COMMANDS + 1]), [MAX_COMMANDS, 1]);
-    }
-
-    #[test]
-    fn a_large_command_is_alone_in_its_entry() {
-        assert_eq!(sizes(vec![open(), write(MAX_BYTES), open(), open()]), [1, 1, 2]);
-    }
-
-    /// What waits for the disk, and what goes to another node in one piece, is bounded by weight.
-    #[test]
-    fn nothing_weighs_less_than_it_takes_in_the_log() {
-        let long = "x".repeat(500);
-        let path = || FilePath::new(&format!("/{long}")).unwrap();
-        let name = || LockName::new(&long).unwrap();
-        let grant = RequestId(u64::MAX);
-        let ops = [
-            Op::Acquire(expr(&vec![long.clone(); 8].join(" & "))),
-            Op::Acquire(expr(&format!("\"{}\"", r#"\""#.repeat(500)))),
-            Op::Acquire(expr(&format!("2 of ({})", ["a*2"; 64].join(", ")))),
-            Op::Acquire(Acquire {
-                owner: Owner::Label(OwnerLabel::new("x".repeat(128)).unwrap()),
-                ..expr("x")
-            }),
-            Op::Acquire(Acquire { value: Some(vec![0; 1000]), ..expr("x") }),
-            Op::Proclaim { grant, value: vec![0; 1000] },
-            Op::Limit { name: name(), permits: 3 },
-            Op::Break { name: name(), reason: long.clone() },
-            Op::Files(vec![FileOp::Delete { path: path(), expected: Some(Version(u64::MAX)) }; 128]),
-            Op::Files(vec![FileOp::Check { path: path(), expected: Version(u64::MAX) }; 128]),
-            Op::Files(vec![FileOp::Write { path: path(), data: vec![0; 1000], expected: None }]),
-            Op::Release { grant },
-            Op::SetTtl { ttl_ms: u64::MAX },
-        ];
-        for op in ops {
-            let command = request(u64::MAX, op);
-            let (weight, bytes) = (weight(&command), postcard::to_allocvec(&command).unwrap().len());
-            assert!(weight >= bytes, "{weight} < {bytes}: {command:?}");
-        }
+        Self::from_snapshot(bytes)
     }
 }

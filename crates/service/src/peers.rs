@@ -33,10 +33,10 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::frontend::hub::Door;
 use crate::joining::Desk;
-use crate::lease::Kept;
 #[cfg(doc)]
 use crate::replica::Replica;
 use crate::replica::{Member, NodeId, Transport};
+use conclave_node::leases::Kept;
 
 /// The longest frame.
 pub const MAX_BYTES: usize = 64 * 1024 * 1024;

@@ -44,12 +44,12 @@ use crate::config::Config;
 use crate::frontend::hub::{Door, Hub};
 use crate::frontend::{http, metrics, native};
 use crate::joining::{self, Desk};
-use crate::machine::{Service, Stamped};
 use crate::peers::{self, Dial, Peers, Tcp};
 use crate::replica::disk::{Disk, RealDisk};
 use crate::replica::{Identity, Member, OpenError, Replica, Status};
-use crate::state::Command;
-use crate::state::handover::FENCE_LEAP;
+use conclave_node::entry::{Service, Stamped};
+use conclave_node::state::Command;
+use conclave_node::state::handover::FENCE_LEAP;
 use room::{Room, Unknown, connections_max};
 
 /// How long a connection may take to say what it is.

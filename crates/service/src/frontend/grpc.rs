@@ -30,7 +30,7 @@ use super::hub::{Door, Link};
 use super::metrics;
 use super::native::PROGRESS_LIMIT;
 use super::outbox::Outbox;
-use super::wire::Ask;
+use conclave_node::codec::Ask;
 
 /// Frames that wait until HTTP takes them: the next is taken out of the outbox when the client has read, not before.
 const READY_FRAMES: usize = 1;

@@ -37,10 +37,12 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
 use super::hub::Door;
-use super::{grpc, metrics, wire};
-use crate::machine::Service;
+use conclave_node::codec;
+
+use super::{grpc, metrics};
 use crate::replica::{NodeId, Replica};
-use crate::state;
+use conclave_node::entry::Service;
+use conclave_node::state;
 
 /// How long a majority may take to confirm a read.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -172,7 +174,7 @@ async fn render_metrics(State(node): State<Arc<Node>>) -> Response {
 async fn locks(State(node): State<Arc<Node>>, page: Page) -> Result<Response, Failure> {
     let after = page.after.as_deref().map(LockName::new).transpose()?;
     let locks = node.read(page.stale, |state| state.locks("", after.as_ref(), page.limit())).await?;
-    let locks: Vec<_> = locks.items.iter().map(wire::lock).collect();
+    let locks: Vec<_> = locks.items.iter().map(codec::lock).collect();
     Ok(Json(locks.iter().map(json::Lock::from).collect::<Vec<_>>()).into_response())
 }
 
@@ -181,7 +183,7 @@ async fn sessions(State(node): State<Arc<Node>>, page: Page) -> Result<Response,
     let after = page.after.as_deref().map(number).transpose();
     let after = after.map_err(|_| Error::new(Code::InvalidArgument, "`after` is the number of a session"))?;
     let sessions = node.read(page.stale, |state| state.sessions(after, page.limit())).await?;
-    let sessions: Vec<_> = sessions.items.iter().map(wire::session).collect();
+    let sessions: Vec<_> = sessions.items.iter().map(codec::session).collect();
     Ok(Json(sessions.iter().map(json::Session::from).collect::<Vec<_>>()).into_response())
 }
 
@@ -194,7 +196,7 @@ async fn why(
     let name = LockName::new(&name)?;
     match node.read(page.stale, |state| (state.why(&name), state.applied())).await? {
         (Some(why), index) => {
-            Ok(Json(json::Report::from(&wire::report(&name, Some(why), index))).into_response())
+            Ok(Json(json::Report::from(&codec::report(&name, Some(why), index))).into_response())
         }
         (None, _) => {
             Err(failure(StatusCode::NOT_FOUND, Code::NotHeld, &format!("nothing is known of {name}")))

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::replica::Status;
-use crate::state::query::Totals;
+use conclave_node::state::query::Totals;
 
 macro_rules! counters {
     ($($field:ident: $kind:literal, $help:literal;)*) => {

@@ -5,8 +5,8 @@
 //! - `http`: health, metrics and read-only JSON, for people and their tools.
 //!
 //! Behind the first two stands the `hub`: one task that owns connections, sessions, watches and the [lease
-//! keeper](crate::lease), and proposes what clients ask. `http` reads the replica itself and proposes nothing. `wire`
-//! translates, an `outbox` holds what waits for one connection, `query` answers reads, `metrics` counts.
+//! keeper](conclave_node::leases), and proposes what clients ask. `http` reads the replica itself and proposes nothing. The
+//! codec of `conclave-node` translates, an `outbox` holds what waits for one connection, `query` answers reads, `metrics` counts.
 
 pub(crate) mod grpc;
 pub(crate) mod http;
@@ -15,7 +15,6 @@ pub(crate) mod metrics;
 pub(crate) mod native;
 mod outbox;
 mod query;
-mod wire;
 
 pub use hub::{MAX_IN_FLIGHT, MAX_PARKED, MAX_WAITING};
 pub use outbox::OUTBOX_BYTES;

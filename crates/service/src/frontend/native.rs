@@ -25,7 +25,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::hub::{Door, Link};
 use super::outbox::Outbox;
-use super::wire::Ask;
+use conclave_node::codec::Ask;
 
 /// How long nothing may move in the midst of a frame, or while a client does not read what there is for it.
 pub(super) const PROGRESS_LIMIT: Duration = Duration::from_secs(30);

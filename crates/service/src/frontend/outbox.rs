@@ -26,7 +26,7 @@ use conclave_api::socket::Writer;
 use conclave_api::{Code, Error};
 use futures_util::task::AtomicWaker;
 
-use super::wire;
+use conclave_node::codec;
 
 /// The most that waits for a client, in bytes.
 pub const OUTBOX_BYTES: usize = 4 * 1024 * 1024;
@@ -201,7 +201,7 @@ impl Inner {
     fn push(&mut self, message: &ServerMessage) -> Result<(), FrameError> {
         match (self.frames.push(message), &message.message) {
             (Err(error), Some(Message::Answer(answer))) => {
-                let refusal = wire::refusal(answer.id, &Error::new(Code::TooLarge, error.to_string()));
+                let refusal = codec::refusal(answer.id, &Error::new(Code::TooLarge, error.to_string()));
                 self.frames.push(&refusal)
             }
             (pushed, _) => pushed,

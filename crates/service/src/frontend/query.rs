@@ -3,11 +3,11 @@
 use conclave_api::proto::v1;
 use conclave_api::{Code, Error};
 
-use super::wire::{self, Query};
-use crate::machine::Service;
 use crate::replica::{NodeId, Replica};
-use crate::state::query::{Page, page};
-use crate::state::{FilePath, State};
+use conclave_node::codec::{self, Query};
+use conclave_node::entry::Service;
+use conclave_node::state::query::{Page, page};
+use conclave_node::state::{FilePath, State};
 
 /// The most names, sessions or children in one answer.
 const PAGE: usize = 1000;
@@ -23,25 +23,25 @@ pub(super) fn answer(
     match query {
         Query::File(path) => match state.file(path) {
             Some((data, stat)) => {
-                Wire::File(v1::File { data: data.to_vec(), stat: Some(wire::stat(&stat)), index })
+                Wire::File(v1::File { data: data.to_vec(), stat: Some(codec::stat(&stat)), index })
             }
             None => no_such_file(path),
         },
         Query::Children { path, after } => match (state.list_after(path, after), state.file(path)) {
             (Some(names), Some((_, stat))) => {
                 let Page { items: names, more } = page(names.map(str::to_owned), PAGE, String::len);
-                Wire::Children(v1::Children { names, stat: Some(wire::stat(&stat)), more, index })
+                Wire::Children(v1::Children { names, stat: Some(codec::stat(&stat)), more, index })
             }
             _ => no_such_file(path),
         },
         Query::Locks { prefix, after } => {
             let Page { items, more } = state.locks(prefix, after.as_ref(), PAGE);
-            Wire::Locks(v1::Locks { locks: items.iter().map(wire::lock).collect(), more, index })
+            Wire::Locks(v1::Locks { locks: items.iter().map(codec::lock).collect(), more, index })
         }
-        Query::Why(name) => Wire::Report(wire::report(name, state.why(name), index)),
+        Query::Why(name) => Wire::Report(codec::report(name, state.why(name), index)),
         Query::Sessions { after } => {
             let Page { items, more } = state.sessions(*after, PAGE);
-            Wire::Sessions(v1::Sessions { sessions: items.iter().map(wire::session).collect(), more, index })
+            Wire::Sessions(v1::Sessions { sessions: items.iter().map(codec::session).collect(), more, index })
         }
         Query::Cluster => Wire::Cluster(nodes()),
     }

@@ -3,10 +3,8 @@
 use std::fmt;
 use std::io;
 
-use serde::{Deserialize, Serialize};
-
 use super::log;
-use super::types::NodeId;
+use conclave_node::cluster::NodeId;
 
 /// Why a replica cannot be opened.
 #[derive(Debug)]
@@ -42,52 +40,6 @@ impl From<io::Error> for OpenError {
         Self::Io(error)
     }
 }
-
-/// Why a command was not applied, as far as one knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ProposeError {
-    /// Definite: it is not in the log. There is no leader, or it has just changed; try again, here.
-    Retry,
-    /// Indefinite: it may have been applied, or may still be. Safe to retry only with the same request id.
-    Unknown,
-    /// Definite: the node has stopped and did not take it.
-    Stopped,
-    /// Definite: it is larger than an entry may be.
-    TooLarge,
-}
-
-impl fmt::Display for ProposeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Retry => "not proposed: no leader, or a new one; try again",
-            Self::Unknown => "the outcome is unknown: the leader changed or did not answer",
-            Self::Stopped => "not proposed: the node has stopped",
-            Self::TooLarge => "not proposed: larger than an entry may be",
-        })
-    }
-}
-
-impl std::error::Error for ProposeError {}
-
-/// Why a read was not confirmed. A read changes nothing, so it may always be tried again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ReadError {
-    /// No leader confirmed by a quorum; try again, here.
-    Retry,
-    /// The node has stopped.
-    Stopped,
-}
-
-impl fmt::Display for ReadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Retry => "no leader that a quorum confirms; try again",
-            Self::Stopped => "the node has stopped",
-        })
-    }
-}
-
-impl std::error::Error for ReadError {}
 
 /// Why the membership did not change.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -53,11 +53,13 @@ use openraft::errors::Fatal;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
+pub use conclave_node::cluster::{Member, Membership, NodeId, ProposeError, ReadError, Status};
+
 use ahead::Ahead;
 use answer::Incoming;
 use batch::{Doors, RaftOf};
 use disk::Disk;
-pub use error::{MembershipError, OpenError, ProposeError, ReadError};
+pub use error::{MembershipError, OpenError};
 pub use identity::Identity;
 use log::{Log, LogId};
 pub use machine::{Delivery, Machine};
@@ -67,9 +69,8 @@ pub use network::Transport;
 pub use options::Options;
 pub(crate) use restore::restore;
 use snapshot::Snapshots;
-pub use status::Status;
+use status::status_of;
 use store::Store;
-pub use types::{Member, Membership, NodeId};
 use types::{Proposal, Types};
 
 /// How long handing over the office may take: as long as an election would.
@@ -290,14 +291,14 @@ impl<M: Machine> Replica<M> {
 
     /// How this node stands.
     pub fn status(&self) -> Status {
-        Status::of(&self.inner.raft.metrics().borrow_watched())
+        status_of(&self.inner.raft.metrics().borrow_watched())
     }
 
     /// Waits until the status is as asked; `None` if the node stops before it is.
     pub async fn wait_for(&self, mut wanted: impl FnMut(&Status) -> bool) -> Option<Status> {
         let mut metrics = self.inner.raft.metrics();
         loop {
-            let status = Status::of(&metrics.borrow_watched());
+            let status = status_of(&metrics.borrow_watched());
             if wanted(&status) {
                 return Some(status);
             }
@@ -394,7 +395,7 @@ impl<M: Machine> Inner<M> {
             return Ok(());
         }
         let Some(point) = self.log.purge_point(self.log_bytes_max / 2) else { return Ok(()) };
-        let snapshot = Status::of(&self.raft.metrics().borrow_watched()).snapshot;
+        let snapshot = status_of(&self.raft.metrics().borrow_watched()).snapshot;
         match snapshot {
             Some(snapshot) if snapshot.index >= point => self.raft.trigger().purge_log(point).await,
             _ => self.raft.trigger().snapshot().await,

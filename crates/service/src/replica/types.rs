@@ -7,7 +7,6 @@
 //! then the command or membership in postcard.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fmt;
 use std::io;
@@ -16,29 +15,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use openraft::vote::leader_id_std;
 use openraft::{EntryPayload, RaftTypeConfig};
-use serde::{Deserialize, Serialize};
+
+pub(super) use conclave_node::cluster::{Member, Membership, NodeId};
 
 use super::log;
 use super::machine::Machine;
-
-/// A node of the cluster, by its number.
-pub type NodeId = u64;
-
-/// What the cluster knows about one of its nodes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Member {
-    /// Where peers and clients reach it.
-    pub address: String,
-}
-
-/// Who belongs to the cluster.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Membership {
-    /// The voters: one set, or two while a change is under way (then both must agree).
-    pub voters: Vec<BTreeSet<NodeId>>,
-    /// All nodes; those that are no voters are learners.
-    pub nodes: BTreeMap<NodeId, Member>,
-}
 
 /// A command on its way through the log: the bytes it has on disk and on the wire, and, until it is applied, the command
 /// itself. Applying takes it, so that what is kept for followers is kept once, and nothing is copied.

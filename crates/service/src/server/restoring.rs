@@ -8,9 +8,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::StartError;
 use crate::replica::disk::Disk;
 use crate::replica::{self, Identity, OpenError};
-use crate::state::State;
-use crate::state::backup::Contents;
-use crate::state::snapshot::SnapshotError;
+use conclave_node::state::State;
+use conclave_node::state::backup::Contents;
+use conclave_node::state::snapshot::SnapshotError;
 
 /// Founds a cluster in an empty folder from a backup.
 pub(super) async fn restore(

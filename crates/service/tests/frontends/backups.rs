@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use conclave_api::RequestId;
 use conclave_api::proto::v1;
+use conclave_node::state::backup::Contents;
+use conclave_node::state::tree::FileOp;
+use conclave_node::state::{At, Command, FilePath, Op, OpenSession, Request, State};
 use conclave_service::config::Config;
 use conclave_service::peers::Tcp;
 use conclave_service::replica::disk::{Disk, SimDisk};
 use conclave_service::replica::log;
 use conclave_service::server::{Server, StartError, Surroundings};
-use conclave_service::state::backup::Contents;
-use conclave_service::state::tree::FileOp;
-use conclave_service::state::{At, Command, FilePath, Op, OpenSession, Request, State};
 use tokio::io::AsyncReadExt;
 
 use crate::doors::raw;

@@ -14,7 +14,7 @@
 //! $ CONCLAVE_SEEDS=4711 cargo test -p conclave-service --test leases -- --ignored --nocapture      # one seed
 //! ```
 //!
-//! [`LeaseKeeper`]: conclave_service::lease::LeaseKeeper
+//! [`LeaseKeeper`]: conclave_node::leases::LeaseKeeper
 //! [`Lease`]: conclave_client::lease::Lease
 
 mod holder;

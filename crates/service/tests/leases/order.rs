@@ -2,9 +2,7 @@
 
 use conclave_api::{Expr, Owner, Priority, RequestId, SessionId, VictimPolicy, Wait};
 use conclave_kernel::{Cx, NodeId};
-use conclave_service::state::{
-    Acquire, Answer, At, Command, Effect, EndCause, Op, OpenSession, Request, State,
-};
+use conclave_node::state::{Acquire, Answer, At, Command, Effect, EndCause, Op, OpenSession, Request, State};
 
 use crate::site::{Event, Message, Mutant, Proposal, SERVERS, Site, TTL, What};
 

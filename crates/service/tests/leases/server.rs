@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use conclave_api::SessionId;
 use conclave_kernel::{Cx, NodeId};
-use conclave_service::lease::{self, LeaseKeeper, Timing};
-use conclave_service::state::{Answer, At, Command, Effect, State, TimerId};
+use conclave_node::leases::{self, LeaseKeeper, Timing};
+use conclave_node::state::{Answer, At, Command, Effect, State, TimerId};
 
 use crate::order::command;
 use crate::site::{Clock, Event, Kept, Message, Mutant, ORDER, Proposal, Site, Timer};
@@ -40,7 +40,7 @@ struct Waiting {
     token: u64,
     /// The term in which it was counted here.
     counted: Option<u64>,
-    kept: lease::Kept,
+    kept: leases::Kept,
     /// The server that passed it on.
     of: Option<NodeId>,
 }
@@ -187,17 +187,17 @@ impl Server {
         cx: &mut Cx<'_, Site>,
     ) {
         let kept = match self.keeper.on_keep_alive(self.clock.read(cx.now()), SessionId(session)) {
-            lease::Kept::Ending if self.mutant == Some(Mutant::AnswersWhileEnding) => lease::Kept::Extended,
+            leases::Kept::Ending if self.mutant == Some(Mutant::AnswersWhileEnding) => leases::Kept::Extended,
             kept => kept,
         };
-        let extended = kept == lease::Kept::Extended;
+        let extended = kept == leases::Kept::Extended;
         if extended && self.mutant == Some(Mutant::AnswersFromLeaderLease) && of.is_none() {
             return cx.send(client, Message::Kept { session, token });
         }
-        if kept == lease::Kept::Ending && of.is_none() {
+        if kept == leases::Kept::Ending && of.is_none() {
             return;
         }
-        let counted = if extended || kept == lease::Kept::Ending { self.keeper.term() } else { None };
+        let counted = if extended || kept == leases::Kept::Ending { self.keeper.term() } else { None };
         self.waiting.push(Waiting { client, session, token, counted, kept, of });
     }
 
@@ -231,8 +231,8 @@ impl Server {
         let ended = self.state.session(SessionId(session)).is_none();
         if let Some(server) = of {
             let kept = match kept {
-                lease::Kept::Extended if counted == Some(term) => Kept::Extended,
-                lease::Kept::Ending if counted == Some(term) => Kept::Nothing,
+                leases::Kept::Extended if counted == Some(term) => Kept::Extended,
+                leases::Kept::Ending if counted == Some(term) => Kept::Nothing,
                 _ if ended => Kept::Ended,
                 _ => Kept::Nothing,
             };

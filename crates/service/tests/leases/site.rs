@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use conclave_kernel::{Cx, NodeId, Protocol, Time};
-use conclave_service::state::TimerId;
+use conclave_node::state::TimerId;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::holder::Holder;
@@ -144,7 +144,7 @@ pub enum Message {
     },
 }
 
-/// [`conclave_service::lease::Kept`], as it travels.
+/// [`conclave_node::leases::Kept`], as it travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Kept {
     Extended,

@@ -8,7 +8,6 @@ use conclave_api::{Code, Error, RequestId, SessionId};
 
 use super::super::metrics;
 use super::super::outbox::Outbox;
-use super::super::wire::{self, Ask, Query};
 use super::effects::Origin;
 use super::gathering::Asked;
 use super::rounds::{ALIVE_BEATS, Alive, Read, Wanted, no_majority};
@@ -16,9 +15,10 @@ use super::{
     AT_ONCE, ConnectionId, Hub, Inbound, MAX_BEHIND, MAX_BYTES, MAX_IN_FLIGHT, MAX_PARKED, PARKED_BYTES,
     overloaded, stopping,
 };
-use crate::lease::Now;
-use crate::machine::{op_weight, weight};
-use crate::state::{Command, OpenSession, Request};
+use conclave_node::codec::{self, Ask, Query};
+use conclave_node::entry::{op_weight, weight};
+use conclave_node::leases::Now;
+use conclave_node::state::{Command, OpenSession, Request};
 
 /// One connection of a client.
 pub(super) struct Connection {
@@ -187,7 +187,7 @@ impl Hub {
     pub(super) fn request(&mut self, connection: ConnectionId, request: Request) {
         metrics::add(&self.metrics.requests_total, 1);
         let Request { session, id, .. } = request;
-        if !self.has_room(op_weight(&request.op), wire::lets_go(&request.op)) {
+        if !self.has_room(op_weight(&request.op), codec::lets_go(&request.op)) {
             return self.refuse(connection, id.0, &overloaded());
         }
         self.add(Origin::Request { session, id }, Command::Request(request));
@@ -318,7 +318,7 @@ impl Hub {
 
     pub(super) fn refuse(&mut self, connection: ConnectionId, id: u64, error: &Error) {
         metrics::add(&self.metrics.requests_refused_total, 1);
-        self.push(connection, &wire::refusal(id, error));
+        self.push(connection, &codec::refusal(id, error));
     }
 
     pub(super) fn close(&mut self, connection: ConnectionId, error: &Error) {

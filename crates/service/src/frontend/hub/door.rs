@@ -9,9 +9,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::super::metrics::{self, Metrics};
 use super::super::outbox::Outbox;
-use super::super::wire::Ask;
 use super::stopping;
-use crate::lease::Kept;
+use conclave_node::codec::Ask;
+use conclave_node::leases::Kept;
 
 /// One connection of a client.
 pub(crate) type ConnectionId = u64;

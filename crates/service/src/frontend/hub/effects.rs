@@ -9,16 +9,16 @@ use conclave_api::proto::v1::{self, ServerMessage};
 use conclave_api::{Code, Error, RequestId, SessionId};
 
 use super::super::metrics;
-use super::super::wire;
 use super::{ConnectionId, Hub};
 use crate::awake;
-use crate::lease::Now;
-use crate::machine::{Stamped, weight};
 use crate::replica::log::LogId;
 use crate::replica::{Delivery, ProposeError};
-use crate::state::session::Broken;
-use crate::state::watch::Notice;
-use crate::state::{Answer, Effect, TimerId};
+use conclave_node::codec;
+use conclave_node::entry::{Stamped, weight};
+use conclave_node::leases::Now;
+use conclave_node::state::session::Broken;
+use conclave_node::state::watch::Notice;
+use conclave_node::state::{Answer, Effect, TimerId};
 
 /// A flush that was answered.
 pub(super) struct Proposed {
@@ -106,7 +106,7 @@ impl Hub {
         match *origin {
             Origin::Request { session, id } => {
                 if let Some(connection) = self.sessions.get(&session).copied() {
-                    self.push(connection, &wire::refusal(id.0, &error));
+                    self.push(connection, &codec::refusal(id.0, &error));
                     self.on_answered(connection, id, true);
                 }
             }
@@ -168,7 +168,7 @@ impl Hub {
                     metrics::add(&self.metrics.replies_total, 1);
                     let (is_grant, is_last) =
                         (matches!(answer, Answer::Granted(_)), !matches!(answer, Answer::Queued(_)));
-                    let message = wire::answer(request.0, wire::result(answer));
+                    let message = codec::answer(request.0, codec::result(answer));
                     if is_grant {
                         self.push_grant(connection, &message);
                     } else {
@@ -190,12 +190,12 @@ impl Hub {
             }
             Effect::Broken { session, grant, name, reason } => {
                 if let Some(connection) = self.sessions.get(&session).copied() {
-                    self.push(connection, &wire::broken(&Broken { grant, name, reason }));
+                    self.push(connection, &codec::broken(&Broken { grant, name, reason }));
                 }
             }
             Effect::SessionEnded { session, cause } => {
                 if let Some(connection) = self.sessions.get(&session).copied() {
-                    self.push(connection, &wire::ended(session, cause));
+                    self.push(connection, &codec::ended(session, cause));
                 }
             }
             Effect::StartTimer { .. } | Effect::StopTimer { .. } => {
@@ -238,7 +238,7 @@ impl Hub {
 
     pub(super) fn tell_watchers(&mut self, notices: Vec<Notice>) {
         for Notice { session: SessionId(connection), watch, event } in notices {
-            self.push(connection, &wire::event(watch, event));
+            self.push(connection, &codec::event(watch, event));
         }
     }
 

@@ -16,7 +16,7 @@
 
 use std::time::Duration;
 
-use crate::lease::Now;
+use conclave_node::leases::Now;
 
 /// How long nobody may come back, for each answer: for one alone there is little to gain, and the more there are
 /// the longer some of them may wait for a processor.

@@ -15,15 +15,15 @@ use prost::Message;
 use tokio::sync::oneshot;
 
 use super::super::outbox::FULL_BYTES;
-use super::super::wire::{self, Query};
 use super::super::{metrics, query};
 use super::connections::watcher;
 use super::{AT_ONCE, ConnectionId, Hub, MAX_BEHIND, MAX_WAITING, MAX_WAITING_EACH, overloaded, stopping};
-use crate::lease::{Kept, Now};
 use crate::replica::log::LogId;
 use crate::replica::{NodeId, ReadError};
-use crate::state::State;
-use crate::state::watch::{Event, Notice, WatchTarget};
+use conclave_node::codec::{self, Query};
+use conclave_node::leases::{Kept, Now};
+use conclave_node::state::State;
+use conclave_node::state::watch::{Event, Notice, WatchTarget};
 
 /// What waits for a round longer than this is refused.
 const ROUND_LIMIT: Duration = Duration::from_secs(5);
@@ -318,7 +318,7 @@ impl Hub {
 
     /// Whoever was not connected has not heard it; whoever has, hears it once more until the grant is released.
     fn repeat_broken(&mut self, connection: ConnectionId, session: SessionId) {
-        let broken = |state: &State| state.broken(session).map(wire::broken).collect();
+        let broken = |state: &State| state.broken(session).map(codec::broken).collect();
         let broken: Vec<ServerMessage> = self.replica.peek(|service| broken(service.state()));
         broken.iter().for_each(|broken| self.push(connection, broken));
     }
@@ -375,7 +375,7 @@ impl Hub {
         metrics::add(&self.metrics.queries_total, 1);
         let nodes = || query::cluster(&self.replica);
         let result = self.replica.peek(|service| query::answer(service.state(), query, nodes));
-        self.push(connection, &wire::answer(id, result));
+        self.push(connection, &codec::answer(id, result));
     }
 
     pub(super) fn watch(
@@ -392,7 +392,7 @@ impl Hub {
             (index, Ok(missed)) => {
                 self.push(
                     connection,
-                    &wire::answer(id, v1::answer::Result::Watching(v1::Watching { index })),
+                    &codec::answer(id, v1::answer::Result::Watching(v1::Watching { index })),
                 );
                 self.tell_missed(connection, id, index, missed);
             }
@@ -404,10 +404,10 @@ impl Hub {
     pub(super) fn tell_missed(&mut self, connection: ConnectionId, id: u64, index: u64, missed: Vec<Notice>) {
         let is_full = self.connections.get(&connection).is_some_and(|known| known.is_full);
         let missed: Vec<ServerMessage> =
-            missed.into_iter().map(|Notice { watch, event, .. }| wire::event(watch, event)).collect();
+            missed.into_iter().map(|Notice { watch, event, .. }| codec::event(watch, event)).collect();
         let bytes: usize = missed.iter().map(ServerMessage::encoded_len).sum();
         if !missed.is_empty() && (is_full || bytes > FULL_BYTES) {
-            return self.push(connection, &wire::event(id, Event::Resync { index }));
+            return self.push(connection, &codec::event(id, Event::Resync { index }));
         }
         missed.iter().for_each(|event| self.push(connection, event));
     }

@@ -12,7 +12,6 @@ use conclave_api::proto::v1::{self, Goodbye, KeptAlive, ServerFrame, server_mess
 use tokio::sync::oneshot;
 
 use super::super::outbox::{FULL_BYTES, Outbox};
-use super::super::wire::{Ask, Query};
 use super::effects::{Origin, Proposed};
 use super::rounds::{Wanted, no_majority};
 use super::*;
@@ -20,9 +19,10 @@ use crate::peers::Tcp;
 use crate::replica::disk::SimDisk;
 use crate::replica::log::LogId;
 use crate::replica::{Delivery, Identity, Options, ProposeError, ReadError};
-use crate::state::tree::FileChange;
-use crate::state::watch::{Change, Event, Notice, WatchTarget, What};
-use crate::state::{Answer, Effect, FilePath, Granted, Op, Queued, TimerId};
+use conclave_node::codec::{Ask, Query};
+use conclave_node::state::tree::FileChange;
+use conclave_node::state::watch::{Change, Event, Notice, WatchTarget, What};
+use conclave_node::state::{Answer, Effect, FilePath, Granted, Op, Queued, TimerId};
 
 async fn alone(timing: Timing) -> (Hub, Door) {
     alone_with(Service::new(), timing).await

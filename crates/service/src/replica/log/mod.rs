@@ -32,6 +32,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+pub use conclave_node::cluster::LogId;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, watch};
 
@@ -39,15 +40,6 @@ use super::disk::Disk;
 use crate::awake;
 use index::Index;
 use writer::{Keeper, Writer};
-
-/// Which entry: the term of the leader that proposed it, and its place in the log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct LogId {
-    /// The leader's term.
-    pub term: u64,
-    /// The place in the log; the first entry has index 0.
-    pub index: u64,
-}
 
 /// What a node has promised: for whom it voted in which term, and whether that node won.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

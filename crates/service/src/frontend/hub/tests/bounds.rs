@@ -1,9 +1,9 @@
 //! How much may wait, in number and in bytes, and how much is done at a time.
 
 use super::*;
-use crate::machine::{Stamped, op_weight};
 use crate::replica::Machine;
-use crate::state::tree::FileOp;
+use conclave_node::entry::{Stamped, op_weight};
+use conclave_node::state::tree::FileOp;
 
 fn write(bytes: usize) -> Op {
     let path = FilePath::new("/large").unwrap();

@@ -2,8 +2,8 @@
 
 use super::super::rounds::Alive;
 use super::*;
-use crate::lease::Kept;
-use crate::state::EndCause;
+use conclave_node::leases::Kept;
+use conclave_node::state::EndCause;
 
 fn alive(session: u64) -> Alive {
     Alive { connection: session, session: SessionId(session), token: 5, term: None }

@@ -6,7 +6,7 @@
 use conclave_api::proto::{secret_from_wire, v1};
 use conclave_api::{Claim, Code, Error, Expr, Fence, LockName, RequestId, SessionId, Version};
 
-use crate::machine::op_weight;
+use crate::entry::op_weight;
 use crate::state::query::{LockInfo, SessionInfo, WaiterInfo, WhyInfo};
 use crate::state::session::Broken;
 use crate::state::tree::{FileChange, FileDone, FileOp, MAX_OPERATIONS, Stat};
@@ -18,62 +18,106 @@ const DEFAULT_TTL_MS: u64 = 10_000;
 /// The lock-delay of a session that does not say.
 const DEFAULT_LOCK_DELAY_MS: u64 = 1_000;
 
-/// What a client wants.
+/// One message of a client.
 #[derive(Debug)]
-pub(crate) enum Ask {
+pub enum Ask {
+    /// A request that changes the state.
     Request {
+        /// The number of the request in its session.
         id: RequestId,
+        /// The lowest number that the client still waits for. The state forgets older answers.
         lowest: RequestId,
+        /// The operation.
         op: Op,
     },
+    /// Extends the lease of the session.
     KeepAlive {
+        /// A number that the reply repeats.
         token: u64,
     },
+    /// Opens a session.
     Open {
+        /// The length of the lease, in milliseconds.
         ttl_ms: u64,
+        /// The lock-delay after an unclean end, in milliseconds.
         lock_delay_ms: u64,
+        /// The label that people see in lists.
         label: String,
     },
+    /// Continues a session on this connection.
     Resume {
+        /// The session.
         session: SessionId,
+        /// The secret that `Opened` contained.
         secret: u128,
     },
+    /// Reads something.
     Query {
+        /// The number of the reply.
         id: u64,
+        /// Whether the reply may be read from this node's state, without a quorum round.
         stale: bool,
+        /// The subject of the query.
         what: Query,
     },
+    /// Starts a watch.
     Watch {
+        /// The number of the watch.
         id: u64,
+        /// The index after which changes are sent; without it, changes from now on.
         after: Option<u64>,
+        /// The subject of the watch.
         target: WatchTarget,
     },
+    /// Ends a watch.
     Unwatch {
+        /// The number of the watch.
         id: u64,
     },
-    /// It makes no sense; answered under its number.
+    /// An invalid request that has a number: the reply with that number is the error.
     Nonsense {
+        /// The number.
         id: u64,
+        /// The reason.
         error: Error,
     },
-    /// It makes no sense and has no number: the connection ends.
+    /// An invalid message without a number: the connection is closed with the error.
     Garbage(Error),
 }
 
-/// What a client reads.
+/// The subject of a query.
 #[derive(Debug)]
-pub(crate) enum Query {
+pub enum Query {
+    /// A file and its metadata.
     File(FilePath),
-    Children { path: FilePath, after: String },
-    Locks { prefix: String, after: Option<LockName> },
+    /// The names of the children of a file.
+    Children {
+        /// The file.
+        path: FilePath,
+        /// The name after which the page begins.
+        after: String,
+    },
+    /// The names in use.
+    Locks {
+        /// The prefix of the names.
+        prefix: String,
+        /// The name after which the page begins.
+        after: Option<LockName>,
+    },
+    /// The holders, the queue and the deadlocks of one name.
     Why(LockName),
-    Sessions { after: Option<SessionId> },
+    /// The sessions.
+    Sessions {
+        /// The session after which the page begins.
+        after: Option<SessionId>,
+    },
+    /// The nodes of the cluster.
     Cluster,
 }
 
 impl Ask {
-    /// About how many bytes it has.
-    pub(crate) fn weight(&self) -> usize {
+    /// Returns the approximate size in bytes.
+    pub fn weight(&self) -> usize {
         match self {
             Self::Request { op, .. } => op_weight(op),
             Self::Open { label, .. } => 128 + label.len(),
@@ -84,14 +128,14 @@ impl Ask {
         }
     }
 
-    /// As [`lets_go`].
-    pub(crate) fn lets_go(&self) -> bool {
+    /// Returns whether the message is a request that only releases: see [`lets_go`].
+    pub fn lets_go(&self) -> bool {
         matches!(self, Self::Request { op, .. } if lets_go(op))
     }
 }
 
-/// Whether it can only make something free: then it must get through where there is too much of everything.
-pub(crate) fn lets_go(op: &Op) -> bool {
+/// Returns whether the operation only releases resources. Such operations are admitted even over the byte limit.
+pub fn lets_go(op: &Op) -> bool {
     matches!(op, Op::Release { .. } | Op::Cancel { .. } | Op::Close | Op::EndSession { .. })
 }
 
@@ -227,18 +271,18 @@ fn unsupported(what: &str) -> Error {
     Error::new(Code::Unsupported, what)
 }
 
-/// An answer under its number.
-pub(crate) fn answer(id: u64, result: v1::answer::Result) -> v1::ServerMessage {
+/// Encodes an answer with its number.
+pub fn answer(id: u64, result: v1::answer::Result) -> v1::ServerMessage {
     v1::Answer { id, result: Some(result) }.into()
 }
 
-/// A refusal under its number.
-pub(crate) fn refusal(id: u64, error: &Error) -> v1::ServerMessage {
+/// Encodes a refusal with its number.
+pub fn refusal(id: u64, error: &Error) -> v1::ServerMessage {
     answer(id, v1::answer::Result::Error(error.into()))
 }
 
-/// What the state answers to a request.
-pub(crate) fn result(answer: Answer) -> v1::answer::Result {
+/// Encodes the state's answer to a request.
+pub fn result(answer: Answer) -> v1::answer::Result {
     use v1::answer::Result as Wire;
     match answer {
         Answer::Done => Wire::Done(v1::Done {}),
@@ -288,7 +332,8 @@ fn holder(holder: &Holder) -> v1::Holder {
     }
 }
 
-pub(crate) fn stat(stat: &Stat) -> v1::Stat {
+/// Encodes the metadata of a file.
+pub fn stat(stat: &Stat) -> v1::Stat {
     v1::Stat {
         version: stat.version.0,
         children_version: stat.children_version,
@@ -301,7 +346,8 @@ pub(crate) fn stat(stat: &Stat) -> v1::Stat {
     }
 }
 
-pub(crate) fn lock(info: &LockInfo) -> v1::LockSummary {
+/// Encodes one line of the list of locks.
+pub fn lock(info: &LockInfo) -> v1::LockSummary {
     v1::LockSummary {
         name: info.name.as_str().into(),
         limit: info.limit,
@@ -311,7 +357,8 @@ pub(crate) fn lock(info: &LockInfo) -> v1::LockSummary {
     }
 }
 
-pub(crate) fn report(name: &LockName, why: Option<WhyInfo>, index: u64) -> v1::Report {
+/// Encodes the answer to a `why` query. `why` is `None` if the state knows nothing of the name.
+pub fn report(name: &LockName, why: Option<WhyInfo>, index: u64) -> v1::Report {
     let Some(WhyInfo { lock, queue, deadlocks, breaks }) = why else {
         return v1::Report { name: name.as_str().into(), index, ..Default::default() };
     };
@@ -347,7 +394,8 @@ fn waiter(waiter: &WaiterInfo) -> v1::Waiter {
     }
 }
 
-pub(crate) fn session(info: &SessionInfo) -> v1::SessionSummary {
+/// Encodes one line of the list of sessions.
+pub fn session(info: &SessionInfo) -> v1::SessionSummary {
     v1::SessionSummary {
         session: info.session.0,
         label: info.label.clone(),
@@ -358,7 +406,8 @@ pub(crate) fn session(info: &SessionInfo) -> v1::SessionSummary {
     }
 }
 
-pub(crate) fn ended(session: SessionId, cause: EndCause) -> v1::ServerMessage {
+/// Encodes the end of a session.
+pub fn ended(session: SessionId, cause: EndCause) -> v1::ServerMessage {
     let cause = match cause {
         EndCause::Closed => v1::EndCause::Closed,
         EndCause::Expired => v1::EndCause::Expired,
@@ -367,12 +416,13 @@ pub(crate) fn ended(session: SessionId, cause: EndCause) -> v1::ServerMessage {
     v1::SessionEnded { session: session.0, cause: cause.into() }.into()
 }
 
-pub(crate) fn broken(Broken { grant, name, reason }: &Broken) -> v1::ServerMessage {
+/// Encodes the notice that a grant was broken.
+pub fn broken(Broken { grant, name, reason }: &Broken) -> v1::ServerMessage {
     v1::Broken { grant: grant.0, name: name.as_str().into(), reason: reason.clone() }.into()
 }
 
-/// What a watch tells.
-pub(crate) fn event(id: u64, event: Event) -> v1::ServerMessage {
+/// Encodes the event of a watch.
+pub fn event(id: u64, event: Event) -> v1::ServerMessage {
     use v1::event::Change as Wire;
     let Change { index, what } = match event {
         Event::Changed(change) => change,

@@ -1,7 +1,7 @@
 //! What one entry costs the replicated state: uncontended pairs, an expression, a queue of 100,000.
 
 use conclave_api::{Owner, Priority, RequestId, SessionId, VictimPolicy, Wait};
-use conclave_service::state::{Acquire, Answer, At, Command, Effect, Op, OpenSession, Request, State};
+use conclave_node::state::{Acquire, Answer, At, Command, Effect, Op, OpenSession, Request, State};
 use criterion::{Criterion, criterion_group, criterion_main};
 
 /// A state with sessions, fed one request at a time.

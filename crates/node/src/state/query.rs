@@ -37,7 +37,7 @@ pub struct Page<T> {
 }
 
 /// As many as were asked for, and as fit.
-pub(crate) fn page<T>(items: impl Iterator<Item = T>, limit: usize, bytes: impl Fn(&T) -> usize) -> Page<T> {
+pub fn page<T>(items: impl Iterator<Item = T>, limit: usize, bytes: impl Fn(&T) -> usize) -> Page<T> {
     let (mut page, mut left) = (Page { items: Vec::new(), more: false }, PAGE_BYTES);
     for item in items {
         let bytes = bytes(&item);

@@ -1,0 +1,15 @@
+//! The lock service without I/O: everything that decides, and nothing that waits for a socket, a disk or a clock.
+//!
+//! - [`state`]: the replicated state, a pure function of the log.
+//! - [`entry`]: the contents of a log entry, a batch of commands, and their sizes.
+//! - [`leases`]: the timers of the leader. They turn time into commands.
+//! - [`codec`]: the conversion between protobuf messages and the types of this crate.
+//! - [`cluster`]: the identifiers, members and errors that the node and its replica share.
+//!
+//! The crate `conclave-service` adds the I/O: sockets, timers, the log on disk, and consensus.
+
+pub mod cluster;
+pub mod codec;
+pub mod entry;
+pub mod leases;
+pub mod state;
