@@ -1,149 +1,29 @@
-//! From messages to what the service understands, and back.
+//! Converts protobuf messages to the types of this crate, and back.
 //!
-//! Inwards everything is checked by the constructors of the words themselves; what does not pass is answered with its
-//! number and the reason, and harms nobody else on the connection. Outwards nothing can fail.
+//! Decoding checks everything: an invalid request gets an error under its number, and other requests on the connection are not
+//! affected. Encoding cannot fail.
 
 use conclave_api::proto::{secret_from_wire, v1};
 use conclave_api::{Claim, Code, Error, Expr, Fence, LockName, RequestId, SessionId, Version};
 
-use crate::entry::op_weight;
-use crate::state::query::{LockInfo, SessionInfo, WaiterInfo, WhyInfo};
+use crate::node::query::{ClusterInfo, MemberInfo, QueryAnswer};
+use crate::node::{ClientRequest, Query, Reply};
+use crate::state::query::{LockInfo, Page, SessionInfo, WaiterInfo, WhyInfo};
 use crate::state::session::Broken;
 use crate::state::tree::{FileChange, FileDone, FileOp, MAX_OPERATIONS, Stat};
 use crate::state::watch::{Change, Event, LockChange, WatchTarget, What};
 use crate::state::{Acquire, Answer, EndCause, FilePath, Granted, Holder, Op, Queued};
 
-/// The lease of a session that does not say.
+/// The lease of a session that names none.
 const DEFAULT_TTL_MS: u64 = 10_000;
-/// The lock-delay of a session that does not say.
+/// The lock-delay of a session that names none.
 const DEFAULT_LOCK_DELAY_MS: u64 = 1_000;
 
-/// One message of a client.
-#[derive(Debug)]
-pub enum Ask {
-    /// A request that changes the state.
-    Request {
-        /// The number of the request in its session.
-        id: RequestId,
-        /// The lowest number that the client still waits for. The state forgets older answers.
-        lowest: RequestId,
-        /// The operation.
-        op: Op,
-    },
-    /// Extends the lease of the session.
-    KeepAlive {
-        /// A number that the reply repeats.
-        token: u64,
-    },
-    /// Opens a session.
-    Open {
-        /// The length of the lease, in milliseconds.
-        ttl_ms: u64,
-        /// The lock-delay after an unclean end, in milliseconds.
-        lock_delay_ms: u64,
-        /// The label that people see in lists.
-        label: String,
-    },
-    /// Continues a session on this connection.
-    Resume {
-        /// The session.
-        session: SessionId,
-        /// The secret that `Opened` contained.
-        secret: u128,
-    },
-    /// Reads something.
-    Query {
-        /// The number of the reply.
-        id: u64,
-        /// Whether the reply may be read from this node's state, without a quorum round.
-        stale: bool,
-        /// The subject of the query.
-        what: Query,
-    },
-    /// Starts a watch.
-    Watch {
-        /// The number of the watch.
-        id: u64,
-        /// The index after which changes are sent; without it, changes from now on.
-        after: Option<u64>,
-        /// The subject of the watch.
-        target: WatchTarget,
-    },
-    /// Ends a watch.
-    Unwatch {
-        /// The number of the watch.
-        id: u64,
-    },
-    /// An invalid request that has a number: the reply with that number is the error.
-    Nonsense {
-        /// The number.
-        id: u64,
-        /// The reason.
-        error: Error,
-    },
-    /// An invalid message without a number: the connection is closed with the error.
-    Garbage(Error),
-}
-
-/// The subject of a query.
-#[derive(Debug)]
-pub enum Query {
-    /// A file and its metadata.
-    File(FilePath),
-    /// The names of the children of a file.
-    Children {
-        /// The file.
-        path: FilePath,
-        /// The name after which the page begins.
-        after: String,
-    },
-    /// The names in use.
-    Locks {
-        /// The prefix of the names.
-        prefix: String,
-        /// The name after which the page begins.
-        after: Option<LockName>,
-    },
-    /// The holders, the queue and the deadlocks of one name.
-    Why(LockName),
-    /// The sessions.
-    Sessions {
-        /// The session after which the page begins.
-        after: Option<SessionId>,
-    },
-    /// The nodes of the cluster.
-    Cluster,
-}
-
-impl Ask {
-    /// Returns the approximate size in bytes.
-    pub fn weight(&self) -> usize {
-        match self {
-            Self::Request { op, .. } => op_weight(op),
-            Self::Open { label, .. } => 128 + label.len(),
-            Self::Nonsense { error, .. } | Self::Garbage(error) => 128 + error.message.len(),
-            // A path and a name, at most.
-            Self::Query { .. } | Self::Watch { .. } => 128 + FilePath::MAX_BYTES + LockName::MAX_BYTES,
-            Self::KeepAlive { .. } | Self::Resume { .. } | Self::Unwatch { .. } => 128,
-        }
-    }
-
-    /// Returns whether the message is a request that only releases: see [`lets_go`].
-    pub fn lets_go(&self) -> bool {
-        matches!(self, Self::Request { op, .. } if lets_go(op))
-    }
-}
-
-/// Returns whether the operation only releases resources. Such operations are admitted even over the byte limit.
-pub fn lets_go(op: &Op) -> bool {
-    matches!(op, Op::Release { .. } | Op::Cancel { .. } | Op::Close | Op::EndSession { .. })
-}
-
-impl From<v1::ClientMessage> for Ask {
+impl From<v1::ClientMessage> for ClientRequest {
     fn from(message: v1::ClientMessage) -> Self {
         use v1::client_message::Message;
         let Some(message) = message.message else {
-            return Self::Garbage(unsupported("a message without content, or of a later version"));
+            return Self::Malformed(unsupported("a message without content, or of a later version"));
         };
         match message {
             Message::Request(request) => {
@@ -158,7 +38,7 @@ impl From<v1::ClientMessage> for Ask {
             },
             Message::Resume(resume) => match secret_from_wire(&resume.secret) {
                 Ok(secret) => Self::Resume { session: SessionId(resume.session), secret },
-                Err(error) => Self::Garbage(error),
+                Err(error) => Self::Malformed(error),
             },
             Message::Query(v1::Query { id, stale, what }) => {
                 numbered(id, query(what).map(|what| Self::Query { id, stale, what }))
@@ -171,13 +51,14 @@ impl From<v1::ClientMessage> for Ask {
     }
 }
 
-fn numbered(id: u64, ask: Result<Ask, Error>) -> Ask {
+fn numbered(id: u64, ask: Result<ClientRequest, Error>) -> ClientRequest {
     match ask {
-        Ok(_) if id == 0 => {
-            Ask::Nonsense { id, error: Error::new(Code::InvalidArgument, "requests are numbered from 1") }
-        }
+        Ok(_) if id == 0 => ClientRequest::Invalid {
+            id,
+            error: Error::new(Code::InvalidArgument, "requests are numbered from 1"),
+        },
         Ok(ask) => ask,
-        Err(error) => Ask::Nonsense { id, error },
+        Err(error) => ClientRequest::Invalid { id, error },
     }
 }
 
@@ -250,7 +131,7 @@ fn query(what: Option<v1::query::What>) -> Result<Query, Error> {
     })
 }
 
-/// Where a list begins. What is longer than any name is in no list.
+/// Checks the start of a list. A text longer than any name is in no list.
 fn bounded(text: String, most: usize) -> Result<String, Error> {
     if text.len() > most {
         return Err(Error::new(Code::InvalidName, format!("no name has more than {most} bytes")));
@@ -271,28 +152,107 @@ fn unsupported(what: &str) -> Error {
     Error::new(Code::Unsupported, what)
 }
 
-/// Encodes an answer with its number.
-pub fn answer(id: u64, result: v1::answer::Result) -> v1::ServerMessage {
+/// Encodes a reply.
+pub fn encode(reply: &Reply) -> v1::ServerMessage {
+    match reply {
+        Reply::Opened { session, secret, terms } => v1::Opened {
+            session: session.0,
+            secret: secret.to_be_bytes().to_vec(),
+            ttl_ms: terms.ttl_ms,
+            drift_ppm: terms.drift_ppm,
+            nodes: terms.nodes.clone(),
+        }
+        .into(),
+        Reply::Resumed { session, terms } => v1::Resumed {
+            session: session.0,
+            ttl_ms: terms.ttl_ms,
+            drift_ppm: terms.drift_ppm,
+            nodes: terms.nodes.clone(),
+        }
+        .into(),
+        Reply::KeptAlive { token } => v1::KeptAlive { token: *token }.into(),
+        Reply::Answered { id, answer } => numbered_answer(*id, result(answer)),
+        Reply::Read { id, answer } => numbered_answer(*id, query_answer(answer)),
+        Reply::Watching { id, index } => {
+            numbered_answer(*id, v1::answer::Result::Watching(v1::Watching { index: *index }))
+        }
+        Reply::Refused { id, error } => refusal(*id, error),
+        Reply::Event { watch, event } => self::event(*watch, event),
+        Reply::Broken(Broken { grant, name, reason }) => {
+            v1::Broken { grant: grant.0, name: name.as_str().into(), reason: reason.clone() }.into()
+        }
+        Reply::SessionEnded { session, cause } => ended(*session, *cause),
+    }
+}
+
+fn numbered_answer(id: u64, result: v1::answer::Result) -> v1::ServerMessage {
     v1::Answer { id, result: Some(result) }.into()
 }
 
 /// Encodes a refusal with its number.
 pub fn refusal(id: u64, error: &Error) -> v1::ServerMessage {
-    answer(id, v1::answer::Result::Error(error.into()))
+    numbered_answer(id, v1::answer::Result::Error(error.into()))
 }
 
 /// Encodes the state's answer to a request.
-pub fn result(answer: Answer) -> v1::answer::Result {
+fn result(answer: &Answer) -> v1::answer::Result {
     use v1::answer::Result as Wire;
     match answer {
         Answer::Done => Wire::Done(v1::Done {}),
         Answer::Queued(Queued { ahead, holders }) => {
-            Wire::Queued(v1::Queued { ahead, holders: holders.iter().map(holder).collect() })
+            Wire::Queued(v1::Queued { ahead: *ahead, holders: holders.iter().map(holder).collect() })
         }
-        Answer::Granted(granted) => Wire::Granted(self::granted(&granted)),
-        Answer::Cancelled { released } => Wire::Cancelled(v1::Cancelled { released }),
+        Answer::Granted(granted) => Wire::Granted(self::granted(granted)),
+        Answer::Cancelled { released } => Wire::Cancelled(v1::Cancelled { released: *released }),
         Answer::Files(done) => Wire::Files(v1::FilesDone { done: done.iter().map(file_done).collect() }),
-        Answer::Refused(error) => Wire::Error((&error).into()),
+        Answer::Refused(error) => Wire::Error(error.into()),
+    }
+}
+
+/// Encodes the answer to a query.
+fn query_answer(answer: &QueryAnswer) -> v1::answer::Result {
+    use v1::answer::Result as Wire;
+    match answer {
+        QueryAnswer::File { data, stat, index } => {
+            Wire::File(v1::File { data: data.clone(), stat: Some(self::stat(stat)), index: *index })
+        }
+        QueryAnswer::Children { names: Page { items, more }, stat, index } => Wire::Children(v1::Children {
+            names: items.clone(),
+            stat: Some(self::stat(stat)),
+            more: *more,
+            index: *index,
+        }),
+        QueryAnswer::Locks { locks: Page { items, more }, index } => {
+            Wire::Locks(v1::Locks { locks: items.iter().map(lock).collect(), more: *more, index: *index })
+        }
+        QueryAnswer::Why { name, why, index } => Wire::Report(report(name, why.as_ref(), *index)),
+        QueryAnswer::Sessions { sessions: Page { items, more }, index } => Wire::Sessions(v1::Sessions {
+            sessions: items.iter().map(session).collect(),
+            more: *more,
+            index: *index,
+        }),
+        QueryAnswer::Cluster(info) => Wire::Cluster(cluster(info)),
+        QueryAnswer::Refused(error) => Wire::Error(error.into()),
+    }
+}
+
+fn cluster(info: &ClusterInfo) -> v1::Cluster {
+    let member = |member: &MemberInfo| v1::Member {
+        node: member.node,
+        address: member.address.clone(),
+        voter: member.voter,
+        matched: member.matched,
+    };
+    v1::Cluster {
+        node: info.node,
+        leader: info.leader,
+        term: info.term,
+        applied: info.applied,
+        members: info.members.iter().map(member).collect(),
+        version: info.version.clone(),
+        cluster: format!("{:032x}", info.cluster),
+        last: info.last,
+        snapshot: info.snapshot,
     }
 }
 
@@ -316,7 +276,7 @@ fn file_done(done: &FileDone) -> v1::FileDone {
     v1::FileDone { done: Some(done) }
 }
 
-/// Exclusive is said by saying nothing.
+/// Encodes a claim. An exclusive claim is the default and is left out.
 fn wire_claim(claim: Claim) -> Option<v1::Claim> {
     (claim != Claim::Exclusive).then(|| claim.into())
 }
@@ -333,7 +293,7 @@ fn holder(holder: &Holder) -> v1::Holder {
 }
 
 /// Encodes the metadata of a file.
-pub fn stat(stat: &Stat) -> v1::Stat {
+fn stat(stat: &Stat) -> v1::Stat {
     v1::Stat {
         version: stat.version.0,
         children_version: stat.children_version,
@@ -358,7 +318,7 @@ pub fn lock(info: &LockInfo) -> v1::LockSummary {
 }
 
 /// Encodes the answer to a `why` query. `why` is `None` if the state knows nothing of the name.
-pub fn report(name: &LockName, why: Option<WhyInfo>, index: u64) -> v1::Report {
+pub fn report(name: &LockName, why: Option<&WhyInfo>, index: u64) -> v1::Report {
     let Some(WhyInfo { lock, queue, deadlocks, breaks }) = why else {
         return v1::Report { name: name.as_str().into(), index, ..Default::default() };
     };
@@ -369,12 +329,12 @@ pub fn report(name: &LockName, why: Option<WhyInfo>, index: u64) -> v1::Report {
         holders_total: lock.holders_total,
         waiters: queue.iter().map(waiter).collect(),
         waiters_total: lock.waiting,
-        value: lock.value,
+        value: lock.value.clone(),
         permits_held: lock.permits_held,
         deadlocks: deadlocks.iter().map(|found| (&found.deadlock).into()).collect(),
         breakings: breaks
-            .into_iter()
-            .map(|broken| v1::Breaking { at_ms: broken.wall_ms, reason: broken.reason })
+            .iter()
+            .map(|broken| v1::Breaking { at_ms: broken.wall_ms, reason: broken.reason.clone() })
             .collect(),
         index,
     }
@@ -407,7 +367,7 @@ pub fn session(info: &SessionInfo) -> v1::SessionSummary {
 }
 
 /// Encodes the end of a session.
-pub fn ended(session: SessionId, cause: EndCause) -> v1::ServerMessage {
+fn ended(session: SessionId, cause: EndCause) -> v1::ServerMessage {
     let cause = match cause {
         EndCause::Closed => v1::EndCause::Closed,
         EndCause::Expired => v1::EndCause::Expired,
@@ -416,17 +376,12 @@ pub fn ended(session: SessionId, cause: EndCause) -> v1::ServerMessage {
     v1::SessionEnded { session: session.0, cause: cause.into() }.into()
 }
 
-/// Encodes the notice that a grant was broken.
-pub fn broken(Broken { grant, name, reason }: &Broken) -> v1::ServerMessage {
-    v1::Broken { grant: grant.0, name: name.as_str().into(), reason: reason.clone() }.into()
-}
-
 /// Encodes the event of a watch.
-pub fn event(id: u64, event: Event) -> v1::ServerMessage {
+fn event(id: u64, event: &Event) -> v1::ServerMessage {
     use v1::event::Change as Wire;
     let Change { index, what } = match event {
         Event::Changed(change) => change,
-        Event::Resync { index } => return v1::Resync { id, index }.into(),
+        Event::Resync { index } => return v1::Resync { id, index: *index }.into(),
     };
     let (name, change) = match what {
         What::File { path, change } => (
@@ -440,12 +395,12 @@ pub fn event(id: u64, event: Event) -> v1::ServerMessage {
         What::Lock { name, change } => (
             name.as_str().to_owned(),
             match change {
-                LockChange::Taken(Fence(fence)) => Wire::Taken(fence),
+                LockChange::Taken(Fence(fence)) => Wire::Taken(*fence),
                 LockChange::Released => Wire::Released(v1::Done {}),
                 LockChange::Proclaimed => Wire::Proclaimed(v1::Done {}),
-                LockChange::Limited(permits) => Wire::Limited(permits),
+                LockChange::Limited(permits) => Wire::Limited(*permits),
             },
         ),
     };
-    v1::Event { id, index, name, change: Some(change) }.into()
+    v1::Event { id, index: *index, name, change: Some(change) }.into()
 }

@@ -9,14 +9,12 @@
 //! **Wall time.** The state compares no clocks, but people want to see since when a lock is held. So whoever proposes an
 //! entry writes its wall time into it, where it is the same for every node; it is shown, never compared.
 
-use conclave_api::Owner;
-use conclave_api::expr::Node;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::LogId;
+use crate::node::budget::command_size;
 use crate::state::handover::FENCE_LEAP;
-use crate::state::tree::FileOp;
-use crate::state::{Acquire, At, Command, Effect, Op, Request, State};
+use crate::state::{At, Command, Effect, State};
 
 /// The most commands in an entry.
 const MAX_COMMANDS: usize = 512;
@@ -25,86 +23,38 @@ const MAX_BYTES: usize = 256 * 1024;
 
 /// Commands on their way into the log as one entry.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Stamped {
+pub struct Batch {
     /// The wall time of the node that proposed them, in milliseconds since 1970.
     pub wall_ms: u64,
     /// What is to be done, in this order.
     pub commands: Vec<Command>,
 }
 
-impl Stamped {
-    /// As few entries as the bounds allow, in order. Each comes with the tags of its commands.
-    pub fn gather<T>(
-        wall_ms: u64,
-        commands: impl IntoIterator<Item = (T, Command)>,
-    ) -> (Vec<Vec<T>>, Vec<Self>) {
-        let (mut tags, mut entries): (Vec<Vec<T>>, Vec<Self>) = (Vec::new(), Vec::new());
+/// The receivers of results and the commands, both entry by entry.
+type Packed<T> = (Vec<Vec<T>>, Vec<Vec<Command>>);
+
+impl Batch {
+    /// Packs commands into as few entries as the bounds allow, in order. Each command comes with a tag for its result.
+    pub fn pack<T>(commands: impl IntoIterator<Item = (T, Command)>) -> Packed<T> {
+        let (mut tags, mut entries): Packed<T> = (Vec::new(), Vec::new());
         let mut bytes = 0;
         for (tag, command) in commands {
-            let more = weight(&command);
+            let more = command_size(&command);
             match (tags.last_mut(), entries.last_mut()) {
                 (Some(tags), Some(entry)) if tags.len() < MAX_COMMANDS && bytes + more <= MAX_BYTES => {
                     tags.push(tag);
-                    entry.commands.push(command);
+                    entry.push(command);
                     bytes += more;
                 }
                 _ => {
                     tags.push(vec![tag]);
-                    entries.push(Self { wall_ms, commands: vec![command] });
+                    entries.push(vec![command]);
                     bytes = more;
                 }
             }
         }
         (tags, entries)
     }
-}
-
-/// About how many bytes a command has, in memory and in the log: exact enough for what can be large.
-pub fn weight(command: &Command) -> usize {
-    match command {
-        Command::Request(Request { op, .. }) => op_weight(op),
-        Command::OpenSession(open) => 128 + open.label.len(),
-        Command::Expire { .. } | Command::Restarted { .. } => 128,
-    }
-}
-
-/// As [`weight`], of a request by what it asks for.
-pub fn op_weight(op: &Op) -> usize {
-    let content = match op {
-        Op::Files(ops) => ops.iter().map(file_weight).sum(),
-        Op::Acquire(Acquire { expr, owner, value, .. }) => {
-            let label = if let Owner::Label(label) = owner { label.as_str().len() } else { 0 };
-            node_weight(expr.node()) + label + value.as_ref().map_or(0, Vec::len)
-        }
-        Op::Proclaim { value, .. } => value.len(),
-        Op::Break { name, reason } => name.as_str().len() + reason.len(),
-        Op::Limit { name, .. } => name.as_str().len(),
-        Op::Release { .. }
-        | Op::Cancel { .. }
-        | Op::Downgrade { .. }
-        | Op::EndSession { .. }
-        | Op::Close
-        | Op::SetTtl { .. } => 0,
-    };
-    content + 128
-}
-
-fn node_weight(node: &Node) -> usize {
-    match node {
-        // In quotes it may be twice as long.
-        Node::Name(leaf) => 2 * leaf.name.as_str().len() + 64,
-        Node::All(members) | Node::Any(members) | Node::AtLeast(_, members) => {
-            members.iter().map(node_weight).sum()
-        }
-    }
-}
-
-fn file_weight(op: &FileOp) -> usize {
-    let (path, content) = match op {
-        FileOp::Create { path, data, .. } | FileOp::Write { path, data, .. } => (path, data.len()),
-        FileOp::Delete { path, .. } | FileOp::Check { path, .. } => (path, 0),
-    };
-    path.as_str().len() + content + 128
 }
 
 /// The replicated state of the lock service.
@@ -132,7 +82,7 @@ impl Service {
     }
 
     /// Applies an entry and returns the effects, in the order of its commands.
-    pub fn apply(&mut self, id: LogId, entry: Stamped) -> Vec<Effect> {
+    pub fn apply(&mut self, id: LogId, entry: Batch) -> Vec<Effect> {
         let mut effects = Vec::with_capacity(entry.commands.len() * 2);
         for command in entry.commands {
             // Consensus applies each entry once, so the count is the same on every node.
@@ -171,11 +121,12 @@ impl Service {
 #[cfg(test)]
 mod tests {
     use conclave_api::{
-        Fence, LockName, OwnerLabel, Priority, RequestId, SessionId, Version, VictimPolicy, Wait,
+        Fence, LockName, Owner, OwnerLabel, Priority, RequestId, SessionId, Version, VictimPolicy, Wait,
     };
 
     use super::*;
-    use crate::state::{Answer, FilePath, OpenSession};
+    use crate::state::tree::FileOp;
+    use crate::state::{Acquire, Answer, FilePath, Op, OpenSession, Request};
 
     fn open() -> Command {
         Command::OpenSession(OpenSession {
@@ -211,12 +162,12 @@ mod tests {
     }
 
     fn sizes(commands: Vec<Command>) -> Vec<usize> {
-        let (tags, entries) = Stamped::gather(1, commands.into_iter().enumerate());
+        let (tags, entries) = Batch::pack(commands.into_iter().enumerate());
         let order: Vec<usize> = tags.iter().flatten().copied().collect();
         assert!(order.is_sorted());
         assert_eq!(
             tags.iter().map(Vec::len).collect::<Vec<_>>(),
-            entries.iter().map(|entry| entry.commands.len()).collect::<Vec<_>>()
+            entries.iter().map(Vec::len).collect::<Vec<_>>()
         );
         tags.iter().map(Vec::len).collect()
     }
@@ -226,7 +177,7 @@ mod tests {
         let release = request(3, Op::Release { grant: RequestId(2) });
         let commands = vec![open(), acquire(2), release, acquire(4)];
         let mut service = Service::new();
-        let effects = service.apply(LogId { term: 1, index: 1 }, Stamped { wall_ms: 0, commands });
+        let effects = service.apply(LogId { term: 1, index: 1 }, Batch { wall_ms: 0, commands });
         let fences: Vec<Fence> = effects
             .iter()
             .filter_map(|effect| match effect {
@@ -238,7 +189,7 @@ mod tests {
         assert!(fences[0] < fences[1]);
         // A later entry goes on counting where this one ended, whatever its index.
         let effects =
-            service.apply(LogId { term: 1, index: 2 }, Stamped { wall_ms: 0, commands: vec![open()] });
+            service.apply(LogId { term: 1, index: 2 }, Batch { wall_ms: 0, commands: vec![open()] });
         assert!(matches!(effects[0], Effect::SessionOpened { session: SessionId(5), .. }));
     }
 
@@ -280,7 +231,7 @@ mod tests {
         ];
         for op in ops {
             let command = request(u64::MAX, op);
-            let (weight, bytes) = (weight(&command), postcard::to_allocvec(&command).unwrap().len());
+            let (weight, bytes) = (command_size(&command), postcard::to_allocvec(&command).unwrap().len());
             assert!(weight >= bytes, "{weight} < {bytes}: {command:?}");
         }
     }

@@ -45,7 +45,7 @@ impl Default for Timing {
 
 /// What a keep-alive came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum KeepAliveResult {
     /// The lease is extended. The answer may be sent once leadership was confirmed.
     Extended,
     /// The end of the lease was proposed: there is no answer, the session is told of its end.
@@ -58,10 +58,12 @@ pub enum Kept {
 
 /// Turns time into proposals. See the module.
 #[derive(Clone, Debug)]
-pub struct LeaseKeeper {
+pub struct Leases {
     timing: Timing,
     /// The term in which this node leads and has applied an entry.
     term: Option<u64>,
+    /// The term of the last entry applied.
+    applied_term: u64,
     timers: BTreeMap<TimerId, Timer>,
     /// The timers that run, by their end.
     due: BTreeSet<(Now, TimerId)>,
@@ -80,12 +82,13 @@ struct Timer {
     ending: bool,
 }
 
-impl LeaseKeeper {
+impl Leases {
     /// Of a node that does not lead.
     pub fn new(timing: Timing) -> Self {
         Self {
             timing,
             term: None,
+            applied_term: 0,
             timers: BTreeMap::new(),
             due: BTreeSet::new(),
             leases: BTreeMap::new(),
@@ -96,6 +99,27 @@ impl LeaseKeeper {
     /// The term in which this node keeps leases.
     pub fn term(&self) -> Option<u64> {
         self.term
+    }
+
+    /// An entry of this term was applied. Returns whether the term is new; then the caller checks the role of this node.
+    pub fn on_applied_term(&mut self, term: u64) -> bool {
+        std::mem::replace(&mut self.applied_term, term) != term
+    }
+
+    /// The role of this node is known: the term in which it leads, or `None`. `timers` are called only when leases begin.
+    pub fn on_status<T: IntoIterator<Item = (TimerId, u64)>>(
+        &mut self,
+        now: Now,
+        leads: Option<u64>,
+        timers: impl FnOnce() -> T,
+    ) {
+        if self.term == leads {
+            return;
+        }
+        match leads {
+            Some(term) if term == self.applied_term => self.on_leading(now, term, timers()),
+            _ => self.on_following(),
+        }
     }
 
     /// This node leads, and has applied an entry of its own term. `timers` are all of [`crate::state::State::timers`].
@@ -132,16 +156,16 @@ impl LeaseKeeper {
 
     /// A keep-alive has arrived at `now`. It extends the lease at once, which is always safe; it is answered only after a
     /// quorum round that began after `now`.
-    pub fn on_keep_alive(&mut self, now: Now, session: SessionId) -> Kept {
+    pub fn on_keep_alive(&mut self, now: Now, session: SessionId) -> KeepAliveResult {
         if self.term.is_none() {
-            return Kept::NotLeading;
+            return KeepAliveResult::NotLeading;
         }
-        let Some(lease) = self.leases.get(&session).copied() else { return Kept::Unknown };
+        let Some(lease) = self.leases.get(&session).copied() else { return KeepAliveResult::Unknown };
         if self.timers.get(&lease).is_none_or(|timer| timer.ending) {
-            return Kept::Ending;
+            return KeepAliveResult::Ending;
         }
         self.restart(now, lease);
-        Kept::Extended
+        KeepAliveResult::Extended
     }
 
     /// An end could not be proposed, or nobody knows: it is proposed again after a heartbeat. A lease stays ending, for the
@@ -162,12 +186,12 @@ impl LeaseKeeper {
         }
     }
 
-    /// When [`LeaseKeeper::on_tick`] is to be called next, at the latest.
+    /// When [`Leases::on_tick`] is to be called next, at the latest.
     pub fn next_tick(&self) -> Option<Now> {
         self.next_tick
     }
 
-    /// Gives what is over, as commands to propose in the term of [`LeaseKeeper::term`].
+    /// Gives what is over, as commands to propose in the term of [`Leases::term`].
     pub fn on_tick(&mut self, now: Now) -> Vec<Command> {
         let Some(term) = self.term else { return Vec::new() };
         if self.next_tick.is_some_and(|planned| now > planned + self.timing.heartbeat) {
@@ -236,7 +260,7 @@ impl LeaseKeeper {
         self.next_tick = first.map(|due| due.min(now + self.timing.heartbeat).max(now));
     }
 
-    /// As [`LeaseKeeper::plan`], but a tick that was planned stays: else whatever happens first after a pause would hide it.
+    /// As [`Leases::plan`], but a tick that was planned stays: else whatever happens first after a pause would hide it.
     fn plan_sooner(&mut self, now: Now) {
         let planned = self.next_tick;
         self.plan(now);
@@ -262,14 +286,14 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    fn leader() -> LeaseKeeper {
-        let mut keeper = LeaseKeeper::new(Timing::default());
+    fn leader() -> Leases {
+        let mut keeper = Leases::new(Timing::default());
         keeper.on_leading(ms(0), 3, [(LEASE, TTL_MS)]);
         keeper
     }
 
     /// Ticks whenever the keeper asks for it, up to `until`; gives what it proposed, and when.
-    fn run(keeper: &mut LeaseKeeper, until: Now) -> Vec<(Now, TimerId)> {
+    fn run(keeper: &mut Leases, until: Now) -> Vec<(Now, TimerId)> {
         let mut proposed = Vec::new();
         while let Some(now) = keeper.next_tick().filter(|now| *now <= until) {
             for command in keeper.on_tick(now) {
@@ -290,7 +314,7 @@ mod tests {
     fn a_keep_alive_counts_from_its_receipt() {
         let mut keeper = leader();
         assert!(run(&mut keeper, ms(9_000)).is_empty());
-        assert_eq!(keeper.on_keep_alive(ms(9_000), S), Kept::Extended);
+        assert_eq!(keeper.on_keep_alive(ms(9_000), S), KeepAliveResult::Extended);
         assert_eq!(run(&mut keeper, ms(60_000)), [(ms(19_100), LEASE)]);
     }
 
@@ -298,12 +322,12 @@ mod tests {
     fn a_keep_alive_behind_the_proposal_of_the_end_is_not_answered() {
         let mut keeper = leader();
         assert_eq!(run(&mut keeper, ms(10_100)).len(), 1);
-        assert_eq!(keeper.on_keep_alive(ms(10_101), S), Kept::Ending);
+        assert_eq!(keeper.on_keep_alive(ms(10_101), S), KeepAliveResult::Ending);
         keeper.on_refused(ms(10_150), LEASE);
-        assert_eq!(keeper.on_keep_alive(ms(10_151), S), Kept::Ending);
+        assert_eq!(keeper.on_keep_alive(ms(10_151), S), KeepAliveResult::Ending);
         assert_eq!(run(&mut keeper, ms(60_000)), [(ms(10_300), LEASE)]);
         keeper.on_effect(ms(10_301), &Effect::StopTimer { timer: LEASE });
-        assert_eq!(keeper.on_keep_alive(ms(10_302), S), Kept::Unknown);
+        assert_eq!(keeper.on_keep_alive(ms(10_302), S), KeepAliveResult::Unknown);
         assert_eq!(keeper.next_tick(), None);
     }
 
@@ -311,7 +335,7 @@ mod tests {
     fn who_does_not_lead_proposes_nothing() {
         let mut keeper = leader();
         keeper.on_following();
-        assert_eq!(keeper.on_keep_alive(ms(1), S), Kept::NotLeading);
+        assert_eq!(keeper.on_keep_alive(ms(1), S), KeepAliveResult::NotLeading);
         keeper.on_effect(ms(1), &Effect::StartTimer { timer: LEASE, after_ms: 1 });
         assert_eq!(keeper.next_tick(), None);
         assert!(keeper.on_tick(ms(60_000)).is_empty());
@@ -339,7 +363,7 @@ mod tests {
 
     #[test]
     fn a_lock_delay_that_was_applied_is_forgotten() {
-        let mut keeper = LeaseKeeper::new(Timing::default());
+        let mut keeper = Leases::new(Timing::default());
         keeper.on_leading(ms(0), 3, [(DELAY, 1_000)]);
         assert_eq!(run(&mut keeper, ms(2_000)), [(ms(1_000), DELAY)]);
         keeper.on_applied(DELAY);
@@ -353,7 +377,7 @@ mod tests {
         let longer = TimerId::Lease { session: S, generation: 2 };
         keeper.on_effect(ms(500), &Effect::StopTimer { timer: LEASE });
         keeper.on_effect(ms(500), &Effect::StartTimer { timer: longer, after_ms: 20_000 });
-        assert_eq!(keeper.on_keep_alive(ms(1_000), S), Kept::Extended);
+        assert_eq!(keeper.on_keep_alive(ms(1_000), S), KeepAliveResult::Extended);
         assert_eq!(run(&mut keeper, ms(60_000)), [(ms(21_200), longer)]);
     }
 
@@ -365,7 +389,7 @@ mod tests {
         keeper.on_effect(ms(500), &Effect::StopTimer { timer: LEASE });
         assert_eq!(run(&mut keeper.clone(), ms(60_000)), [(ms(10_100), shorter)]);
         assert!(run(&mut keeper, ms(9_800)).is_empty());
-        assert_eq!(keeper.on_keep_alive(ms(9_800), S), Kept::Extended);
+        assert_eq!(keeper.on_keep_alive(ms(9_800), S), KeepAliveResult::Extended);
         assert_eq!(run(&mut keeper, ms(60_000)), [(ms(10_810), shorter)]);
     }
 
@@ -388,7 +412,7 @@ mod tests {
                     return Ok(());
                 }
                 let resumed = received + ms(pause); // nothing ticks meanwhile
-                prop_assert_eq!(keeper.on_keep_alive(resumed, S), Kept::Extended);
+                prop_assert_eq!(keeper.on_keep_alive(resumed, S), KeepAliveResult::Extended);
                 sent_at = sent;
                 now = resumed;
             }

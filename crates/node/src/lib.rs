@@ -1,5 +1,6 @@
 //! The lock service without I/O: everything that decides, and nothing that waits for a socket, a disk or a clock.
 //!
+//! - [`node`]: the connections, sessions, leases and watches of one node, and the next log entry.
 //! - [`state`]: the replicated state, a pure function of the log.
 //! - [`entry`]: the contents of a log entry, a batch of commands, and their sizes.
 //! - [`leases`]: the timers of the leader. They turn time into commands.
@@ -12,4 +13,5 @@ pub mod cluster;
 pub mod codec;
 pub mod entry;
 pub mod leases;
+pub mod node;
 pub mod state;

@@ -1,7 +1,7 @@
 //! The replicated lock service: a pure state machine, replicated by a log, behind frontends.
 
-mod awake;
 pub mod config;
+mod driver;
 pub mod frontend;
 pub mod joining;
 mod machine;

@@ -1,21 +1,25 @@
 //! The service as the replica runs it.
 
-use conclave_node::entry::{Service, Stamped};
+use conclave_node::entry::{Batch, Service};
 use conclave_node::state::Effect;
 
 use crate::replica::Machine;
 use crate::replica::log::LogId;
 
 impl Machine for Service {
-    type Command = Stamped;
+    type Command = Batch;
     type Effect = Effect;
 
-    fn apply(&mut self, id: LogId, entry: Stamped) -> Vec<Effect> {
+    fn apply(&mut self, id: LogId, entry: Batch) -> Vec<Effect> {
         Service::apply(self, id, entry)
     }
 
     fn commands(&self) -> u64 {
         self.state().applied()
+    }
+
+    fn restored(&self) -> u64 {
+        Service::restored(self)
     }
 
     fn foregone(&self, durable: u64, effects: &mut Vec<Effect>) -> Vec<Effect> {

@@ -31,12 +31,12 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use crate::frontend::hub::Door;
+use crate::driver::NodeHandle;
 use crate::joining::Desk;
 #[cfg(doc)]
 use crate::replica::Replica;
 use crate::replica::{Member, NodeId, Transport};
-use conclave_node::leases::Kept;
+use conclave_node::leases::KeepAliveResult;
 
 /// The longest frame.
 pub const MAX_BYTES: usize = 64 * 1024 * 1024;
@@ -111,7 +111,7 @@ impl Peers {
         to: NodeId,
         member: &Member,
         sessions: &[SessionId],
-    ) -> io::Result<Vec<Kept>> {
+    ) -> io::Result<Vec<KeepAliveResult>> {
         let body = postcard::to_stdvec(&(self.cluster, to, sessions)).map_err(invalid)?;
         let answer =
             tokio::time::timeout(KEEP_ALIVE_LIMIT, self.ask(&member.address, KEEP_ALIVE, body)).await??;
@@ -263,7 +263,12 @@ async fn read_answers(mut reader: OwnedReadHalf, pending: Pending) {
 }
 
 /// Answers another node's questions until the connection ends; its preface has been read.
-pub(crate) async fn serve(mut stream: TcpStream, version: u8, desk: Arc<Desk>, door: Door) -> io::Result<()> {
+pub(crate) async fn serve(
+    mut stream: TcpStream,
+    version: u8,
+    desk: Arc<Desk>,
+    node_handle: NodeHandle,
+) -> io::Result<()> {
     stream.write_all(&frame::preface(PEER_MAGIC)).await?;
     if version != VERSION {
         let mut output = BytesMut::new();
@@ -304,9 +309,9 @@ pub(crate) async fn serve(mut stream: TcpStream, version: u8, desk: Arc<Desk>, d
         // As if none were short: so there are never more than MAX_CALLS.
         let cost = u32::try_from(body.len().max(MAX_ASKED_BYTES / MAX_CALLS)).unwrap_or(u32::MAX);
         let Ok(permit) = room.clone().acquire_many_owned(cost).await else { break Ok(()) };
-        let (desk, door, answers) = (desk.clone(), door.clone(), answers.clone());
+        let (desk, node_handle, answers) = (desk.clone(), node_handle.clone(), answers.clone());
         tokio::spawn(async move {
-            let (kind, body) = match answer(&desk, &door, kind, &body).await {
+            let (kind, body) = match answer(&desk, &node_handle, kind, &body).await {
                 Ok(body) => (kind, body),
                 Err(why) => (REFUSED, why.into_bytes()),
             };
@@ -320,7 +325,7 @@ pub(crate) async fn serve(mut stream: TcpStream, version: u8, desk: Arc<Desk>, d
 }
 
 /// The answer to one question, or why there is none.
-async fn answer(desk: &Desk, door: &Door, kind: u8, body: &[u8]) -> Result<Vec<u8>, String> {
+async fn answer(desk: &Desk, node_handle: &NodeHandle, kind: u8, body: &[u8]) -> Result<Vec<u8>, String> {
     let not_understood = |error: postcard::Error| format!("not understood: {error}");
     match kind {
         CONSENSUS => Ok(desk.replica.answer(body).await),
@@ -334,7 +339,7 @@ async fn answer(desk: &Desk, door: &Door, kind: u8, body: &[u8]) -> Result<Vec<u
             if to != me.node {
                 return Err(format!("a message for node {to}, this is node {}", me.node));
             }
-            Ok(door.forwarded(sessions).await.into_iter().map(kept_to_byte).collect())
+            Ok(node_handle.keep_alive(sessions).await.into_iter().map(kept_to_byte).collect())
         }
         JOINING => {
             let ask = postcard::from_bytes(body).map_err(not_understood)?;
@@ -382,21 +387,21 @@ fn put_frame(out: &mut BytesMut, number: u64, kind: u8, body: &[u8]) {
     out.put_slice(body);
 }
 
-fn kept_to_byte(kept: Kept) -> u8 {
+fn kept_to_byte(kept: KeepAliveResult) -> u8 {
     match kept {
-        Kept::NotLeading => 0,
-        Kept::Extended => 1,
-        Kept::Ending => 2,
-        Kept::Unknown => 3,
+        KeepAliveResult::NotLeading => 0,
+        KeepAliveResult::Extended => 1,
+        KeepAliveResult::Ending => 2,
+        KeepAliveResult::Unknown => 3,
     }
 }
 
-fn kept_from_byte(byte: u8) -> Kept {
+fn kept_from_byte(byte: u8) -> KeepAliveResult {
     match byte {
-        1 => Kept::Extended,
-        2 => Kept::Ending,
-        3 => Kept::Unknown,
-        _ => Kept::NotLeading,
+        1 => KeepAliveResult::Extended,
+        2 => KeepAliveResult::Ending,
+        3 => KeepAliveResult::Unknown,
+        _ => KeepAliveResult::NotLeading,
     }
 }
 
@@ -538,7 +543,12 @@ mod tests {
 
     #[test]
     fn what_a_keep_alive_came_to_survives_the_wire() {
-        for kept in [Kept::NotLeading, Kept::Extended, Kept::Ending, Kept::Unknown] {
+        for kept in [
+            KeepAliveResult::NotLeading,
+            KeepAliveResult::Extended,
+            KeepAliveResult::Ending,
+            KeepAliveResult::Unknown,
+        ] {
             assert_eq!(kept_from_byte(kept_to_byte(kept)), kept);
         }
     }

@@ -41,13 +41,14 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::config::Config;
-use crate::frontend::hub::{Door, Hub};
-use crate::frontend::{http, metrics, native};
+use crate::driver::{Driver, NodeHandle};
+use crate::frontend::{http, native};
 use crate::joining::{self, Desk};
 use crate::peers::{self, Dial, Peers, Tcp};
 use crate::replica::disk::{Disk, RealDisk};
 use crate::replica::{Identity, Member, OpenError, Replica, Status};
-use conclave_node::entry::{Service, Stamped};
+use conclave_node::entry::{Batch, Service};
+use conclave_node::node::metrics;
 use conclave_node::state::Command;
 use conclave_node::state::handover::FENCE_LEAP;
 use room::{Room, Unknown, connections_max};
@@ -77,10 +78,10 @@ pub type Boxed<T> = BoxFuture<'static, T>;
 pub struct Server {
     address: SocketAddr,
     replica: Replica<Service>,
-    door: Door,
+    node: NodeHandle,
     stop: watch::Sender<bool>,
     accepting: JoinHandle<()>,
-    hub: JoinHandle<()>,
+    driver: JoinHandle<()>,
     presenting: JoinHandle<()>,
 }
 
@@ -158,16 +159,16 @@ impl Server {
         let (replica, deliveries) =
             Replica::open(disk.clone(), identity, peers.clone(), Service::new(), config.replica()).await?;
         begin(&replica, &disk, &advertised).await?;
-        let (hub, door) = Hub::new(replica.clone(), deliveries, peers, config.timing());
-        let hub = tokio::spawn(hub.run());
+        let (driver, node) = Driver::new(replica.clone(), deliveries, peers, config.timing());
+        let driver = tokio::spawn(driver.run());
         let (stop, stopped) = watch::channel(false);
         let desk = Arc::new(Desk::new(replica.clone()));
         let clients_max = connections_max(config.connections_max);
         let acceptor = Acceptor {
             room: Room::new(clients_max),
-            router: http::router(replica.clone(), door.clone(), clients_max),
+            router: http::router(replica.clone(), node.clone(), clients_max),
             desk: desk.clone(),
-            door: door.clone(),
+            node: node.clone(),
             stopped,
         };
         let local = LocalListener::bind(address)
@@ -178,7 +179,7 @@ impl Server {
             drop(tokio::task::spawn_blocking(move || unmark_fresh(&*disk)));
         };
         let presenting = tokio::spawn(joining::present(desk, dial, config.join, advertised, settled));
-        Ok(Self { address, replica, door, stop, accepting, hub, presenting })
+        Ok(Self { address, replica, node, stop, accepting, driver, presenting })
     }
 
     /// Which node of which cluster this is.
@@ -213,9 +214,9 @@ impl Server {
             self.presenting.abort();
             self.replica.hand_over().await;
             self.stop.send_replace(true);
-            self.door.stop().await;
+            self.node.stop().await;
             drop(tokio::time::timeout(LAST_WORD, self.accepting).await);
-            drop(self.hub.await);
+            drop(self.driver.await);
             self.replica.shutdown().await;
         })
     }
@@ -224,7 +225,7 @@ impl Server {
     /// afterwards.
     pub fn kill(self) -> Boxed<()> {
         Box::pin(async move {
-            for task in [self.presenting, self.accepting, self.hub] {
+            for task in [self.presenting, self.accepting, self.driver] {
                 task.abort();
                 // An error says that it was aborted, which is what is wanted.
                 drop(task.await);
@@ -300,7 +301,7 @@ async fn restart(replica: &Replica<Service>) -> Result<(), StartError> {
     let applied = replica.read(|service| service.state().applied()).await.map_err(|error| stuck(&error))?;
     if applied > 0 {
         let commands = vec![Command::Restarted { fences: FENCE_LEAP }];
-        let proposed = replica.propose(Stamped { wall_ms: 0, commands }).await;
+        let proposed = replica.propose(Batch { wall_ms: 0, commands }).await;
         proposed.map_err(|error| stuck(&error))?;
     }
     Ok(())
@@ -324,7 +325,7 @@ struct Acceptor {
     room: Room,
     router: Router,
     desk: Arc<Desk>,
-    door: Door,
+    node: NodeHandle,
     stopped: watch::Receiver<bool>,
 }
 
@@ -367,7 +368,7 @@ impl Acceptor {
     /// Counts those for whom there is no room.
     fn admit<P>(&self, permit: Option<P>) -> Option<P> {
         if permit.is_none() {
-            metrics::add(&self.door.metrics.connections_refused_total, 1);
+            metrics::add(&self.node.metrics.connections_refused_total, 1);
         }
         permit
     }
@@ -382,8 +383,8 @@ impl Acceptor {
         if magic != CLIENT_MAGIC {
             return Ok(());
         }
-        metrics::add(&self.door.metrics.local_connections_total, 1);
-        native::serve((reader, writer), version, self.door).await
+        metrics::add(&self.node.metrics.local_connections_total, 1);
+        native::serve((reader, writer), version, self.node).await
     }
 
     async fn serve(mut self, mut stream: TcpStream, permit: Unknown) -> io::Result<()> {
@@ -405,12 +406,12 @@ impl Acceptor {
         match magic {
             CLIENT_MAGIC => {
                 let Some(_permit) = self.admit(self.room.as_client(permit)) else { return Ok(()) };
-                native::serve(Socket::Tcp(stream).into_split(), version, self.door).await
+                native::serve(Socket::Tcp(stream).into_split(), version, self.node).await
             }
             PEER_MAGIC => {
                 let Some(_permit) = self.admit(self.room.as_node(permit)) else { return Ok(()) };
                 tokio::select! {
-                    ended = peers::serve(stream, version, self.desk, self.door) => ended,
+                    ended = peers::serve(stream, version, self.desk, self.node) => ended,
                     () = until(&mut self.stopped) => Ok(()),
                 }
             }

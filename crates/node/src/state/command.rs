@@ -132,6 +132,13 @@ pub enum Op {
     Files(Vec<FileOp>),
 }
 
+impl Op {
+    /// Returns whether the operation only releases resources. Such operations are admitted even over a limit in bytes.
+    pub fn only_releases(&self) -> bool {
+        matches!(self, Self::Release { .. } | Self::Cancel { .. } | Self::Close | Self::EndSession { .. })
+    }
+}
+
 /// An acquire.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Acquire {
@@ -279,7 +286,7 @@ pub enum Effect {
         /// Which.
         timer: TimerId,
     },
-    /// Something watchable changed: for [`super::watch::Watchers`].
+    /// Something watchable changed: for [`crate::node::watches::Watches`].
     Changed(Change),
 }
 

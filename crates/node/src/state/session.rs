@@ -126,8 +126,7 @@ impl Session {
             let message = format!("request {id} is older than {}: its answer is forgotten", self.lowest);
             return Admission::Answered(Answer::Refused(Error::new(Code::Forgotten, message)));
         }
-        let gives_back = matches!(op, Op::Release { .. } | Op::Cancel { .. } | Op::Close);
-        let most = if gives_back { 2 * MAX_UNANSWERED } else { MAX_UNANSWERED };
+        let most = if op.only_releases() { 2 * MAX_UNANSWERED } else { MAX_UNANSWERED };
         if self.unanswered() >= most {
             let message = format!("{MAX_UNANSWERED} requests of this session are not acknowledged");
             return Admission::Answered(Answer::Refused(Error::new(Code::TooManyUnanswered, message)));

@@ -5,14 +5,14 @@
 //! them, in order; if not, it is told so (*resync*: read again), never left in the dark.
 //!
 //! **Rules** (docs/service.md 7). The history is replicated and part of the snapshot, so a watch can be resumed on
-//! any node. The watches themselves are not: [`Watchers`] is kept by the node that the session is connected
-//! to, and fed with the effects of every command. A watch costs no log entry.
+//! any node. The watches themselves are not: the node that a client is connected to keeps them
+//! ([`crate::node::watches`]). A watch costs no log entry.
 //!
-//! **Bounds.** [`HISTORY_LENGTH`] changes are remembered; [`MAX_WATCHES`] watches a session.
+//! **Bounds.** [`HISTORY_LENGTH`] changes are remembered.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
-use conclave_api::{Code, Error, Fence, LockName, SessionId};
+use conclave_api::{Fence, LockName};
 use serde::{Deserialize, Serialize};
 
 use super::State;
@@ -21,8 +21,6 @@ use super::tree::FileChange;
 
 /// How many changes are remembered.
 pub const HISTORY_LENGTH: usize = 16_384;
-/// The most watches of one session.
-pub const MAX_WATCHES: usize = 4096;
 
 /// Something changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,17 +77,6 @@ pub enum WatchTarget {
 /// A watch of a session, numbered by its client.
 pub type WatchId = u64;
 
-/// Something to tell a session.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Notice {
-    /// Whom.
-    pub session: SessionId,
-    /// Under which number.
-    pub watch: WatchId,
-    /// What.
-    pub event: Event,
-}
-
 /// What a watch tells.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
@@ -132,113 +119,15 @@ impl History {
     }
 }
 
-/// The watches of the sessions connected to this node.
-#[derive(Debug, Default)]
-pub struct Watchers {
-    watches: BTreeMap<(SessionId, WatchId), Watch>,
-    by_target: BTreeMap<WatchTarget, BTreeSet<(SessionId, WatchId)>>,
-    /// Everything up to here was told.
-    told: u64,
-}
-
-#[derive(Debug)]
-struct Watch {
-    target: WatchTarget,
-    /// What this watch has seen by other means.
-    seen: u64,
-}
-
-impl Watchers {
-    /// No watches.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Begins, or resumes on another node, a watch of everything after `from`; gives what has happened since.
-    /// Without `from` the watch begins now. A number in use is a watch moved.
-    ///
-    /// # Errors
-    /// [`Code::LimitReached`] beyond [`MAX_WATCHES`].
-    pub fn watch(
-        &mut self,
-        state: &State,
-        session: SessionId,
-        watch: WatchId,
-        target: WatchTarget,
-        from: Option<u64>,
-    ) -> Result<Vec<Notice>, Error> {
-        self.unwatch(session, watch);
-        if self.watches.range((session, 0)..=(session, u64::MAX)).take(MAX_WATCHES).count() >= MAX_WATCHES {
-            return Err(Error::new(
-                Code::LimitReached,
-                format!("a session has at most {MAX_WATCHES} watches"),
-            ));
-        }
-        let from = from.unwrap_or(state.applied());
-        let missed = missed(state, session, watch, &target, from);
-        self.by_target.entry(target.clone()).or_default().insert((session, watch));
-        // This node may be behind the one that the client read from.
-        self.watches.insert((session, watch), Watch { target, seen: from.max(state.applied()) });
-        Ok(missed)
-    }
-
-    /// Ends a watch.
-    pub fn unwatch(&mut self, session: SessionId, watch: WatchId) {
-        let Some(Watch { target, .. }) = self.watches.remove(&(session, watch)) else { return };
-        if let Some(watching) = self.by_target.get_mut(&target) {
-            watching.remove(&(session, watch));
-            if watching.is_empty() {
-                self.by_target.remove(&target);
-            }
-        }
-    }
-
-    /// Ends all watches of a session that left this node.
-    pub fn end_session(&mut self, session: SessionId) {
-        let all = self.watches.range((session, 0)..=(session, u64::MAX));
-        let ids: Vec<WatchId> = all.map(|((_, watch), _)| *watch).collect();
-        ids.into_iter().for_each(|watch| self.unwatch(session, watch));
-    }
-
-    /// Whom to tell of a change. To be called with every [`super::Effect::Changed`], in order.
-    pub fn on_change(&mut self, change: &Change) -> Vec<Notice> {
-        self.told = change.index;
-        if self.watches.is_empty() {
-            return Vec::new();
-        }
-        let watching = targets(change).into_iter().flatten().filter_map(|target| self.by_target.get(&target));
-        let unseen = watching.flatten().filter(|key| self.watches[key].seen < change.index);
-        let event = || Event::Changed(change.clone());
-        unseen.map(|&(session, watch)| Notice { session, watch, event: event() }).collect()
-    }
-
-    /// After this node's state was replaced by a snapshot: what all watches missed.
-    pub fn on_snapshot(&mut self, state: &State) -> Vec<Notice> {
-        let now = state.applied();
-        let mut notices = Vec::new();
-        for ((session, id), watch) in &mut self.watches {
-            notices.extend(missed(state, *session, *id, &watch.target, watch.seen.max(self.told)));
-            watch.seen = watch.seen.max(now);
-        }
-        self.told = now;
-        notices
+impl State {
+    /// Returns every change after `index`, in order; `None` if some of them are forgotten.
+    pub(crate) fn changes_since(&self, index: u64) -> Option<impl Iterator<Item = &Change>> {
+        self.history.since(index)
     }
 }
 
-fn missed(state: &State, session: SessionId, watch: WatchId, target: &WatchTarget, from: u64) -> Vec<Notice> {
-    let notice = |event| Notice { session, watch, event };
-    match state.history.since(from) {
-        None => vec![notice(Event::Resync { index: state.applied() })],
-        Some(changes) => {
-            // Of a long history most is of no interest: nothing is copied to find out.
-            let is_mine = |change: &&Change| is_target(target, change);
-            changes.filter(is_mine).map(|change| notice(Event::Changed(change.clone()))).collect()
-        }
-    }
-}
-
-/// Whether it is one of the [`targets`] of the change.
-fn is_target(target: &WatchTarget, change: &Change) -> bool {
+/// Returns whether the target is one of the [`targets`] of the change.
+pub(crate) fn is_target(target: &WatchTarget, change: &Change) -> bool {
     match (target, &change.what) {
         (WatchTarget::Lock(target), What::Lock { name, .. }) => target == name,
         (WatchTarget::File(target), What::File { path, .. }) => target == path,
@@ -248,8 +137,8 @@ fn is_target(target: &WatchTarget, change: &Change) -> bool {
     }
 }
 
-/// The targets that a change belongs to.
-fn targets(change: &Change) -> [Option<WatchTarget>; 2] {
+/// Returns the targets that a change belongs to.
+pub(crate) fn targets(change: &Change) -> [Option<WatchTarget>; 2] {
     match &change.what {
         What::Lock { name, .. } => [Some(WatchTarget::Lock(name.clone())), None],
         What::File { path, change } => {

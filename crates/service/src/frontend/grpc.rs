@@ -3,7 +3,7 @@
 //! With it come health (`grpc.health.v1`) and reflection, so that general tools can look at a server without the `.proto`.
 //!
 //! **Rules.** One task a stream, which does what the native one does for a connection. HTTP takes the answers from it one frame at a
-//! time: it asks for more only while the client reads.
+//! time: it requests for more only while the client reads.
 //!
 //! **Bounds.** As many streams as there may be connections, however few of these they share: beyond them a stream is refused. Whoever
 //! does not take a frame within [`PROGRESS_LIMIT`] is forgotten, except for that frame: only the client can end the connection that it
@@ -26,19 +26,19 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::hub::{Door, Link};
-use super::metrics;
 use super::native::PROGRESS_LIMIT;
-use super::outbox::Outbox;
-use conclave_node::codec::Ask;
+use crate::driver::Outbox;
+use crate::driver::{ConnectionHandle, NodeHandle};
+use conclave_node::node::ClientRequest;
+use conclave_node::node::metrics;
 
 /// Frames that wait until HTTP takes them: the next is taken out of the outbox when the client has read, not before.
 const READY_FRAMES: usize = 1;
 
 /// The gRPC services of a node. So many streams may be open at a time, on all connections together; one more is refused as
 /// `resource_exhausted`.
-pub(crate) fn routes(door: Door, streams_max: usize) -> Routes {
-    let conclave = ConclaveServer::new(Native { door, room: Arc::new(Semaphore::new(streams_max)) })
+pub(crate) fn routes(node: NodeHandle, streams_max: usize) -> Routes {
+    let conclave = ConclaveServer::new(Native { node, room: Arc::new(Semaphore::new(streams_max)) })
         .max_decoding_message_size(MAX_FRAME_BYTES)
         .max_encoding_message_size(MAX_FRAME_BYTES);
     let (reporter, health) = tonic_health::server::health_reporter();
@@ -58,7 +58,7 @@ pub(crate) fn routes(door: Door, streams_max: usize) -> Routes {
 
 /// One stream a session.
 struct Native {
-    door: Door,
+    node: NodeHandle,
     room: Arc<Semaphore>,
 }
 
@@ -68,14 +68,14 @@ impl Conclave for Native {
 
     async fn session(&self, request: Request<Streaming<ClientFrame>>) -> Result<Response<Answers>, Status> {
         let Ok(room) = self.room.clone().try_acquire_owned() else {
-            metrics::add(&self.door.metrics.connections_refused_total, 1);
+            metrics::add(&self.node.metrics.connections_refused_total, 1);
             return Err(Status::resource_exhausted("this node has as many streams as it can: try another"));
         };
-        let Ok(link) = self.door.attach(None).await else {
+        let Ok(connection) = self.node.attach(None).await else {
             return Err(Status::unavailable("this node stops"));
         };
         let (sender, frames) = mpsc::channel(READY_FRAMES);
-        tokio::spawn(serve(link, request.into_inner(), sender, PROGRESS_LIMIT));
+        tokio::spawn(serve(connection, request.into_inner(), sender, PROGRESS_LIMIT));
         Ok(Response::new(Answers { frames, _room: room }))
     }
 }
@@ -96,42 +96,41 @@ impl Stream for Answers {
 
 /// Serves one stream until it ends, or the client takes nothing for as long as the limit.
 async fn serve(
-    link: Link,
-    asks: impl Stream<Item = Result<ClientFrame, Status>>,
+    connection: ConnectionHandle,
+    requests: impl Stream<Item = Result<ClientFrame, Status>>,
     answers: mpsc::Sender<Result<ServerFrame, Status>>,
     limit: Duration,
 ) {
-    let mut asks = std::pin::pin!(asks);
+    let mut requests = std::pin::pin!(requests);
     let mut readable = true;
     loop {
         tokio::select! {
             biased;
             () = answers.closed() => return,
-            frames = poll_fn(|cx| link.outbox.poll_take(cx)) => {
+            frames = poll_fn(|cx| connection.outbox.poll_take(cx)) => {
                 let Some(frames) = frames else { return };
                 if !send(frames, &answers, limit).await {
                     return;
                 }
-                link.on_sent();
+                connection.on_sent();
             }
-            frame = read(&link.outbox, asks.as_mut()), if readable => {
+            frame = read(&connection.outbox, requests.as_mut()), if readable => {
                 readable = matches!(frame, Some(Ok(_)));
                 match frame {
-                    // A hub that has stopped has closed the outbox.
-                    Some(Ok(frame)) => drop(link.send(frame.messages.into_iter().map(Ask::from).collect()).await),
-                    Some(Err(status)) => link.fail(unreadable(&status)).await,
-                    None => link.finish().await,
+                    // A node that has stopped has closed the outbox.
+                    Some(Ok(frame)) => drop(connection.send(frame.messages.into_iter().map(ClientRequest::from).collect()).await),
+                    Some(Err(status)) => connection.fail(unreadable(&status)).await,
+                    None => connection.finish().await,
                 }
             }
         }
     }
 }
 
-/// Reads, once the hub is not behind with what was read before. Whoever asks for more of the outbox at the same time is
-/// woken when it is not.
-async fn read<F>(outbox: &Outbox, mut asks: Pin<&mut impl Stream<Item = F>>) -> Option<F> {
-    poll_fn(|_| if outbox.is_behind() { Poll::Pending } else { Poll::Ready(()) }).await;
-    asks.next().await
+/// Reads, unless the node has paused reading. A caller that also waits for the outbox is woken when reading resumes.
+async fn read<F>(outbox: &Outbox, mut requests: Pin<&mut impl Stream<Item = F>>) -> Option<F> {
+    poll_fn(|_| if outbox.is_reading_paused() { Poll::Pending } else { Poll::Ready(()) }).await;
+    requests.next().await
 }
 
 /// Hands over frames, each when the one before was taken; `false` if one was not.
@@ -169,35 +168,36 @@ mod tests {
     use futures_util::stream;
     use tonic::codec::Codec;
 
-    use super::super::hub::tests::unserved;
     use super::*;
+    use crate::driver::tests::unserved;
 
     const MOMENT: Duration = Duration::from_millis(1);
 
     #[tokio::test]
     async fn a_client_that_never_reads_does_not_stay() {
-        let (_hub, door) = unserved().await;
-        let (link, (sender, _never_read)) = (door.attach(None).await.unwrap(), mpsc::channel(READY_FRAMES));
-        let outbox = link.outbox.clone();
+        let (_driver, node) = unserved().await;
+        let (connection, (sender, _never_read)) =
+            (node.attach(None).await.unwrap(), mpsc::channel(READY_FRAMES));
+        let outbox = connection.outbox.clone();
         // One frame is handed over; the next is one too many.
         let large = v1::File { data: vec![0; 256 * 1024], ..Default::default() };
         let answer = v1::Answer { id: 1, result: Some(v1::answer::Result::File(large)) };
-        (0..2).for_each(|_| _ = outbox.push(&answer.clone().into()));
-        serve(link, stream::pending(), sender, MOMENT).await;
+        (0..2).for_each(|_| _ = outbox.add(&answer.clone().into()));
+        serve(connection, stream::pending(), sender, MOMENT).await;
     }
 
     #[tokio::test]
     async fn a_stream_that_is_gone_is_not_served_any_longer() {
-        let (_hub, door) = unserved().await;
-        let (link, (sender, taken)) = (door.attach(None).await.unwrap(), mpsc::channel(READY_FRAMES));
+        let (_driver, node) = unserved().await;
+        let (connection, (sender, taken)) = (node.attach(None).await.unwrap(), mpsc::channel(READY_FRAMES));
         drop(taken);
-        serve(link, stream::pending(), sender, Duration::MAX).await;
+        serve(connection, stream::pending(), sender, Duration::MAX).await;
     }
 
     #[tokio::test]
     async fn streams_are_bounded_whoever_has_them() {
-        let (_hub, door) = unserved().await;
-        let native = Native { door, room: Arc::new(Semaphore::new(2)) };
+        let (_driver, node) = unserved().await;
+        let native = Native { node, room: Arc::new(Semaphore::new(2)) };
         let ask = || {
             let decoder = FrameCodec::<ServerFrame, ClientFrame>::default().decoder();
             Request::new(Streaming::new_request(decoder, tonic::body::Body::empty(), None, None))

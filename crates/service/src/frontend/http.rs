@@ -36,7 +36,7 @@ use futures_util::stream;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
-use super::hub::Door;
+use crate::driver::NodeHandle;
 use conclave_node::codec;
 
 use super::{grpc, metrics};
@@ -60,8 +60,8 @@ const NOTHING: &str = "there is nothing here, but there are /healthz, /readyz, /
                        /v1/why/NAME, /v1/cluster and /v1/backup";
 
 /// Everything that is spoken over HTTP, gRPC included, with so many streams of that at a time.
-pub(crate) fn router(replica: Replica<Service>, door: Door, streams_max: usize) -> Router {
-    let grpc = grpc::routes(door.clone(), streams_max).into_axum_router();
+pub(crate) fn router(replica: Replica<Service>, handle: NodeHandle, streams_max: usize) -> Router {
+    let grpc = grpc::routes(handle.clone(), streams_max).into_axum_router();
     let plain = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
@@ -74,7 +74,7 @@ pub(crate) fn router(replica: Replica<Service>, door: Door, streams_max: usize) 
         .method_not_allowed_fallback(|| async {
             failure(StatusCode::METHOD_NOT_ALLOWED, Code::Unsupported, "there is only GET here")
         })
-        .with_state(Arc::new(Node { replica, door, backups: Arc::new(Semaphore::new(BACKUPS_MAX)) }));
+        .with_state(Arc::new(Node { replica, handle, backups: Arc::new(Semaphore::new(BACKUPS_MAX)) }));
     // What gRPC does not know it answers in its own way, which is no help to a browser.
     plain.merge(grpc.reset_fallback()).fallback(nothing)
 }
@@ -88,7 +88,7 @@ async fn nothing(uri: Uri) -> Response {
 
 struct Node {
     replica: Replica<Service>,
-    door: Door,
+    handle: NodeHandle,
     /// Room for backups on their way.
     backups: Arc<Semaphore>,
 }
@@ -167,7 +167,7 @@ async fn ready(State(node): State<Arc<Node>>) -> Response {
 
 async fn render_metrics(State(node): State<Arc<Node>>) -> Response {
     let totals = node.replica.peek(|service| service.state().totals());
-    let text = metrics::render(&node.door.metrics, totals, &node.replica.status());
+    let text = metrics::render(&node.handle.metrics, totals, &node.replica.status());
     ([("content-type", "text/plain; version=0.0.4")], text).into_response()
 }
 
@@ -196,7 +196,7 @@ async fn why(
     let name = LockName::new(&name)?;
     match node.read(page.stale, |state| (state.why(&name), state.applied())).await? {
         (Some(why), index) => {
-            Ok(Json(json::Report::from(&codec::report(&name, Some(why), index))).into_response())
+            Ok(Json(json::Report::from(&codec::report(&name, Some(&why), index))).into_response())
         }
         (None, _) => {
             Err(failure(StatusCode::NOT_FOUND, Code::NotHeld, &format!("nothing is known of {name}")))

@@ -1,14 +1,15 @@
 //! The native frontend: length-prefixed protobuf frames on a connection (see [`conclave_api::proto::frame`]), by TCP or by a Unix
 //! socket.
 //!
-//! **Rules.** One task a connection. It takes as many frames from one read as there are and hands them to the hub as one
-//! batch. The hub answers by writing to the socket itself; what does not go through is sent by the task. While it does
-//! not, and while the hub is behind with queries, nothing is read: who does not take answers cannot ask more.
+//! **Rules.** Each connection has one task. It decodes as many frames from one read as there are, and passes them to the node as
+//! one group. The driver writes the replies to the socket itself; the task writes the bytes that the socket did not take. Until
+//! they are written, and while the node has paused reading, the task reads nothing: a client that does not take replies cannot
+//! send more requests.
 //!
-//! **Bounds.** A frame of at most 1 MiB; at most [`frame::READ_BYTES`] are read before the hub gets them, unless a frame is larger.
-//! Whoever begins a frame goes on with it, and whoever has answers to read reads some of them, within [`PROGRESS_LIMIT`], or
-//! the connection ends: it costs memory. What cannot be read is answered by a goodbye that says why; then the connection is
-//! closed, after the client had a moment to read it.
+//! **Bounds.** A frame has at most 1 MiB; at most [`frame::READ_BYTES`] are read before the node gets them, unless a frame is larger.
+//! A client that has started a frame must continue it, and a client with replies to read must read some of them, within
+//! [`PROGRESS_LIMIT`]. Otherwise the connection closes, because it costs memory. Bytes that cannot be decoded get a last message with
+//! the reason; then the connection closes, after the client had a moment to read it.
 
 use std::future::poll_fn;
 use std::io;
@@ -23,9 +24,9 @@ use conclave_api::socket::{Reader, Writer};
 use conclave_api::{Code, Error};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use super::hub::{Door, Link};
-use super::outbox::Outbox;
-use conclave_node::codec::Ask;
+use crate::driver::Outbox;
+use crate::driver::{ConnectionHandle, NodeHandle};
+use conclave_node::node::ClientRequest;
 
 /// How long nothing may move in the midst of a frame, or while a client does not read what there is for it.
 pub(super) const PROGRESS_LIMIT: Duration = Duration::from_secs(30);
@@ -35,45 +36,48 @@ const PROGRESS_BYTES: usize = 64 * 1024;
 const LAST_WORD: Duration = Duration::from_secs(2);
 
 /// Serves one connection until it ends; its preface has been read, and `version` was the last byte of it.
-pub(crate) async fn serve((mut reader, writer): (Reader, Writer), version: u8, door: Door) -> io::Result<()> {
+pub(crate) async fn serve(
+    (mut reader, writer): (Reader, Writer),
+    version: u8,
+    node: NodeHandle,
+) -> io::Result<()> {
     writer.write_all(&frame::preface(CLIENT_MAGIC)).await?;
     let writer = Arc::new(writer);
-    let Ok(link) = door.attach(Some(writer.clone())).await else { return Ok(()) };
+    let Ok(connection) = node.attach(Some(writer.clone())).await else { return Ok(()) };
     if version != VERSION {
         let text = format!("version {version} of the protocol: this server speaks {VERSION}");
-        link.fail(Error::new(Code::Unsupported, text)).await;
+        connection.fail(Error::new(Code::Unsupported, text)).await;
     }
     let mut input = BytesMut::new();
     let mut readable = version == VERSION;
     loop {
         tokio::select! {
             biased;
-            rest = poll_fn(|cx| link.outbox.poll_take(cx)) => match rest {
+            rest = poll_fn(|cx| connection.outbox.poll_take(cx)) => match rest {
                 Some(rest) => {
                     write(&writer, &rest, PROGRESS_LIMIT).await?;
-                    link.on_sent();
+                    connection.on_sent();
                 }
                 None => return close(reader, &writer).await,
             },
-            read = read_some(&link.outbox, &mut reader, &mut input, PROGRESS_LIMIT), if readable => {
+            read = read_some(&connection.outbox, &mut reader, &mut input, PROGRESS_LIMIT), if readable => {
                 if read? == 0 {
                     return Ok(());
                 }
-                readable = take_frames(&link, &mut input).await;
+                readable = take_frames(&connection, &mut input).await;
             }
         }
     }
 }
 
-/// Reads, once the hub is not behind with what was read before. Whoever asks for more of the outbox at the same time is
-/// woken when it is not.
+/// Reads, unless the node has paused reading. A caller that also waits for the outbox is woken when reading resumes.
 async fn read_some(
     outbox: &Outbox,
     reader: &mut Reader,
     input: &mut BytesMut,
     limit: Duration,
 ) -> io::Result<usize> {
-    poll_fn(|_| if outbox.is_behind() { Poll::Pending } else { Poll::Ready(()) }).await;
+    poll_fn(|_| if outbox.is_reading_paused() { Poll::Pending } else { Poll::Ready(()) }).await;
     let is_in_midst = !input.is_empty();
     frame::make_room(input);
     let read = reader.read_buf(input);
@@ -87,19 +91,19 @@ async fn write(writer: &Writer, bytes: &[u8], limit: Duration) -> io::Result<()>
     Ok(())
 }
 
-/// Hands every whole frame to the hub; `false` if the rest cannot be read.
-async fn take_frames(link: &Link, input: &mut BytesMut) -> bool {
-    let mut asks: Vec<Ask> = Vec::new();
+/// Passes every whole frame to the node. Returns `false` if the rest cannot be decoded.
+async fn take_frames(connection: &ConnectionHandle, input: &mut BytesMut) -> bool {
+    let mut requests: Vec<ClientRequest> = Vec::new();
     let error = loop {
         match frame::decode::<ClientFrame>(input) {
-            Ok(Some(frame)) => asks.extend(frame.messages.into_iter().map(Ask::from)),
+            Ok(Some(frame)) => requests.extend(frame.messages.into_iter().map(ClientRequest::from)),
             Ok(None) => break None,
             Err(error) => break Some(error),
         }
     };
-    let taken = link.send(asks).await.is_ok();
+    let taken = connection.send(requests).await.is_ok();
     if let Some(error) = error {
-        link.fail(unreadable(&error)).await;
+        connection.fail(unreadable(&error)).await;
         return false;
     }
     taken

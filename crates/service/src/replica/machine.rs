@@ -48,6 +48,11 @@ pub trait Machine: Send + Sync + Sized + 'static {
         0
     }
 
+    /// Returns the number of commands in the snapshot that the state began with.
+    fn restored(&self) -> u64 {
+        0
+    }
+
     /// Takes out of what follows from an entry that was just applied what may be told although no more than so many
     /// commands are durable.
     fn foregone(&self, _durable: u64, _effects: &mut Vec<Self::Effect>) -> Vec<Self::Effect> {

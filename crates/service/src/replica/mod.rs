@@ -73,6 +73,9 @@ use status::status_of;
 use store::Store;
 use types::{Proposal, Types};
 
+/// The number of commands after which a snapshot is taken. Openraft counts entries, and an entry may have many commands. The next
+/// start applies all commands since the snapshot again.
+const SNAPSHOT_COMMANDS: u64 = 400_000;
 /// How long handing over the office may take: as long as an election would.
 const HAND_OVER_LIMIT: Duration = Duration::from_secs(1);
 
@@ -377,15 +380,28 @@ async fn rest_while_alone<M: Machine>(replica: Weak<Inner<M>>) {
     }
 }
 
-/// Looks now and then whether the log has too many bytes, as long as there is a replica.
+/// Checks at every `pace` whether the log is too long, in bytes or in commands, as long as there is a replica.
 async fn keep_log_bounded<M: Machine>(replica: Weak<Inner<M>>, pace: Duration) {
+    let mut snapshot_at = 0;
     loop {
         tokio::time::sleep(pace).await;
         let Some(replica) = replica.upgrade() else { return };
         if replica.bound_log().await.is_err() {
             return;
         }
+        let (applied, restored) = replica.shared.peek(|machine| (machine.commands(), machine.restored()));
+        if needs_snapshot(applied, restored.max(snapshot_at)) {
+            snapshot_at = applied;
+            if replica.raft.trigger().snapshot().await.is_err() {
+                return;
+            }
+        }
     }
+}
+
+/// Returns whether so many commands were applied since the last snapshot that the next start would take long.
+fn needs_snapshot(applied: u64, snapshot_at: u64) -> bool {
+    applied >= snapshot_at + SNAPSHOT_COMMANDS
 }
 
 impl<M: Machine> Inner<M> {
@@ -436,5 +452,17 @@ fn open_folder(
 fn step_down(state: &mut log::State, node: NodeId) {
     if let Some(vote) = state.vote.as_mut().filter(|vote| vote.node == node) {
         vote.committed = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_a_snapshot_already_is_no_reason_for_another() {
+        assert!(!needs_snapshot(SNAPSHOT_COMMANDS, SNAPSHOT_COMMANDS), "no command was applied since");
+        assert!(!needs_snapshot(2 * SNAPSHOT_COMMANDS - 1, SNAPSHOT_COMMANDS));
+        assert!(needs_snapshot(2 * SNAPSHOT_COMMANDS, SNAPSHOT_COMMANDS));
     }
 }

@@ -1,7 +1,7 @@
 //! "Lost before re-grant": the leader's lease keeper and the client's lease, the real ones, in the simulator.
 //!
 //! Consensus is scripted: one site is the total order. It appends what servers propose, says who leads in which term, and
-//! sends every entry to every server, in order. Servers run the real state and the real [`LeaseKeeper`], and treat
+//! sends every entry to every server, in order. Servers run the real state and the real [`Leases`], and treat
 //! keep-alives as the hub does; clients run the real [`Lease`] and want one lock. Clocks drift by up to rho each, sites
 //! pause, links hold messages back for long, leaders change. Everything is drawn from the seed, and a seed means the same
 //! run, bit for bit.
@@ -14,7 +14,7 @@
 //! $ CONCLAVE_SEEDS=4711 cargo test -p conclave-service --test leases -- --ignored --nocapture      # one seed
 //! ```
 //!
-//! [`LeaseKeeper`]: conclave_node::leases::LeaseKeeper
+//! [`Leases`]: conclave_node::leases::Leases
 //! [`Lease`]: conclave_client::lease::Lease
 
 mod holder;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use conclave_api::SessionId;
 use conclave_kernel::{Cx, NodeId};
-use conclave_node::leases::{self, LeaseKeeper, Timing};
+use conclave_node::leases::{self, Leases, Timing};
 use conclave_node::state::{Answer, At, Command, Effect, State, TimerId};
 
 use crate::order::command;
@@ -16,7 +16,7 @@ pub struct Server {
     clock: Clock,
     mutant: Option<Mutant>,
     state: State,
-    keeper: LeaseKeeper,
+    keeper: Leases,
     /// The term of the last entry applied, and who leads in it.
     term: u64,
     leader: NodeId,
@@ -40,7 +40,7 @@ struct Waiting {
     token: u64,
     /// The term in which it was counted here.
     counted: Option<u64>,
-    kept: leases::Kept,
+    kept: leases::KeepAliveResult,
     /// The server that passed it on.
     of: Option<NodeId>,
 }
@@ -52,7 +52,7 @@ impl Server {
             clock,
             mutant,
             state: State::default(),
-            keeper: LeaseKeeper::new(timing),
+            keeper: Leases::new(timing),
             term: 0,
             leader: NodeId(1),
             applied: 0,
@@ -187,17 +187,20 @@ impl Server {
         cx: &mut Cx<'_, Site>,
     ) {
         let kept = match self.keeper.on_keep_alive(self.clock.read(cx.now()), SessionId(session)) {
-            leases::Kept::Ending if self.mutant == Some(Mutant::AnswersWhileEnding) => leases::Kept::Extended,
+            leases::KeepAliveResult::Ending if self.mutant == Some(Mutant::AnswersWhileEnding) => {
+                leases::KeepAliveResult::Extended
+            }
             kept => kept,
         };
-        let extended = kept == leases::Kept::Extended;
+        let extended = kept == leases::KeepAliveResult::Extended;
         if extended && self.mutant == Some(Mutant::AnswersFromLeaderLease) && of.is_none() {
             return cx.send(client, Message::Kept { session, token });
         }
-        if kept == leases::Kept::Ending && of.is_none() {
+        if kept == leases::KeepAliveResult::Ending && of.is_none() {
             return;
         }
-        let counted = if extended || kept == leases::Kept::Ending { self.keeper.term() } else { None };
+        let counted =
+            if extended || kept == leases::KeepAliveResult::Ending { self.keeper.term() } else { None };
         self.waiting.push(Waiting { client, session, token, counted, kept, of });
     }
 
@@ -231,8 +234,8 @@ impl Server {
         let ended = self.state.session(SessionId(session)).is_none();
         if let Some(server) = of {
             let kept = match kept {
-                leases::Kept::Extended if counted == Some(term) => Kept::Extended,
-                leases::Kept::Ending if counted == Some(term) => Kept::Nothing,
+                leases::KeepAliveResult::Extended if counted == Some(term) => Kept::Extended,
+                leases::KeepAliveResult::Ending if counted == Some(term) => Kept::Nothing,
                 _ if ended => Kept::Ended,
                 _ => Kept::Nothing,
             };

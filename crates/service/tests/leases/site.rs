@@ -144,7 +144,7 @@ pub enum Message {
     },
 }
 
-/// [`conclave_node::leases::Kept`], as it travels.
+/// [`conclave_node::leases::KeepAliveResult`], as it travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Kept {
     Extended,

@@ -4,8 +4,9 @@ use conclave_api::Version;
 
 use super::super::handover;
 use super::super::snapshot::{self, SnapshotError};
-use super::super::watch::{Event, WatchTarget, Watchers};
+use super::super::watch::{Event, WatchTarget};
 use super::*;
+use crate::node::watches::{WatcherId, Watches};
 
 /// Some day in 2026.
 const NOW_MS: u64 = 1_790_000_000_000;
@@ -139,14 +140,14 @@ fn whoever_watched_before_is_told_to_read_again_and_no_session_comes_back() {
     );
     let target = || WatchTarget::Lock(name("later"));
     for from in [1, before, after] {
-        let notices = Watchers::new().watch(&w.state, b.0, 1, target(), Some(from)).unwrap();
+        let notices = Watches::new().watch(&w.state, WatcherId(b.0.0), 1, target(), Some(from)).unwrap();
         assert!(
             matches!(notices[..], [ref only] if matches!(only.event, Event::Resync { .. })),
             "{from}: {notices:?}"
         );
     }
     // Who has read since the restore misses nothing.
-    let since = Watchers::new().watch(&w.state, b.0, 1, target(), Some(b.0.0)).unwrap();
+    let since = Watches::new().watch(&w.state, WatcherId(b.0.0), 1, target(), Some(b.0.0)).unwrap();
     assert!(matches!(since[..], [ref only] if matches!(only.event, Event::Changed(_))), "{since:?}");
 }
 

@@ -4,8 +4,9 @@ use conclave_api::Version;
 
 use super::super::snapshot::{SnapshotError, VERSION};
 use super::super::tree::{FileDone, MAX_FILE_BYTES, MAX_OPERATIONS};
-use super::super::watch::{Event, HISTORY_LENGTH, MAX_WATCHES, Notice, WatchTarget, Watchers};
+use super::super::watch::{Event, HISTORY_LENGTH, WatchTarget};
 use super::*;
+use crate::node::watches::{MAX_WATCHES, Notice, WatcherId, Watches};
 
 fn path(text: &str) -> FilePath {
     FilePath::new(text).unwrap()
@@ -168,7 +169,7 @@ fn events(notices: &[Notice]) -> Vec<u64> {
 }
 
 /// Tells the watchers what the last entry changed.
-fn tell(w: &World, watchers: &mut Watchers) -> Vec<Notice> {
+fn tell(w: &World, watchers: &mut Watches) -> Vec<Notice> {
     let changes = w.effects.iter().filter_map(|effect| match effect {
         Effect::Changed(change) => Some(change),
         _ => None,
@@ -190,13 +191,14 @@ fn a_directory_is_listed_from_anywhere() {
 #[test]
 fn no_event_is_lost_between_a_read_and_its_watch() {
     let mut w = World::new();
-    let mut watchers = Watchers::new();
+    let mut watchers = Watches::new();
     let a = w.client();
     w.files(a, vec![create("/x", "1")]).unwrap();
     let read_at = w.state.applied();
     w.files(a, vec![write("/x", "2", None)]).unwrap();
     let written = w.index;
-    let missed = watchers.watch(&w.state, a.0, 1, WatchTarget::File(path("/x")), Some(read_at)).unwrap();
+    let missed =
+        watchers.watch(&w.state, WatcherId(a.0.0), 1, WatchTarget::File(path("/x")), Some(read_at)).unwrap();
     assert_eq!(events(&missed), [written]);
     w.files(a, vec![write("/x", "3", None)]).unwrap();
     assert_eq!(events(&tell(&w, &mut watchers)), [w.index]);
@@ -205,10 +207,10 @@ fn no_event_is_lost_between_a_read_and_its_watch() {
 #[test]
 fn a_change_seen_at_registration_is_not_told_again() {
     let mut w = World::new();
-    let mut watchers = Watchers::new();
+    let mut watchers = Watches::new();
     let a = w.client();
     w.files(a, vec![create("/x", "1")]).unwrap();
-    watchers.watch(&w.state, a.0, 1, WatchTarget::File(path("/x")), None).unwrap();
+    watchers.watch(&w.state, WatcherId(a.0.0), 1, WatchTarget::File(path("/x")), None).unwrap();
     // The effects of that entry come through only now.
     assert_eq!(tell(&w, &mut watchers), []);
 }
@@ -216,7 +218,7 @@ fn a_change_seen_at_registration_is_not_told_again() {
 #[test]
 fn each_watch_tells_what_it_looks_at() {
     let mut w = World::new();
-    let mut watchers = Watchers::new();
+    let mut watchers = Watches::new();
     let (a, b) = (w.client(), w.client());
     w.files(a, vec![create("/d", "")]).unwrap();
     let targets = [
@@ -225,7 +227,7 @@ fn each_watch_tells_what_it_looks_at() {
         WatchTarget::Lock(name("boss")),
     ];
     for (id, target) in targets.into_iter().enumerate() {
-        assert_eq!(watchers.watch(&w.state, b.0, id as u64, target, None), Ok(vec![]));
+        assert_eq!(watchers.watch(&w.state, WatcherId(b.0.0), id as u64, target, None), Ok(vec![]));
     }
     let mut told =
         |w: &World| -> Vec<u64> { tell(w, &mut watchers).iter().map(|notice| notice.watch).collect() };
@@ -240,10 +242,10 @@ fn each_watch_tells_what_it_looks_at() {
     assert_eq!(told(&w), [2]);
     w.release(a, boss);
     assert_eq!(told(&w), [2]);
-    watchers.unwatch(b.0, 2);
+    watchers.unwatch(WatcherId(b.0.0), 2);
     w.hold(a, acquire("boss"));
     assert_eq!(tell(&w, &mut watchers), []);
-    watchers.end_session(b.0);
+    watchers.end(WatcherId(b.0.0));
     w.files(a, vec![delete("/d/x")]).unwrap();
     assert_eq!(tell(&w, &mut watchers), []);
 }
@@ -262,20 +264,20 @@ fn watches_resume_by_index_and_a_gap_is_an_explicit_resync() {
         let id = RequestId(w.index);
         state.apply(at, Command::Request(Request { session: a.0, id, lowest: id, op }));
     }
-    let (mut watchers, target) = (Watchers::new(), WatchTarget::File(path("/x")));
-    let notices = watchers.watch(&state, a.0, 1, target.clone(), Some(early)).unwrap();
+    let (mut watchers, target) = (Watches::new(), WatchTarget::File(path("/x")));
+    let notices = watchers.watch(&state, WatcherId(a.0.0), 1, target.clone(), Some(early)).unwrap();
     let resync = Event::Resync { index: w.index };
-    assert_eq!(notices, [Notice { session: a.0, watch: 1, event: resync }]);
-    let notices = watchers.watch(&state, a.0, 1, target, Some(w.index - 3)).unwrap();
+    assert_eq!(notices, [Notice { watcher: WatcherId(a.0.0), watch: 1, event: resync }]);
+    let notices = watchers.watch(&state, WatcherId(a.0.0), 1, target, Some(w.index - 3)).unwrap();
     assert_eq!(events(&notices), [w.index - 2, w.index - 1, w.index]);
 }
 
 #[test]
 fn after_a_snapshot_watches_are_told_what_they_missed() {
     let mut w = World::new();
-    let mut watchers = Watchers::new();
+    let mut watchers = Watches::new();
     let a = w.client();
-    watchers.watch(&w.state, a.0, 1, WatchTarget::Lock(name("x")), None).unwrap();
+    watchers.watch(&w.state, WatcherId(a.0.0), 1, WatchTarget::Lock(name("x")), None).unwrap();
     let x = w.hold(a, acquire("x"));
     assert_eq!(tell(&w, &mut watchers).len(), 1);
     w.release(a, x);
@@ -288,15 +290,15 @@ fn after_a_snapshot_watches_are_told_what_they_missed() {
 #[test]
 fn watches_of_a_session_are_bounded() {
     let mut w = World::new();
-    let mut watchers = Watchers::new();
+    let mut watchers = Watches::new();
     let a = w.client();
     for id in 0..MAX_WATCHES as u64 {
-        watchers.watch(&w.state, a.0, id, WatchTarget::Lock(name("x")), None).unwrap();
+        watchers.watch(&w.state, WatcherId(a.0.0), id, WatchTarget::Lock(name("x")), None).unwrap();
     }
     let target = WatchTarget::Lock(name("x"));
-    let error = watchers.watch(&w.state, a.0, u64::MAX, target.clone(), None).unwrap_err();
+    let error = watchers.watch(&w.state, WatcherId(a.0.0), u64::MAX, target.clone(), None).unwrap_err();
     assert_eq!(error.code, Code::LimitReached);
-    assert!(watchers.watch(&w.state, a.0, 0, target, None).is_ok());
+    assert!(watchers.watch(&w.state, WatcherId(a.0.0), 0, target, None).is_ok());
 }
 
 // --- snapshots

@@ -37,7 +37,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, watch};
 
 use super::disk::Disk;
-use crate::awake;
+use crate::driver::spin;
 use index::Index;
 use writer::{Keeper, Writer};
 
@@ -423,7 +423,7 @@ fn write_until_closed(
 /// microseconds, and a thread that sleeps takes longer to wake than that: so look for a while before sleeping.
 fn next_message(inbox: &mut mpsc::Receiver<Message>) -> Option<Message> {
     let until = Instant::now() + AWAKE;
-    while awake::is_worth_it() && Instant::now() < until {
+    while spin::is_multi_core() && Instant::now() < until {
         match inbox.try_recv() {
             Ok(message) => return Some(message),
             Err(mpsc::error::TryRecvError::Disconnected) => return None,

@@ -1,18 +1,18 @@
-//! What waits to be sent on one connection.
+//! The replies that wait for one connection.
 //!
-//! The hub puts messages in and never waits. When it flushes, it writes to the socket itself: to wake a task for one write
-//! would cost as much as what the write has to say. What does not go through at once is left to the connection's task, and
-//! until that has sent it, so is everything behind it. A connection without a socket of its own (a gRPC stream) takes
-//! everything by its task.
+//! The node puts replies in and never waits. The driver then writes to the socket itself: waking a task for one write
+//! would cost as much as the write. Bytes that the socket does not take are left to the connection's task, and so is everything
+//! behind them until the task has written them. A connection without a socket of its own (a gRPC stream) takes
+//! everything through its task.
 //!
-//! **The trap.** Two may write to the socket, but never at the same time, or their bytes would mix: the task writes from the
-//! moment when it has been left something, or the outbox is closed, until nothing is left; the hub only before and after.
+//! **Trap.** The driver and the task may both write to the socket, but never at the same time, or their bytes would mix. The task
+//! writes from the moment when it was left bytes, or the outbox was closed, until nothing is left. The driver writes only before
+//! and after.
 //!
-//! **Bounds.** From [`FULL_BYTES`] on the hub answers no more queries, and behind many of them the task reads no more, until
-//! there is room again: who asks for much at once gets it as fast as it reads. What is not asked for one by one is put in all the same, up to
-//! [`OUTBOX_BYTES`], and then written at once. If that waits behind what the socket has refused already, the client does not
-//! read: everything is dropped but one last word, and the connection ends. Nothing is lost by that: answers are remembered
-//! by the state, watches are told of their gap.
+//! **Bounds.** From [`FULL_BYTES`] on the node answers no more queries, and behind many of them the task reads no more, until
+//! there is room again. Other replies are added up to [`OUTBOX_BYTES`] and then written at once. If the socket already refused bytes,
+//! the client does not read: everything is dropped except a last message, and the connection closes. Nothing is lost by
+//! that: the state remembers answers, and watches learn of the gap.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,71 +27,64 @@ use conclave_api::{Code, Error};
 use futures_util::task::AtomicWaker;
 
 use conclave_node::codec;
+use conclave_node::node::{self, Capacity, FULL_BYTES, Reply};
 
-/// The most that waits for a client, in bytes.
+/// The most bytes that wait for a client. A client that does not read them is disconnected.
 pub const OUTBOX_BYTES: usize = 4 * 1024 * 1024;
 
-/// So much waits for a client before it is fetched more.
-pub(super) const FULL_BYTES: usize = 1024 * 1024;
-
-/// See the module.
+/// The replies that wait for one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     inner: Mutex<Inner>,
     task: AtomicWaker,
     socket: Option<Arc<Writer>>,
-    /// The hub has many queries of the client that wait for room: nothing more is to be read.
-    is_behind: AtomicBool,
+    /// The node has many waiting requests of the client: nothing more is read.
+    is_reading_paused: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// What the hub could not write: the task sends it before anything else.
+    /// The bytes that the socket did not take: the task writes them before anything else.
     rest: BytesMut,
     frames: Frames,
-    /// The task has been left something, and has not said that it is sent.
+    /// The task was left bytes and has not written all of them.
     task_writes: bool,
-    /// The hub is to be told when there is room.
+    /// The node waits for room.
     room_awaited: bool,
     /// Nothing is added any more.
     closed: bool,
 }
 
 impl Outbox {
-    /// An outbox; with a socket, the hub writes to it.
+    /// Creates an outbox. With a socket, the driver writes to it.
     pub(crate) fn new(socket: Option<Arc<Writer>>) -> Self {
         Self { socket, ..Self::default() }
     }
 
-    /// Whether the hub writes by itself.
-    pub(crate) fn has_socket(&self) -> bool {
-        self.socket.is_some()
-    }
-
-    /// Adds a message; whether what can wait should now. It is not sent yet: see [`Outbox::flush`].
-    pub(crate) fn push(&self, message: &ServerMessage) -> bool {
+    /// Adds a reply and returns whether queries must wait. It is not sent yet: see [`Outbox::flush`].
+    pub(crate) fn add(&self, message: &ServerMessage) -> Capacity {
         let mut inner = self.lock();
         if inner.closed {
-            return false;
+            return Capacity::Free;
         }
         if let Err(error) = inner.push(message) {
-            // Nothing of ours but an answer can be as large, and hardly that: files and pages are bounded far below.
+            // Only an answer can be as large, and files and pages are bounded far below.
             inner.close(&Error::new(Code::Internal, error.to_string()));
         } else if inner.frames.bytes().len() <= OUTBOX_BYTES {
-            return inner.is_full();
+            return inner.capacity();
         } else if !self.write(&mut inner) {
             let text =
                 format!("more than {OUTBOX_BYTES} bytes wait for you: read faster, or resume elsewhere");
             inner.frames.clear();
             inner.close(&Error::new(Code::Overloaded, text));
         }
-        let is_full = inner.is_full();
+        let capacity = inner.capacity();
         drop(inner);
         self.task.wake();
-        is_full
+        capacity
     }
 
-    /// Writes what there is and leaves the rest to the task; `false` if the task has been left something already.
+    /// Writes everything and leaves the rest to the task. Returns `false` if the task was left bytes already.
     fn write(&self, inner: &mut Inner) -> bool {
         let Some(socket) = self.socket.as_ref().filter(|_| !inner.task_writes) else { return false };
         let bytes = inner.frames.bytes();
@@ -102,8 +95,8 @@ impl Outbox {
         true
     }
 
-    /// Sends what was added, or wakes who does; once for many messages. `spare` is empty before and after.
-    pub(crate) fn flush(&self, spare: &mut Frames) {
+    /// Writes the replies to the socket, or wakes the task that does. `scratch` is empty before and after.
+    pub(crate) fn flush(&self, scratch: &mut Frames) {
         let Some(socket) = &self.socket else { return self.task.wake() };
         let mut inner = self.lock();
         if inner.task_writes || inner.closed {
@@ -113,10 +106,10 @@ impl Outbox {
         if inner.frames.bytes().is_empty() {
             return;
         }
-        std::mem::swap(&mut inner.frames, spare);
+        std::mem::swap(&mut inner.frames, scratch);
         drop(inner);
-        // Not under the lock, and still nobody else writes: the task only does when it was told to, which is done here.
-        let bytes = spare.bytes();
+        // Without the lock, and still no other writer: the task writes only after it was left bytes, which happens here.
+        let bytes = scratch.bytes();
         let written = socket.try_write(bytes).unwrap_or(0);
         if written < bytes.len() {
             // If the connection is broken, the task finds out as well.
@@ -126,49 +119,35 @@ impl Outbox {
             drop(inner);
             self.task.wake();
         }
-        spare.clear();
+        scratch.clear();
     }
 
-    /// Whether what can wait must. Then the task is to say when it need not: see [`Outbox::has_room_again`].
-    pub(crate) fn must_wait(&self) -> bool {
+    /// Returns whether the node is to learn that there is room. `true` once for each time that it waits.
+    pub(crate) fn take_drained(&self) -> bool {
         let mut inner = self.lock();
-        inner.room_awaited = inner.is_full();
-        inner.room_awaited
-    }
-
-    /// Whether the hub is to be told that there is room. Once.
-    pub(crate) fn has_room_again(&self) -> bool {
-        let mut inner = self.lock();
-        let has_room = inner.room_awaited && !inner.is_full();
+        let has_room = inner.room_awaited && inner.capacity() == Capacity::Free;
         inner.room_awaited &= !has_room;
         has_room
     }
 
-    /// The hub has many queries that wait for room, or no longer has.
-    pub(crate) fn set_behind(&self, is_behind: bool) {
-        if self.is_behind.swap(is_behind, Ordering::AcqRel) && !is_behind {
-            self.task.wake();
-        }
+    /// Returns whether nothing more is read for now. A task that waits in [`Outbox::poll_take`] is woken when reading resumes.
+    pub(crate) fn is_reading_paused(&self) -> bool {
+        self.is_reading_paused.load(Ordering::Acquire)
     }
 
-    /// Whether nothing more is to be read for now. Whoever waits for the end of it in [`Outbox::poll_take`] is woken.
-    pub(crate) fn is_behind(&self) -> bool {
-        self.is_behind.load(Ordering::Acquire)
-    }
-
-    /// Says goodbye after everything that waits, and ends the connection.
+    /// Adds a last message with the reason. The connection closes when everything is written.
     pub(crate) fn close(&self, why: &Error) {
         self.lock().close(why);
         self.task.wake();
     }
 
-    /// Takes what the task is to send, as frames; `None` at the end. To be asked again when that is sent.
+    /// Takes the frames that the task is to send; `None` at the end. The task calls it again when they are sent.
     pub(crate) fn poll_take(&self, cx: &mut Context<'_>) -> Poll<Option<BytesMut>> {
         if let Some(ready) = self.take() {
             return Poll::Ready(ready);
         }
         self.task.register(cx.waker());
-        // Between the look and the registration somebody may have pushed and woken nobody.
+        // A reply may have been added between the look and the registration, when no waker was registered.
         self.take().map_or(Poll::Pending, Poll::Ready)
     }
 
@@ -192,12 +171,36 @@ impl Outbox {
     }
 }
 
-impl Inner {
-    fn is_full(&self) -> bool {
-        !self.closed && self.rest.len() + self.frames.bytes().len() >= FULL_BYTES
+impl node::Outbox for Outbox {
+    fn push(&self, reply: &Reply) -> Capacity {
+        self.add(&codec::encode(reply))
     }
 
-    /// An answer that no frame can have is an error under its number: there may be other answers to wait for.
+    fn close(&self, why: &Error) {
+        Outbox::close(self, why);
+    }
+
+    fn pause_reading(&self, pause: bool) {
+        if self.is_reading_paused.swap(pause, Ordering::AcqRel) && !pause {
+            self.task.wake();
+        }
+    }
+
+    fn capacity(&self) -> Capacity {
+        let mut inner = self.lock();
+        let capacity = inner.capacity();
+        inner.room_awaited = capacity == Capacity::Full;
+        capacity
+    }
+}
+
+impl Inner {
+    fn capacity(&self) -> Capacity {
+        let is_full = !self.closed && self.rest.len() + self.frames.bytes().len() >= FULL_BYTES;
+        if is_full { Capacity::Full } else { Capacity::Free }
+    }
+
+    /// Adds a message. An answer that fits no frame becomes an error under its number: the connection goes on.
     fn push(&mut self, message: &ServerMessage) -> Result<(), FrameError> {
         match (self.frames.push(message), &message.message) {
             (Err(error), Some(Message::Answer(answer))) => {
@@ -212,7 +215,7 @@ impl Inner {
         if !self.closed {
             self.closed = true;
             let goodbye: ServerMessage = Goodbye { error: Some(why.into()) }.into();
-            // An error has a sentence, not a megabyte; without a goodbye the connection ends all the same.
+            // An error is far below a frame; without the last message the connection still closes.
             drop(self.frames.push(&goodbye));
         }
     }
@@ -278,7 +281,7 @@ mod tests {
     fn many_small_messages_share_a_frame_and_keep_their_order() {
         let outbox = Outbox::default();
         let sent: Vec<ServerMessage> = (0..100).map(kept).collect();
-        sent.iter().for_each(|message| assert!(!outbox.push(message)));
+        sent.iter().for_each(|message| assert_eq!(outbox.add(message), Capacity::Free));
         let Poll::Ready(Some(frames)) = take(&outbox) else { panic!("nothing to take") };
         assert_eq!(frames, [ServerFrame { messages: sent }]);
         assert!(take(&outbox).is_pending());
@@ -287,7 +290,7 @@ mod tests {
     #[test]
     fn a_large_message_does_not_make_a_frame_too_long() {
         let outbox = Outbox::default();
-        (0..10).for_each(|_| _ = outbox.push(&file(256 * 1024)));
+        (0..10).for_each(|_| _ = outbox.add(&file(256 * 1024)));
         let Poll::Ready(Some(frames)) = take(&outbox) else { panic!("nothing to take") };
         assert_eq!(frames.len(), 10);
     }
@@ -295,20 +298,20 @@ mod tests {
     #[test]
     fn who_does_not_read_is_told_goodbye_and_nothing_else() {
         let outbox = Outbox::default();
-        (0..20).for_each(|_| _ = outbox.push(&file(256 * 1024)));
+        (0..20).for_each(|_| _ = outbox.add(&file(256 * 1024)));
         let Poll::Ready(Some(frames)) = take(&outbox) else { panic!("nothing to take") };
         let messages: Vec<ServerMessage> = frames.into_iter().flat_map(|frame| frame.messages).collect();
         assert_eq!(messages.len(), 1);
         assert!(is_goodbye(&messages[0]));
-        outbox.push(&file(1));
+        outbox.add(&file(1));
         assert_eq!(take(&outbox), Poll::Ready(None));
     }
 
     #[test]
     fn an_answer_that_no_frame_can_have_is_an_error_under_its_number() {
         let outbox = Outbox::default();
-        outbox.push(&file(frame::MAX_FRAME_BYTES));
-        outbox.push(&kept(2));
+        outbox.add(&file(frame::MAX_FRAME_BYTES));
+        outbox.add(&kept(2));
         let Poll::Ready(Some(frames)) = take(&outbox) else { panic!("nothing to take") };
         let Some(Message::Answer(answer)) = &frames[0].messages[0].message else { panic!("no answer") };
         let Some(answer::Result::Error(error)) = &answer.result else { panic!("no error") };
@@ -319,9 +322,9 @@ mod tests {
     #[test]
     fn what_else_no_frame_can_have_ends_the_connection_after_what_waits() {
         let outbox = Outbox::default();
-        outbox.push(&kept(1));
+        outbox.add(&kept(1));
         let reason = "x".repeat(frame::MAX_FRAME_BYTES);
-        outbox.push(&Broken { reason, ..Default::default() }.into());
+        outbox.add(&Broken { reason, ..Default::default() }.into());
         let Poll::Ready(Some(frames)) = take(&outbox) else { panic!("nothing to take") };
         assert_eq!(frames[0].messages[0], kept(1));
         assert!(is_goodbye(&frames[0].messages[1]));
@@ -332,7 +335,7 @@ mod tests {
     async fn more_than_the_bound_in_one_turn_is_written_before_anybody_is_called_slow() {
         let (outbox, mut client) = connected().await;
         let sent: Vec<ServerMessage> = (0..20).map(|_| file(256 * 1024)).collect();
-        sent.iter().for_each(|message| _ = outbox.push(message));
+        sent.iter().for_each(|message| _ = outbox.add(message));
         assert!(!outbox.lock().closed);
         let task = async {
             let socket = outbox.socket.as_ref().unwrap();
@@ -348,20 +351,21 @@ mod tests {
     #[test]
     fn the_task_says_once_that_there_is_room_again() {
         let outbox = Outbox::default();
-        assert!(!outbox.must_wait());
-        assert_eq!([0; 4].map(|_| outbox.push(&file(FULL_BYTES / 4))), [false, false, false, true]);
-        assert!(!outbox.has_room_again(), "nobody waits");
-        assert!(outbox.must_wait());
-        assert!(!outbox.has_room_again(), "there is none");
+        assert!(!(node::Outbox::capacity(&outbox) == Capacity::Full));
+        let added = [0; 4].map(|_| outbox.add(&file(FULL_BYTES / 4)) == Capacity::Full);
+        assert_eq!(added, [false, false, false, true]);
+        assert!(!outbox.take_drained(), "nobody waits");
+        assert!((node::Outbox::capacity(&outbox) == Capacity::Full));
+        assert!(!outbox.take_drained(), "there is none");
         assert!(take(&outbox).is_ready());
-        assert!(outbox.has_room_again());
-        assert!(!outbox.has_room_again());
+        assert!(outbox.take_drained());
+        assert!(!outbox.take_drained());
     }
 
     #[test]
     fn goodbye_comes_after_what_waits() {
         let outbox = Outbox::default();
-        outbox.push(&file(1));
+        outbox.add(&file(1));
         outbox.close(&Error::new(Code::ShuttingDown, "bye"));
         outbox.close(&Error::new(Code::Internal, "twice"));
         let Poll::Ready(Some(frames)) = take(&outbox) else { panic!("nothing to take") };
@@ -373,12 +377,12 @@ mod tests {
     #[tokio::test]
     async fn a_flush_writes_and_leaves_nothing_to_the_task() {
         let ((outbox, mut client), mut spare) = (connected().await, Frames::default());
-        outbox.push(&kept(1));
-        assert!(take(&outbox).is_pending(), "the hub will write it");
+        outbox.add(&kept(1));
+        assert!(take(&outbox).is_pending(), "the driver will write it");
         outbox.flush(&mut spare);
         assert!(take(&outbox).is_pending());
-        outbox.push(&kept(2));
-        outbox.push(&kept(3));
+        outbox.add(&kept(2));
+        outbox.add(&kept(3));
         outbox.flush(&mut spare);
         assert_eq!(read(&mut client, 3).await, [kept(1), kept(2), kept(3)]);
         assert!(spare.bytes().is_empty());
@@ -391,11 +395,11 @@ mod tests {
         while !outbox.lock().task_writes {
             assert!(sent.len() < 100, "all of it goes through though nobody reads");
             sent.push(file(1_000_000));
-            outbox.push(&sent[sent.len() - 1]);
+            outbox.add(&sent[sent.len() - 1]);
             outbox.flush(&mut spare);
         }
         sent.push(kept(1));
-        outbox.push(&kept(1));
+        outbox.add(&kept(1));
         outbox.flush(&mut spare);
         sent.push(kept(2));
         let task = async {
@@ -403,9 +407,9 @@ mod tests {
             while let Poll::Ready(Some(bytes)) = outbox.poll_take(&mut Context::from_waker(Waker::noop())) {
                 socket.write_all(&bytes).await.unwrap();
             }
-            outbox.push(&kept(2));
+            outbox.add(&kept(2));
             outbox.flush(&mut spare);
-            assert!(take(&outbox).is_pending(), "the hub writes again");
+            assert!(take(&outbox).is_pending(), "the driver writes again");
             // Whoever waits for more would wait for ever.
             socket.shutdown().unwrap();
         };
@@ -414,11 +418,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_hub_writes_nothing_while_the_task_has_something_in_hand() {
+    async fn the_driver_writes_nothing_while_the_task_has_something_in_hand() {
         let ((outbox, client), mut spare) = (connected().await, Frames::default());
         // As if a write had not gone through, though now there is room.
         outbox.lock().task_writes = true;
-        outbox.push(&kept(1));
+        outbox.add(&kept(1));
         outbox.flush(&mut spare);
         tokio::task::yield_now().await;
         assert!(client.try_read(&mut [0; 100]).is_err(), "it would be in the midst of what the task writes");
@@ -428,7 +432,7 @@ mod tests {
     #[tokio::test]
     async fn after_a_close_everything_is_the_tasks() {
         let ((outbox, _client), mut spare) = (connected().await, Frames::default());
-        outbox.push(&kept(1));
+        outbox.add(&kept(1));
         outbox.close(&Error::new(Code::ShuttingDown, "bye"));
         outbox.flush(&mut spare);
         let Poll::Ready(Some(frames)) = take(&outbox) else { panic!("nothing to take") };

@@ -1,0 +1,182 @@
+//! Converts the effects of applied entries into replies, in the order of the log.
+//!
+//! Effects say what was applied, whichever node proposed it. The result of a batch matters only if a command was not applied.
+
+use conclave_api::{Code, Error, RequestId};
+
+use super::batches::{BatchId, Origin};
+use super::clients::SendClass;
+use super::reply::SessionTerms;
+use super::watches::{Notice, WatcherId};
+use super::{ConnectionId, Cx, Node, Outbox, Reply, View, look, metrics};
+use crate::cluster::{LogId, ProposeError};
+use crate::state::session::Broken;
+use crate::state::{Answer, Effect};
+
+impl<O: Outbox> Node<O> {
+    /// An entry was applied.
+    pub(super) fn on_applied(&mut self, id: LogId, effects: Vec<Effect>, cx: &mut Cx<'_>) {
+        if self.leases.on_applied_term(id.term) {
+            self.check_role(cx);
+        }
+        let mut ended = Vec::new();
+        for effect in effects {
+            if let Effect::SessionEnded { session, .. } = effect {
+                ended.push(session);
+            }
+            self.on_effect(effect, cx);
+        }
+        // Only now: the reply to `Close` is sent behind the end.
+        for session in ended {
+            self.clients.unbind(session);
+        }
+        metrics::set(&self.metrics.sessions_here, self.clients.sessions_len());
+    }
+
+    /// An effect of an entry that is not on disk. A client that gets a grant early may pass it on before the sync too.
+    pub(super) fn on_early(&mut self, effect: Effect, cx: &mut Cx<'_>) {
+        if let Effect::Reply { session, .. } = &effect
+            && let Some(connection) = self.clients.of_session(*session)
+            && let Some(known) = self.clients.get_mut(connection)
+        {
+            self.batches.policy.on_early_grant(&mut known.activity);
+            metrics::add(&self.metrics.handovers_total, 1);
+        }
+        self.on_effect(effect, cx);
+    }
+
+    fn on_effect(&mut self, effect: Effect, cx: &mut Cx<'_>) {
+        match effect {
+            Effect::Reply { session, request, answer, .. } => {
+                if let Some(connection) = self.clients.of_session(session) {
+                    metrics::add(&self.metrics.replies_total, 1);
+                    let class = match answer {
+                        Answer::Granted(_) => SendClass::Grant,
+                        _ => SendClass::Normal,
+                    };
+                    let is_last = !matches!(answer, Answer::Queued(_));
+                    self.clients.push(connection, &Reply::Answered { id: request.0, answer }, class);
+                    self.on_answered(connection, request, is_last);
+                }
+            }
+            Effect::SessionOpened { session, secret } => {
+                if let Some(connection) = self.clients.take_opening(secret) {
+                    let ttl_ms = look(cx.view, |state| state.session(session).map_or(0, |info| info.ttl_ms));
+                    let terms = self.terms(ttl_ms, cx.view);
+                    self.bind(connection, session, &Reply::Opened { session, secret, terms }, cx);
+                }
+            }
+            Effect::SessionRefused { secret, error } => {
+                if let Some(connection) = self.clients.take_opening(secret) {
+                    self.clients.close(connection, &error);
+                }
+            }
+            Effect::Broken { session, grant, name, reason } => {
+                if let Some(connection) = self.clients.of_session(session) {
+                    self.push(connection, &Reply::Broken(Broken { grant, name, reason }));
+                }
+            }
+            Effect::SessionEnded { session, cause } => {
+                if let Some(connection) = self.clients.of_session(session) {
+                    self.push(connection, &Reply::SessionEnded { session, cause });
+                }
+            }
+            Effect::StartTimer { .. } | Effect::StopTimer { .. } => self.leases.on_effect(cx.now, &effect),
+            Effect::Changed(change) => {
+                let notices = self.watches.on_change(&change);
+                self.send_notices(notices);
+            }
+        }
+    }
+
+    /// A request got a reply, perhaps its last.
+    fn on_answered(&mut self, connection: ConnectionId, request: RequestId, is_last: bool) {
+        if let Some(known) = self.clients.get_mut(connection) {
+            if is_last {
+                self.batches.policy.on_reply(&mut known.activity);
+            }
+            known.on_reply(request);
+        }
+    }
+
+    /// A batch has its results.
+    pub(super) fn on_proposed(
+        &mut self,
+        batch: BatchId,
+        results: &[Result<LogId, ProposeError>],
+        cx: &Cx<'_>,
+    ) {
+        let missing = std::iter::repeat(&Err(ProposeError::Unknown));
+        for (origins, result) in self.batches.on_results(batch).iter().zip(results.iter().chain(missing)) {
+            origins.iter().for_each(|origin| self.on_result(origin, *result, cx));
+        }
+    }
+
+    fn on_result(&mut self, origin: &Origin, result: Result<LogId, ProposeError>, cx: &Cx<'_>) {
+        let Err(error) = result else {
+            if let Origin::Timer { timer, term } = *origin
+                && self.leases.term() == Some(term)
+            {
+                self.leases.on_applied(timer);
+            }
+            return;
+        };
+        metrics::add(&self.metrics.proposals_failed_total, 1);
+        let error = propose_error(error);
+        match *origin {
+            Origin::Request { session, id } => {
+                if let Some(connection) = self.clients.of_session(session) {
+                    self.push(connection, &Reply::Refused { id: id.0, error });
+                    self.on_answered(connection, id, true);
+                }
+            }
+            Origin::Open { secret } => {
+                if let Some(connection) = self.clients.take_opening(secret) {
+                    self.clients.close(connection, &error);
+                }
+            }
+            // In another term the same timer was started again, and may be ending once more.
+            Origin::Timer { timer, term } if self.leases.term() == Some(term) => {
+                self.leases.on_refused(cx.now, timer);
+            }
+            Origin::Timer { .. } => {}
+        }
+    }
+
+    /// Returns the conditions of a session for its client.
+    pub(super) fn terms(&self, ttl_ms: u64, view: &dyn View) -> SessionTerms {
+        let members = view.status().membership.nodes;
+        let nodes = members.into_values().map(|member| member.address).collect();
+        SessionTerms { ttl_ms, drift_ppm: self.timing.drift_ppm, nodes }
+    }
+
+    fn send_notices(&mut self, notices: Vec<Notice>) {
+        for Notice { watcher: WatcherId(connection), watch, event } in notices {
+            self.push(connection, &Reply::Event { watch, event });
+        }
+    }
+
+    /// A snapshot has replaced the state. It covers entries whose replies this node will never send, so clients resume and repeat
+    /// their requests.
+    pub(super) fn on_restored(&mut self, id: LogId, cx: &mut Cx<'_>) {
+        self.leases.on_applied_term(id.term);
+        self.check_role(cx);
+        let watches = &mut self.watches;
+        let notices = look(cx.view, |state| watches.on_snapshot(state));
+        self.send_notices(notices);
+        let error = Error::new(Code::Disconnected, "this node has just caught up: resume, here or elsewhere");
+        for connection in self.clients.take_bound() {
+            self.clients.close(connection, &error);
+        }
+    }
+}
+
+fn propose_error(error: ProposeError) -> Error {
+    let code = match error {
+        ProposeError::Retry => Code::NoQuorum,
+        ProposeError::Unknown => Code::NoAnswer,
+        ProposeError::Stopped => Code::ShuttingDown,
+        ProposeError::TooLarge => Code::TooLarge,
+    };
+    Error::new(code, error.to_string())
+}

@@ -1,0 +1,163 @@
+//! The order of sending, and the time at which batches go.
+
+use super::*;
+
+#[test]
+fn who_was_granted_something_is_woken_before_all_who_are_told_something() {
+    let mut fixture = Fixture::attached(4);
+    (1..=4).for_each(|connection| fixture.bind(connection));
+    fixture.send();
+    // 2 gets a reply first and 4 afterwards: for both of them the grant counts.
+    let replies = [
+        (1, Answer::Done),
+        (2, Answer::Done),
+        (3, granted()),
+        (4, granted()),
+        (2, granted()),
+        (4, Answer::Done),
+    ];
+    for (request, (session, answer)) in (1..).zip(replies) {
+        fixture.reply(session, request, answer);
+    }
+    assert_eq!(fixture.send(), [3, 4, 2, 1]);
+}
+
+#[test]
+fn many_are_answered_some_at_a_time_and_nobody_is_forgotten() {
+    let many = 2 * MAX_PER_TURN as u64 + 1;
+    let mut fixture = Fixture::attached(many);
+    (1..=many).for_each(|connection| fixture.node.push(connection, &Reply::KeptAlive { token: 0 }));
+    let mut sent = Vec::new();
+    for count in [MAX_PER_TURN, 2 * MAX_PER_TURN, 2 * MAX_PER_TURN + 1] {
+        assert!(fixture.has_work());
+        sent.extend(fixture.send());
+        assert_eq!(sent.len(), count);
+    }
+    assert!(!fixture.has_work());
+    assert_eq!(sent, (1..=many).collect::<Vec<_>>());
+}
+
+/// Three clients with a session each. A batch is on disk at once, unless a test keeps it.
+struct Three {
+    fixture: Fixture,
+    request: u64,
+}
+
+impl Three {
+    fn attached() -> Self {
+        let mut fixture = Fixture::attached(3);
+        (1..=3).for_each(|connection| fixture.bind(connection));
+        fixture.send();
+        Self { fixture, request: 0 }
+    }
+
+    fn asks(&mut self, connection: ConnectionId) {
+        self.request += 1;
+        self.fixture.request(connection, release(self.request));
+    }
+
+    /// Returns whether the requests go to the disk now.
+    fn goes(&mut self) -> bool {
+        let batches = self.fixture.proposed();
+        batches.iter().for_each(|batch| self.fixture.applied(*batch));
+        !batches.is_empty()
+    }
+
+    fn is_answered(&mut self, connection: ConnectionId) {
+        self.fixture.reply(connection, self.request, Answer::Done);
+    }
+
+    /// The connection gets an early grant.
+    fn inherits(&mut self, connection: ConnectionId) {
+        let (session, request) = (SessionId(connection), RequestId(self.request));
+        let effects = vec![Effect::Reply { session, request, answer: granted(), after: 0 }];
+        self.fixture.handle(Input::Early { effects });
+    }
+
+    /// 1 and 2 have sent requests together, and got their replies from one batch.
+    fn two_answered() -> Self {
+        let mut three = Self::attached();
+        three.asks(1);
+        three.asks(2);
+        assert!(three.goes(), "no reply was sent before");
+        three.is_answered(1);
+        three.is_answered(2);
+        three.fixture.send();
+        three
+    }
+}
+
+// No clock decides here: a pause begins in the first turn that looks for it.
+
+#[test]
+fn the_first_who_asks_again_waits_for_the_other() {
+    let mut three = Three::two_answered();
+    three.asks(1);
+    assert!(!three.goes());
+    three.asks(2);
+    assert!(three.goes());
+}
+
+#[test]
+fn on_one_processor_nobody_waits_for_another() {
+    let mut three = Three::two_answered();
+    three.fixture.node.multi_core = false;
+    three.asks(1);
+    assert!(three.goes());
+}
+
+#[test]
+fn who_was_refused_is_waited_for_as_well() {
+    let mut three = Three::attached();
+    three.asks(1);
+    let batch = three.fixture.proposed()[0];
+    three.fixture.handle(Input::Proposed { batch, results: vec![Err(ProposeError::Retry)] });
+    three.fixture.send();
+    three.asks(3);
+    assert!(!three.goes());
+}
+
+#[test]
+fn what_an_heir_asks_does_not_wait_for_the_flush_on_its_way() {
+    let mut three = Three::attached();
+    let batches = |three: &mut Three| three.fixture.proposed().len();
+    three.asks(1);
+    assert_eq!(batches(&mut three), 1);
+    three.asks(2);
+    assert_eq!(batches(&mut three), 0, "one at a time");
+    three.inherits(3);
+    assert_eq!(batches(&mut three), 0, "it has sent no request yet");
+    three.asks(3);
+    assert_eq!(batches(&mut three), 1, "with all other requests");
+    three.asks(3);
+    assert_eq!(batches(&mut three), 0, "once");
+    // Reads are served between two batches: there must be such a time.
+    three.inherits(1);
+    three.fixture.handle(Input::Writable(2));
+    three.asks(1);
+    assert_eq!(batches(&mut three), 0);
+    three.fixture.node.clients.take_writable();
+    assert_eq!(batches(&mut three), 1);
+}
+
+#[test]
+fn who_hung_up_is_not_waited_for() {
+    let mut three = Three::two_answered();
+    three.fixture.handle(Input::Detached(2));
+    three.asks(1);
+    assert!(three.goes());
+}
+
+#[test]
+fn nobody_is_late_before_the_answers_are_sent() {
+    let mut three = Three::attached();
+    three.asks(1);
+    assert!(three.goes());
+    three.is_answered(1);
+    assert!(!three.goes(), "no request waits, but the pause has begun");
+    // Sending takes longer than the pause.
+    three.fixture.now += Duration::from_millis(1);
+    three.fixture.send();
+    three.asks(3);
+    assert!(!three.goes());
+}

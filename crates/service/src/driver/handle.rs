@@ -1,0 +1,123 @@
+//! The handles through which connections reach the driver.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use conclave_api::socket::Writer;
+use conclave_api::{Code, Error, SessionId};
+use conclave_node::leases::KeepAliveResult;
+use conclave_node::node::metrics::{self, Metrics};
+use conclave_node::node::{ClientRequest, ConnectionId, Input};
+use tokio::sync::{mpsc, oneshot};
+
+use super::Outbox;
+
+/// An event for the driver.
+pub(crate) enum Event {
+    /// An input for the node.
+    Input(Input<Arc<Outbox>>),
+    /// Another node forwards keep-alives of its clients. The results are sent when a quorum has confirmed this node.
+    KeepAlives { sessions: Vec<SessionId>, results: oneshot::Sender<Vec<KeepAliveResult>> },
+    /// The node stops. `done` is sent when every connection has its last message.
+    Stop { done: oneshot::Sender<()> },
+}
+
+/// A handle of the node. Copies are handles of the same node.
+#[derive(Clone)]
+pub(crate) struct NodeHandle {
+    pub(crate) metrics: Arc<Metrics>,
+    pub(super) sender: mpsc::Sender<Event>,
+    pub(super) next: Arc<AtomicU64>,
+}
+
+/// The node has stopped.
+#[derive(Debug)]
+pub(crate) struct Stopped;
+
+impl NodeHandle {
+    /// Adds a connection. With a socket, the driver writes to it; without, as for gRPC, the connection's task takes the replies, and
+    /// the client may close its half of the connection.
+    pub(crate) async fn attach(&self, socket: Option<Arc<Writer>>) -> Result<ConnectionHandle, Stopped> {
+        let connection = self.next.fetch_add(1, Ordering::Relaxed);
+        let half_close = socket.is_none();
+        let outbox = Arc::new(Outbox::new(socket));
+        let attached = Input::Attached { connection, outbox: outbox.clone(), half_close };
+        self.sender.send(Event::Input(attached)).await.map_err(|_| Stopped)?;
+        metrics::add(&self.metrics.connections_total, 1);
+        Ok(ConnectionHandle { connection, outbox, sender: self.sender.clone() })
+    }
+
+    /// Passes keep-alives of another node on and returns the result of each; nothing if this node has stopped.
+    pub(crate) async fn keep_alive(&self, sessions: Vec<SessionId>) -> Vec<KeepAliveResult> {
+        let (results, answered) = oneshot::channel();
+        if self.sender.send(Event::KeepAlives { sessions, results }).await.is_err() {
+            return Vec::new();
+        }
+        answered.await.unwrap_or_default()
+    }
+
+    /// Sends a last message to every client, then stops the driver.
+    pub(crate) async fn stop(&self) {
+        let (done, stopped) = oneshot::channel();
+        if self.sender.send(Event::Stop { done }).await.is_ok() {
+            // An error means that the driver has ended already.
+            drop(stopped.await);
+        }
+    }
+}
+
+/// The handle of one connection. When it is dropped, the node forgets the connection.
+pub(crate) struct ConnectionHandle {
+    connection: ConnectionId,
+    pub(crate) outbox: Arc<Outbox>,
+    sender: mpsc::Sender<Event>,
+}
+
+impl ConnectionHandle {
+    /// Passes messages of the client on. Waits while the driver's queue is full.
+    pub(crate) async fn send(&self, requests: Vec<ClientRequest>) -> Result<(), Stopped> {
+        if requests.is_empty() {
+            return Ok(());
+        }
+        let requests = Input::Requests { connection: self.connection, requests };
+        self.sender.send(Event::Input(requests)).await.map_err(|_| Stopped)
+    }
+
+    /// The client has closed its half. The outbox closes when every request has a reply.
+    pub(crate) async fn finish(&self) {
+        self.send_or_close(Input::HalfClosed(self.connection)).await;
+    }
+
+    /// The bytes of the client cannot be decoded. The outbox closes with the error.
+    pub(crate) async fn fail(&self, error: Error) {
+        self.send_or_close(Input::ReadFailed { connection: self.connection, error }).await;
+    }
+
+    async fn send_or_close(&self, input: Input<Arc<Outbox>>) {
+        if self.sender.send(Event::Input(input)).await.is_err() {
+            self.outbox.close(&Error::new(Code::ShuttingDown, "this node has stopped: resume elsewhere"));
+        }
+    }
+
+    /// Replies were sent: passes that on if the node waits for room.
+    pub(crate) fn on_sent(&self) {
+        if self.outbox.take_drained() {
+            self.pass_on(Input::Writable(self.connection));
+        }
+    }
+
+    /// Passes an input on without waiting.
+    fn pass_on(&self, input: Input<Arc<Outbox>>) {
+        if let Err(mpsc::error::TrySendError::Full(input)) = self.sender.try_send(Event::Input(input)) {
+            let sender = self.sender.clone();
+            // Rare: the driver is behind. A driver that has ended has forgotten the connection anyway.
+            tokio::spawn(async move { drop(sender.send(input).await) });
+        }
+    }
+}
+
+impl Drop for ConnectionHandle {
+    fn drop(&mut self) {
+        self.pass_on(Input::Detached(self.connection));
+    }
+}

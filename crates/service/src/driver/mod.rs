@@ -1,0 +1,280 @@
+//! The driver: one task that connects the [`Node`] with sockets, clocks and the replica.
+//!
+//! ```text
+//!   connections ---- requests, a group a read ----> driver -- inputs --> node
+//!       ^                                             |  <-- outputs --
+//!       +------- outbox, one write a turn ------------+---- batches ----> replica
+//!                                                     <---- effects, in the order of the log
+//! ```
+//!
+//! **Rules.** The driver decides nothing. It passes everything that happens to the node, carries out the node's outputs in their
+//! order, and then writes to the connections that the node names. It never waits for one of them.
+//!
+//! **Bounds.** The queue of events has [`EVENTS`] places. When it is full, connections are not read.
+
+mod handle;
+mod outbox;
+pub(crate) mod spin;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::thread;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use conclave_api::proto::frame::Frames;
+use conclave_node::cluster::{ReadError, Status};
+use conclave_node::entry::{Batch, Service};
+use conclave_node::leases::{KeepAliveResult, Now, Timing};
+use conclave_node::node::metrics::Metrics;
+use conclave_node::node::{CallId, Cause, Cx, Input, MAX_PER_TURN, Node, Output, View};
+use conclave_node::state::{Effect, State};
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::peers::Peers;
+use crate::replica::{Deliveries, Delivery, Replica};
+
+use self::handle::Event;
+pub(crate) use self::handle::{ConnectionHandle, NodeHandle};
+pub use self::outbox::OUTBOX_BYTES;
+pub(crate) use self::outbox::Outbox;
+
+/// The most events that wait for the driver.
+const EVENTS: usize = 1024;
+
+/// A future of something that the node waits for, with the kind of event that it is.
+type Pending = BoxFuture<'static, (Cause, Input<Arc<Outbox>>)>;
+
+/// The task between a node and its world.
+pub(crate) struct Driver {
+    node: Node<Arc<Outbox>>,
+    replica: Replica<Service>,
+    peers: Arc<Peers>,
+    events: mpsc::Receiver<Event>,
+    deliveries: Deliveries<Service>,
+    /// The start of the node's clock.
+    began: Instant,
+    /// Batches, rounds and calls to the leader whose results have not arrived.
+    pending: FuturesUnordered<Pending>,
+    /// The nodes that forwarded keep-alives and wait for the results.
+    callers: HashMap<CallId, oneshot::Sender<Vec<KeepAliveResult>>>,
+    last_call: CallId,
+    /// The outputs of the present turn. Empty between turns; only its memory is kept.
+    outputs: Vec<Output>,
+    /// Empty between turns; only its memory is kept.
+    scratch: Frames,
+}
+
+/// The replica, as the node sees it.
+struct ReplicaView<'a>(&'a Replica<Service>);
+
+impl View for ReplicaView<'_> {
+    fn read(&self, look: &mut dyn FnMut(&State)) {
+        self.0.peek(|service| look(service.state()));
+    }
+
+    fn status(&self) -> Status {
+        self.0.status()
+    }
+
+    fn cluster_id(&self) -> u128 {
+        self.0.identity().cluster
+    }
+
+    fn may_be_unsynced(&self) -> bool {
+        self.0.may_be_ahead()
+    }
+}
+
+impl Driver {
+    /// Creates a driver and its handle. The driver does nothing until [`Driver::run`].
+    pub(crate) fn new(
+        replica: Replica<Service>,
+        deliveries: Deliveries<Service>,
+        peers: Arc<Peers>,
+        timing: Timing,
+    ) -> (Self, NodeHandle) {
+        let (sender, events) = mpsc::channel(EVENTS);
+        let metrics = Arc::new(Metrics::default());
+        let handle = NodeHandle { metrics: metrics.clone(), sender, next: Arc::new(AtomicU64::new(1)) };
+        let driver = Self {
+            node: Node::new(timing, spin::is_multi_core(), metrics),
+            replica,
+            peers,
+            events,
+            deliveries,
+            began: Instant::now(),
+            pending: FuturesUnordered::new(),
+            callers: HashMap::new(),
+            last_call: 0,
+            outputs: Vec::new(),
+            scratch: Frames::default(),
+        };
+        (driver, handle)
+    }
+
+    /// Runs until the node is stopped, or the replica or all handles are gone.
+    pub(crate) async fn run(mut self) {
+        let (mut arrived, mut delivered) =
+            (Vec::with_capacity(MAX_PER_TURN), Vec::with_capacity(MAX_PER_TURN));
+        let (mut wake, mut spins) = (Now::ZERO, false);
+        let mut sleep = std::pin::pin!(tokio::time::sleep_until(self.began.into()));
+        loop {
+            let has_work = self.node.has_work(&ReplicaView(&self.replica));
+            let mut cause = Cause::Other;
+            tokio::select! {
+                biased;
+                count = self.deliveries.recv_many(&mut delivered, MAX_PER_TURN) => {
+                    if count == 0 {
+                        break;
+                    }
+                    cause = self.on_deliveries(delivered.drain(..).flatten());
+                }
+                count = self.events.recv_many(&mut arrived, MAX_PER_TURN) => {
+                    if count == 0 {
+                        break;
+                    }
+                    for event in arrived.drain(..) {
+                        if let Some(done) = self.on_event(event) {
+                            self.handle(Input::Stop);
+                            // The caller may have stopped waiting.
+                            let _ = done.send(());
+                            return;
+                        }
+                    }
+                    cause = Cause::Work;
+                }
+                Some((of, input)) = self.pending.next(), if !self.pending.is_empty() => {
+                    self.handle(input);
+                    cause = of;
+                }
+                () = tokio::task::yield_now(), if spins || has_work => {
+                    if !has_work {
+                        thread::yield_now();
+                    }
+                }
+                () = sleep.as_mut() => {}
+            }
+            let turn = {
+                let mut cx = Cx {
+                    now: self.began.elapsed(),
+                    view: &ReplicaView(&self.replica),
+                    out: &mut self.outputs,
+                    secret: &mut secret,
+                };
+                self.node.end_turn(cause, &mut cx)
+            };
+            self.carry_out();
+            if turn.send {
+                let scratch = &mut self.scratch;
+                self.node.take_sends(|outbox| outbox.flush(scratch));
+            }
+            spins = turn.spin;
+            if wake != turn.wake_at {
+                wake = turn.wake_at;
+                sleep.as_mut().reset((self.began + wake).into());
+            }
+        }
+        self.handle(Input::Stop);
+    }
+
+    fn handle(&mut self, input: Input<Arc<Outbox>>) {
+        let mut cx = Cx {
+            now: self.began.elapsed(),
+            view: &ReplicaView(&self.replica),
+            out: &mut self.outputs,
+            secret: &mut secret,
+        };
+        self.node.handle(input, &mut cx);
+    }
+
+    fn on_deliveries(&mut self, deliveries: impl Iterator<Item = Delivery<Effect>>) -> Cause {
+        let mut cause = Cause::Applied;
+        for delivery in deliveries {
+            self.handle(match delivery {
+                Delivery::Applied { id, effects } => Input::Applied { id, effects },
+                Delivery::Restored { id } => Input::Restored { id },
+                Delivery::Foregone { effects } => {
+                    cause = Cause::Other;
+                    Input::Early { effects }
+                }
+            });
+        }
+        cause
+    }
+
+    /// Passes an event on. Returns the sender that waits for the end, if the node is to stop.
+    fn on_event(&mut self, event: Event) -> Option<oneshot::Sender<()>> {
+        match event {
+            Event::Input(input) => self.handle(input),
+            Event::Stop { done } => return Some(done),
+            Event::KeepAlives { sessions, results } => {
+                self.last_call += 1;
+                self.callers.insert(self.last_call, results);
+                self.handle(Input::KeepAlivesForwarded { call: self.last_call, sessions });
+            }
+        }
+        None
+    }
+
+    /// Carries out the outputs of the turn, in their order.
+    fn carry_out(&mut self) {
+        let mut outputs = std::mem::take(&mut self.outputs);
+        for output in outputs.drain(..) {
+            match output {
+                Output::WakeLogWriter => self.replica.rouse(),
+                Output::Propose { batch, entries } => {
+                    let wall_ms = wall_ms();
+                    let entries = entries.into_iter().map(|commands| Batch { wall_ms, commands }).collect();
+                    let results = self.replica.propose_all(entries);
+                    let input =
+                        async move { (Cause::Work, Input::Proposed { batch, results: results.await }) };
+                    self.pending.push(Box::pin(input));
+                }
+                Output::Confirm { round, limit } => {
+                    let replica = self.replica.clone();
+                    self.pending.push(Box::pin(async move {
+                        let confirmed = tokio::time::timeout(limit, replica.confirm()).await;
+                        let result = confirmed.unwrap_or(Err(ReadError::Retry));
+                        (Cause::Other, Input::Confirmed { round, result })
+                    }));
+                }
+                Output::ForwardKeepAlives { call, to, sessions } => {
+                    let (peers, member) =
+                        (self.peers.clone(), self.replica.status().membership.nodes.remove(&to));
+                    self.pending.push(Box::pin(async move {
+                        let results = match member {
+                            Some(member) => peers.keep_alive(to, &member, &sessions).await.ok(),
+                            None => None,
+                        };
+                        (Cause::Other, Input::KeepAlivesAnswered { call, results })
+                    }));
+                }
+                Output::AnswerKeepAlives { call, results } => {
+                    if let Some(caller) = self.callers.remove(&call) {
+                        // The other node may have given up.
+                        drop(caller.send(results));
+                    }
+                }
+            }
+        }
+        self.outputs = outputs;
+    }
+}
+
+/// Returns the wall time in milliseconds since 1970. It is shown to people and never compared.
+fn wall_ms() -> u64 {
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(wall.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Returns a random number that nobody can guess; `None` if the system has none.
+fn secret() -> Option<u128> {
+    let mut bytes = [0; 16];
+    let read = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty());
+    (read == Ok(16)).then(|| u128::from_be_bytes(bytes))
+}
