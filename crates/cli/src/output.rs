@@ -12,6 +12,9 @@ use serde::Serialize;
 pub const USAGE: u8 = 2;
 /// A promised property was violated.
 pub const VIOLATED: u8 = 1;
+/// The runs ended before they proved anything, or put nothing to the test.
+#[cfg(feature = "lab")]
+pub const BOUNDED: u8 = 3;
 /// Standard output could not be written (EX_IOERR).
 pub const NOT_WRITTEN: u8 = 74;
 

@@ -15,18 +15,23 @@ use crate::queue::{Lane, Queue};
 use crate::report::{End, Ledger, Outcome};
 use crate::setup::Setup;
 
-/// The limits of a run.
+/// The limits of a run. By default there are none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The largest number of inputs that are handled.
+    /// The largest number of inputs that are handled without progress. If the director never calls
+    /// [`Desk::progress`], it limits the whole run. At the limit the run ends as [`End::Bounded`].
     pub events: u64,
+    /// The longest time without progress, in the world's time. An event that comes later is not handled, and
+    /// the run ends as [`End::Bounded`].
+    pub patience: Duration,
     /// The largest time of an event, in the world's time.
     pub time: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { events: 1_000_000_000, time: Duration::from_nanos(u64::MAX) }
+        let for_ever = Duration::from_nanos(u64::MAX);
+        Self { events: u64::MAX, patience: for_ever, time: for_ever }
     }
 }
 
@@ -55,9 +60,42 @@ pub(crate) struct Core<P: Protocol, N> {
     messages: u64,
     next_id: u64,
     timers_armed: u64,
+    progress: Progress,
     ledger: Ledger,
     digest: Digest,
     trace: Option<Box<Trace<P>>>,
+}
+
+/// The latest progress of a run, and the limits that follow from it.
+struct Progress {
+    limits: Limits,
+    /// The number of inputs handled, and the world's time, at the latest progress.
+    since: (u64, u64),
+    /// The number of inputs at which the run ends.
+    last_event: u64,
+    /// The largest time of an event that is handled.
+    last_time: u64,
+}
+
+impl Progress {
+    fn new(limits: Limits) -> Self {
+        let mut progress = Self { limits, since: (0, 0), last_event: 0, last_time: 0 };
+        progress.made(0, 0);
+        progress
+    }
+
+    #[inline]
+    fn made(&mut self, events: u64, now: u64) {
+        self.since = (events, now);
+        self.last_event = events.saturating_add(self.limits.events);
+        self.last_time =
+            now.saturating_add(time::nanos(self.limits.patience)).min(time::nanos(self.limits.time));
+    }
+
+    /// Returns the reason for the end if the next event is later than allowed.
+    fn end_at(&self, at: u64) -> End {
+        if at > time::nanos(self.limits.time) { End::OutOfTime } else { End::Bounded }
+    }
 }
 
 /// The data of a site that every step needs, besides its state. It is small, so that the data of a thousand
@@ -126,6 +164,7 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
             messages: 0,
             next_id: 0,
             timers_armed: 0,
+            progress: Progress::new(Limits::default()),
             ledger: Ledger::default(),
             digest: Digest::new(),
             trace: None,
@@ -149,20 +188,21 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
         self
     }
 
-    /// Runs until the director stops the run, the queue is empty, or a limit is reached.
+    /// Runs until the director stops the run, the queue is empty, or a limit is reached. The beginning and the
+    /// end of a fault count as progress.
     pub fn run(&mut self, limits: Limits) -> Outcome {
+        self.core.progress = Progress::new(limits);
         self.begin();
-        let last = time::nanos(limits.time);
         let end = loop {
             if self.core.stopped {
                 break End::Stopped;
             }
-            if self.core.events >= limits.events {
-                break End::OutOfEvents;
+            if self.core.events >= self.core.progress.last_event {
+                break End::Bounded;
             }
             let Some((at, pending)) = self.core.queue.pop() else { break End::Quiet };
-            if at > last {
-                break End::OutOfTime;
+            if at > self.core.progress.last_time {
+                break self.core.progress.end_at(at);
             }
             self.core.now = at;
             self.handle(pending);
@@ -205,6 +245,9 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
         for fault in self.setup.faults.iter().filter(|fault| time::nanos(fault.at) > self.core.now) {
             self.core.ledger.never_struck(fault);
         }
+        let Progress { limits, since: (events, now), last_event, .. } = self.core.progress;
+        let ran_out_of_time = end == End::Bounded && self.core.events < last_event;
+        let idle = Duration::from_nanos(self.core.now - now);
         Outcome {
             end,
             at: Time(self.core.now),
@@ -212,6 +255,8 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
             messages: self.core.messages,
             digest: self.core.digest.value(),
             ledger: self.core.ledger.clone(),
+            idle_events: self.core.events - events,
+            idle_time: if ran_out_of_time { limits.patience } else { idle },
         }
     }
 
@@ -229,10 +274,12 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
                 // Absorb the kind, not the index: a plan without a fault that never happened gives the same
                 // digest.
                 self.core.digest.absorb(&(true, self.core.now, &self.setup.faults[index].kind));
+                self.core.progress();
                 self.begin_fault(index);
             }
             Pending::End(index) => {
                 self.core.digest.absorb(&(false, self.core.now, &self.setup.faults[index].kind));
+                self.core.progress();
                 self.end_fault(index);
             }
         }
@@ -468,6 +515,11 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
 }
 
 impl<P: Protocol, N> Core<P, N> {
+    #[inline]
+    pub(crate) fn progress(&mut self) {
+        self.progress.made(self.events, self.now);
+    }
+
     pub(crate) fn command(&mut self, after: Duration, node: NodeId, command: P::Command) {
         self.work_pending += 1;
         let lane = if after.is_zero() { Lane::Now } else { Lane::Alarm };

@@ -13,11 +13,12 @@ use std::process::ExitCode;
 use conclave_algorithms::catalog;
 use conclave_kernel::Card;
 use conclave_kernel::suggest;
+use conclave_lab::problem::Facts;
 use serde::Serialize;
 
 use super::problems::{Problem, ProblemArgs};
 use super::world::{self, WorldArgs};
-use crate::output::{self, Done, Failure, VIOLATED};
+use crate::output::{self, BOUNDED, Done, Failure, VIOLATED};
 
 /// Run all algorithms of a problem on the same work.
 #[derive(clap::Args)]
@@ -69,22 +70,84 @@ notices. Detector: the same traffic and crashes for every D, or every threshold.
 Deadlock: every detector on random requests of its model; then the same transactions over locks by detection, by prevention
 and by avoidance: as many clients as sites.
 Timesync: every algorithm runs on the same network, but for dtp, which brings its own wire.
-Exit codes: 0 every promised property held, 1 one was violated, 2 bad usage.";
+Exit codes: 0 every promised property held that was put to the test, 1 one was violated (or a fault never struck), 2 bad usage,
+3 a run was bounded (see `conclave sim --help`), or no row put a promised property to the test.";
 
-/// What a comparison came to.
+/// The result of a comparison.
 pub struct Compared {
     json: serde_json::Value,
     text: String,
     svg: Option<String>,
-    passed: bool,
+    code: u8,
 }
 
 impl Compared {
-    /// The rows, the tables that people read, the plot if the problem has one, and whether all promises were kept.
-    fn new(rows: &impl Serialize, text: String, svg: Option<String>, passed: bool) -> Result<Self, Failure> {
+    /// Takes the rows with their verdicts, the tables, and the plot if the problem has one.
+    fn new(
+        rows: &impl Serialize,
+        mut text: String,
+        svg: Option<String>,
+        verdicts: &[Verdict],
+    ) -> Result<Self, Failure> {
         let json = serde_json::to_value(rows).map_err(|error| Failure::usage(error.to_string()))?;
-        Ok(Self { json, text, svg, passed })
+        if verdicts.contains(&Verdict::NotJudged) {
+            text.push_str("-: not judged: no run of the row put a promised property to the test\n");
+        }
+        if verdicts.contains(&Verdict::Bounded) {
+            text.push_str("bounded: a run of the row ended without progress; `conclave sim` shows the run\n");
+        }
+        Ok(Self { json, text, svg, code: code(verdicts) })
     }
+}
+
+/// The verdict on a row of a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// Every promised property held that was put to the test.
+    Holds,
+    /// A promised property was violated, or a fault never struck.
+    Violated,
+    /// A run ended without progress.
+    Bounded,
+    /// No run put a promised property to the test.
+    NotJudged,
+}
+
+impl Verdict {
+    /// The verdict on the runs of a row.
+    fn of(runs: &[&Facts]) -> Self {
+        match runs {
+            _ if runs.iter().any(|facts| !facts.passed()) => Self::Violated,
+            _ if runs.iter().any(|facts| facts.is_bounded()) => Self::Bounded,
+            _ if runs.iter().any(|facts| facts.has_judged_any()) => Self::Holds,
+            _ => Self::NotJudged,
+        }
+    }
+
+    /// The verdict as a cell of a table.
+    fn cell(self) -> String {
+        match self {
+            Self::Holds => "holds",
+            Self::Violated => "violated",
+            Self::Bounded => "bounded",
+            Self::NotJudged => "-",
+        }
+        .into()
+    }
+}
+
+/// The exit code of a comparison.
+fn code(verdicts: &[Verdict]) -> u8 {
+    match verdicts {
+        _ if verdicts.contains(&Verdict::Violated) => VIOLATED,
+        _ if verdicts.contains(&Verdict::Bounded) || !verdicts.contains(&Verdict::Holds) => BOUNDED,
+        _ => 0,
+    }
+}
+
+/// A figure as a cell of a table; `-` if the runs gave no figure.
+fn cell(has_figure: bool, figure: impl ToString) -> String {
+    if has_figure { figure.to_string() } else { "-".into() }
 }
 
 /// Runs what was asked for.
@@ -111,7 +174,7 @@ pub fn run(args: &Args) -> Done {
     } else {
         output::print(&compared.text);
     }
-    Ok(if compared.passed { ExitCode::SUCCESS } else { ExitCode::from(VIOLATED) })
+    Ok(ExitCode::from(compared.code))
 }
 
 impl Args {

@@ -56,6 +56,10 @@ pub struct WorldArgs {
     /// The most by which a local clock drifts, in parts per million
     #[arg(long, value_name = "PPM")]
     pub drift: Option<u32>,
+    /// Mutex, election, deadlock, snapshot: the number of events without progress after which a run ends as
+    /// bounded [default: 10000000]
+    #[arg(long, value_name = "N")]
+    pub budget: Option<u64>,
 }
 
 impl WorldArgs {
@@ -79,6 +83,7 @@ impl WorldArgs {
         replace(&mut setup.corrupt, self.corrupt);
         replace(&mut setup.clocks.skew, self.skew);
         replace(&mut setup.clocks.drift_ppm, self.drift);
+        replace(&mut setup.budget, self.budget);
         setup.links.extend_from_slice(&self.links);
         for fault in self.crashes.iter().chain(&self.pauses).chain(&self.partitions).chain(&self.steps) {
             setup.faults.push(fault.clone());

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{Report, Scenario, Start};
 use crate::diagram::plot::{self, Axis, Plot, Point, Scale, Series};
-use crate::problem::run;
+use crate::problem::{Facts, run};
 
 /// One algorithm at one size: at boot, and after the crash of the leader.
 #[derive(Clone, Debug, Serialize)]
@@ -31,11 +31,16 @@ pub struct Row {
 }
 
 impl Row {
-    /// Whether every promised property held in all runs.
-    pub fn passed(&self) -> bool {
+    /// Returns the facts of all runs.
+    pub fn facts(&self) -> [&Facts; 5] {
         let all =
             [&self.boot_highest, &self.boot_lowest, &self.boot_all, &self.crash_highest, &self.crash_lowest];
-        all.iter().all(|report| report.facts.passed())
+        all.map(|report| &report.facts)
+    }
+
+    /// Returns whether every promised property held in all runs.
+    pub fn passed(&self) -> bool {
+        self.facts().iter().all(|facts| facts.passed())
     }
 }
 

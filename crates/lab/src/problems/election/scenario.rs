@@ -110,6 +110,11 @@ impl problem::Scenario for Scenario {
         an_election.saturating_mul(u32::try_from(self.elections).unwrap_or(u32::MAX))
     }
 
+    fn patience(&self) -> Duration {
+        let group = self.group();
+        problem::patience((group.transmission + self.processing).saturating_mul(group.nodes) + self.notice)
+    }
+
     fn validate(&self) -> Result<(), String> {
         self.setup.validate()?;
         let nodes = self.setup.nodes;

@@ -47,7 +47,10 @@ pub fn run_algorithm<P: TimeSync>(
     let outcome = world.run(Limits::default());
     let seconds = started.elapsed().as_secs_f64();
     let (problem, trace) = world.into_parts();
-    Ok((Report::new(scenario, &P::CARD, problem.meter, problem.violations, &outcome, seconds), trace))
+    Ok((
+        Report::new(scenario, &P::CARD, problem.meter, &problem.judge, problem.violations, &outcome, seconds),
+        trace,
+    ))
 }
 
 /// What a run is judged and measured by: the director of the problem.

@@ -138,6 +138,7 @@ fn is_marzullo(card: &Card) -> bool {
 
 impl problem::Scenario for Scenario {
     const PROBLEM: &'static str = "timesync";
+    const REPORTS_PROGRESS: bool = false;
     type Report = Report;
 
     fn cards() -> &'static [Card] {
@@ -182,6 +183,7 @@ impl problem::Scenario for Scenario {
 
     fn validate(&self) -> Result<(), String> {
         self.setup.validate()?;
+        problem::refuse_budget(&self.setup, "--samples")?;
         if self.every < Duration::from_nanos(1_000) {
             return Err("clocks are compared at most once a microsecond".into());
         }

@@ -1,11 +1,12 @@
 //! The detector problem compared: soon or right, over a range of D.
 
+use conclave_algorithms::detector::spec::COMPLETENESS;
 use conclave_lab::problem::nanos;
 use conclave_lab::problems::detector::compare::{self, Row};
 use conclave_lab::problems::detector::{Sample, Scenario};
 use conclave_lab::sweep;
 
-use super::{Args, Compared};
+use super::{Args, Compared, Verdict};
 use crate::output::{self, Failure, Paint, Table, number};
 
 /// Runs every algorithm with every setting on the same traffic.
@@ -24,7 +25,18 @@ pub fn compare(args: &Args) -> Result<Compared, Failure> {
     bar.finish_and_clear();
     let rows = rows.into_iter().collect::<Result<Vec<_>, String>>()?;
     let text = table(&rows, &base);
-    Compared::new(&rows, text, Some(compare::plot(&rows)), rows.iter().all(Row::passed))
+    let verdicts: Vec<_> = rows.iter().map(verdict).collect();
+    Compared::new(&rows, text, Some(compare::plot(&rows)), &verdicts)
+}
+
+/// The verdict on a row: whether crashes were noticed. The comparison is about mistakes, so they count as no
+/// violation.
+fn verdict(row: &Row) -> Verdict {
+    match row.report.facts.has_judged(COMPLETENESS.name) {
+        _ if !row.passed() => Verdict::Violated,
+        true => Verdict::Holds,
+        false => Verdict::NotJudged,
+    }
 }
 
 fn table(rows: &[Row], base: &Scenario) -> String {
@@ -54,7 +66,11 @@ fn table(rows: &[Row], base: &Scenario) -> String {
             mean(report.mistake_duration),
             report.unnoticed_crashes.to_string(),
             number(report.messages_per_s),
-            if row.passed() { "yes".into() } else { "no".into() },
+            match verdict(row) {
+                Verdict::Holds => "yes".into(),
+                Verdict::Violated => "no".into(),
+                other => other.cell(),
+            },
         ]);
     }
     let title = format!(
