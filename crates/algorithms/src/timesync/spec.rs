@@ -85,6 +85,9 @@ pub struct Judge {
     /// The excused sites: the time from which their comparisons count, and the number of comparisons still
     /// needed.
     excused: Vec<Option<(Time, u32)>>,
+    /// The sites that have received a message of another site. The others cannot have corrected their clock,
+    /// even if they state an interval as the master of a group of one.
+    has_received: Vec<bool>,
     evidence: Evidence,
 }
 
@@ -118,6 +121,7 @@ impl Judge {
             meeting: BTreeMap::new(),
             ahead: None,
             excused: vec![None; nodes as usize],
+            has_received: vec![false; nodes as usize],
             evidence: Evidence::default(),
         }
     }
@@ -136,6 +140,11 @@ impl Judge {
         ]
     }
 
+    /// Records that a site receives a message of another site.
+    pub fn receives(&mut self, site: NodeId) {
+        self.has_received[site.index()] = true;
+    }
+
     /// Judges a reading that a site gave at the true time `truth`.
     pub fn told(&mut self, site: NodeId, truth: Time, reading: &Reading, mut breach: impl FnMut(Breach)) {
         if truth != self.moment {
@@ -152,7 +161,7 @@ impl Judge {
         if site.0 < self.servers {
             return;
         }
-        self.evidence.never_back |= last.is_some() && reading.interval.is_some();
+        self.evidence.never_back |= last.is_some() && self.is_corrected(site, reading);
         self.pace(site, truth, reading, &mut breach);
         let Some(interval) = reading.interval.filter(|_| self.excused[site.index()].is_none()) else {
             return;
@@ -209,6 +218,10 @@ impl Judge {
         }
     }
 
+    fn is_corrected(&self, site: NodeId, reading: &Reading) -> bool {
+        reading.interval.is_some() && self.has_received[site.index()]
+    }
+
     fn pace(&mut self, site: NodeId, truth: Time, reading: &Reading, breach: &mut impl FnMut(Breach)) {
         if truth < self.pace_from {
             return;
@@ -218,7 +231,7 @@ impl Judge {
             self.ahead = Some((truth, most));
             return;
         };
-        self.evidence.pace |= reading.interval.is_some();
+        self.evidence.pace |= self.is_corrected(site, reading);
         // rho times the true time would be the exact limit. `drift` takes a time that a clock has counted,
         // and its result is slightly larger; the judge allows it.
         let elapsed = truth.since(since);
@@ -258,6 +271,7 @@ mod tests {
     fn readings_without_an_interval_put_no_property_to_the_test() {
         let tested = |readings: &[(u32, u64, Reading)]| {
             let mut judge = Judge::new(3, 1, 100, Time::ZERO);
+            (0..3).for_each(|site| judge.receives(NodeId(site)));
             for (site, truth, reading) in readings {
                 judge.told(NodeId(*site), Time(*truth), reading, |_| {});
             }
@@ -271,6 +285,16 @@ mod tests {
             tested(&[(1, 100, reading(95, 5)), (2, 100, reading(99, 5)), (1, 200, reading(195, 5))]),
             [true; 4]
         );
+    }
+
+    #[test]
+    fn a_site_without_a_message_of_another_has_not_corrected_its_clock() {
+        let mut judge = Judge::new(1, 0, 100, Time::ZERO);
+        for truth in [100, 200] {
+            judge.told(NodeId(0), Time(truth), &reading(truth as i64, 5), |_| {});
+        }
+        let tested = judge.judgements().map(|judgement| judgement.missing.is_none());
+        assert_eq!(tested, [true, false, false, false]);
     }
 
     #[test]

@@ -155,7 +155,11 @@ impl<P: TimeSync> Director<P> for Problem {
         }
     }
 
-    fn on_deliver(&mut self, _from: NodeId, _to: NodeId, (): &()) {}
+    fn on_deliver(&mut self, from: NodeId, to: NodeId, (): &()) {
+        if from != to {
+            self.judge.receives(to);
+        }
+    }
 
     /// A clock that is stepped back stands still until time has caught up.
     fn on_step(&mut self, node: NodeId, by: i64, desk: &mut Desk<'_, P, ()>) {
