@@ -201,9 +201,10 @@ fn one_run_is_one_object_with_every_field() {
     assert_eq!(run["client_delay_ns"], 2e6);
     assert!(run["events_per_s"].as_f64() > Some(0.0));
     assert_eq!(run["digest"].as_str().map(str::len), Some(16));
-    for property in ["ME1", "ME2", "ME3"] {
+    for property in ["ME1", "ME2"] {
         assert_eq!(run["properties"][property], "holds");
     }
+    assert_eq!(run["properties"]["ME3"], "not_judged", "one request at a time");
     let central = json("sim mutex/central --json", 0);
     assert_eq!(central["properties"]["ME3"], "not_promised");
 }
@@ -252,6 +253,71 @@ fn a_violation_ends_with_1_and_a_command_that_repeats_it() {
         1,
     );
     assert!(run["properties"].as_object().expect("an object").values().any(|verdict| verdict == "violated"));
+}
+
+#[test]
+fn a_run_that_proves_nothing_says_why_and_ends_with_3() {
+    let shown = prints("sim mutex/maekawa --entries 0", 3);
+    assert!(shown.contains("not judged (no entry)") && shown.contains("not judged (no request)"), "{shown}");
+    assert!(!shown.contains("holds"), "{shown}");
+    let run = json("sim mutex/maekawa --entries 0 --json", 3);
+    assert_eq!(
+        (&run["properties"]["ME1"], &run["not_judged"]["ME1"]),
+        (&"not_judged".into(), &"no entry".into())
+    );
+    let shown = prints("sim timesync/cristian --nodes 2 --delay uniform:200ms..600ms", 3);
+    assert!(shown.contains("not judged (no site stated an interval)") && !shown.contains("holds"), "{shown}");
+    let shown = prints("sim deadlock/edge-chasing --requests 0 --seeds 0..3", 3);
+    assert!(shown.contains("no promised property was put to the test"), "{shown}");
+}
+
+#[test]
+fn a_sweep_says_in_how_many_runs_each_property_was_judged() {
+    let judged = |shown: &str, property: &str| {
+        let line = shown.lines().find(|line| line.trim_start().starts_with(&format!("{property} ")));
+        line.unwrap_or_default().split_whitespace().skip(1).collect::<Vec<_>>().join(" ")
+    };
+    let low = prints("sim mutex/ricart-agrawala --nodes 3 --seeds 0..4", 0);
+    assert_eq!(
+        (judged(&low, "ME1"), judged(&low, "ME3")),
+        ("judged in 4 of 4 runs".into(), "judged in 0 of 4 runs".into())
+    );
+    assert!(low.contains("every promised property that was put to the test held"), "{low}");
+    let relay = prints("sim mutex/ricart-agrawala --nodes 3 --load relay --seeds 0..4", 0);
+    assert_eq!(judged(&relay, "ME3"), "judged in 4 of 4 runs");
+    assert!(relay.contains("every promised property held"), "{relay}");
+}
+
+#[test]
+fn a_run_without_progress_ends_with_3_and_its_seed() {
+    let shown = prints("sim mutex/central --nodes 3 --load high --budget 3 --seed 7", 3);
+    for words in
+        ["no progress in 3 events; --budget allows more", "not judged (the run is bounded)", "seed 7"]
+    {
+        assert!(shown.contains(words), "{words}: {shown}");
+    }
+    let command = shown.lines().find_map(|line| line.strip_prefix("repeat it:")).expect("a command");
+    let again = prints(&format!("{command} --json").trim().replacen("conclave ", "", 1), 3);
+    assert_eq!(serde_json::from_str::<Value>(&again).expect("JSON")["end"], "bounded");
+    let shown = prints("sim mutex/central --nodes 3 --load high --budget 3 --seeds 4..6", 3);
+    assert!(shown.contains("bounded: 2 runs without progress (seeds 4, 5)"), "{shown}");
+    assert!(shown.contains("--seed 4 --load high --budget 3"), "{shown}");
+    refused("sim detector/adaptive --budget 5", &["--budget has no effect", "--duration"]);
+    refused("sim mutex/central --budget 0", &["at least 1"]);
+}
+
+#[test]
+fn a_comparison_marks_a_row_that_proves_nothing() {
+    let shown = prints("compare deadlock --requests 0 --only edge-chasing,wait-die", 3);
+    for way in ["edge-chasing", "wait-die"] {
+        let row = shown.lines().find(|line| line.starts_with(way)).expect("a row");
+        assert!(row.ends_with('-') && !row.contains("holds"), "{row}");
+    }
+    assert!(shown.contains("-: not judged"), "{shown}");
+    let shown = prints("compare mutex --nodes 3 --only central --budget 3", 3);
+    assert!(shown.lines().any(|line| line.starts_with("central") && line.ends_with("bounded")), "{shown}");
+    let shown = prints("compare detector --only adaptive --duration 1s", 3);
+    assert!(shown.contains("-: not judged"), "{shown}");
 }
 
 /// The command in a report of a drawn world gives the very same run.

@@ -109,6 +109,8 @@ impl problems::Visit for Sim<'_> {
             output::print(&report::describe::<S>(&report, Paint::stdout()));
             if !report.facts().passed() {
                 explain(&scenario, &report);
+            } else if report.facts().is_bounded() {
+                output::print(&format!("\nrepeat it:        {}\n", report.facts().command));
             }
         }
         Ok(report::code(&[report.facts()]))
