@@ -146,7 +146,7 @@ fn code(verdicts: &[Verdict]) -> u8 {
 }
 
 /// A figure as a cell of a table; `-` if the runs gave no figure.
-fn cell(has_figure: bool, figure: impl ToString) -> String {
+fn cell(has_figure: bool, figure: &impl ToString) -> String {
     if has_figure { figure.to_string() } else { "-".into() }
 }
 

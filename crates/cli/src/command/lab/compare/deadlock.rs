@@ -111,10 +111,10 @@ fn detectors<'r>(reports: impl Iterator<Item = &'r Detected>) -> Option<Table> {
             report.deadlocks.to_string(),
             report.aborted.to_string(),
             report.declared_late.to_string(),
-            cell(report.requests > 0, number(report.detection_per_request)),
+            cell(report.requests > 0, &number(report.detection_per_request)),
             report.found_after_ns.map_or("-".into(), nanos),
-            cell(report.declared > 0, report.phantoms),
-            cell(report.aborted > 0, report.needless_aborts),
+            cell(report.declared > 0, &report.phantoms),
+            cell(report.aborted > 0, &report.needless_aborts),
             Verdict::of(&[facts]).cell(),
         ]);
     }
@@ -130,13 +130,13 @@ fn ways<'r>(reports: impl Iterator<Item = &'r Locked>) -> Option<Table> {
         let committed = report.commits > 0;
         table.row(vec![
             report.facts.algorithm.clone(),
-            cell(committed, number(report.throughput_per_s)),
+            cell(committed, &number(report.throughput_per_s)),
             report.aborts.to_string(),
             report.wait_ns.map_or("-".into(), nanos),
-            cell(committed, format!("{}%", number(100.0 * report.wasted))),
+            cell(committed, &format!("{}%", number(100.0 * report.wasted))),
             report.messages_per_commit.map_or("-".into(), number),
-            cell(committed, number(report.part_per_commit(Part::Detection))),
-            cell(committed, number(report.part_per_commit(Part::Resolution))),
+            cell(committed, &number(report.part_per_commit(Part::Detection))),
+            cell(committed, &number(report.part_per_commit(Part::Resolution))),
             Verdict::of(&[&report.facts]).cell(),
         ]);
     }

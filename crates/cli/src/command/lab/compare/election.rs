@@ -60,7 +60,7 @@ fn table(rows: &[Row]) -> Table {
         "verdict",
     ]);
     for row in rows {
-        let messages = |report: &Report| cell(report.elections > 0, report.messages_of_last);
+        let messages = |report: &Report| cell(report.elections > 0, &report.messages_of_last);
         let took = |report: &Report| {
             report.turnaround_of_last_ns.map_or("-".into(), |ns| time::show(Duration::from_nanos(ns)))
         };

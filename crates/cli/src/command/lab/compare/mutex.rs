@@ -105,10 +105,10 @@ fn table(rows: &[Row], delay: Duration) -> Table {
             formula(Measure::ClientDelay, Load::Low),
             delays(row.pair.sync_delay_ns),
             formula(Measure::SyncDelay, Load::High),
-            cell(entered, number(row.high.throughput_per_s.round())),
-            cell(entered, row.high.max_bypass),
-            cell(entered, number(row.high.fairness)),
-            row.high.order_inversions.map_or("-".into(), |inversions| cell(entered, inversions)),
+            cell(entered, &number(row.high.throughput_per_s.round())),
+            cell(entered, &row.high.max_bypass),
+            cell(entered, &number(row.high.fairness)),
+            row.high.order_inversions.map_or("-".into(), |inversions| cell(entered, &inversions)),
             Verdict::of(&row.facts()).cell(),
         ]);
     }
@@ -116,7 +116,7 @@ fn table(rows: &[Row], delay: Duration) -> Table {
 }
 
 fn per_entry(report: &Report) -> String {
-    cell(report.entries > 0, number(report.messages_per_entry))
+    cell(report.entries > 0, &number(report.messages_per_entry))
 }
 
 /// A formula without the remarks that follow it.

@@ -55,13 +55,13 @@ fn table(rows: &[Row], delay: Duration) -> Table {
         table.row(vec![
             row.algorithm.to_owned(),
             row.nodes.to_string(),
-            cell(has_picture, number(row.one.messages_per_snapshot)),
+            cell(has_picture, &number(row.one.messages_per_snapshot)),
             formula(Measure::Messages, Load::Low),
             turnaround(&row.one, delay),
             formula(Measure::Turnaround, Load::Low),
             turnaround(&row.all, delay),
             formula(Measure::Turnaround, Load::High),
-            cell(has_picture, on_the_way(&row.one)),
+            cell(has_picture, &on_the_way(&row.one)),
             Verdict::of(&row.facts()).cell(),
         ]);
     }
