@@ -11,29 +11,10 @@ use crate::clock::LocalClock;
 use crate::director::{Desk, Director};
 use crate::fault::{FaultKind, Recovery};
 use crate::network::{Fate, Network};
+use crate::progress::{Limits, Progress};
 use crate::queue::{Lane, Queue};
 use crate::report::{End, Ledger, Outcome};
 use crate::setup::Setup;
-
-/// The limits of a run. By default there are none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// The largest number of inputs that are handled without progress. If the director never calls
-    /// [`Desk::progress`], it limits the whole run. At the limit the run ends as [`End::Bounded`].
-    pub events: u64,
-    /// The longest time without progress, in the world's time. An event that comes later is not handled, and
-    /// the run ends as [`End::Bounded`].
-    pub patience: Duration,
-    /// The largest time of an event, in the world's time.
-    pub time: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        let for_ever = Duration::from_nanos(u64::MAX);
-        Self { events: u64::MAX, patience: for_ever, time: for_ever }
-    }
-}
 
 /// A run of one algorithm: its sites, the network between them, and the director above them.
 pub struct World<P: Protocol, D: Director<P>> {
@@ -64,38 +45,6 @@ pub(crate) struct Core<P: Protocol, N> {
     ledger: Ledger,
     digest: Digest,
     trace: Option<Box<Trace<P>>>,
-}
-
-/// The latest progress of a run, and the limits that follow from it.
-struct Progress {
-    limits: Limits,
-    /// The number of inputs handled, and the world's time, at the latest progress.
-    since: (u64, u64),
-    /// The number of inputs at which the run ends.
-    last_event: u64,
-    /// The largest time of an event that is handled.
-    last_time: u64,
-}
-
-impl Progress {
-    fn new(limits: Limits) -> Self {
-        let mut progress = Self { limits, since: (0, 0), last_event: 0, last_time: 0 };
-        progress.made(0, 0);
-        progress
-    }
-
-    #[inline]
-    fn made(&mut self, events: u64, now: u64) {
-        self.since = (events, now);
-        self.last_event = events.saturating_add(self.limits.events);
-        self.last_time =
-            now.saturating_add(time::nanos(self.limits.patience)).min(time::nanos(self.limits.time));
-    }
-
-    /// Returns the reason for the end if the next event is later than allowed.
-    fn end_at(&self, at: u64) -> End {
-        if at > time::nanos(self.limits.time) { End::OutOfTime } else { End::Bounded }
-    }
 }
 
 /// The data of a site that every step needs, besides its state. It is small, so that the data of a thousand
@@ -197,11 +146,11 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
             if self.core.stopped {
                 break End::Stopped;
             }
-            if self.core.events >= self.core.progress.last_event {
+            if self.core.progress.is_spent(self.core.events) {
                 break End::Bounded;
             }
             let Some((at, pending)) = self.core.queue.pop() else { break End::Quiet };
-            if at > self.core.progress.last_time {
+            if self.core.progress.is_too_late(at) {
                 break self.core.progress.end_at(at);
             }
             self.core.now = at;
@@ -245,9 +194,7 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
         for fault in self.setup.faults.iter().filter(|fault| time::nanos(fault.at) > self.core.now) {
             self.core.ledger.never_struck(fault);
         }
-        let Progress { limits, since: (events, now), last_event, .. } = self.core.progress;
-        let ran_out_of_time = end == End::Bounded && self.core.events < last_event;
-        let idle = Duration::from_nanos(self.core.now - now);
+        let (idle_events, idle_time) = self.core.progress.idle(end, self.core.events, self.core.now);
         Outcome {
             end,
             at: Time(self.core.now),
@@ -255,8 +202,8 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
             messages: self.core.messages,
             digest: self.core.digest.value(),
             ledger: self.core.ledger.clone(),
-            idle_events: self.core.events - events,
-            idle_time: if ran_out_of_time { limits.patience } else { idle },
+            idle_events,
+            idle_time,
         }
     }
 
