@@ -33,9 +33,11 @@ pub(super) fn assemble(events: Events) -> Result<Log, (u64, String)> {
     build.reserve(all.len(), learnt.senders.len());
     let nothing = build.text("");
     let mut sent = 0_u32;
+    let mut numbers = Vec::with_capacity(all.len());
     for position in in_order_of(&stamps) {
         let position = position as usize;
         let event = at(position);
+        numbers.push(order[position]);
         let (time, node) = (Time(stamps[position]), NodeId(event.host));
         let first_sent = u64::from(sent);
         let head = StepHead { at: time, node, clock: time, stamp: time.0, received: None, first_sent };
@@ -49,6 +51,7 @@ pub(super) fn assemble(events: Events) -> Result<Log, (u64, String)> {
             sent += 1;
         }
     }
+    build.number_events(numbers);
     build.finish().map_err(|what| (1, what))
 }
 
