@@ -10,12 +10,11 @@ mod timesync;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use conclave_algorithms::catalog;
 use conclave_kernel::Card;
 use conclave_kernel::suggest;
 use serde::Serialize;
 
-use super::problems::{Problem, ProblemArgs};
+use super::problems::{self, Problem, ProblemArgs};
 use super::world::{self, WorldArgs};
 use crate::output::{self, Done, Failure, VIOLATED};
 
@@ -64,8 +63,9 @@ Examples:
 Mutex: every algorithm runs three times at each size: one request at a time (low), two at a time (pair: the critical
 section lasts at least 2NT, so that the second request has arrived when the first leaves), every site always asking
 (high). T is the mean one-way delay.
-Election: at boot the highest, the lowest or all begin; then the leader dies, and the highest of the rest or the lowest
-notices. Detector: the same traffic and crashes for every D, or every threshold.
+Election: at boot, the highest site, the lowest site or all sites begin. Then the leader crashes, and the highest or the
+lowest of the other sites notices. The leader is the highest site that --crash leaves up. A site that --crash names must
+exist at every size. Detector: the same traffic and crashes for every D, or every threshold.
 Deadlock: every detector on random requests of its model; then the same transactions over locks by detection, by prevention
 and by avoidance: as many clients as sites.
 Timesync: every algorithm runs on the same network, but for dtp, which brings its own wire.
@@ -89,8 +89,9 @@ impl Compared {
 
 /// Runs what was asked for.
 pub fn run(args: &Args) -> Done {
-    if !catalog::problems().any(|problem| problem == args.problem) {
-        return Err(suggest::unknown("problem", &args.problem, catalog::problems()).into());
+    if !problems::is_problem(&args.problem) {
+        let instead = |problem: &str, name: &str| format!("type conclave compare {problem} --only {name}");
+        return Err(problems::not_a_problem(&args.problem, instead));
     }
     let compared = match args.problem.as_str() {
         "mutex" => mutex::compare(args)?,

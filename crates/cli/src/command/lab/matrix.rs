@@ -2,9 +2,7 @@
 
 use std::path::PathBuf;
 
-use conclave_algorithms::catalog;
 use conclave_check::{Bounds, Options, Verdict};
-use conclave_kernel::suggest;
 use conclave_lab::diagram::spacetime;
 use conclave_lab::diagram::span::Span;
 use conclave_lab::log::Log;
@@ -57,10 +55,9 @@ Exit codes: 0 every algorithm breaks where it says it needs the assumption, and 
 
 /// Explores every cell.
 pub fn run(args: &Args) -> Done {
-    if let Some(problem) =
-        args.problem.as_deref().filter(|problem| catalog::problems().all(|known| known != *problem))
-    {
-        return Err(suggest::unknown("problem", problem, catalog::problems()).into());
+    if let Some(given) = args.problem.as_deref().filter(|given| !problems::is_problem(given)) {
+        let instead = |problem: &str, _: &str| format!("type conclave matrix {problem}");
+        return Err(problems::not_a_problem(given, instead));
     }
     let default = Options::default();
     let options = Options {
@@ -123,12 +120,12 @@ fn describe(args: &Args, cells: &[Cell], paint: Paint) -> String {
     let mut table = Table::new(&[&["without"][..], &titles].concat());
     for row in cells.chunk_by(|one, next| one.algorithm == next.algorithm) {
         let algorithm = row.first().map(|cell| cell.algorithm.clone()).unwrap_or_default();
-        table.row([algorithm].into_iter().chain(row.iter().map(|cell| words(args, cell))).collect());
+        table.row([algorithm].into_iter().chain(row.iter().map(|cell| words(args, cell, paint))).collect());
     }
     table.render(paint)
 }
 
-fn words(args: &Args, cell: &Cell) -> String {
+fn words(args: &Args, cell: &Cell, paint: Paint) -> String {
     let text = match (cell.verdict, cell.property, cell.steps) {
         (Verdict::Holds, ..) => format!("holds, {} states", cell.states),
         (Verdict::Bounded, ..) => format!("bounded: {} states, {:.0} s", cell.states, cell.seconds),
@@ -141,5 +138,10 @@ fn words(args: &Args, cell: &Cell) -> String {
         Agreement::No => " (!)",
         Agreement::Unknown => " (?)",
     };
-    if cell.needed { format!("{text}{doubt}") } else { format!("[{text}]{doubt}") }
+    let text = if cell.needed { format!("{text}{doubt}") } else { format!("[{text}]{doubt}") };
+    match cell.agrees {
+        Agreement::Yes => paint.good(&text),
+        Agreement::No => paint.bad(&text),
+        Agreement::Unknown => paint.bold(&text),
+    }
 }

@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
-use conclave_algorithms::catalog;
 use conclave_algorithms::mutants::{self, Mutant};
 use conclave_kernel::suggest;
 use conclave_lab::zoo::{self, Finding, Messages};
 
+use super::problems;
 use crate::output::{self, Done, Failure, Paint, Table, VIOLATED};
 
 /// Run the algorithms that are wrong on purpose, and see that each is caught.
@@ -61,11 +61,16 @@ pub fn run(args: &Args) -> Done {
 
 fn choose(args: &Args) -> Result<Vec<&'static Mutant>, Failure> {
     if let Some(problem) = args.problem.as_deref().filter(|problem| !mutants::PROBLEMS.contains(problem)) {
-        return Err(match catalog::problems().any(|known| known == problem) {
-            true => Failure::usage(format!(
-                "problem {problem} has no mutants; {} have",
-                mutants::PROBLEMS.join(", ")
-            )),
+        if problem.contains('/') {
+            let instead =
+                |problem: &str, name: &str| format!("type conclave mutants {problem} --only {name}");
+            return Err(problems::not_a_problem(problem, instead));
+        }
+        return Err(match problems::is_problem(problem) {
+            true => {
+                let known = mutants::PROBLEMS.join(", ");
+                Failure::usage(format!("problem {problem} has no mutants; choose one of {known}"))
+            }
             false => suggest::unknown("problem", problem, mutants::PROBLEMS.into_iter()).into(),
         });
     }
@@ -122,8 +127,10 @@ fn describe(findings: &[Finding], paint: Paint) -> String {
     }
     let caught = findings.iter().filter(|finding| finding.caught).count();
     let harmless = findings.iter().filter(|finding| finding.harmless).count();
-    let verdict = format!("{caught} caught of {}, {harmless} harmless\n", findings.len() - harmless);
-    text + "\n" + &verdict
+    let verdict = format!("{caught} caught of {}, {harmless} harmless", findings.len() - harmless);
+    let expected = findings.iter().all(Finding::is_expected);
+    let verdict = if expected { paint.good(&verdict) } else { paint.bad(&verdict) };
+    format!("{text}\n{verdict}\n")
 }
 
 fn extent(Messages { min, max }: Messages) -> String {

@@ -49,22 +49,52 @@ pub fn visit<V: Visit>(problem: &str, visitor: V) -> Option<V::Out> {
 
 /// The problem and the algorithm's name in `PROBLEM/ALGORITHM`.
 pub fn find(path: &str) -> Result<(&str, &str), Failure> {
-    let Some((problem, name)) = path.split_once('/') else {
-        let paths: Vec<_> = catalog::cards().map(|card| card.path().to_string()).collect();
-        let named = catalog::cards().find(|card| card.name == path);
-        return Err(Failure::usage(match named {
-            Some(card) => format!("'{path}' needs its problem; did you mean {}?", card.path()),
-            None => suggest::unknown("algorithm", path, paths.iter().map(String::as_str)),
-        }));
-    };
+    let Some((problem, name)) = path.split_once('/') else { return Err(half_a_path(path)) };
     if !catalog::problems().any(|known| known == problem) {
         return Err(suggest::unknown("problem", problem, catalog::problems()).into());
     }
     let names = || catalog::cards().filter(|card| card.problem == problem).map(|card| card.name);
+    if name.is_empty() {
+        return Err(half_a_path(problem));
+    }
     if !names().any(|known| known == name) {
         return Err(suggest::unknown(&format!("algorithm of problem {problem}"), name, names()).into());
     }
     Ok((problem, name))
+}
+
+/// The error for a name without `/`: a problem lacks its algorithm, and an algorithm lacks its problem.
+fn half_a_path(name: &str) -> Failure {
+    let paths = |problem: Option<&str>| {
+        let in_problem =
+            catalog::cards().filter(|card| problem.is_none_or(|problem| card.problem == problem));
+        in_problem.map(|card| card.path().to_string()).collect::<Vec<_>>()
+    };
+    if is_problem(name) {
+        let paths = paths(Some(name)).join(", ");
+        return Failure::usage(format!(
+            "'{name}' is a problem: add one of its algorithms (there are: {paths})"
+        ));
+    }
+    match catalog::cards().find(|card| card.name == name) {
+        Some(card) => Failure::usage(format!("'{name}' needs its problem; did you mean {}?", card.path())),
+        None => suggest::unknown("algorithm", name, paths(None).iter().map(String::as_str)).into(),
+    }
+}
+
+/// Whether the catalogue has a problem of this name.
+pub fn is_problem(name: &str) -> bool {
+    catalog::problems().any(|known| known == name)
+}
+
+/// The error for an argument that must be a problem. `instead` is the advice if the argument is PROBLEM/ALGORITHM.
+pub fn not_a_problem(given: &str, instead: impl FnOnce(&str, &str) -> String) -> Failure {
+    match find(given) {
+        Ok((problem, name)) => {
+            Failure::usage(format!("'{given}' is an algorithm: {}", instead(problem, name)))
+        }
+        Err(_) => suggest::unknown("problem", given, catalog::problems()).into(),
+    }
 }
 
 /// What is done in the run. Which flags mean something depends on the problem.

@@ -5,7 +5,6 @@ use std::io::{self, BufRead, BufReader, IsTerminal, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-use conclave_algorithms::catalog;
 use conclave_check::Retraced;
 use conclave_kernel::trace::Mark;
 use conclave_lab::case::{self, AnyCase};
@@ -93,10 +92,10 @@ enum Target<'a> {
 fn target(args: &Args) -> Result<Target<'_>, Failure> {
     let (mut file, mut algorithm, mut seed) = (None, None, args.seed);
     for word in &args.what {
-        let names_problem = word
-            .split_once('/')
-            .is_some_and(|(problem, _)| catalog::problems().any(|known| known == problem));
-        if names_problem {
+        let (problem, name) =
+            word.split_once('/').map_or((word.as_str(), None), |(one, two)| (one, Some(two)));
+        let is_file = name.is_none() && Path::new(word).exists();
+        if problems::is_problem(problem) && !is_file {
             problems::find(word)?;
             algorithm = Some(word.as_str());
         } else if let Ok(number) = word.parse() {
