@@ -64,7 +64,7 @@ pub fn check<M: Model>(model: &M, options: &Options) -> Result<Report<M::Protoco
     check_watched(model, options, &mut |_| ControlFlow::Continue(()))
 }
 
-/// The same, with somebody who is told how far it is, and may end it.
+/// Explores everything that can happen, reports the progress to `watcher`, and stops if `watcher` breaks.
 pub fn check_watched<M: Model>(
     model: &M,
     options: &Options,
@@ -78,12 +78,12 @@ pub fn check_watched<M: Model>(
         Search::Breadth => breadth::search(steppers, &meter, watcher),
         Search::Depth => depth::search(steppers, &meter, watcher),
     };
-    explored.bytes += registry.bytes() + steppers.iter().map(Stepper::bytes).sum::<usize>();
     if let Some(node) = steppers.iter().find_map(|stepper| stepper.trouble) {
         return Err(CheckError::TooManyChoices(node));
     }
-    let seconds = began.elapsed().as_secs_f64();
     let cycles = judge_cycles(&mut explored, &mut steppers[0], options, began, watcher);
+    explored.bytes += registry.bytes() + steppers.iter().map(Stepper::bytes).sum::<usize>();
+    let seconds = began.elapsed().as_secs_f64();
     Ok(report(&registry, &explored, &mut steppers, cycles, seconds))
 }
 
@@ -92,7 +92,7 @@ pub fn costs<M: Model>(model: &M, options: &Options) -> Result<Costs, CheckError
     let registry = registry(model, options)?;
     let mut stepper = Stepper::new(&registry);
     let meter = Meter::new(options.bounds, Instant::now());
-    let graph = Graph::build(&mut stepper, &meter, &mut |_| ControlFlow::Continue(()), true);
+    let (graph, _) = Graph::build(&mut stepper, &meter, &mut |_| ControlFlow::Continue(()), true);
     if let Some(node) = stepper.trouble {
         return Err(CheckError::TooManyChoices(node));
     }
@@ -109,35 +109,46 @@ fn registry<'m, M: Model>(model: &'m M, options: &Options) -> Result<Registry<'m
     }
 }
 
-/// Looks for fair cycles in which somebody waits for ever, if nothing else was found and the graph fits.
+/// Looks for fair cycles in which a site waits for ever. The error is the reason why they were not judged.
+///
+/// Raises `explored.bytes` to the memory of the graph, if that is more: the search has freed its own by then.
 fn judge_cycles(
     explored: &mut Explored,
     stepper: &mut Stepper<'_>,
     options: &Options,
     began: Instant,
     watcher: Watcher<'_>,
-) -> Cycles {
-    let complete = explored.failure.is_none() && explored.bound.is_none();
-    if !complete || explored.states > options.liveness_states || options.symmetry {
-        return Cycles::NotJudged;
+) -> Result<(), String> {
+    match (&explored.failure, explored.bound) {
+        (Some(_), _) => return Err("another violation was found first".into()),
+        (None, Some(_)) => return Err("the exploration is incomplete".into()),
+        (None, None) if options.symmetry => return Err("symmetric states were counted as one".into()),
+        (None, None) => {}
+    }
+    let (states, most) = (explored.states, options.liveness_states);
+    if states > most {
+        return Err(format!("{states} states; cycles are judged up to {most}"));
     }
     let meter = Meter::new(Bounds { states: u64::MAX, ..options.bounds }, began);
-    let Some(graph) = Graph::build(stepper, &meter, watcher, false) else { return Cycles::NotJudged };
+    let (graph, bytes) = Graph::build(stepper, &meter, watcher, false);
+    explored.bytes = explored.bytes.max(bytes);
+    let bound = || format!("stopped at the bound on {}", meter.bound().unwrap_or("choices of one step"));
+    let graph = graph.ok_or_else(bound)?;
     if let Some(lasso) = fairness::starvation(&graph) {
-        let why = format!("n{} waits for ever, although everybody does what he must", lasso.bit);
+        let why = format!("n{} waits for ever, although every site does what it must", lasso.bit);
         let breach = Breach { property: stepper.system.liveness(), why };
         let repeats_after = Some(lasso.repeats_after);
         explored.failure =
             Some(Failure { verdict: Verdict::Violated, breach, path: lasso.path, repeats_after });
     }
-    Cycles::Judged
+    Ok(())
 }
 
 fn report<M: Model>(
     registry: &Registry<'_, M>,
     explored: &Explored,
     steppers: &mut [Stepper<'_>],
-    cycles: Cycles,
+    cycles: Result<(), String>,
     seconds: f64,
 ) -> Report<M::Protocol> {
     let seen = steppers.iter().fold(0, |all, stepper| all | stepper.seen);
@@ -170,7 +181,8 @@ fn report<M: Model>(
         seconds,
         collision_probability: visited::collision_probability(explored.states),
         bytes: explored.bytes as u64,
-        cycles,
+        cycles: if cycles.is_ok() { Cycles::Judged } else { Cycles::NotJudged },
+        cycles_why: cycles.err(),
         sometimes: sometimes.chain([Sometimes { name: CROSSING, seen: crossing }]).collect(),
         kinds,
     }

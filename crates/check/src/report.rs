@@ -22,14 +22,17 @@ pub struct Report<P: Protocol> {
     pub edges: u64,
     /// The largest distance from the beginning, in steps; searching depth-first, the longest path tried.
     pub depth: u32,
-    /// Time on the wall.
+    /// Wall time in seconds: of the search, and of the judgement of cycles.
     pub seconds: f64,
     /// The chance that two states were taken for one.
     pub collision_probability: f64,
-    /// The memory for states at its peak: the table, what waited to be expanded, and what occurs in states.
+    /// The memory for states at its peak, in bytes. It counts the contents of states, and the larger of two: the table with the
+    /// queue of the search, or the graph in which cycles are judged.
     pub bytes: u64,
-    /// Whether runs that go on for ever were judged.
+    /// Whether runs that never end were judged.
     pub cycles: Cycles,
+    /// The reason why cycles were not judged; `None` if they were.
+    pub cycles_why: Option<String>,
     /// What should have been seen somewhere.
     pub sometimes: Vec<Sometimes>,
     /// The kinds of messages that were sent, in order of their first appearance.

@@ -522,6 +522,7 @@ fn states_that_differ_by_a_rotation_may_count_as_one() {
     assert_eq!((whole.verdict, reduced.verdict), (Verdict::Holds, Verdict::Holds));
     assert_eq!((whole.states, reduced.states), (81, 27));
     assert_eq!(reduced.cycles, Cycles::NotJudged);
+    assert_eq!(reduced.cycles_why.as_deref(), Some("symmetric states were counted as one"));
     // And the same failure, as short.
     let faults = Faults { loss: 1, ..Faults::default() };
     let lossy = |symmetry| explore(&play, &Options { faults, symmetry, ..one_thread() });

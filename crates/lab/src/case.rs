@@ -3,6 +3,8 @@
 //! The command line makes cases, so do the zoo and the matrix; a counterexample carries its case in its header, so
 //! that it can be taken again. Each problem has a [`Case`] of its own. Who does not know the problem has an [`AnyCase`].
 
+mod judgement;
+
 use std::fmt::Debug;
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -15,6 +17,9 @@ use conclave_check::{
 use conclave_kernel::{Card, NodeId, Protocol};
 use serde::de::DeserializeOwned;
 
+pub(crate) use judgement::Known;
+pub use judgement::{Judgement, Word, any_promise_judged, reasons, words};
+
 use crate::log::{self, Log};
 use crate::matrix::Assumption;
 use crate::problems::{detector, election, mutex, snapshot};
@@ -23,6 +28,9 @@ use crate::problems::{detector, election, mutex, snapshot};
 pub(crate) trait Case {
     /// Does some work on the model that it describes. Of the options, order, timing and faults are the case's own.
     fn work<W: Work>(&self, options: &Options, work: W) -> Result<W::Out, String>;
+
+    /// The properties of the problem, with what it takes to put each to the test in this case.
+    fn properties(&self) -> Vec<Known>;
 }
 
 /// A case of whatever problem.
@@ -32,6 +40,9 @@ pub trait AnyCase: Debug {
 
     /// The fewest and the most messages over all its executions.
     fn costs(&self, options: &Options) -> Result<Costs, String>;
+
+    /// The verdict on each property of the problem, from the outcome of an exploration.
+    fn judge(&self, card: &Card, outcome: &Outcome) -> Vec<Judgement>;
 
     /// Takes a counterexample again, as a trace file holds it. `name` is what errors call the file.
     fn retrace(&self, name: &str, lines: &[u8]) -> Result<Retraced, String>;
@@ -56,6 +67,10 @@ macro_rules! any_case {
 
             fn costs(&self, options: &Options) -> Result<Costs, String> {
                 self.work(options, Count)
+            }
+
+            fn judge(&self, card: &Card, outcome: &Outcome) -> Vec<Judgement> {
+                judgement::judge(&self.properties(), card, outcome)
             }
 
             fn retrace(&self, name: &str, lines: &[u8]) -> Result<Retraced, String> {
@@ -273,14 +288,16 @@ pub struct Outcome {
     pub edges: u64,
     /// The largest distance from the beginning, in steps.
     pub depth: u32,
-    /// Time on the wall.
+    /// Wall time in seconds: of the search, and of the judgement of cycles.
     pub seconds: f64,
-    /// The memory for states at its peak.
+    /// The memory for states at its peak, in bytes.
     pub bytes: u64,
     /// The chance that two states were taken for one.
     pub collision_probability: f64,
-    /// Whether runs that go on for ever were judged.
+    /// Whether runs that never end were judged.
     pub cycles: Cycles,
+    /// The reason why cycles were not judged; `None` if they were.
+    pub cycles_why: Option<String>,
     /// What should have been seen somewhere.
     pub sometimes: Vec<Sometimes>,
     /// The kinds of messages that were sent.
@@ -324,6 +341,7 @@ impl Outcome {
             bytes: report.bytes,
             collision_probability: report.collision_probability,
             cycles: report.cycles,
+            cycles_why: report.cycles_why,
             sometimes: report.sometimes,
             kinds: report.kinds,
         })

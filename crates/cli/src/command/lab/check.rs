@@ -1,5 +1,6 @@
 //! `conclave check`: every execution, not a sample.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
@@ -13,7 +14,7 @@ use conclave_check::{
     Bounds, Costs, Cycles, Faults, Options, Order, Progress, Recovery, Search, Timing, Verdict,
 };
 use conclave_kernel::{Card, suggest};
-use conclave_lab::case::{AnyCase, Found, Outcome, TICK, Watcher};
+use conclave_lab::case::{self, AnyCase, Found, Judgement, Outcome, TICK, Watcher, Word};
 use conclave_lab::diagram::spacetime;
 use conclave_lab::diagram::span::Span;
 use conclave_lab::log::Log;
@@ -77,7 +78,8 @@ pub struct Args {
     /// Detector: D, silence may last for T + D [default: --sync, or 1ms]
     #[arg(long, value_name = "D", value_parser = duration)]
     margin: Option<Duration>,
-    /// Judge causality too: ME1-causal, and ME3 whether or not it is promised. Fences are then not judged
+    /// Mutex: also judge causality: ME1-causal, and violations of ME3 that the algorithm's own messages cause. Fences are
+    /// then not judged
     #[arg(long)]
     causal: bool,
     /// Search depth-first: less memory, longer counterexamples
@@ -118,10 +120,13 @@ Examples:
   conclave check snapshot/chandy-lamport --order any
 
 --entries counts for each site. Time: by default a message takes any time and a timer may fire at any moment.
-Exit codes: 0 holds, 1 violated or stuck, 2 bad usage, 3 stopped at a bound.";
+Each property has its own verdict. A property that nothing in the exploration can break is not judged: ME3 of a mutex
+needs messages of applications, which the model does not have; `conclave sim mutex/... --load relay` has them. The line
+'cycles' says whether executions that never end were judged.
+Exit codes: 0 holds, 1 violated or stuck, 2 bad usage, 3 stopped at a bound, or no promised property was judged.";
 
-/// The exploration stopped at a bound.
-const BOUNDED: u8 = 3;
+/// The exploration stopped at a bound, or put no promised property to the test.
+const UNKNOWN: u8 = 3;
 
 /// Explores what was asked for.
 pub fn run(args: &Args) -> Done {
@@ -152,7 +157,8 @@ fn explore(args: &Args, card: &Card, case: &dyn AnyCase) -> Done {
         "detector" => detector::Scenario::spans,
         _ => snapshot::Scenario::spans,
     };
-    finish(args, &outcome, spans, || case.costs(&options))
+    let judgements = case.judge(card, &outcome);
+    finish(args, &outcome, &judgements, spans, || case.costs(&options))
 }
 
 /// The error for an algorithm that has no finite state space.
@@ -170,6 +176,7 @@ fn refuse_clocks(card: &Card) -> Result<(), Failure> {
 fn finish(
     args: &Args,
     outcome: &Outcome,
+    judgements: &[Judgement],
     spans: fn(&Log) -> Vec<Span>,
     costs: impl FnOnce() -> Result<Costs, String>,
 ) -> Done {
@@ -180,12 +187,9 @@ fn finish(
     if let Some(found) = &outcome.found {
         write_counterexample(args, found, spans)?;
     }
-    show(args, outcome, costs.as_ref())?;
-    Ok(match outcome.verdict {
-        Verdict::Holds => ExitCode::SUCCESS,
-        Verdict::Violated | Verdict::Stuck => ExitCode::from(VIOLATED),
-        Verdict::Bounded => ExitCode::from(BOUNDED),
-    })
+    show(args, outcome, judgements, costs.as_ref())?;
+    let is_unknown = outcome.verdict == Verdict::Bounded || !case::any_promise_judged(judgements);
+    Ok(exit(outcome.is_broken(), is_unknown))
 }
 
 impl Args {
@@ -277,8 +281,9 @@ fn sizes(problem: &str) -> &'static [(u32, u8)] {
 /// Every algorithm of a problem at every size, as the table of `docs/exhaustive.md`.
 fn table(args: &Args) -> Done {
     let problem = args.algorithm.as_str();
-    if !catalog::problems().any(|known| known == problem) {
-        return Err(suggest::unknown("problem", problem, catalog::problems()).into());
+    if !problems::is_problem(problem) {
+        let instead = |problem: &str, _: &str| format!("type conclave check {problem} --all");
+        return Err(problems::not_a_problem(problem, instead));
     }
     let cards: Vec<_> = matrix::rows(Some(problem)).collect();
     if cards.is_empty() {
@@ -293,7 +298,7 @@ fn table(args: &Args) -> Done {
     let (mut is_broken, mut is_bounded) = (false, false);
     for (nodes, entries) in sizes(problem).iter().copied() {
         for card in &cards {
-            let case = conclave_lab::case::of(card, nodes, entries)?;
+            let case = case::of(card, nodes, entries)?;
             let options = options(args);
             let outcome = watched(card.name, |watcher| case.explore(&options, watcher))?;
             is_broken |= outcome.is_broken();
@@ -304,11 +309,11 @@ fn table(args: &Args) -> Done {
     Ok(exit(is_broken, is_bounded))
 }
 
-/// The exit code of many explorations: what is broken counts more than what is not known.
-pub(super) fn exit(is_broken: bool, is_bounded: bool) -> ExitCode {
-    match (is_broken, is_bounded) {
+/// The exit code of explorations. A violation takes precedence over an unknown result.
+pub(super) fn exit(is_broken: bool, is_unknown: bool) -> ExitCode {
+    match (is_broken, is_unknown) {
         (true, _) => ExitCode::from(VIOLATED),
-        (false, true) => ExitCode::from(BOUNDED),
+        (false, true) => ExitCode::from(UNKNOWN),
         (false, false) => ExitCode::SUCCESS,
     }
 }
@@ -333,6 +338,8 @@ fn row(card: &Card, nodes: u32, entries: u8, outcome: &Outcome) -> String {
         }
         _ => outcome.verdict.to_string(),
     };
+    let paint = Paint::stdout();
+    let verdict = if outcome.is_broken() { paint.bad(&verdict) } else { paint.verdict(&verdict) };
     let algorithm = card.name;
     let Outcome { states, depth, seconds, .. } = outcome;
     format!(
@@ -389,10 +396,21 @@ struct Json<'a> {
     counterexample: Option<Vec<String>>,
     sometimes: &'a [conclave_check::Sometimes],
     cycles: Cycles,
+    /// The reason why cycles were not judged; null if they were.
+    cycles_why: Option<&'a str>,
+    /// The verdict on each property: holds, violated, bounded or not_judged.
+    properties: BTreeMap<&'static str, Word>,
+    /// The reason for each property that was not judged.
+    not_judged: BTreeMap<&'static str, &'a str>,
     cost: Option<&'a Costs>,
 }
 
-fn show(args: &Args, report: &Outcome, costs: Option<&Costs>) -> Result<(), Failure> {
+fn show(
+    args: &Args,
+    report: &Outcome,
+    judgements: &[Judgement],
+    costs: Option<&Costs>,
+) -> Result<(), Failure> {
     let steps = report.found.as_ref().map(|found| in_words(&found.log));
     if args.json {
         return output::print_json(&Json {
@@ -412,16 +430,26 @@ fn show(args: &Args, report: &Outcome, costs: Option<&Costs>) -> Result<(), Fail
             counterexample: steps,
             sometimes: &report.sometimes,
             cycles: report.cycles,
+            cycles_why: report.cycles_why.as_deref(),
+            properties: case::words(judgements),
+            not_judged: case::reasons(judgements),
             cost: costs,
         });
     }
-    output::print(&describe(args, report, costs, steps.as_deref()));
+    output::print(&describe(args, report, judgements, costs, steps.as_deref()));
     Ok(())
 }
 
-fn describe(args: &Args, report: &Outcome, costs: Option<&Costs>, steps: Option<&[String]>) -> String {
+fn describe(
+    args: &Args,
+    report: &Outcome,
+    judgements: &[Judgement],
+    costs: Option<&Costs>,
+    steps: Option<&[String]>,
+) -> String {
     let paint = Paint::stdout();
     let verdict = match report.verdict {
+        Verdict::Holds if !case::any_promise_judged(judgements) => paint.bold("not judged"),
         Verdict::Holds => paint.good("holds"),
         Verdict::Bounded => paint.bold("bounded"),
         _ => paint.bad(&report.verdict.to_string()),
@@ -444,8 +472,8 @@ fn describe(args: &Args, report: &Outcome, costs: Option<&Costs>, steps: Option<
             line(name, names.join("; "));
         }
     }
-    if let Some(why) = &report.why {
-        line(report.property.unwrap_or("stopped"), why.clone());
+    if let Some(why) = report.why.as_ref().filter(|_| report.property.is_none()) {
+        line("stopped", why.clone());
     }
     if let Some(costs) = costs {
         let extent = |extent: &conclave_check::Extent| match extent.max {
@@ -457,10 +485,33 @@ fn describe(args: &Args, report: &Outcome, costs: Option<&Costs>, steps: Option<
             line(&format!("  {kind}"), extent(of_kind));
         }
     }
+    text.push('\n');
+    verdicts(&mut text, report, judgements, paint);
     for (number, step) in steps.unwrap_or_default().iter().enumerate() {
         _ = writeln!(text, "  {number:>4}  {step}");
     }
     text
+}
+
+/// One line for each property, and one for executions that never end.
+fn verdicts(text: &mut String, report: &Outcome, judgements: &[Judgement], paint: Paint) {
+    let mut line = |name: &str, value: String| _ = writeln!(text, "  {name:<22}{value}");
+    for judgement in judgements {
+        let word = match judgement.word {
+            Word::Holds => paint.good("holds"),
+            Word::Violated => {
+                format!("{}: {}", paint.bad("violated"), report.why.as_deref().unwrap_or_default())
+            }
+            Word::Bounded => paint.bold("bounded"),
+            Word::NotJudged => format!("not judged: {}", judgement.why_not.as_deref().unwrap_or_default()),
+        };
+        let promised = if judgement.promised { "" } else { " (not promised)" };
+        line(judgement.property, format!("{word}{promised}"));
+    }
+    match &report.cycles_why {
+        None => line("cycles", "judged".into()),
+        Some(why) => line("cycles", format!("not judged: {why}")),
+    }
 }
 
 fn in_words(log: &Log) -> Vec<String> {

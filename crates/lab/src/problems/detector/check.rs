@@ -9,7 +9,7 @@ use conclave_check::{Faults, Findings, Model, Monitor, Offer, Options, Order, Ti
 use conclave_kernel::{Never, NodeId, Property};
 use serde::{Deserialize, Serialize};
 
-use crate::case::{self, Job, Work, bit};
+use crate::case::{self, Job, Known, Work, bit};
 
 /// The data that determines an exploration, except its bounds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +36,14 @@ impl case::Case for Case {
             Options { order: self.order, timing: self.timing, faults: self.faults, ..options.clone() };
         let unknown = || Err(format!("there is no algorithm called {}", self.algorithm));
         detector::visit(&self.algorithm, Job { case: self, options, work }).unwrap_or_else(unknown)
+    }
+
+    fn properties(&self) -> Vec<Known> {
+        let crashes = self.nodes > 1 && self.faults.crash > 0;
+        vec![
+            Known::tested_if(crashes, COMPLETENESS.name, "no site may crash; see `--crash`"),
+            Known::tested_if(self.nodes > 1, ACCURACY.name, "there is no other site to watch"),
+        ]
     }
 }
 

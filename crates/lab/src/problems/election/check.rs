@@ -15,7 +15,7 @@ use conclave_check::{Faults, Findings, Model, Monitor, Offer, Options, Order, Ti
 use conclave_kernel::{Card, NodeId, Property};
 use serde::{Deserialize, Serialize};
 
-use crate::case::{self, Job, TICK, Work, bit};
+use crate::case::{self, Job, Known, TICK, Work, bit};
 
 /// Everything that an exploration of the problem is a function of, but for its bounds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -117,6 +117,13 @@ impl case::Case for Case {
             Options { order: self.order, timing: self.timing, faults: self.faults, ..options.clone() };
         let job = Job { case: self, options, work };
         case::visit(self.mutant.as_deref(), &self.algorithm, job, election::visit, election::visit_honest)?
+    }
+
+    fn properties(&self) -> Vec<Known> {
+        let judges_e1 = self.judged == Judged::Everything;
+        let e1 = Known::tested_if(judges_e1, E1.name, "it is not judged where crashed sites come back");
+        let decided = |known: Known| known.if_seen(&[HALFWAY, DECIDED], "there is no election");
+        vec![decided(e1), decided(Known::tested(E2.name))]
     }
 }
 

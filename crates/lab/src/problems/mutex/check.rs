@@ -8,7 +8,7 @@ mod judge;
 
 use conclave_algorithms::mutants::mutex::{self, Make, Visit};
 use conclave_algorithms::mutants::{self, World};
-use conclave_algorithms::mutex::spec::{FENCES, ME1, ME2};
+use conclave_algorithms::mutex::spec::{FENCES, ME1, ME1_CAUSAL, ME2, ME3};
 use conclave_algorithms::mutex::{Command, Event, Group, Mutex};
 use conclave_algorithms::quorum::Quorum;
 use conclave_check::{Faults, Findings, Model, Monitor, Offer, Options, Order, Timing};
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 pub use judge::{Bare, Causal, Fences, Judge, Noted, Plain, Quiet};
 
 use super::Scenario;
-use crate::case::{self, Job, Work};
+use crate::case::{self, Job, Known, Work};
 
 /// Everything that an exploration of the problem is a function of, but for its bounds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,6 +120,26 @@ impl case::Case for Case {
             Options { order: self.order, timing: self.timing, faults: self.faults, ..options.clone() };
         let job = Job { case: self, options, work };
         case::visit(self.mutant.as_deref(), &self.algorithm, job, mutex::visit, mutex::visit_honest)?
+    }
+
+    /// ME3 compares requests of which one happened before the other. The sites of the model exchange no messages besides those
+    /// of the algorithm. So an algorithm that orders its own messages cannot break ME3 here, whatever it does in a system whose
+    /// applications talk to each other. A violation that the algorithm's own messages cause is found and counts.
+    fn properties(&self) -> Vec<Known> {
+        let is_causal = matches!(self.judged, Judged::Causality | Judged::Order) && self.entries != FOREVER;
+        let entries = u64::from(self.nodes) * u64::from(self.entries);
+        let of_two = |judged: bool, property: &'static str, why_not: &'static str| match judged {
+            true => Known::tested_if(entries > 1, property, "there is at most one entry"),
+            false => Known::untestable(property, why_not),
+        };
+        vec![
+            Known::tested(ME1.name)
+                .if_seen(&[CONTENTION, DEFERRAL], "no two sites requested at the same time"),
+            of_two(is_causal, ME1_CAUSAL.name, "only `check --causal` judges it"),
+            Known::tested_if(entries > 0, ME2.name, "there is no request"),
+            Known::untestable(ME3.name, "no application messages; see `sim --load relay`"),
+            of_two(self.judged == Judged::Fences, FENCES.name, "`check --causal` does not judge it"),
+        ]
     }
 }
 

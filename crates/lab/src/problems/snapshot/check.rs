@@ -10,7 +10,7 @@ use conclave_check::{Faults, Findings, Model, Monitor, Offer, Options, Order, Ti
 use conclave_kernel::{Card, Digest, NodeId, Property};
 use serde::{Deserialize, Serialize};
 
-use crate::case::{self, Job, Work, bit};
+use crate::case::{self, Job, Known, Work, bit};
 
 /// Everything that an exploration of the problem is a function of, but for its bounds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,6 +59,14 @@ impl case::Case for Case {
             Options { order: self.order, timing: self.timing, faults: self.faults, ..options.clone() };
         let job = Job { case: self, options, work };
         case::visit(self.mutant.as_deref(), &self.algorithm, job, snapshot::visit, snapshot::visit_honest)?
+    }
+
+    fn properties(&self) -> Vec<Known> {
+        vec![
+            Known::tested_if(self.entries > 0, CONSERVED.name, "there is no transfer"),
+            Known::tested_if(self.nodes > 1, SAME.name, "only one site has a picture"),
+            Known::tested(COMPLETE.name),
+        ]
     }
 }
 
