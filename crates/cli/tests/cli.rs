@@ -65,9 +65,10 @@ fn read(path: &Path) -> String {
 
 /// The commands that a help lists, each with what it says of it.
 fn listed(help: &str) -> Vec<(String, String)> {
-    let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    // `conclave` itself lists them in groups, of which the first is Locks.
+    let lines = help.lines().skip_while(|line| !["Commands:", "Locks:"].contains(line)).skip(1);
     let mut commands: Vec<(String, String)> = Vec::new();
-    for line in lines.take_while(|line| !line.is_empty()) {
+    for line in lines.take_while(|line| *line != "Options:").filter(|line| line.starts_with(' ')) {
         let words = line.split_whitespace().collect::<Vec<_>>();
         match commands.last_mut() {
             // What does not fit into a line goes on below, further in than a name.
@@ -103,6 +104,145 @@ fn every_command_has_help_with_examples_that_begins_as_it_is_listed() {
     assert!(seen > 25, "only {seen} commands were found in the help");
     assert!(prints("--version", 0).starts_with("conclave "));
     assert_eq!(conclave(&[]).status.code(), Some(2), "no command is bad usage");
+}
+
+#[test]
+fn help_lists_the_commands_in_groups() {
+    let help = prints("--help", 0);
+    let groups: Vec<_> = help.lines().filter(|line| line.ends_with(':') && !line.starts_with(' ')).collect();
+    assert_eq!(groups, ["Locks:", "Files:", "Cluster:", "Laboratory:", "Tools:", "Options:", "Examples:"]);
+    for same in ["-h", "help"] {
+        assert_eq!(prints(same, 0), help, "{same}");
+    }
+    let missing = conclave(&[]);
+    assert_eq!((text(&missing.stderr), text(&missing.stdout)), (help, String::new()));
+    let other = prints("help sim", 0);
+    assert!(other.contains("PROBLEM/ALGORITHM") && !other.contains("Locks:"), "{other}");
+}
+
+#[test]
+fn every_command_has_a_manual_page() {
+    let folder = folder("man").join("man1");
+    prints(&format!("man --out {}", shown(&folder)), 0);
+    let mut unread = vec![String::new()];
+    let mut seen = 0;
+    while let Some(command) = unread.pop() {
+        let file = folder.join(format!("conclave {command}").trim().replace(' ', "-") + ".1");
+        let page = read(&file);
+        assert_eq!(prints(&format!("man {command}"), 0), page, "{command}");
+        let title = format!(".SH NAME\nconclave{}", format!(" {command}").trim_end().replace(' ', "\\-"));
+        assert!(page.contains(&title) && page.contains("conclave "), "{title}: {page}");
+        for (name, _) in listed(&prints(&format!("{command} --help"), 0)) {
+            unread.push(format!("{command} {name}").trim().to_owned());
+        }
+        seen += 1;
+    }
+    let written = std::fs::read_dir(&folder).expect("it was made").count();
+    assert_eq!(written, seen, "one page per command, and none for `help`");
+    let run = read(&folder.join("conclave-run.1"));
+    assert!(run.contains("\\-\\-on\\-lost") && run.contains("Examples:"), "{run}");
+    refused("man simm", &["did you mean sim?"]);
+    refused("man run lock", &["conclave run has no command 'lock'"]);
+}
+
+/// What bash offers for the last word of a command line.
+fn offered(line: &str) -> Vec<String> {
+    let words: Vec<_> = line.split(' ').collect();
+    let (last, before) = (words[words.len() - 1], words[words.len() - 2]);
+    let script = format!(
+        "source <(\"$C\" completions bash); COMP_WORDS=({line}); COMP_CWORD={}; COMP_LINE='{line}'; COMP_POINT={}\n\
+         _conclave conclave '{last}' '{before}'; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+        words.len() - 1,
+        line.len(),
+    );
+    let output = Command::new("bash")
+        .args(["-c", &script])
+        .env("C", env!("CARGO_BIN_EXE_conclave"))
+        .output()
+        .expect("bash runs");
+    text(&output.stdout).lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_shell_completes_names_of_the_catalogue_and_nested_commands() {
+    assert_eq!(offered("conclave sim mutex/mae"), ["mutex/maekawa"]);
+    assert_eq!(offered("conclave check election/b"), ["election/bully"]);
+    assert_eq!(offered("conclave check mutex/maekawa --mutant maekawa-b"), ["maekawa-basic"]);
+    assert_eq!(offered("conclave compare time"), ["timesync"]);
+    assert_eq!(offered("conclave compare mutex --only roucairol"), ["roucairol-carvalho"]);
+    assert_eq!(offered("conclave list ele")[0], "election");
+    assert_eq!(offered("conclave matrix snap"), ["snapshot"]);
+    assert_eq!(offered("conclave help sessions e"), ["end"]);
+    assert_eq!(offered("conclave cluster st"), ["status"]);
+    let fish = prints("completions fish", 0);
+    let algorithms =
+        "complete -c conclave -n \"__fish_conclave_using_subcommand sim\" -f -a \"mutex/central ";
+    assert!(
+        fish.contains(algorithms) && !fish.contains("using_subcommand mutants\" -f -a \"central"),
+        "{fish}"
+    );
+    assert!(prints("completions zsh", 0).contains("mutex/maekawa"));
+    // The names are for the shell only: the command itself still suggests the nearest one.
+    refused("sim mutex/maekwa", &["did you mean maekawa?"]);
+}
+
+/// The screen of a terminal on which a command runs.
+fn on_a_terminal(command: &str, no_color: bool) -> String {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let screen = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+    grantpt(&screen).expect("the terminal is ours");
+    unlockpt(&screen).expect("the terminal is ours");
+    let name = ptsname(&screen, Vec::new()).expect("it has a name");
+    let mut options = std::fs::File::options();
+    let terminal = std::os::unix::fs::OpenOptionsExt::custom_flags(
+        &mut options,
+        OpenptFlags::NOCTTY.bits().cast_signed(),
+    )
+    .read(true)
+    .write(true)
+    .open(name.to_str().expect("a plain name"))
+    .expect("the terminal opens");
+    let mut process = Command::new(env!("CARGO_BIN_EXE_conclave"));
+    process.args(command.split_whitespace()).stdin(Stdio::null()).stdout(terminal).stderr(Stdio::null());
+    let mut child = if no_color { process.env("NO_COLOR", "1") } else { process.env_remove("NO_COLOR") }
+        .spawn()
+        .expect("the binary runs");
+    // The command has the other end now, and only the command.
+    drop(process);
+    let (mut screen, mut seen, mut bytes) = (std::fs::File::from(screen), Vec::new(), [0; 4096]);
+    // An error says that the command has closed the terminal.
+    while let Ok(count @ 1..) = screen.read(&mut bytes) {
+        seen.extend_from_slice(&bytes[..count]);
+    }
+    child.wait().expect("it ends");
+    String::from_utf8(seen).expect("output is UTF-8")
+}
+
+#[test]
+fn verdicts_are_coloured_on_a_terminal_only() {
+    let folder = folder("colours");
+    let (log, waits) = (folder.join("cut.log"), folder.join("waits.txt"));
+    std::fs::write(&log, "a {\"a\":1}\nA\n").expect("the file is ours");
+    std::fs::write(&waits, "t1 -> t2\nt2 -> t1\n").expect("the file is ours");
+    let (cut, waits) = (format!("trace {} --cut 1", shown(&log)), format!("deadlock {}", shown(&waits)));
+    const GOOD: &str = "\x1b[32m";
+    const BAD: &str = "\x1b[1;31m";
+    for (command, colour, verdict) in [
+        ("sim mutex/central --entries 5", GOOD, "holds"),
+        ("check mutex/central", GOOD, "holds"),
+        ("check mutex/lamport --order any", BAD, "violated"),
+        ("matrix snapshot --nodes 2", GOOD, "conserved in"),
+        ("mutants snapshot --only ly-", GOOD, "yes"),
+        ("compare snapshot --nodes 3 --acts 10", GOOD, "holds"),
+        ("compare election --nodes 3", GOOD, "holds"),
+        (&cut, GOOD, "consistent"),
+        (&waits, BAD, "deadlock"),
+    ] {
+        let seen = on_a_terminal(command, false);
+        assert!(seen.contains(&format!("{colour}{verdict}")), "{command}: {seen:?}");
+        assert!(!on_a_terminal(command, true).contains('\x1b'), "{command} with NO_COLOR");
+        assert!(!line(command).stdout.contains(&0x1b), "{command} into a pipe");
+    }
 }
 
 /// The examples of the help are commands that work, and files that they write appear.
@@ -374,6 +514,34 @@ fn a_scenario_is_read_from_toml_and_json_and_flags_override_it() {
     }
 }
 
+/// The leader that the comparison crashes is the highest site that is up.
+#[test]
+fn elections_are_compared_although_a_site_is_down_already() {
+    let rows = json("compare election --nodes 5,7 --crash 4@50ms --json", 0);
+    let rows = rows.as_array().expect("an array");
+    assert!(rows.len() >= 8);
+    for row in rows {
+        let command = row["crash_lowest"]["command"].as_str().expect("a command");
+        // Among 5 sites, site 4 led and is down already.
+        let leader = if row["nodes"] == 5 { "--crash 3@" } else { "--crash 6@" };
+        assert!(command.contains("--crash 4@50ms") && command.contains(leader), "{command}");
+    }
+    let text = prints("compare election --nodes 3 --crash 2@50ms..100ms", 0);
+    assert!(text.contains("the highest site that --crash leaves up"), "{text}");
+    refused(
+        "compare election --nodes 5,7 --crash 6@50ms",
+        &["election with 5 nodes", "name a node of every size"],
+    );
+    refused(
+        "compare election --nodes 3 --crash 2@9s",
+        &["election with 3 nodes", "crashes the leader n2 at", "--crash 2@9s"],
+    );
+    refused(
+        "compare election --nodes 2 --crash 0@5ms --crash 1@5ms",
+        &["every site crashes", "leave at least 2 sites up"],
+    );
+}
+
 #[test]
 fn a_fault_that_never_struck_fails_the_run() {
     let shown = prints("sim mutex/token-ring --entries 5 --crash 1@10s", 1);
@@ -399,6 +567,26 @@ fn every_mistake_gets_one_line_that_says_what_is_allowed() {
     refused("sim mutx/maekawa", &["unknown problem 'mutx'", "did you mean mutex?"]);
     refused("sim maekawa", &["did you mean mutex/maekawa?"]);
     refused("sim mutex/zzzz", &["unknown algorithm", "central"]);
+    for problem in ["mutex", "election", "timesync"] {
+        let others =
+            ["mutex/", "election/", "timesync/"].into_iter().filter(|other| !other.starts_with(problem));
+        for command in ["sim", "check", "replay"] {
+            let wanted =
+                format!("'{problem}' is a problem: add one of its algorithms (there are: {problem}/");
+            refused(&format!("{command} {problem}"), &[&wanted]);
+            let complaint = text(&line(&format!("{command} {problem}")).stderr);
+            others.clone().for_each(|other| assert!(!complaint.contains(other), "{complaint}"));
+        }
+    }
+    refused("sim mutex/", &["'mutex' is a problem", "mutex/maekawa"]);
+    refused("compare mutex/maekawa", &["type conclave compare mutex --only maekawa"]);
+    refused("mutants mutex/maekawa", &["type conclave mutants mutex --only maekawa"]);
+    refused("check mutex/maekawa --all", &["type conclave check mutex --all"]);
+    refused(
+        "sim timesync/cristian --delay constant:150ms",
+        &["cristian gives up a question after 200ms", "300ms"],
+    );
+    refused("sim mutex/central --cs 2w", &["ns, us, ms, s, m or min, h, d"]);
     refused("list mutx", &["did you mean mutex?"]);
     refused("list mutex/lamprot", &["did you mean lamport?"]);
     refused("compare mutx", &["did you mean mutex?"]);

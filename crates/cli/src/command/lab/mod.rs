@@ -13,7 +13,10 @@ mod sim;
 mod trace;
 mod world;
 
+use conclave_algorithms::catalog;
+
 use crate::output::Done;
+use crate::tree::Named;
 
 /// The commands.
 #[derive(clap::Subcommand)]
@@ -37,6 +40,32 @@ pub enum Command {
     Replay(replay::Args),
     /// Analyse a recorded run, or the log of another program: what happened before what
     Trace(trace::Args),
+}
+
+/// The arguments that take a name of the catalogue, with the names: for completions.
+pub fn names() -> [Named; 9] {
+    let paths = || catalog::cards().map(|card| card.path().to_string());
+    let problems = || catalog::problems().map(str::to_owned);
+    let owned = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let mut algorithms = Vec::new();
+    for card in catalog::cards() {
+        if !algorithms.iter().any(|known| known == card.name) {
+            algorithms.push(card.name.to_owned());
+        }
+    }
+    let mutants: Vec<_> = conclave_algorithms::mutants::all().map(|mutant| mutant.name.to_owned()).collect();
+    let named = |command, argument, names| Named { command, argument, names };
+    [
+        named("list", "which", problems().chain(paths()).collect()),
+        named("sim", "algorithm", paths().collect()),
+        named("check", "algorithm", paths().collect()),
+        named("check", "mutant", mutants.clone()),
+        named("matrix", "problem", owned(&conclave_lab::matrix::PROBLEMS)),
+        named("mutants", "problem", owned(&conclave_algorithms::mutants::PROBLEMS)),
+        named("mutants", "only", mutants),
+        named("compare", "problem", problems().collect()),
+        named("compare", "only", algorithms),
+    ]
 }
 
 /// Runs a command.
