@@ -3,7 +3,7 @@
 //! The command line makes cases, so do the zoo and the matrix; a counterexample carries its case in its header, so
 //! that it can be taken again. Each problem has a [`Case`] of its own. Who does not know the problem has an [`AnyCase`].
 
-mod judgement;
+mod properties;
 
 use std::fmt::Debug;
 use std::ops::ControlFlow;
@@ -17,8 +17,8 @@ use conclave_check::{
 use conclave_kernel::{Card, NodeId, Protocol};
 use serde::de::DeserializeOwned;
 
-pub(crate) use judgement::Known;
-pub use judgement::{Judgement, Word, any_promise_judged, reasons, words};
+pub(crate) use properties::Known;
+pub use properties::{PropertyVerdict, Word, any_promise_judged, reasons, words};
 
 use crate::log::{self, Log};
 use crate::matrix::Assumption;
@@ -42,7 +42,7 @@ pub trait AnyCase: Debug {
     fn costs(&self, options: &Options) -> Result<Costs, String>;
 
     /// The verdict on each property of the problem, from the outcome of an exploration.
-    fn judge(&self, card: &Card, outcome: &Outcome) -> Vec<Judgement>;
+    fn judge(&self, card: &Card, outcome: &Outcome) -> Vec<PropertyVerdict>;
 
     /// Takes a counterexample again, as a trace file holds it. `name` is what errors call the file.
     fn retrace(&self, name: &str, lines: &[u8]) -> Result<Retraced, String>;
@@ -69,8 +69,8 @@ macro_rules! any_case {
                 self.work(options, Count)
             }
 
-            fn judge(&self, card: &Card, outcome: &Outcome) -> Vec<Judgement> {
-                judgement::judge(&self.properties(), card, outcome)
+            fn judge(&self, card: &Card, outcome: &Outcome) -> Vec<PropertyVerdict> {
+                properties::judge(&self.properties(), card, outcome)
             }
 
             fn retrace(&self, name: &str, lines: &[u8]) -> Result<Retraced, String> {

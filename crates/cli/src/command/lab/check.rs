@@ -14,7 +14,7 @@ use conclave_check::{
     Bounds, Costs, Cycles, Faults, Options, Order, Progress, Recovery, Search, Timing, Verdict,
 };
 use conclave_kernel::{Card, suggest};
-use conclave_lab::case::{self, AnyCase, Found, Judgement, Outcome, TICK, Watcher, Word};
+use conclave_lab::case::{self, AnyCase, Found, Outcome, PropertyVerdict, TICK, Watcher, Word};
 use conclave_lab::diagram::spacetime;
 use conclave_lab::diagram::span::Span;
 use conclave_lab::log::Log;
@@ -157,8 +157,8 @@ fn explore(args: &Args, card: &Card, case: &dyn AnyCase) -> Done {
         "detector" => detector::Scenario::spans,
         _ => snapshot::Scenario::spans,
     };
-    let judgements = case.judge(card, &outcome);
-    finish(args, &outcome, &judgements, spans, || case.costs(&options))
+    let verdicts = case.judge(card, &outcome);
+    finish(args, &outcome, &verdicts, spans, || case.costs(&options))
 }
 
 /// The error for an algorithm that has no finite state space.
@@ -176,7 +176,7 @@ fn refuse_clocks(card: &Card) -> Result<(), Failure> {
 fn finish(
     args: &Args,
     outcome: &Outcome,
-    judgements: &[Judgement],
+    verdicts: &[PropertyVerdict],
     spans: fn(&Log) -> Vec<Span>,
     costs: impl FnOnce() -> Result<Costs, String>,
 ) -> Done {
@@ -187,8 +187,8 @@ fn finish(
     if let Some(found) = &outcome.found {
         write_counterexample(args, found, spans)?;
     }
-    show(args, outcome, judgements, costs.as_ref())?;
-    let is_unknown = outcome.verdict == Verdict::Bounded || !case::any_promise_judged(judgements);
+    show(args, outcome, verdicts, costs.as_ref())?;
+    let is_unknown = outcome.verdict == Verdict::Bounded || !case::any_promise_judged(verdicts);
     Ok(exit(outcome.is_broken(), is_unknown))
 }
 
@@ -408,7 +408,7 @@ struct Json<'a> {
 fn show(
     args: &Args,
     report: &Outcome,
-    judgements: &[Judgement],
+    verdicts: &[PropertyVerdict],
     costs: Option<&Costs>,
 ) -> Result<(), Failure> {
     let steps = report.found.as_ref().map(|found| in_words(&found.log));
@@ -431,25 +431,25 @@ fn show(
             sometimes: &report.sometimes,
             cycles: report.cycles,
             cycles_why: report.cycles_why.as_deref(),
-            properties: case::words(judgements),
-            not_judged: case::reasons(judgements),
+            properties: case::words(verdicts),
+            not_judged: case::reasons(verdicts),
             cost: costs,
         });
     }
-    output::print(&describe(args, report, judgements, costs, steps.as_deref()));
+    output::print(&describe(args, report, verdicts, costs, steps.as_deref()));
     Ok(())
 }
 
 fn describe(
     args: &Args,
     report: &Outcome,
-    judgements: &[Judgement],
+    verdicts: &[PropertyVerdict],
     costs: Option<&Costs>,
     steps: Option<&[String]>,
 ) -> String {
     let paint = Paint::stdout();
     let verdict = match report.verdict {
-        Verdict::Holds if !case::any_promise_judged(judgements) => paint.bold("not judged"),
+        Verdict::Holds if !case::any_promise_judged(verdicts) => paint.bold("not judged"),
         Verdict::Holds => paint.good("holds"),
         Verdict::Bounded => paint.bold("bounded"),
         _ => paint.bad(&report.verdict.to_string()),
@@ -486,7 +486,7 @@ fn describe(
         }
     }
     text.push('\n');
-    verdicts(&mut text, report, judgements, paint);
+    verdict_lines(&mut text, report, verdicts, paint);
     for (number, step) in steps.unwrap_or_default().iter().enumerate() {
         _ = writeln!(text, "  {number:>4}  {step}");
     }
@@ -494,19 +494,19 @@ fn describe(
 }
 
 /// One line for each property, and one for executions that never end.
-fn verdicts(text: &mut String, report: &Outcome, judgements: &[Judgement], paint: Paint) {
+fn verdict_lines(text: &mut String, report: &Outcome, verdicts: &[PropertyVerdict], paint: Paint) {
     let mut line = |name: &str, value: String| _ = writeln!(text, "  {name:<22}{value}");
-    for judgement in judgements {
-        let word = match judgement.word {
+    for verdict in verdicts {
+        let word = match verdict.word {
             Word::Holds => paint.good("holds"),
             Word::Violated => {
                 format!("{}: {}", paint.bad("violated"), report.why.as_deref().unwrap_or_default())
             }
             Word::Bounded => paint.bold("bounded"),
-            Word::NotJudged => format!("not judged: {}", judgement.why_not.as_deref().unwrap_or_default()),
+            Word::NotJudged => format!("not judged: {}", verdict.why_not.as_deref().unwrap_or_default()),
         };
-        let promised = if judgement.promised { "" } else { " (not promised)" };
-        line(judgement.property, format!("{word}{promised}"));
+        let promised = if verdict.promised { "" } else { " (not promised)" };
+        line(verdict.property, format!("{word}{promised}"));
     }
     match &report.cycles_why {
         None => line("cycles", "judged".into()),

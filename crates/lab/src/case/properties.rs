@@ -13,14 +13,14 @@ use super::Outcome;
 
 /// The verdict on one property.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Judgement {
+pub struct PropertyVerdict {
     /// The name of the property.
     pub property: &'static str,
     /// Whether the algorithm's card promises the property.
     pub promised: bool,
     /// The verdict.
     pub word: Word,
-    /// The reason why the property was not judged; `None` for every other verdict.
+    /// The reason why the property was not judged; `None` for every other word.
     pub why_not: Option<String>,
 }
 
@@ -69,7 +69,7 @@ impl Known {
         Self { evidence: Some((sometimes, why_not)), ..self }
     }
 
-    fn judge(&self, card: &Card, outcome: &Outcome) -> Judgement {
+    fn judge(&self, card: &Card, outcome: &Outcome) -> PropertyVerdict {
         let unseen = || {
             let (sometimes, why_not) = self.evidence?;
             let seen = outcome.sometimes.iter().any(|it| it.seen && sometimes.contains(&it.name));
@@ -83,12 +83,12 @@ impl Known {
             (.., Verdict::Bounded) => (Word::Bounded, None),
             _ => unseen().map_or((Word::Holds, None), not_judged),
         };
-        Judgement { property: self.property, promised: card.promises(self.property), word, why_not }
+        PropertyVerdict { property: self.property, promised: card.promises(self.property), word, why_not }
     }
 }
 
 /// The verdicts on the properties that the case knows, then on all others that the card promises.
-pub(crate) fn judge(known: &[Known], card: &Card, outcome: &Outcome) -> Vec<Judgement> {
+pub(crate) fn judge(known: &[Known], card: &Card, outcome: &Outcome) -> Vec<PropertyVerdict> {
     let is_known = |property: &str| known.iter().any(|known| known.property == property);
     let others = card.promises.iter().filter(|promise| !is_known(promise));
     let others = others.map(|promise| Known::untestable(promise, "the checker does not judge it; see `sim`"));
@@ -97,16 +97,16 @@ pub(crate) fn judge(known: &[Known], card: &Card, outcome: &Outcome) -> Vec<Judg
 }
 
 /// Whether at least one promised property was put to the test.
-pub fn any_promise_judged(judgements: &[Judgement]) -> bool {
-    judgements.iter().any(|judgement| judgement.promised && judgement.word != Word::NotJudged)
+pub fn any_promise_judged(verdicts: &[PropertyVerdict]) -> bool {
+    verdicts.iter().any(|verdict| verdict.promised && verdict.word != Word::NotJudged)
 }
 
 /// The words by property, as JSON has them.
-pub fn words(judgements: &[Judgement]) -> BTreeMap<&'static str, Word> {
-    judgements.iter().map(|judgement| (judgement.property, judgement.word)).collect()
+pub fn words(verdicts: &[PropertyVerdict]) -> BTreeMap<&'static str, Word> {
+    verdicts.iter().map(|verdict| (verdict.property, verdict.word)).collect()
 }
 
 /// The reasons by property, of the properties that were not judged.
-pub fn reasons(judgements: &[Judgement]) -> BTreeMap<&'static str, &str> {
-    judgements.iter().filter_map(|it| Some((it.property, it.why_not.as_deref()?))).collect()
+pub fn reasons(verdicts: &[PropertyVerdict]) -> BTreeMap<&'static str, &str> {
+    verdicts.iter().filter_map(|it| Some((it.property, it.why_not.as_deref()?))).collect()
 }
