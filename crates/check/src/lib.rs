@@ -1,28 +1,28 @@
-//! The exhaustive checker: every interleaving of any [`Protocol`](conclave_kernel::Protocol), every fall of its
-//! dice, every fault within a budget.
+//! The exhaustive checker: explores every interleaving of a [`Protocol`](conclave_kernel::Protocol), every random choice, and
+//! every fault within a budget.
 //!
-//! The checker knows no algorithm and no problem. It is given a [`Model`] (the sites, the work offered to them, a
-//! judge) and [`Options`] (order of messages, time, faults, bounds), and [`check`]s all that can happen. What it
-//! finds is a [`Report`]; how a property comes to be broken is a [`Trace`](conclave_kernel::Trace), like that of
-//! a simulated run. [`costs`] compares all complete executions by the messages that they send.
+//! The checker knows no algorithm and no problem. [`check`] takes a [`Model`] (the sites, their work, a judge) and [`Options`]
+//! (order of messages, time, faults, bounds). It returns a [`Report`]. A counterexample is a
+//! [`Trace`](conclave_kernel::Trace), like that of a simulated run. [`costs`] compares the complete executions by the number of
+//! their messages.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
-//! | `model` | [`Model`] and [`Monitor`]: what a problem brings |
-//! | `options`, `report` | what is asked, what is answered |
-//! | `intern`, `registry` | everything that occurs in states, kept once and named by a number |
-//! | `system` | the model, asked by numbers: what is compiled for each algorithm |
-//! | `local`, `inbox` | a site with its timers; what is on its way to it |
-//! | `stepper` | where a state can go; every local step is computed once |
+//! | `model` | [`Model`] and [`Monitor`], which a problem implements |
+//! | `options`, `report` | the input and the result of an exploration |
+//! | `intern`, `registry` | the contents of states, each stored once under a number |
+//! | `system` | the model with numbers in place of contents; compiled for each algorithm |
+//! | `local`, `inbox` | a site with its timers; the messages on their way to it |
+//! | `stepper` | the successors of a state; every local step is computed once |
 //! | `visited` | the states seen so far, as fingerprints |
-//! | `breadth`, `depth` | the two searches, over both cores |
-//! | `graph`, `components`, `fairness`, `cost` | the whole graph: who waits for ever, and what executions cost |
-//! | `counterexample`, `retrace` | from fingerprints back to what happened; and the same taken again |
+//! | `breadth`, `depth` | the two searches, over all cores |
+//! | `graph`, `components`, `fairness`, `cost` | the whole graph: sites that wait for ever, and the costs of executions |
+//! | `counterexample`, `retrace` | a trace from fingerprints; the same trace repeated |
 //!
 //! # What is sound
 //!
-//! Nothing is left out by default. The one reduction, [`Options::symmetry`], is used only where a model declares
-//! its symmetries. States are told apart by 64-bit fingerprints; the chance of a collision is in the report.
+//! By default, the exploration leaves out nothing. The one reduction, [`Options::symmetry`], needs a model that declares its
+//! symmetries. States are compared by 64-bit fingerprints; the report has the probability of a collision.
 
 mod breadth;
 mod components;
@@ -59,12 +59,12 @@ pub use options::{Bounds, Faults, Options, Order, Progress, Recovery, Search, Ti
 pub use report::{CROSSING, CheckError, Costs, Counterexample, Cycles, Extent, Report, Sometimes, Verdict};
 pub use retrace::{Retraced, retrace};
 
-/// Explores everything that can happen.
+/// Explores every execution of a model.
 pub fn check<M: Model>(model: &M, options: &Options) -> Result<Report<M::Protocol>, CheckError> {
     check_watched(model, options, &mut |_| ControlFlow::Continue(()))
 }
 
-/// Explores everything that can happen, reports the progress to `watcher`, and stops if `watcher` breaks.
+/// Explores every execution of a model, reports the progress to `watcher`, and stops if `watcher` breaks.
 pub fn check_watched<M: Model>(
     model: &M,
     options: &Options,
@@ -87,7 +87,7 @@ pub fn check_watched<M: Model>(
     Ok(report(&registry, &explored, &mut steppers, cycles, seconds))
 }
 
-/// The least and the most messages over all complete executions. Of the bounds, that on states counts.
+/// Returns the fewest and the most messages over all complete executions. Of the bounds, only that on states applies.
 pub fn costs<M: Model>(model: &M, options: &Options) -> Result<Costs, CheckError> {
     let registry = registry(model, options)?;
     let mut stepper = Stepper::new(&registry);
@@ -135,7 +135,7 @@ fn judge_cycles(
     let bound = || format!("stopped at the bound on {}", meter.bound().unwrap_or("choices of one step"));
     let graph = graph.ok_or_else(bound)?;
     if let Some(lasso) = fairness::starvation(&graph) {
-        let why = format!("n{} waits for ever, although every site does what it must", lasso.bit);
+        let why = format!("n{} waits for ever, although every site takes its steps", lasso.bit);
         let breach = Breach { property: stepper.system.liveness(), why };
         let repeats_after = Some(lasso.repeats_after);
         explored.failure =

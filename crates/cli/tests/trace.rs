@@ -119,7 +119,7 @@ fn the_cuts_of_four_processes_are_judged() {
     let path = path.to_str().expect("the path is UTF-8");
     let text = prints(&["trace", path, "--cut", "1,3,3,2"]);
     assert!(text.contains("cut {1,3,3,2}  inconsistent"), "{text}");
-    assert!(text.contains("received, but not sent") && text.contains("P1->P2"), "{text}");
+    assert!(text.contains("received but not sent") && text.contains("P1->P2"), "{text}");
     assert!(text.contains("largest consistent cut inside it is {1,2,3,2}"), "{text}");
     let text = prints(&["trace", path, "--cut", "2,4,4,2"]);
     assert!(text.contains("cut {2,4,4,2}  consistent") && text.contains("on its way"), "{text}");
@@ -174,7 +174,7 @@ fn an_event_has_one_number_in_the_file_in_flags_and_in_every_output() {
     assert_eq!((&orphan["sent_by"], &orphan["received_by"]), (&1.into(), &0.into()));
     let text = prints(&["trace", path, "--past", "2"]);
     assert!(text.contains("#1      P1  sends\n    #0      P2  receives"), "{text}");
-    refused(&["trace", path, "--past", "3"], "there is no event 3: the last is 2");
+    refused(&["trace", path, "--past", "3"], "there is no event 3: give a number from 0 to 2");
 }
 
 /// The clocks of a log show neither lost messages nor those that told their receiver nothing new.

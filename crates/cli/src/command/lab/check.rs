@@ -1,4 +1,4 @@
-//! `conclave check`: every execution, not a sample.
+//! `conclave check`: explores every execution of an algorithm.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -28,73 +28,73 @@ use super::{problems, world};
 use crate::command::duration;
 use crate::output::{self, Done, Failure, Paint, VIOLATED, counted, number, plural};
 
-/// Explore every execution of an algorithm: all orders of messages, all falls of its dice.
+/// Explore every execution of an algorithm: every order of messages, every random choice.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Which algorithm, as PROBLEM/ALGORITHM; `conclave list` shows them. A PROBLEM alone with --all
+    /// The algorithm, as PROBLEM/ALGORITHM, or with --all the problem; `conclave list` shows both
     #[arg(value_name = "PROBLEM/ALGORITHM")]
     algorithm: String,
-    /// Explore every algorithm of the problem (mutex, election, snapshot) at a few sizes, over links as it needs them, and
+    /// Explore every algorithm of the problem (mutex, election, snapshot) at a few sizes, over the links that it needs, and
     /// print a table in Markdown
     #[arg(long, conflicts_with_all = ["cost", "svg", "trace", "mutant", "causal"])]
     all: bool,
-    /// A wrong variant of the algorithm in its place; `conclave mutants` shows them
+    /// Explore a wrong variant of the algorithm instead; `conclave mutants` shows the variants
     #[arg(long, value_name = "NAME")]
     mutant: Option<String>,
-    /// How many sites
+    /// The number of sites
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = world::nodes)]
     nodes: u32,
-    /// How often each site may ask, call for an election, or make a transfer (of each site: `sim` counts all together)
+    /// The number of requests, elections or transfers of each site; `sim` counts those of all sites together
     #[arg(long, value_name = "K", default_value_t = 1)]
     entries: u8,
-    /// In which order messages arrive: fifo or any
+    /// The order in which messages arrive: fifo or any
     #[arg(long, value_name = "ORDER", default_value = "fifo", value_parser = order)]
     order: Order,
-    /// Whose permission Maekawa asks for: plane, grid, majority or all
+    /// The quorums of Maekawa: plane, grid, majority or all
     #[arg(long, value_name = "QUORUM")]
     quorum: Option<Quorum>,
-    /// At most so many messages are lost
+    /// The largest number of messages that are lost
     #[arg(long, value_name = "N", default_value_t = 0)]
     loss: u8,
-    /// At most so many messages arrive twice
+    /// The largest number of messages that arrive twice
     #[arg(long, value_name = "N", default_value_t = 0)]
     duplicate: u8,
-    /// At most so many sites crash
+    /// The largest number of sites that crash
     #[arg(long, value_name = "N", default_value_t = 0)]
     crash: u8,
-    /// Crashed sites come back: stable (they know everything) or amnesia (they know nothing)
+    /// Let crashed sites return: stable (with their memory) or amnesia (without it)
     #[arg(long, value_name = "WITH", value_parser = recovery)]
     recovery: Option<Recovery>,
-    /// Time passes in ticks of 1ms, and every message is delivered within so many
+    /// Let time pass in ticks of 1ms, and deliver every message within this number of ticks
     #[arg(long, value_name = "TICKS")]
     sync: Option<u16>,
-    /// Election: the longest that a message takes, as bully's timeouts assume it [default: --sync, or 1ms]
+    /// Election: the longest delay of a message that the timeouts of bully assume [default: --sync, or 1ms]
     #[arg(long, value_name = "D", value_parser = duration)]
     transmission: Option<Duration>,
-    /// Detector, election over a detector: T, a heartbeat is sent so often [default: 2ms]
+    /// Detector, election over a detector: T, the time from one heartbeat to the next [default: 2ms]
     #[arg(long, value_name = "T", value_parser = duration)]
     period: Option<Duration>,
-    /// Detector: D, silence may last for T + D [default: --sync, or 1ms]
+    /// Detector: D; a site is suspected after T + D of silence [default: --sync, or 1ms]
     #[arg(long, value_name = "D", value_parser = duration)]
     margin: Option<Duration>,
     /// Mutex: also judge causality: ME1-causal, and violations of ME3 that the algorithm's own messages cause. Fences are
     /// then not judged
     #[arg(long)]
     causal: bool,
-    /// Search depth-first: less memory, longer counterexamples
+    /// Search depth-first: this takes less memory and finds longer counterexamples
     #[arg(long)]
     depth_first: bool,
-    /// How many threads explore [default: all cores]
+    /// The number of threads that explore [default: all cores]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Stop at about so many states
+    /// The number of states at which the exploration stops, approximately
     #[arg(long, value_name = "N", default_value_t = Bounds::default().states)]
     most_states: u64,
-    /// Stop after so long
+    /// The time after which the exploration stops
     #[arg(long, value_name = "D", value_parser = duration)]
     within: Option<Duration>,
-    /// Also find the fewest and the most messages over all executions
+    /// Also count messages: the fewest and the most over all executions
     #[arg(long)]
     cost: bool,
     /// Draw the counterexample as a space-time diagram
@@ -119,7 +119,7 @@ Examples:
   conclave check detector/heartbeat --nodes 2 --crash 1 --sync 1 --period 2ms --margin 1ms
   conclave check snapshot/chandy-lamport --order any
 
---entries counts for each site. Time: by default a message takes any time and a timer may fire at any moment.
+--entries counts for each site. By default, a message takes any time, and a timer may fire at any time.
 Each property has its own verdict. A property that nothing in the exploration can break is not judged: ME3 of a mutex
 needs messages of applications, which the model does not have; `conclave sim mutex/... --load relay` has them. The line
 'cycles' says whether executions that never end were judged.
@@ -128,14 +128,18 @@ Exit codes: 0 holds, 1 violated or stuck, 2 bad usage, 3 stopped at a bound, or 
 /// The exploration stopped at a bound, or put no promised property to the test.
 const UNKNOWN: u8 = 3;
 
-/// Explores what was asked for.
+/// Explores one algorithm, or all algorithms of a problem.
 pub fn run(args: &Args) -> Done {
     if args.all {
         return table(args);
     }
     let (problem, name) = problems::find(&args.algorithm)?;
     let done = case(args, problem, name).map(|(card, case)| explore(args, card, case.as_ref()));
-    done.unwrap_or_else(|| Err(Failure::usage(format!("{problem}/{name} cannot be explored"))))
+    done.unwrap_or_else(|| {
+        Err(Failure::usage(format!(
+            "{problem}/{name} has no model for the checker: run it with `conclave sim {problem}/{name}`"
+        )))
+    })
 }
 
 fn explore(args: &Args, card: &Card, case: &dyn AnyCase) -> Done {
@@ -165,14 +169,15 @@ fn explore(args: &Args, card: &Card, case: &dyn AnyCase) -> Done {
 fn refuse_clocks(card: &Card) -> Result<(), Failure> {
     match card.reads_clock {
         true => Err(Failure::usage(format!(
-            "{} reads its clock: it has no finite state space; what stands on it is checked over an oracle",
+            "{} reads its clock, so it has infinitely many states: run it with `conclave sim {}`",
+            card.path(),
             card.path()
         ))),
         false => Ok(()),
     }
 }
 
-/// Shows what was found, and what it costs if that was asked for.
+/// Writes the counterexample and prints the report, with the costs if --cost was given.
 fn finish(
     args: &Args,
     outcome: &Outcome,
@@ -201,18 +206,18 @@ impl Args {
         Faults { loss: self.loss, duplication: self.duplicate, crash: self.crash, recovery: self.recovery }
     }
 
-    /// The longest that a message takes, as far as the algorithm is told: the truth, unless a flag says otherwise.
+    /// Returns the longest delay that the algorithm assumes: the true one, unless a flag gives another.
     fn bound(&self, told: Option<Duration>) -> Duration {
         told.unwrap_or(TICK * u32::from(self.sync.unwrap_or(1)))
     }
 
-    /// T of the detectors.
+    /// Returns T of the detectors.
     fn period(&self) -> Duration {
         self.period.unwrap_or(2 * TICK)
     }
 }
 
-/// The algorithm of that name and what is to be explored of it; `None` if the problem has no cases, or nobody that name.
+/// Returns the card and the case of an algorithm; `None` if the checker has no model of it.
 fn case(args: &Args, problem: &str, name: &str) -> Option<(&'static Card, Box<dyn AnyCase>)> {
     let card = catalog::cards().find(|card| card.problem == problem && card.name == name)?;
     let (order, timing, faults, mutant) = (args.order, args.timing(), args.faults(), args.mutant.clone());
@@ -251,7 +256,7 @@ fn case(args: &Args, problem: &str, name: &str) -> Option<(&'static Card, Box<dy
     Some((card, case))
 }
 
-/// Explores, and says on the way how far it is.
+/// Explores and shows the progress on standard error.
 fn watched(
     what: &str,
     explore: impl FnOnce(Watcher<'_>) -> Result<Outcome, String>,
@@ -259,7 +264,7 @@ fn watched(
     let bar = progress();
     let outcome = explore(&mut |progress: &Progress| {
         bar.set_message(format!(
-            "{what}: {} states, depth {}, {} waiting",
+            "{what}: {} states, depth {}, {} queued",
             progress.states, progress.depth, progress.waiting
         ));
         ControlFlow::Continue(())
@@ -268,7 +273,7 @@ fn watched(
     Ok(outcome?)
 }
 
-/// The sizes of a problem's table: sites, and entries of each.
+/// The sizes in the table of a problem: the number of sites, and of entries per site.
 fn sizes(problem: &str) -> &'static [(u32, u8)] {
     match problem {
         "mutex" => &[(3, 2), (4, 1)],
@@ -278,7 +283,7 @@ fn sizes(problem: &str) -> &'static [(u32, u8)] {
     }
 }
 
-/// Every algorithm of a problem at every size, as the table of `docs/exhaustive.md`.
+/// Explores every algorithm of a problem at every size. Prints the table of `docs/exhaustive.md`.
 fn table(args: &Args) -> Done {
     let problem = args.algorithm.as_str();
     if !problems::is_problem(problem) {
@@ -288,7 +293,7 @@ fn table(args: &Args) -> Done {
     let cards: Vec<_> = matrix::rows(Some(problem)).collect();
     if cards.is_empty() {
         let known = matrix::PROBLEMS.join(", ");
-        return Err(Failure::usage(format!("problem {problem} has no table; {known} have one")));
+        return Err(Failure::usage(format!("problem {problem} has no table: choose one of {known}")));
     }
     let tasks = plural(task(problem));
     output::print(&format!(
@@ -318,7 +323,7 @@ pub(super) fn exit(is_broken: bool, is_unknown: bool) -> ExitCode {
     }
 }
 
-/// What a site does so many times.
+/// The name of the task that `--entries` counts.
 fn task(algorithm: &str) -> &'static str {
     match algorithm.split('/').next() {
         Some("election") => "call",

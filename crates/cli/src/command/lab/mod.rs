@@ -1,4 +1,4 @@
-//! The commands of the laboratory: one file a command, and the flags that they share.
+//! The commands of the laboratory, one file per command, and the flags that they share.
 
 mod check;
 mod compare;
@@ -22,23 +22,23 @@ use crate::tree::Named;
 #[derive(clap::Subcommand)]
 #[command(defer = true)]
 pub enum Command {
-    /// The catalogue: every algorithm with its paper, assumptions, promises and costs
+    /// Show the catalogue: every algorithm with its paper, assumptions, promises and costs
     List(list::Args),
     /// Run one algorithm in the simulator, measure it and judge it
     Sim(sim::Args),
-    /// Explore every execution of an algorithm: all orders of messages, all falls of its dice
+    /// Explore every execution of an algorithm: every order of messages, every random choice
     Check(check::Args),
-    /// Take away one assumption at a time: which algorithm stands it, and how the others break
+    /// Remove one assumption at a time: which algorithms stay correct, and how the others break
     Matrix(matrix::Args),
-    /// Run the algorithms that are wrong on purpose, and see that each is caught
+    /// Run the algorithms that are wrong on purpose, and show that each is caught
     Mutants(mutants::Args),
     /// Run all algorithms of a problem on the same work
     Compare(compare::Args),
-    /// Read who waits for whom from a file: who is stuck, why, and whom to abort
+    /// Read a wait-for graph from a file: which processes are stuck, why, and which to abort
     Deadlock(deadlock::Args),
     /// Step through a recorded run, or through the run of a seed
     Replay(replay::Args),
-    /// Analyse a recorded run, or the log of another program: what happened before what
+    /// Analyse a recorded run, or the log of another program: which event happened before which
     Trace(trace::Args),
 }
 

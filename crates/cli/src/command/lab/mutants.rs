@@ -1,4 +1,4 @@
-//! `conclave mutants`: the zoo of algorithms that are wrong on purpose.
+//! `conclave mutants`: runs the algorithms that are wrong on purpose.
 
 use std::process::ExitCode;
 
@@ -9,17 +9,17 @@ use conclave_lab::zoo::{self, Finding, Messages};
 use super::problems;
 use crate::output::{self, Done, Failure, Paint, Table, VIOLATED};
 
-/// Run the algorithms that are wrong on purpose, and see that each is caught.
+/// Run the algorithms that are wrong on purpose, and show that each is caught.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Only those of this problem
+    /// Only the mutants of this problem
     #[arg(value_name = "PROBLEM")]
     problem: Option<String>,
-    /// Only those whose name or algorithm contains this; may be given again
+    /// Only the mutants whose name or algorithm contains this text; may be repeated
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// How many threads explore [default: all cores]
+    /// The number of threads that explore [default: all cores]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
     /// Print JSON instead of text
@@ -34,11 +34,11 @@ Examples:
   conclave mutants --only maekawa
   conclave check mutex/maekawa --quorum all --mutant maekawa-1985 --svg deadlock.svg
 
-Steps are those of the shortest counterexample; 'elsewhere' is what others found. Harmless ones are listed with the
-messages of all executions: of the correct algorithm, and theirs.
-Exit codes: 0 every harmful one is caught and no harmless one, 1 otherwise, 2 bad usage.";
+'steps' is the length of the shortest counterexample. 'elsewhere' is the length of a published one. For a harmless mutant,
+the output compares the messages of all its executions with those of the correct algorithm.
+Exit codes: 0 every harmful mutant is caught and no harmless mutant is, 1 otherwise, 2 bad usage.";
 
-/// Looks at those that were asked for.
+/// Runs the chosen mutants.
 pub fn run(args: &Args) -> Done {
     let chosen = choose(args)?;
     let threads = args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
@@ -69,7 +69,7 @@ fn choose(args: &Args) -> Result<Vec<&'static Mutant>, Failure> {
         return Err(match problems::is_problem(problem) {
             true => {
                 let known = mutants::PROBLEMS.join(", ");
-                Failure::usage(format!("problem {problem} has no mutants; choose one of {known}"))
+                Failure::usage(format!("problem {problem} has no mutants: choose one of {known}"))
             }
             false => suggest::unknown("problem", problem, mutants::PROBLEMS.into_iter()).into(),
         });

@@ -1,4 +1,4 @@
-//! `conclave trace`: what happened before what, in our traces and in the logs of other programs.
+//! `conclave trace`: analyses which event happened before which, in our traces and in the logs of other programs.
 
 mod show;
 
@@ -15,40 +15,39 @@ use conclave_lab::log::{self, Log, Order};
 use super::problems::{self, Problem};
 use crate::output::{self, Done, Failure};
 
-/// Analyse a recorded run, or the log of another program: what happened before what.
+/// Analyse a recorded run, or the log of another program: which event happened before which.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// A trace of `conclave sim --trace`, or a ShiViz log of any program
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// How the file is written: auto, conclave, shiviz, or an expression with the groups host, clock and
-    /// event
+    /// The format of the file: auto, conclave, shiviz, or a regular expression with the groups host, clock and event
     #[arg(long, value_name = "FORMAT", default_value = "auto")]
     format: String,
-    /// How two events stand to each other; may be given again
+    /// Tell which of two events happened before the other; may be repeated
     #[arg(long, value_names = ["A", "B"], num_args = 2)]
     relation: Vec<String>,
-    /// The causal past of an event
+    /// List the causal past of an event
     #[arg(long, value_name = "E")]
     past: Option<String>,
     /// Judge a cut, given by how many events of each site are in it: SITE:N,SITE:N,..., or N,N,... in the order of the
     /// site numbers
     #[arg(long, value_name = "SITE:N,...", value_delimiter = ',')]
     cut: Vec<String>,
-    /// The cut of a recorded snapshot, and the equivalent execution that passes through it
+    /// Judge the cut of a recorded snapshot, and list an equivalent execution that passes through it
     #[arg(long, value_name = "ID")]
     snapshot: Option<u32>,
-    /// How many concurrent pairs to show
+    /// The number of concurrent pairs to show
     #[arg(long, value_name = "N", default_value_t = 5)]
     sample: usize,
-    /// At most so many events of a list are printed; 0 for all
+    /// The largest number of events printed in a list; 0 prints all
     #[arg(long, value_name = "N", default_value_t = 40)]
     most: usize,
-    /// Draw it as a space-time diagram
+    /// Draw a space-time diagram
     #[arg(long, value_name = "FILE", help_heading = "What to write")]
     svg: Option<PathBuf>,
-    /// Write it as a ShiViz log
+    /// Write a ShiViz log
     #[arg(long, value_name = "FILE", help_heading = "What to write")]
     shiviz: Option<PathBuf>,
     /// Print JSON instead of text
@@ -74,10 +73,10 @@ A log of another program has clocks, but no messages: messages are derived from 
 no site received and messages that told their receiver nothing new, so a cut of it is never called transitless.
 Exit codes: 0 done, 2 bad usage or a file that cannot be read.";
 
-/// Shows what was asked for.
+/// Prints the analysis.
 pub fn run(args: &Args) -> Done {
     if args.sample > MOST_SAMPLE {
-        return Err(Failure::usage(format!("--sample: at most {MOST_SAMPLE}")));
+        return Err(Failure::usage(format!("--sample is too large: give at most {MOST_SAMPLE}")));
     }
     let log = read(args)?;
     let answer = analyse(args, &log)?;
@@ -100,7 +99,7 @@ pub fn run(args: &Args) -> Done {
 
 const MOST_SAMPLE: usize = 10_000;
 
-/// What a log says, as far as it was asked.
+/// The results of the analysis.
 pub struct Answer {
     order: Order,
     relations: Vec<(usize, usize, log::Relation)>,
@@ -108,15 +107,15 @@ pub struct Answer {
     cuts: Vec<JudgedCut>,
 }
 
-/// A cut and what is to be said of it.
+/// A cut with its judgement.
 pub struct JudgedCut {
     cut: Cut,
     judgement: cut::Judgement,
-    /// The largest consistent cut inside, if it is not consistent itself.
+    /// The largest consistent cut inside, if the cut is not consistent.
     inside: Option<Cut>,
-    /// Of a snapshot: its number, and the events in an order that passes through it.
+    /// For a snapshot: its number, the events in an order that passes through the cut, and the number of events before it.
     snapshot: Option<(u32, Vec<usize>, usize)>,
-    /// The messages that the judgement speaks of, as indices of the log's.
+    /// The messages that the judgement names, as indices of the messages of the log.
     messages: Vec<usize>,
 }
 
@@ -135,7 +134,7 @@ fn analyse(args: &Args, log: &Log) -> Result<Answer, Failure> {
     if let Some(id) = args.snapshot {
         let cut = log.snapshot(id);
         let cut = cut.ok_or_else(|| {
-            Failure::usage(format!("snapshot {id} was not recorded at every site of this run"))
+            Failure::usage(format!("snapshot {id} was not recorded at every site of this run: give the number of another snapshot"))
         })?;
         cuts.push(judge(log, cut, Some(id))?);
     }
@@ -210,7 +209,7 @@ impl problems::Visit for Spans<'_> {
     }
 }
 
-/// Reads the file, in the format that was given or the one that it looks like.
+/// Reads the file in the given format, or in the format that its first line shows.
 fn read(args: &Args) -> Result<Log, Failure> {
     let buffered = |file| BufReader::with_capacity(1 << 18, file);
     let open = || File::open(&args.file).map(buffered).map_err(|error| Failure::file(&args.file, &error));
@@ -238,7 +237,7 @@ fn read(args: &Args) -> Result<Log, Failure> {
 enum Looks {
     Conclave,
     Shiviz,
-    /// It begins with an expression that is not the usual one.
+    /// The file begins with an unusual expression.
     Expression(String),
 }
 
@@ -260,12 +259,13 @@ fn look(reader: impl BufRead) -> std::io::Result<Looks> {
     Ok(Looks::Conclave) // whose reader says that it is empty
 }
 
-/// The event of that name.
+/// Finds the event with that name.
 fn find(log: &Log, name: &str) -> Result<usize, Failure> {
     let events = log.events().len();
     if let Ok(number) = name.parse::<usize>() {
         let last = events.saturating_sub(1);
-        let unknown = || Failure::usage(format!("there is no event {number}: the last is {last}"));
+        let unknown =
+            || Failure::usage(format!("there is no event {number}: give a number from 0 to {last}"));
         return log.numbered(number).ok_or_else(unknown);
     }
     if let Some((site, number)) = name.rsplit_once(':')
@@ -274,8 +274,13 @@ fn find(log: &Log, name: &str) -> Result<usize, Failure> {
     {
         let of_site = || (0..events).filter(|event| log.events()[*event].site == site);
         let found = number.checked_sub(1).and_then(|index| of_site().nth(index));
-        let refuse =
-            || Failure::usage(format!("{} has {} events, not {number}", log.name(site), of_site().count()));
+        let refuse = || {
+            Failure::usage(format!(
+                "{} has {} events, not {number}: give one of these",
+                log.name(site),
+                of_site().count()
+            ))
+        };
         return found.ok_or_else(refuse);
     }
     let mut named = (0..events).filter(|event| log.describe(*event) == name);

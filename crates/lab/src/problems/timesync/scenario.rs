@@ -107,11 +107,12 @@ impl Scenario {
         });
         let Some(first) = stepped.min() else { return Ok(()) };
         match timesync::CARDS.iter().find(|card| card.name == self.algorithm) {
-            Some(card) if card.name == timesync::Dtp::CARD.name => {
-                Err("a counter on the wire counts its oscillator, and that does not step".into())
-            }
+            Some(card) if card.name == timesync::Dtp::CARD.name => Err(
+                "the clock of dtp counts the ticks of an oscillator, which does not step: leave out --step"
+                    .into(),
+            ),
             Some(card) if first.0 < self.servers_of(card) => Err(format!(
-                "node {} is a time server: its clock is the true time and does not step",
+                "node {} is a time server, and its clock is the true time: step the clock of another node",
                 first.0
             )),
             _ => Ok(()),
@@ -223,24 +224,24 @@ impl problem::Scenario for Scenario {
     fn validate(&self) -> Result<(), String> {
         self.setup.validate()?;
         if self.every < Duration::from_nanos(1_000) {
-            return Err("clocks are compared at most once a microsecond".into());
+            return Err("--every is too short: give at least 1us".into());
         }
         if self.probes == 0 || self.probes > 1_000 {
-            return Err("a comparison takes 1 to 1000 questions".into());
+            return Err("--probes is out of range: give 1 to 1000".into());
         }
         if self.fanout == 0 {
-            return Err("at least 1 site hangs on each".into());
+            return Err("--fanout is 0: give at least 1".into());
         }
         let marzullo = self.algorithm == timesync::Marzullo::CARD.name;
         if marzullo && self.servers >= self.setup.nodes {
             return Err(format!(
-                "of {} nodes at most {} can be servers",
+                "--servers is too large: of {} nodes, at most {} can be servers",
                 self.setup.nodes,
                 self.setup.nodes - 1
             ));
         }
         if marzullo && self.liars >= self.servers {
-            return Err("at least 1 server must tell the true time".into());
+            return Err("--liars is too large: at least 1 server must have the true time".into());
         }
         self.validate_patience()?;
         self.validate_steps()

@@ -1,4 +1,4 @@
-//! The answers of `conclave trace`, for people and for scripts.
+//! The output of `conclave trace`, as text and as JSON.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{Answer, JudgedCut};
 use crate::output::Paint;
 
-/// For people.
+/// Formats the analysis as text.
 pub fn text(log: &Log, answer: &Answer, most: usize) -> String {
     let paint = Paint::stdout();
     let mut text = format!("{}\n\n", paint.bold(&log.about.algorithm));
@@ -66,7 +66,7 @@ fn sites(log: &Log) -> String {
     format!("{count}: {}{more}", named.collect::<Vec<_>>().join(", "))
 }
 
-/// At most so many sites are listed for people.
+/// The largest number of sites that the text lists by name.
 pub const MOST_LISTED: u32 = 40;
 
 /// The verdict on a cut. A log without messages cannot show that no message is on its way.
@@ -91,7 +91,7 @@ fn cut(text: &mut String, log: &Log, judged: &JudgedCut, most: usize, paint: Pai
     _ = writeln!(text, "\n{} {}  {verdict}\n", paint.bold(&title), judged.cut);
     let limit = if most == 0 { usize::MAX } else { most };
     for (messages, what) in
-        [(&judged.judgement.orphans, "received, but not sent"), (&judged.judgement.in_transit, "on its way")]
+        [(&judged.judgement.orphans, "received but not sent"), (&judged.judgement.in_transit, "on its way")]
     {
         for index in messages.iter().take(limit) {
             _ = writeln!(text, "  {what:<22}  {}", message(log, judged.messages[*index]));
@@ -187,7 +187,7 @@ fn shortened(vector: &[u32]) -> String {
     format!("({}{more})", entries.join(","))
 }
 
-/// For scripts.
+/// Formats the analysis as JSON.
 pub fn json(log: &Log, answer: &Answer) -> Value {
     let numbers = |events: &[usize]| events.iter().map(|event| log.number(*event)).collect::<Vec<_>>();
     let pair = |(one, other): &(usize, usize)| [log.number(*one), log.number(*other)];
@@ -226,7 +226,7 @@ pub fn json(log: &Log, answer: &Answer) -> Value {
     })
 }
 
-/// At most so many sites are listed by name.
+/// The largest number of sites that JSON lists by name.
 const MOST_NAMED: u32 = 100_000;
 
 /// A count; as text if no JSON number holds it.
