@@ -18,7 +18,7 @@ use serde_json::json;
 
 #[cfg(feature = "lab")]
 use command::lab;
-use command::{clock, man, service};
+use command::{clock, service};
 use output::Failure;
 
 /// Processes on different machines must agree: who holds the lock, who leads, what happened first.
@@ -50,7 +50,7 @@ enum Command {
     /// Measure this machine's clock against NTP servers, or serve it; never sets it
     Clock(clock::Args),
     /// Print the manual page of a command, or write the pages of all commands
-    Man(man::Args),
+    Man(command::man::Args),
     #[cfg(feature = "lab")]
     #[command(flatten)]
     Lab(Box<lab::Command>),
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
     };
     let done = match cli.command {
         Command::Clock(args) => clock::run(&args),
-        Command::Man(args) => man::run(&args),
+        Command::Man(args) => command::man::run(&args),
         #[cfg(feature = "lab")]
         Command::Lab(command) => lab::run(&command),
         Command::Service(command) => service::run(&command),

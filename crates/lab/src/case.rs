@@ -1,7 +1,7 @@
-//! What the checker explores, as data: a problem's *case* is everything that an exploration is a function of.
+//! The input of the checker as data: a problem's *case* determines an exploration, except its bounds.
 //!
-//! The command line makes cases, so do the zoo and the matrix; a counterexample carries its case in its header, so
-//! that it can be taken again. Each problem has a [`Case`] of its own. Who does not know the problem has an [`AnyCase`].
+//! The command line, the mutants and the matrix create cases. A counterexample has its case in its header, so that it can be
+//! repeated. Each problem has a `Case` of its own. Code that does not know the problem uses an [`AnyCase`].
 
 mod properties;
 
