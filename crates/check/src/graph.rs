@@ -44,8 +44,8 @@ impl Arc {
 }
 
 impl Graph {
-    /// Explores everything. Returns the graph, or `None` if a bound stopped it, and the peak of its memory in bytes. The graph
-    /// leaves out every step that breaks a property.
+    /// Explores everything. Returns the graph, or `None` if a bound stopped it, and the peak of its memory in
+    /// bytes. The graph leaves out every step that breaks a property.
     pub(crate) fn build(
         stepper: &mut Stepper<'_>,
         meter: &Meter,

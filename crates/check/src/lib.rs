@@ -1,10 +1,10 @@
-//! The exhaustive checker: explores every interleaving of a [`Protocol`](conclave_kernel::Protocol), every random choice, and
-//! every fault within a budget.
+//! The exhaustive checker: explores every interleaving of a [`Protocol`](conclave_kernel::Protocol), every
+//! random choice, and every fault within a budget.
 //!
-//! The checker knows no algorithm and no problem. [`check`] takes a [`Model`] (the sites, their work, a judge) and [`Options`]
-//! (order of messages, time, faults, bounds). It returns a [`Report`]. A counterexample is a
-//! [`Trace`](conclave_kernel::Trace), like that of a simulated run. [`costs`] compares the complete executions by the number of
-//! their messages.
+//! The checker knows no algorithm and no problem. [`check`] takes a [`Model`] (the sites, their work, a
+//! judge) and [`Options`] (order of messages, time, faults, bounds). It returns a [`Report`]. A
+//! counterexample is a [`Trace`](conclave_kernel::Trace), like that of a simulated run. [`costs`] compares
+//! the complete executions by the number of their messages.
 //!
 //! | file | contents |
 //! |---|---|
@@ -16,13 +16,14 @@
 //! | `stepper` | the successors of a state; every local step is computed once |
 //! | `visited` | the states seen so far, as fingerprints |
 //! | `breadth`, `depth` | the two searches, over all cores |
-//! | `graph`, `components`, `fairness`, `cost` | the whole graph: sites that wait for ever, and the costs of executions |
+//! | `graph`, `components`, `fairness`, `cost` | the whole graph: endless waits, and costs of executions |
 //! | `counterexample`, `retrace` | a trace from fingerprints; the same trace repeated |
 //!
 //! # What is sound
 //!
-//! By default, the exploration leaves out nothing. The one reduction, [`Options::symmetry`], needs a model that declares its
-//! symmetries. States are compared by 64-bit fingerprints; the report has the probability of a collision.
+//! By default, the exploration leaves out nothing. The one reduction, [`Options::symmetry`], needs a model
+//! that declares its symmetries. States are compared by 64-bit fingerprints; the report has the probability
+//! of a collision.
 
 mod breadth;
 mod components;
@@ -87,7 +88,8 @@ pub fn check_watched<M: Model>(
     Ok(report(&registry, &explored, &mut steppers, cycles, seconds))
 }
 
-/// Returns the fewest and the most messages over all complete executions. Of the bounds, only that on states applies.
+/// Returns the fewest and the most messages over all complete executions. Of the bounds, only that on states
+/// applies.
 pub fn costs<M: Model>(model: &M, options: &Options) -> Result<Costs, CheckError> {
     let registry = registry(model, options)?;
     let mut stepper = Stepper::new(&registry);

@@ -20,14 +20,15 @@ pub struct Report<P: Protocol> {
     pub states: u64,
     /// The number of steps between them, without steps that change nothing.
     pub edges: u64,
-    /// The largest distance from the start, in steps; in a depth-first search, the length of the longest path.
+    /// The largest distance from the start, in steps; in a depth-first search, the length of the longest
+    /// path.
     pub depth: u32,
     /// Wall time in seconds: of the search, and of the judgement of cycles.
     pub seconds: f64,
     /// The probability that two states had the same fingerprint.
     pub collision_probability: f64,
-    /// The memory for states at its peak, in bytes. It counts the contents of states, and the larger of two: the table with the
-    /// queue of the search, or the graph in which cycles are judged.
+    /// The memory for states at its peak, in bytes. It counts the contents of states, and the larger of two:
+    /// the table with the queue of the search, or the graph in which cycles are judged.
     pub bytes: u64,
     /// Whether runs that never end were judged.
     pub cycles: Cycles,
@@ -45,7 +46,8 @@ pub struct Report<P: Protocol> {
 pub enum Verdict {
     /// The exploration is complete and found no violation.
     Holds,
-    /// A property is violated: at a step, in a final state, or in a fair cycle in which a site waits for ever.
+    /// A property is violated: at a step, in a final state, or in a fair cycle in which a site waits for
+    /// ever.
     Violated,
     /// A site waits, and no step is left that must happen: a deadlock.
     Stuck,
@@ -83,7 +85,8 @@ pub struct Sometimes {
     pub seen: bool,
 }
 
-/// The name of the [`Sometimes`] of every report: two messages were in flight between two sites at once, one in each direction.
+/// The name of the [`Sometimes`] of every report: two messages were in flight between two sites at once, one
+/// in each direction.
 pub const CROSSING: &str = "messages cross";
 
 /// An execution that violates a property.

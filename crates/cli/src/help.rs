@@ -1,7 +1,8 @@
 //! The help of `conclave` itself: its commands in groups.
 //!
-//! clap has no groups of subcommands. So [`GROUPS`] is the one table of groups, and the list of commands is rendered into a help
-//! template. The template is made only for this help: it needs the descriptions of all commands.
+//! clap has no groups of subcommands. So [`GROUPS`] is the one table of groups, and the list of commands is
+//! rendered into a help template. The template is made only for this help: it needs the descriptions of all
+//! commands.
 
 use std::fmt::Write as _;
 use std::io;
@@ -9,8 +10,8 @@ use std::io;
 use clap::{Command, CommandFactory};
 use rustix::termios::tcgetwinsize;
 
-/// The groups and their commands, in the order of the help. To add a command, add its name here. A test compares the table with
-/// the commands that exist.
+/// The groups and their commands, in the order of the help. To add a command, add its name here. A test
+/// compares the table with the commands that exist.
 const GROUPS: &[(&str, &[&str])] = &[
     ("Locks", &["run", "why", "locks", "limit", "break", "sessions", "elect"]),
     ("Files", &["get", "put", "ls", "rm", "watch"]),
@@ -20,8 +21,8 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Tools", &["clock", "completions", "man", "help"]),
 ];
 
-/// The error by which clap prints the help of `conclave` itself, with the commands in groups. `None` if the command line asks for
-/// another help.
+/// The error by which clap prints the help of `conclave` itself, with the commands in groups. `None` if the
+/// command line asks for another help.
 pub fn grouped() -> Option<clap::Error> {
     let mut arguments = std::env::args_os().skip(1);
     let first = arguments.next().unwrap_or_default();
@@ -40,7 +41,8 @@ fn command() -> Command {
     ))
 }
 
-/// The columns of the help, as clap chooses them for the rest of the text: those of the terminal, else `COLUMNS`, at most 110.
+/// The columns of the help, as clap chooses them for the rest of the text: those of the terminal, else
+/// `COLUMNS`, at most 110.
 fn width() -> usize {
     const MOST: usize = 110;
     const WITHOUT_TERMINAL: usize = 100;

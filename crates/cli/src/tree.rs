@@ -1,7 +1,8 @@
 //! The tree of commands as data, for completions and man pages.
 //!
-//! Commands describe themselves only when they are used (`defer`). clap copies the tree for `conclave help COMMAND` before that, so
-//! the copy lacks nested commands. This tree is made from the described commands, without `help`, and is not parsed with.
+//! Commands describe themselves only when they are used (`defer`). clap copies the tree for `conclave help
+//! COMMAND` before that, so the copy lacks nested commands. This tree is made from the described commands,
+//! without `help`, and is not parsed with.
 
 use clap::builder::PossibleValuesParser;
 use clap::{Command, CommandFactory};
@@ -37,8 +38,8 @@ fn copy(described: &Command) -> Command {
     }
 }
 
-/// A text that lives as long as the process: clap takes no other without its feature `string`. The commands that use this tree
-/// print once and end, so the names of one tree are all that stays allocated.
+/// A text that lives as long as the process: clap takes no other without its feature `string`. The commands
+/// that use this tree print once and end, so the names of one tree are all that stays allocated.
 pub fn kept(text: &str) -> &'static str {
     text.to_owned().leak()
 }
@@ -54,8 +55,8 @@ pub struct Named {
 }
 
 impl Named {
-    /// Adds the names to the argument in a tree. The tree serves completions only: the command itself accepts any text and
-    /// suggests the nearest name.
+    /// Adds the names to the argument in a tree. The tree serves completions only: the command itself accepts
+    /// any text and suggests the nearest name.
     pub fn offer(&self, tree: Command) -> Command {
         let names = self.names.iter().map(|name| kept(name)).collect::<Vec<_>>();
         tree.mut_subcommand(self.command, |command| {

@@ -51,7 +51,8 @@ pub const fn nanos(duration: Duration) -> u64 {
     if wide > u64::MAX as u128 { u64::MAX } else { wide as u64 }
 }
 
-/// Parses a duration with its unit: `250us`, `1.5ms`, `2s`, `1m` or `1min`, `1h`, `1d`. Only `0` may stand without a unit.
+/// Parses a duration with its unit: `250us`, `1.5ms`, `2s`, `1m` or `1min`, `1h`, `1d`. Only `0` may stand
+/// without a unit.
 pub fn parse(text: &str) -> Result<Duration, &'static str> {
     const EXPECTED: &str =
         "expected a duration with a unit (ns, us, ms, s, m or min, h, d), such as 250us, 1.5ms or 2h";

@@ -1,7 +1,8 @@
 //! The input of the checker as data: a problem's *case* determines an exploration, except its bounds.
 //!
-//! The command line, the mutants and the matrix create cases. A counterexample has its case in its header, so that it can be
-//! repeated. Each problem has a `Case` of its own. Code that does not know the problem uses an [`AnyCase`].
+//! The command line, the mutants and the matrix create cases. A counterexample has its case in its header, so
+//! that it can be repeated. Each problem has a `Case` of its own. Code that does not know the problem uses an
+//! [`AnyCase`].
 
 mod properties;
 
@@ -26,7 +27,8 @@ use crate::problems::{detector, election, mutex, snapshot};
 
 /// A case whose problem is known by its type.
 pub(crate) trait Case {
-    /// Runs the work on the model of the case. The case replaces the order, the timing and the faults of the options.
+    /// Runs the work on the model of the case. The case replaces the order, the timing and the faults of the
+    /// options.
     fn work<W: Work>(&self, options: &Options, work: W) -> Result<W::Out, String>;
 
     /// The properties of the problem, with what it takes to put each to the test in this case.

@@ -1,7 +1,8 @@
 //! The verdict of an exploration on each property.
 //!
-//! An exploration has one [`Verdict`] as a whole. This file splits it into one verdict per property, because some
-//! properties of a problem cannot break in the checker's model. Such a property is not judged, and the reason is stated.
+//! An exploration has one [`Verdict`] as a whole. This file splits it into one verdict per property, because
+//! some properties of a problem cannot break in the checker's model. Such a property is not judged, and the
+//! reason is stated.
 
 use std::collections::BTreeMap;
 

@@ -180,14 +180,14 @@ impl Log {
         (0..self.sites).map(NodeId).find(|site| self.name(*site) == name)
     }
 
-    /// Whether the messages were derived from the clocks of the events. Such a log lacks every message that no site received,
-    /// and every message from which its receiver learnt nothing new.
+    /// Whether the messages were derived from the clocks of the events. Such a log lacks every message that
+    /// no site received, and every message from which its receiver learnt nothing new.
     pub fn has_inferred_messages(&self) -> bool {
         self.about.timescale == Timescale::Logical
     }
 
-    /// The number by which readers name an event: its place in the file, from 0. Logs of other programs may list events in an
-    /// order that causality does not allow, so the number may differ from the index.
+    /// The number by which readers name an event: its place in the file, from 0. Logs of other programs may
+    /// list events in an order that causality does not allow, so the number may differ from the index.
     pub fn number(&self, event: usize) -> usize {
         self.numbers.get(event).map_or(event, |number| *number as usize)
     }

@@ -35,8 +35,8 @@ pub struct Args {
     /// The algorithm, as PROBLEM/ALGORITHM, or with --all the problem; `conclave list` shows both
     #[arg(value_name = "PROBLEM/ALGORITHM")]
     algorithm: String,
-    /// Explore every algorithm of the problem (mutex, election, snapshot) at a few sizes, over the links that it needs, and
-    /// print a table in Markdown
+    /// Explore every algorithm of the problem (mutex, election, snapshot) at a few sizes, over the links that
+    /// it needs, and print a table in Markdown
     #[arg(long, conflicts_with_all = ["cost", "svg", "trace", "mutant", "causal"])]
     all: bool,
     /// Explore a wrong variant of the algorithm instead; `conclave mutants` shows the variants
@@ -78,8 +78,8 @@ pub struct Args {
     /// Detector: D; a site is suspected after T + D of silence [default: --sync, or 1ms]
     #[arg(long, value_name = "D", value_parser = duration)]
     margin: Option<Duration>,
-    /// Mutex: also judge causality: ME1-causal, and violations of ME3 that the algorithm's own messages cause. Fences are
-    /// then not judged
+    /// Mutex: also judge causality: ME1-causal, and violations of ME3 that the algorithm's own messages
+    /// cause. Fences are then not judged
     #[arg(long)]
     causal: bool,
     /// Search depth-first: this takes less memory and finds longer counterexamples

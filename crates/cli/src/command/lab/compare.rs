@@ -40,9 +40,9 @@ pub struct Args {
     /// The world of the runs.
     #[command(flatten)]
     world: WorldArgs,
-    /// Plot the comparison. Mutex: messages per entry against the group size, measured and by formula. Election: messages to
-    /// replace a crashed leader. Detector: mistakes against detection time. Timesync: the error over time, with the promised
-    /// bound
+    /// Plot the comparison. Mutex: messages per entry against the group size, measured and by formula.
+    /// Election: messages to replace a crashed leader. Detector: mistakes against detection time. Timesync:
+    /// the error over time, with the promised bound
     #[arg(long, value_name = "FILE", help_heading = "What to write")]
     svg: Option<PathBuf>,
     /// Print JSON instead of tables: an array with an object for each algorithm and size

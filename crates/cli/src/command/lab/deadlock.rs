@@ -1,4 +1,5 @@
-//! `conclave deadlock`: reads a wait-for graph from a file, and finds the stuck processes, the reasons and the victims.
+//! `conclave deadlock`: reads a wait-for graph from a file, and finds the stuck processes, the reasons and
+//! the victims.
 
 mod read;
 
@@ -23,7 +24,8 @@ pub struct Args {
     /// The file, as text or JSON lines; - reads standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// The process to abort: youngest, lowest-priority, fewest-locks, requester (the last wait in the file) or none
+    /// The process to abort: youngest, lowest-priority, fewest-locks, requester (the last wait in the file)
+    /// or none
     #[arg(long, value_name = "POLICY", default_value_t)]
     abort: Policy,
     /// The largest number of reasons to print

@@ -87,7 +87,8 @@ pub fn is_problem(name: &str) -> bool {
     catalog::problems().any(|known| known == name)
 }
 
-/// The error for an argument that must be a problem. `instead` is the advice if the argument is PROBLEM/ALGORITHM.
+/// The error for an argument that must be a problem. `instead` is the advice if the argument is
+/// PROBLEM/ALGORITHM.
 pub fn not_a_problem(given: &str, instead: impl FnOnce(&str, &str) -> String) -> Failure {
     match find(given) {
         Ok((problem, name)) => {
@@ -101,8 +102,8 @@ pub fn not_a_problem(given: &str, instead: impl FnOnce(&str, &str) -> String) ->
 #[derive(clap::Args, Clone, Default)]
 #[command(next_help_heading = "The work")]
 pub struct ProblemArgs {
-    /// Mutex: which site requests when: low, high, pair, relay, poisson:MEAN, burst:SIZE,EVERY or script:NODE@TIME,...
-    /// [default: low]
+    /// Mutex: which site requests when: low, high, pair, relay, poisson:MEAN, burst:SIZE,EVERY or
+    /// script:NODE@TIME,... [default: low]
     #[arg(long, value_name = "LOAD")]
     pub load: Option<Work>,
     /// Mutex: the number of requests, over all sites [default: 100]
@@ -126,20 +127,23 @@ pub struct ProblemArgs {
     /// Snapshot: the mean time from one act to the next [default: 200us]
     #[arg(long, value_name = "D", value_parser = duration)]
     pub gap: Option<Duration>,
-    /// Snapshot: the site that starts a snapshot, and the time: NODE@TIME, or NODE+NODE@TIME for several sites at once; may
-    /// be repeated [default: 0, halfway]
+    /// Snapshot: the site that starts a snapshot, and the time: NODE@TIME, or NODE+NODE@TIME for several
+    /// sites at once; may be repeated [default: 0, halfway]
     #[arg(long = "snapshot", value_name = "SNAPSHOT")]
     pub snapshots: Vec<Shot>,
-    /// Election: the site that begins, at boot and after a crash: all, lowest, highest, random or a node [default: lowest]
+    /// Election: the site that begins, at boot and after a crash: all, lowest, highest, random or a node
+    /// [default: lowest]
     #[arg(long, value_name = "WHO")]
     pub start: Option<Start>,
     /// Election: the number of elections, besides those that crashes make necessary [default: 1]
     #[arg(long, value_name = "N")]
     pub elections: Option<u64>,
-    /// Election: the cause of the elections after the first: elect (a command) or resign (of the leader) [default: elect]
+    /// Election: the cause of the elections after the first: elect (a command) or resign (of the leader)
+    /// [default: elect]
     #[arg(long, value_name = "WHAT")]
     pub trigger: Option<Trigger>,
-    /// Election: the ranks, which count before the ids: ids (all equal), random or RANK,RANK,... [default: ids]
+    /// Election: the ranks, which count before the ids: ids (all equal), random or RANK,RANK,... [default:
+    /// ids]
     #[arg(long, value_name = "RANKS")]
     pub ranks: Option<Ranks>,
     /// Election: the time after which the other sites notice a crash or a return [default: 5ms]
@@ -151,7 +155,8 @@ pub struct ProblemArgs {
     /// Election: the longest time to answer that timeouts assume [default: 0]
     #[arg(long, value_name = "D", value_parser = duration)]
     pub processing: Option<Duration>,
-    /// Detector, election: T, the time from one heartbeat to the next [default: 100ms; election: 10 transmissions]
+    /// Detector, election: T, the time from one heartbeat to the next [default: 100ms; election: 10
+    /// transmissions]
     #[arg(long, value_name = "T", value_parser = duration)]
     pub period: Option<Duration>,
     /// Detector: D; a site is suspected after T + D of silence [default: 10ms]
@@ -170,7 +175,8 @@ pub struct ProblemArgs {
     /// [default: 100]
     #[arg(long, value_name = "N")]
     pub requests: Option<u64>,
-    /// Deadlock: the kind of requests: single, and, or, p-out-of-q [default: the most general that the algorithm supports]
+    /// Deadlock: the kind of requests: single, and, or, p-out-of-q [default: the most general that the
+    /// algorithm supports]
     #[arg(long, value_name = "MODEL")]
     pub model: Option<Model>,
     /// Deadlock: the mean time until a process grants or requests [default: 1ms]
@@ -182,7 +188,8 @@ pub struct ProblemArgs {
     /// Timesync: the time from one comparison of clocks to the next [default: 1s, dtp 1280ns]
     #[arg(long, value_name = "D", value_parser = duration)]
     pub every: Option<Duration>,
-    /// Timesync: the number of times that each site is asked for the time, about three per comparison [default: 200]
+    /// Timesync: the number of times that each site is asked for the time, about three per comparison
+    /// [default: 200]
     #[arg(long, value_name = "N")]
     pub samples: Option<u64>,
     /// Timesync: the number of clock readings in one comparison [default: 4]
@@ -194,10 +201,12 @@ pub struct ProblemArgs {
     /// Timesync: the number of time servers with a wrong clock [default: 0]
     #[arg(long, value_name = "N")]
     pub liars: Option<u32>,
-    /// Timesync: the number of children of each site in the tree of ntp and dtp; 1 is a chain [default: 2, dtp 1]
+    /// Timesync: the number of children of each site in the tree of ntp and dtp; 1 is a chain [default: 2,
+    /// dtp 1]
     #[arg(long, value_name = "N")]
     pub fanout: Option<u32>,
-    /// Timesync: the largest error of a reading that Cristian accepts; it asks at most --probes times [default: any]
+    /// Timesync: the largest error of a reading that Cristian accepts; it asks at most --probes times
+    /// [default: any]
     #[arg(long, value_name = "D", value_parser = duration)]
     pub wanted: Option<Duration>,
 }

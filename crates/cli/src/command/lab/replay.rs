@@ -37,8 +37,8 @@ pub struct Args {
     /// The first step to show
     #[arg(long, value_name = "STEP", default_value_t = 0)]
     from: usize,
-    /// Run the scenario of the trace again and compare the result line by line. A counterexample of `check` is repeated step
-    /// by step
+    /// Run the scenario of the trace again and compare the result line by line. A counterexample of `check`
+    /// is repeated step by step
     #[arg(long)]
     verify: bool,
     /// Print the trace as JSON lines instead of text

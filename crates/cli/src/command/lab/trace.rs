@@ -1,4 +1,5 @@
-//! `conclave trace`: analyses which event happened before which, in our traces and in the logs of other programs.
+//! `conclave trace`: analyses which event happened before which, in our traces and in the logs of other
+//! programs.
 
 mod show;
 
@@ -22,7 +23,8 @@ pub struct Args {
     /// A trace of `conclave sim --trace`, or a ShiViz log of any program
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// The format of the file: auto, conclave, shiviz, or a regular expression with the groups host, clock and event
+    /// The format of the file: auto, conclave, shiviz, or a regular expression with the groups host, clock
+    /// and event
     #[arg(long, value_name = "FORMAT", default_value = "auto")]
     format: String,
     /// Tell which of two events happened before the other; may be repeated
@@ -31,8 +33,8 @@ pub struct Args {
     /// List the causal past of an event
     #[arg(long, value_name = "E")]
     past: Option<String>,
-    /// Judge a cut, given by how many events of each site are in it: SITE:N,SITE:N,..., or N,N,... in the order of the
-    /// site numbers
+    /// Judge a cut, given by how many events of each site are in it: SITE:N,SITE:N,..., or N,N,... in the
+    /// order of the site numbers
     #[arg(long, value_name = "SITE:N,...", value_delimiter = ',')]
     cut: Vec<String>,
     /// Judge the cut of a recorded snapshot, and list an equivalent execution that passes through it
@@ -113,7 +115,8 @@ pub struct JudgedCut {
     judgement: cut::Judgement,
     /// The largest consistent cut inside, if the cut is not consistent.
     inside: Option<Cut>,
-    /// For a snapshot: its number, the events in an order that passes through the cut, and the number of events before it.
+    /// For a snapshot: its number, the events in an order that passes through the cut, and the number of
+    /// events before it.
     snapshot: Option<(u32, Vec<usize>, usize)>,
     /// The messages that the judgement names, as indices of the messages of the log.
     messages: Vec<usize>,

@@ -15,7 +15,8 @@ use crate::output::Failure;
 #[derive(clap::Args, Clone)]
 #[command(next_help_heading = "The world")]
 pub struct WorldArgs {
-    /// A file with a scenario in TOML, or in JSON if its name ends in .json. The header of a trace contains a scenario
+    /// A file with a scenario in TOML, or in JSON if its name ends in .json. The header of a trace contains a
+    /// scenario
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// The delay of a message: constant:D, uniform:A..B, exponential:MEAN or lognormal:MEDIAN,SIGMA
@@ -37,15 +38,15 @@ pub struct WorldArgs {
     /// The probability that a message is damaged; the receiver then drops it
     #[arg(long, value_name = "P", value_parser = probability)]
     pub corrupt: Option<Ratio>,
-    /// Crash a site: NODE@TIME for good, NODE@TIME..TIME with a return, ...,amnesia for a return without its memory; may be
-    /// repeated
+    /// Crash a site: NODE@TIME for good, NODE@TIME..TIME with a return, ...,amnesia for a return without its
+    /// memory; may be repeated
     #[arg(long = "crash", value_name = "CRASH", value_parser = Fault::parse_crash)]
     pub crashes: Vec<Fault>,
     /// Pause a site, which then handles no input: NODE@TIME..TIME; may be repeated
     #[arg(long = "pause", value_name = "PAUSE", value_parser = Fault::parse_pause)]
     pub pauses: Vec<Fault>,
-    /// Cut the links between NODE+NODE... and the other sites: NODES@TIME..TIME. Messages wait for the end of the cut, or
-    /// are lost with ...,drop; may be repeated
+    /// Cut the links between NODE+NODE... and the other sites: NODES@TIME..TIME. Messages wait for the end of
+    /// the cut, or are lost with ...,drop; may be repeated
     #[arg(long = "partition", value_name = "CUT", value_parser = Fault::parse_partition)]
     pub partitions: Vec<Fault>,
     /// Step the clock of a site: NODE@TIME,+D or NODE@TIME,-D; may be repeated

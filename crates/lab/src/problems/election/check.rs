@@ -1,8 +1,8 @@
 //! The election problem in the checker: every execution in which each site may call a number of elections, and
 //! some crash.
 //!
-//! A perfect oracle reports every crash to every site, at any later time. A site that knows no leader then, or only the crashed
-//! one, must call an election.
+//! A perfect oracle reports every crash to every site, at any later time. A site that knows no leader then,
+//! or only the crashed one, must call an election.
 
 use std::time::Duration;
 
@@ -226,7 +226,8 @@ pub const HALFWAY: &str = "one site has decided while another has not";
 /// An observation that an exploration should make: every site has decided.
 pub const DECIDED: &str = "every site has decided";
 
-/// The elections that sites may still call, those that they must call, and the states of the judge and the oracle.
+/// The elections that sites may still call, those that they must call, and the states of the judge and the
+/// oracle.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Watch {
     judge: Judge,

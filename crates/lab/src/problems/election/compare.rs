@@ -39,7 +39,8 @@ impl Row {
     }
 }
 
-/// Runs one algorithm at one size. The error names the size, because a fault of `base` may fit other sizes only.
+/// Runs one algorithm at one size. The error names the size, because a fault of `base` may fit other sizes
+/// only.
 pub fn row(card: &'static Card, base: &Scenario, nodes: u32) -> Result<Row, String> {
     try_row(card, base, nodes).map_err(|error| format!("election with {nodes} nodes: {error}"))
 }
@@ -74,8 +75,8 @@ fn try_row(card: &'static Card, base: &Scenario, nodes: u32) -> Result<Row, Stri
     })
 }
 
-/// The crash of the leader, long after every site has elected it. The leader is the highest site that the faults of the
-/// scenario leave up at that time.
+/// The crash of the leader, long after every site has elected it. The leader is the highest site that the
+/// faults of the scenario leave up at that time.
 fn leader_dies(scenario: &Scenario) -> Result<Fault, String> {
     let group = scenario.group();
     let at = group.transmission.saturating_mul(10 * group.nodes) + Duration::from_secs(1);

@@ -43,11 +43,12 @@ pub struct Case {
     pub judged: Judged,
 }
 
-/// No limit on requests. A site then requests again only when all its messages have arrived: otherwise the number of messages
-/// in flight, and so the graph, would have no bound.
+/// No limit on requests. A site then requests again only when all its messages have arrived: otherwise the
+/// number of messages in flight, and so the graph, would have no bound.
 pub const FOREVER: u8 = mutants::FOREVER;
 
-/// The properties that are judged besides exclusion (ME1) and progress (ME2). More properties make more states.
+/// The properties that are judged besides exclusion (ME1) and progress (ME2). More properties make more
+/// states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Judged {
@@ -122,9 +123,10 @@ impl case::Case for Case {
         case::visit(self.mutant.as_deref(), &self.algorithm, job, mutex::visit, mutex::visit_honest)?
     }
 
-    /// ME3 compares requests of which one happened before the other. The sites of the model exchange no messages besides those
-    /// of the algorithm. So an algorithm that orders its own messages cannot break ME3 here, whatever it does in a system whose
-    /// applications talk to each other. A violation that the algorithm's own messages cause is found and counts.
+    /// ME3 compares requests of which one happened before the other. The sites of the model exchange no
+    /// messages besides those of the algorithm. So an algorithm that orders its own messages cannot break ME3
+    /// here, whatever it does in a system whose applications talk to each other. A violation that the
+    /// algorithm's own messages cause is found and counts.
     fn properties(&self) -> Vec<Known> {
         let is_causal = matches!(self.judged, Judged::Causality | Judged::Order) && self.entries != FOREVER;
         let entries = u64::from(self.nodes) * u64::from(self.entries);

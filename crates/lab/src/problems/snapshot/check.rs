@@ -153,7 +153,8 @@ pub const ON_ITS_WAY: &str = "a picture contains a message in transit";
 /// An observation that an exploration should make: two sites have recorded and no picture is complete.
 pub const HALFWAY: &str = "two sites have recorded and no picture is complete";
 
-/// The transfers that are left, the sites that have recorded or have the picture, and the fingerprint of the picture.
+/// The transfers that are left, the sites that have recorded or have the picture, and the fingerprint of the
+/// picture.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Watch {
     left: Vec<u8>,

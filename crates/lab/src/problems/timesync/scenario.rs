@@ -119,7 +119,8 @@ impl Scenario {
         }
     }
 
-    /// Refuses a client that gives up every question before the reply can arrive: it would never know the time.
+    /// Refuses a client that gives up every question before the reply can arrive: it would never know the
+    /// time.
     fn validate_patience(&self) -> Result<(), String> {
         let is_cristian = CRISTIANS.contains(&self.algorithm.as_str());
         let Some(round_trip) = self.shortest_round_trip().filter(|_| is_cristian) else { return Ok(()) };
