@@ -4,7 +4,9 @@
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 
 mod command;
+mod help;
 mod output;
+mod tree;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -47,6 +49,8 @@ Exit codes: 0 done, 2 bad usage, 74 standard output cannot be written; `conclave
 enum Command {
     /// Measure this machine's clock against NTP servers, or serve it; never sets it
     Clock(clock::Args),
+    /// Print the manual page of a command, or write the pages of all commands
+    Man(command::man::Args),
     #[cfg(feature = "lab")]
     #[command(flatten)]
     Lab(Box<lab::Command>),
@@ -61,6 +65,7 @@ fn main() -> ExitCode {
     };
     let done = match cli.command {
         Command::Clock(args) => clock::run(&args),
+        Command::Man(args) => command::man::run(&args),
         #[cfg(feature = "lab")]
         Command::Lab(command) => lab::run(&command),
         Command::Service(command) => service::run(&command),
@@ -95,14 +100,15 @@ fn fail(failure: &Failure) -> ExitCode {
     ExitCode::from(failure.code)
 }
 
-/// Help and version as they are; an error in as few lines as it takes, without the usage block.
+/// Prints help and version as they are, and an error in one line without the usage block.
 fn refuse(error: &clap::Error) -> ExitCode {
     let given =
         |context| error.get(context).map(|value: &ContextValue| value.to_string()).unwrap_or_default();
     match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => show(error),
+        ErrorKind::DisplayHelp => show(help::grouped().as_ref().unwrap_or(error)),
+        ErrorKind::DisplayVersion => show(error),
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            _ = error.print();
+            _ = help::grouped().as_ref().unwrap_or(error).print();
             ExitCode::from(output::USAGE)
         }
         ErrorKind::InvalidSubcommand => {

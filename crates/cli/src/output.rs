@@ -157,6 +157,16 @@ impl Paint {
         self.wrap("1;31", text)
     }
 
+    /// A verdict in the colour of its first word; any other text as it is.
+    pub fn verdict(self, text: &str) -> String {
+        match text.split([' ', ',', ':']).next() {
+            Some("holds" | "yes" | "harmless") => self.good(text),
+            Some("violated" | "stuck" | "no" | "NO" | "NOT") => self.bad(text),
+            Some("bounded") => self.bold(text),
+            _ => text.to_owned(),
+        }
+    }
+
     fn wrap(self, code: &str, text: &str) -> String {
         if self.on { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
@@ -188,26 +198,25 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// The table as text; the headings bold.
+    /// The table as text, with bold headings. Cells under a heading of [`VERDICTS`] are painted as verdicts.
     pub fn render(&self, paint: Paint) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
-            self.rows
-                .iter()
-                .filter_map(|row| row.get(column))
-                .map(|cell| cell.chars().count())
-                .max()
-                .unwrap_or(0)
+            self.rows.iter().filter_map(|row| row.get(column)).map(|cell| width_of(cell)).max().unwrap_or(0)
         };
         let widths: Vec<usize> = (0..columns).map(width).collect();
+        let is_verdict =
+            |column: usize| self.rows[0].get(column).is_some_and(|title| VERDICTS.contains(&title.as_str()));
         let mut text = String::new();
         for (index, row) in self.rows.iter().enumerate() {
             let mut line = String::new();
             for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
                 let gap = if column == 0 { "" } else { "  " };
+                let blank = " ".repeat(width - width_of(cell));
+                let cell = if index > 0 && is_verdict(column) { paint.verdict(cell) } else { cell.clone() };
                 _ = match column {
-                    0 => write!(line, "{gap}{cell:<width$}"),
-                    _ => write!(line, "{gap}{cell:>width$}"),
+                    0 => write!(line, "{gap}{cell}{blank}"),
+                    _ => write!(line, "{gap}{blank}{cell}"),
                 };
             }
             let line = line.trim_end();
@@ -216,6 +225,17 @@ impl Table {
         }
         text
     }
+}
+
+/// The headings of columns that contain verdicts.
+const VERDICTS: [&str; 3] = ["verdict", "caught", "complete"];
+
+/// The number of columns that a text takes on a terminal: escape sequences of colours take none.
+fn width_of(text: &str) -> usize {
+    let mut parts = text.split('\x1b');
+    let first = parts.next().map_or(0, |plain| plain.chars().count());
+    let shown = |part: &str| part.split_once('m').map_or(0, |(_, plain)| plain.chars().count());
+    first + parts.map(shown).sum::<usize>()
 }
 
 /// A number as people read it: whole if it is whole, else with at most two decimals.
@@ -245,6 +265,24 @@ mod tests {
     fn one_is_not_many() {
         assert_eq!([0_u32, 1, 2].map(|count| counted(count, "step")), ["0 steps", "1 step", "2 steps"]);
         assert_eq!([1_u32, 2].map(|count| counted(count, "entry")), ["1 entry", "2 entries"]);
+    }
+
+    #[test]
+    fn a_painted_cell_is_as_wide_as_it_looks() {
+        let mut table = Table::new(&["algorithm", "verdict", "after"]);
+        table.row(vec!["a".into(), "holds".into(), Paint { on: true }.bold("1")]);
+        table.row(vec!["b".into(), "violated".into(), "12".into()]);
+        let painted = table.render(Paint { on: true });
+        let plain = "algorithm   verdict  after\na             holds      1\nb          violated     12\n";
+        let strip = |text: &str| {
+            let mut parts = text.split('\x1b');
+            let first = parts.next().unwrap_or_default().to_owned();
+            parts.fold(first, |all, part| all + part.split_once('m').map_or("", |(_, rest)| rest))
+        };
+        assert_eq!(strip(&painted), plain);
+        assert!(painted.contains("\x1b[32mholds\x1b[0m") && painted.contains("\x1b[1;31mviolated\x1b[0m"));
+        assert_eq!(strip(&table.render(Paint { on: false })), plain);
+        assert!(!table.rows[1][1].contains('\x1b'));
     }
 
     #[test]

@@ -7,21 +7,21 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-fn conclave(arguments: &[&str]) -> Output {
+pub(crate) fn conclave(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_conclave")).args(arguments).output().expect("the binary runs")
 }
 
-fn line(command: &str) -> Output {
+pub(crate) fn line(command: &str) -> Output {
     conclave(&command.split_whitespace().collect::<Vec<_>>())
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("output is UTF-8")
 }
 
 /// Runs a command that must end with that code, and returns what it printed.
 #[track_caller]
-fn prints(command: &str, code: i32) -> String {
+pub(crate) fn prints(command: &str, code: i32) -> String {
     let output = line(command);
     assert_eq!(output.status.code(), Some(code), "{command}: {}", text(&output.stderr));
     assert_eq!(text(&output.stderr), "", "{command}");
@@ -35,7 +35,7 @@ fn json(command: &str, code: i32) -> Value {
 
 /// A command that must be refused with code 2 and one line, which says each of `wanted`.
 #[track_caller]
-fn refused(command: &str, wanted: &[&str]) {
+pub(crate) fn refused(command: &str, wanted: &[&str]) {
     let output = line(command);
     let complaint = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{command}: {complaint}");
@@ -48,26 +48,27 @@ fn refused(command: &str, wanted: &[&str]) {
 }
 
 /// A folder of this test's own, empty.
-fn folder(test: &str) -> PathBuf {
+pub(crate) fn folder(test: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
     _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).expect("a folder for the test");
     folder
 }
 
-fn shown(path: &Path) -> &str {
+pub(crate) fn shown(path: &Path) -> &str {
     path.to_str().expect("the folder of the tests has a plain name")
 }
 
-fn read(path: &Path) -> String {
+pub(crate) fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 /// The commands that a help lists, each with what it says of it.
-fn listed(help: &str) -> Vec<(String, String)> {
-    let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+pub(crate) fn listed(help: &str) -> Vec<(String, String)> {
+    // `conclave` itself lists them in groups, of which the first is Locks.
+    let lines = help.lines().skip_while(|line| !["Commands:", "Locks:"].contains(line)).skip(1);
     let mut commands: Vec<(String, String)> = Vec::new();
-    for line in lines.take_while(|line| !line.is_empty()) {
+    for line in lines.take_while(|line| *line != "Options:").filter(|line| line.starts_with(' ')) {
         let words = line.split_whitespace().collect::<Vec<_>>();
         match commands.last_mut() {
             // What does not fit into a line goes on below, further in than a name.
@@ -440,6 +441,34 @@ fn a_scenario_is_read_from_toml_and_json_and_flags_override_it() {
     }
 }
 
+/// The leader that the comparison crashes is the highest site that is up.
+#[test]
+fn elections_are_compared_although_a_site_is_down_already() {
+    let rows = json("compare election --nodes 5,7 --crash 4@50ms --json", 0);
+    let rows = rows.as_array().expect("an array");
+    assert!(rows.len() >= 8);
+    for row in rows {
+        let command = row["crash_lowest"]["command"].as_str().expect("a command");
+        // Among 5 sites, site 4 led and is down already.
+        let leader = if row["nodes"] == 5 { "--crash 3@" } else { "--crash 6@" };
+        assert!(command.contains("--crash 4@50ms") && command.contains(leader), "{command}");
+    }
+    let text = prints("compare election --nodes 3 --crash 2@50ms..100ms", 0);
+    assert!(text.contains("the highest site that --crash leaves up"), "{text}");
+    refused(
+        "compare election --nodes 5,7 --crash 6@50ms",
+        &["election with 5 nodes", "name a node of every size"],
+    );
+    refused(
+        "compare election --nodes 3 --crash 2@9s",
+        &["election with 3 nodes", "crashes the leader n2 at", "--crash 2@9s"],
+    );
+    refused(
+        "compare election --nodes 2 --crash 0@5ms --crash 1@5ms",
+        &["every site crashes", "leave at least 2 sites up"],
+    );
+}
+
 #[test]
 fn a_fault_that_never_struck_fails_the_run() {
     let shown = prints("sim mutex/token-ring --entries 5 --crash 1@10s", 1);
@@ -465,6 +494,26 @@ fn every_mistake_gets_one_line_that_says_what_is_allowed() {
     refused("sim mutx/maekawa", &["unknown problem 'mutx'", "did you mean mutex?"]);
     refused("sim maekawa", &["did you mean mutex/maekawa?"]);
     refused("sim mutex/zzzz", &["unknown algorithm", "central"]);
+    for problem in ["mutex", "election", "timesync"] {
+        let others =
+            ["mutex/", "election/", "timesync/"].into_iter().filter(|other| !other.starts_with(problem));
+        for command in ["sim", "check", "replay"] {
+            let wanted =
+                format!("'{problem}' is a problem: add one of its algorithms (there are: {problem}/");
+            refused(&format!("{command} {problem}"), &[&wanted]);
+            let complaint = text(&line(&format!("{command} {problem}")).stderr);
+            others.clone().for_each(|other| assert!(!complaint.contains(other), "{complaint}"));
+        }
+    }
+    refused("sim mutex/", &["'mutex' is a problem", "mutex/maekawa"]);
+    refused("compare mutex/maekawa", &["type conclave compare mutex --only maekawa"]);
+    refused("mutants mutex/maekawa", &["type conclave mutants mutex --only maekawa"]);
+    refused("check mutex/maekawa --all", &["type conclave check mutex --all"]);
+    refused(
+        "sim timesync/cristian --delay constant:150ms",
+        &["cristian gives up a question after 200ms", "300ms"],
+    );
+    refused("sim mutex/central --cs 2w", &["ns, us, ms, s, m or min, h, d"]);
     refused("list mutx", &["did you mean mutex?"]);
     refused("list mutex/lamprot", &["did you mean lamport?"]);
     refused("compare mutx", &["did you mean mutex?"]);

@@ -114,12 +114,12 @@ impl problem::Scenario for Scenario {
         self.setup.validate()?;
         problem::refuse_budget(&self.setup, "--duration")?;
         match self {
-            _ if self.period.is_zero() => Err("heartbeats need a period".into()),
+            _ if self.period.is_zero() => Err("--period is 0: give a longer time".into()),
             _ if self.threshold == 0 || self.threshold > 300 => {
-                Err("expected a threshold from 1 to 300".into())
+                Err("--threshold is out of range: give 1 to 300".into())
             }
             _ if self.window < 2 || self.window > MOST_REMEMBERED => {
-                Err(format!("expected a window from 2 to {MOST_REMEMBERED}"))
+                Err(format!("--window is out of range: give 2 to {MOST_REMEMBERED}"))
             }
             _ => Ok(()),
         }

@@ -109,7 +109,7 @@ impl problem::Scenario for Scenario {
             ));
         }
         if self.snapshots.len() > MOST_SNAPSHOTS {
-            return Err(format!("at most {MOST_SNAPSHOTS} snapshots"));
+            return Err(format!("too many snapshots: give at most {MOST_SNAPSHOTS}"));
         }
         Ok(())
     }

@@ -83,8 +83,10 @@ fn tables(sizes: &[u32], reports: &[Report]) -> String {
             text.push('\n');
         }
     }
-    text.push_str("msgs/request: the detector's own; phantoms: declared although it could proceed; for nothing: aborted although; found after: from the request that closed it\n");
-    text.push_str("wait: for locks, a transaction; wasted: work thrown away by aborts; msgs: a transaction, of which to detect and to resolve (DIE, WOUND)\n");
+    text.push_str("msgs/request: messages of the detector; phantoms: declared processes that could proceed; for nothing: aborted processes that\n\
+         could proceed; found after: the time from the request that completed the deadlock\n");
+    text.push_str("wait: the time for locks per transaction; wasted: the share of work that aborts discard; msgs: messages per transaction; detect,\n\
+         resolve: the part of them that detects and resolves deadlocks (DIE, WOUND)\n");
     text
 }
 

@@ -13,7 +13,9 @@ use crate::output::{self, Failure, Paint, Table, number};
 pub fn compare(args: &Args) -> Result<Compared, Failure> {
     let cards = args.cards::<Scenario>()?;
     let sizes = args.sizes();
-    let [nodes] = sizes[..] else { return Err(Failure::usage("detectors are compared at one size")) };
+    let [nodes] = sizes[..] else {
+        return Err(Failure::usage("detectors are compared at one size: give one number to --nodes"));
+    };
     let base: Scenario = args.base(Some(nodes))?;
     let jobs: Vec<_> = cards
         .iter()
@@ -80,8 +82,8 @@ fn table(rows: &[Row], base: &Scenario) -> String {
         base.setup.delay
     );
     format!(
-        "{}\n\n{}\nsite 0 crashes 20 times, every other time for one and a half T only; unnoticed counts those that\n\
-         were over before a watcher suspected\n",
+        "{}\n\n{}\nsite 0 crashes 20 times, every second time for only 1.5 T; unnoticed: crashes that ended before a\n\
+         watcher suspected the site\n",
         paint.bold(&title),
         table.render(paint)
     )

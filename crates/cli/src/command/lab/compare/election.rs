@@ -40,7 +40,8 @@ fn tables(rows: &[Row]) -> String {
     }
     text.push_str("boot: messages of the first election, by who begins\n");
     text.push_str(
-        "crash: messages to replace the dead leader, by who notices; and the time from the crash on\n",
+        "crash: the leader crashes (the highest site that --crash leaves up); messages to replace it, by the site that \
+         notices; time from the crash on\n",
     );
     text.push_str("background: messages a second that are sent whether or not an election is held\n");
     text
