@@ -26,6 +26,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use conclave_api::servers::ADDRESS_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout};
@@ -39,8 +40,6 @@ pub const MAX_NODES: usize = 16;
 /// How long a newcomer looks for somebody who admits it.
 pub const JOIN_LIMIT: Duration = Duration::from_secs(30);
 
-/// The longest address.
-const ADDRESS_BYTES_MAX: usize = 255;
 /// A learner that lacks at most so many entries has caught up.
 const CAUGHT_UP: u64 = 1_000;
 /// How long the leader waits for a learner to catch up before it says "later".
