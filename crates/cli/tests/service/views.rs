@@ -1,8 +1,5 @@
 //! What operators look at: `locks`, `sessions`, `limit`, `bench`, `completions`, and what `serve` refuses.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
-
 use rustix::process::Signal;
 
 use crate::service::support::{Running, Server, conclave};
@@ -72,15 +69,6 @@ fn a_server_tells_the_address_by_which_it_is_found() {
     assert_eq!(lines[2], "  conclave run --server locks.example:7411 build -- make\n");
 }
 
-/// What a path answers, as JSON.
-fn over_http(server: &Server, path: &str) -> serde_json::Value {
-    let mut stream = TcpStream::connect(&server.address).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
-}
-
 #[test]
 fn over_http_it_reads_as_on_the_command_line() {
     let server = Server::start();
@@ -96,7 +84,7 @@ fn over_http_it_reads_as_on_the_command_line() {
         (&["why", "y"], "/v1/why/y"),
     ] {
         let printed = server.json(&[command, &["--json"]].concat());
-        assert_eq!(printed, over_http(&server, path), "{path}");
+        assert_eq!((200, printed), server.http(path), "{path}");
     }
     holders.into_iter().for_each(|holder| assert_eq!(holder.finish(), 0));
     assert_eq!(waiting.end().0, 0);

@@ -22,10 +22,10 @@ use std::pin::pin;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use conclave_client::{Client, Code, DEFAULT_SERVER, Error, Options};
+use conclave_client::{Client, DEFAULT_SERVER, Error, Options};
 
 use crate::command::duration;
-use crate::output::{Done, Failure, USAGE};
+use crate::output::{Done, Failure};
 
 /// The commands.
 #[derive(clap::Subcommand)]
@@ -105,27 +105,27 @@ const LAST_WORD: Duration = Duration::from_secs(1);
 /// How long something is waited for without sleeping.
 const AWAKE: Duration = Duration::from_millis(2);
 
-/// Where the servers are.
+/// The addresses of the servers.
 #[derive(clap::Args)]
 pub struct ServerArgs {
-    /// The servers, with commas between: any of them will do. One on this machine is reached by its Unix socket, by TCP
-    /// with `tcp:` before its address [env: CONCLAVE_SERVER] [default: 127.0.0.1:7411]
+    /// The servers, as HOST[:PORT] with commas between; the first that answers is used. The port is 7411 if absent. A server
+    /// on this machine is reached by its Unix socket, or by TCP with `tcp:` before its address
+    /// [env: CONCLAVE_SERVER] [default: 127.0.0.1:7411]
     #[arg(long, value_name = "ADDR[,ADDR]", value_parser = servers)]
     pub server: Option<String>,
 }
 
 impl ServerArgs {
-    /// As told by the flag, by the environment, or by nobody. A variable that is empty says nothing.
+    /// The servers of the flag, else of `CONCLAVE_SERVER` unless it is empty, else the default. Each has a port.
     fn addresses(&self) -> Result<String, Failure> {
-        if let Some(told) = &self.server {
-            return Ok(told.clone());
+        if let Some(given) = &self.server {
+            return Ok(given.clone());
         }
-        let told = std::env::var("CONCLAVE_SERVER").ok().filter(|servers| !servers.trim().is_empty());
-        let told = told.map_or_else(|| Ok(DEFAULT_SERVER.to_owned()), |told| servers(&told));
-        told.map_err(|error| Failure::usage(format!("CONCLAVE_SERVER: {error}")))
+        let given = std::env::var("CONCLAVE_SERVER").ok().filter(|servers| !servers.trim().is_empty());
+        let given = given.map_or_else(|| Ok(DEFAULT_SERVER.to_owned()), |given| servers(&given));
+        given.map_err(|error| Failure::usage(format!("CONCLAVE_SERVER: {error}")))
     }
 
-    /// Connects.
     async fn connect(&self) -> Result<Client, Failure> {
         self.connect_with(Client::options()).await
     }
@@ -142,7 +142,7 @@ impl ServerArgs {
             close(&client).await;
             done.map_err(|error| {
                 let failure = failure(error);
-                // Only who holds something can lose it.
+                // The exit code LOST is for commands that hold something.
                 Failure { code: if failure.code == LOST { REFUSED } else { failure.code }, ..failure }
             })
         })
@@ -180,26 +180,16 @@ fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Fa
     done
 }
 
-/// What an error of the service means to a shell: one line, and the code.
+/// The failure of a command that the service, or the way to it, has refused.
 fn failure(error: Error) -> Failure {
-    let Error { code: kind, message, .. } = error;
-    let code = match kind {
-        Code::WouldWait | Code::TimedOut | Code::Cancelled => NOT_ACQUIRED,
-        Code::Deadlock => DEADLOCK,
-        Code::SessionEnded | Code::NotHeld => LOST,
-        Code::InvalidExpression | Code::InvalidName | Code::InvalidArgument | Code::Impossible => USAGE,
-        Code::NotASemaphore | Code::WrongKind | Code::TooLarge | Code::Unsupported => USAGE,
-        code if code.fault() != conclave_api::Fault::Caller => NO_SERVER,
-        _ => REFUSED,
-    };
-    Failure::new(code, kind.name(), format!("{message}; {}", kind.advice()))
+    let Error { code, message, .. } = error;
+    let (exit, kind, advice) = (code.exit(), code.name(), code.advice());
+    Failure { message, advice: advice.into(), code: exit, kind, is_definite: code.is_definite() }
 }
 
+/// The servers in `text`, each with a port.
 fn servers(text: &str) -> Result<String, String> {
-    if text.split(',').all(|server| server.trim().is_empty()) {
-        return Err("expected HOST:PORT, several with commas between".into());
-    }
-    Ok(text.to_owned())
+    conclave_api::parse_servers(text).map(|servers| servers.join(","))
 }
 
 /// Who this is, for people: the host, the process and what it does. Within the bounds of an owner's label.
@@ -236,6 +226,8 @@ fn text(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use conclave_client::Code;
+
     use super::*;
 
     #[test]
