@@ -72,6 +72,8 @@ pub struct Report<'a> {
     deadlocks: Vec<Deadlock<'a>>,
     breakings: Vec<Breaking<'a>>,
     index: u64,
+    /// Whether the service has a record of the name.
+    known: bool,
 }
 
 /// A session in a list.
@@ -157,6 +159,7 @@ impl<'a> From<&'a v1::Report> for Report<'a> {
             deadlocks: report.deadlocks.iter().map(Deadlock::from).collect(),
             breakings: report.breakings.iter().map(Breaking::from).collect(),
             index: report.index,
+            known: report.known,
         }
     }
 }

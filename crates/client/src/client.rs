@@ -137,18 +137,22 @@ impl Client {
     /// A semaphore, made or changed to have `permits`.
     ///
     /// # Errors
-    /// [`Code::WrongKind`] if the name is used as a lock.
+    /// As [`Client::limit`].
     pub async fn semaphore(&self, name: &str, permits: u32) -> Result<Semaphore> {
         self.limit(name, permits).await?;
         Ok(Semaphore::new(self, name))
     }
 
-    /// Makes or changes a semaphore; 0 makes an unused one a plain name again.
+    /// Makes or changes a semaphore; 0 makes an unused one a plain name again. Returns the permits before, or `None` if the
+    /// name was not a semaphore.
     ///
     /// # Errors
-    /// [`Code::WrongKind`] if the name is used as a lock.
-    pub async fn limit(&self, name: &str, permits: u32) -> Result<()> {
-        self.done(v1::request::Op::Limit(v1::Limit { name: name.into(), permits })).await
+    /// [`Code::WrongKind`] if somebody holds the name, or waits for it, as a lock.
+    pub async fn limit(&self, name: &str, permits: u32) -> Result<Option<u32>> {
+        match self.change(v1::request::Op::Limit(v1::Limit { name: name.into(), permits })).await? {
+            v1::answer::Result::Limited(v1::Limited { before }) => Ok(before),
+            other => Err(unexpected(&other)),
+        }
     }
 
     /// Takes a name away from everybody who holds it; they are told `reason`.

@@ -6,7 +6,7 @@
 //! | `/readyz` | 200 if a majority confirms a leader within a second, else 503 |
 //! | `/metrics` | counters and gauges in the Prometheus text format |
 //! | `/v1/locks` `/v1/sessions` | pages: `?after=`, `?limit=` (1 to 1,000, fewer if items are long); the last page is empty |
-//! | `/v1/why/NAME` | the holders and the waiting requests of a name |
+//! | `/v1/why/NAME` | the holders and the waiting requests of a name; an array, if it is an expression of several names |
 //! | `/v1/cluster` | the nodes, as this node sees them, also without a majority |
 //! | `/v1/backup` | the data that outlives the cluster, in the format of `state/backup.rs` |
 //!
@@ -31,6 +31,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use bytes::Bytes;
+use conclave_api::expr::names_in;
 use conclave_api::{Code, Error, LockName, SessionId, json};
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
@@ -194,16 +195,16 @@ async fn why(
     page: Page,
 ) -> Result<Response, Failure> {
     let Path(name) = name.map_err(|refused| Error::new(Code::InvalidName, refused.body_text()))?;
-    let name = LockName::new(&name)?;
-    match node.read(page.stale, |state| (state.why(&name), state.applied())).await? {
-        (Some(why), index) => {
-            Ok(Json(json::Report::from(&wire::report(&name, Some(why), index))).into_response())
-        }
-        (None, _) => {
-            let error = Error::new(Code::NotHeld, format!("nothing is known of {name}"));
-            Err(Failure::new(StatusCode::NOT_FOUND, error))
-        }
+    let mut reports = Vec::new();
+    for name in names_in(&name)? {
+        let (why, index) = node.read(page.stale, |state| (state.why(&name), state.applied())).await?;
+        reports.push(wire::report(&name, why, index));
     }
+    let reports: Vec<_> = reports.iter().map(json::Report::from).collect();
+    Ok(match &reports[..] {
+        [report] => Json(report).into_response(),
+        _ => Json(reports).into_response(),
+    })
 }
 
 async fn cluster(State(node): State<Arc<Node>>) -> Response {

@@ -391,7 +391,7 @@ fn failure_code(text: &str) -> String {
 async fn whatever_goes_wrong_over_http_is_told_in_one_form() {
     let scene = Scene::new().await;
     for (path, status, error) in [
-        ("/v1/why/never-seen", 404, "not-held"),
+        ("/v1/why/a%20&", 400, "invalid-expression"),
         ("/v1/why/%0a", 400, "invalid-name"),
         ("/v1/why/%ff", 400, "invalid-name"),
         ("/v1/locks?limit=x", 400, "invalid-argument"),
