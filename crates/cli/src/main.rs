@@ -81,17 +81,13 @@ fn is_service() -> bool {
     name.is_some_and(|name| name.to_str().is_some_and(service::Command::has_subcommand))
 }
 
-/// Says why a command failed: in a line, or as JSON to who wants JSON of the service.
+/// Prints a failure: one line of text, or JSON for a command of the service with `--json`.
 fn report(failure: &Failure) {
-    let Failure { message, code, kind } = failure;
     let json = is_service() && std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json");
     match json {
-        _ if message.is_empty() => {}
-        true => {
-            let error = json!({ "error": { "code": kind, "message": message, "exit": code } });
-            output::note(&error.to_string());
-        }
-        false => output::complain(message),
+        _ if failure.message.is_empty() => {}
+        true => output::note(&json!(failure.to_json()).to_string()),
+        false => output::complain(&failure.text()),
     }
 }
 

@@ -1,9 +1,11 @@
 //! How results and errors reach people and scripts.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
 use std::process::ExitCode;
 
+use conclave_api::json::FailureBody;
 #[cfg(feature = "lab")]
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -18,26 +20,67 @@ pub const BOUNDED: u8 = 3;
 /// Standard output could not be written (EX_IOERR).
 pub const NOT_WRITTEN: u8 = 74;
 
-/// Why a command ended without its result.
+/// The error of a command that ended without its result.
 #[derive(Debug)]
 pub struct Failure {
-    /// One line that says what to do. Empty, if who asked knows already: then nothing is said.
+    /// The problem. Empty if the user knows it already: then nothing is printed.
     pub message: String,
+    /// The next step for the user; empty if the message contains it.
+    pub advice: Cow<'static, str>,
     /// The exit code.
     pub code: u8,
-    /// What it is, in a word that scripts match on.
+    /// The stable name of the error, for scripts.
     pub kind: &'static str,
+    /// Whether the command is known to have had no effect.
+    pub is_definite: bool,
 }
 
 impl Failure {
-    /// A failure of some kind.
+    /// A failure whose outcome is definite, and whose message contains the advice.
     pub fn new(code: u8, kind: &'static str, message: impl Into<String>) -> Self {
-        Self { message: message.into(), code, kind }
+        Self { message: message.into(), advice: "".into(), code, kind, is_definite: true }
     }
 
-    /// The caller asked for something that cannot be.
+    /// A command line, or a file that it names, that must be corrected.
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(USAGE, "usage", message)
+    }
+
+    /// The same failure with an advice.
+    pub fn advise(self, advice: impl Into<Cow<'static, str>>) -> Self {
+        Self { advice: advice.into(), ..self }
+    }
+
+    /// The same failure of a command that may have had its effect.
+    pub fn indefinite(self) -> Self {
+        Self { is_definite: false, ..self }
+    }
+
+    /// The message and the advice in one text.
+    pub fn text(&self) -> String {
+        match &*self.advice {
+            "" => self.message.clone(),
+            advice => format!("{}; {advice}", self.message),
+        }
+    }
+
+    /// The failure in the JSON form of all errors of the service.
+    pub fn to_json(&self) -> conclave_api::json::Failure<'_> {
+        let advice = match &*self.advice {
+            "" if self.code == USAGE => "correct the command line; `conclave COMMAND --help` describes it",
+            "" => "remove the cause that the message names, then try again",
+            advice => advice,
+        };
+        let Self { message, code, kind, is_definite, .. } = self;
+        let (code, exit) = ((*kind).into(), *code);
+        let error = FailureBody {
+            code,
+            message: message.into(),
+            definite: *is_definite,
+            advice: advice.into(),
+            exit,
+        };
+        conclave_api::json::Failure { error }
     }
 
     /// A file could not be read or written.
@@ -52,7 +95,7 @@ impl From<String> for Failure {
     }
 }
 
-/// What a command comes to.
+/// The result of a command: its exit code, or its failure.
 pub type Done = Result<ExitCode, Failure>;
 
 /// Prints to standard output. A reader that went away (`| head`) ends the program quietly; what could not be written
@@ -78,9 +121,13 @@ pub fn try_print(bytes: &[u8]) -> io::Result<()> {
     stdout.flush()
 }
 
-/// What it means that standard output could not be written; nothing, if only its reader went away.
+/// The failure to write standard output; `None` if only its reader has gone away.
 pub fn unwritten(error: &io::Error) -> Option<Failure> {
-    let failed = || Failure::new(NOT_WRITTEN, "not-written", format!("standard output: {error}"));
+    let failed = || {
+        Failure::new(NOT_WRITTEN, "not-written", format!("standard output: {error}"))
+            .advise("the command may have had its effect; check the target of the output, then look at the result")
+            .indefinite()
+    };
     (error.kind() != io::ErrorKind::BrokenPipe).then(failed)
 }
 

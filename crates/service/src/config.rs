@@ -5,12 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use conclave_api::DEFAULT_PORT;
+
 use crate::joining;
 use crate::lease::Timing;
 use crate::replica::{Options, log};
-
-/// The port of the service.
-pub const DEFAULT_PORT: u16 = 7411;
 
 /// How a node is to run. The default is one node on this machine.
 #[derive(Clone, Debug)]

@@ -127,15 +127,19 @@ impl From<OpenError> for StartError {
 }
 
 impl Server {
-    /// Starts a node on the data folder and the network that the configuration names.
+    /// Starts a node on the data folder and the network that the configuration names. A start that fails, or whose future is
+    /// dropped, removes the data folder if it has created it.
     ///
     /// # Errors
-    /// [`StartError`] says why it did not.
+    /// [`StartError`] is the reason.
     pub async fn start(config: Config) -> Result<Self, StartError> {
         config.check().map_err(StartError::Config)?;
         let folder = config.data.clone();
-        let disk = blocking(move || RealDisk::open(folder)).await?;
-        Self::start_in(config, Surroundings { disk: Arc::new(disk), dial: Arc::new(Tcp) }).await
+        let disk = Arc::new(blocking(move || RealDisk::open_provisional(folder)).await?);
+        let surroundings = Surroundings { disk: disk.clone(), dial: Arc::new(Tcp) };
+        let server = Self::start_in(config, surroundings).await?;
+        disk.keep();
+        Ok(server)
     }
 
     /// Starts a node: goes on in its data folder, or in a new one founds a cluster or joins one, and serves.
@@ -157,7 +161,11 @@ impl Server {
         let peers = Arc::new(Peers::new(identity.cluster, dial.clone()));
         let (replica, deliveries) =
             Replica::open(disk.clone(), identity, peers.clone(), Service::new(), config.replica()).await?;
-        begin(&replica, &disk, &advertised).await?;
+        if let Err(error) = begin(&replica, &disk, &advertised).await {
+            // Nothing writes to the data folder afterwards.
+            replica.shutdown().await;
+            return Err(error);
+        }
         let (hub, door) = Hub::new(replica.clone(), deliveries, peers, config.timing());
         let hub = tokio::spawn(hub.run());
         let (stop, stopped) = watch::channel(false);

@@ -249,6 +249,7 @@ pub(crate) fn result(answer: Answer) -> v1::answer::Result {
         Answer::Cancelled { released } => Wire::Cancelled(v1::Cancelled { released }),
         Answer::Files(done) => Wire::Files(v1::FilesDone { done: done.iter().map(file_done).collect() }),
         Answer::Refused(error) => Wire::Error((&error).into()),
+        Answer::Limited { before } => Wire::Limited(v1::Limited { before }),
     }
 }
 
@@ -330,6 +331,7 @@ pub(crate) fn report(name: &LockName, why: Option<WhyInfo>, index: u64) -> v1::R
             .map(|broken| v1::Breaking { at_ms: broken.wall_ms, reason: broken.reason })
             .collect(),
         index,
+        known: true,
     }
 }
 

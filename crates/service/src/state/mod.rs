@@ -351,9 +351,11 @@ impl State {
     }
 
     fn limit(&mut self, step: &mut Step<'_>, name: &LockName, permits: u32) -> Result<Answer, Error> {
-        self.locks.set_limit(step.moment(), name, permits, &mut step.work)?;
-        self.changed(step, name.clone(), LockChange::Limited(permits));
-        Ok(Answer::Done)
+        let before = self.locks.set_limit(step.moment(), name, permits, &mut step.work)?;
+        if before.unwrap_or(0) != permits {
+            self.changed(step, name.clone(), LockChange::Limited(permits));
+        }
+        Ok(Answer::Limited { before })
     }
 
     fn break_name(&mut self, step: &mut Step<'_>, name: &LockName, reason: String) -> Result<Answer, Error> {
