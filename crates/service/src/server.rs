@@ -5,6 +5,8 @@
 //!
 //! **Bounds.** So many clients as are configured, and so many nodes (`room`); who comes then is refused.
 //!
+//! A local node (`Config::local`) has no port. It listens on a Unix socket in its data folder, see `local`.
+//!
 //! **Starting.** The port is taken first, so that others can be told where this node is. The data folder is opened; a new one
 //! founds a cluster, from a backup if told so (`restoring`), or joins one (`joining`). Then the port is served, and beside
 //! it a Unix socket for clients of this machine.
@@ -14,13 +16,14 @@
 
 #[cfg(test)]
 mod handover_tests;
+mod local;
 mod restoring;
 mod room;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,15 +32,16 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::Request;
 use axum::middleware::map_request;
-use conclave_api::proto::frame::{CLIENT_MAGIC, PEER_MAGIC};
-use conclave_api::socket::{LocalListener, Socket};
+use conclave_api::proto::frame::{CLIENT_MAGIC, END_MAGIC, ENDING, IN_USE, PEER_MAGIC};
+use conclave_api::socket::{Local, LocalListener, Socket};
 use futures_util::future::BoxFuture;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use rustix::net::sockopt;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::config::Config;
@@ -50,6 +54,7 @@ use crate::replica::disk::{Disk, RealDisk};
 use crate::replica::{Identity, Member, OpenError, Replica, Status};
 use crate::state::Command;
 use crate::state::handover::FENCE_LEAP;
+use local::Usage;
 use room::{Room, Unknown, connections_max};
 
 /// How long a connection may take to say what it is.
@@ -69,6 +74,9 @@ const QUESTION: Duration = Duration::from_secs(5);
 /// Who does not answer for so long is gone, whether it left without a word or something that was sent to it never arrived.
 pub const GONE: Duration = Duration::from_secs(SILENCE.as_secs() + QUESTIONS as u64 * QUESTION.as_secs());
 
+/// The TCP address of a local node, which has none.
+const NO_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
 /// What a program that starts a node awaits. In a box, the node is compiled with this crate; else once more with every
 /// program, half a minute each.
 pub type Boxed<T> = BoxFuture<'static, T>;
@@ -82,6 +90,7 @@ pub struct Server {
     accepting: JoinHandle<()>,
     hub: JoinHandle<()>,
     presenting: JoinHandle<()>,
+    usage: Usage,
 }
 
 /// What a node stands on: the system's, or what a test can damage.
@@ -101,6 +110,8 @@ pub enum StartError {
     Data(OpenError),
     /// The port cannot be listened to.
     Listen(SocketAddr, io::Error),
+    /// The Unix socket of a local node cannot be listened to.
+    LocalListen(PathBuf, io::Error),
     /// The node belongs to another cluster, or could neither found nor join one.
     Cluster(String),
     /// The file is no backup that can be restored.
@@ -114,6 +125,9 @@ impl fmt::Display for StartError {
             Self::Data(error) => error.fmt(f),
             Self::Backup(file, why) => write!(f, "{}: {why}", file.display()),
             Self::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
+            Self::LocalListen(folder, error) => {
+                write!(f, "cannot listen on a Unix socket in {}: {error}", folder.display())
+            }
         }
     }
 }
@@ -134,6 +148,10 @@ impl Server {
     pub async fn start(config: Config) -> Result<Self, StartError> {
         config.check().map_err(StartError::Config)?;
         let folder = config.data.clone();
+        if !config.local && local::is_marked(&folder) {
+            // Said before the folder is locked: a local node that runs has locked it.
+            return Err(local::belongs_to_local());
+        }
         let disk = blocking(move || RealDisk::open(folder)).await?;
         Self::start_in(config, Surroundings { disk: Arc::new(disk), dial: Arc::new(Tcp) }).await
     }
@@ -149,16 +167,24 @@ impl Server {
     async fn boot(config: Config, surroundings: Surroundings) -> Result<Self, StartError> {
         config.check().map_err(StartError::Config)?;
         let Surroundings { disk, dial } = surroundings;
-        let listener = TcpListener::bind(config.listen).await;
-        let listener = listener.map_err(|error| StartError::Listen(config.listen, error))?;
-        let address = listener.local_addr().map_err(|error| StartError::Listen(config.listen, error))?;
-        let advertised = config.advertise.clone().unwrap_or_else(|| address.to_string());
+        let folder = disk.clone();
+        blocking(move || local::claim(&*folder, config.local)).await??;
+        let listener = listen(&config).await?;
+        let address = listener.as_ref().map_or(Ok(NO_ADDRESS), TcpListener::local_addr);
+        let address = address.map_err(|error| StartError::Listen(config.listen, error))?;
+        let advertised = match config.advertise.clone() {
+            Some(advertised) => advertised,
+            None if config.local => local::ADDRESS.to_owned(),
+            None => address.to_string(),
+        };
         let identity = identify(&config, &disk, &*dial, &advertised).await?;
         let peers = Arc::new(Peers::new(identity.cluster, dial.clone()));
         let (replica, deliveries) =
             Replica::open(disk.clone(), identity, peers.clone(), Service::new(), config.replica()).await?;
         begin(&replica, &disk, &advertised).await?;
         let (hub, door) = Hub::new(replica.clone(), deliveries, peers, config.timing());
+        let (open, connections) = watch::channel(0);
+        let usage = Usage { quiet: hub.quiet(), connections, end: Arc::new(Notify::new()) };
         let hub = tokio::spawn(hub.run());
         let (stop, stopped) = watch::channel(false);
         let desk = Arc::new(Desk::new(replica.clone()));
@@ -168,17 +194,25 @@ impl Server {
             router: http::router(replica.clone(), door.clone(), clients_max),
             desk: desk.clone(),
             door: door.clone(),
+            usage: config.local.then(|| usage.clone()),
             stopped,
         };
-        let local = LocalListener::bind(address)
-            .inspect_err(|error| tracing::debug!(%error, "no Unix socket: clients on this machine use TCP"));
-        let accepting = tokio::spawn(acceptor.run(listener, local.ok()));
+        let local = match config.local {
+            true => Some(
+                LocalListener::bind_in(&config.data)
+                    .map_err(|error| StartError::LocalListen(config.data.clone(), error))?,
+            ),
+            false => LocalListener::bind(address)
+                .inspect_err(|error| tracing::debug!(%error, "no Unix socket: clients on this machine use TCP"))
+                .ok(),
+        };
+        let accepting = tokio::spawn(acceptor.run(Listeners { tcp: listener, local }, open));
         let settled = move || {
             // Should it fail, the folder is merely still called fresh.
             drop(tokio::task::spawn_blocking(move || unmark_fresh(&*disk)));
         };
         let presenting = tokio::spawn(joining::present(desk, dial, config.join, advertised, settled));
-        Ok(Self { address, replica, door, stop, accepting, hub, presenting })
+        Ok(Self { address, replica, door, stop, accepting, hub, presenting, usage })
     }
 
     /// Which node of which cluster this is.
@@ -196,7 +230,13 @@ impl Server {
         self.replica.wait_for(wanted).await
     }
 
-    /// Where it listens: the port that was chosen, if the configuration left that open.
+    /// Returns when a local node is to end: no connection, session or lock-delay has existed for `limit`, or a newer command has
+    /// asked for the end while nothing was held.
+    pub async fn unused(&self, limit: Duration) {
+        self.usage.clone().ended(limit).await;
+    }
+
+    /// The TCP address, with the port that was chosen if the configuration left that open. A local node has none: `0.0.0.0:0`.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -232,6 +272,15 @@ impl Server {
             self.replica.shutdown().await;
         })
     }
+}
+
+/// The TCP port; a local node has none.
+async fn listen(config: &Config) -> Result<Option<TcpListener>, StartError> {
+    if config.local {
+        return Ok(None);
+    }
+    let listener = TcpListener::bind(config.listen).await;
+    listener.map(Some).map_err(|error| StartError::Listen(config.listen, error))
 }
 
 /// Who this node is: the first of a cluster that a backup founds, if that is wanted, else what the folder says, else the
@@ -325,16 +374,26 @@ struct Acceptor {
     router: Router,
     desk: Arc<Desk>,
     door: Door,
+    /// Only for a local node: clients may ask it to end, and its Unix socket serves HTTP too.
+    usage: Option<Usage>,
     stopped: watch::Receiver<bool>,
 }
 
+/// The listening sockets: TCP, the Unix socket, or both.
+struct Listeners {
+    tcp: Option<TcpListener>,
+    local: Option<LocalListener>,
+}
+
 impl Acceptor {
-    async fn run(self, listener: TcpListener, local: Option<LocalListener>) {
+    /// Accepts connections until the server stops. `open` receives the number of open connections.
+    async fn run(self, listeners: Listeners, open: watch::Sender<usize>) {
         let mut stopped = self.stopped.clone();
         let mut connections = JoinSet::new();
         loop {
+            open.send_replace(connections.len());
             tokio::select! {
-                accepted = accept(&listener, local.as_ref()) => match accepted {
+                accepted = listeners.accept() => match accepted {
                     Ok(socket) => self.take(socket, &mut connections),
                     // Out of descriptors, most likely: wait until some connection ends.
                     Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
@@ -344,8 +403,8 @@ impl Acceptor {
             }
         }
         // In this order: when the address is free, the next server on it may have taken the name of the socket.
-        drop(local);
-        drop(listener);
+        drop(listeners.local);
+        drop(listeners.tcp);
         while connections.join_next().await.is_some() {}
     }
 
@@ -357,9 +416,9 @@ impl Acceptor {
                 let Some(permit) = self.admit(self.room.unknown()) else { return };
                 connections.spawn(async move { drop(acceptor.serve(stream, permit).await) });
             }
-            Socket::Unix(_) => {
+            Socket::Unix(local) => {
                 let Some(permit) = self.admit(self.room.client()) else { return };
-                connections.spawn(async move { drop(acceptor.serve_local(socket, permit).await) });
+                connections.spawn(async move { drop(acceptor.serve_local(local, permit).await) });
             }
         }
     }
@@ -372,18 +431,37 @@ impl Acceptor {
         permit
     }
 
-    /// On a Unix socket there are only clients, and they know the protocol.
-    async fn serve_local(mut self, socket: Socket, _permit: OwnedSemaphorePermit) -> io::Result<()> {
-        let (mut reader, writer) = socket.into_split();
+    /// Serves a connection of the Unix socket. Other nodes use TCP, and so does HTTP unless the node has no TCP port.
+    async fn serve_local(mut self, local: Local, _permit: OwnedSemaphorePermit) -> io::Result<()> {
+        if self.usage.is_some() {
+            let first = tokio::select! {
+                first = tokio::time::timeout(FIRST_BYTES, local.first_byte()) => first??,
+                () = until(&mut self.stopped) => return Ok(()),
+            };
+            if first != CLIENT_MAGIC[0] {
+                return serve_http(local.into_stream()?, self.router, self.stopped).await;
+            }
+        }
+        let (mut reader, writer) = Socket::Unix(local).into_split();
         let [magic @ .., version] = tokio::select! {
             preface = tokio::time::timeout(FIRST_BYTES, native::read_preface(&mut reader)) => preface??,
             () = until(&mut self.stopped) => return Ok(()),
         };
-        if magic != CLIENT_MAGIC {
-            return Ok(());
+        match (magic, self.usage) {
+            (CLIENT_MAGIC, _) => {
+                metrics::add(&self.door.metrics.local_connections_total, 1);
+                native::serve((reader, writer), version, self.door).await
+            }
+            (END_MAGIC, Some(usage)) => {
+                let is_quiet = *usage.quiet.borrow();
+                writer.write_all(&[if is_quiet { ENDING } else { IN_USE }]).await?;
+                if is_quiet {
+                    usage.end.notify_one();
+                }
+                Ok(())
+            }
+            _ => Ok(()),
         }
-        metrics::add(&self.door.metrics.local_connections_total, 1);
-        native::serve((reader, writer), version, self.door).await
     }
 
     async fn serve(mut self, mut stream: TcpStream, permit: Unknown) -> io::Result<()> {
@@ -419,22 +497,30 @@ impl Acceptor {
     }
 }
 
-/// The next connection, by either way.
-async fn accept(listener: &TcpListener, local: Option<&LocalListener>) -> io::Result<Socket> {
-    let local = async {
-        match local {
-            Some(local) => local.accept().await,
-            None => std::future::pending().await,
+impl Listeners {
+    /// The next connection, from either socket.
+    async fn accept(&self) -> io::Result<Socket> {
+        let tcp = async {
+            match &self.tcp {
+                Some(tcp) => tcp.accept().await,
+                None => std::future::pending().await,
+            }
+        };
+        let local = async {
+            match &self.local {
+                Some(local) => local.accept().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            accepted = tcp => {
+                let (stream, _) = accepted?;
+                // This fails only if the connection is over already, which shows as soon as it is read.
+                drop(notice_the_end(&stream));
+                Ok(Socket::Tcp(stream))
+            }
+            accepted = local => accepted,
         }
-    };
-    tokio::select! {
-        accepted = listener.accept() => {
-            let (stream, _) = accepted?;
-            // Refused only where the connection is over already, which shows as soon as it is read.
-            drop(notice_the_end(&stream));
-            Ok(Socket::Tcp(stream))
-        }
-        accepted = local => accepted,
     }
 }
 
@@ -450,8 +536,13 @@ fn notice_the_end(stream: &TcpStream) -> io::Result<()> {
     Ok(sockopt::set_tcp_user_timeout(stream, limit)?)
 }
 
-/// Who asks nothing within [`FIRST_BYTES`] is not served: hyper itself would wait for ever for the rest of a preface.
-async fn serve_http(stream: TcpStream, router: Router, mut stopped: watch::Receiver<bool>) -> io::Result<()> {
+/// Serves HTTP. Closes a connection without a request within [`FIRST_BYTES`]: hyper itself would wait for ever for the rest
+/// of a preface.
+async fn serve_http(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    router: Router,
+    mut stopped: watch::Receiver<bool>,
+) -> io::Result<()> {
     let has_asked = Arc::new(AtomicBool::new(false));
     let asked = has_asked.clone();
     let router = router.layer(map_request(move |request: Request| {
@@ -548,8 +639,9 @@ mod tests {
     #[tokio::test]
     async fn the_end_of_who_left_without_a_word_is_noticed() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (_there, accepted) =
-            tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), accept(&listener, None));
+        let address = listener.local_addr().unwrap();
+        let listeners = Listeners { tcp: Some(listener), local: None };
+        let (_there, accepted) = tokio::join!(TcpStream::connect(address), listeners.accept());
         let Socket::Tcp(stream) = accepted.unwrap() else { panic!("not by TCP") };
         assert!(sockopt::socket_keepalive(&stream).unwrap());
         assert_eq!(sockopt::tcp_keepidle(&stream).unwrap(), SILENCE);

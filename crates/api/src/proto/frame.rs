@@ -25,7 +25,14 @@ use prost::encoding::{DecodeContext, skip_field};
 pub const CLIENT_MAGIC: [u8; 7] = [0xC1, b'c', b'o', b'n', b'c', b'l', b'v'];
 /// How a connection between nodes begins, without the version.
 pub const PEER_MAGIC: [u8; 7] = [0xC1, b'c', b'o', b'n', b'p', b'e', b'r'];
-/// The version of both.
+/// The preface of a request to a local node to end, without the version. The node replies with one byte, [`ENDING`] or
+/// [`IN_USE`], and closes the connection. All versions keep this exchange: a newer command must be able to replace an older node.
+pub const END_MAGIC: [u8; 7] = [0xC1, b'c', b'o', b'n', b'c', b'e', b'n'];
+/// The reply of a local node that ends now.
+pub const ENDING: u8 = 1;
+/// The reply of a local node that goes on, because a session or a lock-delay exists.
+pub const IN_USE: u8 = 0;
+/// The version of the protocol, for clients and between nodes.
 pub const VERSION: u8 = 1;
 /// The length of a preface.
 pub const PREFACE_BYTES: usize = 8;

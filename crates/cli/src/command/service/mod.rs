@@ -7,6 +7,7 @@ mod completions;
 mod elect;
 mod files;
 mod job;
+mod local;
 mod locks;
 mod nested;
 mod run;
@@ -64,6 +65,8 @@ pub enum Command {
     Bench(bench::Args),
     /// Print completions for a shell
     Completions(completions::Args),
+    #[command(name = "local-node", hide = true)]
+    LocalNode(local::Args),
 }
 
 /// Does what was asked.
@@ -85,6 +88,7 @@ pub fn run(command: &Command) -> Done {
         Command::Cluster(command) => cluster::run(command),
         Command::Bench(args) => bench::run(args),
         Command::Completions(args) => completions::run(args),
+        Command::LocalNode(args) => local::run(args),
     }
 }
 
@@ -112,11 +116,17 @@ pub struct ServerArgs {
     /// with `tcp:` before its address [env: CONCLAVE_SERVER] [default: 127.0.0.1:7411]
     #[arg(long, value_name = "ADDR[,ADDR]", value_parser = servers)]
     pub server: Option<String>,
+    /// Use the local node of this user on this machine, which starts by itself; short for `--server local`
+    #[arg(long, conflicts_with = "server")]
+    pub local: bool,
 }
 
 impl ServerArgs {
     /// As told by the flag, by the environment, or by nobody. A variable that is empty says nothing.
     fn addresses(&self) -> Result<String, Failure> {
+        if self.local {
+            return Ok(local::NAME.to_owned());
+        }
         if let Some(told) = &self.server {
             return Ok(told.clone());
         }
@@ -131,7 +141,16 @@ impl ServerArgs {
     }
 
     async fn connect_with(&self, options: Options) -> Result<Client, Failure> {
-        options.label(label("conclave")).connect(&self.addresses()?).await.map_err(failure)
+        self.open(options.label(label("conclave"))).await
+    }
+
+    /// Connects with these options. The local node is started if it does not run.
+    async fn open(&self, options: Options) -> Result<Client, Failure> {
+        let servers = self.addresses()?;
+        if local::is_named(&servers) {
+            return local::open(options).await;
+        }
+        options.connect(&servers).await.map_err(failure)
     }
 
     /// Connects, and does one thing.
@@ -198,6 +217,9 @@ fn failure(error: Error) -> Failure {
 fn servers(text: &str) -> Result<String, String> {
     if text.split(',').all(|server| server.trim().is_empty()) {
         return Err("expected HOST:PORT, several with commas between".into());
+    }
+    if text.split(',').any(local::is_named) && !local::is_named(text) {
+        return Err("the local node is no member of a cluster: name `local` alone, or other servers".into());
     }
     Ok(text.to_owned())
 }

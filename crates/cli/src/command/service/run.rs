@@ -221,7 +221,7 @@ async fn connect(args: &HoldArgs, label: &str) -> Result<Client, Failure> {
     if let Some(delay) = args.lock_delay {
         options = options.lock_delay(delay);
     }
-    options.label(label).connect(&args.server.addresses()?).await.map_err(failure)
+    args.server.open(options.label(label)).await
 }
 
 fn wait(args: &HoldArgs) -> Wait {

@@ -30,9 +30,18 @@ pub struct RealDisk {
 }
 
 impl RealDisk {
-    /// Opens the folder, making it if it is missing; refuses if another process has it open.
+    /// Opens the folder, and creates it if it is missing. Fails with [`io::ErrorKind::ResourceBusy`] if another process has it
+    /// open.
     pub fn open(folder: impl Into<PathBuf>) -> io::Result<Self> {
-        let folder = folder.into();
+        Self::open_by(folder.into(), FlockOperation::NonBlockingLockExclusive)
+    }
+
+    /// Opens the folder as [`RealDisk::open`] does, but waits until no other process has it open.
+    pub fn open_when_free(folder: impl Into<PathBuf>) -> io::Result<Self> {
+        Self::open_by(folder.into(), FlockOperation::LockExclusive)
+    }
+
+    fn open_by(folder: PathBuf, operation: FlockOperation) -> io::Result<Self> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
         made.map_err(|e| named(&e, "cannot make the data folder", &folder))?;
         let lock_path = folder.join(LOCK_NAME);
@@ -43,7 +52,7 @@ impl RealDisk {
             .mode(0o600)
             .open(&lock_path)
             .map_err(|e| named(&e, "cannot open", &lock_path))?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        match flock(&lock, operation) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
                 return Err(io::Error::new(
