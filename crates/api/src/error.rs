@@ -152,7 +152,7 @@ codes! {
     Disconnected = 101, "disconnected", Network, false, "reconnect and retry with the same request id";
     /// No server could be reached: nothing was sent.
     Unreachable = 102, "unreachable", Network, true,
-        "check the address; start a server (conclave serve), or use a node that starts by itself (--local)";
+        "check the address, and that a server runs (conclave serve)";
 }
 
 /// An error: the code for programs, the message for people.

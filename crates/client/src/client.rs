@@ -51,7 +51,10 @@ pub struct Options {
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { opening, patience, connector: _ } = self;
-        f.debug_struct("Options").field("opening", opening).field("patience", patience).finish_non_exhaustive()
+        f.debug_struct("Options")
+            .field("opening", opening)
+            .field("patience", patience)
+            .finish_non_exhaustive()
     }
 }
 

@@ -85,7 +85,10 @@ impl Config {
             return Err(format!("`{none}` is no HOST:PORT"));
         }
         if self.local && (!self.join.is_empty() || self.restore.is_some() || self.advertise.is_some()) {
-            return Err("a local node is alone: it cannot join a cluster, restore a backup or advertise an address".to_owned());
+            return Err(
+                "a local node is alone: it cannot join a cluster, restore a backup or advertise an address"
+                    .to_owned(),
+            );
         }
         if self.restore.is_some() && !self.join.is_empty() {
             return Err(

@@ -32,7 +32,9 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::Request;
 use axum::middleware::map_request;
-use conclave_api::proto::frame::{CLIENT_MAGIC, END_MAGIC, ENDING, IN_USE, PEER_MAGIC};
+use conclave_api::proto::frame::{
+    CLIENT_MAGIC, END_MAGIC, ENDING, IN_USE, PEER_MAGIC, PREFACE_BYTES, SERVING, USE_MAGIC,
+};
 use conclave_api::socket::{Local, LocalListener, Socket};
 use futures_util::future::BoxFuture;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -41,7 +43,7 @@ use hyper_util::service::TowerToHyperService;
 use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::config::Config;
@@ -183,8 +185,7 @@ impl Server {
             Replica::open(disk.clone(), identity, peers.clone(), Service::new(), config.replica()).await?;
         begin(&replica, &disk, &advertised).await?;
         let (hub, door) = Hub::new(replica.clone(), deliveries, peers, config.timing());
-        let (open, connections) = watch::channel(0);
-        let usage = Usage { quiet: hub.quiet(), connections, end: Arc::new(Notify::new()) };
+        let usage = Usage::new(hub.quiet());
         let hub = tokio::spawn(hub.run());
         let (stop, stopped) = watch::channel(false);
         let desk = Arc::new(Desk::new(replica.clone()));
@@ -203,10 +204,12 @@ impl Server {
                     .map_err(|error| StartError::LocalListen(config.data.clone(), error))?,
             ),
             false => LocalListener::bind(address)
-                .inspect_err(|error| tracing::debug!(%error, "no Unix socket: clients on this machine use TCP"))
+                .inspect_err(
+                    |error| tracing::debug!(%error, "no Unix socket: clients on this machine use TCP"),
+                )
                 .ok(),
         };
-        let accepting = tokio::spawn(acceptor.run(Listeners { tcp: listener, local }, open));
+        let accepting = tokio::spawn(acceptor.run(Listeners { tcp: listener, local }));
         let settled = move || {
             // Should it fail, the folder is merely still called fresh.
             drop(tokio::task::spawn_blocking(move || unmark_fresh(&*disk)));
@@ -233,7 +236,7 @@ impl Server {
     /// Returns when a local node is to end: no connection, session or lock-delay has existed for `limit`, or a newer command has
     /// asked for the end while nothing was held.
     pub async fn unused(&self, limit: Duration) {
-        self.usage.clone().ended(limit).await;
+        self.usage.clone().over(limit).await;
     }
 
     /// The TCP address, with the port that was chosen if the configuration left that open. A local node has none: `0.0.0.0:0`.
@@ -386,12 +389,11 @@ struct Listeners {
 }
 
 impl Acceptor {
-    /// Accepts connections until the server stops. `open` receives the number of open connections.
-    async fn run(self, listeners: Listeners, open: watch::Sender<usize>) {
+    /// Accepts connections until the server stops.
+    async fn run(self, listeners: Listeners) {
         let mut stopped = self.stopped.clone();
         let mut connections = JoinSet::new();
         loop {
-            open.send_replace(connections.len());
             tokio::select! {
                 accepted = listeners.accept() => match accepted {
                     Ok(socket) => self.take(socket, &mut connections),
@@ -418,7 +420,7 @@ impl Acceptor {
             }
             Socket::Unix(local) => {
                 let Some(permit) = self.admit(self.room.client()) else { return };
-                connections.spawn(async move { drop(acceptor.serve_local(local, permit).await) });
+                connections.spawn(async move { drop(acceptor.serve_unix(local, permit).await) });
             }
         }
     }
@@ -432,35 +434,52 @@ impl Acceptor {
     }
 
     /// Serves a connection of the Unix socket. Other nodes use TCP, and so does HTTP unless the node has no TCP port.
-    async fn serve_local(mut self, local: Local, _permit: OwnedSemaphorePermit) -> io::Result<()> {
-        if self.usage.is_some() {
-            let first = tokio::select! {
-                first = tokio::time::timeout(FIRST_BYTES, local.first_byte()) => first??,
-                () = until(&mut self.stopped) => return Ok(()),
-            };
-            if first != CLIENT_MAGIC[0] {
-                return serve_http(local.into_stream()?, self.router, self.stopped).await;
-            }
+    async fn serve_unix(mut self, local: Local, _permit: OwnedSemaphorePermit) -> io::Result<()> {
+        if let Some(usage) = self.usage.take() {
+            return self.serve_local(local, &usage).await;
         }
         let (mut reader, writer) = Socket::Unix(local).into_split();
         let [magic @ .., version] = tokio::select! {
             preface = tokio::time::timeout(FIRST_BYTES, native::read_preface(&mut reader)) => preface??,
             () = until(&mut self.stopped) => return Ok(()),
         };
-        match (magic, self.usage) {
-            (CLIENT_MAGIC, _) => {
-                metrics::add(&self.door.metrics.local_connections_total, 1);
-                native::serve((reader, writer), version, self.door).await
+        if magic != CLIENT_MAGIC {
+            return Ok(());
+        }
+        metrics::add(&self.door.metrics.local_connections_total, 1);
+        native::serve((reader, writer), version, self.door).await
+    }
+
+    /// Serves a connection of a local node: native, HTTP, or one of the requests of [`USE_MAGIC`] and [`END_MAGIC`].
+    async fn serve_local(mut self, mut local: Local, usage: &Usage) -> io::Result<()> {
+        let mut counted = None;
+        loop {
+            let first = tokio::select! {
+                first = tokio::time::timeout(FIRST_BYTES, local.first_byte()) => first??,
+                () = until(&mut self.stopped) => return Ok(()),
+            };
+            let mut preface = [0; PREFACE_BYTES];
+            if first == CLIENT_MAGIC[0] {
+                tokio::time::timeout(FIRST_BYTES, local.receive(&mut preface)).await??;
             }
-            (END_MAGIC, Some(usage)) => {
-                let is_quiet = *usage.quiet.borrow();
-                writer.write_all(&[if is_quiet { ENDING } else { IN_USE }]).await?;
-                if is_quiet {
-                    usage.end.notify_one();
+            let [magic @ .., version] = preface;
+            if magic == END_MAGIC {
+                return local.send(&[if usage.try_end() { ENDING } else { IN_USE }]);
+            }
+            // A node that ends closes the connection without a reply.
+            let Some(in_use) = counted.take().or_else(|| usage.begin()) else { return Ok(()) };
+            match magic {
+                USE_MAGIC => {
+                    local.send(&[SERVING])?;
+                    counted = Some(in_use);
                 }
-                Ok(())
+                CLIENT_MAGIC => {
+                    metrics::add(&self.door.metrics.local_connections_total, 1);
+                    return native::serve(Socket::Unix(local).into_split(), version, self.door).await;
+                }
+                _ if first == CLIENT_MAGIC[0] => return Ok(()),
+                _ => return serve_http(local.into_stream()?, self.router, self.stopped).await,
             }
-            _ => Ok(()),
         }
     }
 

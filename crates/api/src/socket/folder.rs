@@ -7,12 +7,13 @@
 //! reached through `/proc/self/fd/N`, where N is a descriptor of the folder.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
+use tokio::io::ReadBuf;
 use tokio::net::{UnixListener, UnixStream};
 
 use super::{Local, LocalListener, Socket, is_safe};
@@ -75,6 +76,31 @@ impl Local {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// Receives bytes until the buffer is full.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::UnexpectedEof`] if the other side closes the connection before.
+    pub async fn receive(&mut self, bytes: &mut [u8]) -> io::Result<()> {
+        let mut buffer = ReadBuf::new(bytes);
+        while buffer.remaining() > 0 {
+            let before = buffer.remaining();
+            std::future::poll_fn(|cx| self.poll_read(cx, &mut buffer)).await?;
+            if buffer.remaining() == before {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends a few bytes at once. The system takes them while little is on its way.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if the other side has not read what was sent before.
+    pub fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut stream = self.stream.get_ref();
+        stream.write_all(bytes)
     }
 
     /// The connection as a stream of the runtime, for protocols that need one.
@@ -170,8 +196,15 @@ mod tests {
     async fn the_first_byte_stays_in_the_stream() {
         let folder = folder("peek");
         let listener = LocalListener::bind_in(&folder).unwrap();
-        let Socket::Unix(client) = Socket::connect_in(&folder).await.unwrap() else { panic!("no Unix socket") };
-        let Socket::Unix(server) = listener.accept().await.unwrap() else { panic!("no Unix socket") };
+        let Socket::Unix(client) = Socket::connect_in(&folder).await.unwrap() else {
+            panic!("no Unix socket")
+        };
+        let Socket::Unix(mut server) = listener.accept().await.unwrap() else { panic!("no Unix socket") };
+        client.send(b"hello").unwrap();
+        assert_eq!(server.first_byte().await.unwrap(), b'h');
+        let mut hello = [0; 5];
+        server.receive(&mut hello).await.unwrap();
+        assert_eq!(&hello, b"hello");
         let mut client = client.into_stream().unwrap();
         let (first, written) = tokio::join!(server.first_byte(), client.write_all(b"GET"));
         written.unwrap();
@@ -181,6 +214,11 @@ mod tests {
         tokio::io::AsyncReadExt::read_exact(&mut server, &mut bytes).await.unwrap();
         assert_eq!(&bytes, b"GET");
         drop(client);
+        let Socket::Unix(mut client) = Socket::connect_in(&folder).await.unwrap() else {
+            panic!("no Unix socket")
+        };
+        drop(listener);
+        assert!(client.receive(&mut bytes).await.is_err(), "a listener that is closed replies nothing");
         fs::remove_dir_all(&folder).unwrap();
     }
 }

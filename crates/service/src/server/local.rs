@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
 use super::StartError;
 use crate::replica::Identity;
@@ -16,6 +16,8 @@ use crate::replica::disk::Disk;
 
 /// The address that a local node has in the membership, and in what it tells clients.
 pub const ADDRESS: &str = "local";
+/// The least time that a new node waits for its first client.
+const FIRST_USE: Duration = Duration::from_secs(10);
 /// The file that marks the data folder of a local node.
 const MARK: &str = "local-node";
 
@@ -42,41 +44,86 @@ pub(super) fn claim(disk: &dyn Disk, is_local: bool) -> io::Result<Result<(), St
 }
 
 pub(super) fn belongs_to_local() -> StartError {
-    let text = "the data folder belongs to a local node (conclave run --local): choose another folder with --data";
+    let text =
+        "the data folder belongs to a local node (conclave run --local): choose another folder with --data";
     StartError::Cluster(text.to_owned())
 }
 
-/// Whether anything uses the server: watched by a local node, which ends when nothing does.
+/// The uses of a local node: it ends when there are none. Copies are handles of the same node.
+///
+/// **Trap.** A client could connect at the moment when the node decides to end. So one value has both the decision and the
+/// number of connections: a connection is either counted before the decision, which is then not taken, or it is refused.
 #[derive(Clone)]
 pub(super) struct Usage {
     /// No session and no lock-delay exists. The hub sets it.
-    pub(super) quiet: watch::Receiver<bool>,
-    /// The connections open now. The acceptor sets it.
-    pub(super) connections: watch::Receiver<usize>,
-    /// Notified when a client has asked the node to end and nothing is held.
-    pub(super) end: Arc<Notify>,
+    quiet: watch::Receiver<bool>,
+    uses: Arc<watch::Sender<Uses>>,
+}
+
+#[derive(Default)]
+struct Uses {
+    connections: usize,
+    /// A connection was counted.
+    has_begun: bool,
+    /// The node ends: no connection is counted any more.
+    is_over: bool,
+}
+
+/// A counted connection. The node does not end by itself while it exists.
+pub(super) struct InUse(Arc<watch::Sender<Uses>>);
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        self.0.send_modify(|uses| uses.connections -= 1);
+    }
 }
 
 impl Usage {
-    /// Returns when no connection, session or lock-delay has existed for `limit`, or when a client has asked for the end while
-    /// nothing was held.
-    pub(super) async fn ended(mut self, limit: Duration) {
-        let end = self.end.clone();
-        tokio::select! {
-            () = end.notified() => {}
-            () = self.unused(limit) => {}
-        }
+    pub(super) fn new(quiet: watch::Receiver<bool>) -> Self {
+        Self { quiet, uses: Arc::new(watch::Sender::default()) }
     }
 
-    async fn unused(&mut self, limit: Duration) {
+    /// Counts a connection. `None` if the node is ending.
+    pub(super) fn begin(&self) -> Option<InUse> {
+        let is_counted = self.uses.send_if_modified(|uses| {
+            if !uses.is_over {
+                uses.connections += 1;
+                uses.has_begun = true;
+            }
+            !uses.is_over
+        });
+        is_counted.then(|| InUse(self.uses.clone()))
+    }
+
+    /// Decides that the node ends, unless it is in use. Without a connection nobody can open a session meanwhile.
+    pub(super) fn try_end(&self) -> bool {
+        let is_quiet = *self.quiet.borrow();
+        self.uses.send_if_modified(|uses| {
+            uses.is_over |= is_quiet && uses.connections == 0;
+            uses.is_over
+        })
+    }
+
+    /// Returns when the node ends: nothing has used it for `limit`, or [`Usage::try_end`] has decided so. A node that has just
+    /// started waits at least [`FIRST_USE`] for its first client.
+    pub(super) async fn over(mut self, limit: Duration) {
+        let mut uses = self.uses.subscribe();
         loop {
-            let is_unused = *self.quiet.borrow_and_update() && *self.connections.borrow_and_update() == 0;
+            let (is_unused, has_begun) = {
+                let uses = uses.borrow_and_update();
+                if uses.is_over {
+                    return;
+                }
+                (uses.connections == 0, uses.has_begun)
+            };
+            let is_unused = *self.quiet.borrow_and_update() && is_unused;
+            let limit = if has_begun { limit } else { limit.max(FIRST_USE) };
             tokio::select! {
                 Ok(()) = self.quiet.changed() => {}
-                Ok(()) = self.connections.changed() => {}
-                () = tokio::time::sleep(limit), if is_unused => return,
-                // The hub and the acceptor are gone: the server has stopped.
-                else => return,
+                Ok(()) = uses.changed() => {}
+                () = tokio::time::sleep(limit), if is_unused => if self.try_end() {
+                    return;
+                },
             }
         }
     }
@@ -104,42 +151,55 @@ mod tests {
         assert!(refused.to_string().contains("conclave serve"), "{refused}");
     }
 
-    fn usage() -> (watch::Sender<bool>, watch::Sender<usize>, Usage) {
-        let (quiet, quiet_seen) = watch::channel(false);
-        let (connections, connections_seen) = watch::channel(1);
-        let end = Arc::new(Notify::new());
-        (quiet, connections, Usage { quiet: quiet_seen, connections: connections_seen, end })
+    fn usage() -> (watch::Sender<bool>, Usage) {
+        let (quiet, seen) = watch::channel(false);
+        (quiet, Usage::new(seen))
     }
 
     const MINUTE: Duration = Duration::from_secs(60);
 
     #[tokio::test(start_paused = true)]
     async fn a_node_ends_a_minute_after_its_last_use() {
-        let (quiet, connections, usage) = usage();
+        let (quiet, usage) = usage();
+        let connection = usage.begin().expect("the node has just started");
         let began = tokio::time::Instant::now();
-        let ended = tokio::spawn(usage.ended(MINUTE));
+        let over = tokio::spawn(usage.clone().over(MINUTE));
         tokio::time::sleep(MINUTE * 2).await;
         quiet.send_replace(true);
         tokio::time::sleep(MINUTE * 2).await;
-        assert!(!ended.is_finished(), "a connection is open");
-        connections.send_replace(0);
+        assert!(!over.is_finished() && !usage.try_end(), "a connection is open");
+        drop(connection);
         tokio::time::sleep(MINUTE / 2).await;
-        connections.send_replace(1);
-        connections.send_replace(0);
+        drop(usage.begin().expect("the node goes on"));
         tokio::time::sleep(MINUTE * 3 / 4).await;
-        assert!(!ended.is_finished(), "a short connection starts the minute again");
-        ended.await.unwrap();
+        assert!(!over.is_finished(), "a short connection starts the minute again");
+        over.await.unwrap();
         assert_eq!(began.elapsed().as_secs(), 60 * 5 + 30);
+        assert!(usage.begin().is_none(), "a node that ends takes no connection");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_session_keeps_a_node_without_connections() {
-        let (quiet, connections, usage) = usage();
-        connections.send_replace(0);
-        let ended = tokio::spawn(usage.ended(MINUTE));
+        let (quiet, usage) = usage();
+        let over = tokio::spawn(usage.clone().over(MINUTE));
         tokio::time::sleep(MINUTE * 10).await;
-        assert!(!ended.is_finished());
+        assert!(!over.is_finished() && !usage.try_end());
         quiet.send_replace(true);
-        ended.await.unwrap();
+        assert!(usage.try_end());
+        over.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_node_waits_for_its_first_client() {
+        let (quiet, usage) = usage();
+        quiet.send_replace(true);
+        let began = tokio::time::Instant::now();
+        usage.clone().over(Duration::ZERO).await;
+        assert_eq!(began.elapsed(), FIRST_USE);
+        let used = Usage::new(quiet.subscribe());
+        drop(used.begin());
+        let began = tokio::time::Instant::now();
+        used.over(Duration::ZERO).await;
+        assert!(began.elapsed() < FIRST_USE);
     }
 }

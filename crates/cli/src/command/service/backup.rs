@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
-use super::{NO_SERVER, REFUSED, ServerArgs, block_on, local};
+use super::{NO_SERVER, REFUSED, START_ONE, ServerArgs, block_on, local};
 use crate::output::{self, Done, Failure, counted};
 
 /// Save what outlives the cluster: files and the limits of semaphores, as of one moment.
@@ -138,8 +138,10 @@ async fn fetch_any(servers: &str) -> Result<Vec<u8>, Failure> {
 }
 
 async fn fetch(address: &str) -> Result<Vec<u8>, Failure> {
-    let unreachable =
-        |error: io::Error| Failure::new(NO_SERVER, "unreachable", format!("{address}: {error}; is it up?"));
+    let unreachable = |error: io::Error| {
+        let message = format!("{address}: {error}; {START_ONE}");
+        Failure::new(NO_SERVER, "unreachable", message)
+    };
     let (status, body) = if local::is_named(address) {
         let Socket::Unix(socket) = local::Local::find()?.connect().await? else {
             return Err(unreachable(io::ErrorKind::Unsupported.into()));

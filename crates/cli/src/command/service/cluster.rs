@@ -136,9 +136,9 @@ async fn first_answer(args: &StatusArgs, servers: &str) -> conclave_client::Resu
 
 async fn ask(address: String) -> conclave_client::Result<Cluster> {
     let client = match local::is_named(&address) {
-        true => local::open(Client::options()).await.map_err(|failure| {
-            Error::new(Code::Unreachable, failure.message)
-        })?,
+        true => local::open(Client::options())
+            .await
+            .map_err(|failure| Error::new(Code::Unreachable, failure.message))?,
         false => Client::connect(&address).await?,
     };
     client.cluster().await

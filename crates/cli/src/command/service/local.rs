@@ -10,8 +10,9 @@
 //! - A client that loses its connection connects in the same way again, so it also starts the next node.
 //! - A newer command replaces an older node if nothing is held (`about`).
 //!
-//! **Trap.** A client connects while the node is ending. Its connection is accepted by the system and closed without a
-//! reply. The client library then connects again, finds no listener, and starts the next node.
+//! **Trap.** The system accepts a connection for a node that is about to end, and a request that is sent then may have been done or
+//! not. So a client first asks the node to serve the connection ([`USE_MAGIC`]). A node that has agreed does not end while the
+//! connection is open. Without its reply nothing was done, and the client starts the next node.
 
 mod about;
 mod log;
@@ -25,9 +26,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use conclave_api::proto::frame::{END_MAGIC, ENDING, preface};
+use conclave_api::proto::frame::{END_MAGIC, ENDING, IN_USE, SERVING, USE_MAGIC, preface};
 use conclave_client::{Client, Code, Connector, Options, Socket};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use self::about::{About, Age};
 pub use self::node::{Args, run};
@@ -38,8 +38,8 @@ use crate::output::Failure;
 pub const NAME: &str = "local";
 /// Rounds of looking for a node and starting one. Each further round means that a node ended in between.
 const ROUNDS: u32 = 5;
-/// The time that an older node has to reply to the request to end.
-const END_LIMIT: Duration = Duration::from_secs(3);
+/// The time that a node has to reply to the request to serve a connection, or to end.
+const REPLY_LIMIT: Duration = Duration::from_secs(10);
 
 /// Connects a client to the local node, which is started if it does not run.
 pub async fn open(options: Options) -> Result<Client, Failure> {
@@ -90,29 +90,19 @@ impl Local {
 
     /// Connects to the node that runs, if it is of use to this version.
     async fn reach(&self) -> Result<Reached, Failure> {
-        let socket = match Socket::connect_in(&self.folder).await {
-            Ok(socket) => socket,
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                let folder = self.folder.display();
-                return Err(unusable(format!("{folder}: {error}; make the folder yours alone (chmod 700)")));
-            }
-            Err(error) => return Ok(Reached::Nobody(error)),
+        let socket = match self.exchange(USE_MAGIC).await? {
+            Reply::Byte(socket, SERVING) => socket,
+            other => return Ok(Reached::Nobody(other.refusal())),
         };
         // Read after connecting: a node writes this file before it listens.
         let Some(about) = About::read(&self.folder) else { return Ok(Reached::Node(socket)) };
         let speaks = about.protocol == About::ours().protocol;
         match about.age() {
-            Age::Older => match self.ask_to_end().await {
-                Ok(true) => Ok(Reached::Nobody(io::ErrorKind::ConnectionRefused.into())),
-                Ok(false) if speaks => Ok(Reached::Node(socket)),
-                Ok(false) => Err(unusable(format!(
-                    "the local node is of the older version {} with another protocol, and its locks are in use; try again \
-                     when they are released",
-                    about.version
-                ))),
-                // The node has ended in between.
-                Err(error) => Ok(Reached::Nobody(error)),
-            },
+            Age::Older => {
+                // The node does not end while this connection is open.
+                drop(socket);
+                self.replace(&about, speaks).await
+            }
             Age::Newer if !speaks => Err(unusable(format!(
                 "the local node is of the newer version {} with another protocol; use that version of conclave",
                 about.version
@@ -121,18 +111,65 @@ impl Local {
         }
     }
 
-    /// Asks an older node to end. Returns whether it does; it does not while something is held.
-    async fn ask_to_end(&self) -> io::Result<bool> {
-        let Socket::Unix(socket) = Socket::connect_in(&self.folder).await? else {
-            return Err(io::ErrorKind::Unsupported.into());
+    /// Asks an older node to end. A node that is in use goes on; then this command uses it, if it `speaks` the same protocol.
+    async fn replace(&self, about: &About, speaks: bool) -> Result<Reached, Failure> {
+        match self.exchange(END_MAGIC).await? {
+            Reply::Byte(_, IN_USE) if speaks => Ok(match self.exchange(USE_MAGIC).await? {
+                Reply::Byte(socket, SERVING) => Reached::Node(socket),
+                other => Reached::Nobody(other.refusal()),
+            }),
+            Reply::Byte(_, IN_USE) => Err(unusable(format!(
+                "the local node is of the older version {} with another protocol, and its locks are in use; try again when \
+                 they are released",
+                about.version
+            ))),
+            other => Ok(Reached::Nobody(other.refusal())),
+        }
+    }
+
+    /// Connects to the node and sends it one request, which is replied to by one byte.
+    async fn exchange(&self, magic: [u8; 7]) -> Result<Reply, Failure> {
+        let mut socket = match Socket::connect_in(&self.folder).await {
+            Ok(Socket::Unix(socket)) => socket,
+            Ok(Socket::Tcp(_)) => return Ok(Reply::None(io::ErrorKind::Unsupported.into())),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let folder = self.folder.display();
+                return Err(unusable(format!("{folder}: {error}; make the folder yours alone (chmod 700)")));
+            }
+            Err(error) => return Ok(Reply::None(error)),
         };
-        let mut stream = socket.into_stream()?;
+        let mut reply = [0];
         let exchange = async {
-            stream.write_all(&preface(END_MAGIC)).await?;
-            stream.read_u8().await
+            socket.send(&preface(magic))?;
+            socket.receive(&mut reply).await
         };
-        let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the older node does not reply");
-        Ok(tokio::time::timeout(END_LIMIT, exchange).await.map_err(late)?? == ENDING)
+        match tokio::time::timeout(REPLY_LIMIT, exchange).await {
+            Ok(Ok(())) => Ok(Reply::Byte(Socket::Unix(socket), reply[0])),
+            Ok(Err(error)) => Ok(Reply::None(error)),
+            Err(_) => Err(unusable(format!(
+                "the local node in {} does not reply within {} s; end it if it is stuck, then try again",
+                self.folder.display(),
+                REPLY_LIMIT.as_secs()
+            ))),
+        }
+    }
+}
+
+/// The reply to one request to the node.
+enum Reply {
+    Byte(Socket, u8),
+    /// No node listens, or it is ending.
+    None(io::Error),
+}
+
+impl Reply {
+    /// The reason why the node does not serve.
+    fn refusal(self) -> io::Error {
+        match self {
+            Self::Byte(_, ENDING) => io::Error::new(io::ErrorKind::ConnectionRefused, "the node is ending"),
+            Self::Byte(_, byte) => io::Error::new(io::ErrorKind::InvalidData, format!("the reply is {byte}")),
+            Self::None(error) => error,
+        }
     }
 }
 

@@ -103,6 +103,10 @@ const LOST: u8 = 76;
 /// The request was refused to end a deadlock.
 const DEADLOCK: u8 = 77;
 
+/// The advice of a command that finds no server.
+const START_ONE: &str =
+    "check the address; start a server (conclave serve), or add --local to use a node that starts by itself";
+
 /// How long the server has to say that everything is given back; after that the lease sees to it.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
@@ -211,7 +215,8 @@ fn failure(error: Error) -> Failure {
         code if code.fault() != conclave_api::Fault::Caller => NO_SERVER,
         _ => REFUSED,
     };
-    Failure::new(code, kind.name(), format!("{message}; {}", kind.advice()))
+    let advice = if kind == Code::Unreachable { START_ONE } else { kind.advice() };
+    Failure::new(code, kind.name(), format!("{message}; {advice}"))
 }
 
 fn servers(text: &str) -> Result<String, String> {

@@ -73,8 +73,9 @@ mod tests {
             }
             writeln!(file, "line {line}").expect("room on the disk");
         }
-        let sizes: Vec<u64> =
-            [NAME, OLD].map(|name| std::fs::metadata(folder.join(name)).expect("both are there").len()).into();
+        let sizes: Vec<u64> = [NAME, OLD]
+            .map(|name| std::fs::metadata(folder.join(name)).expect("both are there").len())
+            .into();
         assert!(sizes.iter().all(|size| *size <= 20), "{sizes:?}");
         let text = std::fs::read_to_string(folder.join(NAME)).expect("text");
         assert!(text.contains("line 99"), "{text}");

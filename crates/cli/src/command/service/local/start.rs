@@ -65,7 +65,8 @@ async fn locked(file: File) -> io::Result<File> {
 
 /// Starts a node and waits until it listens. `unreached` is the reason why no node was found before.
 pub async fn node(folder: &Path, starter: File, unreached: &io::Error) -> Result<(), Failure> {
-    let log = log::open(folder).map_err(|error| folder_failure("cannot open", &folder.join(log::NAME), &error))?;
+    let log =
+        log::open(folder).map_err(|error| folder_failure("cannot open", &folder.join(log::NAME), &error))?;
     let spawned = spawn(folder, starter, log);
     let mut child = spawned.map_err(|error| unusable(format!("cannot start the local node: {error}")))?;
     let mut line = String::new();
@@ -78,9 +79,9 @@ pub async fn node(folder: &Path, starter: File, unreached: &io::Error) -> Result
     match (read, node::Report::parse(&line)) {
         (Ok(Ok(_)), Some(node::Report::Ready)) => Ok(()),
         (Ok(Ok(_)), Some(node::Report::Busy)) => Err(unusable(busy(folder, unreached))),
-        (Ok(Ok(_)), Some(node::Report::Failed(why))) => {
-            Err(unusable(format!("the local node cannot start: {why}; correct that and try again, or {see_log}")))
-        }
+        (Ok(Ok(_)), Some(node::Report::Failed(why))) => Err(unusable(format!(
+            "the local node cannot start: {why}; correct that and try again, or {see_log}"
+        ))),
         (Ok(Ok(_)), None) => Err(unusable(format!("the local node ended before it was ready; {see_log}"))),
         (Ok(Err(error)), _) => Err(unusable(format!("the local node does not start: {error}; {see_log}"))),
         (Err(_), _) => {
