@@ -335,10 +335,18 @@ async fn begin(replica: &Replica<Service>, disk: &Arc<dyn Disk>, advertised: &st
     if replica.status().membership.nodes.keys().eq([&node]) {
         // Alone there is nobody to wait for but oneself: whoever connects from now on is served at once.
         let leads = tokio::time::timeout(LEAD_LIMIT, replica.wait_for(Status::leads)).await;
-        if !matches!(leads, Ok(Some(_))) {
-            return Err(StartError::Cluster(
-                "the node does not come to lead, although it is alone".to_owned(),
-            ));
+        match leads {
+            Ok(Some(_)) => {}
+            Ok(None) => {
+                // The node has stopped, and its log knows why: the disk is full, for example.
+                let why = tokio::time::timeout(LAST_WORD, replica.failed()).await;
+                let why = why.unwrap_or_else(|_| "consensus has stopped".to_owned());
+                return Err(StartError::Cluster(format!("the node stopped before it could lead: {why}")));
+            }
+            Err(_) => {
+                let text = "the node does not come to lead, although it is alone";
+                return Err(StartError::Cluster(text.to_owned()));
+            }
         }
         restart(replica).await?;
     }

@@ -6,9 +6,10 @@
 //! **Trap.** The address of a Unix socket has at most 107 bytes, and a home folder may be deep. A longer path is
 //! reached through `/proc/self/fd/N`, where N is a descriptor of the folder.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
@@ -52,7 +53,10 @@ impl LocalListener {
             _ => {}
         }
         let place = Place::of(folder)?;
-        Ok(Self { listener: UnixListener::bind(&place.path)?, path })
+        let listener = UnixListener::bind(&place.path)?;
+        // Other users may enter a folder that the user has made.
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600))?;
+        Ok(Self { listener, path })
     }
 }
 
@@ -133,8 +137,7 @@ impl Place {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::{self, Permissions};
-    use std::os::unix::fs::PermissionsExt;
+    use std::fs;
 
     use tokio::io::AsyncWriteExt;
 

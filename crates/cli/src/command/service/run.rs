@@ -80,6 +80,7 @@ pub enum Policy {
 
 const EXAMPLES: &str = "\
 Examples:
+  conclave run --local db -- ./migrate
   conclave run db -- ./migrate
   conclave run 'src & dst' -- ./copy
   conclave run 'gpu0 | gpu1' -- sh -c 'echo got $CONCLAVE_LOCKS'

@@ -4,7 +4,9 @@
 //! later one.
 
 use std::cmp::Ordering;
-use std::io;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use conclave_api::proto::frame::VERSION;
@@ -48,7 +50,9 @@ impl About {
 
     /// Writes the file whole.
     pub fn write(&self, folder: &Path) -> io::Result<()> {
-        std::fs::write(folder.join(DRAFT), serde_json::to_vec(self)?)?;
+        let mut options = OpenOptions::new();
+        let mut draft = options.write(true).create(true).truncate(true).mode(0o600).open(folder.join(DRAFT))?;
+        draft.write_all(&serde_json::to_vec(self)?)?;
         std::fs::rename(folder.join(DRAFT), folder.join(NAME))
     }
 
