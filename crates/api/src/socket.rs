@@ -4,9 +4,10 @@
 //! it also listens on a Unix socket whose path follows from the address, and the client takes that. If there is none, or
 //! nobody behind it, there is TCP: nobody has to configure anything, and nothing fails that did not fail before.
 //!
-//! **Rules.** The path is `/tmp/conclave-USER/NETWORK-ADDRESS`, with the numbers of the user and of the network namespace: the
-//! same address in another container is another server. An address with `tcp:` before it is only tried by TCP. The socket of
-//! a local node (`conclave run --local`) is in its data folder instead: see `folder`.
+//! **Rules.** The path is `/tmp/conclave-USER/NETWORK-ADDRESS`, with the numbers of the user and of the
+//! network namespace: the same address in another container is another server. An address with `tcp:`
+//! before it is only tried by TCP. The socket of a local node (`conclave run --local`) is in its data
+//! folder instead: see `folder`.
 //!
 //! **Two traps.** A Unix socket calls itself writable whenever the other side has read something, so whoever waits for that as
 //! well is woken for nothing by every message: here only reading is waited for, and writing when it has failed. And anybody

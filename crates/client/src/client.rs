@@ -334,8 +334,8 @@ impl Options {
         self
     }
 
-    /// Replaces the way to connect, for the first connection and for all later ones. The connector may, for example, start a
-    /// server on demand. It gives meaning to the names in the list of servers.
+    /// Replaces the way to connect, for the first connection and for all later ones. The connector may, for
+    /// example, start a server on demand. It gives meaning to the names in the list of servers.
     #[must_use]
     pub fn connector(mut self, connector: Arc<dyn Connector>) -> Self {
         self.connector = connector;

@@ -163,7 +163,8 @@ impl Line {
 pub trait Connector: Send + Sync {
     /// Connects to one server of the list that the client was given, or that the service has named since.
     ///
-    /// The client has no time limit for this future. It may drop the future at any time, and call the method again later.
+    /// The client has no time limit for this future. It may drop the future at any time, and call the
+    /// method again later.
     fn connect(&self, server: String) -> Pin<Box<dyn Future<Output = io::Result<Socket>> + Send>>;
 }
 
@@ -182,7 +183,8 @@ pub(crate) async fn connect(nodes: &[String], connector: &dyn Connector) -> Resu
     first_of(nodes, |node| connector.connect(node)).await
 }
 
-/// Returns the result of the first attempt that succeeds, and the name of its node. The other attempts are dropped.
+/// Returns the result of the first attempt that succeeds, and the name of its node. The other attempts are
+/// dropped.
 async fn first_of<T, F>(nodes: &[String], attempt: impl Fn(String) -> F) -> Result<(T, String), Error>
 where
     T: Send + 'static,

@@ -19,7 +19,8 @@ pub struct Config {
     pub data: PathBuf,
     /// Where clients and peers are listened to.
     pub listen: SocketAddr,
-    /// Listen only on a Unix socket in the data folder, for the same user on the same machine. `listen` has no effect then.
+    /// Listen only on a Unix socket in the data folder, for the same user on the same machine. `listen` has
+    /// no effect then.
     pub local: bool,
     /// Where others reach this node, if that is not `listen`.
     pub advertise: Option<String>,

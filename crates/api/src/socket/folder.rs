@@ -1,10 +1,11 @@
 //! The Unix socket of a local node, which is a file in the data folder of that node.
 //!
-//! **Intuition.** A local node serves one user on one machine, and its data folder is its identity. The socket is inside that
-//! folder, so a client that finds the folder also finds the node. A network namespace or a `/tmp` of its own changes nothing.
+//! **Intuition.** A local node serves one user on one machine, and its data folder is its identity. The
+//! socket is inside that folder, so a client that finds the folder also finds the node. A network namespace
+//! or a `/tmp` of its own changes nothing.
 //!
-//! **Trap.** The address of a Unix socket has at most 107 bytes, and a home folder may be deep. A longer path is
-//! reached through `/proc/self/fd/N`, where N is a descriptor of the folder.
+//! **Trap.** The address of a Unix socket has at most 107 bytes, and a home folder may be deep. A longer
+//! path is reached through `/proc/self/fd/N`, where N is a descriptor of the folder.
 
 use std::fs::{File, Permissions};
 use std::io::{self, Write};
@@ -21,15 +22,16 @@ use super::{Local, LocalListener, Socket, is_safe};
 
 /// The name of the socket in the data folder.
 const NAME: &str = "socket";
-/// The longest path in the address of a Unix socket on Linux, without the terminating zero. Other systems have less.
+/// The longest path in the address of a Unix socket on Linux, without the terminating zero. Other systems
+/// have less.
 const PATH_BYTES_MAX: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 
 impl Socket {
     /// Connects to the local node of a data folder.
     ///
     /// # Errors
-    /// [`io::ErrorKind::PermissionDenied`] if other users may write to the folder; the error of the system if the folder or
-    /// the socket is missing, or if no node listens.
+    /// [`io::ErrorKind::PermissionDenied`] if other users may write to the folder; the error of the system
+    /// if the folder or the socket is missing, or if no node listens.
     pub async fn connect_in(folder: &Path) -> io::Result<Self> {
         is_safe(folder)?;
         let place = Place::of(folder)?;
@@ -39,12 +41,12 @@ impl Socket {
 }
 
 impl LocalListener {
-    /// Listens in the data folder of a local node. The caller holds the lock of the folder, so a socket that is there belongs
-    /// to a node that has ended; it is removed.
+    /// Listens in the data folder of a local node. The caller holds the lock of the folder, so a socket
+    /// that is there belongs to a node that has ended; it is removed.
     ///
     /// # Errors
-    /// [`io::ErrorKind::PermissionDenied`] if other users may write to the folder; the error of the system if the file
-    /// system has no sockets.
+    /// [`io::ErrorKind::PermissionDenied`] if other users may write to the folder; the error of the system
+    /// if the file system has no sockets.
     pub fn bind_in(folder: &Path) -> io::Result<Self> {
         is_safe(folder)?;
         let path = folder.join(NAME);

@@ -1,7 +1,9 @@
-//! The parts of a server that only a local node has: the mark on its data folder, and its end when nobody uses it.
+//! The parts of a server that only a local node has: the mark on its data folder, and its end when nobody
+//! uses it.
 //!
-//! A local node (`conclave run --local`) starts on demand and listens only on the Unix socket in its data folder. A file
-//! marks that folder, so that a local node and `conclave serve` never open the folder of the other.
+//! A local node (`conclave run --local`) starts on demand and listens only on the Unix socket in its data
+//! folder. A file marks that folder, so that a local node and `conclave serve` never open the folder of the
+//! other.
 
 use std::io;
 use std::path::Path;
@@ -26,7 +28,8 @@ pub(super) fn is_marked(folder: &Path) -> bool {
     folder.join(MARK).exists()
 }
 
-/// Checks, under the lock of the folder, that the folder belongs to this kind of node. Marks a new folder of a local node.
+/// Checks, under the lock of the folder, that the folder belongs to this kind of node. Marks a new folder
+/// of a local node.
 pub(super) fn claim(disk: &dyn Disk, is_local: bool) -> io::Result<Result<(), StartError>> {
     let is_marked = disk.list()?.iter().any(|name| name == MARK);
     if is_marked && !is_local {
@@ -51,8 +54,9 @@ pub(super) fn belongs_to_local() -> StartError {
 
 /// The uses of a local node: it ends when there are none. Copies are handles of the same node.
 ///
-/// **Trap.** A client could connect at the moment when the node decides to end. So one value has both the decision and the
-/// number of connections: a connection is either counted before the decision, which is then not taken, or it is refused.
+/// **Trap.** A client could connect at the moment when the node decides to end. So one value has both the
+/// decision and the number of connections: a connection is either counted before the decision, which is
+/// then not taken, or it is refused.
 #[derive(Clone)]
 pub(super) struct Usage {
     /// No session and no lock-delay exists. The hub sets it.
@@ -67,6 +71,13 @@ struct Uses {
     has_begun: bool,
     /// The node ends: no connection is counted any more.
     is_over: bool,
+}
+
+impl Uses {
+    /// The time without use after which the node ends. A new node waits at least [`FIRST_USE`] for its first client.
+    fn limit(&self, limit: Duration) -> Duration {
+        if self.has_begun { limit } else { limit.max(FIRST_USE) }
+    }
 }
 
 /// A counted connection. The node does not end by itself while it exists.
@@ -95,7 +106,8 @@ impl Usage {
         is_counted.then(|| InUse(self.uses.clone()))
     }
 
-    /// Decides that the node ends, unless it is in use. Without a connection nobody can open a session meanwhile.
+    /// Decides that the node ends, unless it is in use. Without a connection nobody can open a session
+    /// meanwhile.
     pub(super) fn try_end(&self) -> bool {
         let is_quiet = *self.quiet.borrow();
         self.uses.send_if_modified(|uses| {
@@ -104,26 +116,26 @@ impl Usage {
         })
     }
 
-    /// Returns when the node ends: nothing has used it for `limit`, or [`Usage::try_end`] has decided so. A node that has just
-    /// started waits at least [`FIRST_USE`] for its first client.
+    /// Returns when the node ends: nothing has used it for `limit`, or [`Usage::try_end`] has decided so.
     pub(super) async fn over(mut self, limit: Duration) {
         let mut uses = self.uses.subscribe();
         loop {
-            let (is_unused, has_begun) = {
+            let is_quiet = *self.quiet.borrow_and_update();
+            let (is_unused, limit) = {
                 let uses = uses.borrow_and_update();
                 if uses.is_over {
                     return;
                 }
-                (uses.connections == 0, uses.has_begun)
+                (is_quiet && uses.connections == 0, uses.limit(limit))
             };
-            let is_unused = *self.quiet.borrow_and_update() && is_unused;
-            let limit = if has_begun { limit } else { limit.max(FIRST_USE) };
             tokio::select! {
                 Ok(()) = self.quiet.changed() => {}
                 Ok(()) = uses.changed() => {}
                 () = tokio::time::sleep(limit), if is_unused => if self.try_end() {
                     return;
                 },
+                // The hub has stopped, and with it the server.
+                else => return,
             }
         }
     }
@@ -156,50 +168,55 @@ mod tests {
         (quiet, Usage::new(seen))
     }
 
-    const MINUTE: Duration = Duration::from_secs(60);
+    /// Lets a task go on until it waits.
+    async fn turns() {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+    }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_node_ends_a_minute_after_its_last_use() {
+    #[tokio::test]
+    async fn a_connection_keeps_a_node() {
         let (quiet, usage) = usage();
-        let connection = usage.begin().expect("the node has just started");
-        let began = tokio::time::Instant::now();
-        let over = tokio::spawn(usage.clone().over(MINUTE));
-        tokio::time::sleep(MINUTE * 2).await;
         quiet.send_replace(true);
-        tokio::time::sleep(MINUTE * 2).await;
-        assert!(!over.is_finished() && !usage.try_end(), "a connection is open");
+        let connection = usage.begin().expect("the node has just started");
+        let second = usage.begin().expect("the node goes on");
+        let over = tokio::spawn(usage.clone().over(Duration::ZERO));
+        drop(second);
+        turns().await;
+        assert!(!over.is_finished() && !usage.try_end());
         drop(connection);
-        tokio::time::sleep(MINUTE / 2).await;
-        drop(usage.begin().expect("the node goes on"));
-        tokio::time::sleep(MINUTE * 3 / 4).await;
-        assert!(!over.is_finished(), "a short connection starts the minute again");
         over.await.unwrap();
-        assert_eq!(began.elapsed().as_secs(), 60 * 5 + 30);
         assert!(usage.begin().is_none(), "a node that ends takes no connection");
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_session_keeps_a_node_without_connections() {
         let (quiet, usage) = usage();
-        let over = tokio::spawn(usage.clone().over(MINUTE));
-        tokio::time::sleep(MINUTE * 10).await;
+        drop(usage.begin());
+        let over = tokio::spawn(usage.clone().over(Duration::ZERO));
+        turns().await;
         assert!(!over.is_finished() && !usage.try_end());
         quiet.send_replace(true);
+        over.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_client_may_end_a_node_that_is_not_in_use() {
+        let (quiet, usage) = usage();
+        let over = tokio::spawn(usage.clone().over(Duration::MAX));
+        quiet.send_replace(true);
+        turns().await;
+        assert!(!over.is_finished(), "the time is not over");
         assert!(usage.try_end());
         over.await.unwrap();
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_new_node_waits_for_its_first_client() {
-        let (quiet, usage) = usage();
-        quiet.send_replace(true);
-        let began = tokio::time::Instant::now();
-        usage.clone().over(Duration::ZERO).await;
-        assert_eq!(began.elapsed(), FIRST_USE);
-        let used = Usage::new(quiet.subscribe());
-        drop(used.begin());
-        let began = tokio::time::Instant::now();
-        used.over(Duration::ZERO).await;
-        assert!(began.elapsed() < FIRST_USE);
+    #[test]
+    fn a_new_node_waits_for_its_first_client() {
+        let second = Duration::from_secs(1);
+        assert_eq!(Uses::default().limit(second), FIRST_USE);
+        assert_eq!(Uses::default().limit(FIRST_USE * 2), FIRST_USE * 2);
+        assert_eq!(Uses { has_begun: true, ..Uses::default() }.limit(second), second);
     }
 }

@@ -123,7 +123,8 @@ impl State {
         self.applied
     }
 
-    /// Whether no session exists, and no ended session keeps names back. Then nothing is held and nobody waits.
+    /// Whether no session exists, and no ended session keeps names back. Then nothing is held and nobody
+    /// waits.
     pub fn is_quiet(&self) -> bool {
         self.sessions.is_empty() && self.delays.is_empty()
     }

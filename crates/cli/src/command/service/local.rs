@@ -1,18 +1,23 @@
-//! The server named `local`: a node of this user on this machine, which starts on demand and ends when nobody uses it.
+//! The server named `local`: a node of this user on this machine, which starts on demand and ends when
+//! nobody uses it.
 //!
-//! **Intuition.** The data folder is the identity of the node (`place`). A client looks for the Unix socket in that folder. If
-//! no node listens, the client starts one (`start`) and connects to it (`node` is that process).
+//! **Intuition.** The data folder is the identity of the node (`place`). A client looks for the Unix socket
+//! in that folder. If no node listens, the client starts one (`start`) and connects to it (`node` is that
+//! process).
 //!
 //! **Rules.**
-//! - A client starts a node only while it holds the lock of the file `starter`. The new node inherits this lock and releases it
-//!   when it listens. So clients that come together start one node, even if the starting client is killed.
-//! - The new node waits for the lock of the data folder, at most [`node::FOLDER_LIMIT`]: a node that ends needs a moment.
+//! - A client starts a node only while it holds the lock of the file `starter`. The new node inherits this
+//!   lock and releases it when it listens. So clients that come together start one node, even if the
+//!   starting client is killed.
+//! - The new node waits for the lock of the data folder, at most [`node::FOLDER_LIMIT`]: a node that ends
+//!   needs a moment.
 //! - A client that loses its connection connects in the same way again, so it also starts the next node.
 //! - A newer command replaces an older node if nothing is held (`about`).
 //!
-//! **Trap.** The system accepts a connection for a node that is about to end, and a request that is sent then may have been done or
-//! not. So a client first asks the node to serve the connection ([`USE_MAGIC`]). A node that has agreed does not end while the
-//! connection is open. Without its reply nothing was done, and the client starts the next node.
+//! **Trap.** The system accepts a connection for a node that is about to end, and a request that is sent
+//! then may have been done or not. So a client first asks the node to serve the connection ([`USE_MAGIC`]).
+//! A node that has agreed does not end while the connection is open. Without its reply nothing was done,
+//! and the client starts the next node.
 
 mod about;
 mod log;
@@ -104,14 +109,15 @@ impl Local {
                 self.replace(&about, speaks).await
             }
             Age::Newer if !speaks => Err(unusable(format!(
-                "the local node is of the newer version {} with another protocol; use that version of conclave",
+                "the local node is of the newer version {} with another protocol; use that version",
                 about.version
             ))),
             Age::Same | Age::Newer => Ok(Reached::Node(socket)),
         }
     }
 
-    /// Asks an older node to end. A node that is in use goes on; then this command uses it, if it `speaks` the same protocol.
+    /// Asks an older node to end. A node that is in use goes on; then this command uses it, if it `speaks`
+    /// the same protocol.
     async fn replace(&self, about: &About, speaks: bool) -> Result<Reached, Failure> {
         match self.exchange(END_MAGIC).await? {
             Reply::Byte(_, IN_USE) if speaks => Ok(match self.exchange(USE_MAGIC).await? {
@@ -119,8 +125,8 @@ impl Local {
                 other => Reached::Nobody(other.refusal()),
             }),
             Reply::Byte(_, IN_USE) => Err(unusable(format!(
-                "the local node is of the older version {} with another protocol, and its locks are in use; try again when \
-                 they are released",
+                "the local node is of the older version {} with another protocol, and its locks are in use; try \
+                 again when they are released",
                 about.version
             ))),
             other => Ok(Reached::Nobody(other.refusal())),

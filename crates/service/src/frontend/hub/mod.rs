@@ -281,7 +281,8 @@ impl Hub {
         self.quiet.subscribe()
     }
 
-    /// Reads the state only if the answer may have changed: a session that is connected here exists in the state.
+    /// Reads the state only if the answer may have changed: a session that is connected here exists in the
+    /// state.
     fn report_quiet(&self) {
         if self.sessions.is_empty() || *self.quiet.borrow() {
             let is_quiet = self.replica.peek(|service| service.state().is_quiet());

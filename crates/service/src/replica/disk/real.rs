@@ -30,8 +30,8 @@ pub struct RealDisk {
 }
 
 impl RealDisk {
-    /// Opens the folder, and creates it if it is missing. Fails with [`io::ErrorKind::ResourceBusy`] if another process has it
-    /// open.
+    /// Opens the folder, and creates it if it is missing. Fails with [`io::ErrorKind::ResourceBusy`] if
+    /// another process has it open.
     pub fn open(folder: impl Into<PathBuf>) -> io::Result<Self> {
         Self::open_by(folder.into(), FlockOperation::NonBlockingLockExclusive)
     }

@@ -1,7 +1,7 @@
 //! The version of the local node, in a file beside its socket.
 //!
-//! The node writes the file before it listens. A client reads it after it has connected, so the file describes that node or a
-//! later one.
+//! The node writes the file before it listens. A client reads it after it has connected, so the file
+//! describes that node or a later one.
 
 use std::cmp::Ordering;
 use std::fs::OpenOptions;
@@ -51,7 +51,8 @@ impl About {
     /// Writes the file whole.
     pub fn write(&self, folder: &Path) -> io::Result<()> {
         let mut options = OpenOptions::new();
-        let mut draft = options.write(true).create(true).truncate(true).mode(0o600).open(folder.join(DRAFT))?;
+        let mut draft =
+            options.write(true).create(true).truncate(true).mode(0o600).open(folder.join(DRAFT))?;
         draft.write_all(&serde_json::to_vec(self)?)?;
         std::fs::rename(folder.join(DRAFT), folder.join(NAME))
     }

@@ -2,7 +2,8 @@
 //!
 //! Standard error of the process is the file, so that messages of a panic are in it too.
 //!
-//! **Bound.** When the file has [`BYTES_MAX`], it becomes `node.log.old`, which is replaced, and a new file begins.
+//! **Bound.** When the file has [`BYTES_MAX`], it becomes `node.log.old`, which is replaced, and a new file
+//! begins.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};

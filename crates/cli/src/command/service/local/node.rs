@@ -1,7 +1,7 @@
 //! The process of the local node: the hidden subcommand that `start` runs.
 //!
-//! Its standard input is the locked file `starter`, its standard output a pipe to the starting command, and its standard error the
-//! log. It sends one line, a [`Report`], and then releases the first two.
+//! Its standard input is the locked file `starter`, its standard output a pipe to the starting command, and
+//! its standard error the log. It sends one line, a [`Report`], and then releases the first two.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

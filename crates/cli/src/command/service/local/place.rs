@@ -1,8 +1,9 @@
 //! The data folder of the local node.
 //!
-//! **Rules.** The folder follows from the user and the machine alone, so that all commands of a user find the same node. The home
-//! folder comes from the password database, because `HOME`, `TMPDIR` and the `XDG` variables differ between a shell, a cron job
-//! and `sudo`. The machine is in the path, because several machines may share one home folder over a network.
+//! **Rules.** The folder follows from the user and the machine alone, so that all commands of a user find
+//! the same node. The home folder comes from the password database, because `HOME`, `TMPDIR` and the `XDG`
+//! variables differ between a shell, a cron job and `sudo`. The machine is in the path, because several
+//! machines may share one home folder over a network.
 //!
 //! `CONCLAVE_LOCAL_DIR` replaces the folder, for tests and for containers without a home folder.
 
@@ -39,7 +40,8 @@ pub fn folder() -> Result<PathBuf, Failure> {
     match home.filter(|home| home.is_absolute()) {
         Some(home) => Ok(home.join(IN_HOME).join(machine())),
         None => Err(unusable(format!(
-            "the user {user} has no home folder in the password database; set {VARIABLE} to a folder for the local node"
+            "the user {user} has no home folder in the password database; set {VARIABLE} to a folder for the \
+             local node"
         ))),
     }
 }
@@ -69,8 +71,8 @@ fn home(user: u32) -> io::Result<Option<PathBuf>> {
     let mut buffer: Vec<libc::c_char> = vec![0; 1024];
     loop {
         let mut found = std::ptr::null_mut();
-        // SAFETY: all zeros are a valid `passwd`. The system writes to it, to the buffer of the given length, and to `found`. The
-        // strings of the entry are in the buffer, which outlives them.
+        // SAFETY: all zeros are a valid `passwd`. The system writes to it, to the buffer of the given
+        // length, and to `found`. The strings of the entry are in the buffer, which outlives them.
         let (error, home) = unsafe {
             let mut entry: libc::passwd = std::mem::zeroed();
             let error =

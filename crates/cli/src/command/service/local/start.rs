@@ -1,7 +1,8 @@
 //! The start of the local node, as a background process.
 //!
-//! The node is this program again, with a hidden subcommand. It must outlive the command that starts it: it has a session of its
-//! own (no signal of the terminal reaches it), no descriptors of the caller, and the root folder as its working folder.
+//! The node is this program again, with a hidden subcommand. It must outlive the command that starts it: it
+//! has a session of its own (no signal of the terminal reaches it), no descriptors of the caller, and the
+//! root folder as its working folder.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
@@ -46,8 +47,8 @@ pub async fn lock(folder: &Path) -> Result<File, Failure> {
     }
 }
 
-/// Locks a file on a thread of its own: the wait has no limit there, and ends with the process. The runtime would wait for a thread
-/// of its pool.
+/// Locks a file on a thread of its own: the wait has no limit there, and ends with the process. The runtime
+/// would wait for a thread of its pool.
 async fn locked(file: File) -> io::Result<File> {
     let (sender, done) = oneshot::channel();
     thread::Builder::new().name("starter".to_owned()).spawn(move || {
@@ -96,8 +97,8 @@ fn busy(folder: &Path, unreached: &io::Error) -> String {
     let process = About::read(folder)
         .map_or_else(String::new, |about| format!(", perhaps process {} of its last node", about.process));
     format!(
-        "the folder {} of the local node is locked by another process{process}, but no node can be reached in it \
-         ({unreached}); end that process, then try again",
+        "the folder {} of the local node is locked by another process{process}, but no node can be reached in \
+         it ({unreached}); end that process, then try again",
         folder.display()
     )
 }
@@ -116,8 +117,8 @@ fn program() -> PathBuf {
     file.unwrap_or_else(|| PathBuf::from("/proc/self/exe"))
 }
 
-/// Takes the child out of the session of the caller, and closes descriptors that the caller has inherited: a lock or a pipe of a
-/// script would otherwise stay open as long as the node.
+/// Takes the child out of the session of the caller, and closes descriptors that the caller has inherited:
+/// a lock or a pipe of a script would otherwise stay open as long as the node.
 #[allow(unsafe_code, reason = "a child can only do this between fork and exec")]
 fn detach(command: &mut Command) {
     // SAFETY: between fork and exec only system calls are made; nothing is allocated and no lock is taken.
@@ -136,7 +137,8 @@ fn close_on_exec() {
     #[cfg(target_os = "linux")]
     {
         const CLOSE_RANGE_CLOEXEC: libc::c_uint = 4;
-        // SAFETY: the call only sets a flag of descriptors of this process, which is about to run another program.
+        // SAFETY: the call only sets a flag of descriptors of this process, which is about to run another
+        // program.
         let done = unsafe {
             libc::syscall(libc::SYS_close_range, 3 as libc::c_uint, libc::c_uint::MAX, CLOSE_RANGE_CLOEXEC)
         };
