@@ -56,6 +56,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if let Some(done) = service::run_if_local_node() {
+        return done.unwrap_or_else(|failure| fail(&failure));
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),

@@ -35,7 +35,7 @@ use conclave_api::proto::frame::{END_MAGIC, ENDING, IN_USE, SERVING, USE_MAGIC, 
 use conclave_client::{Client, Code, Connector, Options, Socket};
 
 use self::about::{About, Age};
-pub use self::node::{Args, run};
+pub use self::node::run_if_node;
 use super::{NO_SERVER, failure};
 use crate::output::Failure;
 

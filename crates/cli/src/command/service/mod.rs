@@ -65,8 +65,11 @@ pub enum Command {
     Bench(bench::Args),
     /// Print completions for a shell
     Completions(completions::Args),
-    #[command(name = "local-node", hide = true)]
-    LocalNode(local::Args),
+}
+
+/// Runs the local node, if this is the process that `--local` starts. It is no command of the help or of completions.
+pub fn run_if_local_node() -> Option<Done> {
+    local::run_if_node()
 }
 
 /// Does what was asked.
@@ -88,7 +91,6 @@ pub fn run(command: &Command) -> Done {
         Command::Cluster(command) => cluster::run(command),
         Command::Bench(args) => bench::run(args),
         Command::Completions(args) => completions::run(args),
-        Command::LocalNode(args) => local::run(args),
     }
 }
 

@@ -1,9 +1,9 @@
-//! The process of the local node: the hidden subcommand that `start` runs.
+//! The process of the local node, which `start` runs. It is no subcommand: help and completions do not show it.
 //!
 //! Its standard input is the locked file `starter`, its standard output a pipe to the starting command, and
 //! its standard error the log. It sends one line, a [`Report`], and then releases the first two.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use crate::command::duration;
 use crate::command::service::signals::{STOP, Signals};
 use crate::output::{self, Done, Failure};
 
-/// The name of the subcommand.
+/// The first argument of the process.
 pub const COMMAND: &str = "local-node";
 /// The time that the node waits for the lock of its folder. A node that ends needs less.
 pub const FOLDER_LIMIT: Duration = Duration::from_secs(5);
@@ -35,14 +35,6 @@ const IDLE: Duration = Duration::from_secs(60);
 const IDLE_VARIABLE: &str = "CONCLAVE_LOCAL_IDLE";
 /// The size of a segment of the log: less than that of a server, because the folder is in a home folder.
 const SEGMENT_BYTES: u64 = 8 * 1024 * 1024;
-
-/// Run the local node; `--local` starts it.
-#[derive(clap::Args)]
-pub struct Args {
-    /// The data folder
-    #[arg(long, value_name = "FOLDER")]
-    folder: PathBuf,
-}
 
 /// The line that a node sends to the command that starts it.
 #[derive(Debug, PartialEq)]
@@ -76,16 +68,26 @@ impl Report {
     }
 }
 
+/// Serves, if the arguments of this process are those of a node: [`COMMAND`] and the data folder.
+pub fn run_if_node() -> Option<Done> {
+    let mut args = std::env::args_os().skip(1);
+    let is_node = args.next().is_some_and(|command| command == COMMAND);
+    is_node.then(|| match (args.next(), args.next()) {
+        (Some(folder), None) => run(Path::new(&folder)),
+        _ => Err(Failure::usage("a local node has one argument, its folder; use --local to start one")),
+    })
+}
+
 /// Serves until nobody uses the node.
-pub fn run(args: &Args) -> Done {
-    log_to(&args.folder);
+fn run(folder: &Path) -> Done {
+    log_to(folder);
     let idle = idle()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::usage(format!("no runtime: {error}")))?;
     let done = runtime.block_on(async {
         let mut signals = Signals::new(STOP)?;
         let server = tokio::select! {
-            server = begin(&args.folder) => server?,
+            server = begin(folder) => server?,
             _ = signals.next() => return Ok(ExitCode::SUCCESS),
         };
         tracing::info!(target: "conclave_service", "serving as process {}", std::process::id());

@@ -1,6 +1,6 @@
 //! The start of the local node, as a background process.
 //!
-//! The node is this program again, with a hidden subcommand. It must outlive the command that starts it: it
+//! The node is this program again, with an argument of its own. It must outlive the command that starts it: it
 //! has a session of its own (no signal of the terminal reaches it), no descriptors of the caller, and the
 //! root folder as its working folder.
 
@@ -105,7 +105,7 @@ fn busy(folder: &Path, unreached: &io::Error) -> String {
 
 fn spawn(folder: &Path, starter: File, log: File) -> io::Result<tokio::process::Child> {
     let mut command = Command::new(program());
-    command.arg0("conclave").arg(node::COMMAND).arg("--folder").arg(folder).current_dir("/");
+    command.arg0("conclave").arg(node::COMMAND).arg(folder).current_dir("/");
     command.stdin(Stdio::from(starter)).stdout(Stdio::piped()).stderr(log);
     detach(&mut command);
     command.spawn()
