@@ -368,3 +368,30 @@ async fn blocking<T: Send + 'static>(
     let done = tokio::task::spawn_blocking(act).await.map_err(io::Error::other).flatten();
     done.map_err(|error| StartError::Data(OpenError::Io(error)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replica::disk::SimDisk;
+    use crate::replica::log::is_segment;
+    use crate::replica::testing::{Act, Hooked};
+
+    async fn start(disk: impl Disk + 'static) -> Result<Server, StartError> {
+        let config = Config { listen: "127.0.0.1:0".parse().unwrap(), ..Config::default() };
+        Server::start_in(config, Surroundings { disk: Arc::new(disk), dial: Arc::new(Tcp) }).await
+    }
+
+    #[tokio::test]
+    async fn a_single_node_that_cannot_write_reports_the_error_of_the_disk() {
+        let disk = SimDisk::new(1);
+        start(disk.handle()).await.unwrap().shutdown().await;
+        let full = Hooked::new(disk.handle(), |act, name| match act {
+            Act::Write if is_segment(name) => Err(io::ErrorKind::StorageFull.into()),
+            _ => Ok(()),
+        });
+        let Err(error) = start(full).await else { panic!("the disk is full") };
+        let text = error.to_string();
+        let reason = io::Error::from(io::ErrorKind::StorageFull).to_string();
+        assert!(text.contains(&reason), "{text}");
+    }
+}
