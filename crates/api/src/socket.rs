@@ -4,13 +4,17 @@
 //! it also listens on a Unix socket whose path follows from the address, and the client takes that. If there is none, or
 //! nobody behind it, there is TCP: nobody has to configure anything, and nothing fails that did not fail before.
 //!
-//! **Rules.** The path is `/tmp/conclave-USER/NETWORK-ADDRESS`, with the numbers of the user and of the network namespace: the
-//! same address in another container is another server. An address with `tcp:` before it is only tried by TCP.
+//! **Rules.** The path is `/tmp/conclave-USER/NETWORK-ADDRESS`, with the numbers of the user and of the
+//! network namespace: the same address in another container is another server. An address with `tcp:`
+//! before it is only tried by TCP. The socket of a local node (`conclave run --local`) is in its data
+//! folder instead: see `folder`.
 //!
 //! **Two traps.** A Unix socket calls itself writable whenever the other side has read something, so whoever waits for that as
 //! well is woken for nothing by every message: here only reading is waited for, and writing when it has failed. And anybody
 //! may create that folder before its user does, and listen in it. So both sides look: it must be a folder, of this very
 //! user, that nobody else may write to.
+
+mod folder;
 
 use std::collections::HashSet;
 use std::fs::{DirBuilder, DirEntry, Metadata};
@@ -332,7 +336,7 @@ mod tests {
         (listener, address)
     }
 
-    fn folder(name: &str) -> PathBuf {
+    pub(super) fn folder(name: &str) -> PathBuf {
         let folder = std::env::temp_dir().join(format!("conclave-socket-{}-{name}", std::process::id()));
         fs::create_dir(&folder).unwrap();
         fs::set_permissions(&folder, Permissions::from_mode(0o700)).unwrap();

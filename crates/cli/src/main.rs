@@ -31,8 +31,9 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
+  conclave run --local build -- make                 make, while holding `build`; needs no server
   conclave serve                                     a lock service on this machine, with nothing to configure
-  conclave run build -- make                         make, while holding `build`
+  conclave run build -- make                         make, while holding `build` of that service
   conclave why build                                 who holds it, who waits for whom
   conclave list mutex                                what there is, what it needs and what it costs
   conclave sim mutex/maekawa --nodes 7 --load high   one run, measured and judged
@@ -59,6 +60,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if let Some(done) = service::run_if_local_node() {
+        return done.unwrap_or_else(|failure| fail(&failure));
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),

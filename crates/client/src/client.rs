@@ -1,5 +1,6 @@
 //! The client: a handle to a session, cheap to clone.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use crate::core::{AnswerToCome, Core, Opening, Reply, stopped};
 use crate::election::{self, Leader, Leadership};
 use crate::files::Files;
 use crate::guard::Guard;
-use crate::link::{self, Driver, Shared};
+use crate::link::{self, Connector, Direct, Driver, Shared};
 use crate::semaphore::{Semaphore, quoted};
 use crate::watch::Watch;
 use crate::{Result, Wait};
@@ -40,10 +41,21 @@ pub struct Client {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Options {
     opening: Opening,
     patience: Duration,
+    connector: Option<Arc<dyn Connector>>,
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { opening, patience, connector: _ } = self;
+        f.debug_struct("Options")
+            .field("opening", opening)
+            .field("patience", patience)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Dropped with the last clone: then the task ends.
@@ -66,7 +78,8 @@ impl Client {
 
     /// To connect with other than the usual options.
     pub fn options() -> Options {
-        Options { opening: Opening::default(), patience: Duration::from_secs(10) }
+        let (opening, patience) = (Opening::default(), Duration::from_secs(10));
+        Options { opening, patience, connector: None }
     }
 
     /// Waits until `expr` is granted: `db`, `src & dst`, `gpu0 | gpu1`, `2 of (a, b, c)`, `plan:shared`, `pool*3`.
@@ -326,6 +339,14 @@ impl Options {
         self
     }
 
+    /// Replaces the way to connect, for the first connection and for all later ones. The connector may, for
+    /// example, start a server on demand. It gives meaning to the names in the list of servers.
+    #[must_use]
+    pub fn connector(mut self, connector: Arc<dyn Connector>) -> Self {
+        self.connector = Some(connector);
+        self
+    }
+
     /// Connects to the first of `servers` that answers; see [`Client::connect`] for their form.
     ///
     /// # Errors
@@ -335,10 +356,15 @@ impl Options {
             let text = format!("the label of a session has at most {MAX_SESSION_LABEL_BYTES} bytes");
             return Err(Error::new(Code::InvalidArgument, text));
         }
-        let seeds = parse_servers(servers).map_err(|message| Error::new(Code::InvalidArgument, message))?;
-        let connected = link::connect(&seeds).await?;
+        let seeds = match &self.connector {
+            // The names have a meaning for the connector alone.
+            Some(_) => servers.split(',').map(|name| name.trim().to_owned()).collect(),
+            None => parse_servers(servers).map_err(|message| Error::new(Code::InvalidArgument, message))?,
+        };
+        let connector = self.connector.unwrap_or_else(|| Arc::new(Direct));
+        let connected = link::connect(&seeds, &*connector).await?;
         let shared = Arc::new(Shared::new(Core::new(self.opening, self.patience)));
-        let driver = Driver { shared: shared.clone(), seeds };
+        let driver = Driver { shared: shared.clone(), seeds, connector };
         tokio::spawn(driver.run(connected));
         Ok(Client { handle: Arc::new(Handle { shared }) })
     }

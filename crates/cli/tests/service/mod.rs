@@ -7,6 +7,7 @@ mod cluster;
 mod deadlock;
 mod errors;
 mod files;
+mod local;
 mod run;
 mod silence;
 mod support;

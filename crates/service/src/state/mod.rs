@@ -123,6 +123,12 @@ impl State {
         self.applied
     }
 
+    /// Whether no session exists, and no ended session keeps names back. Then nothing is held and nobody
+    /// waits.
+    pub fn is_quiet(&self) -> bool {
+        self.sessions.is_empty() && self.delays.is_empty()
+    }
+
     /// Applies one command. One that was applied already has no effect.
     pub fn apply(&mut self, at: At, command: Command) -> Vec<Effect> {
         let mut effects = Vec::new();

@@ -11,13 +11,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use conclave_api::json;
-use conclave_client::{Code, Error};
+use conclave_client::{Code, Error, Socket};
 use conclave_service::state::backup::Contents;
 use serde::Serialize;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
-use super::{NO_SERVER, REFUSED, ServerArgs, block_on, failure};
+use super::{NO_SERVER, REFUSED, ServerArgs, block_on, failure, local};
 use crate::output::{self, Done, Failure, counted};
 
 /// Save what outlives the cluster: files and the limits of semaphores, as of one moment.
@@ -143,7 +143,16 @@ async fn fetch_any(servers: &str) -> Result<Vec<u8>, Failure> {
 async fn fetch(address: &str) -> Result<Vec<u8>, Failure> {
     let unreachable =
         |error: io::Error| failure(Error::new(Code::Unreachable, format!("{address}: {error}")));
-    let (status, body) = get(address, "/v1/backup").await.map_err(unreachable)?;
+    let (status, body) = if local::is_named(address) {
+        let Socket::Unix(socket) = local::Local::find()?.connect().await? else {
+            return Err(unreachable(io::ErrorKind::Unsupported.into()));
+        };
+        let stream = socket.into_stream().map_err(unreachable)?;
+        get(stream, address, "/v1/backup").await.map_err(unreachable)?
+    } else {
+        let stream = soon(CONNECT, TcpStream::connect(address)).await.map_err(unreachable)?;
+        get(stream, address, "/v1/backup").await.map_err(unreachable)?
+    };
     if status == 200 {
         return Ok(body);
     }
@@ -155,11 +164,14 @@ async fn fetch(address: &str) -> Result<Vec<u8>, Failure> {
     Err(Failure::new(code, kind, format!("{address} sends no backup: {reason}")).advise(advice))
 }
 
-/// The plainest GET there is: one connection, one answer of a length that is told before.
-async fn get(address: &str, path: &str) -> io::Result<(u16, Vec<u8>)> {
-    let stream = soon(CONNECT, TcpStream::connect(address)).await?;
+/// A GET on a connection of its own. The head of the answer has its length.
+async fn get(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    host: &str,
+    path: &str,
+) -> io::Result<(u16, Vec<u8>)> {
     let mut stream = BufReader::new(stream);
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     soon(SILENCE, stream.write_all(request.as_bytes())).await?;
     let mut head = (&mut stream).take(TEXT_BYTES_MAX);
     let (mut status, mut length) = (None, None);

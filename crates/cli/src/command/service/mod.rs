@@ -7,6 +7,7 @@ mod completions;
 mod elect;
 mod files;
 mod job;
+mod local;
 mod locks;
 mod nested;
 mod run;
@@ -22,7 +23,7 @@ use std::pin::pin;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use conclave_client::{Client, DEFAULT_SERVER, Error, Options};
+use conclave_client::{Client, Code, DEFAULT_SERVER, Error, Options};
 
 use crate::command::duration;
 use crate::output::{self, Done, Failure};
@@ -66,6 +67,11 @@ pub enum Command {
     Completions(completions::Args),
 }
 
+/// Runs the local node, if this is the process that `--local` starts. It is no command of the help or of completions.
+pub fn run_if_local_node() -> Option<Done> {
+    local::run_if_node()
+}
+
 /// Runs a command.
 pub fn run(command: &Command) -> Done {
     match command {
@@ -99,6 +105,10 @@ const LOST: u8 = 76;
 /// The request was rejected to end a deadlock.
 const DEADLOCK: u8 = 77;
 
+/// The advice of a command that finds no server.
+const START_ONE: &str =
+    "check the address; start a server (conclave serve), or add --local to use a node that starts by itself";
+
 /// How long a command waits for the end of its session. After this time, the session ends with its lease.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
@@ -130,11 +140,17 @@ pub struct ServerArgs {
     /// [env: CONCLAVE_SERVER] [default: 127.0.0.1:7411]
     #[arg(long, value_name = "ADDR[,ADDR]", value_parser = servers)]
     pub server: Option<String>,
+    /// Use the local node of this user on this machine, which starts by itself; short for `--server local`
+    #[arg(long, conflicts_with = "server")]
+    pub local: bool,
 }
 
 impl ServerArgs {
     /// The servers of the flag, else of `CONCLAVE_SERVER` unless it is empty, else the default. Each has a port.
     fn addresses(&self) -> Result<String, Failure> {
+        if self.local {
+            return Ok(local::NAME.to_owned());
+        }
         if let Some(given) = &self.server {
             return Ok(given.clone());
         }
@@ -148,7 +164,16 @@ impl ServerArgs {
     }
 
     async fn connect_with(&self, options: Options) -> Result<Client, Failure> {
-        options.label(label("conclave")).connect(&self.addresses()?).await.map_err(failure)
+        self.open(options.label(label("conclave"))).await
+    }
+
+    /// Connects with these options. The local node is started if it does not run.
+    async fn open(&self, options: Options) -> Result<Client, Failure> {
+        let servers = self.addresses()?;
+        if local::is_named(&servers) {
+            return local::open(options).await;
+        }
+        options.connect(&servers).await.map_err(failure)
     }
 
     /// Connects, runs `act` and ends the session.
@@ -200,12 +225,19 @@ fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Fa
 /// The failure of a command that the service, or the way to it, has refused.
 fn failure(error: Error) -> Failure {
     let Error { code, message, .. } = error;
-    let (exit, kind, advice) = (code.exit(), code.name(), code.advice());
+    let advice = if code == Code::Unreachable { START_ONE } else { code.advice() };
+    let (exit, kind) = (code.exit(), code.name());
     Failure { message, advice: advice.into(), code: exit, kind, is_definite: code.is_definite() }
 }
 
 /// The servers in `text`, each with a port.
 fn servers(text: &str) -> Result<String, String> {
+    if local::is_named(text) {
+        return Ok(text.trim().to_owned());
+    }
+    if text.split(',').any(local::is_named) {
+        return Err("the local node is no member of a cluster: name `local` alone, or other servers".into());
+    }
     conclave_api::parse_servers(text).map(|servers| servers.join(","))
 }
 

@@ -80,6 +80,7 @@ pub enum Policy {
 
 const EXAMPLES: &str = "\
 Examples:
+  conclave run --local db -- ./migrate
   conclave run db -- ./migrate
   conclave run 'src & dst' -- ./copy
   conclave run 'gpu0 | gpu1' -- sh -c 'echo got $CONCLAVE_LOCKS'
@@ -221,7 +222,7 @@ async fn connect(args: &HoldArgs, label: &str) -> Result<Client, Failure> {
     if let Some(delay) = args.lock_delay {
         options = options.lock_delay(delay);
     }
-    options.label(label).connect(&args.server.addresses()?).await.map_err(failure)
+    args.server.open(options.label(label)).await
 }
 
 fn wait(args: &HoldArgs) -> Wait {

@@ -44,7 +44,7 @@ use conclave_api::proto::frame::Frames;
 use conclave_api::{Code, Error, SessionId};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::Peers;
 use super::metrics::{self, Metrics};
@@ -145,6 +145,8 @@ pub(crate) struct Hub {
     snapshot_at: u64,
     /// Keep-alives on their way to the leader.
     forwards: FuturesUnordered<BoxFuture<'static, Forwarded>>,
+    /// Whether no session and no lock-delay exists.
+    quiet: watch::Sender<bool>,
 }
 
 impl Hub {
@@ -156,6 +158,7 @@ impl Hub {
         timing: Timing,
     ) -> (Self, Door) {
         let (sender, inbound) = mpsc::channel(INBOUND);
+        let quiet = replica.peek(|service| service.state().is_quiet());
         let metrics = Arc::new(Metrics::default());
         let door = Door { metrics: metrics.clone(), sender, next: Arc::new(AtomicU64::new(1)) };
         let hub = Self {
@@ -190,6 +193,7 @@ impl Hub {
             next_beat: Duration::ZERO,
             snapshot_at: 0,
             forwards: FuturesUnordered::new(),
+            quiet: watch::Sender::new(quiet),
         };
         (hub, door)
     }
@@ -216,6 +220,7 @@ impl Hub {
                     let is_foregone =
                         delivered.iter().flatten().any(|delivery| matches!(delivery, Delivery::Foregone { .. }));
                     delivered.drain(..).flatten().for_each(|delivery| self.on_delivery(delivery));
+                    self.report_quiet();
                     if !is_foregone && !self.proposals.is_empty() && !self.commands.is_empty() {
                         answers = Answers::AfterProposing;
                     }
@@ -269,6 +274,20 @@ impl Hub {
             }
         }
         self.goodbye();
+    }
+
+    /// Whether no session and no lock-delay exists, as of the entries that this node has applied.
+    pub(crate) fn quiet(&self) -> watch::Receiver<bool> {
+        self.quiet.subscribe()
+    }
+
+    /// Reads the state only if the answer may have changed: a session that is connected here exists in the
+    /// state.
+    fn report_quiet(&self) {
+        if self.sessions.is_empty() || *self.quiet.borrow() {
+            let is_quiet = self.replica.peek(|service| service.state().is_quiet());
+            self.quiet.send_if_modified(|quiet| std::mem::replace(quiet, is_quiet) != is_quiet);
+        }
     }
 
     fn now(&self) -> Now {

@@ -37,12 +37,24 @@ impl RealDisk {
     /// Opens the folder, and creates it if it is missing.
     ///
     /// # Errors
-    /// Another process has it open, or the file system refuses. A folder that was created here is removed, if it is empty.
+    /// Another process has it open ([`io::ErrorKind::ResourceBusy`]), or the file system refuses. A folder that was created here is
+    /// removed, if it is empty.
     pub fn open(folder: impl Into<PathBuf>) -> io::Result<Self> {
-        let folder = folder.into();
+        Self::open_by(folder.into(), FlockOperation::NonBlockingLockExclusive)
+    }
+
+    /// Opens the folder as [`RealDisk::open`] does, but waits until no other process has it open.
+    ///
+    /// # Errors
+    /// The file system refuses.
+    pub fn open_when_free(folder: impl Into<PathBuf>) -> io::Result<Self> {
+        Self::open_by(folder.into(), FlockOperation::LockExclusive)
+    }
+
+    fn open_by(folder: PathBuf, operation: FlockOperation) -> io::Result<Self> {
         let mut created = Created::default();
         let made = created.create(&folder).map_err(|e| named(&e, "cannot create the data folder", &folder));
-        match made.and_then(|()| lock(&folder)) {
+        match made.and_then(|()| lock(&folder, operation)) {
             Ok((directory, lock)) => {
                 Ok(Self { folder, created, is_provisional: AtomicBool::new(false), directory, _lock: lock })
             }
@@ -88,7 +100,7 @@ impl Drop for RealDisk {
 }
 
 /// The folder as a file, and its file that is locked.
-fn lock(folder: &Path) -> io::Result<(fs::File, fs::File)> {
+fn lock(folder: &Path, operation: FlockOperation) -> io::Result<(fs::File, fs::File)> {
     let lock_path = folder.join(LOCK_NAME);
     let lock = OpenOptions::new()
         .create(true)
@@ -97,7 +109,7 @@ fn lock(folder: &Path) -> io::Result<(fs::File, fs::File)> {
         .mode(0o600)
         .open(&lock_path)
         .map_err(|e| named(&e, "cannot open", &lock_path))?;
-    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+    match flock(&lock, operation) {
         Ok(()) => Ok((fs::File::open(folder)?, lock)),
         Err(rustix::io::Errno::WOULDBLOCK) => {
             let message = format!("the data folder {} is in use by another process", folder.display());
