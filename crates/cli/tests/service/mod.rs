@@ -8,6 +8,7 @@ mod deadlock;
 mod errors;
 mod files;
 mod run;
+mod run_options;
 mod silence;
 mod support;
 #[cfg(target_os = "linux")]

@@ -6,6 +6,7 @@ mod cluster;
 mod completions;
 mod elect;
 mod files;
+mod hold;
 mod job;
 mod locks;
 mod nested;
@@ -15,6 +16,7 @@ mod sessions;
 mod signals;
 mod supervise;
 mod terminal;
+mod waiting;
 mod watch;
 mod why;
 
@@ -149,9 +151,14 @@ impl ServerArgs {
     }
 }
 
-/// Ends the session, whatever came of it: what is not closed stays until its lease is over.
+/// Ends the session, and ignores errors: a session that is not closed ends with its lease.
 async fn close(client: &Client) {
-    drop(tokio::time::timeout(LAST_WORD, awake(client.close())).await);
+    close_within(client, LAST_WORD).await;
+}
+
+/// Ends the session as [`close`], and waits for the reply at most this long.
+async fn close_within(client: &Client, limit: Duration) {
+    drop(tokio::time::timeout(limit, awake(client.close())).await);
 }
 
 /// Waits for an answer, or the end of a command, at first without sleeping: on a virtual machine a processor that has nothing to do

@@ -1,21 +1,22 @@
-//! A `run` inside the command of another: it must not wait for a name that the one around it holds, and keeps until it ends.
+//! The check of a `run` inside the command of another `run`: it must not wait for a name that the outer one holds until it ends.
 //!
-//! The one around it is another session, so the service sees no deadlock. But the command has its locks and its fence in the
-//! environment: whoever holds such a name by that very fence is the one around it.
+//! The outer `run` has its own session, so the service sees no deadlock. But its command has the names and the fence in the
+//! environment: the holder of such a name with exactly that fence is the outer `run`.
 
 use conclave_api::Claim;
 use conclave_api::expr::{Leaf, Node};
 use conclave_client::{Client, Code};
 
-use super::run::Asked;
+use super::hold::Asked;
 use super::{DEADLOCK, failure};
 use crate::output::Failure;
 
-/// Refuses what would wait for ever. What may be had in another way, shared or of a semaphore is not certain to.
+/// Refuses a request that would wait for ever. A request that has another way is not refused: an alternative, a shared claim, or a
+/// permit of a semaphore.
 pub async fn check(client: &Client, asked: &Asked<'_>) -> Result<(), Failure> {
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
     let Ok(fence) = variable("CONCLAVE_FENCE").parse::<u64>() else { return Ok(()) };
-    // A name in quotes may look like several: the fence decides.
+    // A name in quotes may look like several names. The fence decides.
     let held = format!(" {} ", variable("CONCLAVE_LOCKS"));
     let mut needed = Vec::new();
     if !asked.shared {
@@ -25,7 +26,7 @@ pub async fn check(client: &Client, asked: &Asked<'_>) -> Result<(), Failure> {
         let report = client.why(leaf.name.as_str()).await.map_err(failure)?;
         if report.limit.is_none() && report.holders.iter().any(|holder| holder.fence == fence) {
             let message = format!(
-                "{} is held by the `conclave run` around this one, which waits for it to end; name everything in the outer one",
+                "{} is held by the `conclave run` around this one, which waits for this one; put all names into the outer one",
                 leaf.name
             );
             return Err(Failure::new(DEADLOCK, Code::Deadlock.name(), message));
@@ -34,7 +35,7 @@ pub async fn check(client: &Client, asked: &Asked<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The names that must be had, alone, whatever is chosen.
+/// Collects the names that every choice of the expression needs, and needs exclusively.
 fn collect_needed<'a>(node: &'a Node, needed: &mut Vec<&'a Leaf>) {
     match node {
         Node::Name(leaf) if leaf.claim == Claim::Exclusive => needed.push(leaf),
