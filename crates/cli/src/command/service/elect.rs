@@ -7,6 +7,7 @@ use conclave_client::{Expr, Guard, LockName, Request};
 use serde_json::json;
 
 use super::hold::{Asked, HoldArgs, hold};
+use super::lock::Shell;
 use super::run::run_under;
 use super::signals::Signals;
 use super::supervise::OnLost;
@@ -49,7 +50,13 @@ pub fn run(args: &Args) -> Done {
     let campaign = |request: Request| request.value(value.clone());
     let text = name.to_string();
     let quiet = args.hold.quiet || args.json;
-    let asked = Asked { expr: &Expr::name(name.clone()), text: &text, shared: false, quiet };
+    let asked = Asked {
+        expr: &Expr::name(name.clone()),
+        text: &text,
+        shared: false,
+        quiet,
+        shell: Shell::parent().ok(),
+    };
     if !args.command.is_empty() {
         return run_under(&args.hold, &asked, &args.command, campaign);
     }

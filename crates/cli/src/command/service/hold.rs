@@ -6,6 +6,7 @@ use clap::ValueEnum;
 use conclave_client::{Acquiring, Client, Code, Error, Expr, Guard, Request, VictimPolicy, Wait};
 use tokio::time::{sleep, timeout};
 
+use super::lock::Shell;
 use super::signals::{PASSED_ON, Signals, killed_by};
 use super::supervise::{self, OnLost};
 use super::{LAST_WORD, LOST, NO_SERVER, NOT_ACQUIRED, REFUSED, ServerArgs};
@@ -68,6 +69,8 @@ pub struct Asked<'a> {
     pub shared: bool,
     /// No messages are printed while waiting.
     pub quiet: bool,
+    /// The shell whose locks (`conclave lock`) stay held while this request waits.
+    pub shell: Option<Shell>,
 }
 
 /// A granted lock.
@@ -155,9 +158,7 @@ impl<'a> Attempt<'a> {
         request: Request,
         signals: &mut Signals,
     ) -> Result<Guard, Failure> {
-        if self.wait == Wait::Forever {
-            signals.or_stop(nested::check(client, self.asked)).await?;
-        }
+        signals.or_stop(nested::check(client, self.asked, self.wait)).await?;
         let mut acquiring = request.start().map_err(not_acquired)?;
         let stopped = tokio::select! {
             biased;

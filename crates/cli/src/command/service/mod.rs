@@ -8,6 +8,7 @@ mod elect;
 mod files;
 mod hold;
 mod job;
+mod lock;
 mod locks;
 mod nested;
 mod run;
@@ -37,6 +38,10 @@ pub enum Command {
     Serve(serve::Args),
     /// Run a command while holding a lock
     Run(run::Args),
+    /// Acquire a lock for the calling shell, and keep it until `unlock` or the end of the shell
+    Lock(lock::Args),
+    /// Release a lock of `conclave lock`
+    Unlock(lock::UnlockArgs),
     /// Who holds a name, who waits for it, and why
     Why(why::Args),
     /// The names in use
@@ -73,6 +78,8 @@ pub fn run(command: &Command) -> Done {
     match command {
         Command::Serve(args) => serve::run(args),
         Command::Run(args) => run::run(args),
+        Command::Lock(args) => lock::lock(args),
+        Command::Unlock(args) => lock::unlock(args),
         Command::Why(args) => why::run(args),
         Command::Locks(args) => locks::list(args),
         Command::Sessions(args) => sessions::run(args),

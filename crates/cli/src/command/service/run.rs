@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::awake;
 use super::hold::{Asked, HoldArgs, hold};
+use super::lock::Shell;
 use super::supervise::{Ended, Margins, Outcome, supervise};
 use crate::output::{self, Done, Failure};
 
@@ -62,7 +63,8 @@ pub fn run(args: &Args) -> Done {
     // An error here shows the place of the mistake without a server.
     let expr = args.expr.parse::<Expr>().map_err(|error| Failure::usage(error.to_string()))?;
     let quiet = args.hold.quiet || args.json;
-    let asked = Asked { expr: &expr, text: &args.expr, shared: args.shared, quiet };
+    let asked =
+        Asked { expr: &expr, text: &args.expr, shared: args.shared, quiet, shell: Shell::parent().ok() };
     if !args.json {
         return run_under(&args.hold, &asked, &args.command, |request| request);
     }

@@ -176,10 +176,7 @@ impl Danger<'_> {
             OnLost::Warn => {}
             OnLost::Command(text) => self.start_hook(text),
         }
-        let why = match self.guard.loss() {
-            Some(loss) => format!("the lock is lost: {loss}"),
-            None => format!("the lock will be lost in {:.1} s: no server confirms it", left.as_secs_f64()),
-        };
+        let why = danger(self.guard, left);
         let action = match self.on_lost {
             OnLost::Warn => "the command goes on",
             _ => "stopping the command",
@@ -229,6 +226,14 @@ impl Danger<'_> {
             Some(_) => Outcome { exit: exit_code(status), ended: Ended::Signal },
             None => Outcome { exit: exit_code(status), ended: Ended::Exited },
         }
+    }
+}
+
+/// The danger in words. `left` is the time until the deadline.
+pub fn danger(guard: &Guard, left: Duration) -> String {
+    match guard.loss() {
+        Some(loss) => format!("the lock is lost: {loss}"),
+        None => format!("the lock will be lost in {:.1} s: no server confirms it", left.as_secs_f64()),
     }
 }
 
