@@ -7,6 +7,8 @@ mod cluster;
 mod deadlock;
 mod errors;
 mod files;
+#[cfg(target_os = "linux")]
+mod lock;
 mod run;
 mod run_options;
 mod silence;

@@ -16,7 +16,8 @@ use crate::output::Failure;
 /// Options for waiting for a lock and for keeping it.
 #[derive(clap::Args)]
 pub struct HoldArgs {
-    /// Do not wait: exit at once with 75 if the lock is taken, within 3 s with 69 if no majority of the servers answers
+    /// Do not wait: exit at once with 75 if the lock is taken, within 3 s with 69 if no majority of the
+    /// servers answers
     #[arg(long = "try", conflicts_with = "wait")]
     pub try_once: bool,
     /// Wait at most this long: 500ms, 30s, 5m
@@ -34,7 +35,8 @@ pub struct HoldArgs {
     /// How long nobody gets the names if the client dies [default: 1s]
     #[arg(long, value_name = "D", value_parser = super::duration, allow_hyphen_values = true)]
     pub lock_delay: Option<Duration>,
-    /// When the lock is in danger: term (then kill), kill, warn, or a shell command to run instead of sending TERM
+    /// When the lock is in danger: term (then kill), kill, warn, or a shell command to run instead of sending
+    /// TERM
     #[arg(long, value_name = "term|kill|warn|COMMAND", default_value = "term", value_parser = supervise::on_lost)]
     pub on_lost: OnLost,
     /// Whose request is refused if this one closes a deadlock
@@ -102,7 +104,8 @@ pub fn hold<T>(
             }
             Err(failure) => (None, Err(failure)),
         };
-        // The end of the session releases the lock. A guard that is dropped before would send a release of its own.
+        // The end of the session releases the lock. A guard that is dropped before would send a release of
+        // its own.
         attempt.close(&client).await;
         drop(guard);
         done
@@ -135,7 +138,8 @@ impl<'a> Attempt<'a> {
             options = options.lock_delay(delay);
         }
         if self.wait == Wait::Try {
-            // The client fails before the deadline of this attempt, and its error has the reason of the server.
+            // The client fails before the deadline of this attempt, and its error has the reason of the
+            // server.
             options = options.patience(self.limits.answer * 3 / 4);
         }
         let servers = self.args.server.addresses()?;
@@ -166,7 +170,8 @@ impl<'a> Attempt<'a> {
             signal = signals.next() => killed_by(signal),
             () = sleep(self.left()) => self.no_answer(),
         };
-        // Only the reply to the cancel proves that nothing is held. A second signal ends the wait for this reply.
+        // Only the reply to the cancel proves that nothing is held. A second signal ends the wait for this
+        // reply.
         tokio::select! {
             _ = timeout(self.limits.last_word, acquiring.cancel()) => {}
             _ = signals.next() => {}
@@ -214,7 +219,8 @@ impl<'a> Attempt<'a> {
 
 /// How long the server may stay silent after the end of a limited wait. Then the command ends with 69.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The time of `--try` from its start to the answer: longer than the election of a new leader (1.4 s). Then it ends with 69.
+/// The time of `--try` from its start to the answer: longer than the election of a new leader (1.4 s). Then
+/// it ends with 69.
 const TRY_PATIENCE: Duration = Duration::from_secs(2);
 /// The time of `--try` for the reply to the cancel, and again for the reply to the end of the session.
 const TRY_LAST_WORD: Duration = Duration::from_millis(250);
@@ -229,7 +235,8 @@ struct Limits {
 }
 
 impl Limits {
-    /// The server counts the time of a limited wait. The limit here is for a server that does not answer in this time.
+    /// The server counts the time of a limited wait. The limit here is for a server that does not answer in
+    /// this time.
     fn of(wait: Wait) -> Self {
         match wait {
             Wait::Try => Self { answer: TRY_PATIENCE, last_word: TRY_LAST_WORD },
@@ -242,7 +249,8 @@ impl Limits {
     }
 }
 
-/// The failure of a request that was not granted. A lock that was never granted cannot be lost, so 76 and 1 become 75.
+/// The failure of a request that was not granted. A lock that was never granted cannot be lost, so 76 and 1
+/// become 75.
 fn not_acquired(error: Error) -> Failure {
     let failure = failure(error);
     let code = if matches!(failure.code, LOST | REFUSED) { NOT_ACQUIRED } else { failure.code };
@@ -298,7 +306,8 @@ mod tests {
         let Limits { answer, last_word } = Limits::of(Wait::Try);
         // The answer, the cancel, the end of the session.
         assert!(answer + 2 * last_word < Duration::from_secs(3));
-        // A name that is not resolved leaves a thread behind, which the end of the runtime waits for. Then there is no session.
+        // A name that is not resolved leaves a thread behind, which the end of the runtime waits for. Then
+        // there is no session.
         assert!(answer + LAST_WORD <= Duration::from_secs(3));
     }
 }

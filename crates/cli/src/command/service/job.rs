@@ -1,8 +1,9 @@
-//! The process group of a command: it sends signals to the group, sees why it stops, and counts its processes.
+//! The process group of a command: it sends signals to the group, sees why it stops, and counts its
+//! processes.
 //!
-//! **The number of a group** is the number of its first process. The kernel may reuse it when that process has been waited for and
-//! the group is empty. So this module only looks at the first process (`WNOWAIT`): until it is waited for, a signal to the
-//! group cannot reach other processes.
+//! **The number of a group** is the number of its first process. The kernel may reuse it when that process
+//! has been waited for and the group is empty. So this module only looks at the first process (`WNOWAIT`):
+//! until it is waited for, a signal to the group cannot reach other processes.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -12,10 +13,11 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 use super::supervise::NOT_SUSPENDED;
 use super::terminal::{self, HandedOver};
 
-/// The time between two looks for changes without an event: the group is empty, or this process is in the foreground.
+/// The time between two looks for changes without an event: the group is empty, or this process is in the
+/// foreground.
 const OFTEN: Duration = Duration::from_millis(50);
-/// How long to look for stopped processes after the group got the terminal. A program that reads a password may stop itself only
-/// after that, and the kernel reports only the first process of the group.
+/// How long to look for stopped processes after the group got the terminal. A program that reads a password
+/// may stop itself only after that, and the kernel reports only the first process of the group.
 const SETTLES_WITHIN: Duration = Duration::from_secs(2);
 
 /// A running command.
@@ -103,7 +105,8 @@ impl Job {
         self.given_at.is_some_and(|given| given.elapsed() < SETTLES_WITHIN)
     }
 
-    /// Whether a process of the group satisfies `wanted`, which gets its number and state. Without `/proc` the answer is yes.
+    /// Whether a process of the group satisfies `wanted`, which gets its number and state. Without `/proc`
+    /// the answer is yes.
     fn has_member(&self, wanted: impl Fn(i32, &str) -> bool) -> bool {
         let Ok(processes) = fs::read_dir("/proc") else { return true };
         let stats = processes.flatten().filter_map(|process| fs::read(process.path().join("stat")).ok());
@@ -114,8 +117,8 @@ impl Job {
         stats.into_iter().any(|stat| is_wanted(&String::from_utf8_lossy(&stat)))
     }
 
-    /// Hands the terminal to the command. In the background that is impossible: the command waits until the shell brings this
-    /// process to the foreground.
+    /// Hands the terminal to the command. In the background that is impossible: the command waits until the
+    /// shell brings this process to the foreground.
     fn give_terminal(&mut self) {
         // Take back the terminal of an earlier call first.
         self.terminal = None;
@@ -133,8 +136,8 @@ impl Job {
     }
 }
 
-/// The number, the state and the group of a process, from its file `stat`: `number (program) state parent group ...`. The name of
-/// the program may contain any bytes.
+/// The number, the state and the group of a process, from its file `stat`: `number (program) state parent
+/// group ...`. The name of the program may contain any bytes.
 fn member(stat: &str) -> Option<(i32, &str, i32)> {
     let (process, _) = stat.split_once(' ')?;
     let (_, fields) = stat.rsplit_once(')')?;

@@ -1,8 +1,9 @@
 //! The check that a request does not wait for a lock that is released only after the request has ended.
 //!
-//! Two such locks are known: the lock of a `conclave run` around this process, and a lock of `conclave lock` in the same shell. Each
-//! has its own session, so the service sees no deadlock. But their names and fences are known here, from the environment of the command
-//! or from the holders of the shell: the holder of such a name with exactly that fence is the outer lock.
+//! Two such locks are known: the lock of a `conclave run` around this process, and a lock of `conclave lock`
+//! in the same shell. Each has its own session, so the service sees no deadlock. But their names and fences
+//! are known here, from the environment of the command or from the holders of the shell: the holder of such a
+//! name with exactly that fence is the outer lock.
 
 use conclave_api::Claim;
 use conclave_api::expr::{Leaf, Node};
@@ -12,8 +13,8 @@ use super::hold::Asked;
 use super::{DEADLOCK, failure, lock};
 use crate::output::Failure;
 
-/// Refuses a request that would wait for ever. A request that has another way is not refused: an alternative, or a permit of a
-/// semaphore.
+/// Refuses a request that would wait for ever. A request that has another way is not refused: an alternative,
+/// or a permit of a semaphore.
 pub async fn check(client: &Client, asked: &Asked<'_>, wait: Wait) -> Result<(), Failure> {
     let outer = outer(asked, wait);
     if outer.is_empty() {
@@ -49,7 +50,8 @@ struct Outer {
 }
 
 impl Outer {
-    /// Whether the name is among the names held. A name in quotes may look like several names. Then the fence decides.
+    /// Whether the name is among the names held. A name in quotes may look like several names. Then the fence
+    /// decides.
     fn may_hold(&self, leaf: &Leaf) -> bool {
         self.names.contains(&format!(" {} ", leaf.name))
     }
@@ -69,7 +71,8 @@ impl Outer {
     }
 }
 
-/// The outer locks of a request that waits. A request with a limit is refused only for a lock of its own shell.
+/// The outer locks of a request that waits. A request with a limit is refused only for a lock of its own
+/// shell.
 fn outer(asked: &Asked<'_>, wait: Wait) -> Vec<Outer> {
     if wait == Wait::Try {
         return Vec::new();

@@ -19,8 +19,8 @@ pub const PASSED_ON: &[Signal] =
 pub struct Signals(Vec<(Signal, unix::Signal)>);
 
 impl Signals {
-    /// Starts to listen. A signal that was ignored when the process started (`nohup`, `&` in a script) stays ignored, also for the
-    /// commands that the process starts.
+    /// Starts to listen. A signal that was ignored when the process started (`nohup`, `&` in a script) stays
+    /// ignored, also for the commands that the process starts.
     pub fn new(kinds: &[Signal]) -> Result<Self, Failure> {
         let listen = |kind: Signal| Ok((kind, unix::signal(SignalKind::from_raw(kind.as_raw()))?));
         let heeded = kinds.iter().copied().filter(|kind| !is_ignored(*kind));
@@ -61,7 +61,8 @@ pub fn killed_by(signal: Signal) -> Failure {
 
 #[allow(unsafe_code, reason = "no dependency has a safe function that reads the action of a signal")]
 fn is_ignored(signal: Signal) -> bool {
-    // SAFETY: without a new action, sigaction changes nothing. It writes the present action to this stack before it is read.
+    // SAFETY: without a new action, sigaction changes nothing. It writes the present action to this stack
+    // before it is read.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         let asked = libc::sigaction(signal.as_raw(), std::ptr::null(), &raw mut action);

@@ -1,13 +1,16 @@
-//! Runs a command under a lock: passes signals on, and stops the whole command before another client can get the lock.
+//! Runs a command under a lock: passes signals on, and stops the whole command before another client can get
+//! the lock.
 //!
-//! **Rules** (docs/service.md 5 and 10). The command has its own process group. The group gets TERM 3 s before the deadline of the
-//! lease, and KILL 1 s before it. With a short lease, these times are three tenths and one tenth of it. If an operator takes the lock
-//! away, the group has the time between TERM and KILL. After the deadline it has no time: it gets KILL at once. These times are for
-//! all processes of the group: if the first process has ended, the others still get KILL.
+//! **Rules** (docs/service.md 5 and 10). The command has its own process group. The group gets TERM 3 s
+//! before the deadline of the lease, and KILL 1 s before it. With a short lease, these times are three tenths
+//! and one tenth of it. If an operator takes the lock away, the group has the time between TERM and KILL.
+//! After the deadline it has no time: it gets KILL at once. These times are for all processes of the group:
+//! if the first process has ended, the others still get KILL.
 //!
-//! **The trap.** A stopped process (SIGSTOP, a suspended machine) cannot watch the lease, and its command may go on without the lock.
-//! Only a store that compares fences rejects that command: give it `$CONCLAVE_FENCE`. If this process is killed, the kernel kills
-//! the command's first process, but not the processes that it has started.
+//! **The trap.** A stopped process (SIGSTOP, a suspended machine) cannot watch the lease, and its command may
+//! go on without the lock. Only a store that compares fences rejects that command: give it `$CONCLAVE_FENCE`.
+//! If this process is killed, the kernel kills the command's first process, but not the processes that it has
+//! started.
 
 use std::ffi::OsString;
 use std::io;
@@ -50,7 +53,8 @@ pub fn on_lost(text: &str) -> Result<OnLost, String> {
     })
 }
 
-/// The longest time between two looks at the deadline: leases run on while the machine is suspended, timers do not.
+/// The longest time between two looks at the deadline: leases run on while the machine is suspended, timers
+/// do not.
 pub const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// The times before the deadline at which the command gets TERM and KILL.
@@ -124,7 +128,8 @@ pub async fn supervise(
     }
 }
 
-/// The message for Ctrl-Z. A suspended command would keep the lock without doing anything, and nobody would watch the lease.
+/// The message for Ctrl-Z. A suspended command would keep the lock without doing anything, and nobody would
+/// watch the lease.
 pub const NOT_SUSPENDED: &str = "a command that holds a lock is not suspended";
 
 /// The watch over the deadline while the command runs.
@@ -155,8 +160,8 @@ impl Danger<'_> {
         self.alarm.told.is_some() && *self.on_lost != OnLost::Warn
     }
 
-    /// Whether the command is over, with all processes that must end. Only then may its first process be waited for, because its
-    /// number is the number of the group.
+    /// Whether the command is over, with all processes that must end. Only then may its first process be
+    /// waited for, because its number is the number of the group.
     fn is_over(&self) -> bool {
         if !self.job.has_ended() || (self.must_stop() && !self.alarm.killed && !self.job.is_empty()) {
             return false;
@@ -203,7 +208,8 @@ impl Danger<'_> {
         let given = given.saturating_sub(self.alarm.told.map(|told| told.elapsed()).unwrap_or_default());
         let left = self.guard.remaining().saturating_sub(self.margins.kill);
         match self.guard.loss() {
-            // A server may still confirm the lock. The rest of a command that has ended does not get that much time.
+            // A server may still confirm the lock. The rest of a command that has ended does not get that
+            // much time.
             None if self.job.has_ended() => left.min(given),
             None => left,
             Some(Loss::Broken { .. }) => given,
@@ -248,8 +254,8 @@ pub struct Alarm {
 }
 
 impl Alarm {
-    /// Whether an action is due. If a server confirms the lock again after a warning or a hook, the alarm is over, and the next
-    /// danger causes an action again.
+    /// Whether an action is due. If a server confirms the lock again after a warning or a hook, the alarm is
+    /// over, and the next danger causes an action again.
     pub fn look(&mut self, is_in_danger: bool, is_lost: bool, on_lost: &OnLost) -> bool {
         if !is_in_danger {
             if matches!(on_lost, OnLost::Warn | OnLost::Command(_)) && !self.killed {
@@ -257,7 +263,8 @@ impl Alarm {
             }
             return false;
         }
-        // A command that goes on after a warning gets no signal. So the message comes again when the lock is lost.
+        // A command that goes on after a warning gets no signal. So the message comes again when the lock is
+        // lost.
         let is_news = self.told.is_none() || (*on_lost == OnLost::Warn && is_lost && !self.is_final);
         self.told.get_or_insert_with(Instant::now);
         self.is_final |= is_lost;
@@ -306,7 +313,8 @@ fn die_with_parent(command: &mut Command) {
     #[cfg(target_os = "linux")]
     {
         let parent = rustix::process::getpid();
-        // SAFETY: between fork and exec only two system calls are made; nothing is allocated and no lock is taken.
+        // SAFETY: between fork and exec only two system calls are made; nothing is allocated and no lock is
+        // taken.
         unsafe {
             command.pre_exec(move || {
                 rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;

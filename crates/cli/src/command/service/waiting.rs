@@ -17,7 +17,8 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 /// The names of an expression that one message looks up; the message leaves out the others.
 const MAX_NAMES: usize = 4;
 
-/// Prints messages until the caller drops the future. `place` is the place in the queue at the time of the request.
+/// Prints messages until the caller drops the future. `place` is the place in the queue at the time of the
+/// request.
 pub async fn report(client: &Client, asked: &Asked<'_>, place: &Queued) -> Infallible {
     let began = Instant::now();
     let expr = asked.text;
@@ -46,7 +47,8 @@ fn minutes(time: Duration) -> String {
     format!("{} min", time.as_secs() / 60)
 }
 
-/// The holders of the first names of an expression, and how many requests are ahead of this session's request.
+/// The holders of the first names of an expression, and how many requests are ahead of this session's
+/// request.
 async fn look_up(client: &Client, expr: &Expr) -> Option<(Vec<Holder>, u64)> {
     let session = client.session()?;
     let (mut holders, mut ahead) = (Vec::new(), 0);

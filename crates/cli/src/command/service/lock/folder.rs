@@ -1,12 +1,12 @@
 //! The sockets of lock holders: one Unix socket per holder, in a folder that only its user can write to.
 //!
-//! **Rules.** The name of a socket is `NAMESPACE-OWNER-KEY-HOLDER`: the number of the pid namespace, the shell (or `detached`), a hash
-//! of the server and the expression, and the process of the holder. So `unlock` finds the holders of its shell without a
-//! list that could be wrong. A socket without a process behind it is the trace of a holder that ended without `unlock`: the
-//! lock of such a holder is lost.
+//! **Rules.** The name of a socket is `NAMESPACE-OWNER-KEY-HOLDER`: the number of the pid namespace, the
+//! shell (or `detached`), a hash of the server and the expression, and the process of the holder. So `unlock`
+//! finds the holders of its shell without a list that could be wrong. A socket without a process behind it is
+//! the trace of a holder that ended without `unlock`: the lock of such a holder is lost.
 //!
-//! **Bounds.** A new holder removes the traces of shells that have ended, the traces with its own key, and traces of detached locks
-//! after a day.
+//! **Bounds.** A new holder removes the traces of shells that have ended, the traces with its own key, and
+//! traces of detached locks after a day.
 
 use std::fs::{self, DirEntry};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -213,7 +213,8 @@ fn namespace() -> u64 {
     fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }
 
-/// FNV-1a over texts. It is the same in every version of this program, and a collision only needs `unlock` to compare.
+/// FNV-1a over texts. It is the same in every version of this program, and a collision only needs `unlock` to
+/// compare.
 fn hash(texts: &[&str]) -> u64 {
     let bytes = texts.iter().flat_map(|text| text.bytes().chain([0]));
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -238,7 +239,7 @@ mod tests {
     async fn a_holder_that_has_ended_leaves_a_trace_which_the_next_one_removes() {
         let key = Key { shell: None, server: "test", expr: "a_holder_that_has_ended" };
         let (listener, first) = Socket::bind(&key).expect("the folder is ours");
-        assert_eq!(key.sockets(), [first.path.clone()]);
+        assert_eq!(key.sockets(), std::slice::from_ref(&first.path));
         drop(listener);
         assert_eq!(status(&first.path).ok(), Some(None));
         let (_listener, second) = Socket::bind(&key).expect("the folder is ours");

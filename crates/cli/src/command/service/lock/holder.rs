@@ -1,12 +1,14 @@
 //! The process in the background that holds a lock for a shell, or for a limited time.
 //!
-//! **Rules.** Standard input is a connection to `conclave lock`, the foreground process. The holder writes one line when it has the
-//! lock. The foreground process writes one byte when it has printed this line. If the connection ends before, the holder gives up.
-//! Afterwards the holder ends for one of five reasons: `unlock`, the end of the shell, the end of `--for`, a signal, or the end of
-//! its process. After a loss it stays until one of these, so that `unlock` can report the loss.
+//! **Rules.** Standard input is a connection to `conclave lock`, the foreground process. The holder writes
+//! one line when it has the lock. The foreground process writes one byte when it has printed this line. If
+//! the connection ends before, the holder gives up. Afterwards the holder ends for one of five reasons:
+//! `unlock`, the end of the shell, the end of `--for`, a signal, or the end of its process. After a loss it
+//! stays until one of these, so that `unlock` can report the loss.
 //!
-//! **Trap.** A holder keeps the descriptors that it inherits. A pipe among them would never end for its reader, and an inherited
-//! `flock` would stay. So the holder closes all descriptors but standard error, and standard error too if it is a pipe.
+//! **Trap.** A holder keeps the descriptors that it inherits. A pipe among them would never end for its
+//! reader, and an inherited `flock` would stay. So the holder closes all descriptors but standard error, and
+//! standard error too if it is a pipe.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,6 +21,7 @@ use std::process::{ExitCode, Stdio};
 use std::str::FromStr;
 use std::time::Duration;
 
+use conclave_api::socket::user_folder;
 use conclave_client::{Expr, Guard, Standing};
 use rustix::process::{Signal, setsid};
 use serde_json::json;
@@ -123,9 +126,21 @@ impl Callers {
         tokio::select! {
             biased;
             done = future => done,
-            // The foreground process writes nothing before it has read the report. So this is the end of the connection.
-            _ = self.foreground.readable() => Err(given_up()),
+            () = self.foreground_ended() => Err(given_up()),
             () = ended(self.shell.as_ref()) => Err(given_up()),
+        }
+    }
+
+    /// Returns when the connection to the foreground process has ended. That process writes nothing before it
+    /// has read the report.
+    async fn foreground_ended(&self) {
+        loop {
+            // A socket may be called readable although there is nothing to read.
+            let readable = self.foreground.readable().await;
+            let read = readable.and_then(|()| self.foreground.try_read(&mut [0]));
+            if !read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+                return;
+            }
         }
     }
 
@@ -304,7 +319,8 @@ impl Keeper<'_> {
     }
 }
 
-/// Releases the lock, and waits for the reply of the server. A server that is gone delays this until the lease ends.
+/// Releases the lock, and waits for the reply of the server. A server that is gone delays this until the
+/// lease ends.
 async fn release(guard: Guard) -> Unlocked {
     match guard.release().await {
         Ok(()) => Unlocked { exit: 0, message: String::new() },
@@ -320,7 +336,8 @@ const MAX_QUESTION: u64 = 1024;
 /// The time for a question to arrive, and for its reply to be read. A slower client gets no reply.
 const EXCHANGE_WITHIN: Duration = Duration::from_secs(1);
 
-/// Reads questions from the socket, one client at a time, until the lock is unlocked. The system queues further clients.
+/// Reads questions from the socket, one client at a time, until the lock is unlocked. The system queues
+/// further clients.
 async fn answer(listener: UnixListener, questions: mpsc::Sender<Asking>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
@@ -363,15 +380,17 @@ fn close_inherited(keep: RawFd) {
     let open = fs::read_dir("/dev/fd").into_iter().flatten().flatten();
     let numbers: Vec<RawFd> = open.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     for number in numbers.into_iter().filter(|number| *number > 2 && *number != keep) {
-        // SAFETY: this process has one thread, and has opened only `keep` so far. So no value owns one of the others. The descriptor
-        // of the listing is closed already, and closing it again is an error without an effect.
+        // SAFETY: this process has one thread, and has opened only `keep` so far. So no value owns one of the
+        // others. The descriptor of the listing is closed already, and closing it again is an error without
+        // an effect.
         unsafe {
             libc::close(number);
         }
     }
 }
 
-/// Replaces standard error by `/dev/null`, unless it is a terminal or a file: a reader of a pipe would wait for its end.
+/// Replaces standard error by `/dev/null`, unless it is a terminal or a file: a reader of a pipe would wait
+/// for its end.
 fn detach() -> io::Result<()> {
     let errors = io::stderr();
     let is_file = File::from(errors.as_fd().try_clone_to_owned()?).metadata()?.is_file();
@@ -382,7 +401,10 @@ fn detach() -> io::Result<()> {
 }
 
 fn cannot_hold(error: &io::Error) -> Failure {
-    let message =
-        format!("the lock cannot be held in the background: {error}; check the folder /tmp/conclave-USER");
+    let folder = user_folder();
+    let message = format!(
+        "the lock cannot be held in the background: {error}; only you may be able to write to the folder {}",
+        folder.display()
+    );
     Failure::new(REFUSED, "cannot-hold", message)
 }

@@ -1,14 +1,16 @@
 //! `conclave lock` and `conclave unlock`: a lock for a script that cannot be wrapped by `conclave run`.
 //!
-//! **Intuition.** A lock needs a process that keeps its session alive. `conclave lock` starts this process, the *holder*, in the
-//! background, and returns when the holder has the lock. `conclave unlock` finds the holder by a socket in a private folder.
+//! **Intuition.** A lock needs a process that keeps its session alive. `conclave lock` starts this process,
+//! the *holder*, in the background, and returns when the holder has the lock. `conclave unlock` finds the
+//! holder by a socket in a private folder.
 //!
-//! **Rules.** The holder watches the process that the lock is bound to, by a pidfd, and releases the lock when that process ends.
-//! While it waits for the grant, the holder also watches the foreground process (`conclave lock`), and cancels the request when that
-//! process ends. The grant counts only when the foreground process has printed the fence and confirmed it.
+//! **Rules.** The holder watches the process that the lock is bound to, by a pidfd, and releases the lock
+//! when that process ends. While it waits for the grant, the holder also watches the foreground process
+//! (`conclave lock`), and cancels the request when that process ends. The grant counts only when the
+//! foreground process has printed the fence and confirmed it.
 //!
-//! **Trap.** If the holder is killed (kill -9), nobody stops the script, and the lock ends with its lease. `unlock` then reports the
-//! loss. Only a store that compares fences rejects the script's writes in between.
+//! **Trap.** If the holder is killed (kill -9), nobody stops the script, and the lock ends with its lease.
+//! `unlock` then reports the loss. Only a store that compares fences rejects the script's writes in between.
 
 mod folder;
 mod holder;
@@ -22,7 +24,7 @@ pub use unlock::{UnlockArgs, unlock};
 use std::io;
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::PathBuf;
-use std::process::{ExitCode, ExitStatus, Stdio};
+use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
 use conclave_client::Expr;
@@ -35,7 +37,7 @@ use self::holder::Bound;
 use super::hold::{Asked, HoldArgs};
 use super::signals::{STOP, Signals, killed_by};
 use super::supervise::OnLost;
-use super::{REFUSED, block_on};
+use super::{NOT_ACQUIRED, REFUSED, block_on};
 use crate::output::{self, Done, Failure};
 
 /// Acquire a lock for the calling shell.
@@ -77,8 +79,8 @@ Examples:
 the calling shell ends, also by kill -9. The shell is the parent of this command. In `( ... )`, in a function of a pipeline, and
 in $(...) with more than one command, the parent is a subshell, which may end at once. `bash -c 'conclave lock db'` has no
 shell of its own, because bash replaces itself by its last command. In these cases, use --pid $$ outside.
-If the lock is in danger, the shell gets TERM (not KILL), 3 s before the lock would be lost. Programs that the shell has started get
-no signal; use `conclave run` for them. --on-lost kill sends KILL. --on-lost COMMAND runs COMMAND with CONCLAVE_LOCKS,
+If the lock is in danger, the shell gets TERM (not KILL), 3 s before the lock would be lost. An interactive shell ignores TERM, and
+programs that the shell has started get no signal; use `conclave run` for them. --on-lost kill sends KILL. --on-lost COMMAND runs COMMAND with CONCLAVE_LOCKS,
 CONCLAVE_FENCE and CONCLAVE_SHELL (the shell's process). With --for there is no shell to stop: only warn or COMMAND has an effect.
 With --json, the object has names, fences, fence and holder (the process in the background).
 Exit codes: 0 held; 1 the shell cannot be watched; 2 bad usage, 69 no server or no majority, 75 not acquired, 77 refused to end a
@@ -130,7 +132,7 @@ async fn start(bound: Bound) -> Done {
     }
     if !granted.ends_with('\n') {
         // The holder has printed its error.
-        return holder.wait().await.map(exit_code).map_err(|error| cannot_start(&error));
+        return not_held(&mut holder).await;
     }
     let confirmed = match output::try_print(granted.as_bytes()) {
         Ok(()) => stream.write_all(b"\n").await,
@@ -149,11 +151,12 @@ async fn start(bound: Bound) -> Done {
     };
     match confirmed {
         Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(_) => holder.wait().await.map(exit_code).map_err(|error| cannot_start(&error)),
+        Err(_) => not_held(&mut holder).await,
     }
 }
 
-/// Stops a holder that still waits, and waits until it has cancelled its request. A second signal ends this wait.
+/// Stops a holder that still waits, and waits until it has cancelled its request. A second signal ends this
+/// wait.
 async fn stop(holder: &mut Child, signals: &mut Signals) {
     // The holder is not waited for yet, so its number is its own.
     if let Some(pid) = holder.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
@@ -166,7 +169,8 @@ async fn stop(holder: &mut Child, signals: &mut Signals) {
     }
 }
 
-/// Starts this program again as the holder, with the same arguments. Its standard input is the connection to this process.
+/// Starts this program again as the holder, with the same arguments. Its standard input is the connection to
+/// this process.
 fn spawn(stream: StdStream, bound: Bound) -> io::Result<Child> {
     let program = if cfg!(target_os = "linux") {
         // The file of this program may have been replaced meanwhile.
@@ -187,8 +191,14 @@ fn cannot_start(error: &io::Error) -> Failure {
     )
 }
 
-/// The exit code of a holder that did not get the lock.
-fn exit_code(status: ExitStatus) -> ExitCode {
-    let code = status.code().filter(|code| *code != 0).and_then(|code| u8::try_from(code).ok());
-    ExitCode::from(code.unwrap_or(super::NOT_ACQUIRED))
+/// The result of a holder that has ended without the lock. It has printed its error, unless it was killed.
+async fn not_held(holder: &mut Child) -> Done {
+    let status = holder.wait().await.map_err(|error| cannot_start(&error))?;
+    match status.code().filter(|code| *code != 0).and_then(|code| u8::try_from(code).ok()) {
+        Some(code) => Ok(ExitCode::from(code)),
+        None => {
+            let message = format!("the process that holds the lock has ended ({status}); try again");
+            Err(Failure::new(NOT_ACQUIRED, "not-acquired", message))
+        }
+    }
 }

@@ -1,7 +1,8 @@
 //! The process that a lock is bound to: usually the shell that calls `conclave lock`.
 //!
-//! **Trap.** A process number alone is not an identity, because the kernel reuses it. So a [`Shell`] also has the start time of the
-//! process, and a holder watches the process by a pidfd, which never refers to another process.
+//! **Trap.** A process number alone is not an identity, because the kernel reuses it. So a [`Shell`] also has
+//! the start time of the process, and a holder watches the process by a pidfd, which never refers to another
+//! process.
 
 use std::fmt;
 use std::fs;
@@ -28,7 +29,8 @@ impl Shell {
     pub fn parent() -> Result<Self, Failure> {
         let parent = getppid().ok_or_else(|| unbound("the calling shell is outside this container"))?;
         let shell = Self::of(parent)?;
-        // The parent is still the parent, so the start time read above is not that of a later process with the same number.
+        // The parent is still the parent, so the start time read above is not that of a later process with
+        // the same number.
         if getppid() != Some(parent) {
             return Err(unbound("the calling shell has ended"));
         }
@@ -66,7 +68,8 @@ impl Shell {
             io::ErrorKind::Unsupported => unbound("this system has no pidfd_open (Linux 5.3 or later)"),
             _ => unbound(&format!("process {shell}: {error}")),
         })?;
-        // The descriptor may refer to a later process with the same number. That process has another start time.
+        // The descriptor may refer to a later process with the same number. That process has another start
+        // time.
         if !self.is_alive() {
             return Err(unbound(&format!("process {shell} has ended")));
         }
@@ -110,7 +113,8 @@ impl Watch {
 
     /// Returns when the process has ended. The future may be dropped and made again.
     pub async fn ended(&self) {
-        // A pidfd becomes readable at the end of its process, and stays so. An error means that the runtime has ended.
+        // A pidfd becomes readable at the end of its process, and stays so. An error means that the runtime
+        // has ended.
         if let Ok(mut ready) = self.fd.readable().await {
             ready.retain_ready();
         }

@@ -92,8 +92,8 @@ struct Found {
 }
 
 impl Wanted<'_> {
-    /// Finds the lock among those of a shell, or among the detached ones. Of several, it takes the latest of a shell; it rejects
-    /// several detached ones, because they may belong to different scripts.
+    /// Finds the lock among those of a shell, or among the detached ones. Of several, it takes the latest of
+    /// a shell; it rejects several detached ones, because they may belong to different scripts.
     fn find(&self, shell: Option<Shell>) -> Result<Found, Failure> {
         let key = Key { shell, server: self.server, expr: self.expr };
         let mut found = Found::default();
@@ -127,7 +127,8 @@ impl Wanted<'_> {
     }
 }
 
-/// Asks the holder to release its lock, and waits for the result. It takes until the end of the lease if no server answers.
+/// Asks the holder to release its lock, and waits for the result. It takes until the end of the lease if no
+/// server answers.
 fn release(socket: &std::path::Path) -> Result<(), Failure> {
     let Unlocked { exit, message } =
         ask(socket, &Question::Unlock, None).map_err(|error| no_reply(&error))?;
