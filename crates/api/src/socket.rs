@@ -243,10 +243,7 @@ impl LocalListener {
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         let path = path_of(address).ok_or(io::ErrorKind::Unsupported)?;
         let folder = path.parent().ok_or(io::ErrorKind::Unsupported)?;
-        match DirBuilder::new().mode(0o700).create(folder) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => is_safe(folder)?,
-        }
+        make_private(folder)?;
         // What cannot be swept stays, and is in nobody's way.
         drop(sweep(folder));
         match std::fs::remove_file(&path) {
@@ -305,13 +302,31 @@ fn path_of(address: SocketAddr) -> Option<PathBuf> {
         IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
         ip => ip,
     };
-    let folder = format!("/tmp/conclave-{}", rustix::process::getuid().as_raw());
     let name = format!("{}-{}", network(), SocketAddr::new(ip, address.port()));
-    ip.is_loopback().then(|| Path::new(&folder).join(name))
+    ip.is_loopback().then(|| user_folder().join(name))
 }
 
-/// Whether nobody but this user, or root, can have put something into a folder.
-fn is_safe(folder: &Path) -> io::Result<()> {
+/// The folder for the sockets of this user. It may not exist, or may not be private: see [`make_private`].
+pub fn user_folder() -> PathBuf {
+    format!("/tmp/conclave-{}", rustix::process::getuid().as_raw()).into()
+}
+
+/// Creates a folder that only this user can write to. The parent folder must exist.
+///
+/// # Errors
+/// [`io::ErrorKind::PermissionDenied`] if the folder exists, but belongs to another user, is a link, or others may write to it.
+pub fn make_private(folder: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => is_safe(folder),
+    }
+}
+
+/// Checks that only this user, or root, can have put something into a folder.
+///
+/// # Errors
+/// [`io::ErrorKind::PermissionDenied`] if another user can, [`io::ErrorKind::NotFound`] if there is no such folder.
+pub fn is_safe(folder: &Path) -> io::Result<()> {
     let found = std::fs::symlink_metadata(folder)?;
     let is_ours = |found: &Metadata| found.is_dir() && found.uid() == rustix::process::getuid().as_raw();
     if !is_ours(&found) || found.mode() & 0o022 != 0 {

@@ -11,8 +11,8 @@ use tokio::sync::watch;
 
 use crate::service::support::{self, Running, Server, conclave};
 
-/// Three nodes, the later ones asking whoever is there.
-fn three() -> Vec<Server> {
+/// Starts a cluster of three nodes, and returns when all of them vote.
+pub fn three() -> Vec<Server> {
     let first = Server::start();
     let second = Server::start_joining(&first);
     let third = Server::start_joining(&second);

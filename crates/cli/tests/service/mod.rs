@@ -8,7 +8,10 @@ mod deadlock;
 mod errors;
 mod files;
 mod local;
+#[cfg(target_os = "linux")]
+mod lock;
 mod run;
+mod run_options;
 mod silence;
 mod support;
 #[cfg(target_os = "linux")]

@@ -195,9 +195,14 @@ impl Running {
         send(&self.child, signal);
     }
 
+    /// Writes to its standard input.
+    pub fn write(&mut self, text: &str) {
+        self.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
     /// Lets it read a line, and gives its exit code.
     pub fn finish(mut self) -> i32 {
-        self.stdin.take().unwrap().write_all(b"\n").unwrap();
+        self.write("\n");
         self.end().0
     }
 

@@ -6,8 +6,10 @@ mod cluster;
 mod completions;
 mod elect;
 mod files;
+mod hold;
 mod job;
 mod local;
+mod lock;
 mod locks;
 mod nested;
 mod run;
@@ -16,6 +18,7 @@ mod sessions;
 mod signals;
 mod supervise;
 mod terminal;
+mod waiting;
 mod watch;
 mod why;
 
@@ -36,6 +39,10 @@ pub enum Command {
     Serve(serve::Args),
     /// Run a command while holding a lock
     Run(run::Args),
+    /// Acquire a lock for the calling shell, and keep it until `unlock` or the end of the shell
+    Lock(lock::Args),
+    /// Release a lock of `conclave lock`
+    Unlock(lock::UnlockArgs),
     /// Show who holds a name, who waits for it, and why
     Why(why::Args),
     /// List the names in use
@@ -77,6 +84,8 @@ pub fn run(command: &Command) -> Done {
     match command {
         Command::Serve(args) => serve::run(args),
         Command::Run(args) => run::run(args),
+        Command::Lock(args) => lock::lock(args),
+        Command::Unlock(args) => lock::unlock(args),
         Command::Why(args) => why::run(args),
         Command::Locks(args) => locks::list(args),
         Command::Sessions(args) => sessions::run(args),
@@ -193,7 +202,12 @@ impl ServerArgs {
 
 /// Ends the session. If no server answers in time, the session ends with its lease.
 async fn close(client: &Client) {
-    drop(tokio::time::timeout(LAST_WORD, awake(client.close())).await);
+    close_within(client, LAST_WORD).await;
+}
+
+/// Ends the session as [`close`], and waits for the reply at most this long.
+async fn close_within(client: &Client, limit: Duration) {
+    drop(tokio::time::timeout(limit, awake(client.close())).await);
 }
 
 /// Waits for an answer, at first by polling. On a virtual machine an idle processor is given to other machines, and comes back
