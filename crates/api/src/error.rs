@@ -68,7 +68,7 @@ macro_rules! codes {
                 match self { $(Self::$code => $advice),* }
             }
 
-            /// The code with this number.
+            /// The code with this number, if there is one.
             pub const fn from_number(number: u16) -> Option<Self> {
                 match number { $($number => Some(Self::$code),)* _ => None }
             }
@@ -153,6 +153,21 @@ codes! {
     /// No server could be reached: nothing was sent.
     Unreachable = 102, "unreachable", Network, true,
         "check the address, and that a server runs (conclave serve)";
+}
+
+impl Code {
+    /// The exit code of a command of the command line that fails with this error.
+    pub const fn exit(self) -> u8 {
+        match self {
+            Self::InvalidExpression | Self::InvalidName | Self::InvalidArgument | Self::Impossible => 2,
+            Self::NotASemaphore | Self::WrongKind | Self::TooLarge | Self::Unsupported => 2,
+            Self::WouldWait | Self::TimedOut | Self::Cancelled => 75,
+            Self::SessionEnded | Self::NotHeld => 76,
+            Self::Deadlock => 77,
+            _ if !matches!(self.fault(), Fault::Caller) => 69,
+            _ => 1,
+        }
+    }
 }
 
 /// An error: the code for programs, the message for people.

@@ -33,7 +33,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::LockName;
+use crate::{Error, LockName};
 
 pub use parse::ExprError;
 
@@ -115,6 +115,27 @@ impl Expr {
             _ => None,
         }
     }
+}
+
+/// The names of an expression, each once, in the order of the text.
+///
+/// A text that is no expression and contains no operator is a single name, such as `my lock`.
+///
+/// # Errors
+/// [`Code::InvalidExpression`](crate::Code::InvalidExpression) or [`Code::InvalidName`](crate::Code::InvalidName).
+pub fn names_in(text: &str) -> Result<Vec<LockName>, Error> {
+    let expr: Expr = match text.parse() {
+        Ok(expr) => expr,
+        Err(error) if text.contains(['&', '|', '(', ')', ',', '"']) => return Err(error.into()),
+        Err(_) => return Ok(vec![LockName::new(text)?]),
+    };
+    let mut names: Vec<LockName> = Vec::new();
+    for leaf in expr.leaves() {
+        if !names.contains(&leaf.name) {
+            names.push(leaf.name.clone());
+        }
+    }
+    Ok(names)
 }
 
 impl Node {

@@ -1,13 +1,50 @@
-//! What people and scripts read: one form for `--json` of the command line and for `/v1` over HTTP.
+//! The JSON that `--json` of the command line and HTTP have in common.
 //!
-//! Made from what travels, so that both say the same.
+//! All but [`Failure`] is made from messages of the wire, so that both print the same.
 
 use std::borrow::Cow;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::Claim;
 use crate::proto::v1;
+use crate::{Claim, Error};
+
+/// An error: `{"error": {"code", "message", "definite", "advice", "exit"}}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure<'a> {
+    /// The only field, so that a reader can tell an error from a result.
+    pub error: FailureBody<'a>,
+}
+
+/// The content of a [`Failure`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailureBody<'a> {
+    /// The stable name of the error, as [`Code::name`](crate::Code::name). Scripts match on it.
+    pub code: Cow<'a, str>,
+    /// The problem, with its particulars; without the advice.
+    pub message: Cow<'a, str>,
+    /// Whether the request is known to have had no effect.
+    pub definite: bool,
+    /// The next step for the user.
+    pub advice: Cow<'a, str>,
+    /// The exit code of a command that ends with this error.
+    pub exit: u8,
+}
+
+impl<'a> From<&'a Error> for Failure<'a> {
+    fn from(error: &'a Error) -> Self {
+        let code = error.code;
+        Self {
+            error: FailureBody {
+                code: code.name().into(),
+                message: (&error.message).into(),
+                definite: code.is_definite(),
+                advice: code.advice().into(),
+                exit: code.exit(),
+            },
+        }
+    }
+}
 
 /// A name in a list.
 #[derive(Clone, Debug, Serialize)]
@@ -35,6 +72,8 @@ pub struct Report<'a> {
     deadlocks: Vec<Deadlock<'a>>,
     breakings: Vec<Breaking<'a>>,
     index: u64,
+    /// Whether the service has a record of the name.
+    known: bool,
 }
 
 /// A session in a list.
@@ -120,6 +159,7 @@ impl<'a> From<&'a v1::Report> for Report<'a> {
             deadlocks: report.deadlocks.iter().map(Deadlock::from).collect(),
             breakings: report.breakings.iter().map(Breaking::from).collect(),
             index: report.index,
+            known: report.known,
         }
     }
 }

@@ -1,11 +1,11 @@
-//! What travels between a client, the service and the command line.
+//! The data that a client, the service and the command line exchange.
 //!
-//! - [`Expr`]: lock expressions, `plan & (eu | us):shared & pool*3`: parsed, checked, printed.
-//! - [`Error`]: every error of the system: whose fault, definite or not, what to do.
-//! - [`name`] and [`request`]: the words all three share: [`LockName`], [`Fence`], [`SessionId`], [`Wait`],
-//!   ...
-//! - [`json`]: what is read over HTTP and from the command line.
-//! - `socket`: the way from a client to a server, with the feature of that name.
+//! - [`Expr`]: lock expressions such as `plan & (eu | us):shared & pool*3`, parsed, checked and printed.
+//! - [`Error`]: every error of the system, with its cause, whether it is definite, and what to do.
+//! - [`name`] and [`request`]: the types that all three share: [`LockName`], [`Fence`], [`SessionId`], [`Wait`] and others.
+//! - [`json`]: the JSON of HTTP and of `--json`.
+//! - [`servers`]: addresses of servers as users write them.
+//! - `socket`: the connection from a client to a server, with the feature of that name.
 //! - [`proto`]: the messages on the wire, for clients in Rust and in other languages.
 //!
 //! This crate depends on no other crate of the project.
@@ -16,6 +16,7 @@ pub mod json;
 pub mod name;
 pub mod proto;
 pub mod request;
+pub mod servers;
 #[cfg(feature = "socket")]
 pub mod socket;
 
@@ -25,3 +26,4 @@ pub use name::{LockName, NameError};
 pub use request::{
     Deadlock, Fence, Owner, OwnerLabel, Priority, RequestId, SessionId, Version, VictimPolicy, Wait, WaitsFor,
 };
+pub use servers::{DEFAULT_PORT, parse_servers};

@@ -4,13 +4,17 @@
 //! it also listens on a Unix socket whose path follows from the address, and the client takes that. If there is none, or
 //! nobody behind it, there is TCP: nobody has to configure anything, and nothing fails that did not fail before.
 //!
-//! **Rules.** The path is `/tmp/conclave-USER/NETWORK-ADDRESS`, with the numbers of the user and of the network namespace: the
-//! same address in another container is another server. An address with `tcp:` before it is only tried by TCP.
+//! **Rules.** The path is `/tmp/conclave-USER/NETWORK-ADDRESS`, with the numbers of the user and of the
+//! network namespace: the same address in another container is another server. An address with `tcp:`
+//! before it is only tried by TCP. The socket of a local node (`conclave run --local`) is in its data
+//! folder instead: see `folder`.
 //!
 //! **Two traps.** A Unix socket calls itself writable whenever the other side has read something, so whoever waits for that as
 //! well is woken for nothing by every message: here only reading is waited for, and writing when it has failed. And anybody
 //! may create that folder before its user does, and listen in it. So both sides look: it must be a folder, of this very
 //! user, that nobody else may write to.
+
+mod folder;
 
 use std::collections::HashSet;
 use std::fs::{DirBuilder, DirEntry, Metadata};
@@ -239,10 +243,7 @@ impl LocalListener {
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         let path = path_of(address).ok_or(io::ErrorKind::Unsupported)?;
         let folder = path.parent().ok_or(io::ErrorKind::Unsupported)?;
-        match DirBuilder::new().mode(0o700).create(folder) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => is_safe(folder)?,
-        }
+        make_private(folder)?;
         // What cannot be swept stays, and is in nobody's way.
         drop(sweep(folder));
         match std::fs::remove_file(&path) {
@@ -301,13 +302,31 @@ fn path_of(address: SocketAddr) -> Option<PathBuf> {
         IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
         ip => ip,
     };
-    let folder = format!("/tmp/conclave-{}", rustix::process::getuid().as_raw());
     let name = format!("{}-{}", network(), SocketAddr::new(ip, address.port()));
-    ip.is_loopback().then(|| Path::new(&folder).join(name))
+    ip.is_loopback().then(|| user_folder().join(name))
 }
 
-/// Whether nobody but this user, or root, can have put something into a folder.
-fn is_safe(folder: &Path) -> io::Result<()> {
+/// The folder for the sockets of this user. It may not exist, or may not be private: see [`make_private`].
+pub fn user_folder() -> PathBuf {
+    format!("/tmp/conclave-{}", rustix::process::getuid().as_raw()).into()
+}
+
+/// Creates a folder that only this user can write to. The parent folder must exist.
+///
+/// # Errors
+/// [`io::ErrorKind::PermissionDenied`] if the folder exists, but belongs to another user, is a link, or others may write to it.
+pub fn make_private(folder: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => is_safe(folder),
+    }
+}
+
+/// Checks that only this user, or root, can have put something into a folder.
+///
+/// # Errors
+/// [`io::ErrorKind::PermissionDenied`] if another user can, [`io::ErrorKind::NotFound`] if there is no such folder.
+pub fn is_safe(folder: &Path) -> io::Result<()> {
     let found = std::fs::symlink_metadata(folder)?;
     let is_ours = |found: &Metadata| found.is_dir() && found.uid() == rustix::process::getuid().as_raw();
     if !is_ours(&found) || found.mode() & 0o022 != 0 {
@@ -332,7 +351,7 @@ mod tests {
         (listener, address)
     }
 
-    fn folder(name: &str) -> PathBuf {
+    pub(super) fn folder(name: &str) -> PathBuf {
         let folder = std::env::temp_dir().join(format!("conclave-socket-{}-{name}", std::process::id()));
         fs::create_dir(&folder).unwrap();
         fs::set_permissions(&folder, Permissions::from_mode(0o700)).unwrap();

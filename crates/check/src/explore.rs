@@ -9,10 +9,10 @@ use crate::options::{Bounds, Progress};
 use crate::report::Verdict;
 use crate::stepper::{Kind, Outlook, Stepper};
 
-/// Whoever wants to know how far it is; may end it.
+/// A callback that receives the progress, and may stop the exploration.
 pub(crate) type Watcher<'w> = &'w mut dyn FnMut(&Progress) -> ControlFlow<()>;
 
-/// What a search came to.
+/// The result of a search.
 #[derive(Debug, Default)]
 pub(crate) struct Explored {
     pub(crate) states: u64,
@@ -20,27 +20,27 @@ pub(crate) struct Explored {
     pub(crate) depth: u32,
     pub(crate) bytes: usize,
     pub(crate) failure: Option<Failure>,
-    /// The bound at which it stopped, if it did.
+    /// The bound that stopped the search, if any.
     pub(crate) bound: Option<&'static str>,
 }
 
-/// Something is broken, and this is how.
+/// A violation, and the path to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) verdict: Verdict,
     pub(crate) breach: Breach,
     pub(crate) path: Vec<Waypoint>,
-    /// After how many waypoints, the first aside, the rest repeats.
+    /// The number of waypoints, without the first, after which the rest repeats.
     pub(crate) repeats_after: Option<usize>,
 }
 
-/// A state on the way, and how it is reached from the one before.
+/// A state on a path, and the step that leads to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Waypoint {
     pub(crate) fingerprint: u64,
-    /// By which fair action; any, if not given.
+    /// The fair action of the step; any action if `None`.
     pub(crate) fair: Option<(Kind, u32, u32)>,
-    /// By a step that breaks something.
+    /// Whether the step breaks a property.
     pub(crate) breaks: bool,
 }
 
@@ -54,13 +54,13 @@ impl Waypoint {
     }
 }
 
-/// Shared by the threads of a search: how much there is, and whether to stop.
+/// The number of states and the request to stop, which the threads of a search share.
 pub(crate) struct Meter {
     bounds: Bounds,
     began: Instant,
     pub(crate) states: AtomicU64,
     stop: AtomicBool,
-    /// 0 while no bound was met.
+    /// The bound that was met, counted from 1; 0 if none.
     bound: AtomicU64,
 }
 
@@ -72,7 +72,7 @@ impl Meter {
         Self { bounds, began, states, stop: AtomicBool::new(false), bound }
     }
 
-    /// Whether to go on. To be asked now and then.
+    /// Whether the search goes on. The threads call this every few thousand states.
     pub(crate) fn goes_on(&self) -> bool {
         if self.states.load(Ordering::Relaxed) >= self.bounds.states {
             self.stop_at(0);
@@ -82,7 +82,7 @@ impl Meter {
         !self.is_stopped()
     }
 
-    /// Whether states so far from the beginning are still expanded.
+    /// Whether states at this depth are still expanded.
     pub(crate) fn is_within(&self, depth: u32) -> bool {
         if depth >= self.bounds.depth {
             self.bound.store(3, Ordering::Relaxed);
@@ -90,7 +90,7 @@ impl Meter {
         depth < self.bounds.depth
     }
 
-    /// Tells the watcher, who may stop it.
+    /// Calls the watcher, which may stop the search.
     pub(crate) fn report(&self, watcher: Watcher<'_>, depth: u32, waiting: u64) {
         let states = self.states.load(Ordering::Relaxed);
         let progress = Progress { states, depth, waiting, elapsed: self.began.elapsed() };
@@ -118,7 +118,7 @@ impl Meter {
     }
 }
 
-/// What is wrong with a state as such, now that all its edges are known.
+/// Returns the violation in a state whose edges are all known.
 pub(crate) fn judge_state(
     stepper: &mut Stepper<'_>,
     state: &[u32],
@@ -136,6 +136,6 @@ pub(crate) fn judge_state(
     let waiting: Vec<_> =
         (0..u64::BITS).filter(|bit| pending >> bit & 1 == 1).map(|bit| format!("n{bit}")).collect();
     let verb = if waiting.len() == 1 { "waits" } else { "wait" };
-    let why = format!("{} {verb}, and nothing has to happen any more", waiting.join(", "));
+    let why = format!("{} {verb}, and no step is left that must happen", waiting.join(", "));
     Some((Verdict::Stuck, Breach { property: stepper.system.liveness(), why }))
 }

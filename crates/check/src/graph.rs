@@ -44,13 +44,14 @@ impl Arc {
 }
 
 impl Graph {
-    /// Explores everything; `None` if it is stopped at a bound. A step that breaks something is left out.
+    /// Explores everything. Returns the graph, or `None` if a bound stopped it, and the peak of its memory in
+    /// bytes. The graph leaves out every step that breaks a property.
     pub(crate) fn build(
         stepper: &mut Stepper<'_>,
         meter: &Meter,
         watcher: Watcher<'_>,
         with_bills: bool,
-    ) -> Option<Self> {
+    ) -> (Option<Self>, usize) {
         let mut graph = Self::default();
         let mut builder = Builder {
             ends: Vec::new(),
@@ -71,7 +72,8 @@ impl Graph {
                 meter.states.store(expanded as u64, std::sync::atomic::Ordering::Relaxed);
                 meter.report(watcher, 0, (graph.fingerprints.len() - expanded) as u64);
                 if !meter.goes_on() || stepper.trouble.is_some() {
-                    return None;
+                    let bytes = graph.bytes() + builder.index_bytes() + size_of_val(&states[..]);
+                    return (None, bytes);
                 }
             }
             let state = states[expanded * width..][..width].to_vec();
@@ -83,8 +85,20 @@ impl Graph {
             expanded += 1;
         }
         graph.offsets.push(graph.arcs.len());
+        let bytes = graph.bytes() + builder.index_bytes() + size_of_val(&states[..]);
         graph.kinds = builder.kinds;
-        Some(graph)
+        (Some(graph), bytes)
+    }
+
+    /// The size of the tables in bytes, without the bills, of which there are few.
+    fn bytes(&self) -> usize {
+        size_of_val(&self.fingerprints[..])
+            + size_of_val(&self.pending[..])
+            + size_of_val(&self.parents[..])
+            + size_of_val(&self.offsets[..])
+            + size_of_val(&self.arcs[..])
+            + size_of_val(&self.put_off[..])
+            + size_of_val(&self.charges[..])
     }
 
     /// A graph for tests, in which only the shape matters.
@@ -165,6 +179,11 @@ impl Hasher for AsIs {
 }
 
 impl Builder {
+    /// The size of the index in bytes. Each place of the map has one more byte.
+    fn index_bytes(&self) -> usize {
+        self.index.capacity() * (size_of::<(u64, u32)>() + 1)
+    }
+
     fn note(&mut self, edge: &Edge<'_>) {
         if edge.breach == 0 {
             self.ends.push(End {

@@ -1,28 +1,29 @@
-//! The exhaustive checker: every interleaving of any [`Protocol`](conclave_kernel::Protocol), every fall of its
-//! dice, every fault within a budget.
+//! The exhaustive checker: explores every interleaving of a [`Protocol`](conclave_kernel::Protocol), every
+//! random choice, and every fault within a budget.
 //!
-//! The checker knows no algorithm and no problem. It is given a [`Model`] (the sites, the work offered to them, a
-//! judge) and [`Options`] (order of messages, time, faults, bounds), and [`check`]s all that can happen. What it
-//! finds is a [`Report`]; how a property comes to be broken is a [`Trace`](conclave_kernel::Trace), like that of
-//! a simulated run. [`costs`] compares all complete executions by the messages that they send.
+//! The checker knows no algorithm and no problem. [`check`] takes a [`Model`] (the sites, their work, a
+//! judge) and [`Options`] (order of messages, time, faults, bounds). It returns a [`Report`]. A
+//! counterexample is a [`Trace`](conclave_kernel::Trace), like that of a simulated run. [`costs`] compares
+//! the complete executions by the number of their messages.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
-//! | `model` | [`Model`] and [`Monitor`]: what a problem brings |
-//! | `options`, `report` | what is asked, what is answered |
-//! | `intern`, `registry` | everything that occurs in states, kept once and named by a number |
-//! | `system` | the model, asked by numbers: what is compiled for each algorithm |
-//! | `local`, `inbox` | a site with its timers; what is on its way to it |
-//! | `stepper` | where a state can go; every local step is computed once |
+//! | `model` | [`Model`] and [`Monitor`], which a problem implements |
+//! | `options`, `report` | the input and the result of an exploration |
+//! | `intern`, `registry` | the contents of states, each stored once under a number |
+//! | `system` | the model with numbers in place of contents; compiled for each algorithm |
+//! | `local`, `inbox` | a site with its timers; the messages on their way to it |
+//! | `stepper` | the successors of a state; every local step is computed once |
 //! | `visited` | the states seen so far, as fingerprints |
-//! | `breadth`, `depth` | the two searches, over both cores |
-//! | `graph`, `components`, `fairness`, `cost` | the whole graph: who waits for ever, and what executions cost |
-//! | `counterexample`, `retrace` | from fingerprints back to what happened; and the same taken again |
+//! | `breadth`, `depth` | the two searches, over all cores |
+//! | `graph`, `components`, `fairness`, `cost` | the whole graph: endless waits, and costs of executions |
+//! | `counterexample`, `retrace` | a trace from fingerprints; the same trace repeated |
 //!
 //! # What is sound
 //!
-//! Nothing is left out by default. The one reduction, [`Options::symmetry`], is used only where a model declares
-//! its symmetries. States are told apart by 64-bit fingerprints; the chance of a collision is in the report.
+//! By default, the exploration leaves out nothing. The one reduction, [`Options::symmetry`], needs a model
+//! that declares its symmetries. States are compared by 64-bit fingerprints; the report has the probability
+//! of a collision.
 
 mod breadth;
 mod components;
@@ -59,12 +60,12 @@ pub use options::{Bounds, Faults, Options, Order, Progress, Recovery, Search, Ti
 pub use report::{CROSSING, CheckError, Costs, Counterexample, Cycles, Extent, Report, Sometimes, Verdict};
 pub use retrace::{Retraced, retrace};
 
-/// Explores everything that can happen.
+/// Explores every execution of a model.
 pub fn check<M: Model>(model: &M, options: &Options) -> Result<Report<M::Protocol>, CheckError> {
     check_watched(model, options, &mut |_| ControlFlow::Continue(()))
 }
 
-/// The same, with somebody who is told how far it is, and may end it.
+/// Explores every execution of a model, reports the progress to `watcher`, and stops if `watcher` breaks.
 pub fn check_watched<M: Model>(
     model: &M,
     options: &Options,
@@ -78,21 +79,22 @@ pub fn check_watched<M: Model>(
         Search::Breadth => breadth::search(steppers, &meter, watcher),
         Search::Depth => depth::search(steppers, &meter, watcher),
     };
-    explored.bytes += registry.bytes() + steppers.iter().map(Stepper::bytes).sum::<usize>();
     if let Some(node) = steppers.iter().find_map(|stepper| stepper.trouble) {
         return Err(CheckError::TooManyChoices(node));
     }
-    let seconds = began.elapsed().as_secs_f64();
     let cycles = judge_cycles(&mut explored, &mut steppers[0], options, began, watcher);
+    explored.bytes += registry.bytes() + steppers.iter().map(Stepper::bytes).sum::<usize>();
+    let seconds = began.elapsed().as_secs_f64();
     Ok(report(&registry, &explored, &mut steppers, cycles, seconds))
 }
 
-/// The least and the most messages over all complete executions. Of the bounds, that on states counts.
+/// Returns the fewest and the most messages over all complete executions. Of the bounds, only that on states
+/// applies.
 pub fn costs<M: Model>(model: &M, options: &Options) -> Result<Costs, CheckError> {
     let registry = registry(model, options)?;
     let mut stepper = Stepper::new(&registry);
     let meter = Meter::new(options.bounds, Instant::now());
-    let graph = Graph::build(&mut stepper, &meter, &mut |_| ControlFlow::Continue(()), true);
+    let (graph, _) = Graph::build(&mut stepper, &meter, &mut |_| ControlFlow::Continue(()), true);
     if let Some(node) = stepper.trouble {
         return Err(CheckError::TooManyChoices(node));
     }
@@ -109,35 +111,46 @@ fn registry<'m, M: Model>(model: &'m M, options: &Options) -> Result<Registry<'m
     }
 }
 
-/// Looks for fair cycles in which somebody waits for ever, if nothing else was found and the graph fits.
+/// Looks for fair cycles in which a site waits for ever. The error is the reason why they were not judged.
+///
+/// Raises `explored.bytes` to the memory of the graph, if that is more: the search has freed its own by then.
 fn judge_cycles(
     explored: &mut Explored,
     stepper: &mut Stepper<'_>,
     options: &Options,
     began: Instant,
     watcher: Watcher<'_>,
-) -> Cycles {
-    let complete = explored.failure.is_none() && explored.bound.is_none();
-    if !complete || explored.states > options.liveness_states || options.symmetry {
-        return Cycles::NotJudged;
+) -> Result<(), String> {
+    match (&explored.failure, explored.bound) {
+        (Some(_), _) => return Err("another violation was found first".into()),
+        (None, Some(_)) => return Err("the exploration is incomplete".into()),
+        (None, None) if options.symmetry => return Err("symmetric states were counted as one".into()),
+        (None, None) => {}
+    }
+    let (states, most) = (explored.states, options.liveness_states);
+    if states > most {
+        return Err(format!("{states} states; cycles are judged up to {most}"));
     }
     let meter = Meter::new(Bounds { states: u64::MAX, ..options.bounds }, began);
-    let Some(graph) = Graph::build(stepper, &meter, watcher, false) else { return Cycles::NotJudged };
+    let (graph, bytes) = Graph::build(stepper, &meter, watcher, false);
+    explored.bytes = explored.bytes.max(bytes);
+    let bound = || format!("stopped at the bound on {}", meter.bound().unwrap_or("choices of one step"));
+    let graph = graph.ok_or_else(bound)?;
     if let Some(lasso) = fairness::starvation(&graph) {
-        let why = format!("n{} waits for ever, although everybody does what he must", lasso.bit);
+        let why = format!("n{} waits for ever, although every site takes its steps", lasso.bit);
         let breach = Breach { property: stepper.system.liveness(), why };
         let repeats_after = Some(lasso.repeats_after);
         explored.failure =
             Some(Failure { verdict: Verdict::Violated, breach, path: lasso.path, repeats_after });
     }
-    Cycles::Judged
+    Ok(())
 }
 
 fn report<M: Model>(
     registry: &Registry<'_, M>,
     explored: &Explored,
     steppers: &mut [Stepper<'_>],
-    cycles: Cycles,
+    cycles: Result<(), String>,
     seconds: f64,
 ) -> Report<M::Protocol> {
     let seen = steppers.iter().fold(0, |all, stepper| all | stepper.seen);
@@ -170,7 +183,8 @@ fn report<M: Model>(
         seconds,
         collision_probability: visited::collision_probability(explored.states),
         bytes: explored.bytes as u64,
-        cycles,
+        cycles: if cycles.is_ok() { Cycles::Judged } else { Cycles::NotJudged },
+        cycles_why: cycles.err(),
         sometimes: sometimes.chain([Sometimes { name: CROSSING, seen: crossing }]).collect(),
         kinds,
     }

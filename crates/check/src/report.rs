@@ -1,36 +1,40 @@
-//! What an exploration found.
+//! The result of an exploration.
 
 use std::fmt;
 
 use conclave_kernel::{NodeId, Protocol, Trace};
 use serde::Serialize;
 
-/// What an exploration found.
+/// The result of an exploration.
 #[derive(Clone, Debug)]
 pub struct Report<P: Protocol> {
     /// The outcome.
     pub verdict: Verdict,
-    /// The property that was broken.
+    /// The violated property.
     pub property: Option<&'static str>,
-    /// How, in a sentence; or at which bound the exploration stopped.
+    /// The violation in a sentence, or the bound at which the exploration stopped.
     pub why: Option<String>,
-    /// How that comes about.
+    /// The counterexample.
     pub counterexample: Option<Counterexample<P>>,
-    /// Unique states.
+    /// The number of unique states.
     pub states: u64,
-    /// Steps between them, those that change nothing left out.
+    /// The number of steps between them, without steps that change nothing.
     pub edges: u64,
-    /// The largest distance from the beginning, in steps; searching depth-first, the longest path tried.
+    /// The largest distance from the start, in steps; in a depth-first search, the length of the longest
+    /// path.
     pub depth: u32,
-    /// Time on the wall.
+    /// Wall time in seconds: of the search, and of the judgement of cycles.
     pub seconds: f64,
-    /// The chance that two states were taken for one.
+    /// The probability that two states had the same fingerprint.
     pub collision_probability: f64,
-    /// The memory for states at its peak: the table, what waited to be expanded, and what occurs in states.
+    /// The memory for states at its peak, in bytes. It counts the contents of states, and the larger of two:
+    /// the table with the queue of the search, or the graph in which cycles are judged.
     pub bytes: u64,
-    /// Whether runs that go on for ever were judged.
+    /// Whether runs that never end were judged.
     pub cycles: Cycles,
-    /// What should have been seen somewhere.
+    /// The reason why cycles were not judged; `None` if they were.
+    pub cycles_why: Option<String>,
+    /// The observations that an exploration should make.
     pub sometimes: Vec<Sometimes>,
     /// The kinds of messages that were sent, in order of their first appearance.
     pub kinds: Vec<&'static str>,
@@ -40,13 +44,14 @@ pub struct Report<P: Protocol> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Everything was explored and nothing was broken.
+    /// The exploration is complete and found no violation.
     Holds,
-    /// A property is broken: at a step, at rest, or by a fair cycle in which somebody waits for ever.
+    /// A property is violated: at a step, in a final state, or in a fair cycle in which a site waits for
+    /// ever.
     Violated,
-    /// Somebody waits, and nothing has to happen any more: that is how deadlock shows.
+    /// A site waits, and no step is left that must happen: a deadlock.
     Stuck,
-    /// The exploration stopped at a bound, without having found anything.
+    /// The exploration stopped at a bound before it found a violation.
     Bounded,
 }
 
@@ -65,67 +70,66 @@ impl fmt::Display for Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cycles {
-    /// They were: in no fair run that goes on for ever does somebody wait for ever.
+    /// Cycles were judged: no site waits for ever in a fair run that never ends.
     Judged,
-    /// They were not: there were more states than [`Options::liveness_states`](crate::Options), symmetric
-    /// states were counted as one, or something else was found first. Stuck states were looked for in any case.
+    /// Cycles were not judged; [`Report::cycles_why`] has the reason. Stuck states are found in any case.
     NotJudged,
 }
 
-/// Something that should be seen in an exploration, or it showed nothing.
+/// An observation that an exploration should make. Without it, the exploration may have tested nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Sometimes {
-    /// What.
+    /// The observation.
     pub name: &'static str,
-    /// Whether it was.
+    /// Whether an execution showed it.
     pub seen: bool,
 }
 
-/// The name of the one [`Sometimes`] that every report has: two messages were under way between two sites at
-/// once, one in each direction.
+/// The name of the [`Sometimes`] of every report: two messages were in flight between two sites at once, one
+/// in each direction.
 pub const CROSSING: &str = "messages cross";
 
-/// How a property comes to be broken.
+/// An execution that violates a property.
 #[derive(Clone, Debug)]
 pub struct Counterexample<P: Protocol> {
-    /// What happens, from the start of all sites on.
+    /// The steps, from the start of all sites.
     pub trace: Trace<P>,
-    /// How many steps that are, without the starts.
+    /// The number of steps, without the starts.
     pub steps: u32,
-    /// If it goes on for ever: the number of steps after which the rest repeats.
+    /// For an execution that never ends: the number of steps after which the rest repeats.
     pub repeats_after: Option<u32>,
 }
 
-/// The exhaustive minimum and maximum of messages over all complete executions.
+/// The fewest and the most messages over all complete executions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Costs {
     /// Unique states.
     pub states: u64,
     /// All messages, except those that a site sends itself.
     pub total: Extent,
-    /// Those of each kind, in order of kinds.
+    /// The messages of each kind, in the order of kinds.
     pub kinds: Vec<(&'static str, Extent)>,
 }
 
-/// The least and the most.
+/// A minimum and a maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Extent {
-    /// The least.
+    /// The minimum.
     pub min: u32,
-    /// The most; `None` if there is no bound, because something can repeat for ever.
+    /// The maximum; `None` if there is none, because an execution can repeat steps for ever.
     pub max: Option<u32>,
 }
 
-/// Why a model could not be explored.
+/// The reason why a model could not be explored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckError {
     /// The group is empty or larger than [`MOST_NODES`](crate::MOST_NODES).
     Nodes(u32),
-    /// The dice of one handler can fall in more than 4096 ways.
+    /// One handler has more than 4096 combinations of random choices.
     TooManyChoices(NodeId),
     /// Costs need the whole graph, and it has more states than the bound allows.
     TooManyStates(u64),
-    /// No execution ever comes to an end, so that none has a cost.
+    /// No execution ends, so no execution has a cost.
     NeverEnds,
 }
 
@@ -133,13 +137,19 @@ impl fmt::Display for CheckError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nodes(nodes) => {
-                write!(f, "{nodes} nodes cannot be checked: there must be 1 to {}", crate::MOST_NODES)
+                write!(f, "{nodes} nodes cannot be checked: give 1 to {}", crate::MOST_NODES)
             }
             Self::TooManyChoices(node) => {
-                write!(f, "the dice of one step of {node} can fall in more than 4096 ways")
+                write!(
+                    f,
+                    "one step of {node} has more than 4096 combinations of random choices: give fewer nodes"
+                )
             }
-            Self::TooManyStates(states) => write!(f, "more than {states} states: costs cannot be compared"),
-            Self::NeverEnds => f.write_str("no execution comes to an end, so none has a cost"),
+            Self::TooManyStates(states) => write!(
+                f,
+                "more than {states} states: costs need them all; give fewer nodes or entries, or a larger --most-states"
+            ),
+            Self::NeverEnds => f.write_str("no execution ends, so none has a cost: leave out --cost"),
         }
     }
 }

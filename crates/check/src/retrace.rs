@@ -33,7 +33,7 @@ pub fn retrace<M: Model>(
 ) -> Result<Retraced, String> {
     let nodes = model.nodes();
     if trace.header.nodes != nodes {
-        return Err(format!("it is of {} sites, and its scenario of {nodes}", trace.header.nodes));
+        return Err(format!("the trace has {} sites, but its scenario has {nodes}", trace.header.nodes));
     }
     let mut stage = Stage {
         model,
@@ -127,7 +127,7 @@ impl<M: Model> Stage<'_, M> {
                 let mut offered = false;
                 self.monitor.offers(&mut |offer| offered |= offer.node == node && offer.command == *command);
                 if !offered {
-                    return Err(format!("nobody could command {command:?} of {node} then"));
+                    return Err(format!("{node} could not get the command {command:?} at that step"));
                 }
                 self.monitor.on_command(node, command, &mut findings);
             }
@@ -153,9 +153,9 @@ impl<M: Model> Stage<'_, M> {
     /// Takes a message from those under way; it must be there, as it was sent.
     fn deliver(&mut self, head: &StepHead, from: NodeId, message: &MessageOf<M>) -> Result<(), String> {
         let id = head.received.ok_or("a message without a number")?;
-        let flying = self.flying.get(&id).ok_or_else(|| format!("message {id} is not under way"))?;
+        let flying = self.flying.get(&id).ok_or_else(|| format!("message {id} is not in flight"))?;
         if (flying.from, flying.to) != (from, head.node) || flying.message != *message {
-            return Err(format!("message {id} was not sent like this"));
+            return Err(format!("message {id} was sent with other contents"));
         }
         self.monitor.on_deliver(from, head.node, &flying.note);
         if !self.copied.remove(&id) {

@@ -62,6 +62,21 @@ fn lamport_excludes_at_three_sites_over_fifo_links() {
     assert_eq!(holds::<Lamport, Bare>(3, 1, Order::Fifo), 599_157);
 }
 
+#[test]
+fn memory_and_time_contain_the_graph_in_which_cycles_are_judged() {
+    let with = |liveness_states: u64| {
+        let options = Options { order: Order::Any, threads: 1, liveness_states, ..Options::default() };
+        check(&Problem::<RicartAgrawala, Bare>::new(3, 2), &options).unwrap()
+    };
+    let (judged, not_judged) = (with(u64::MAX), with(1_000));
+    assert_eq!((judged.states, judged.cycles), (not_judged.states, Cycles::Judged));
+    let least = 60 * judged.states;
+    assert!(judged.bytes >= not_judged.bytes && judged.bytes > least, "{} {least}", judged.bytes);
+    assert_eq!(judged.cycles_why, None);
+    let why = format!("{} states; cycles are judged up to 1000", not_judged.states);
+    assert_eq!((not_judged.cycles, not_judged.cycles_why), (Cycles::NotJudged, Some(why)));
+}
+
 /// A token that goes round for ever: cycles in which nobody asks, and none in which somebody waits.
 #[test]
 fn a_ring_goes_round_for_ever_and_serves_everybody() {

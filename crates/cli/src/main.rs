@@ -4,7 +4,9 @@
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 
 mod command;
+mod help;
 mod output;
+mod tree;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -29,8 +31,9 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
+  conclave run --local build -- make                 make, while holding `build`; needs no server
   conclave serve                                     a lock service on this machine, with nothing to configure
-  conclave run build -- make                         make, while holding `build`
+  conclave run build -- make                         make, while holding `build` of that service
   conclave why build                                 who holds it, who waits for whom
   conclave list mutex                                what there is, what it needs and what it costs
   conclave sim mutex/maekawa --nodes 7 --load high   one run, measured and judged
@@ -47,6 +50,8 @@ Exit codes: 0 done, 2 bad usage, 74 standard output cannot be written; `conclave
 enum Command {
     /// Measure this machine's clock against NTP servers, or serve it; never sets it
     Clock(clock::Args),
+    /// Print the manual page of a command, or write the pages of all commands
+    Man(command::man::Args),
     #[cfg(feature = "lab")]
     #[command(flatten)]
     Lab(Box<lab::Command>),
@@ -55,12 +60,16 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if let Some(done) = service::run_if_local_node() {
+        return done.unwrap_or_else(|failure| fail(&failure));
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
     let done = match cli.command {
         Command::Clock(args) => clock::run(&args),
+        Command::Man(args) => command::man::run(&args),
         #[cfg(feature = "lab")]
         Command::Lab(command) => lab::run(&command),
         Command::Service(command) => service::run(&command),
@@ -76,17 +85,13 @@ fn is_service() -> bool {
     name.is_some_and(|name| name.to_str().is_some_and(service::Command::has_subcommand))
 }
 
-/// Says why a command failed: in a line, or as JSON to who wants JSON of the service.
+/// Prints a failure: one line of text, or JSON for a command of the service with `--json`.
 fn report(failure: &Failure) {
-    let Failure { message, code, kind } = failure;
     let json = is_service() && std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json");
     match json {
-        _ if message.is_empty() => {}
-        true => {
-            let error = json!({ "error": { "code": kind, "message": message, "exit": code } });
-            output::note(&error.to_string());
-        }
-        false => output::complain(message),
+        _ if failure.message.is_empty() => {}
+        true => output::note(&json!(failure.to_json()).to_string()),
+        false => output::complain(&failure.text()),
     }
 }
 
@@ -95,14 +100,15 @@ fn fail(failure: &Failure) -> ExitCode {
     ExitCode::from(failure.code)
 }
 
-/// Help and version as they are; an error in as few lines as it takes, without the usage block.
+/// Prints help and version as they are, and an error in one line without the usage block.
 fn refuse(error: &clap::Error) -> ExitCode {
     let given =
         |context| error.get(context).map(|value: &ContextValue| value.to_string()).unwrap_or_default();
     match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => show(error),
+        ErrorKind::DisplayHelp => show(help::grouped().as_ref().unwrap_or(error)),
+        ErrorKind::DisplayVersion => show(error),
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            _ = error.print();
+            _ = help::grouped().as_ref().unwrap_or(error).print();
             ExitCode::from(output::USAGE)
         }
         ErrorKind::InvalidSubcommand => {

@@ -1,9 +1,11 @@
 //! How results and errors reach people and scripts.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
 use std::process::ExitCode;
 
+use conclave_api::json::FailureBody;
 #[cfg(feature = "lab")]
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -12,29 +14,73 @@ use serde::Serialize;
 pub const USAGE: u8 = 2;
 /// A promised property was violated.
 pub const VIOLATED: u8 = 1;
+/// The runs ended before they proved anything, or put nothing to the test.
+#[cfg(feature = "lab")]
+pub const BOUNDED: u8 = 3;
 /// Standard output could not be written (EX_IOERR).
 pub const NOT_WRITTEN: u8 = 74;
 
-/// Why a command ended without its result.
+/// The error of a command that ended without its result.
 #[derive(Debug)]
 pub struct Failure {
-    /// One line that says what to do. Empty, if who asked knows already: then nothing is said.
+    /// The problem. Empty if the user knows it already: then nothing is printed.
     pub message: String,
+    /// The next step for the user; empty if the message contains it.
+    pub advice: Cow<'static, str>,
     /// The exit code.
     pub code: u8,
-    /// What it is, in a word that scripts match on.
+    /// The stable name of the error, for scripts.
     pub kind: &'static str,
+    /// Whether the command is known to have had no effect.
+    pub is_definite: bool,
 }
 
 impl Failure {
-    /// A failure of some kind.
+    /// A failure whose outcome is definite, and whose message contains the advice.
     pub fn new(code: u8, kind: &'static str, message: impl Into<String>) -> Self {
-        Self { message: message.into(), code, kind }
+        Self { message: message.into(), advice: "".into(), code, kind, is_definite: true }
     }
 
-    /// The caller asked for something that cannot be.
+    /// A command line, or a file that it names, that must be corrected.
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(USAGE, "usage", message)
+    }
+
+    /// The same failure with an advice.
+    pub fn advise(self, advice: impl Into<Cow<'static, str>>) -> Self {
+        Self { advice: advice.into(), ..self }
+    }
+
+    /// The same failure of a command that may have had its effect.
+    pub fn indefinite(self) -> Self {
+        Self { is_definite: false, ..self }
+    }
+
+    /// The message and the advice in one text.
+    pub fn text(&self) -> String {
+        match &*self.advice {
+            "" => self.message.clone(),
+            advice => format!("{}; {advice}", self.message),
+        }
+    }
+
+    /// The failure in the JSON form of all errors of the service.
+    pub fn to_json(&self) -> conclave_api::json::Failure<'_> {
+        let advice = match &*self.advice {
+            "" if self.code == USAGE => "correct the command line; `conclave COMMAND --help` describes it",
+            "" => "remove the cause that the message names, then try again",
+            advice => advice,
+        };
+        let Self { message, code, kind, is_definite, .. } = self;
+        let (code, exit) = ((*kind).into(), *code);
+        let error = FailureBody {
+            code,
+            message: message.into(),
+            definite: *is_definite,
+            advice: advice.into(),
+            exit,
+        };
+        conclave_api::json::Failure { error }
     }
 
     /// A file could not be read or written.
@@ -49,7 +95,7 @@ impl From<String> for Failure {
     }
 }
 
-/// What a command comes to.
+/// The result of a command: its exit code, or its failure.
 pub type Done = Result<ExitCode, Failure>;
 
 /// Prints to standard output. A reader that went away (`| head`) ends the program quietly; what could not be written
@@ -75,9 +121,13 @@ pub fn try_print(bytes: &[u8]) -> io::Result<()> {
     stdout.flush()
 }
 
-/// What it means that standard output could not be written; nothing, if only its reader went away.
+/// The failure to write standard output; `None` if only its reader has gone away.
 pub fn unwritten(error: &io::Error) -> Option<Failure> {
-    let failed = || Failure::new(NOT_WRITTEN, "not-written", format!("standard output: {error}"));
+    let failed = || {
+        Failure::new(NOT_WRITTEN, "not-written", format!("standard output: {error}"))
+            .advise("the command may have had its effect; check the target of the output, then look at the result")
+            .indefinite()
+    };
     (error.kind() != io::ErrorKind::BrokenPipe).then(failed)
 }
 
@@ -154,6 +204,16 @@ impl Paint {
         self.wrap("1;31", text)
     }
 
+    /// A verdict in the colour of its first word; any other text as it is.
+    pub fn verdict(self, text: &str) -> String {
+        match text.split([' ', ',', ':']).next() {
+            Some("holds" | "yes" | "harmless") => self.good(text),
+            Some("violated" | "stuck" | "no" | "NO" | "NOT") => self.bad(text),
+            Some("bounded") => self.bold(text),
+            _ => text.to_owned(),
+        }
+    }
+
     fn wrap(self, code: &str, text: &str) -> String {
         if self.on { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
@@ -185,26 +245,25 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// The table as text; the headings bold.
+    /// The table as text, with bold headings. Cells under a heading of [`VERDICTS`] are painted as verdicts.
     pub fn render(&self, paint: Paint) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
-            self.rows
-                .iter()
-                .filter_map(|row| row.get(column))
-                .map(|cell| cell.chars().count())
-                .max()
-                .unwrap_or(0)
+            self.rows.iter().filter_map(|row| row.get(column)).map(|cell| width_of(cell)).max().unwrap_or(0)
         };
         let widths: Vec<usize> = (0..columns).map(width).collect();
+        let is_verdict =
+            |column: usize| self.rows[0].get(column).is_some_and(|title| VERDICTS.contains(&title.as_str()));
         let mut text = String::new();
         for (index, row) in self.rows.iter().enumerate() {
             let mut line = String::new();
             for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
                 let gap = if column == 0 { "" } else { "  " };
+                let blank = " ".repeat(width - width_of(cell));
+                let cell = if index > 0 && is_verdict(column) { paint.verdict(cell) } else { cell.clone() };
                 _ = match column {
-                    0 => write!(line, "{gap}{cell:<width$}"),
-                    _ => write!(line, "{gap}{cell:>width$}"),
+                    0 => write!(line, "{gap}{cell}{blank}"),
+                    _ => write!(line, "{gap}{blank}{cell}"),
                 };
             }
             let line = line.trim_end();
@@ -213,6 +272,17 @@ impl Table {
         }
         text
     }
+}
+
+/// The headings of columns that contain verdicts.
+const VERDICTS: [&str; 3] = ["verdict", "caught", "complete"];
+
+/// The number of columns that a text takes on a terminal: escape sequences of colours take none.
+fn width_of(text: &str) -> usize {
+    let mut parts = text.split('\x1b');
+    let first = parts.next().map_or(0, |plain| plain.chars().count());
+    let shown = |part: &str| part.split_once('m').map_or(0, |(_, plain)| plain.chars().count());
+    first + parts.map(shown).sum::<usize>()
 }
 
 /// A number as people read it: whole if it is whole, else with at most two decimals.
@@ -242,6 +312,24 @@ mod tests {
     fn one_is_not_many() {
         assert_eq!([0_u32, 1, 2].map(|count| counted(count, "step")), ["0 steps", "1 step", "2 steps"]);
         assert_eq!([1_u32, 2].map(|count| counted(count, "entry")), ["1 entry", "2 entries"]);
+    }
+
+    #[test]
+    fn a_painted_cell_is_as_wide_as_it_looks() {
+        let mut table = Table::new(&["algorithm", "verdict", "after"]);
+        table.row(vec!["a".into(), "holds".into(), Paint { on: true }.bold("1")]);
+        table.row(vec!["b".into(), "violated".into(), "12".into()]);
+        let painted = table.render(Paint { on: true });
+        let plain = "algorithm   verdict  after\na             holds      1\nb          violated     12\n";
+        let strip = |text: &str| {
+            let mut parts = text.split('\x1b');
+            let first = parts.next().unwrap_or_default().to_owned();
+            parts.fold(first, |all, part| all + part.split_once('m').map_or("", |(_, rest)| rest))
+        };
+        assert_eq!(strip(&painted), plain);
+        assert!(painted.contains("\x1b[32mholds\x1b[0m") && painted.contains("\x1b[1;31mviolated\x1b[0m"));
+        assert_eq!(strip(&table.render(Paint { on: false })), plain);
+        assert!(!table.rows[1][1].contains('\x1b'));
     }
 
     #[test]

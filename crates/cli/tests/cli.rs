@@ -7,21 +7,21 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-fn conclave(arguments: &[&str]) -> Output {
+pub(crate) fn conclave(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_conclave")).args(arguments).output().expect("the binary runs")
 }
 
-fn line(command: &str) -> Output {
+pub(crate) fn line(command: &str) -> Output {
     conclave(&command.split_whitespace().collect::<Vec<_>>())
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("output is UTF-8")
 }
 
 /// Runs a command that must end with that code, and returns what it printed.
 #[track_caller]
-fn prints(command: &str, code: i32) -> String {
+pub(crate) fn prints(command: &str, code: i32) -> String {
     let output = line(command);
     assert_eq!(output.status.code(), Some(code), "{command}: {}", text(&output.stderr));
     assert_eq!(text(&output.stderr), "", "{command}");
@@ -35,7 +35,7 @@ fn json(command: &str, code: i32) -> Value {
 
 /// A command that must be refused with code 2 and one line, which says each of `wanted`.
 #[track_caller]
-fn refused(command: &str, wanted: &[&str]) {
+pub(crate) fn refused(command: &str, wanted: &[&str]) {
     let output = line(command);
     let complaint = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{command}: {complaint}");
@@ -48,26 +48,27 @@ fn refused(command: &str, wanted: &[&str]) {
 }
 
 /// A folder of this test's own, empty.
-fn folder(test: &str) -> PathBuf {
+pub(crate) fn folder(test: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
     _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).expect("a folder for the test");
     folder
 }
 
-fn shown(path: &Path) -> &str {
+pub(crate) fn shown(path: &Path) -> &str {
     path.to_str().expect("the folder of the tests has a plain name")
 }
 
-fn read(path: &Path) -> String {
+pub(crate) fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 /// The commands that a help lists, each with what it says of it.
-fn listed(help: &str) -> Vec<(String, String)> {
-    let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+pub(crate) fn listed(help: &str) -> Vec<(String, String)> {
+    // `conclave` itself lists them in groups, of which the first is Locks.
+    let lines = help.lines().skip_while(|line| !["Commands:", "Locks:"].contains(line)).skip(1);
     let mut commands: Vec<(String, String)> = Vec::new();
-    for line in lines.take_while(|line| !line.is_empty()) {
+    for line in lines.take_while(|line| *line != "Options:").filter(|line| line.starts_with(' ')) {
         let words = line.split_whitespace().collect::<Vec<_>>();
         match commands.last_mut() {
             // What does not fit into a line goes on below, further in than a name.
@@ -201,9 +202,10 @@ fn one_run_is_one_object_with_every_field() {
     assert_eq!(run["client_delay_ns"], 2e6);
     assert!(run["events_per_s"].as_f64() > Some(0.0));
     assert_eq!(run["digest"].as_str().map(str::len), Some(16));
-    for property in ["ME1", "ME2", "ME3"] {
+    for property in ["ME1", "ME2"] {
         assert_eq!(run["properties"][property], "holds");
     }
+    assert_eq!(run["properties"]["ME3"], "not_judged", "one request at a time");
     let central = json("sim mutex/central --json", 0);
     assert_eq!(central["properties"]["ME3"], "not_promised");
 }
@@ -252,6 +254,71 @@ fn a_violation_ends_with_1_and_a_command_that_repeats_it() {
         1,
     );
     assert!(run["properties"].as_object().expect("an object").values().any(|verdict| verdict == "violated"));
+}
+
+#[test]
+fn a_run_that_proves_nothing_says_why_and_ends_with_3() {
+    let shown = prints("sim mutex/maekawa --entries 0", 3);
+    assert!(shown.contains("not judged (no entry)") && shown.contains("not judged (no request)"), "{shown}");
+    assert!(!shown.contains("holds"), "{shown}");
+    let run = json("sim mutex/maekawa --entries 0 --json", 3);
+    assert_eq!(
+        (&run["properties"]["ME1"], &run["not_judged"]["ME1"]),
+        (&"not_judged".into(), &"no entry".into())
+    );
+    let shown = prints("sim timesync/cristian --nodes 2 --delay uniform:200ms..600ms", 3);
+    assert!(shown.contains("not judged (no site stated an interval)") && !shown.contains("holds"), "{shown}");
+    let shown = prints("sim deadlock/edge-chasing --requests 0 --seeds 0..3", 3);
+    assert!(shown.contains("no promised property was put to the test"), "{shown}");
+}
+
+#[test]
+fn a_sweep_says_in_how_many_runs_each_property_was_judged() {
+    let judged = |shown: &str, property: &str| {
+        let line = shown.lines().find(|line| line.trim_start().starts_with(&format!("{property} ")));
+        line.unwrap_or_default().split_whitespace().skip(1).collect::<Vec<_>>().join(" ")
+    };
+    let low = prints("sim mutex/ricart-agrawala --nodes 3 --seeds 0..4", 0);
+    assert_eq!(
+        (judged(&low, "ME1"), judged(&low, "ME3")),
+        ("judged in 4 of 4 runs".into(), "judged in 0 of 4 runs".into())
+    );
+    assert!(low.contains("every promised property that was put to the test held"), "{low}");
+    let relay = prints("sim mutex/ricart-agrawala --nodes 3 --load relay --seeds 0..4", 0);
+    assert_eq!(judged(&relay, "ME3"), "judged in 4 of 4 runs");
+    assert!(relay.contains("every promised property held"), "{relay}");
+}
+
+#[test]
+fn a_run_without_progress_ends_with_3_and_its_seed() {
+    let shown = prints("sim mutex/central --nodes 3 --load high --budget 3 --seed 7", 3);
+    for words in
+        ["no progress in 3 events; --budget allows more", "not judged (the run is bounded)", "seed 7"]
+    {
+        assert!(shown.contains(words), "{words}: {shown}");
+    }
+    let command = shown.lines().find_map(|line| line.strip_prefix("repeat it:")).expect("a command");
+    let again = prints(&format!("{command} --json").trim().replacen("conclave ", "", 1), 3);
+    assert_eq!(serde_json::from_str::<Value>(&again).expect("JSON")["end"], "bounded");
+    let shown = prints("sim mutex/central --nodes 3 --load high --budget 3 --seeds 4..6", 3);
+    assert!(shown.contains("bounded: 2 runs without progress (seeds 4, 5)"), "{shown}");
+    assert!(shown.contains("--seed 4 --load high --budget 3"), "{shown}");
+    refused("sim detector/adaptive --budget 5", &["--budget has no effect", "--duration"]);
+    refused("sim mutex/central --budget 0", &["at least 1"]);
+}
+
+#[test]
+fn a_comparison_marks_a_row_that_proves_nothing() {
+    let shown = prints("compare deadlock --requests 0 --only edge-chasing,wait-die", 3);
+    for way in ["edge-chasing", "wait-die"] {
+        let row = shown.lines().find(|line| line.starts_with(way)).expect("a row");
+        assert!(row.ends_with('-') && !row.contains("holds"), "{row}");
+    }
+    assert!(shown.contains("-: not judged"), "{shown}");
+    let shown = prints("compare mutex --nodes 3 --only central --budget 3", 3);
+    assert!(shown.lines().any(|line| line.starts_with("central") && line.ends_with("bounded")), "{shown}");
+    let shown = prints("compare detector --only adaptive --duration 1s", 3);
+    assert!(shown.contains("-: not judged"), "{shown}");
 }
 
 /// The command in a report of a drawn world gives the very same run.
@@ -374,6 +441,34 @@ fn a_scenario_is_read_from_toml_and_json_and_flags_override_it() {
     }
 }
 
+/// The leader that the comparison crashes is the highest site that is up.
+#[test]
+fn elections_are_compared_although_a_site_is_down_already() {
+    let rows = json("compare election --nodes 5,7 --crash 4@50ms --json", 0);
+    let rows = rows.as_array().expect("an array");
+    assert!(rows.len() >= 8);
+    for row in rows {
+        let command = row["crash_lowest"]["command"].as_str().expect("a command");
+        // Among 5 sites, site 4 led and is down already.
+        let leader = if row["nodes"] == 5 { "--crash 3@" } else { "--crash 6@" };
+        assert!(command.contains("--crash 4@50ms") && command.contains(leader), "{command}");
+    }
+    let text = prints("compare election --nodes 3 --crash 2@50ms..100ms", 0);
+    assert!(text.contains("the highest site that --crash leaves up"), "{text}");
+    refused(
+        "compare election --nodes 5,7 --crash 6@50ms",
+        &["election with 5 nodes", "name a node of every size"],
+    );
+    refused(
+        "compare election --nodes 3 --crash 2@9s",
+        &["election with 3 nodes", "crashes the leader n2 at", "--crash 2@9s"],
+    );
+    refused(
+        "compare election --nodes 2 --crash 0@5ms --crash 1@5ms",
+        &["every site crashes", "leave at least 2 sites up"],
+    );
+}
+
 #[test]
 fn a_fault_that_never_struck_fails_the_run() {
     let shown = prints("sim mutex/token-ring --entries 5 --crash 1@10s", 1);
@@ -399,6 +494,26 @@ fn every_mistake_gets_one_line_that_says_what_is_allowed() {
     refused("sim mutx/maekawa", &["unknown problem 'mutx'", "did you mean mutex?"]);
     refused("sim maekawa", &["did you mean mutex/maekawa?"]);
     refused("sim mutex/zzzz", &["unknown algorithm", "central"]);
+    for problem in ["mutex", "election", "timesync"] {
+        let others =
+            ["mutex/", "election/", "timesync/"].into_iter().filter(|other| !other.starts_with(problem));
+        for command in ["sim", "check", "replay"] {
+            let wanted =
+                format!("'{problem}' is a problem: add one of its algorithms (there are: {problem}/");
+            refused(&format!("{command} {problem}"), &[&wanted]);
+            let complaint = text(&line(&format!("{command} {problem}")).stderr);
+            others.clone().for_each(|other| assert!(!complaint.contains(other), "{complaint}"));
+        }
+    }
+    refused("sim mutex/", &["'mutex' is a problem", "mutex/maekawa"]);
+    refused("compare mutex/maekawa", &["type conclave compare mutex --only maekawa"]);
+    refused("mutants mutex/maekawa", &["type conclave mutants mutex --only maekawa"]);
+    refused("check mutex/maekawa --all", &["type conclave check mutex --all"]);
+    refused(
+        "sim timesync/cristian --delay constant:150ms",
+        &["cristian gives up a question after 200ms", "300ms"],
+    );
+    refused("sim mutex/central --cs 2w", &["ns, us, ms, s, m or min, h, d"]);
     refused("list mutx", &["did you mean mutex?"]);
     refused("list mutex/lamprot", &["did you mean lamport?"]);
     refused("compare mutx", &["did you mean mutex?"]);

@@ -249,7 +249,7 @@ fn pictures_are_written_and_standard_input_is_read() {
     child.stdin.take().unwrap().write_all(b"a -> b\n").unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0));
-    assert_eq!(text(&output.stdout), "no deadlock: 1 of 2 processes wait, all can proceed\n");
+    assert_eq!(text(&output.stdout), "no deadlock: 1 of 2 processes wait, and all can proceed\n");
 }
 
 /// Runs a command line, which must end with that code.
@@ -279,7 +279,7 @@ fn detectors_run_in_the_simulator_and_their_runs_can_be_repeated() {
     let other = line("sim deadlock/edge-chasing --model or", 2);
     assert!(other.contains("edge-chasing judges requests and, not or"), "{other}");
     let stranger = line("sim deadlock/edge-chasing --cs 1ms", 2);
-    assert!(stranger.contains("--cs means nothing in problem deadlock"), "{stranger}");
+    assert!(stranger.contains("--cs has no effect in problem deadlock"), "{stranger}");
 }
 
 #[test]

@@ -97,6 +97,85 @@ fn me3_is_judged_on_request() {
     assert_eq!(json("check mutex/suzuki-kasami --causal --json", 1)["property"], "ME3");
 }
 
+/// No model of the checker has messages of applications, so no algorithm can show there that it keeps ME3.
+#[test]
+fn me3_never_holds_where_no_application_sends_messages() {
+    const WHY: &str = "no application messages; see `sim --load relay`";
+    let cards = json("list mutex --json", 0);
+    let mut seen = 0;
+    for card in cards.as_array().expect("an array") {
+        let name = card["name"].as_str().expect("a name");
+        for causal in ["", " --causal"] {
+            let command = format!("check mutex/{name} --nodes 2 --most-states 3000{causal} --json");
+            let output = line(&command);
+            if output.status.code() == Some(2) {
+                continue; // Layered algorithms have no finite state space.
+            }
+            let report: Value = serde_json::from_slice(&output.stdout).expect("--json prints JSON");
+            assert_eq!(
+                (&report["properties"]["ME3"], &report["not_judged"]["ME3"]),
+                (&"not_judged".into(), &WHY.into())
+            );
+            seen += 1;
+        }
+    }
+    assert!(seen >= 20, "only {seen} explorations");
+    for algorithm in ["central", "token-ring", "ricart-agrawala"] {
+        let text = prints(&format!("check mutex/{algorithm} --causal"), 0);
+        assert!(text.contains(&format!("  ME3                   not judged: {WHY}")), "{text}");
+        assert!(text.contains("  ME1-causal            holds\n"), "{text}");
+        assert!(
+            text.contains("  fences                not judged: `check --causal` does not judge it"),
+            "{text}"
+        );
+    }
+    let found = json("check mutex/suzuki-kasami --causal --json", 1);
+    assert_eq!(found["properties"]["ME3"], "violated", "the algorithm's own messages suffice");
+    assert_eq!(found["not_judged"]["ME2"], "the exploration stopped when ME3 broke");
+}
+
+#[test]
+fn an_exploration_that_puts_no_promise_to_the_test_ends_with_3() {
+    for (command, title) in [
+        ("check mutex/central --entries 0", "there is no request"),
+        ("check election/bully --entries 0 --sync 1", "there is no election"),
+        ("check detector/heartbeat --nodes 1 --sync 1", "no site may crash"),
+    ] {
+        let text = prints(command, 3);
+        assert!(text.lines().next().is_some_and(|first| first.ends_with(": not judged")), "{text}");
+        assert!(text.contains(title), "{text}");
+    }
+    let judged = json("check detector/heartbeat --nodes 2 --sync 1 --json", 0);
+    assert_eq!(
+        (&judged["properties"]["accuracy"], &judged["properties"]["completeness"]),
+        (&"holds".into(), &"not_judged".into())
+    );
+    let bounded = json("check mutex/lamport --most-states 100 --json", 3);
+    assert_eq!(bounded["properties"]["ME1"], "bounded");
+    let snapshot = json("check snapshot/lai-yang --nodes 2 --json", 0);
+    assert_eq!(snapshot["not_judged"]["stable"], "the checker does not judge it; see `sim`");
+}
+
+#[test]
+fn the_text_says_whether_and_why_cycles_were_not_judged() {
+    let cycles = |command: &str, code: i32| {
+        let text = prints(command, code);
+        let line = text.lines().find_map(|line| line.strip_prefix("  cycles                "));
+        line.unwrap_or_else(|| panic!("{text}")).to_owned()
+    };
+    assert_eq!(cycles("check mutex/central", 0), "judged");
+    assert_eq!(cycles("check mutex/lamport --order any", 1), "not judged: another violation was found first");
+    assert_eq!(
+        cycles("check mutex/lamport --most-states 100", 3),
+        "not judged: the exploration is incomplete"
+    );
+    let report = json("check mutex/lamport --most-states 100 --json", 3);
+    assert_eq!(
+        (&report["cycles"], &report["cycles_why"]),
+        (&"not_judged".into(), &"the exploration is incomplete".into())
+    );
+}
+
 #[test]
 fn the_zoo_prints_what_was_caught_by_what() {
     let findings = json("mutants --only central --only raymond --json", 0);
@@ -141,6 +220,8 @@ fn the_problems_of_election_and_snapshot_have_a_matrix() {
     let text = prints("matrix snapshot --nodes 2", 0);
     assert!(text.contains("snapshot/lai-yang") && text.contains("conserved in 5 steps"), "{text}");
     assert_eq!(line("matrix detector").status.code(), Some(2));
+    let output = line("matrix snapshot/lai-yang");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("type conclave matrix snapshot"), "{output:?}");
 }
 
 #[test]

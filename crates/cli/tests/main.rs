@@ -10,4 +10,6 @@ mod deadlock;
 #[cfg(feature = "lab")]
 mod explore;
 #[cfg(feature = "lab")]
+mod help;
+#[cfg(feature = "lab")]
 mod trace;

@@ -119,14 +119,99 @@ fn the_cuts_of_four_processes_are_judged() {
     let path = path.to_str().expect("the path is UTF-8");
     let text = prints(&["trace", path, "--cut", "1,3,3,2"]);
     assert!(text.contains("cut {1,3,3,2}  inconsistent"), "{text}");
-    assert!(text.contains("received, but not sent") && text.contains("P1->P2"), "{text}");
+    assert!(text.contains("received but not sent") && text.contains("P1->P2"), "{text}");
     assert!(text.contains("largest consistent cut inside it is {1,2,3,2}"), "{text}");
     let text = prints(&["trace", path, "--cut", "2,4,4,2"]);
     assert!(text.contains("cut {2,4,4,2}  consistent") && text.contains("on its way"), "{text}");
     assert!(text.contains("P2->P1") && !text.contains("P1->P2"), "{text}");
-    let text = prints(&["trace", path, "--cut", "2,3,4,2"]);
-    assert!(text.contains("cut {2,3,4,2}  strongly consistent"), "{text}");
-    refused(&["trace", path, "--cut", "1,2"], "one per site");
+    refused(&["trace", path, "--cut", "1,2"], "2 numbers, but there are 4 sites");
+    refused(&["trace", path, "--cut", "1,2,9,1"], "P3 has 4 events, not 9");
+}
+
+/// A log of another program that names P2 first, and whose second event comes first by causality.
+const OUT_OF_ORDER: &str =
+    "P2 {\"P2\":1,\"P1\":1}\nreceives\nP1 {\"P1\":1}\nsends\nP2 {\"P2\":2,\"P1\":1}\nworks\n";
+
+#[test]
+fn a_cut_is_given_by_names_or_in_the_order_of_the_printed_site_numbers() {
+    let path = file("named.log", OUT_OF_ORDER);
+    let path = path.to_str().expect("the path is UTF-8");
+    let by_name = prints(&["trace", path, "--cut", "P1:0,P2:1"]);
+    assert!(by_name.contains("sites                 2: 0 = P2, 1 = P1"), "{by_name}");
+    assert!(by_name.contains("cut {1,0}  inconsistent"), "{by_name}");
+    assert_eq!(prints(&["trace", path, "--cut", "P2:1,P1:0"]), by_name);
+    assert_eq!(prints(&["trace", path, "--cut", "1,0"]), by_name);
+    refused(&["trace", path, "--cut", "P1:0"], "does not name site P2");
+    refused(&["trace", path, "--cut", "P1:0,P1:1"], "names site P1 twice");
+    refused(
+        &["trace", path, "--cut", "P1:0,P3:1"],
+        "unknown site 'P3'; did you mean P1? (there are: P2, P1)",
+    );
+    refused(&["trace", path, "--cut", "P1:0,1"], "'1' is no number of events");
+    refused(&["trace", path, "--cut", "a,b"], "'a' is no number of events");
+    refused(&["trace", path, "--cut", "P2:3,P1:0"], "P2 has 2 events, not 3");
+}
+
+#[test]
+fn an_event_has_one_number_in_the_file_in_flags_and_in_every_output() {
+    let path = file("numbered.log", OUT_OF_ORDER);
+    let path = path.to_str().expect("the path is UTF-8");
+    let json = |arguments: &[&str]| -> Value {
+        let text = prints(&[&["trace", path, "--json"], arguments].concat());
+        serde_json::from_str(&text).expect("--json prints JSON")
+    };
+    for (number, text) in ["receives", "sends", "works"].into_iter().enumerate() {
+        let number = number.to_string();
+        let answer = json(&["--relation", &number, text]);
+        let (one, other) = (&answer["relations"][0]["a"], &answer["relations"][0]["b"]);
+        assert_eq!((&one["text"], &one["event"].to_string()), (&Value::from(text), &number));
+        assert_eq!(one, other);
+    }
+    let answer = json(&["--past", "2", "--cut", "P1:0,P2:1"]);
+    assert_eq!(answer["past"]["events"], serde_json::json!([1, 0]), "in an order that causality allows");
+    assert_eq!(answer["longest_chain"], serde_json::json!([1, 0, 2]));
+    let orphan = &answer["cuts"][0]["received_but_not_sent"][0];
+    assert_eq!((&orphan["sent_by"], &orphan["received_by"]), (&1.into(), &0.into()));
+    let text = prints(&["trace", path, "--past", "2"]);
+    assert!(text.contains("#1      P1  sends\n    #0      P2  receives"), "{text}");
+    refused(&["trace", path, "--past", "3"], "there is no event 3: give a number from 0 to 2");
+}
+
+/// The clocks of a log show neither lost messages nor those that told their receiver nothing new.
+#[test]
+fn a_cut_of_a_log_without_messages_is_never_called_transitless() {
+    let path = file("inferred.log", OUT_OF_ORDER);
+    let path = path.to_str().expect("the path is UTF-8");
+    let judged = |cut: &str| -> (String, Value) {
+        let json = prints(&["trace", path, "--cut", cut, "--json"]);
+        let json: Value = serde_json::from_str(&json).expect("--json prints JSON");
+        assert_eq!(json["messages_inferred"], true);
+        (prints(&["trace", path, "--cut", cut]), json["cuts"][0].clone())
+    };
+    for (cut, consistent, transitless, strongly) in [
+        ("P1:1,P2:2", true, Value::Null, Value::Null),
+        ("P1:0,P2:0", true, Value::Null, Value::Null),
+        ("P1:1,P2:0", true, false.into(), false.into()),
+        ("P1:0,P2:1", false, Value::Null, false.into()),
+    ] {
+        let (text, json) = judged(cut);
+        assert!(!text.contains("transitless") && !text.contains("strongly"), "{text}");
+        assert_eq!(text.contains("This log has clocks and no messages"), transitless.is_null(), "{text}");
+        assert_eq!(
+            (&json["consistent"], &json["transitless"], &json["strongly_consistent"]),
+            (&consistent.into(), &transitless, &strongly),
+            "{cut}"
+        );
+    }
+    // A trace of the simulator has its messages.
+    let trace = file("recorded.jsonl", "");
+    let trace = trace.to_str().expect("the path is UTF-8");
+    prints(&["sim", "mutex/central", "--nodes", "2", "--entries", "1", "--trace", trace]);
+    let text = prints(&["trace", trace, "--cut", "0,0"]);
+    assert!(
+        text.contains("cut {0,0}  strongly consistent") && text.contains("sites                 2\n"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! The client: a handle to a session, cheap to clone.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use conclave_api::proto::v1;
 use conclave_api::request::MAX_SESSION_LABEL_BYTES;
-use conclave_api::{Code, Error, OwnerLabel, SessionId};
+use conclave_api::{Code, Error, OwnerLabel, SessionId, parse_servers};
 use tokio::sync::oneshot;
 
 use crate::acquire::{Owner, Request};
@@ -13,12 +14,12 @@ use crate::core::{AnswerToCome, Core, Opening, Reply, stopped};
 use crate::election::{self, Leader, Leadership};
 use crate::files::Files;
 use crate::guard::Guard;
-use crate::link::{self, Driver, Shared};
+use crate::link::{self, Connector, Direct, Driver, Shared};
 use crate::semaphore::{Semaphore, quoted};
 use crate::watch::Watch;
 use crate::{Result, Wait};
 
-/// Where a server listens that was told nothing else.
+/// The address of a server that was started without `--listen`.
 pub const DEFAULT_SERVER: &str = "127.0.0.1:7411";
 
 /// A client of the service: at most one session, on one connection. Clones share it.
@@ -40,10 +41,21 @@ pub struct Client {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Options {
     opening: Opening,
     patience: Duration,
+    connector: Option<Arc<dyn Connector>>,
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { opening, patience, connector: _ } = self;
+        f.debug_struct("Options")
+            .field("opening", opening)
+            .field("patience", patience)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Dropped with the last clone: then the task ends.
@@ -52,20 +64,22 @@ pub(crate) struct Handle {
 }
 
 impl Client {
-    /// Connects to the first of `servers` that answers: `HOST:PORT`, several with commas between.
+    /// Connects to the first of `servers` that answers: `HOST` or `HOST:PORT`, several with commas between. The port is
+    /// 7411 if it is absent.
     ///
-    /// A server of the same user on the same machine is reached by its Unix socket, if its address is given as one of loopback
-    /// (`127.0.0.1:7411`); with `tcp:` before the address it is not.
+    /// A server of the same user on the same machine is reached by its Unix socket if its address is a loopback address
+    /// (`127.0.0.1:7411`). The prefix `tcp:` before the address forces TCP.
     ///
     /// # Errors
-    /// [`Code::Unreachable`] if none does.
+    /// As [`Options::connect`].
     pub async fn connect(servers: &str) -> Result<Self> {
         Self::options().connect(servers).await
     }
 
     /// To connect with other than the usual options.
     pub fn options() -> Options {
-        Options { opening: Opening::default(), patience: Duration::from_secs(10) }
+        let (opening, patience) = (Opening::default(), Duration::from_secs(10));
+        Options { opening, patience, connector: None }
     }
 
     /// Waits until `expr` is granted: `db`, `src & dst`, `gpu0 | gpu1`, `2 of (a, b, c)`, `plan:shared`, `pool*3`.
@@ -136,18 +150,22 @@ impl Client {
     /// A semaphore, made or changed to have `permits`.
     ///
     /// # Errors
-    /// [`Code::WrongKind`] if the name is used as a lock.
+    /// As [`Client::limit`].
     pub async fn semaphore(&self, name: &str, permits: u32) -> Result<Semaphore> {
         self.limit(name, permits).await?;
         Ok(Semaphore::new(self, name))
     }
 
-    /// Makes or changes a semaphore; 0 makes an unused one a plain name again.
+    /// Makes or changes a semaphore; 0 makes an unused one a plain name again. Returns the permits before, or `None` if the
+    /// name was not a semaphore.
     ///
     /// # Errors
-    /// [`Code::WrongKind`] if the name is used as a lock.
-    pub async fn limit(&self, name: &str, permits: u32) -> Result<()> {
-        self.done(v1::request::Op::Limit(v1::Limit { name: name.into(), permits })).await
+    /// [`Code::WrongKind`] if somebody holds the name, or waits for it, as a lock.
+    pub async fn limit(&self, name: &str, permits: u32) -> Result<Option<u32>> {
+        match self.change(v1::request::Op::Limit(v1::Limit { name: name.into(), permits })).await? {
+            v1::answer::Result::Limited(v1::Limited { before }) => Ok(before),
+            other => Err(unexpected(&other)),
+        }
     }
 
     /// Takes a name away from everybody who holds it; they are told `reason`.
@@ -321,26 +339,32 @@ impl Options {
         self
     }
 
-    /// Connects to the first of `servers` that answers: `HOST:PORT`, several with commas between.
+    /// Replaces the way to connect, for the first connection and for all later ones. The connector may, for
+    /// example, start a server on demand. It gives meaning to the names in the list of servers.
+    #[must_use]
+    pub fn connector(mut self, connector: Arc<dyn Connector>) -> Self {
+        self.connector = Some(connector);
+        self
+    }
+
+    /// Connects to the first of `servers` that answers; see [`Client::connect`] for their form.
     ///
     /// # Errors
-    /// [`Code::Unreachable`] if none does, [`Code::InvalidArgument`] if none is named or the label is too long.
+    /// [`Code::Unreachable`] if no server answers; [`Code::InvalidArgument`] if an address is wrong or the label is too long.
     pub async fn connect(self, servers: &str) -> Result<Client> {
         if self.opening.label.len() > MAX_SESSION_LABEL_BYTES {
             let text = format!("the label of a session has at most {MAX_SESSION_LABEL_BYTES} bytes");
             return Err(Error::new(Code::InvalidArgument, text));
         }
-        let seeds: Vec<String> =
-            servers.split(',').map(str::trim).filter(|node| !node.is_empty()).map(Into::into).collect();
-        if seeds.is_empty() {
-            return Err(Error::new(
-                Code::InvalidArgument,
-                "no server is named: HOST:PORT, several with commas between",
-            ));
-        }
-        let connected = link::connect(&seeds).await?;
+        let seeds = match &self.connector {
+            // The names have a meaning for the connector alone.
+            Some(_) => servers.split(',').map(|name| name.trim().to_owned()).collect(),
+            None => parse_servers(servers).map_err(|message| Error::new(Code::InvalidArgument, message))?,
+        };
+        let connector = self.connector.unwrap_or_else(|| Arc::new(Direct));
+        let connected = link::connect(&seeds, &*connector).await?;
         let shared = Arc::new(Shared::new(Core::new(self.opening, self.patience)));
-        let driver = Driver { shared: shared.clone(), seeds };
+        let driver = Driver { shared: shared.clone(), seeds, connector };
         tokio::spawn(driver.run(connected));
         Ok(Client { handle: Arc::new(Handle { shared }) })
     }

@@ -37,6 +37,7 @@ mod watch;
 pub use acquire::{Acquiring, Owner, Request};
 pub use client::{Client, DEFAULT_SERVER, Options};
 pub use conclave_api::proto::v1 as wire;
+pub use conclave_api::socket::Socket;
 pub use conclave_api::{
     Code, Error, Expr, Fence, LockName, Priority, SessionId, Version, VictimPolicy, Wait,
 };
@@ -44,6 +45,7 @@ pub use election::{Leader, Leadership};
 pub use files::{Children, Create, File, FileOp, Files};
 pub use guard::{Guard, HeldName, Loss};
 pub use lease::Standing;
+pub use link::Connector;
 pub use semaphore::Semaphore;
 pub use watch::{Notice, Watch};
 

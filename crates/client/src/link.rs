@@ -18,6 +18,7 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -158,12 +159,32 @@ impl Line {
     }
 }
 
-/// Connects to the first node that answers, and says which.
-pub(crate) async fn connect(nodes: &[String]) -> Result<(Socket, String), Error> {
-    first_of(nodes, |node| async move { Socket::connect(&node).await }).await
+/// A way to connect that replaces the usual one: see [`crate::Options::connector`].
+pub trait Connector: Send + Sync {
+    /// Connects to one server of the list that the client was given, or that the service has named since.
+    ///
+    /// The client has no time limit for this future. It may drop the future at any time, and call the
+    /// method again later.
+    fn connect(&self, server: String) -> Pin<Box<dyn Future<Output = io::Result<Socket>> + Send>>;
 }
 
-/// What the first attempt gives that succeeds, and which that was. The rest are dropped.
+/// The usual way: a Unix socket or TCP, within [`CONNECT_WITHIN`].
+pub(crate) struct Direct;
+
+impl Connector for Direct {
+    fn connect(&self, server: String) -> Pin<Box<dyn Future<Output = io::Result<Socket>> + Send>> {
+        let late = |_| io::Error::new(io::ErrorKind::TimedOut, "no answer");
+        Box::pin(async move { timeout(CONNECT_WITHIN, Socket::connect(&server)).await.map_err(late)? })
+    }
+}
+
+/// Connects to the first node that answers. Returns the connection and the name of the node.
+pub(crate) async fn connect(nodes: &[String], connector: &dyn Connector) -> Result<(Socket, String), Error> {
+    first_of(nodes, |node| connector.connect(node)).await
+}
+
+/// Returns the result of the first attempt that succeeds, and the name of its node. The other attempts are
+/// dropped.
 async fn first_of<T, F>(nodes: &[String], attempt: impl Fn(String) -> F) -> Result<(T, String), Error>
 where
     T: Send + 'static,
@@ -174,14 +195,13 @@ where
     let mut failures = Vec::new();
     loop {
         if let Some(node) = untried.next() {
-            let (node, attempt) = (node.clone(), timeout(CONNECT_WITHIN, attempt(node.clone())));
+            let (node, attempt) = (node.clone(), attempt(node.clone()));
             attempts.spawn(async move { (attempt.await, node) });
         }
         tokio::select! {
             ended = attempts.join_next() => match ended {
-                Some(Ok((Ok(Ok(connected)), node))) => return Ok((connected, node)),
-                Some(Ok((Ok(Err(error)), node))) => failures.push(format!("{node}: {error}")),
-                Some(Ok((Err(_), node))) => failures.push(format!("{node}: no answer")),
+                Some(Ok((Ok(connected), node))) => return Ok((connected, node)),
+                Some(Ok((Err(error), node))) => failures.push(format!("{node}: {error}")),
                 // The runtime is being shut down.
                 Some(Err(error)) => failures.push(error.to_string()),
                 None => break,
@@ -195,8 +215,9 @@ where
 /// Serves a client until its last handle is gone.
 pub(crate) struct Driver {
     pub(crate) shared: Arc<Shared>,
-    /// Where the user said servers are.
+    /// The servers that the user has named.
     pub(crate) seeds: Vec<String>,
+    pub(crate) connector: Arc<dyn Connector>,
 }
 
 impl Driver {
@@ -231,7 +252,7 @@ impl Driver {
             let mut nodes = self.shared.with(|core, _| core.nodes().to_vec());
             nodes.extend(self.seeds.iter().filter(|seed| !nodes.contains(seed)).cloned().collect::<Vec<_>>());
             nodes.sort_by_key(|node| node == last);
-            match connect(&nodes).await {
+            match connect(&nodes, &*self.connector).await {
                 Ok(connected) => return Some(connected),
                 Err(error) => self.shared.with(|core, now| core.on_useless(now, &error)),
             }

@@ -38,7 +38,7 @@ impl Semaphore {
     /// # Errors
     /// No server takes the request.
     pub async fn set_limit(&self, permits: u32) -> Result<()> {
-        self.client.limit(&self.name, permits).await
+        self.client.limit(&self.name, permits).await.map(drop)
     }
 
     pub(crate) fn client(&self) -> &Client {

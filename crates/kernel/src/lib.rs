@@ -72,7 +72,7 @@ pub use context::{Cx, Emitted, Env};
 pub use effect::{Buffer, Effect, Sink};
 pub use node::{Members, NodeId, NodeMap, NodeSet};
 pub use prng::{Prng, Ratio};
-pub use property::{Kind, Property, Verdict, Violation};
+pub use property::{Judgement, Kind, Property, Verdict, Violation};
 pub use protocol::{Input, Never, Protocol, Tag, Wire};
 pub use time::Time;
 pub use trace::{Digest, Header, Step, StepHead, Trace};

@@ -36,12 +36,33 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// The property held in the whole run.
+    /// The algorithm promises the property, and the run put it to the test and kept it.
     Holds,
     /// The algorithm promises the property, and the run broke it.
     Violated,
+    /// The algorithm promises the property, but the run never put it to the test.
+    NotJudged,
     /// The algorithm does not promise the property. The run may have kept it or broken it.
     NotPromised,
+}
+
+impl Property {
+    /// Returns the property with the first reason whose condition is true. Such a reason says that the run
+    /// never put the property to the test. Without one, the run is evidence.
+    pub fn judged_unless(self, reasons: &[(bool, &'static str)]) -> Judgement {
+        let missing = reasons.iter().find(|(applies, _)| *applies).map(|(_, reason)| *reason);
+        Judgement { property: self, missing }
+    }
+}
+
+/// A property, and whether a run is evidence about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Judgement {
+    /// The property.
+    pub property: Property,
+    /// The evidence that is missing, in a few words, such as `no entry`; `None` if the run put the property to
+    /// the test.
+    pub missing: Option<&'static str>,
 }
 
 /// The moment at which a property broke, and the reason.

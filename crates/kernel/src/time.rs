@@ -51,9 +51,11 @@ pub const fn nanos(duration: Duration) -> u64 {
     if wide > u64::MAX as u128 { u64::MAX } else { wide as u64 }
 }
 
-/// Parses a duration with its unit: `250us`, `1.5ms`, `2s`, `1m`, `1h`. Only `0` may stand without a unit.
+/// Parses a duration with its unit: `250us`, `1.5ms`, `2s`, `1m` or `1min`, `1h`, `1d`. Only `0` may stand
+/// without a unit.
 pub fn parse(text: &str) -> Result<Duration, &'static str> {
-    const EXPECTED: &str = "expected a duration with a unit, such as 250us, 1.5ms or 2s";
+    const EXPECTED: &str =
+        "expected a duration with a unit (ns, us, ms, s, m or min, h, d), such as 250us, 1.5ms or 2h";
     if text == "0" {
         return Ok(Duration::ZERO);
     }
@@ -66,6 +68,7 @@ pub fn parse(text: &str) -> Result<Duration, &'static str> {
         "s" => 1_000_000_000,
         "m" | "min" => 60_000_000_000,
         "h" => 3_600_000_000_000,
+        "d" => 86_400_000_000_000,
         _ => return Err(EXPECTED),
     };
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
@@ -107,7 +110,17 @@ mod tests {
         assert_eq!(parse("1.5ms"), Ok(Duration::from_micros(1500)));
         assert_eq!(parse("0"), Ok(Duration::ZERO));
         assert_eq!(parse("2h"), Ok(Duration::from_secs(7200)));
-        for bad in ["", "5", "ms", "-1s", "1.x5ms", "1..5s", "9999999999999h", "1 s", "1e3s"] {
+        assert_eq!(parse("1.5d"), Ok(Duration::from_secs(36 * 3600)));
+        assert_eq!((parse("3m"), parse("3min")), (parse("180s"), parse("180000000us")));
+        for unit in ["ns", "us", "ms", "s", "m", "min", "h", "d"] {
+            assert!(parse(&alloc::format!("1{unit}")).is_ok(), "{unit}");
+            let named =
+                parse("1 week").unwrap_err().split(|c: char| !c.is_alphanumeric()).any(|word| word == unit);
+            assert!(named, "the error names {unit}");
+        }
+        for bad in
+            ["", "5", "1D", "2days", "d", "ms", "-1s", "1.x5ms", "1..5s", "9999999999999h", "1 s", "1e3s"]
+        {
             assert!(parse(bad).is_err(), "{bad}");
         }
     }

@@ -1,7 +1,10 @@
-//! What the checker explores, as data: a problem's *case* is everything that an exploration is a function of.
+//! The input of the checker as data: a problem's *case* determines an exploration, except its bounds.
 //!
-//! The command line makes cases, so do the zoo and the matrix; a counterexample carries its case in its header, so
-//! that it can be taken again. Each problem has a [`Case`] of its own. Who does not know the problem has an [`AnyCase`].
+//! The command line, the mutants and the matrix create cases. A counterexample has its case in its header, so
+//! that it can be repeated. Each problem has a `Case` of its own. Code that does not know the problem uses an
+//! [`AnyCase`].
+
+mod properties;
 
 use std::fmt::Debug;
 use std::ops::ControlFlow;
@@ -15,32 +18,42 @@ use conclave_check::{
 use conclave_kernel::{Card, NodeId, Protocol};
 use serde::de::DeserializeOwned;
 
+pub(crate) use properties::Known;
+pub use properties::{PropertyVerdict, Word, any_promise_judged, reasons, words};
+
 use crate::log::{self, Log};
 use crate::matrix::Assumption;
 use crate::problems::{detector, election, mutex, snapshot};
 
-/// A case of some problem.
+/// A case whose problem is known by its type.
 pub(crate) trait Case {
-    /// Does some work on the model that it describes. Of the options, order, timing and faults are the case's own.
+    /// Runs the work on the model of the case. The case replaces the order, the timing and the faults of the
+    /// options.
     fn work<W: Work>(&self, options: &Options, work: W) -> Result<W::Out, String>;
+
+    /// The properties of the problem, with what it takes to put each to the test in this case.
+    fn properties(&self) -> Vec<Known>;
 }
 
-/// A case of whatever problem.
+/// A case of any problem.
 pub trait AnyCase: Debug {
-    /// Explores it.
+    /// Explores every execution of the case.
     fn explore(&self, options: &Options, watcher: Watcher<'_>) -> Result<Outcome, String>;
 
-    /// The fewest and the most messages over all its executions.
+    /// Returns the fewest and the most messages over all executions of the case.
     fn costs(&self, options: &Options) -> Result<Costs, String>;
 
-    /// Takes a counterexample again, as a trace file holds it. `name` is what errors call the file.
+    /// The verdict on each property of the problem, from the outcome of an exploration.
+    fn judge(&self, card: &Card, outcome: &Outcome) -> Vec<PropertyVerdict>;
+
+    /// Repeats a counterexample from the lines of a trace file. `name` is the name of the file in errors.
     fn retrace(&self, name: &str, lines: &[u8]) -> Result<Retraced, String>;
 }
 
-/// Whoever wants to know how far an exploration is; may end it.
+/// A callback that receives the progress of an exploration, and may stop it.
 pub type Watcher<'w> = &'w mut dyn FnMut(&Progress) -> ControlFlow<()>;
 
-/// Nobody wants to know.
+/// A progress callback that never stops the exploration.
 pub fn unwatched(_: &Progress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
@@ -56,6 +69,10 @@ macro_rules! any_case {
 
             fn costs(&self, options: &Options) -> Result<Costs, String> {
                 self.work(options, Count)
+            }
+
+            fn judge(&self, card: &Card, outcome: &Outcome) -> Vec<PropertyVerdict> {
+                properties::judge(&self.properties(), card, outcome)
             }
 
             fn retrace(&self, name: &str, lines: &[u8]) -> Result<Retraced, String> {
@@ -87,7 +104,7 @@ pub fn of_mutant(mutant: &Mutant, world: &World, flawed: bool) -> Result<Box<dyn
         "snapshot" => {
             Box::new(snapshot::Case { mutant: name, ..snapshot::Case::in_world(mutant.algorithm, world) })
         }
-        problem => return Err(format!("{}: nobody explores problem {problem}", mutant.name)),
+        problem => return Err(format!("{}: the checker has no model of problem {problem}", mutant.name)),
     })
 }
 
@@ -115,7 +132,7 @@ pub fn without(
     Ok((nodes, case))
 }
 
-/// The case of an algorithm whose needs are all met.
+/// Returns the case of an algorithm whose needs are all met.
 pub fn of(card: &Card, nodes: u32, entries: u8) -> Result<Box<dyn AnyCase>, String> {
     made(card, nodes, entries, |_, _, _, _| {})
 }
@@ -143,7 +160,7 @@ fn made(
             change(&mut case.order, &mut case.timing, &mut case.faults, &mut 0);
             Box::new(case)
         }
-        problem => return Err(format!("nobody explores problem {problem}")),
+        problem => return Err(format!("the checker has no model of problem {problem}")),
     })
 }
 
@@ -161,7 +178,7 @@ pub fn read(problem: &str, scenario: &str) -> Option<Box<dyn AnyCase>> {
     }
 }
 
-/// How long a tick is.
+/// The length of a tick.
 pub const TICK: Duration = Duration::from_millis(1);
 
 /// What the world of a mutant means to the checker.
@@ -195,8 +212,10 @@ pub(crate) fn visit<V, T>(
     honest: fn(&str, V) -> Option<T>,
 ) -> Result<T, String> {
     match mutant {
-        Some(mutant) => flawed(mutant, visitor).ok_or_else(|| format!("there is no mutant called {mutant}")),
-        None => honest(algorithm, visitor).ok_or_else(|| format!("there is no algorithm called {algorithm}")),
+        Some(mutant) => flawed(mutant, visitor)
+            .ok_or_else(|| format!("there is no mutant called {mutant}: see `conclave mutants`")),
+        None => honest(algorithm, visitor)
+            .ok_or_else(|| format!("there is no algorithm called {algorithm}: see `conclave list`")),
     }
 }
 
@@ -205,19 +224,19 @@ pub(crate) const fn bit(site: NodeId) -> u64 {
     1 << site.0
 }
 
-/// Something to be done with a model.
+/// An operation on a model.
 pub(crate) trait Work {
-    /// What comes of it.
+    /// The result of the operation.
     type Out;
 
-    /// Whether it is about what is judged; if not, the model may leave its judges out.
+    /// Whether the operation needs the judges. If not, the model may leave them out.
     const JUDGES: bool = true;
 
-    /// Does it.
+    /// Runs the operation.
     fn on<M: Model>(self, model: &M, options: &Options) -> Result<Self::Out, String>;
 }
 
-/// Explores it.
+/// Explores a model.
 struct Explore<'w>(Watcher<'w>);
 
 impl Work for Explore<'_> {
@@ -229,7 +248,7 @@ impl Work for Explore<'_> {
     }
 }
 
-/// Counts its messages.
+/// Counts the messages of a model.
 struct Count;
 
 impl Work for Count {
@@ -241,7 +260,7 @@ impl Work for Count {
     }
 }
 
-/// Takes a counterexample again.
+/// Repeats a counterexample.
 struct Retrace<'a> {
     name: &'a str,
     lines: &'a [u8],
@@ -256,16 +275,16 @@ impl Work for Retrace<'_> {
     }
 }
 
-/// What an exploration found, whatever was explored: a [`Report`] without its type.
+/// The result of an exploration: a [`Report`] without the type of the protocol.
 #[derive(Debug)]
 pub struct Outcome {
     /// The outcome.
     pub verdict: Verdict,
-    /// The property that was broken.
+    /// The violated property.
     pub property: Option<&'static str>,
-    /// How, in a sentence; or at which bound the exploration stopped.
+    /// The violation in a sentence, or the bound at which the exploration stopped.
     pub why: Option<String>,
-    /// How that comes about.
+    /// The counterexample.
     pub found: Option<Found>,
     /// Unique states.
     pub states: u64,
@@ -273,15 +292,17 @@ pub struct Outcome {
     pub edges: u64,
     /// The largest distance from the beginning, in steps.
     pub depth: u32,
-    /// Time on the wall.
+    /// Wall time in seconds: of the search, and of the judgement of cycles.
     pub seconds: f64,
-    /// The memory for states at its peak.
+    /// The memory for states at its peak, in bytes.
     pub bytes: u64,
     /// The chance that two states were taken for one.
     pub collision_probability: f64,
-    /// Whether runs that go on for ever were judged.
+    /// Whether runs that never end were judged.
     pub cycles: Cycles,
-    /// What should have been seen somewhere.
+    /// The reason why cycles were not judged; `None` if they were.
+    pub cycles_why: Option<String>,
+    /// The observations that an exploration should make.
     pub sometimes: Vec<Sometimes>,
     /// The kinds of messages that were sent.
     pub kinds: Vec<&'static str>,
@@ -301,7 +322,7 @@ pub struct Found {
 }
 
 impl Outcome {
-    /// What a report says, without its type.
+    /// Converts a report.
     pub fn of<P: Protocol>(report: Report<P>) -> Result<Self, String> {
         let found = match &report.counterexample {
             Some(Counterexample { trace, steps, repeats_after }) => {
@@ -324,12 +345,13 @@ impl Outcome {
             bytes: report.bytes,
             collision_probability: report.collision_probability,
             cycles: report.cycles,
+            cycles_why: report.cycles_why,
             sometimes: report.sometimes,
             kinds: report.kinds,
         })
     }
 
-    /// Whether a property was broken.
+    /// Whether a property was violated.
     pub fn is_broken(&self) -> bool {
         matches!(self.verdict, Verdict::Violated | Verdict::Stuck)
     }

@@ -9,8 +9,10 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use conclave_kernel::trace::FORMAT;
-use conclave_kernel::{Card, Header, Needs, Property, Protocol, Time, Trace, Verdict, Violation, time};
-use conclave_sim::{Candidate, End, Ledger, Order, Outcome, Profile, Setup, exact, swarm};
+use conclave_kernel::{
+    Card, Header, Judgement, Kind, Needs, Protocol, Time, Trace, Verdict, Violation, time,
+};
+use conclave_sim::{Candidate, End, Ledger, Limits, Order, Outcome, Profile, Setup, exact, swarm};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -45,6 +47,9 @@ pub trait Scenario: Clone + Debug + Default + Send + Sync + Serialize + Deserial
     /// The problem's name on the command line.
     const PROBLEM: &'static str;
 
+    /// Whether a run reports its progress. Otherwise it ends by a flag of its own, and `--budget` is refused.
+    const REPORTS_PROGRESS: bool = true;
+
     /// What a run shows.
     type Report: Report;
 
@@ -71,6 +76,19 @@ pub trait Scenario: Clone + Debug + Default + Send + Sync + Serialize + Deserial
 
     /// About how long a run without faults takes: where a swarm puts its faults.
     fn length(&self) -> Duration;
+
+    /// Returns the time without progress after which a run without faults ends as bounded.
+    fn patience(&self) -> Duration {
+        let units = u32::try_from(self.work().max(1)).unwrap_or(u32::MAX);
+        patience(self.length() / units)
+    }
+
+    /// Returns the limits of a run that reports its progress. Time counts from the end of the last fault.
+    fn limits(&self) -> Limits {
+        let ends = self.setup().faults.iter().map(|fault| fault.until.unwrap_or(fault.at));
+        let patience = self.patience().saturating_add(ends.max().unwrap_or_default());
+        Limits { events: self.setup().budget, patience, ..Limits::default() }
+    }
 
     /// Says in a line what is wrong with it, if anything.
     fn validate(&self) -> Result<(), String> {
@@ -157,6 +175,21 @@ pub trait Scenario: Clone + Debug + Default + Send + Sync + Serialize + Deserial
     }
 }
 
+/// Returns the time without progress after which a run ends as bounded: an hour, or more where one unit of work
+/// itself takes more than 36 seconds.
+pub(crate) fn patience(a_unit: Duration) -> Duration {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    HOUR.max(a_unit.saturating_mul(100))
+}
+
+/// Refuses another budget for a problem whose runs end by another flag: it would have no effect.
+pub(crate) fn refuse_budget(setup: &Setup, flag: &str) -> Result<(), String> {
+    match setup.budget == Setup::default().budget {
+        true => Ok(()),
+        false => Err(format!("--budget has no effect here: the run ends by {flag}; leave --budget out")),
+    }
+}
+
 /// The flags of the world, where they differ from the problem's default.
 fn world_flags(setup: &Setup, default: &Setup) -> Vec<String> {
     let mut flags = Vec::new();
@@ -179,6 +212,9 @@ fn world_flags(setup: &Setup, default: &Setup) -> Vec<String> {
         flags.push(format!("--drift {}", setup.clocks.drift_ppm));
     }
     flags.extend(setup.faults.iter().map(ToString::to_string));
+    if setup.budget != default.budget {
+        flags.push(format!("--budget {}", setup.budget));
+    }
     flags
 }
 
@@ -187,9 +223,11 @@ pub fn run<S: Scenario>(scenario: &S) -> Result<S::Report, String> {
     scenario.run(&mut Recorder::default())
 }
 
-/// The smallest scenario found that still breaks a property.
+/// Returns the smallest scenario found that still breaks a property.
 pub fn shrink<S: Scenario>(scenario: &S, property: &str) -> S {
     const MOST_TRIALS: u64 = 2_000;
+    /// Enough for a small run. A trial that is a livelock then ends soon.
+    const TRIAL_BUDGET: u64 = 1_000_000;
     let with = |candidate: &Candidate| {
         let mut smaller = scenario.clone();
         *smaller.setup_mut() = candidate.setup.clone();
@@ -198,7 +236,11 @@ pub fn shrink<S: Scenario>(scenario: &S, property: &str) -> S {
     };
     let start = Candidate { setup: scenario.setup().clone(), work: scenario.work() };
     let shrunk = conclave_sim::shrink(start, MOST_TRIALS, &mut |candidate| {
-        run(&with(candidate)).is_ok_and(|report| {
+        let mut trial = with(candidate);
+        if S::REPORTS_PROGRESS {
+            trial.setup_mut().budget = TRIAL_BUDGET.min(scenario.setup().budget);
+        }
+        run(&trial).is_ok_and(|report| {
             report.facts().violations.iter().any(|violation| violation.property == property)
         })
     });
@@ -240,8 +282,12 @@ pub struct Facts {
     pub digest: String,
     /// Why the run ended.
     pub end: End,
-    /// What each property came to.
+    /// The reason why a run without progress was ended; `None` if it ended by itself.
+    pub bounded: Option<String>,
+    /// The verdict on each property.
     pub properties: BTreeMap<&'static str, Verdict>,
+    /// The evidence that is missing, for each promised property that was not judged.
+    pub not_judged: BTreeMap<&'static str, &'static str>,
     /// Promised properties that broke: where and how.
     pub violations: Vec<Violation>,
     /// Properties that are not promised and broke.
@@ -253,23 +299,31 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// The facts of a run: what broke is sorted into what the card promises and what it does not, and every
-    /// property that was judged gets its verdict.
+    /// Sorts the violations of a run into promised and unpromised properties, and gives each property its
+    /// verdict. A bounded run is no evidence for a property that must hold eventually: the run ended first.
     pub fn new<S: Scenario>(
         scenario: &S,
         card: &Card,
         outcome: &Outcome,
         seconds: f64,
-        judged: &[Property],
+        judged: &[Judgement],
         broken: Vec<Violation>,
     ) -> Self {
         let (violations, unpromised): (Vec<_>, Vec<_>) =
             broken.into_iter().partition(|violation| card.promises(&violation.property));
-        let verdict = |name: &str| match card.promises(name) {
-            false => Verdict::NotPromised,
-            true if violations.iter().any(|violation| violation.property == name) => Verdict::Violated,
-            true => Verdict::Holds,
+        let missing = |Judgement { property, missing }: &Judgement| match (property.kind, outcome.end) {
+            (Kind::Eventually, End::Bounded) => Some("the run is bounded"),
+            _ => *missing,
         };
+        let verdict = |judged: &Judgement| match judged.property.name {
+            name if !card.promises(name) => Verdict::NotPromised,
+            name if violations.iter().any(|violation| violation.property == name) => Verdict::Violated,
+            _ if missing(judged).is_some() => Verdict::NotJudged,
+            _ => Verdict::Holds,
+        };
+        let unjudged = judged.iter().filter(|judged| verdict(judged) == Verdict::NotJudged);
+        let not_judged = unjudged.filter_map(|judged| Some((judged.property.name, missing(judged)?)));
+        let properties = judged.iter().map(|judged| (judged.property.name, verdict(judged)));
         Self {
             algorithm: scenario.algorithm().to_owned(),
             nodes: scenario.setup().nodes,
@@ -280,7 +334,9 @@ impl Facts {
             simulated_ns: outcome.at.0,
             digest: format!("{:016x}", outcome.digest),
             end: outcome.end,
-            properties: judged.iter().map(|property| (property.name, verdict(property.name))).collect(),
+            bounded: (outcome.end == End::Bounded).then(|| bounded(outcome, scenario.setup().budget)),
+            properties: properties.collect(),
+            not_judged: not_judged.collect(),
             violations,
             unpromised,
             ledger: outcome.ledger.clone(),
@@ -292,6 +348,29 @@ impl Facts {
     pub fn passed(&self) -> bool {
         self.violations.is_empty() && self.ledger.unfired.is_empty()
     }
+
+    /// Returns whether the run ended because it made no progress.
+    pub fn is_bounded(&self) -> bool {
+        self.end == End::Bounded
+    }
+
+    /// Returns whether the run put this promised property to the test.
+    pub fn has_judged(&self, property: &str) -> bool {
+        matches!(self.properties.get(property), Some(Verdict::Holds | Verdict::Violated))
+    }
+
+    /// Returns whether the run put any promised property to the test.
+    pub fn has_judged_any(&self) -> bool {
+        self.properties.keys().any(|property| self.has_judged(property))
+    }
+}
+
+/// Describes why a run without progress was ended.
+fn bounded(outcome: &Outcome, budget: u64) -> String {
+    if outcome.idle_events >= budget {
+        return format!("no progress in {budget} events; --budget allows more");
+    }
+    format!("no progress in {} of simulated time", time::show(outcome.idle_time))
 }
 
 /// What is wanted of a run's trace, and what came of it.

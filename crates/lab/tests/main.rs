@@ -2,6 +2,7 @@
 
 mod detector;
 mod election;
+mod evidence;
 mod layered;
 mod links;
 mod matrix;

@@ -206,6 +206,7 @@ fn result(answer: &Answer) -> v1::answer::Result {
         Answer::Cancelled { released } => Wire::Cancelled(v1::Cancelled { released: *released }),
         Answer::Files(done) => Wire::Files(v1::FilesDone { done: done.iter().map(file_done).collect() }),
         Answer::Refused(error) => Wire::Error(error.into()),
+        Answer::Limited { before } => Wire::Limited(v1::Limited { before: *before }),
     }
 }
 
@@ -337,6 +338,7 @@ pub fn report(name: &LockName, why: Option<&WhyInfo>, index: u64) -> v1::Report 
             .map(|broken| v1::Breaking { at_ms: broken.wall_ms, reason: broken.reason.clone() })
             .collect(),
         index,
+        known: true,
     }
 }
 

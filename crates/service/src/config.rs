@@ -5,12 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use conclave_api::DEFAULT_PORT;
+
 use crate::joining;
 use crate::replica::{Options, log};
 use conclave_node::leases::Timing;
-
-/// The port of the service.
-pub const DEFAULT_PORT: u16 = 7411;
 
 /// How a node is to run. The default is one node on this machine.
 #[derive(Clone, Debug)]
@@ -19,6 +18,9 @@ pub struct Config {
     pub data: PathBuf,
     /// Where clients and peers are listened to.
     pub listen: SocketAddr,
+    /// Listen only on a Unix socket in the data folder, for the same user on the same machine. `listen` has
+    /// no effect then.
+    pub local: bool,
     /// Where others reach this node, if that is not `listen`.
     pub advertise: Option<String>,
     /// Where members of a cluster are that this node is to join. Empty, a new data folder founds a cluster; a data folder that
@@ -49,6 +51,7 @@ impl Default for Config {
         Self {
             data: default_data(),
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), DEFAULT_PORT),
+            local: false,
             advertise: None,
             join: Vec::new(),
             restore: None,
@@ -80,6 +83,12 @@ impl Config {
             self.join.iter().chain(&self.advertise).find(|address| !joining::is_address(address))
         {
             return Err(format!("`{none}` is no HOST:PORT"));
+        }
+        if self.local && (!self.join.is_empty() || self.restore.is_some() || self.advertise.is_some()) {
+            return Err(
+                "a local node is alone: it cannot join a cluster, restore a backup or advertise an address"
+                    .to_owned(),
+            );
         }
         if self.restore.is_some() && !self.join.is_empty() {
             return Err(

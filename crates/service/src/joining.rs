@@ -22,10 +22,11 @@
 //! **Bounds.** [`MAX_NODES`] nodes in a cluster, then refused. A newcomer gives up after [`JOIN_LIMIT`]; a node that was
 //! admitted never does, it asks again at growing intervals until it votes.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use conclave_api::servers::ADDRESS_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout};
@@ -36,11 +37,9 @@ use conclave_node::entry::Service;
 
 /// Nodes in one cluster, those that only learn included.
 pub const MAX_NODES: usize = 16;
-/// How long a newcomer looks for somebody who admits it.
+/// How long a newcomer tries to be admitted. Then its start fails.
 pub const JOIN_LIMIT: Duration = Duration::from_secs(30);
 
-/// The longest address.
-const ADDRESS_BYTES_MAX: usize = 255;
 /// A learner that lacks at most so many entries has caught up.
 const CAUGHT_UP: u64 = 1_000;
 /// How long the leader waits for a learner to catch up before it says "later".
@@ -49,7 +48,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const ANSWER_LIMIT: Duration = Duration::from_secs(15);
 /// How long a hint may take to answer when nothing depends on it.
 const HINT_LIMIT: Duration = Duration::from_secs(2);
-/// The pauses between two questions.
+/// How often a node that does not belong to its cluster yet reports the reason.
+const REPORT_EVERY: Duration = Duration::from_secs(3);
+/// The first and the longest pause between two rounds of requests.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
 /// What a node asks of a member.
@@ -191,55 +192,105 @@ pub(crate) fn is_address(address: &str) -> bool {
         && port.parse::<u16>().is_ok_and(|port| port != 0)
 }
 
-/// A newcomer's way in: asks whoever may know until somebody admits it, or refuses, or it is too late.
+/// Asks the hints in turn until a member admits this node, for at most [`JOIN_LIMIT`]. Reports every few seconds why no member has.
+///
+/// # Errors
+/// A member refuses this node for good, or the time is over.
 pub(crate) async fn admit(dial: &dyn Dial, hints: &[String], address: &str) -> Result<Identity, String> {
     let began = Instant::now();
     let mut pause = PAUSE.0;
-    let mut why = "nobody was asked".to_owned();
-    let mut next: VecDeque<String> = hints.iter().cloned().collect();
-    while began.elapsed() < JOIN_LIMIT {
-        let Some(member) = next.pop_front() else {
-            sleep(pause).await;
-            pause = (pause * 2).min(PAUSE.1);
-            next = hints.iter().cloned().collect();
-            continue;
-        };
-        match ask(dial, &member, &Ask::Admit { address: address.to_owned() }, ANSWER_LIMIT).await {
-            Ok(Answer::Admitted { cluster, node }) => return Ok(Identity { cluster, node }),
-            Ok(Answer::Elsewhere { leader: Some(leader) }) => {
-                why = format!("{member} says that {leader} leads");
-                // Two members that believe the other leads must not be asked for ever without a pause.
-                if next.len() < hints.len() {
-                    next.push_front(leader);
-                }
+    let mut reports = Reports::default();
+    loop {
+        let mut reasons = Vec::new();
+        for hint in hints {
+            match admit_by(dial, hint, address).await {
+                Ok(Admission::Granted(identity)) => return Ok(identity),
+                Ok(Admission::Refused(reason)) => return Err(reason),
+                Ok(Admission::Later(reason)) => reasons.push(reason),
+                Err(error) => reasons.push(format!("{hint}: {error}")),
             }
-            Ok(Answer::Elsewhere { leader: None }) => why = format!("{member} knows of no leader"),
-            Ok(Answer::Later(reason)) => why = format!("{member} says: {reason}"),
-            Ok(Answer::Refused(reason)) => return Err(format!("{member} refuses: {reason}")),
-            Ok(Answer::Settled) => why = format!("{member} gave an answer to another question"),
-            Err(error) => why = format!("{member}: {error}"),
         }
+        let reasons = reasons.join("; ");
+        if began.elapsed() >= JOIN_LIMIT {
+            return Err(format!(
+                "no member has admitted this node within {} s ({reasons}); check the addresses of --join, and that a member runs \
+                 there",
+                JOIN_LIMIT.as_secs()
+            ));
+        }
+        if reports.is_due() {
+            tracing::warn!(%reasons, "no member has admitted this node yet; trying again");
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(PAUSE.1);
     }
-    Err(format!("nobody has admitted this node in {} s; {why}", JOIN_LIMIT.as_secs()))
 }
 
-/// Looks whether the hints are of the cluster that the data folder belongs to. Who does not answer proves nothing.
+/// The reply to a newcomer.
+enum Admission {
+    Granted(Identity),
+    Later(String),
+    Refused(String),
+}
+
+/// Asks one member, and then the leader that it names, if there is one.
+async fn admit_by(dial: &dyn Dial, hint: &str, address: &str) -> std::io::Result<Admission> {
+    let request = || Ask::Admit { address: address.to_owned() };
+    let mut member = hint.to_owned();
+    let mut answer = ask(dial, hint, &request(), ANSWER_LIMIT).await?;
+    if let Answer::Elsewhere { leader: Some(leader) } = answer {
+        answer = match ask(dial, &leader, &request(), ANSWER_LIMIT).await {
+            Ok(answer) => answer,
+            Err(error) => return Ok(Admission::Later(format!("{hint} names the leader {leader}: {error}"))),
+        };
+        member = leader;
+    }
+    Ok(match answer {
+        Answer::Admitted { cluster, node } => Admission::Granted(Identity { cluster, node }),
+        Answer::Elsewhere { .. } => Admission::Later(format!("{member} knows no leader")),
+        Answer::Later(reason) => Admission::Later(format!("{member}: {reason}")),
+        Answer::Refused(reason) => Admission::Refused(format!("{member} refuses this node: {reason}")),
+        Answer::Settled => Admission::Later(format!("{member} sent a reply to another request")),
+    })
+}
+
+/// The time of the last report, so that reports are [`REPORT_EVERY`] apart. The first is due at once.
+#[derive(Default)]
+struct Reports {
+    last: Option<Instant>,
+}
+
+impl Reports {
+    fn is_due(&mut self) -> bool {
+        let is_due = self.last.is_none_or(|last| last.elapsed() >= REPORT_EVERY);
+        if is_due {
+            self.last = Some(Instant::now());
+        }
+        is_due
+    }
+}
+
+/// Checks that no hint belongs to another cluster than the data folder. A hint that does not reply proves nothing.
 ///
 /// # Errors
-/// One of them is of another cluster.
+/// One of them belongs to another cluster.
 pub(crate) async fn check_hints(dial: &dyn Dial, hints: &[String], identity: Identity) -> Result<(), String> {
     let hello = Ask::Hello { cluster: identity.cluster };
     let asked = hints.iter().map(async |hint| (hint, ask(dial, hint, &hello, HINT_LIMIT).await));
     for (hint, answer) in futures_util::future::join_all(asked).await {
-        if let Ok(Answer::Refused(why)) = answer {
-            return Err(format!("{hint} refuses: {why}; the data folder belongs to node {}", identity.node));
+        if let Ok(Answer::Refused(reason)) = answer {
+            return Err(format!(
+                "{hint} refuses this node: {reason}; the data folder belongs to node {} of another cluster: use the \
+                 addresses of that cluster, or another folder",
+                identity.node
+            ));
         }
     }
     Ok(())
 }
 
-/// Tells the leader where this node is and that it wants to vote, until both are so. Then the log has begun for good, and
-/// `settled` is called.
+/// Asks the leader to record the address of this node and to give it a vote, until both are done. Then calls `settled`. Reports
+/// every few seconds why they are not.
 pub(crate) async fn present(
     desk: Arc<Desk>,
     dial: Arc<dyn Dial>,
@@ -249,6 +300,7 @@ pub(crate) async fn present(
 ) {
     let Identity { cluster, node } = desk.replica.identity();
     let mut pause = PAUSE.0;
+    let mut reports = Reports::default();
     loop {
         let status = desk.replica.status();
         if !status.running {
@@ -266,35 +318,51 @@ pub(crate) async fn present(
             let leader = leader.map(|member| member.address.clone());
             ask_around(&*dial, leader.into_iter().chain(hints.iter().cloned()), me).await
         };
-        match answer {
-            Ok(Answer::Settled) => pause = PAUSE.0,
-            Ok(Answer::Refused(why)) => tracing::warn!(%why, "the cluster refuses this node"),
-            Ok(answer) => tracing::debug!(?answer, "not settled yet"),
-            Err(error) => tracing::debug!(%error, "nobody to settle with"),
+        let reason = match answer {
+            Ok(Answer::Settled) => None,
+            Ok(Answer::Refused(reason)) => Some(format!("the cluster refuses it: {reason}")),
+            Ok(Answer::Later(reason)) => Some(reason),
+            Ok(Answer::Elsewhere { .. }) => Some("no leader is known".to_owned()),
+            Ok(Answer::Admitted { .. }) => Some("a member sent a reply to another request".to_owned()),
+            Err(reason) => Some(reason),
+        };
+        match reason {
+            None => pause = PAUSE.0,
+            Some(reason) if reports.is_due() => {
+                tracing::warn!(node, %reason, "this node does not vote yet; trying again");
+            }
+            Some(_) => {}
         }
-        // The answer may be ahead of the log here.
+        // This node may not have applied the change yet.
         sleep(pause).await;
         pause = (pause * 2).min(PAUSE.1);
     }
 }
 
-/// Asks the first who answers, and follows one pointer to the leader.
+/// Asks the members in turn until one replies, and then the leader that it names, if there is one.
+///
+/// # Errors
+/// No member replies: each with its error.
 async fn ask_around(
     dial: &dyn Dial,
     members: impl Iterator<Item = String>,
     question: impl Fn() -> Ask,
-) -> std::io::Result<Answer> {
-    let mut last = Err(std::io::ErrorKind::NotConnected.into());
+) -> Result<Answer, String> {
+    let mut errors = Vec::new();
     for member in members {
-        last = ask(dial, &member, &question(), ANSWER_LIMIT).await;
-        if let Ok(Answer::Elsewhere { leader: Some(leader) }) = &last {
-            last = ask(dial, leader, &question(), ANSWER_LIMIT).await;
-        }
-        if last.is_ok() {
-            break;
+        let failed = |member: &str, error: std::io::Error| format!("{member}: {error}");
+        match ask(dial, &member, &question(), ANSWER_LIMIT).await {
+            Ok(Answer::Elsewhere { leader: Some(leader) }) => {
+                match ask(dial, &leader, &question(), ANSWER_LIMIT).await {
+                    Ok(answer) => return Ok(answer),
+                    Err(error) => errors.push(failed(&leader, error)),
+                }
+            }
+            Ok(answer) => return Ok(answer),
+            Err(error) => errors.push(failed(&member, error)),
         }
     }
-    last
+    Err(if errors.is_empty() { "no other member is known".to_owned() } else { errors.join("; ") })
 }
 
 async fn ask(dial: &dyn Dial, member: &str, ask: &Ask, limit: Duration) -> std::io::Result<Answer> {

@@ -5,6 +5,8 @@
 //!
 //! **Bounds.** So many clients as are configured, and so many nodes (`room`); who comes then is refused.
 //!
+//! A local node (`Config::local`) has no port. It listens on a Unix socket in its data folder, see `local`.
+//!
 //! **Starting.** The port is taken first, so that others can be told where this node is. The data folder is opened; a new one
 //! founds a cluster, from a backup if told so (`restoring`), or joins one (`joining`). Then the port is served, and beside
 //! it a Unix socket for clients of this machine.
@@ -12,46 +14,40 @@
 //! **Stopping.** A leader hands its office over. Nothing more is accepted, every client is told goodbye, what is being
 //! written is written, and the data folder is free again.
 
+mod accept;
 #[cfg(test)]
 mod handover_tests;
+mod local;
 mod restoring;
 mod room;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use axum::Router;
-use axum::extract::Request;
-use axum::middleware::map_request;
-use conclave_api::proto::frame::{CLIENT_MAGIC, PEER_MAGIC};
-use conclave_api::socket::{LocalListener, Socket};
+use conclave_api::socket::LocalListener;
 use futures_util::future::BoxFuture;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
-use hyper_util::service::TowerToHyperService;
-use rustix::net::sockopt;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, watch};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use crate::config::Config;
 use crate::driver::{Driver, NodeHandle};
-use crate::frontend::{http, native};
+use crate::frontend::http;
 use crate::joining::{self, Desk};
-use crate::peers::{self, Dial, Peers, Tcp};
+use crate::peers::{Dial, Peers, Tcp};
 use crate::replica::disk::{Disk, RealDisk};
 use crate::replica::{Identity, Member, OpenError, Replica, Status};
+use accept::{Acceptor, Listeners};
 use conclave_node::entry::{Batch, Service};
-use conclave_node::node::metrics;
 use conclave_node::state::Command;
 use conclave_node::state::handover::FENCE_LEAP;
-use room::{Room, Unknown, connections_max};
+use local::Usage;
+use room::{Room, connections_max};
 
 /// How long a connection may take to say what it is.
 pub const FIRST_BYTES: Duration = Duration::from_secs(10);
@@ -70,6 +66,9 @@ const QUESTION: Duration = Duration::from_secs(5);
 /// Who does not answer for so long is gone, whether it left without a word or something that was sent to it never arrived.
 pub const GONE: Duration = Duration::from_secs(SILENCE.as_secs() + QUESTIONS as u64 * QUESTION.as_secs());
 
+/// The TCP address of a local node, which has none.
+const NO_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
 /// What a program that starts a node awaits. In a box, the node is compiled with this crate; else once more with every
 /// program, half a minute each.
 pub type Boxed<T> = BoxFuture<'static, T>;
@@ -83,6 +82,7 @@ pub struct Server {
     accepting: JoinHandle<()>,
     driver: JoinHandle<()>,
     presenting: JoinHandle<()>,
+    usage: Usage,
 }
 
 /// What a node stands on: the system's, or what a test can damage.
@@ -102,6 +102,8 @@ pub enum StartError {
     Data(OpenError),
     /// The port cannot be listened to.
     Listen(SocketAddr, io::Error),
+    /// The Unix socket of a local node cannot be listened to.
+    LocalListen(PathBuf, io::Error),
     /// The node belongs to another cluster, or could neither found nor join one.
     Cluster(String),
     /// The file is no backup that can be restored.
@@ -115,6 +117,9 @@ impl fmt::Display for StartError {
             Self::Data(error) => error.fmt(f),
             Self::Backup(file, why) => write!(f, "{}: {why}", file.display()),
             Self::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
+            Self::LocalListen(folder, error) => {
+                write!(f, "cannot listen on a Unix socket in {}: {error}", folder.display())
+            }
         }
     }
 }
@@ -128,15 +133,23 @@ impl From<OpenError> for StartError {
 }
 
 impl Server {
-    /// Starts a node on the data folder and the network that the configuration names.
+    /// Starts a node on the data folder and the network that the configuration names. A start that fails, or whose future is
+    /// dropped, removes the data folder if it has created it.
     ///
     /// # Errors
-    /// [`StartError`] says why it did not.
+    /// [`StartError`] is the reason.
     pub async fn start(config: Config) -> Result<Self, StartError> {
         config.check().map_err(StartError::Config)?;
         let folder = config.data.clone();
-        let disk = blocking(move || RealDisk::open(folder)).await?;
-        Self::start_in(config, Surroundings { disk: Arc::new(disk), dial: Arc::new(Tcp) }).await
+        if !config.local && local::is_marked(&folder) {
+            // Checked before the folder is locked: a local node that runs has locked it.
+            return Err(local::belongs_to_local());
+        }
+        let disk = Arc::new(blocking(move || RealDisk::open_provisional(folder)).await?);
+        let surroundings = Surroundings { disk: disk.clone(), dial: Arc::new(Tcp) };
+        let server = Self::start_in(config, surroundings).await?;
+        disk.keep();
+        Ok(server)
     }
 
     /// Starts a node: goes on in its data folder, or in a new one founds a cluster or joins one, and serves.
@@ -150,16 +163,27 @@ impl Server {
     async fn boot(config: Config, surroundings: Surroundings) -> Result<Self, StartError> {
         config.check().map_err(StartError::Config)?;
         let Surroundings { disk, dial } = surroundings;
-        let listener = TcpListener::bind(config.listen).await;
-        let listener = listener.map_err(|error| StartError::Listen(config.listen, error))?;
-        let address = listener.local_addr().map_err(|error| StartError::Listen(config.listen, error))?;
-        let advertised = config.advertise.clone().unwrap_or_else(|| address.to_string());
+        let folder = disk.clone();
+        blocking(move || local::claim(&*folder, config.local)).await??;
+        let listener = listen(&config).await?;
+        let address = listener.as_ref().map_or(Ok(NO_ADDRESS), TcpListener::local_addr);
+        let address = address.map_err(|error| StartError::Listen(config.listen, error))?;
+        let advertised = match config.advertise.clone() {
+            Some(advertised) => advertised,
+            None if config.local => local::ADDRESS.to_owned(),
+            None => address.to_string(),
+        };
         let identity = identify(&config, &disk, &*dial, &advertised).await?;
         let peers = Arc::new(Peers::new(identity.cluster, dial.clone()));
         let (replica, deliveries) =
             Replica::open(disk.clone(), identity, peers.clone(), Service::new(), config.replica()).await?;
-        begin(&replica, &disk, &advertised).await?;
+        if let Err(error) = begin(&replica, &disk, &advertised).await {
+            // Nothing writes to the data folder afterwards.
+            replica.shutdown().await;
+            return Err(error);
+        }
         let (driver, node) = Driver::new(replica.clone(), deliveries, peers, config.timing());
+        let usage = Usage::new(driver.quiet());
         let driver = tokio::spawn(driver.run());
         let (stop, stopped) = watch::channel(false);
         let desk = Arc::new(Desk::new(replica.clone()));
@@ -169,17 +193,27 @@ impl Server {
             router: http::router(replica.clone(), node.clone(), clients_max),
             desk: desk.clone(),
             node: node.clone(),
+            usage: config.local.then(|| usage.clone()),
             stopped,
         };
-        let local = LocalListener::bind(address)
-            .inspect_err(|error| tracing::debug!(%error, "no Unix socket: clients on this machine use TCP"));
-        let accepting = tokio::spawn(acceptor.run(listener, local.ok()));
+        let local = match config.local {
+            true => Some(
+                LocalListener::bind_in(&config.data)
+                    .map_err(|error| StartError::LocalListen(config.data.clone(), error))?,
+            ),
+            false => LocalListener::bind(address)
+                .inspect_err(
+                    |error| tracing::debug!(%error, "no Unix socket: clients on this machine use TCP"),
+                )
+                .ok(),
+        };
+        let accepting = tokio::spawn(acceptor.run(Listeners { tcp: listener, local }));
         let settled = move || {
             // Should it fail, the folder is merely still called fresh.
             drop(tokio::task::spawn_blocking(move || unmark_fresh(&*disk)));
         };
         let presenting = tokio::spawn(joining::present(desk, dial, config.join, advertised, settled));
-        Ok(Self { address, replica, node, stop, accepting, driver, presenting })
+        Ok(Self { address, replica, node, stop, accepting, driver, presenting, usage })
     }
 
     /// Which node of which cluster this is.
@@ -197,7 +231,14 @@ impl Server {
         self.replica.wait_for(wanted).await
     }
 
-    /// Where it listens: the port that was chosen, if the configuration left that open.
+    /// Returns when a local node is to end: no connection, session or lock-delay has existed for `limit`,
+    /// or a newer command has asked for the end while nothing was held.
+    pub async fn unused(&self, limit: Duration) {
+        self.usage.clone().over(limit).await;
+    }
+
+    /// The TCP address, with the port that was chosen if the configuration left that open. A local node has
+    /// none: `0.0.0.0:0`.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -233,6 +274,15 @@ impl Server {
             self.replica.shutdown().await;
         })
     }
+}
+
+/// The TCP port; a local node has none.
+async fn listen(config: &Config) -> Result<Option<TcpListener>, StartError> {
+    if config.local {
+        return Ok(None);
+    }
+    let listener = TcpListener::bind(config.listen).await;
+    listener.map(Some).map_err(|error| StartError::Listen(config.listen, error))
 }
 
 /// Who this node is: the first of a cluster that a backup founds, if that is wanted, else what the folder says, else the
@@ -284,10 +334,18 @@ async fn begin(replica: &Replica<Service>, disk: &Arc<dyn Disk>, advertised: &st
     if replica.status().membership.nodes.keys().eq([&node]) {
         // Alone there is nobody to wait for but oneself: whoever connects from now on is served at once.
         let leads = tokio::time::timeout(LEAD_LIMIT, replica.wait_for(Status::leads)).await;
-        if !matches!(leads, Ok(Some(_))) {
-            return Err(StartError::Cluster(
-                "the node does not come to lead, although it is alone".to_owned(),
-            ));
+        match leads {
+            Ok(Some(_)) => {}
+            Ok(None) => {
+                // The node has stopped, and its log knows why: the disk is full, for example.
+                let why = tokio::time::timeout(LAST_WORD, replica.failed()).await;
+                let why = why.unwrap_or_else(|_| "consensus has stopped".to_owned());
+                return Err(StartError::Cluster(format!("the node stopped before it could lead: {why}")));
+            }
+            Err(_) => {
+                let text = "the node does not come to lead, although it is alone";
+                return Err(StartError::Cluster(text.to_owned()));
+            }
         }
         restart(replica).await?;
     }
@@ -319,243 +377,29 @@ async fn blocking<T: Send + 'static>(
     done.map_err(|error| StartError::Data(OpenError::Io(error)))
 }
 
-/// Takes connections in.
-#[derive(Clone)]
-struct Acceptor {
-    room: Room,
-    router: Router,
-    desk: Arc<Desk>,
-    node: NodeHandle,
-    stopped: watch::Receiver<bool>,
-}
-
-impl Acceptor {
-    async fn run(self, listener: TcpListener, local: Option<LocalListener>) {
-        let mut stopped = self.stopped.clone();
-        let mut connections = JoinSet::new();
-        loop {
-            tokio::select! {
-                accepted = accept(&listener, local.as_ref()) => match accepted {
-                    Ok(socket) => self.take(socket, &mut connections),
-                    // Out of descriptors, most likely: wait until some connection ends.
-                    Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-                },
-                Some(_) = connections.join_next(), if !connections.is_empty() => {}
-                () = until(&mut stopped) => break,
-            }
-        }
-        // In this order: when the address is free, the next server on it may have taken the name of the socket.
-        drop(local);
-        drop(listener);
-        while connections.join_next().await.is_some() {}
-    }
-
-    fn take(&self, socket: Socket, connections: &mut JoinSet<()>) {
-        let acceptor = self.clone();
-        // How a stranger's connection ended is of interest to nobody but the stranger.
-        match socket {
-            Socket::Tcp(stream) => {
-                let Some(permit) = self.admit(self.room.unknown()) else { return };
-                connections.spawn(async move { drop(acceptor.serve(stream, permit).await) });
-            }
-            Socket::Unix(_) => {
-                let Some(permit) = self.admit(self.room.client()) else { return };
-                connections.spawn(async move { drop(acceptor.serve_local(socket, permit).await) });
-            }
-        }
-    }
-
-    /// Counts those for whom there is no room.
-    fn admit<P>(&self, permit: Option<P>) -> Option<P> {
-        if permit.is_none() {
-            metrics::add(&self.node.metrics.connections_refused_total, 1);
-        }
-        permit
-    }
-
-    /// On a Unix socket there are only clients, and they know the protocol.
-    async fn serve_local(mut self, socket: Socket, _permit: OwnedSemaphorePermit) -> io::Result<()> {
-        let (mut reader, writer) = socket.into_split();
-        let [magic @ .., version] = tokio::select! {
-            preface = tokio::time::timeout(FIRST_BYTES, native::read_preface(&mut reader)) => preface??,
-            () = until(&mut self.stopped) => return Ok(()),
-        };
-        if magic != CLIENT_MAGIC {
-            return Ok(());
-        }
-        metrics::add(&self.node.metrics.local_connections_total, 1);
-        native::serve((reader, writer), version, self.node).await
-    }
-
-    async fn serve(mut self, mut stream: TcpStream, permit: Unknown) -> io::Result<()> {
-        stream.set_nodelay(true)?;
-        let mut first = [0];
-        let seen = tokio::select! {
-            seen = tokio::time::timeout(FIRST_BYTES, stream.peek(&mut first)) => seen??,
-            () = until(&mut self.stopped) => return Ok(()),
-        };
-        if seen == 0 {
-            return Ok(());
-        }
-        if first[0] != CLIENT_MAGIC[0] {
-            let Some(_permit) = self.admit(self.room.as_client(permit)) else { return Ok(()) };
-            return serve_http(stream, self.router, self.stopped).await;
-        }
-        let [magic @ .., version] =
-            tokio::time::timeout(FIRST_BYTES, native::read_preface(&mut stream)).await??;
-        match magic {
-            CLIENT_MAGIC => {
-                let Some(_permit) = self.admit(self.room.as_client(permit)) else { return Ok(()) };
-                native::serve(Socket::Tcp(stream).into_split(), version, self.node).await
-            }
-            PEER_MAGIC => {
-                let Some(_permit) = self.admit(self.room.as_node(permit)) else { return Ok(()) };
-                tokio::select! {
-                    ended = peers::serve(stream, version, self.desk, self.node) => ended,
-                    () = until(&mut self.stopped) => Ok(()),
-                }
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
-/// The next connection, by either way.
-async fn accept(listener: &TcpListener, local: Option<&LocalListener>) -> io::Result<Socket> {
-    let local = async {
-        match local {
-            Some(local) => local.accept().await,
-            None => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        accepted = listener.accept() => {
-            let (stream, _) = accepted?;
-            // Refused only where the connection is over already, which shows as soon as it is read.
-            drop(notice_the_end(&stream));
-            Ok(Socket::Tcp(stream))
-        }
-        accepted = local => accepted,
-    }
-}
-
-/// Lets the system notice when the other end is gone without a word: a machine that lost its power, a cable that was pulled.
-/// Otherwise its place would be taken for ever.
-fn notice_the_end(stream: &TcpStream) -> io::Result<()> {
-    sockopt::set_tcp_keepidle(stream, SILENCE)?;
-    sockopt::set_tcp_keepintvl(stream, QUESTION)?;
-    sockopt::set_tcp_keepcnt(stream, QUESTIONS)?;
-    sockopt::set_socket_keepalive(stream, true)?;
-    // While something is on its way to the other end, nothing is asked.
-    let limit = u32::try_from(GONE.as_millis()).expect("a few seconds");
-    Ok(sockopt::set_tcp_user_timeout(stream, limit)?)
-}
-
-/// Who asks nothing within [`FIRST_BYTES`] is not served: hyper itself would wait for ever for the rest of a preface.
-async fn serve_http(stream: TcpStream, router: Router, mut stopped: watch::Receiver<bool>) -> io::Result<()> {
-    let has_asked = Arc::new(AtomicBool::new(false));
-    let asked = has_asked.clone();
-    let router = router.layer(map_request(move |request: Request| {
-        asked.store(true, Ordering::Relaxed);
-        std::future::ready(request)
-    }));
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(FIRST_BYTES);
-    let mut http2 = builder.http2();
-    http2.timer(TokioTimer::new()).max_concurrent_streams(256);
-    // Of a peer that is gone without a word nothing else is heard.
-    http2.keep_alive_interval(FIRST_BYTES).keep_alive_timeout(FIRST_BYTES);
-    let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    let mut connection = std::pin::pin!(connection);
-    let mut silence = std::pin::pin!(tokio::time::sleep(FIRST_BYTES));
-    loop {
-        tokio::select! {
-            ended = connection.as_mut() => return ended.map_err(io::Error::other),
-            () = until(&mut stopped) => {
-                connection.as_mut().graceful_shutdown();
-                return connection.await.map_err(io::Error::other);
-            }
-            () = silence.as_mut(), if !silence.is_elapsed() => {
-                if !has_asked.load(Ordering::Relaxed) {
-                    return Ok(());
-                }
-            }
-        }
-    }
-}
-
-/// Returns when the server is to stop.
-async fn until(stopped: &mut watch::Receiver<bool>) {
-    // A sender that is gone is a server that was dropped: it goes on.
-    if stopped.wait_for(|stopped| *stopped).await.is_err() {
-        std::future::pending::<()>().await;
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use conclave_api::proto::frame::{PREFACE_BYTES, preface};
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
-    use super::room::NODES_MAX;
     use super::*;
     use crate::replica::disk::SimDisk;
+    use crate::replica::log::is_segment;
+    use crate::replica::testing::{Act, Hooked};
 
-    async fn server(connections_max: usize) -> Server {
-        let listen = "127.0.0.1:0".parse().unwrap();
-        let config = Config { listen, connections_max, ..Config::default() };
-        let disk = Arc::new(SimDisk::new(1).handle());
-        Server::start_in(config, Surroundings { disk, dial: Arc::new(Tcp) }).await.unwrap()
-    }
-
-    /// Says what it is, and whether it is answered in kind or not at all.
-    async fn is_served(server: &Server, magic: [u8; PREFACE_BYTES - 1]) -> Option<TcpStream> {
-        let mut stream = TcpStream::connect(server.address()).await.unwrap();
-        stream.write_all(&preface(magic)).await.unwrap();
-        let mut answer = [0; PREFACE_BYTES];
-        let answered = stream.read_exact(&mut answer).await;
-        answered.is_ok().then(|| {
-            assert_eq!(answer, preface(magic));
-            stream
-        })
+    async fn start(disk: impl Disk + 'static) -> Result<Server, StartError> {
+        let config = Config { listen: "127.0.0.1:0".parse().unwrap(), ..Config::default() };
+        Server::start_in(config, Surroundings { disk: Arc::new(disk), dial: Arc::new(Tcp) }).await
     }
 
     #[tokio::test]
-    async fn a_node_full_of_clients_hears_other_nodes() {
-        let server = server(2).await;
-        let first = is_served(&server, CLIENT_MAGIC).await;
-        let _second = is_served(&server, CLIENT_MAGIC).await.expect("there is room for two");
-        assert!(is_served(&server, CLIENT_MAGIC).await.is_none(), "a client too many");
-        let mut nodes = Vec::new();
-        for _ in 0..NODES_MAX {
-            nodes.push(is_served(&server, PEER_MAGIC).await.expect("there is room for nodes"));
-        }
-        assert!(is_served(&server, PEER_MAGIC).await.is_none(), "a node too many");
-        // Whoever leaves makes room for its like.
-        drop((first, nodes));
-        while is_served(&server, CLIENT_MAGIC).await.is_none() {}
-        while is_served(&server, PEER_MAGIC).await.is_none() {}
-        server.kill().await;
-    }
-
-    #[tokio::test]
-    async fn nodes_take_no_room_from_clients() {
-        let server = server(1).await;
-        let _node = is_served(&server, PEER_MAGIC).await.expect("there is room for nodes");
-        assert!(is_served(&server, CLIENT_MAGIC).await.is_some());
-        server.kill().await;
-    }
-
-    #[tokio::test]
-    async fn the_end_of_who_left_without_a_word_is_noticed() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (_there, accepted) =
-            tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), accept(&listener, None));
-        let Socket::Tcp(stream) = accepted.unwrap() else { panic!("not by TCP") };
-        assert!(sockopt::socket_keepalive(&stream).unwrap());
-        assert_eq!(sockopt::tcp_keepidle(&stream).unwrap(), SILENCE);
-        assert_eq!(sockopt::tcp_keepintvl(&stream).unwrap(), QUESTION);
-        assert_eq!(sockopt::tcp_keepcnt(&stream).unwrap(), QUESTIONS);
-        assert_eq!(Duration::from_millis(sockopt::tcp_user_timeout(&stream).unwrap().into()), GONE);
+    async fn a_single_node_that_cannot_write_reports_the_error_of_the_disk() {
+        let disk = SimDisk::new(1);
+        start(disk.handle()).await.unwrap().shutdown().await;
+        let full = Hooked::new(disk.handle(), |act, name| match act {
+            Act::Write if is_segment(name) => Err(io::ErrorKind::StorageFull.into()),
+            _ => Ok(()),
+        });
+        let Err(error) = start(full).await else { panic!("the disk is full") };
+        let text = error.to_string();
+        let reason = io::Error::from(io::ErrorKind::StorageFull).to_string();
+        assert!(text.contains(&reason), "{text}");
     }
 }

@@ -104,6 +104,14 @@ impl<P: Protocol, N> Desk<'_, P, N> {
         self.core.wake(after, key);
     }
 
+    /// Records progress: the limits on events and time without progress start again. A director calls this
+    /// only when something happens that happens a bounded number of times in a run. Otherwise a livelock never
+    /// ends.
+    #[inline]
+    pub fn progress(&mut self) {
+        self.core.progress();
+    }
+
     /// Ends the run after the present step.
     pub fn stop(&mut self) {
         self.core.stopped = true;

@@ -12,6 +12,7 @@
 //! | `network` | decides when a message arrives, or that it is lost |
 //! | `clock` | local clocks with skew and drift |
 //! | `queue` | future events in order of time |
+//! | `progress` | [`Limits`]: when a run without progress ends |
 //! | `world` | [`World`]: runs the sites |
 //! | `director` | [`Director`]: the layer above the algorithm; [`Desk`]: its access to the run |
 //! | `swarm` | [`swarm()`]: draws a [`Setup`] with faults from a seed |
@@ -24,6 +25,7 @@ mod clock;
 mod director;
 mod fault;
 mod network;
+mod progress;
 mod queue;
 mod report;
 pub mod script;
@@ -36,8 +38,9 @@ mod world;
 pub use clock::Clocks;
 pub use director::{Desk, Director};
 pub use fault::{CutLoss, Fault, FaultKind, Recovery, exact};
+pub use progress::Limits;
 pub use report::{End, Ledger, Outcome};
 pub use setup::{Delay, Link, Order, Setup};
 pub use shrink::{Candidate, Shrunk, shrink};
 pub use swarm::{Profile, swarm};
-pub use world::{Limits, World};
+pub use world::World;

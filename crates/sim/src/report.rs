@@ -1,5 +1,7 @@
 //! The end of a run, and the ledger, which counts its faults.
 
+use std::time::Duration;
+
 use conclave_kernel::Time;
 use serde::Serialize;
 
@@ -21,6 +23,10 @@ pub struct Outcome {
     pub digest: u64,
     /// The number of faults of each kind.
     pub ledger: Ledger,
+    /// The inputs handled since the last progress ([`crate::Desk::progress`]).
+    pub idle_events: u64,
+    /// The world's time since the last progress. If it ended the run, the limit.
+    pub idle_time: Duration,
 }
 
 /// The reason for the end of a run.
@@ -31,8 +37,9 @@ pub enum End {
     Stopped,
     /// No event was left in the queue.
     Quiet,
-    /// The limit on events was reached.
-    OutOfEvents,
+    /// The run made no progress for as many events, or for as long, as its limits allow. It may be a
+    /// livelock, or the limits may be too tight.
+    Bounded,
     /// The limit on the world's time was reached.
     OutOfTime,
 }

@@ -39,7 +39,13 @@ pub struct Setup {
     pub clocks: Clocks,
     /// The planned faults.
     pub faults: Vec<Fault>,
+    /// The number of events without progress after which a run ends as bounded; at least 1. The caller that
+    /// runs the world passes it as [`crate::Limits::events`].
+    pub budget: u64,
 }
+
+/// The default of [`Setup::budget`].
+const DEFAULT_BUDGET: u64 = 10_000_000;
 
 impl Default for Setup {
     fn default() -> Self {
@@ -54,6 +60,7 @@ impl Default for Setup {
             corrupt: Ratio::ZERO,
             clocks: Clocks::default(),
             faults: Vec::new(),
+            budget: DEFAULT_BUDGET,
         }
     }
 }
@@ -66,6 +73,9 @@ impl Setup {
         }
         if self.nodes > conclave_kernel::node::MOST_NODES {
             return Err(format!("a group has at most {} nodes", conclave_kernel::node::MOST_NODES));
+        }
+        if self.budget == 0 {
+            return Err("a budget of 0 events ends every run at once: give at least 1".into());
         }
         let named = self.faults.iter().flat_map(|fault| fault.nodes().iter().collect::<Vec<_>>());
         let linked = self.links.iter().flat_map(|link| [link.from, link.to]);

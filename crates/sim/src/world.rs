@@ -11,24 +11,10 @@ use crate::clock::LocalClock;
 use crate::director::{Desk, Director};
 use crate::fault::{FaultKind, Recovery};
 use crate::network::{Fate, Network};
+use crate::progress::{Limits, Progress};
 use crate::queue::{Lane, Queue};
 use crate::report::{End, Ledger, Outcome};
 use crate::setup::Setup;
-
-/// The limits of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// The largest number of inputs that are handled.
-    pub events: u64,
-    /// The largest time of an event, in the world's time.
-    pub time: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { events: 1_000_000_000, time: Duration::from_nanos(u64::MAX) }
-    }
-}
 
 /// A run of one algorithm: its sites, the network between them, and the director above them.
 pub struct World<P: Protocol, D: Director<P>> {
@@ -55,6 +41,7 @@ pub(crate) struct Core<P: Protocol, N> {
     messages: u64,
     next_id: u64,
     timers_armed: u64,
+    progress: Progress,
     ledger: Ledger,
     digest: Digest,
     trace: Option<Box<Trace<P>>>,
@@ -126,6 +113,7 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
             messages: 0,
             next_id: 0,
             timers_armed: 0,
+            progress: Progress::new(Limits::default()),
             ledger: Ledger::default(),
             digest: Digest::new(),
             trace: None,
@@ -149,20 +137,21 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
         self
     }
 
-    /// Runs until the director stops the run, the queue is empty, or a limit is reached.
+    /// Runs until the director stops the run, the queue is empty, or a limit is reached. The beginning and the
+    /// end of a fault count as progress.
     pub fn run(&mut self, limits: Limits) -> Outcome {
+        self.core.progress = Progress::new(limits);
         self.begin();
-        let last = time::nanos(limits.time);
         let end = loop {
             if self.core.stopped {
                 break End::Stopped;
             }
-            if self.core.events >= limits.events {
-                break End::OutOfEvents;
+            if self.core.progress.is_spent(self.core.events) {
+                break End::Bounded;
             }
             let Some((at, pending)) = self.core.queue.pop() else { break End::Quiet };
-            if at > last {
-                break End::OutOfTime;
+            if self.core.progress.is_too_late(at) {
+                break self.core.progress.end_at(at);
             }
             self.core.now = at;
             self.handle(pending);
@@ -205,6 +194,7 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
         for fault in self.setup.faults.iter().filter(|fault| time::nanos(fault.at) > self.core.now) {
             self.core.ledger.never_struck(fault);
         }
+        let (idle_events, idle_time) = self.core.progress.idle(end, self.core.events, self.core.now);
         Outcome {
             end,
             at: Time(self.core.now),
@@ -212,6 +202,8 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
             messages: self.core.messages,
             digest: self.core.digest.value(),
             ledger: self.core.ledger.clone(),
+            idle_events,
+            idle_time,
         }
     }
 
@@ -229,10 +221,12 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
                 // Absorb the kind, not the index: a plan without a fault that never happened gives the same
                 // digest.
                 self.core.digest.absorb(&(true, self.core.now, &self.setup.faults[index].kind));
+                self.core.progress();
                 self.begin_fault(index);
             }
             Pending::End(index) => {
                 self.core.digest.absorb(&(false, self.core.now, &self.setup.faults[index].kind));
+                self.core.progress();
                 self.end_fault(index);
             }
         }
@@ -468,6 +462,11 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
 }
 
 impl<P: Protocol, N> Core<P, N> {
+    #[inline]
+    pub(crate) fn progress(&mut self) {
+        self.progress.made(self.events, self.now);
+    }
+
     pub(crate) fn command(&mut self, after: Duration, node: NodeId, command: P::Command) {
         self.work_pending += 1;
         let lane = if after.is_zero() { Lane::Now } else { Lane::Alarm };

@@ -95,7 +95,7 @@ fn storm(seed: u64) -> Setup {
     }
 }
 
-const LIMITS: Limits = Limits { events: 100_000, time: Duration::from_millis(100) };
+const LIMITS: Limits = Limits { events: 100_000, patience: Duration::MAX, time: Duration::from_millis(100) };
 
 fn run(setup: Setup) -> Outcome {
     World::new(setup, Editor, |_| Gossip::default()).run(LIMITS)

@@ -3,4 +3,5 @@
 
 mod determinism;
 mod faults;
+mod progress;
 mod shrinking;

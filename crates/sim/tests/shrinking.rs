@@ -104,7 +104,7 @@ impl Director<HastyKeeper> for Judge {
 fn overlaps(run: &Candidate) -> bool {
     let judge = Judge { nodes: run.setup.nodes, left: run.work, inside: Vec::new(), overlapped: false };
     let mut world = World::new(run.setup.clone(), judge, |_| HastyKeeper::default());
-    world.run(Limits { events: 100_000, time: Duration::from_secs(10) });
+    world.run(Limits { events: 100_000, time: Duration::from_secs(10), ..Limits::default() });
     world.director().overlapped
 }
 

@@ -131,6 +131,11 @@ impl Judge {
         Some(Breach { property: NO_PHANTOM, why })
     }
 
+    /// Returns whether a process was last declared deadlocked by this request.
+    pub fn is_declared(&self, process: NodeId, number: u64) -> bool {
+        self.processes[process.index()].declared == number
+    }
+
     /// Records that a process is aborted, and judges it.
     pub fn aborts(&mut self, process: NodeId) -> Option<Breach> {
         let is_deadlocked = self.truth(&NodeSet::new(), |known| known.is_on_cycle(process));

@@ -43,7 +43,7 @@ impl Estimate for Fixed {
             synchrony: true,
             perfect_detector: false,
         },
-        promises: &["completeness", "accuracy"],
+        promises: &["completeness", "accuracy", "constant-accuracy"],
         costs: &[],
         survives: "any number of crashes; without bounded delays it stays complete, but makes mistakes for ever",
         idle_traffic: true,

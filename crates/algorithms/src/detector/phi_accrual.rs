@@ -98,7 +98,7 @@ impl Estimate for Normal {
             synchrony: false,
             perfect_detector: false,
         },
-        promises: &["completeness"],
+        promises: &["completeness", "constant-accuracy"],
         costs: &[],
         survives: "any number of crashes, loss, and delays that change",
         idle_traffic: true,

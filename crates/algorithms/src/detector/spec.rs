@@ -17,5 +17,19 @@ pub const ACCURACY: Property = Property {
     source: "[CT96 §2.3]",
 };
 
+/// Accuracy on a constant network: without faults and without jitter there are no mistakes.
+///
+/// It covers three windows of heartbeats: in the first the window fills, in the second every old arrival leaves
+/// it, and in the third the estimate depends on arrivals of a full window only.
+pub const CONSTANT_ACCURACY: Property = Property {
+    name: "constant-accuracy",
+    kind: Kind::Always,
+    statement: "no site is suspected in a run without faults whose delay is constant, over at least three windows of heartbeats",
+    source: "[CTA02 §2]",
+};
+
+/// The number of windows in [`CONSTANT_ACCURACY`].
+pub const WINDOWS: u32 = 3;
+
 /// All properties of the problem.
-pub const PROPERTIES: [Property; 2] = [COMPLETENESS, ACCURACY];
+pub const PROPERTIES: [Property; 3] = [COMPLETENESS, ACCURACY, CONSTANT_ACCURACY];

@@ -18,7 +18,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use conclave_kernel::{Kind, NodeId, Property};
+use conclave_kernel::{Judgement, Kind, NodeId, Property};
 
 use super::Fence;
 
@@ -93,9 +93,12 @@ pub struct Judge {
     known: Vec<Known>,
     /// The sites in the critical section; more than one only after a violation.
     inside: Vec<NodeId>,
+    requests: u64,
     entries: u64,
     last_fence: Option<Fence>,
     inversions: u64,
+    /// The number of grants that decided the order of two causally ordered requests.
+    ordered: u64,
     /// A counter of sends and requests, which orders a note and a later request.
     clock: u64,
     /// The sites with a pending request, one bit each.
@@ -131,15 +134,41 @@ impl Judge {
             sites: vec![Site::default(); nodes as usize],
             known: vec![Known::default(); nodes as usize],
             inside: Vec::new(),
+            requests: 0,
             entries: 0,
             last_fence: None,
             inversions: 0,
+            ordered: 0,
             clock: 0,
             pending: 0,
             asked_in_order: Vec::new(),
             judges_order: nodes <= MOST_JUDGED,
             lost_exit: 0,
         }
+    }
+
+    /// Returns each property with the evidence that the run lacks.
+    ///
+    /// Two entries put ME1, ME1-causal and the fences to the test, also two entries of one site. ME2 needs a
+    /// request that was granted. ME3 needs two requests that were pending together, of which the later was
+    /// made in knowledge of the earlier, and a grant of one of them.
+    pub fn judgements(&self) -> [Judgement; 5] {
+        let two_entries = [(self.entries == 0, "no entry"), (self.entries == 1, "only one entry")];
+        let served = [
+            (self.requests == 0, "no request"),
+            (self.entries == 0, "every site crashed before it could enter"),
+        ];
+        let ordered = [
+            (!self.judges_order, "more than 128 sites"),
+            (self.ordered == 0, "no site requested when it knew of a waiting request"),
+        ];
+        [
+            ME1.judged_unless(&two_entries),
+            ME1_CAUSAL.judged_unless(&two_entries),
+            ME2.judged_unless(&served),
+            ME3.judged_unless(&ordered),
+            FENCES.judged_unless(&two_entries),
+        ]
     }
 
     /// Returns the number of entries.
@@ -157,6 +186,7 @@ impl Judge {
     pub fn asks(&mut self, site: NodeId) {
         let row = &mut self.sites[site.index()];
         row.asking = true;
+        self.requests += 1;
         if !self.judges_order {
             return;
         }
@@ -186,6 +216,7 @@ impl Judge {
             breach(Breach { property: FENCES, why });
         }
         if row.older != 0 {
+            self.ordered += 1;
             let first = row.older.trailing_zeros();
             self.inversions += u64::from(row.older.count_ones());
             let why = format!(
@@ -198,7 +229,8 @@ impl Judge {
         row.entry = self.entries;
         row.asking = false;
         self.inside.push(site);
-        self.is_done(site);
+        let older_than_another = self.is_done(site);
+        self.ordered += u64::from(older_than_another);
     }
 
     /// Records that a site leaves.
@@ -255,19 +287,25 @@ impl Judge {
         known.requests |= requests;
     }
 
-    fn is_done(&mut self, site: NodeId) {
-        if self.judges_order {
-            self.pending &= !bit(site);
-            self.forget(site);
+    /// Ends the request of a site. Returns whether a pending request was made in knowledge of it.
+    fn is_done(&mut self, site: NodeId) -> bool {
+        if !self.judges_order {
+            return false;
         }
+        self.pending &= !bit(site);
+        self.forget(site)
     }
 
     /// Removes the site's request from the past of all sites: it has ended, or a new request replaces it.
-    fn forget(&mut self, site: NodeId) {
+    /// Returns whether a pending request was made in knowledge of it.
+    fn forget(&mut self, site: NodeId) -> bool {
+        let mut is_older = false;
         for (known, row) in self.known.iter_mut().zip(&mut self.sites) {
+            is_older |= row.asking && row.older & bit(site) != 0;
             known.requests &= !bit(site);
             row.older &= !bit(site);
         }
+        is_older
     }
 }
 
@@ -286,6 +324,65 @@ mod tests {
         let mut names = Vec::new();
         judge.enters(site, Fence(fence), |breach| names.push(breach.property.name));
         names
+    }
+
+    fn missing(judge: &Judge) -> Vec<Option<&'static str>> {
+        judge.judgements().iter().map(|judgement| judgement.missing).collect()
+    }
+
+    #[test]
+    fn a_run_without_an_entry_puts_no_property_to_the_test() {
+        let mut judge = Judge::new(2);
+        assert_eq!(
+            missing(&judge),
+            [
+                Some("no entry"),
+                Some("no entry"),
+                Some("no request"),
+                Some("no site requested when it knew of a waiting request"),
+                Some("no entry"),
+            ]
+        );
+        judge.asks(A);
+        judge.crashes(A);
+        assert_eq!(missing(&judge)[2], Some("every site crashed before it could enter"));
+    }
+
+    #[test]
+    fn two_entries_put_exclusion_and_fences_to_the_test_but_not_the_order() {
+        let mut judge = Judge::new(2);
+        judge.asks(A);
+        breaches(&mut judge, A, 1);
+        judge.leaves(A);
+        let one = Some("only one entry");
+        assert_eq!((missing(&judge)[0], missing(&judge)[2], missing(&judge)[4]), (one, None, one));
+        judge.asks(B);
+        breaches(&mut judge, B, 2);
+        let judged: Vec<_> = missing(&judge).iter().map(Option::is_none).collect();
+        assert_eq!(judged, [true, true, true, false, true]);
+    }
+
+    #[test]
+    fn two_ordered_requests_put_me3_to_the_test_only_if_they_were_pending_together() {
+        for together in [true, false] {
+            let mut judge = Judge::new(2);
+            judge.asks(A);
+            let note = judge.sends(A);
+            if !together {
+                breaches(&mut judge, A, 1);
+            }
+            judge.receives(B, &note);
+            judge.asks(B);
+            if together {
+                breaches(&mut judge, A, 1);
+            }
+            assert_eq!(missing(&judge)[3].is_none(), together);
+        }
+    }
+
+    #[test]
+    fn the_order_of_more_than_128_sites_is_not_judged() {
+        assert_eq!(missing(&Judge::new(MOST_JUDGED + 1))[3], Some("more than 128 sites"));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use conclave_kernel::{Kind, NodeId, NodeSet, Property, Protocol};
+use conclave_kernel::{Judgement, Kind, NodeId, NodeSet, Property, Protocol};
 
 use super::{Application, Channel, Part, Picture, SnapshotId};
 
@@ -106,6 +106,20 @@ pub struct Judge<A: Protocol> {
     shots: BTreeMap<SnapshotId, Shot<A>>,
     /// The message of the present step, if its receiver must record snapshots before it handles the message.
     suspect: Option<Suspect>,
+    evidence: Evidence,
+}
+
+/// Events of a run that put a property to the test.
+#[derive(Clone, Copy, Debug, Default)]
+struct Evidence {
+    /// A message was received whose sender had recorded before it sent the message.
+    sent_after_recording: bool,
+    /// A complete picture, or the run, has a message in transit.
+    in_transit: bool,
+    /// A complete picture has a sum that no step changes.
+    has_sum: bool,
+    /// A stable property held before a snapshot, or a picture shows one.
+    stable: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -133,7 +147,30 @@ impl<A: Application> Judge<A> {
             facts_before: BTreeMap::new(),
             shots: BTreeMap::new(),
             suspect: None,
+            evidence: Evidence::default(),
         }
+    }
+
+    /// Returns each property with the evidence that the run lacks. Call it after [`finish`](Self::finish).
+    pub fn judgements(&self) -> [Judgement; 6] {
+        let Evidence { sent_after_recording, in_transit, has_sum, stable } = self.evidence;
+        let no_picture = (self.pictures().next().is_none(), "no complete picture");
+        let shared = self.shots.values().any(|shot| shot.complete_at.len() > 1);
+        [
+            CONSISTENT.judged_unless(&[(
+                !sent_after_recording,
+                "no message arrived that was sent after its sender recorded",
+            )]),
+            CHANNELS.judged_unless(&[no_picture, (!in_transit, "no message was in transit")]),
+            CONSERVED.judged_unless(&[
+                no_picture,
+                (!has_sum, "the application conserves no sum"),
+                (self.sent == 0, "no message was sent"),
+            ]),
+            STABLE.judged_unless(&[no_picture, (!stable, "no stable property held")]),
+            SAME.judged_unless(&[no_picture, (!shared, "only one site has a picture")]),
+            COMPLETE.judged_unless(&[(self.shots.is_empty(), "no snapshot was started")]),
+        ]
     }
 
     /// Records that a snapshot is about to start. `states` are the present states of the sites.
@@ -191,6 +228,7 @@ impl<A: Application> Judge<A> {
         let Some((number, message)) = &note.app else { return };
         self.under_way.remove(number);
         let red = &self.recorded[from.index()][..note.recorded];
+        self.evidence.sent_after_recording |= !red.is_empty();
         let mine = &self.recorded[to.index()];
         let ids: Vec<_> = red.iter().filter(|id| !mine.contains(id)).copied().collect();
         if !ids.is_empty() {
@@ -222,11 +260,18 @@ impl<A: Application> Judge<A> {
     ) {
         self.step_over(&mut breach);
         let facts_after = A::stable_facts(&self.actual(states));
+        let mut evidence = self.evidence;
         for (id, shot) in &self.shots {
             if let Some(picture) = &shot.picture {
+                let (sum, facts) = (A::conserved(picture), A::stable_facts(picture));
                 self.judge_channels(*id, picture, &mut breach);
-                judge_sum(*id, A::conserved(picture), conserved, &mut breach);
-                self.judge_facts(*id, &A::stable_facts(picture), &facts_after, &mut breach);
+                judge_sum(*id, sum, conserved, &mut breach);
+                self.judge_facts(*id, &facts, &facts_after, &mut breach);
+                evidence.in_transit |=
+                    self.crossed(*id).next().is_some() || picture.in_transit().next().is_some();
+                evidence.has_sum |= sum.is_some() && conserved.is_some();
+                evidence.stable |=
+                    !facts.is_empty() || self.facts_before.get(id).is_some_and(|facts| !facts.is_empty());
             }
             let missing =
                 (0..self.recorded.len() as u32).map(NodeId).find(|site| !shot.complete_at.contains(*site));
@@ -237,6 +282,7 @@ impl<A: Application> Judge<A> {
                 breach(Breach { property: COMPLETE, why });
             }
         }
+        self.evidence = evidence;
     }
 
     /// Returns the completed pictures, in order of their numbers.
@@ -264,14 +310,20 @@ impl<A: Application> Judge<A> {
         Picture { id: SnapshotId::default(), parts: states.enumerate().map(part).collect() }
     }
 
+    /// Returns the messages that were in transit in a snapshot, by sender and receiver.
+    fn crossed(
+        &self,
+        id: SnapshotId,
+    ) -> impl Iterator<Item = (&(SnapshotId, NodeId, NodeId), &Vec<A::Message>)> {
+        self.crossing.range((id, NodeId(0), NodeId(0))..).take_while(move |crossed| crossed.0.0 == id)
+    }
+
     fn judge_channels(&self, id: SnapshotId, picture: &Picture<A>, breach: &mut impl FnMut(Breach)) {
         let mut recorded: BTreeMap<(NodeId, NodeId), Vec<&A::Message>> = BTreeMap::new();
         for (from, to, message) in picture.in_transit() {
             recorded.entry((from, to)).or_default().push(message);
         }
-        for ((_, from, to), crossed) in
-            self.crossing.range((id, NodeId(0), NodeId(0))..).take_while(|it| it.0.0 == id)
-        {
+        for ((_, from, to), crossed) in self.crossed(id) {
             let there = recorded.entry((*from, *to)).or_default();
             for message in crossed {
                 match there.iter().position(|recorded| *recorded == message) {

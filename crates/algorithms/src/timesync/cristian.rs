@@ -77,6 +77,13 @@ pub fn reading(
     Interval::new(lo, hi)
 }
 
+/// Returns the time after which a client gives up a question. All questions of a round fit into one period.
+///
+/// It must be longer than the shortest round trip: otherwise no reply ever arrives in time.
+pub fn patience(period: Duration, probes: u32) -> Duration {
+    period / probes.saturating_add(1)
+}
+
 /// A way to combine several readings.
 pub trait Keep: Clone + Debug + Eq + Hash + Serialize + DeserializeOwned + Send + 'static {
     /// The card of the algorithm.
@@ -276,8 +283,7 @@ impl<K: Keep> Cristian<K> {
         self.probe += 1;
         self.asked = Some(cx.now());
         cx.send(SERVER, Message::Ask { probe: self.probe });
-        // All questions of a round fit into one period.
-        let patience = self.period / (self.probes + 1);
+        let patience = patience(self.period, self.probes);
         cx.arm(Timer::Patience, patience..=patience);
     }
 

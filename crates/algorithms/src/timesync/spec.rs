@@ -18,7 +18,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use conclave_kernel::{Kind, NodeId, Property, Time};
+use conclave_kernel::{Judgement, Kind, NodeId, Property, Time};
 
 use super::interval::{drift, local};
 use super::{Epoch, Reading};
@@ -85,6 +85,19 @@ pub struct Judge {
     /// The excused sites: the time from which their comparisons count, and the number of comparisons still
     /// needed.
     excused: Vec<Option<(Time, u32)>>,
+    /// The sites that have received a message of another site. The others cannot have corrected their clock,
+    /// even if they state an interval as the master of a group of one.
+    has_received: Vec<bool>,
+    evidence: Evidence,
+}
+
+/// Properties that a run has put to the test.
+#[derive(Clone, Copy, Debug, Default)]
+struct Evidence {
+    truth: bool,
+    agreement: bool,
+    never_back: bool,
+    pace: bool,
 }
 
 /// The number of comparisons after a step until a site's intervals depend on nothing from before the step.
@@ -108,7 +121,28 @@ impl Judge {
             meeting: BTreeMap::new(),
             ahead: None,
             excused: vec![None; nodes as usize],
+            has_received: vec![false; nodes as usize],
+            evidence: Evidence::default(),
         }
+    }
+
+    /// Returns each property with the evidence that the run lacks.
+    ///
+    /// A site that has never compared its clock states no interval, and has not corrected its clock. Its
+    /// readings are no evidence for any property.
+    pub fn judgements(&self) -> [Judgement; 4] {
+        let Evidence { truth, agreement, never_back, pace } = self.evidence;
+        [
+            TRUTH.judged_unless(&[(!truth, "no site stated an interval")]),
+            AGREEMENT.judged_unless(&[(!agreement, "no two sites stated intervals at the same moment")]),
+            NEVER_BACK.judged_unless(&[(!never_back, "no site corrected its clock between two readings")]),
+            PACE.judged_unless(&[(!pace, "no two readings of corrected clocks after the first quarter")]),
+        ]
+    }
+
+    /// Records that a site receives a message of another site.
+    pub fn receives(&mut self, site: NodeId) {
+        self.has_received[site.index()] = true;
     }
 
     /// Judges a reading that a site gave at the true time `truth`.
@@ -117,7 +151,8 @@ impl Judge {
             self.moment = truth;
             self.meeting.clear();
         }
-        if let Some(last) = self.last[site.index()].replace(reading.clock)
+        let last = self.last[site.index()].replace(reading.clock);
+        if let Some(last) = last
             && reading.clock < last
         {
             let why = format!("the clock of {site} was set back by {} ns", last - reading.clock);
@@ -126,10 +161,12 @@ impl Judge {
         if site.0 < self.servers {
             return;
         }
+        self.evidence.never_back |= last.is_some() && self.is_corrected(site, reading);
         self.pace(site, truth, reading, &mut breach);
         let Some(interval) = reading.interval.filter(|_| self.excused[site.index()].is_none()) else {
             return;
         };
+        self.evidence.truth = true;
         if !interval.contains(local(truth)) {
             let miss = interval.farthest(local(truth)) - interval.width();
             let why = format!(
@@ -166,6 +203,7 @@ impl Judge {
     }
 
     fn agreement(&mut self, site: NodeId, epoch: Epoch, lo: i64, hi: i64, breach: &mut impl FnMut(Breach)) {
+        self.evidence.agreement |= self.meeting.get(&epoch).is_some_and(|(latest, _)| latest.1 != site);
         let (latest, earliest) = self.meeting.entry(epoch).or_insert(((lo, site), (hi, site)));
         *latest = (*latest).max((lo, site));
         *earliest = (*earliest).min((hi, site));
@@ -180,6 +218,10 @@ impl Judge {
         }
     }
 
+    fn is_corrected(&self, site: NodeId, reading: &Reading) -> bool {
+        reading.interval.is_some() && self.has_received[site.index()]
+    }
+
     fn pace(&mut self, site: NodeId, truth: Time, reading: &Reading, breach: &mut impl FnMut(Breach)) {
         if truth < self.pace_from {
             return;
@@ -189,6 +231,7 @@ impl Judge {
             self.ahead = Some((truth, most));
             return;
         };
+        self.evidence.pace |= self.is_corrected(site, reading);
         // rho times the true time would be the exact limit. `drift` takes a time that a clock has counted,
         // and its result is slightly larger; the judge allows it.
         let elapsed = truth.since(since);
@@ -222,6 +265,36 @@ mod tests {
             judge.told(NodeId(*site), Time(*truth), reading, |breach| names.push(breach.property.name));
         }
         names
+    }
+
+    #[test]
+    fn readings_without_an_interval_put_no_property_to_the_test() {
+        let tested = |readings: &[(u32, u64, Reading)]| {
+            let mut judge = Judge::new(3, 1, 100, Time::ZERO);
+            (0..3).for_each(|site| judge.receives(NodeId(site)));
+            for (site, truth, reading) in readings {
+                judge.told(NodeId(*site), Time(*truth), reading, |_| {});
+            }
+            judge.judgements().map(|judgement| judgement.missing.is_none())
+        };
+        let none = |clock| Reading { interval: None, ..reading(clock, 0) };
+        assert_eq!(tested(&[(1, 100, none(95)), (2, 100, none(99)), (1, 200, none(195))]), [false; 4]);
+        assert_eq!(tested(&[(0, 100, reading(100, 0)), (0, 200, reading(200, 0))]), [false; 4], "a server");
+        assert_eq!(tested(&[(1, 100, reading(95, 5))]), [true, false, false, false]);
+        assert_eq!(
+            tested(&[(1, 100, reading(95, 5)), (2, 100, reading(99, 5)), (1, 200, reading(195, 5))]),
+            [true; 4]
+        );
+    }
+
+    #[test]
+    fn a_site_without_a_message_of_another_has_not_corrected_its_clock() {
+        let mut judge = Judge::new(1, 0, 100, Time::ZERO);
+        for truth in [100, 200] {
+            judge.told(NodeId(0), Time(truth), &reading(truth as i64, 5), |_| {});
+        }
+        let tested = judge.judgements().map(|judgement| judgement.missing.is_none());
+        assert_eq!(tested, [true, false, false, false]);
     }
 
     #[test]

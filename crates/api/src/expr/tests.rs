@@ -21,6 +21,23 @@ fn the_expressions_of_the_manual_are_printed_in_canonical_form() {
 }
 
 #[test]
+fn the_names_of_a_text_are_those_of_its_expression_each_once() {
+    let names = |text: &str| {
+        let names = names_in(text).map_err(|error| error.code.name())?;
+        Ok::<_, &str>(names.iter().map(LockName::as_str).collect::<Vec<_>>().join(" "))
+    };
+    assert_eq!(names("db"), Ok("db".into()));
+    assert_eq!(names("/team/db:shared"), Ok("team/db".into()));
+    assert_eq!(names("b & (a | b)*1 "), Err("invalid-expression"));
+    assert_eq!(names("b & (a | b) & pool*3"), Ok("b a pool".into()));
+    assert_eq!(names("2 of (a, \"my lock\", c)"), Ok("a my lock c".into()));
+    assert_eq!(names("my lock"), Ok("my lock".into()), "a name that must be quoted in an expression");
+    assert_eq!(names("a &"), Err("invalid-expression"));
+    assert_eq!(names("a\nb"), Err("invalid-name"));
+    assert_eq!(names(""), Err("invalid-name"));
+}
+
+#[test]
 fn and_binds_tighter_than_or() {
     let expr: Expr = "a & b | c".parse().unwrap();
     assert!(matches!(expr.node(), Node::Any(members) if members.len() == 2));

@@ -25,7 +25,22 @@ use prost::encoding::{DecodeContext, skip_field};
 pub const CLIENT_MAGIC: [u8; 7] = [0xC1, b'c', b'o', b'n', b'c', b'l', b'v'];
 /// How a connection between nodes begins, without the version.
 pub const PEER_MAGIC: [u8; 7] = [0xC1, b'c', b'o', b'n', b'p', b'e', b'r'];
-/// The version of both.
+/// The preface of a request to a local node to serve this connection, without the version. The node replies
+/// with the byte [`SERVING`], does not end while the connection is open, and reads the preface of a client
+/// next. A node that is ending closes the connection without a reply, so the client knows that nothing was
+/// done.
+pub const USE_MAGIC: [u8; 7] = [0xC1, b'c', b'o', b'n', b'c', b'u', b's'];
+/// The preface of a request to a local node to end, without the version. The node replies with one byte,
+/// [`ENDING`] or [`IN_USE`], and closes the connection. All versions keep this exchange: a newer command
+/// must be able to replace an older node.
+pub const END_MAGIC: [u8; 7] = [0xC1, b'c', b'o', b'n', b'c', b'e', b'n'];
+/// The reply of a local node that goes on, because a session, a lock-delay or another connection exists.
+pub const IN_USE: u8 = 0;
+/// The reply of a local node that ends now.
+pub const ENDING: u8 = 1;
+/// The reply of a local node that serves the connection.
+pub const SERVING: u8 = 2;
+/// The version of the protocol, for clients and between nodes.
 pub const VERSION: u8 = 1;
 /// The length of a preface.
 pub const PREFACE_BYTES: usize = 8;

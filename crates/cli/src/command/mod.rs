@@ -3,6 +3,7 @@
 pub mod clock;
 #[cfg(feature = "lab")]
 pub mod lab;
+pub mod man;
 pub mod service;
 
 use std::time::Duration;

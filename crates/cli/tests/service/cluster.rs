@@ -11,8 +11,8 @@ use tokio::sync::watch;
 
 use crate::service::support::{self, Running, Server, conclave};
 
-/// Three nodes, the later ones asking whoever is there.
-fn three() -> Vec<Server> {
+/// Starts a cluster of three nodes, and returns when all of them vote.
+pub fn three() -> Vec<Server> {
     let first = Server::start();
     let second = Server::start_joining(&first);
     let third = Server::start_joining(&second);
@@ -135,6 +135,10 @@ fn a_cluster_without_a_majority_says_so_and_keeps_what_it_was_asked_until_there_
     let status = until(&nodes[0], |status| status["voters_up"] == 1);
     assert_eq!(status["healthy"], false);
     assert_eq!(nodes[0].code(&["cluster", "status"]), 1);
+    for path in ["/readyz", "/v1/locks"] {
+        let (status, body) = nodes[0].http(path);
+        assert_eq!((status, &body["error"]["code"]), (503, &"no-quorum".into()), "{path}: {body}");
+    }
     let asked = nodes[0].spawn(&["put", "/greeting", "hello"]);
     nodes[1].start_again();
     let (code, _, errors) = asked.end();

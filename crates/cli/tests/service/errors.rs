@@ -39,21 +39,43 @@ fn what_cannot_be_written_is_no_success() {
 #[test]
 fn who_asks_for_json_gets_errors_as_json() {
     let server = Server::start();
-    let error = |args: &[&str]| -> Value {
+    let error = |args: &[&str]| -> (String, bool) {
         let output = server.output(args);
         assert_eq!(output.stdout, b"");
         let error: Value = serde_json::from_slice(&output.stderr).unwrap();
+        let fields: Vec<&String> = error["error"].as_object().unwrap().keys().collect();
+        assert_eq!(fields, ["advice", "code", "definite", "exit", "message"], "{error}");
         assert_eq!(error["error"]["exit"].as_i64(), output.status.code().map(i64::from));
-        assert!(!error["error"]["message"].as_str().unwrap().is_empty());
-        error["error"]["code"].clone()
+        let [code, message, advice] =
+            ["code", "message", "advice"].map(|field| error["error"][field].as_str().unwrap().to_owned());
+        assert!(!message.is_empty() && !advice.is_empty() && !message.contains(&advice), "{error}");
+        (code, error["error"]["definite"].as_bool().unwrap())
     };
-    assert_eq!(error(&["get", "/none", "--json"]), "no-such-file");
-    assert_eq!(error(&["get", "none", "--json"]), "invalid-name");
-    assert_eq!(error(&["break", "none", "--reason", "x", "--json"]), "not-held");
-    assert_eq!(error(&["why", "x", "--json", "--server", "127.0.0.1:1"]), "unreachable");
-    assert_eq!(error(&["limit", "x", "--json", "many"]), "usage");
+    for (args, code) in [
+        (&["get", "/none", "--json"][..], "no-such-file"),
+        (&["get", "/none/", "--json"], "invalid-name"),
+        (&["break", "none", "--reason", "x", "--json"], "not-held"),
+        (&["why", "x", "--json", "--server", "127.0.0.1:1"], "unreachable"),
+        (&["limit", "x", "--json", "many"], "usage"),
+        (&["watch", "--json"], "usage"),
+    ] {
+        assert_eq!(error(args), (code.to_owned(), true), "{args:?}");
+    }
     let output = server.output(&["run", "x", "--", "/no/such/command", "--json"]);
     assert!(output.stderr.starts_with(b"conclave: "), "that flag is the command's");
+}
+
+#[test]
+fn a_result_that_cannot_be_printed_as_json_is_an_indefinite_error() {
+    let server = Server::start();
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let output = server.command(&["put", "/x", "y", "--json"]).stdout(full).output().unwrap();
+    let error: Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!(
+        (&error["error"]["code"], &error["error"]["definite"]),
+        (&"not-written".into(), &false.into())
+    );
+    assert_eq!(server.text(&["get", "/x"]), "y", "the file was written");
 }
 
 #[test]
@@ -64,14 +86,17 @@ fn a_mistake_is_answered_with_what_to_do() {
         let output = server.output(args);
         let errors = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(code), "{args:?}: {errors}");
-        assert!(errors.contains(wanted), "{args:?}: {errors}");
+        assert!(errors.starts_with("conclave: ") && errors.contains(wanted), "{args:?}: {errors}");
     };
+    says(&["get", "/none"], 1, "there is no /none; create it, or check the path");
     says(&["run", "a", "echo"], 2, "put -- before the command");
     says(&["run", "--ttl", "-1s", "a", "--", "true"], 2, "at least 0");
     says(&["limit", "x", "-1"], 2, "0..=");
     says(&["sessions", "edn"], 2, "did you mean end?");
     says(&["cluster", "statsu"], 2, "did you mean status?");
-    says(&["why", "x", "--server", ""], 2, "HOST:PORT");
+    says(&["why", "x", "--server", ""], 2, "expected HOST[:PORT]");
+    says(&["why", "x", "--server", "https://a"], 2, "write HOST:PORT");
+    says(&["why", "x", "--server", "127.0.0.1,a:b"], 2, "`a:b` is not an address");
     says(&["cluster", "status", "--server", "127.0.0.1:1,"], 69, "127.0.0.1:1");
     says(&["rm", "/jobs"], 1, "rm -r");
     says(&["rm", "-r", "/"], 2, "cannot be removed");
@@ -80,6 +105,21 @@ fn a_mistake_is_answered_with_what_to_do() {
     assert_eq!(server.text(&["ls", "/jobs/"]), "a\n");
     server.text(&["put", "/x", "-5"]);
     assert_eq!(server.text(&["get", "/x"]), "-5");
+}
+
+#[test]
+fn a_server_is_found_in_every_form_of_its_address() {
+    let server = Server::start();
+    for form in [format!("http://{}/", server.address), format!("127.0.0.1:1,tcp:http://{}", server.address)]
+    {
+        let listed = conclave().arg("ls").env("CONCLAVE_SERVER", &form).status().unwrap();
+        assert!(listed.success(), "{form}");
+        assert_eq!(server.code(&["ls", "--server", &form]), 0, "{form}");
+        assert_eq!(server.code(&["cluster", "status", "--server", &form]), 0, "{form}");
+        let file = server.data.join(form.replace(['/', ':', ','], "-"));
+        let file = file.to_str().unwrap();
+        assert_eq!(server.code(&["cluster", "backup", file, "--server", &form]), 0, "{form}");
+    }
 }
 
 #[test]
@@ -96,6 +136,6 @@ fn a_server_that_is_named_by_nobody_is_the_usual_one() {
         let asked = conclave().args(args).env("CONCLAVE_SERVER", " , ").output().unwrap();
         let errors = String::from_utf8(asked.stderr).unwrap();
         assert_eq!(asked.status.code(), Some(2), "{args:?}: {errors}");
-        assert!(errors.contains("CONCLAVE_SERVER: expected HOST:PORT"), "{args:?}: {errors}");
+        assert!(errors.contains("CONCLAVE_SERVER: expected HOST[:PORT]"), "{args:?}: {errors}");
     }
 }

@@ -23,6 +23,42 @@ fn files_are_written_read_listed_and_removed() {
     assert_eq!(server.code(&["get", "/jobs"]), 1);
 }
 
+#[test]
+fn a_path_may_be_written_without_its_leading_slash() {
+    let server = Server::start();
+    let mut watch = server.spawn(&["watch", "--file", "config", "-n", "1"]);
+    assert!(watch.line().ends_with(" /config watching\n"));
+    assert_eq!(server.text(&["put", "config", "blue"]), "wrote /config, version 1\n");
+    assert_eq!(watch.end().1.split_once(' ').unwrap().1, "/config created\n");
+    assert_eq!(server.text(&["get", "config"]), server.text(&["get", "/config"]));
+    assert_eq!(server.json(&["get", "config", "--json"])["path"], "/config");
+    let mut watch = server.spawn(&["watch", "--children", "jobs", "-n", "1", "--json"]);
+    server.text(&["put", "-p", "jobs/a", "x"]);
+    assert!(watch.line().contains("\"/jobs\""));
+    assert!(watch.end().1.contains("\"/jobs/a\""));
+    assert_eq!(server.text(&["ls", "jobs"]), "a\n");
+    assert_eq!(server.text(&["rm", "-r", "jobs"]), "removed /jobs: 2 files\n");
+    assert_eq!(server.text(&["ls"]), "config\n");
+}
+
+#[test]
+fn the_root_is_neither_written_nor_removed() {
+    let server = Server::start();
+    for args in [
+        &["put", "/", "x"][..],
+        &["put", "", "x"],
+        &["put", "/", "--sequential", "x"],
+        &["rm", "/"],
+        &["rm", "-r", "/"],
+    ] {
+        let output = server.output(args);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {errors}");
+        assert!(errors.contains("/ is the root directory"), "{args:?}: {errors}");
+    }
+    assert_eq!(server.json(&["get", "/", "--json"])["data"], "");
+}
+
 /// More than go in one transaction: the first ones were removed before the root was found not to be.
 #[test]
 fn everything_at_once_is_refused_before_anything_is_removed() {

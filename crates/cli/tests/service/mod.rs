@@ -7,7 +7,11 @@ mod cluster;
 mod deadlock;
 mod errors;
 mod files;
+mod local;
+#[cfg(target_os = "linux")]
+mod lock;
 mod run;
+mod run_options;
 mod silence;
 mod support;
 #[cfg(target_os = "linux")]

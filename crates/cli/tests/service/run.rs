@@ -40,7 +40,7 @@ fn who_comes_second_waits_tries_in_vain_or_gives_up() {
     let holder = server.hold(&["x"]);
     assert_eq!(server.code(&["run", "--try", "x", "--", "true"]), 75);
     assert_eq!(server.code(&["run", "--wait", "10ms", "x", "--", "true"]), 75);
-    let second = server.spawn(&["run", "x", "--", "echo", "mine"]);
+    let second = server.spawn(&["run", "--quiet", "x", "--", "echo", "mine"]);
     let why = server.until_waiting("x", 1);
     assert!(why["holders"][0]["owner"].as_str().unwrap().contains("sh of session"), "{why}");
     assert!(why["waiters"][0]["owner"].as_str().unwrap().contains("echo of session"), "{why}");

@@ -1,5 +1,6 @@
 //! Servers that say nothing, and signals: nothing waits for ever.
 
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
@@ -39,16 +40,68 @@ fn who_does_not_want_to_wait_does_not_wait_for_a_silent_server() {
 
 #[test]
 fn a_node_that_finds_nobody_to_join_can_be_stopped() {
-    let data = std::env::temp_dir().join(format!("conclave-cli-alone-{}", std::process::id()));
+    let data = support::new_path();
     let mut command = conclave();
     command.args(["serve", "--listen", "127.0.0.1:0", "--join", "127.0.0.1:1", "--data"]).arg(&data);
-    let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     // By then it listens for signals.
     support::until("it has its folder", || data.exists().then_some(()));
     support::send(&child, Signal::INT);
-    let code = child.wait().unwrap().code();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(!data.exists(), "its folder is left behind");
+}
+
+#[test]
+fn a_node_that_finds_nobody_to_join_says_so_and_joins_when_there_is_somebody() {
+    let (data, member) = (support::new_path(), support::free_address());
+    let mut command = conclave();
+    command.args(["serve", "--listen", "127.0.0.1:0", "--join"]);
+    command.arg(format!("http://{member},127.0.0.1:1")).arg("--data").arg(&data);
+    let mut joining = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut errors = BufReader::new(joining.stderr.take().unwrap()).lines();
+    for _ in 0..2 {
+        let line = errors.next().unwrap().unwrap();
+        assert!(line.contains("no member has admitted this node yet"), "{line}");
+        for address in [&member, "127.0.0.1:1"] {
+            assert!(line.contains(&format!("{address}: Connection refused")), "{line}");
+        }
+    }
+    let first = Server::start_at(&member, &[]);
+    let mut greeting = String::new();
+    BufReader::new(joining.stdout.take().unwrap()).read_line(&mut greeting).unwrap();
+    assert!(greeting.contains("node 2"), "{greeting}");
+    assert_eq!(first.code(&["cluster", "status"]), 0);
+    joining.kill().unwrap();
+    joining.wait().unwrap();
+    assert!(data.exists());
     drop(std::fs::remove_dir_all(&data));
-    assert_eq!(code, Some(0));
+}
+
+#[test]
+fn a_server_that_does_not_start_leaves_no_folder_that_it_has_created() {
+    let server = Server::start();
+    let folder = support::new_path();
+    let data = folder.join("data");
+    let bad = folder.with_extension("toml");
+    std::fs::write(&bad, "lsten = 1").unwrap();
+    let bad = bad.to_str().unwrap();
+    let failing: [&[&str]; 5] = [
+        &["--listen", &server.address],
+        &["--listen", "127.0.0.1:0", "--restore", "/no/such/file"],
+        &["--listen", "127.0.0.1:0", "--restore", bad],
+        &["--listen", "127.0.0.1:0", "--join", &server.address, "--advertise", &server.address],
+        &["--config", bad],
+    ];
+    for there in [false, true] {
+        for flags in failing {
+            let output = conclave().args(["serve", "--data"]).arg(&data).args(flags).output().unwrap();
+            assert!(!output.status.success(), "{flags:?}");
+            assert_eq!(folder.exists(), there, "{flags:?}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        std::fs::create_dir_all(&data).unwrap();
+    }
+    std::fs::remove_file(bad).unwrap();
+    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]

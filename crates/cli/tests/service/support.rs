@@ -1,7 +1,7 @@
 //! A server process of its own for every test, and commands against it.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -106,6 +106,16 @@ impl Server {
         serde_json::from_str(&self.text(args)).unwrap()
     }
 
+    /// The status and the JSON of a path over HTTP.
+    pub fn http(&self, path: &str) -> (u16, Value) {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        let status = response.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, serde_json::from_str(response.split_once("\r\n\r\n").unwrap().1).unwrap())
+    }
+
     /// Starts a command; what it prints can be read line by line.
     pub fn spawn(&self, args: &[&str]) -> Running {
         Running::start(&mut self.command(args))
@@ -185,9 +195,14 @@ impl Running {
         send(&self.child, signal);
     }
 
+    /// Writes to its standard input.
+    pub fn write(&mut self, text: &str) {
+        self.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
     /// Lets it read a line, and gives its exit code.
     pub fn finish(mut self) -> i32 {
-        self.stdin.take().unwrap().write_all(b"\n").unwrap();
+        self.write("\n");
         self.end().0
     }
 

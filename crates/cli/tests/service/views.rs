@@ -1,8 +1,5 @@
 //! What operators look at: `locks`, `sessions`, `limit`, `bench`, `completions`, and what `serve` refuses.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
-
 use rustix::process::Signal;
 
 use crate::service::support::{Running, Server, conclave};
@@ -30,6 +27,90 @@ fn names_and_sessions_in_use_are_listed() {
         0,
         "closed, not left to its lease"
     );
+}
+
+#[test]
+fn a_change_is_reported_in_one_line_unless_it_must_be_quiet() {
+    let server = Server::start();
+    let changes: [(&[&str], &str); 6] = [
+        (&["limit", "pool", "3"], "made the semaphore pool with 3 permits\n"),
+        (&["limit", "pool", "5"], "changed the semaphore pool from 3 to 5 permits\n"),
+        (&["limit", "pool", "5"], "pool already has 5 permits; nothing changed\n"),
+        (&["put", "/config", "blue"], "wrote /config, version 1\n"),
+        (&["put", "/config", "green"], "wrote /config, version 2\n"),
+        (&["rm", "/config"], "removed /config\n"),
+    ];
+    for (args, line) in changes {
+        assert_eq!(server.text(args), line, "{args:?}");
+    }
+    let holders = [server.hold(&["x"]), server.hold(&["y"])];
+    assert_eq!(server.text(&["break", "x", "--reason", "test"]), "took x away from all its holders\n");
+    let session = server.json(&["why", "y", "--json"])["holders"][0]["session"].to_string();
+    assert_eq!(server.text(&["sessions", "end", &session]), format!("ended session {session}\n"));
+    drop(holders);
+    let quiet: [&[&str]; 4] = [
+        &["limit", "pool", "0", "--quiet"],
+        &["put", "-q", "/config", "blue"],
+        &["rm", "/config", "-q"],
+        &["sessions", "end", "1", "-q"],
+    ];
+    for args in quiet {
+        let output = server.output(args);
+        assert_eq!(output.stdout, b"", "{args:?}");
+        assert_eq!(output.status.success(), output.stderr.is_empty(), "{args:?}: errors are not quiet");
+    }
+    assert_eq!(server.json(&["limit", "pool", "2", "--json"])["before"], serde_json::Value::Null);
+    assert_eq!(server.json(&["limit", "pool", "4", "--json"])["before"], 2);
+}
+
+#[test]
+fn a_lock_that_is_held_does_not_become_a_semaphore() {
+    let server = Server::start();
+    let holder = server.hold(&["x"]);
+    let output = server.output(&["limit", "x", "3", "--json"]);
+    let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert_eq!((&error["error"]["code"], &error["error"]["definite"]), (&"wrong-kind".into(), &true.into()));
+    assert!(error["error"]["message"].as_str().unwrap().contains("held or waited for"), "{error}");
+    assert_eq!(holder.finish(), 0);
+    assert_eq!(server.text(&["limit", "x", "3"]), "made the semaphore x with 3 permits\n");
+}
+
+#[test]
+fn why_explains_each_name_of_an_expression() {
+    let server = Server::start();
+    let holder = server.hold(&["b"]);
+    let text = server.text(&["why", "(a | b) & c*2 & a"]);
+    let heads: Vec<&str> = text.lines().filter(|line| !line.starts_with(' ')).collect();
+    assert_eq!(heads.len(), 3, "{text}");
+    assert!(heads[0].starts_with("a: never seen") && heads[1] == "b: a lock", "{text}");
+    let reports = server.json(&["why", "a & b", "--json"]);
+    assert_eq!((&reports[0]["name"], &reports[1]["holders_total"]), (&"a".into(), &1.into()));
+    assert_eq!(server.http("/v1/why/a%20&%20b"), (200, reports));
+    assert_eq!(server.json(&["why", "b:shared", "--json"])["holders_total"], 1, "one name is no array");
+    let wrong = server.output(&["why", "a &"]);
+    assert_eq!(wrong.status.code(), Some(2), "{wrong:?}");
+    assert_eq!(holder.finish(), 0);
+}
+
+#[test]
+fn a_free_name_differs_from_one_that_was_never_seen() {
+    let server = Server::start();
+    let known = |name: &str| {
+        let report = server.json(&["why", name, "--json"]);
+        assert_eq!(server.http(&format!("/v1/why/{name}")), (200, report.clone()));
+        report["known"].as_bool().unwrap()
+    };
+    assert!(!known("db"));
+    assert!(server.text(&["why", "db"]).starts_with("db: never seen, or forgotten since;"));
+    server.text(&["run", "db", "--", "true"]);
+    assert!(known("db"));
+    assert_eq!(server.text(&["why", "db"]), "db: free; nobody holds it or waits for it\n");
+    let holder = server.hold(&["x"]);
+    assert!(known("x") && server.text(&["why", "x"]).starts_with("x: a lock\n  held by "));
+    assert_eq!(holder.finish(), 0);
+    server.text(&["limit", "pool", "3"]);
+    assert!(server.text(&["why", "pool"]).ends_with("0 of 3 permits held\n  nobody holds it\n"));
 }
 
 #[test]
@@ -72,15 +153,6 @@ fn a_server_tells_the_address_by_which_it_is_found() {
     assert_eq!(lines[2], "  conclave run --server locks.example:7411 build -- make\n");
 }
 
-/// What a path answers, as JSON.
-fn over_http(server: &Server, path: &str) -> serde_json::Value {
-    let mut stream = TcpStream::connect(&server.address).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
-}
-
 #[test]
 fn over_http_it_reads_as_on_the_command_line() {
     let server = Server::start();
@@ -96,7 +168,7 @@ fn over_http_it_reads_as_on_the_command_line() {
         (&["why", "y"], "/v1/why/y"),
     ] {
         let printed = server.json(&[command, &["--json"]].concat());
-        assert_eq!(printed, over_http(&server, path), "{path}");
+        assert_eq!((200, printed), server.http(path), "{path}");
     }
     holders.into_iter().for_each(|holder| assert_eq!(holder.finish(), 0));
     assert_eq!(waiting.end().0, 0);

@@ -212,7 +212,7 @@ fn order_of_header(header: &str) -> Result<Order, &'static str> {
         (Some(host), Some(clock), Some(event)) if host < clock && header.contains("\\n") => {
             Ok(if event < host { Order::TextFirst } else { Order::ClockFirst })
         }
-        _ => Err("this parser expression is not known: expected host, clock and event on two lines"),
+        _ => Err("the expression on the first line is unknown: give the expression with --format"),
     }
 }
 
@@ -308,24 +308,27 @@ mod tests {
             refused("a {\"a\":1}\nA\nb b\nB\n")
                 .starts_with("x.log:3: column 3: expected a host and its vector clock")
         );
-        assert_eq!(refused("a {\"a\":2}\nA\n"), "x.log:1: a counts 2 where its event number 1 should stand");
+        assert_eq!(
+            refused("a {\"a\":2}\nA\n"),
+            "x.log:1: the clock of a counts 2, but this is its event number 1"
+        );
         assert_eq!(refused("a {\"b\":1}\nA\n"), "x.log:1: the clock has no entry for a, whose event it is");
         assert_eq!(refused("a {\"a\":-1}\nA\n"), "x.log:1: the clock's entry for a is no count");
         assert_eq!(
             refused("a {\"a\":1,\"b\":4}\nA\nb {\"b\":1}\nB\n"),
-            "x.log:1: knows of event 4 of b, which is not in the log"
+            "x.log:1: the clock names event 4 of b, which is not in the log"
         );
         assert_eq!(
             refused("a {\"a\":1}\nA\nb {\"b\":1,\"a\":1}\nB\nb {\"b\":2}\nB2\n"),
-            "x.log:5: says 0 for a, but its past says 1"
+            "x.log:5: the clock has 0 for a, but the events before it give 1"
         );
         assert_eq!(refused("a {\"a\":1,\"a\":1}\nA\n"), "x.log:1: the clock names a host twice");
         assert!(refused("a {\"a\":1}\nA\na {\"a\":2}\n").contains("the last event is cut off"));
-        assert!(refused("(?<date>.*)\n\n").contains("parser expression is not known"));
+        assert!(refused("(?<date>.*)\n\n").contains("the expression on the first line is unknown"));
         assert!(refused(&format!("{HEADER}\n=== (?<trace>.*)\n")).contains("several executions"));
         assert_eq!(
             refused("a {\"a\":1,\"b\":1}\nA\nb {\"b\":1,\"a\":1}\nB\n"),
-            "x.log:1: knows an event of b that knows it: neither came first"
+            "x.log:1: this event and an event of b name each other, so neither can be first"
         );
     }
 

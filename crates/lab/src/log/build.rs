@@ -92,6 +92,11 @@ impl Builder {
         self.log.names = names;
     }
 
+    /// Sets the number of each event: the place of the event in the file, from 0.
+    pub(crate) fn number_events(&mut self, numbers: Vec<u32>) {
+        self.log.numbers = numbers;
+    }
+
     /// Makes room for so many events and messages.
     pub(crate) fn reserve(&mut self, events: usize, messages: usize) {
         self.log.events.reserve_exact(events);

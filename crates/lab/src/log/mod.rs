@@ -50,6 +50,8 @@ pub struct Log {
     sites: u32,
     /// The sites' names, if they are not `n0`, `n1`, ...
     names: Vec<String>,
+    /// The number of each event, if it is not the event's index.
+    numbers: Vec<u32>,
     events: Vec<Event>,
     /// The messages received, event by event.
     received: Vec<u32>,
@@ -166,6 +168,36 @@ impl Log {
     /// A site's name.
     pub fn name(&self, site: NodeId) -> String {
         self.names.get(site.index()).cloned().unwrap_or_else(|| site.to_string())
+    }
+
+    /// Whether the sites have names of their own, other than `n0`, `n1`, ...
+    pub fn has_names(&self) -> bool {
+        !self.names.is_empty()
+    }
+
+    /// The site with that name.
+    pub fn site(&self, name: &str) -> Option<NodeId> {
+        (0..self.sites).map(NodeId).find(|site| self.name(*site) == name)
+    }
+
+    /// Whether the messages were derived from the clocks of the events. Such a log lacks every message that
+    /// no site received, and every message from which its receiver learnt nothing new.
+    pub fn has_inferred_messages(&self) -> bool {
+        self.about.timescale == Timescale::Logical
+    }
+
+    /// The number by which readers name an event: its place in the file, from 0. Logs of other programs may
+    /// list events in an order that causality does not allow, so the number may differ from the index.
+    pub fn number(&self, event: usize) -> usize {
+        self.numbers.get(event).map_or(event, |number| *number as usize)
+    }
+
+    /// The event with that number.
+    pub fn numbered(&self, number: usize) -> Option<usize> {
+        match self.numbers.is_empty() {
+            true => (number < self.events.len()).then_some(number),
+            false => self.numbers.iter().position(|known| *known as usize == number),
+        }
     }
 
     /// All events, in an order that causality allows.

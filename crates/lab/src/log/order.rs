@@ -175,8 +175,9 @@ impl Pass {
     fn take(&mut self, log: &Log, index: usize) -> Result<u64, String> {
         if self.latest.is_empty() {
             let entries = self.sites.checked_mul(self.sites).filter(|entries| *entries <= MOST_ENTRIES);
-            let entries =
-                entries.ok_or_else(|| format!("{} sites are too many for vector clocks", self.sites))?;
+            let entries = entries.ok_or_else(|| {
+                format!("{} sites are too many for vector clocks: give a log with at most 16384", self.sites)
+            })?;
             self.latest = vec![0; entries];
         }
         let site = log.events()[index].site.index();

@@ -388,6 +388,11 @@ impl<O: Outbox> Node<O> {
         self.clients.has_replies() || self.may_serve(view)
     }
 
+    /// Returns whether a session is connected to this node.
+    pub fn has_sessions(&self) -> bool {
+        self.clients.sessions_len() > 0
+    }
+
     fn wake_at(&self) -> Now {
         [self.leases.next_tick(), self.rounds.next_start()]
             .into_iter()

@@ -174,6 +174,11 @@ pub enum Answer {
     Files(Vec<FileDone>),
     /// Refused, definitely.
     Refused(Error),
+    /// The limit of a semaphore is set.
+    Limited {
+        /// The permits before; `None` if the name was not a semaphore.
+        before: Option<u32>,
+    },
 }
 
 /// The place of an acquire that waits.

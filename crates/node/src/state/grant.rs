@@ -251,33 +251,36 @@ impl Locks {
         work.outcomes.push(Outcome::Refused { ticket, session, request, error });
     }
 
-    /// Makes or changes a semaphore; a limit of 0 makes an unused one a plain name again.
+    /// Makes or changes a semaphore, and returns the limit before. A limit of 0 makes an unused one a plain name again.
+    ///
+    /// # Errors
+    /// The name is held or waited for as a lock, or as a semaphore that is to become a plain name; or there are too many names.
     pub(super) fn set_limit(
         &mut self,
         moment: Moment,
         name: &LockName,
         permits: u32,
         work: &mut Work,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<u32>, Error> {
         let Some(id) = self.intern(name) else { return Err(too_many_names()) };
         work.touched.push(id);
         let lock = self.lock_mut(id);
+        let before = lock.limit;
         let is_used = !lock.holds.is_empty() || !lock.queue.is_empty();
-        if lock.limit.is_none() && is_used {
-            let message = format!("{name} is in use as a lock: it cannot become a semaphore");
+        if before.is_none() && is_used {
+            let message = format!("{name} is held or waited for as a lock and cannot become a semaphore now");
             return Err(Error::new(Code::WrongKind, message));
         }
         if permits == 0 {
             if is_used {
-                let message =
-                    format!("{name} is in use: a semaphore can be given up only when nobody uses it");
+                let message = format!("the semaphore {name} is held or waited for and cannot be removed now");
                 return Err(Error::new(Code::InvalidArgument, message));
             }
             lock.limit = None;
-            return Ok(());
+            return Ok(before);
         }
-        // What was free is not any more: waits for it become waits for holders, and may close deadlocks.
-        let is_lowered = lock.limit.is_some_and(|old| permits < old);
+        // Permits that were free may be gone: waits for them become waits for holders, and may complete deadlocks.
+        let is_lowered = before.is_some_and(|before| permits < before);
         let standing = is_lowered.then(|| self.deadlocked(Cause::Limit(id)));
         self.lock_mut(id).limit = Some(permits);
         if is_lowered {
@@ -289,7 +292,7 @@ impl Locks {
         if let Some(standing) = standing {
             self.end_closed_deadlocks(moment, Cause::Limit(id), standing, work);
         }
-        Ok(())
+        Ok(before)
     }
 
     /// Walks the agenda, then lets overtake whoever may, until nothing more can be granted.

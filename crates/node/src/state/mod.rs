@@ -123,6 +123,12 @@ impl State {
         self.applied
     }
 
+    /// Whether no session exists, and no ended session keeps names back. Then nothing is held and nobody
+    /// waits.
+    pub fn is_quiet(&self) -> bool {
+        self.sessions.is_empty() && self.delays.is_empty()
+    }
+
     /// Applies one command. One that was applied already has no effect.
     pub fn apply(&mut self, at: At, command: Command) -> Vec<Effect> {
         let mut effects = Vec::new();
@@ -351,9 +357,11 @@ impl State {
     }
 
     fn limit(&mut self, step: &mut Step<'_>, name: &LockName, permits: u32) -> Result<Answer, Error> {
-        self.locks.set_limit(step.moment(), name, permits, &mut step.work)?;
-        self.changed(step, name.clone(), LockChange::Limited(permits));
-        Ok(Answer::Done)
+        let before = self.locks.set_limit(step.moment(), name, permits, &mut step.work)?;
+        if before.unwrap_or(0) != permits {
+            self.changed(step, name.clone(), LockChange::Limited(permits));
+        }
+        Ok(Answer::Limited { before })
     }
 
     fn break_name(&mut self, step: &mut Step<'_>, name: &LockName, reason: String) -> Result<Answer, Error> {

@@ -243,8 +243,8 @@ impl State {
         page(locks.map(|lock| self.locks.info(lock, HOLDERS_TOLD)), limit, LockInfo::bytes)
     }
 
-    /// Who holds a name, who waits for it, and what happened to it lately; of each list what fits. `None` if nothing is
-    /// known of it.
+    /// The holders, the waiting requests and the recent incidents of a name; of each list what fits. `None` if the state has no
+    /// record of the name: then nobody holds it or waits for it. The records of an unused name end with the history.
     pub fn why(&self, name: &LockName) -> Option<WhyInfo> {
         let has_part = |deadlock: &Deadlock| deadlock.cycle.iter().any(|edge| edge.name == *name);
         let deadlocks = self.incidents.deadlocks.iter().filter(|(_, _, deadlock)| has_part(deadlock));
@@ -264,7 +264,7 @@ impl State {
             .collect();
         let Some(id) = self.locks.find(name) else {
             let lock = LockInfo::unused(name.clone());
-            let is_known = !deadlocks.is_empty() || !breaks.is_empty();
+            let is_known = !deadlocks.is_empty() || !breaks.is_empty() || self.history.mentions(name);
             return is_known.then_some(WhyInfo { lock, queue: Vec::new(), deadlocks, breaks });
         };
         let lock = self.locks.lock(id);

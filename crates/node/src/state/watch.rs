@@ -112,6 +112,12 @@ impl History {
         self.changes.push_back(change);
     }
 
+    /// Whether one of the latest changes is of this lock.
+    pub(super) fn mentions(&self, lock: &LockName) -> bool {
+        let is_of_lock = |change: &Change| matches!(&change.what, What::Lock { name, .. } if name == lock);
+        self.changes.iter().rev().any(is_of_lock)
+    }
+
     /// Everything after `index`; `None` if some of it is forgotten.
     fn since(&self, index: u64) -> Option<impl Iterator<Item = &Change>> {
         let from = self.changes.partition_point(|change| change.index <= index);

@@ -33,7 +33,7 @@ use conclave_node::node::{CallId, Cause, Cx, Input, MAX_PER_TURN, Node, Output, 
 use conclave_node::state::{Effect, State};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::peers::Peers;
 use crate::replica::{Deliveries, Delivery, Replica};
@@ -67,6 +67,8 @@ pub(crate) struct Driver {
     outputs: Vec<Output>,
     /// Empty between turns; only its memory is kept.
     scratch: Frames,
+    /// Whether no session and no lock-delay exists.
+    quiet: watch::Sender<bool>,
 }
 
 /// The replica, as the node sees it.
@@ -99,6 +101,7 @@ impl Driver {
         timing: Timing,
     ) -> (Self, NodeHandle) {
         let (sender, events) = mpsc::channel(EVENTS);
+        let quiet = replica.peek(|service| service.state().is_quiet());
         let metrics = Arc::new(Metrics::default());
         let handle = NodeHandle { metrics: metrics.clone(), sender, next: Arc::new(AtomicU64::new(1)) };
         let driver = Self {
@@ -113,6 +116,7 @@ impl Driver {
             last_call: 0,
             outputs: Vec::new(),
             scratch: Frames::default(),
+            quiet: watch::Sender::new(quiet),
         };
         (driver, handle)
     }
@@ -133,6 +137,7 @@ impl Driver {
                         break;
                     }
                     cause = self.on_deliveries(delivered.drain(..).flatten());
+                    self.report_quiet();
                 }
                 count = self.events.recv_many(&mut arrived, MAX_PER_TURN) => {
                     if count == 0 {
@@ -180,6 +185,19 @@ impl Driver {
             }
         }
         self.handle(Input::Stop);
+    }
+
+    /// Returns whether no session and no lock-delay exists, as of the entries that this node has applied.
+    pub(crate) fn quiet(&self) -> watch::Receiver<bool> {
+        self.quiet.subscribe()
+    }
+
+    /// Reads the state only if the answer may have changed: a session that is connected here exists in the state.
+    fn report_quiet(&self) {
+        if !self.node.has_sessions() || *self.quiet.borrow() {
+            let is_quiet = self.replica.peek(|service| service.state().is_quiet());
+            self.quiet.send_if_modified(|quiet| std::mem::replace(quiet, is_quiet) != is_quiet);
+        }
     }
 
     fn handle(&mut self, input: Input<Arc<Outbox>>) {

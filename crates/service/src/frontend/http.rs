@@ -1,21 +1,21 @@
-//! HTTP on the same port: is the node up, is it of use, what does it count, and what does it know, as JSON to read.
+//! HTTP on the same port: health, metrics, and the state of the service as JSON.
 //!
-//! | path | what |
+//! | path | response |
 //! |---|---|
 //! | `/healthz` | 200 while the process works |
-//! | `/readyz` | 200 if a leader is confirmed by a majority within a second, else 503 |
-//! | `/metrics` | counters and gauges, Prometheus text |
-//! | `/v1/locks` `/v1/sessions` | pages: `?after=`, `?limit=` (1 to 1,000, fewer where they are long); the last page is empty |
-//! | `/v1/why/NAME` | who holds it, who waits for it |
-//! | `/v1/cluster` | the nodes, as this one sees them, majority or not |
-//! | `/v1/backup` | what outlives the cluster, as bytes: see `state/backup.rs` |
+//! | `/readyz` | 200 if a majority confirms a leader within a second, else 503 |
+//! | `/metrics` | counters and gauges in the Prometheus text format |
+//! | `/v1/locks` `/v1/sessions` | pages: `?after=`, `?limit=` (1 to 1,000, fewer if items are long); the last page is empty |
+//! | `/v1/why/NAME` | the holders and the waiting requests of a name; an array, if it is an expression of several names |
+//! | `/v1/cluster` | the nodes, as this node sees them, also without a majority |
+//! | `/v1/backup` | the data that outlives the cluster, in the format of `state/backup.rs` |
 //!
-//! All else under `/v1` is linearizable; `?stale=true` takes what this node knows. Names, sessions and reports are as `conclave locks`,
-//! `sessions` and `why` print them with `--json`. Nothing here changes anything. What goes wrong under `/v1` is told as JSON too:
-//! `{"error": CODE, "message": TEXT}`.
+//! All other paths under `/v1` are linearizable; with `?stale=true` this node replies from its own state. Names, sessions and
+//! reports have the form of `conclave locks`, `sessions` and `why` with `--json`. No path changes anything. The body of every
+//! error is a [`json::Failure`].
 //!
-//! **Bound.** A backup is as large as all files together, and whoever takes it may be slow: [`BACKUPS_MAX`] are on their way at
-//! a time, who comes then is refused.
+//! **Bound.** A backup is as large as all files together, and its reader may be slow. At most [`BACKUPS_MAX`] are sent at a time;
+//! further requests get 503.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -26,11 +26,12 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequestParts, Path, Query, State};
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::request::Parts;
-use axum::http::{StatusCode, Uri};
+use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use bytes::Bytes;
+use conclave_api::expr::names_in;
 use conclave_api::{Code, Error, LockName, SessionId, json};
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
@@ -46,20 +47,20 @@ use conclave_node::state;
 
 /// How long a majority may take to confirm a read.
 const LIMIT: Duration = Duration::from_secs(5);
-/// How long a majority may take to confirm that the node is of use.
+/// How long a majority may take to confirm the leader for `/readyz`.
 const READY_LIMIT: Duration = Duration::from_secs(1);
-/// How long a backup may take to be made.
+/// How long the node may take to make a backup.
 const BACKUP_LIMIT: Duration = Duration::from_secs(60);
-/// Backups on their way at a time.
+/// The most backups that are sent at a time.
 const BACKUPS_MAX: usize = 2;
-/// A backup is sent in pieces of so many bytes.
+/// The bytes of one piece of a backup that is sent.
 const PIECE: usize = 64 * 1024;
 
-/// Said to whoever asks for something else.
-const NOTHING: &str = "there is nothing here, but there are /healthz, /readyz, /metrics, /v1/locks, /v1/sessions, \
-                       /v1/why/NAME, /v1/cluster and /v1/backup";
+/// The advice for an unknown path.
+const PATHS: &str =
+    "use one of /healthz, /readyz, /metrics, /v1/locks, /v1/sessions, /v1/why/NAME, /v1/cluster, /v1/backup";
 
-/// Everything that is spoken over HTTP, gRPC included, with so many streams of that at a time.
+/// The routes of HTTP and gRPC; at most `streams_max` gRPC streams are open at a time.
 pub(crate) fn router(replica: Replica<Service>, handle: NodeHandle, streams_max: usize) -> Router {
     let grpc = grpc::routes(handle.clone(), streams_max).into_axum_router();
     let plain = Router::new()
@@ -71,25 +72,26 @@ pub(crate) fn router(replica: Replica<Service>, handle: NodeHandle, streams_max:
         .route("/v1/why/{*name}", get(why))
         .route("/v1/cluster", get(cluster))
         .route("/v1/backup", get(backup))
-        .method_not_allowed_fallback(|| async {
-            failure(StatusCode::METHOD_NOT_ALLOWED, Code::Unsupported, "there is only GET here")
-        })
+        .method_not_allowed_fallback(only_get)
         .with_state(Arc::new(Node { replica, handle, backups: Arc::new(Semaphore::new(BACKUPS_MAX)) }));
-    // What gRPC does not know it answers in its own way, which is no help to a browser.
+    // The fallback of gRPC replies with a gRPC status, which does not help a user of HTTP.
     plain.merge(grpc.reset_fallback()).fallback(nothing)
 }
 
-async fn nothing(uri: Uri) -> Response {
-    match uri.path().starts_with("/v1/") {
-        true => failure(StatusCode::NOT_FOUND, Code::Unsupported, NOTHING).into_response(),
-        false => (StatusCode::NOT_FOUND, format!("{NOTHING}\n")).into_response(),
-    }
+async fn nothing(uri: Uri) -> Failure {
+    let error = Error::new(Code::Unsupported, format!("there is nothing at {}", uri.path().escape_debug()));
+    Failure { advice: Some(PATHS), ..Failure::new(StatusCode::NOT_FOUND, error) }
+}
+
+async fn only_get(method: Method, uri: Uri) -> Failure {
+    let error = Error::new(Code::Unsupported, format!("{} does not accept {method}", uri.path()));
+    Failure { advice: Some("use GET"), ..Failure::new(StatusCode::METHOD_NOT_ALLOWED, error) }
 }
 
 struct Node {
     replica: Replica<Service>,
     handle: NodeHandle,
-    /// Room for backups on their way.
+    /// One permit for each backup that may be sent at the same time.
     backups: Arc<Semaphore>,
 }
 
@@ -134,14 +136,14 @@ impl Node {
         match tokio::time::timeout(LIMIT, answer).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(Error::new(Code::NoQuorum, error.to_string()).into()),
-            Err(_) => Err(Error::new(Code::NoQuorum, "no majority has answered in time").into()),
+            Err(_) => Err(no_majority(LIMIT)),
         }
     }
 }
 
 impl Page {
     fn limit(&self) -> usize {
-        // A page of none would look like the last.
+        // An empty page would look like the last one.
         self.limit.unwrap_or(100).clamp(1, 1000)
     }
 }
@@ -158,10 +160,11 @@ impl<S: Send + Sync> FromRequestParts<S> for Page {
     }
 }
 
-async fn ready(State(node): State<Arc<Node>>) -> Response {
+async fn ready(State(node): State<Arc<Node>>) -> Result<&'static str, Failure> {
     match tokio::time::timeout(READY_LIMIT, node.replica.read_index()).await {
-        Ok(Ok(_)) => "ready\n".into_response(),
-        _ => (StatusCode::SERVICE_UNAVAILABLE, "no leader that a majority confirms\n").into_response(),
+        Ok(Ok(_)) => Ok("ready\n"),
+        Ok(Err(error)) => Err(Error::new(Code::NoQuorum, error.to_string()).into()),
+        Err(_) => Err(no_majority(READY_LIMIT)),
     }
 }
 
@@ -181,7 +184,8 @@ async fn locks(State(node): State<Arc<Node>>, page: Page) -> Result<Response, Fa
 async fn sessions(State(node): State<Arc<Node>>, page: Page) -> Result<Response, Failure> {
     let number = |text: &str| text.parse().map(SessionId);
     let after = page.after.as_deref().map(number).transpose();
-    let after = after.map_err(|_| Error::new(Code::InvalidArgument, "`after` is the number of a session"))?;
+    let after =
+        after.map_err(|_| Error::new(Code::InvalidArgument, "`after` must be the number of a session"))?;
     let sessions = node.read(page.stale, |state| state.sessions(after, page.limit())).await?;
     let sessions: Vec<_> = sessions.items.iter().map(codec::session).collect();
     Ok(Json(sessions.iter().map(json::Session::from).collect::<Vec<_>>()).into_response())
@@ -193,15 +197,16 @@ async fn why(
     page: Page,
 ) -> Result<Response, Failure> {
     let Path(name) = name.map_err(|refused| Error::new(Code::InvalidName, refused.body_text()))?;
-    let name = LockName::new(&name)?;
-    match node.read(page.stale, |state| (state.why(&name), state.applied())).await? {
-        (Some(why), index) => {
-            Ok(Json(json::Report::from(&codec::report(&name, Some(&why), index))).into_response())
-        }
-        (None, _) => {
-            Err(failure(StatusCode::NOT_FOUND, Code::NotHeld, &format!("nothing is known of {name}")))
-        }
+    let mut reports = Vec::new();
+    for name in names_in(&name)? {
+        let (why, index) = node.read(page.stale, |state| (state.why(&name), state.applied())).await?;
+        reports.push(codec::report(&name, why.as_ref(), index));
     }
+    let reports: Vec<_> = reports.iter().map(json::Report::from).collect();
+    Ok(match &reports[..] {
+        [report] => Json(report).into_response(),
+        _ => Json(reports).into_response(),
+    })
 }
 
 async fn cluster(State(node): State<Arc<Node>>) -> Response {
@@ -229,17 +234,15 @@ async fn cluster(State(node): State<Arc<Node>>) -> Response {
 
 async fn backup(State(node): State<Arc<Node>>) -> Result<Response, Failure> {
     let Ok(room) = node.backups.clone().try_acquire_owned() else {
-        let message = "other backups are on their way: try again when they are through";
-        return Err(failure(StatusCode::SERVICE_UNAVAILABLE, Code::Overloaded, message));
+        let message = format!("this node already sends {BACKUPS_MAX} backups");
+        return Err(Error::new(Code::Overloaded, message).into());
     };
     let made = node.replica.read_at_leisure(|service| service.state().to_backup());
-    let no_quorum = |why: String| Error::new(Code::NoQuorum, why);
-    let made = tokio::time::timeout(BACKUP_LIMIT, made).await;
-    let made = made.map_err(|_| no_quorum("no majority has answered in time".to_owned()))?;
-    let bytes = Bytes::from(made.map_err(|error| no_quorum(error.to_string()))?);
+    let made = tokio::time::timeout(BACKUP_LIMIT, made).await.map_err(|_| no_majority(BACKUP_LIMIT))?;
+    let bytes = Bytes::from(made.map_err(|error| Error::new(Code::NoQuorum, error.to_string()))?);
     let head =
         [(CONTENT_TYPE, "application/octet-stream".to_owned()), (CONTENT_LENGTH, bytes.len().to_string())];
-    // The room is taken until the last piece is.
+    // The permit is returned after the last piece.
     let pieces = stream::unfold((bytes, room), |(mut left, room)| async move {
         let piece = left.split_to(PIECE.min(left.len()));
         (!piece.is_empty()).then(|| (Ok::<_, Infallible>(piece), (left, room)))
@@ -247,35 +250,41 @@ async fn backup(State(node): State<Arc<Node>>) -> Result<Response, Failure> {
     Ok((head, Body::from_stream(pieces)).into_response())
 }
 
-/// An error as an answer.
+/// An error as a response.
 struct Failure {
     status: StatusCode,
     error: Error,
+    /// An advice that replaces the one of the code.
+    advice: Option<&'static str>,
 }
 
-fn failure(status: StatusCode, code: Code, message: &str) -> Failure {
-    Failure { status, error: Error::new(code, message) }
+impl Failure {
+    fn new(status: StatusCode, error: Error) -> Self {
+        Self { status, error, advice: None }
+    }
+}
+
+fn no_majority(limit: Duration) -> Failure {
+    Error::new(Code::NoQuorum, format!("no majority has replied within {} s", limit.as_secs())).into()
 }
 
 impl<E: Into<Error>> From<E> for Failure {
     fn from(error: E) -> Self {
         let error = error.into();
         let status = match error.code {
-            Code::NoQuorum => StatusCode::SERVICE_UNAVAILABLE,
+            Code::NoQuorum | Code::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::BAD_REQUEST,
         };
-        Self { status, error }
+        Self::new(status, error)
     }
 }
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        #[derive(Serialize)]
-        struct Body<'a> {
-            error: &'a str,
-            message: &'a str,
+        let mut body = json::Failure::from(&self.error);
+        if let Some(advice) = self.advice {
+            body.error.advice = advice.into();
         }
-        let Self { status, error } = self;
-        (status, Json(Body { error: error.code.name(), message: &error.message })).into_response()
+        (self.status, Json(body)).into_response()
     }
 }

@@ -311,13 +311,14 @@ impl<M: Machine> Replica<M> {
         }
     }
 
-    /// Returns only when the node has stopped by itself, and says why: its disk failed, most likely.
+    /// Waits until the node has stopped by itself, and returns the cause: most likely its disk failed.
     pub async fn failed(&self) -> String {
         let mut failure = self.inner.log.failure();
         let by_log = async {
-            match failure.wait_for(Option::is_some).await {
-                Ok(why) => why.as_deref().unwrap_or_default().to_owned(),
-                // The writer ended because it was told to; consensus, which told it, says the rest.
+            let why = failure.wait_for(Option::is_some).await;
+            match why.map(|why| why.as_deref().unwrap_or_default().to_owned()) {
+                Ok(why) => why,
+                // Consensus has stopped the writer, and knows the cause.
                 Err(_) => std::future::pending().await,
             }
         };

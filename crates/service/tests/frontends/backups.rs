@@ -250,7 +250,7 @@ async fn while_two_take_a_backup_a_third_is_refused() {
         slow.push(stream);
     }
     let (status, text) = http_get(&server, "/v1/backup").await;
-    assert!(status == 503 && text.contains("overloaded") && text.contains("try again"), "{status} {text}");
+    assert!(status == 503 && text.contains("overloaded") && text.contains("retry later"), "{status} {text}");
     // One goes away, the other is through: either makes room.
     drop(slow.pop());
     let mut bytes = Vec::new();

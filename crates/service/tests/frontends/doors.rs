@@ -376,11 +376,22 @@ async fn streams_that_share_a_connection_are_no_more_than_there_may_be_connectio
     server.kill().await;
 }
 
+/// The code of a failure, after a check of its form.
+fn failure_code(text: &str) -> String {
+    let body: serde_json::Value = serde_json::from_str(text).unwrap_or_else(|_| panic!("no JSON: {text}"));
+    let fields: Vec<&String> = body["error"].as_object().unwrap().keys().collect();
+    assert_eq!(fields, ["advice", "code", "definite", "exit", "message"], "{text}");
+    let text_of = |field: &str| body["error"][field].as_str().unwrap().to_owned();
+    assert!(!text_of("message").contains(&text_of("advice")), "{text}");
+    assert!(body["error"]["definite"].is_boolean() && body["error"]["exit"].is_u64(), "{text}");
+    text_of("code")
+}
+
 #[tokio::test]
 async fn whatever_goes_wrong_over_http_is_told_in_one_form() {
     let scene = Scene::new().await;
     for (path, status, error) in [
-        ("/v1/why/never-seen", 404, "not-held"),
+        ("/v1/why/a%20&", 400, "invalid-expression"),
         ("/v1/why/%0a", 400, "invalid-name"),
         ("/v1/why/%ff", 400, "invalid-name"),
         ("/v1/locks?limit=x", 400, "invalid-argument"),
@@ -388,16 +399,20 @@ async fn whatever_goes_wrong_over_http_is_told_in_one_form() {
         ("/v1/why/x?stale=perhaps", 400, "invalid-argument"),
         ("/v1/sessions?after=x", 400, "invalid-argument"),
         ("/v1/nothing", 404, "unsupported"),
+        ("/nothing", 404, "unsupported"),
+        ("/", 404, "unsupported"),
     ] {
         let (answered, text) = http_get(&scene.server, path).await;
-        let body: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
-        assert_eq!((answered, body["error"].as_str()), (status, Some(error)), "{path}: {text}");
-        assert!(body["message"].is_string(), "{path}: {text}");
+        assert_eq!((answered, failure_code(&text).as_str()), (status, error), "{path}: {text}");
     }
-    let post = b"POST /v1/locks HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
-    let mut text = String::new();
-    raw(&scene.server, post).await.read_to_string(&mut text).await.unwrap();
-    assert!(text.starts_with("HTTP/1.1 405 ") && text.contains(r#""error":"unsupported""#), "{text}");
+    for path in ["/v1/locks", "/metrics"] {
+        let request =
+            format!("POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+        let mut text = String::new();
+        raw(&scene.server, request.as_bytes()).await.read_to_string(&mut text).await.unwrap();
+        assert!(text.starts_with("HTTP/1.1 405 "), "{text}");
+        assert_eq!(failure_code(text.split_once("\r\n\r\n").unwrap().1), "unsupported");
+    }
     let (status, text) = http_get(&scene.server, "/v1/locks?limit=0").await;
     let locks: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!((status, &locks[0]["name"]), (200, &"x".into()), "an empty page would be the last");
@@ -409,7 +424,9 @@ async fn whoever_is_lost_over_http_is_told_what_there_is() {
     let scene = Scene::new().await;
     let (status, text) = http_get(&scene.server, "/").await;
     assert_eq!(status, 404);
-    let paths: Vec<_> = text.split([' ', ',', '\n']).filter(|word| word.starts_with('/')).collect();
+    let body: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let advice = body["error"]["advice"].as_str().unwrap();
+    let paths: Vec<_> = advice.split([' ', ',']).filter(|word| word.starts_with('/')).collect();
     assert_eq!(paths.len(), 8, "{text}");
     for path in paths {
         let path = path.replace("NAME", "x");

@@ -434,7 +434,7 @@ pub struct Answer {
     /// The answer. All but `queued` are final.
     #[prost(
         oneof = "answer::Result",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15"
     )]
     pub result: ::core::option::Option<answer::Result>,
 }
@@ -482,11 +482,21 @@ pub mod answer {
         /// To a watch: it stands, and everything after this index will be told.
         #[prost(message, tag = "14")]
         Watching(super::Watching),
+        /// To a limit.
+        #[prost(message, tag = "15")]
+        Limited(super::Limited),
     }
 }
 /// Done.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Done {}
+/// The limit is set.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Limited {
+    /// The permits before; absent if the name was not a semaphore.
+    #[prost(uint32, optional, tag = "1")]
+    pub before: ::core::option::Option<u32>,
+}
 /// The place of an acquire that waits.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Queued {
@@ -864,6 +874,10 @@ pub struct Report {
     /// The state that was read.
     #[prost(uint64, tag = "11")]
     pub index: u64,
+    /// Whether the service has any record of the name: a holder, a waiting request, a limit, or one of its latest 16,384
+    /// changes, 64 deadlocks and 64 breakings. Without a record, nobody holds the name or waits for it.
+    #[prost(bool, tag = "12")]
+    pub known: bool,
 }
 /// Who waits for a name.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

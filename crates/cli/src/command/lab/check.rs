@@ -1,5 +1,6 @@
-//! `conclave check`: every execution, not a sample.
+//! `conclave check`: explores every execution of an algorithm.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
@@ -13,7 +14,7 @@ use conclave_check::{
     Bounds, Costs, Cycles, Faults, Options, Order, Progress, Recovery, Search, Timing, Verdict,
 };
 use conclave_kernel::{Card, suggest};
-use conclave_lab::case::{AnyCase, Found, Outcome, TICK, Watcher};
+use conclave_lab::case::{self, AnyCase, Found, Outcome, PropertyVerdict, TICK, Watcher, Word};
 use conclave_lab::diagram::spacetime;
 use conclave_lab::diagram::span::Span;
 use conclave_lab::log::Log;
@@ -27,72 +28,73 @@ use super::{problems, world};
 use crate::command::duration;
 use crate::output::{self, Done, Failure, Paint, VIOLATED, counted, number, plural};
 
-/// Explore every execution of an algorithm: all orders of messages, all falls of its dice.
+/// Explore every execution of an algorithm: every order of messages, every random choice.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Which algorithm, as PROBLEM/ALGORITHM; `conclave list` shows them. A PROBLEM alone with --all
+    /// The algorithm, as PROBLEM/ALGORITHM, or with --all the problem; `conclave list` shows both
     #[arg(value_name = "PROBLEM/ALGORITHM")]
     algorithm: String,
-    /// Explore every algorithm of the problem (mutex, election, snapshot) at a few sizes, over links as it needs them, and
-    /// print a table in Markdown
+    /// Explore every algorithm of the problem (mutex, election, snapshot) at a few sizes, over the links that
+    /// it needs, and print a table in Markdown
     #[arg(long, conflicts_with_all = ["cost", "svg", "trace", "mutant", "causal"])]
     all: bool,
-    /// A wrong variant of the algorithm in its place; `conclave mutants` shows them
+    /// Explore a wrong variant of the algorithm instead; `conclave mutants` shows the variants
     #[arg(long, value_name = "NAME")]
     mutant: Option<String>,
-    /// How many sites
+    /// The number of sites
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = world::nodes)]
     nodes: u32,
-    /// How often each site may ask, call for an election, or make a transfer (of each site: `sim` counts all together)
+    /// The number of requests, elections or transfers of each site; `sim` counts those of all sites together
     #[arg(long, value_name = "K", default_value_t = 1)]
     entries: u8,
-    /// In which order messages arrive: fifo or any
+    /// The order in which messages arrive: fifo or any
     #[arg(long, value_name = "ORDER", default_value = "fifo", value_parser = order)]
     order: Order,
-    /// Whose permission Maekawa asks for: plane, grid, majority or all
+    /// The quorums of Maekawa: plane, grid, majority or all
     #[arg(long, value_name = "QUORUM")]
     quorum: Option<Quorum>,
-    /// At most so many messages are lost
+    /// The largest number of messages that are lost
     #[arg(long, value_name = "N", default_value_t = 0)]
     loss: u8,
-    /// At most so many messages arrive twice
+    /// The largest number of messages that arrive twice
     #[arg(long, value_name = "N", default_value_t = 0)]
     duplicate: u8,
-    /// At most so many sites crash
+    /// The largest number of sites that crash
     #[arg(long, value_name = "N", default_value_t = 0)]
     crash: u8,
-    /// Crashed sites come back: stable (they know everything) or amnesia (they know nothing)
+    /// Let crashed sites return: stable (with their memory) or amnesia (without it)
     #[arg(long, value_name = "WITH", value_parser = recovery)]
     recovery: Option<Recovery>,
-    /// Time passes in ticks of 1ms, and every message is delivered within so many
+    /// Let time pass in ticks of 1ms, and deliver every message within this number of ticks
     #[arg(long, value_name = "TICKS")]
     sync: Option<u16>,
-    /// Election: the longest that a message takes, as bully's timeouts assume it [default: --sync, or 1ms]
+    /// Election: the longest delay of a message that the timeouts of bully assume [default: --sync, or 1ms]
     #[arg(long, value_name = "D", value_parser = duration)]
     transmission: Option<Duration>,
-    /// Detector, election over a detector: T, a heartbeat is sent so often [default: 2ms]
+    /// Detector, election over a detector: T, the time from one heartbeat to the next [default: 2ms]
     #[arg(long, value_name = "T", value_parser = duration)]
     period: Option<Duration>,
-    /// Detector: D, silence may last for T + D [default: --sync, or 1ms]
+    /// Detector: D; a site is suspected after T + D of silence [default: --sync, or 1ms]
     #[arg(long, value_name = "D", value_parser = duration)]
     margin: Option<Duration>,
-    /// Judge causality too: ME1-causal, and ME3 whether or not it is promised. Fences are then not judged
+    /// Mutex: also judge causality: ME1-causal, and violations of ME3 that the algorithm's own messages
+    /// cause. Fences are then not judged
     #[arg(long)]
     causal: bool,
-    /// Search depth-first: less memory, longer counterexamples
+    /// Search depth-first: this takes less memory and finds longer counterexamples
     #[arg(long)]
     depth_first: bool,
-    /// How many threads explore [default: all cores]
+    /// The number of threads that explore [default: all cores]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Stop at about so many states
+    /// The number of states at which the exploration stops, approximately
     #[arg(long, value_name = "N", default_value_t = Bounds::default().states)]
     most_states: u64,
-    /// Stop after so long
+    /// The time after which the exploration stops
     #[arg(long, value_name = "D", value_parser = duration)]
     within: Option<Duration>,
-    /// Also find the fewest and the most messages over all executions
+    /// Also count messages: the fewest and the most over all executions
     #[arg(long)]
     cost: bool,
     /// Draw the counterexample as a space-time diagram
@@ -117,20 +119,27 @@ Examples:
   conclave check detector/heartbeat --nodes 2 --crash 1 --sync 1 --period 2ms --margin 1ms
   conclave check snapshot/chandy-lamport --order any
 
---entries counts for each site. Time: by default a message takes any time and a timer may fire at any moment.
-Exit codes: 0 holds, 1 violated or stuck, 2 bad usage, 3 stopped at a bound.";
+--entries counts for each site. By default, a message takes any time, and a timer may fire at any time.
+Each property has its own verdict. A property that nothing in the exploration can break is not judged: ME3 of a mutex
+needs messages of applications, which the model does not have; `conclave sim mutex/... --load relay` has them. The line
+'cycles' says whether executions that never end were judged.
+Exit codes: 0 holds, 1 violated or stuck, 2 bad usage, 3 stopped at a bound, or no promised property was judged.";
 
-/// The exploration stopped at a bound.
-const BOUNDED: u8 = 3;
+/// The exploration stopped at a bound, or put no promised property to the test.
+const UNKNOWN: u8 = 3;
 
-/// Explores what was asked for.
+/// Explores one algorithm, or all algorithms of a problem.
 pub fn run(args: &Args) -> Done {
     if args.all {
         return table(args);
     }
     let (problem, name) = problems::find(&args.algorithm)?;
     let done = case(args, problem, name).map(|(card, case)| explore(args, card, case.as_ref()));
-    done.unwrap_or_else(|| Err(Failure::usage(format!("{problem}/{name} cannot be explored"))))
+    done.unwrap_or_else(|| {
+        Err(Failure::usage(format!(
+            "{problem}/{name} has no model for the checker: run it with `conclave sim {problem}/{name}`"
+        )))
+    })
 }
 
 fn explore(args: &Args, card: &Card, case: &dyn AnyCase) -> Done {
@@ -152,24 +161,27 @@ fn explore(args: &Args, card: &Card, case: &dyn AnyCase) -> Done {
         "detector" => detector::Scenario::spans,
         _ => snapshot::Scenario::spans,
     };
-    finish(args, &outcome, spans, || case.costs(&options))
+    let verdicts = case.judge(card, &outcome);
+    finish(args, &outcome, &verdicts, spans, || case.costs(&options))
 }
 
 /// The error for an algorithm that has no finite state space.
 fn refuse_clocks(card: &Card) -> Result<(), Failure> {
     match card.reads_clock {
         true => Err(Failure::usage(format!(
-            "{} reads its clock: it has no finite state space; what stands on it is checked over an oracle",
+            "{} reads its clock, so it has infinitely many states: run it with `conclave sim {}`",
+            card.path(),
             card.path()
         ))),
         false => Ok(()),
     }
 }
 
-/// Shows what was found, and what it costs if that was asked for.
+/// Writes the counterexample and prints the report, with the costs if --cost was given.
 fn finish(
     args: &Args,
     outcome: &Outcome,
+    verdicts: &[PropertyVerdict],
     spans: fn(&Log) -> Vec<Span>,
     costs: impl FnOnce() -> Result<Costs, String>,
 ) -> Done {
@@ -180,12 +192,9 @@ fn finish(
     if let Some(found) = &outcome.found {
         write_counterexample(args, found, spans)?;
     }
-    show(args, outcome, costs.as_ref())?;
-    Ok(match outcome.verdict {
-        Verdict::Holds => ExitCode::SUCCESS,
-        Verdict::Violated | Verdict::Stuck => ExitCode::from(VIOLATED),
-        Verdict::Bounded => ExitCode::from(BOUNDED),
-    })
+    show(args, outcome, verdicts, costs.as_ref())?;
+    let is_unknown = outcome.verdict == Verdict::Bounded || !case::any_promise_judged(verdicts);
+    Ok(exit(outcome.is_broken(), is_unknown))
 }
 
 impl Args {
@@ -197,18 +206,18 @@ impl Args {
         Faults { loss: self.loss, duplication: self.duplicate, crash: self.crash, recovery: self.recovery }
     }
 
-    /// The longest that a message takes, as far as the algorithm is told: the truth, unless a flag says otherwise.
+    /// Returns the longest delay that the algorithm assumes: the true one, unless a flag gives another.
     fn bound(&self, told: Option<Duration>) -> Duration {
         told.unwrap_or(TICK * u32::from(self.sync.unwrap_or(1)))
     }
 
-    /// T of the detectors.
+    /// Returns T of the detectors.
     fn period(&self) -> Duration {
         self.period.unwrap_or(2 * TICK)
     }
 }
 
-/// The algorithm of that name and what is to be explored of it; `None` if the problem has no cases, or nobody that name.
+/// Returns the card and the case of an algorithm; `None` if the checker has no model of it.
 fn case(args: &Args, problem: &str, name: &str) -> Option<(&'static Card, Box<dyn AnyCase>)> {
     let card = catalog::cards().find(|card| card.problem == problem && card.name == name)?;
     let (order, timing, faults, mutant) = (args.order, args.timing(), args.faults(), args.mutant.clone());
@@ -247,7 +256,7 @@ fn case(args: &Args, problem: &str, name: &str) -> Option<(&'static Card, Box<dy
     Some((card, case))
 }
 
-/// Explores, and says on the way how far it is.
+/// Explores and shows the progress on standard error.
 fn watched(
     what: &str,
     explore: impl FnOnce(Watcher<'_>) -> Result<Outcome, String>,
@@ -255,7 +264,7 @@ fn watched(
     let bar = progress();
     let outcome = explore(&mut |progress: &Progress| {
         bar.set_message(format!(
-            "{what}: {} states, depth {}, {} waiting",
+            "{what}: {} states, depth {}, {} queued",
             progress.states, progress.depth, progress.waiting
         ));
         ControlFlow::Continue(())
@@ -264,7 +273,7 @@ fn watched(
     Ok(outcome?)
 }
 
-/// The sizes of a problem's table: sites, and entries of each.
+/// The sizes in the table of a problem: the number of sites, and of entries per site.
 fn sizes(problem: &str) -> &'static [(u32, u8)] {
     match problem {
         "mutex" => &[(3, 2), (4, 1)],
@@ -274,16 +283,17 @@ fn sizes(problem: &str) -> &'static [(u32, u8)] {
     }
 }
 
-/// Every algorithm of a problem at every size, as the table of `docs/exhaustive.md`.
+/// Explores every algorithm of a problem at every size. Prints the table of `docs/exhaustive.md`.
 fn table(args: &Args) -> Done {
     let problem = args.algorithm.as_str();
-    if !catalog::problems().any(|known| known == problem) {
-        return Err(suggest::unknown("problem", problem, catalog::problems()).into());
+    if !problems::is_problem(problem) {
+        let instead = |problem: &str, _: &str| format!("type conclave check {problem} --all");
+        return Err(problems::not_a_problem(problem, instead));
     }
     let cards: Vec<_> = matrix::rows(Some(problem)).collect();
     if cards.is_empty() {
         let known = matrix::PROBLEMS.join(", ");
-        return Err(Failure::usage(format!("problem {problem} has no table; {known} have one")));
+        return Err(Failure::usage(format!("problem {problem} has no table: choose one of {known}")));
     }
     let tasks = plural(task(problem));
     output::print(&format!(
@@ -293,7 +303,7 @@ fn table(args: &Args) -> Done {
     let (mut is_broken, mut is_bounded) = (false, false);
     for (nodes, entries) in sizes(problem).iter().copied() {
         for card in &cards {
-            let case = conclave_lab::case::of(card, nodes, entries)?;
+            let case = case::of(card, nodes, entries)?;
             let options = options(args);
             let outcome = watched(card.name, |watcher| case.explore(&options, watcher))?;
             is_broken |= outcome.is_broken();
@@ -304,16 +314,16 @@ fn table(args: &Args) -> Done {
     Ok(exit(is_broken, is_bounded))
 }
 
-/// The exit code of many explorations: what is broken counts more than what is not known.
-pub(super) fn exit(is_broken: bool, is_bounded: bool) -> ExitCode {
-    match (is_broken, is_bounded) {
+/// The exit code of explorations. A violation takes precedence over an unknown result.
+pub(super) fn exit(is_broken: bool, is_unknown: bool) -> ExitCode {
+    match (is_broken, is_unknown) {
         (true, _) => ExitCode::from(VIOLATED),
-        (false, true) => ExitCode::from(BOUNDED),
+        (false, true) => ExitCode::from(UNKNOWN),
         (false, false) => ExitCode::SUCCESS,
     }
 }
 
-/// What a site does so many times.
+/// The name of the task that `--entries` counts.
 fn task(algorithm: &str) -> &'static str {
     match algorithm.split('/').next() {
         Some("election") => "call",
@@ -333,6 +343,8 @@ fn row(card: &Card, nodes: u32, entries: u8, outcome: &Outcome) -> String {
         }
         _ => outcome.verdict.to_string(),
     };
+    let paint = Paint::stdout();
+    let verdict = if outcome.is_broken() { paint.bad(&verdict) } else { paint.verdict(&verdict) };
     let algorithm = card.name;
     let Outcome { states, depth, seconds, .. } = outcome;
     format!(
@@ -389,10 +401,21 @@ struct Json<'a> {
     counterexample: Option<Vec<String>>,
     sometimes: &'a [conclave_check::Sometimes],
     cycles: Cycles,
+    /// The reason why cycles were not judged; null if they were.
+    cycles_why: Option<&'a str>,
+    /// The verdict on each property: holds, violated, bounded or not_judged.
+    properties: BTreeMap<&'static str, Word>,
+    /// The reason for each property that was not judged.
+    not_judged: BTreeMap<&'static str, &'a str>,
     cost: Option<&'a Costs>,
 }
 
-fn show(args: &Args, report: &Outcome, costs: Option<&Costs>) -> Result<(), Failure> {
+fn show(
+    args: &Args,
+    report: &Outcome,
+    verdicts: &[PropertyVerdict],
+    costs: Option<&Costs>,
+) -> Result<(), Failure> {
     let steps = report.found.as_ref().map(|found| in_words(&found.log));
     if args.json {
         return output::print_json(&Json {
@@ -412,16 +435,26 @@ fn show(args: &Args, report: &Outcome, costs: Option<&Costs>) -> Result<(), Fail
             counterexample: steps,
             sometimes: &report.sometimes,
             cycles: report.cycles,
+            cycles_why: report.cycles_why.as_deref(),
+            properties: case::words(verdicts),
+            not_judged: case::reasons(verdicts),
             cost: costs,
         });
     }
-    output::print(&describe(args, report, costs, steps.as_deref()));
+    output::print(&describe(args, report, verdicts, costs, steps.as_deref()));
     Ok(())
 }
 
-fn describe(args: &Args, report: &Outcome, costs: Option<&Costs>, steps: Option<&[String]>) -> String {
+fn describe(
+    args: &Args,
+    report: &Outcome,
+    verdicts: &[PropertyVerdict],
+    costs: Option<&Costs>,
+    steps: Option<&[String]>,
+) -> String {
     let paint = Paint::stdout();
     let verdict = match report.verdict {
+        Verdict::Holds if !case::any_promise_judged(verdicts) => paint.bold("not judged"),
         Verdict::Holds => paint.good("holds"),
         Verdict::Bounded => paint.bold("bounded"),
         _ => paint.bad(&report.verdict.to_string()),
@@ -444,8 +477,8 @@ fn describe(args: &Args, report: &Outcome, costs: Option<&Costs>, steps: Option<
             line(name, names.join("; "));
         }
     }
-    if let Some(why) = &report.why {
-        line(report.property.unwrap_or("stopped"), why.clone());
+    if let Some(why) = report.why.as_ref().filter(|_| report.property.is_none()) {
+        line("stopped", why.clone());
     }
     if let Some(costs) = costs {
         let extent = |extent: &conclave_check::Extent| match extent.max {
@@ -457,10 +490,33 @@ fn describe(args: &Args, report: &Outcome, costs: Option<&Costs>, steps: Option<
             line(&format!("  {kind}"), extent(of_kind));
         }
     }
+    text.push('\n');
+    verdict_lines(&mut text, report, verdicts, paint);
     for (number, step) in steps.unwrap_or_default().iter().enumerate() {
         _ = writeln!(text, "  {number:>4}  {step}");
     }
     text
+}
+
+/// One line for each property, and one for executions that never end.
+fn verdict_lines(text: &mut String, report: &Outcome, verdicts: &[PropertyVerdict], paint: Paint) {
+    let mut line = |name: &str, value: String| _ = writeln!(text, "  {name:<22}{value}");
+    for verdict in verdicts {
+        let word = match verdict.word {
+            Word::Holds => paint.good("holds"),
+            Word::Violated => {
+                format!("{}: {}", paint.bad("violated"), report.why.as_deref().unwrap_or_default())
+            }
+            Word::Bounded => paint.bold("bounded"),
+            Word::NotJudged => format!("not judged: {}", verdict.why_not.as_deref().unwrap_or_default()),
+        };
+        let promised = if verdict.promised { "" } else { " (not promised)" };
+        line(verdict.property, format!("{word}{promised}"));
+    }
+    match &report.cycles_why {
+        None => line("cycles", "judged".into()),
+        Some(why) => line("cycles", format!("not judged: {why}")),
+    }
 }
 
 fn in_words(log: &Log) -> Vec<String> {

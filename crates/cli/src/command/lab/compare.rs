@@ -1,4 +1,4 @@
-//! `conclave compare`: all algorithms of a problem on the same work.
+//! `conclave compare`: runs all algorithms of a problem on the same work.
 
 mod deadlock;
 mod detector;
@@ -10,26 +10,26 @@ mod timesync;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use conclave_algorithms::catalog;
 use conclave_kernel::Card;
 use conclave_kernel::suggest;
+use conclave_lab::problem::Facts;
 use serde::Serialize;
 
-use super::problems::{Problem, ProblemArgs};
+use super::problems::{self, Problem, ProblemArgs};
 use super::world::{self, WorldArgs};
-use crate::output::{self, Done, Failure, VIOLATED};
+use crate::output::{self, BOUNDED, Done, Failure, VIOLATED};
 
 /// Run all algorithms of a problem on the same work.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The problem; `conclave list` shows them
+    /// The problem; `conclave list` shows the problems
     #[arg(value_name = "PROBLEM")]
     problem: String,
     /// Group sizes, separated by commas [default: 5]
     #[arg(long, value_name = "N,N,...", value_delimiter = ',', value_parser = world::nodes)]
     nodes: Vec<u32>,
-    /// The seed of all dice
+    /// The seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Only these algorithms, separated by commas
@@ -41,9 +41,9 @@ pub struct Args {
     /// The world of the runs.
     #[command(flatten)]
     world: WorldArgs,
-    /// Plot the comparison: for mutex, messages per entry against the group size, measured beside formula; for
-    /// election, messages to replace a dead leader; for detector, mistakes against detection time; for
-    /// timesync, the error over time, with the promised bound
+    /// Plot the comparison. Mutex: messages per entry against the group size, measured and by formula.
+    /// Election: messages to replace a crashed leader. Detector: mistakes against detection time. Timesync:
+    /// the error over time, with the promised bound
     #[arg(long, value_name = "FILE", help_heading = "What to write")]
     svg: Option<PathBuf>,
     /// Print JSON instead of tables: an array with an object for each algorithm and size
@@ -61,36 +61,100 @@ Examples:
   conclave compare deadlock --nodes 4,8 --delay exponential:1ms
   conclave compare timesync --delay lognormal:2ms,1.5 --svg clocks.svg
 
-Mutex: every algorithm runs three times at each size: one request at a time (low), two at a time (pair: the critical
-section lasts at least 2NT, so that the second request has arrived when the first leaves), every site always asking
-(high). T is the mean one-way delay.
-Election: at boot the highest, the lowest or all begin; then the leader dies, and the highest of the rest or the lowest
-notices. Detector: the same traffic and crashes for every D, or every threshold.
-Deadlock: every detector on random requests of its model; then the same transactions over locks by detection, by prevention
-and by avoidance: as many clients as sites.
+Mutex: every algorithm runs three times at each size: with one request at a time (low), with two at a time (pair), and with
+a request of every site at all times (high). In pair, the critical section lasts at least 2NT, so that the second request
+arrives before the first site leaves. T is the mean one-way delay.
+Election: at boot, the highest site, the lowest site or all sites begin. Then the leader crashes, and the highest or the
+lowest of the other sites notices. The leader is the highest site that --crash leaves up. A site that --crash names must
+exist at every size. Detector: every algorithm runs with several values of D or of the threshold, on the same traffic and crashes.
+Deadlock: every detector runs on random requests of its model. Then detection, prevention and avoidance run on the same
+transactions, with one client per site.
 Timesync: every algorithm runs on the same network, but for dtp, which brings its own wire.
-Exit codes: 0 every promised property held, 1 one was violated, 2 bad usage.";
+Exit codes: 0 every promised property held that was put to the test, 1 one was violated (or a fault never struck), 2 bad usage,
+3 a run was bounded (see `conclave sim --help`), or no row put a promised property to the test.";
 
-/// What a comparison came to.
+/// The result of a comparison.
 pub struct Compared {
     json: serde_json::Value,
     text: String,
     svg: Option<String>,
-    passed: bool,
+    code: u8,
 }
 
 impl Compared {
-    /// The rows, the tables that people read, the plot if the problem has one, and whether all promises were kept.
-    fn new(rows: &impl Serialize, text: String, svg: Option<String>, passed: bool) -> Result<Self, Failure> {
+    /// Takes the rows with their verdicts, the tables, and the plot if the problem has one.
+    fn new(
+        rows: &impl Serialize,
+        mut text: String,
+        svg: Option<String>,
+        verdicts: &[Verdict],
+    ) -> Result<Self, Failure> {
         let json = serde_json::to_value(rows).map_err(|error| Failure::usage(error.to_string()))?;
-        Ok(Self { json, text, svg, passed })
+        if verdicts.contains(&Verdict::NotJudged) {
+            text.push_str("-: not judged: no run of the row put a promised property to the test\n");
+        }
+        if verdicts.contains(&Verdict::Bounded) {
+            text.push_str("bounded: a run of the row ended without progress; `conclave sim` shows the run\n");
+        }
+        Ok(Self { json, text, svg, code: code(verdicts) })
     }
+}
+
+/// The verdict on a row of a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// Every promised property held that was put to the test.
+    Holds,
+    /// A promised property was violated, or a fault never struck.
+    Violated,
+    /// A run ended without progress.
+    Bounded,
+    /// No run put a promised property to the test.
+    NotJudged,
+}
+
+impl Verdict {
+    /// The verdict on the runs of a row.
+    fn of(runs: &[&Facts]) -> Self {
+        match runs {
+            _ if runs.iter().any(|facts| !facts.passed()) => Self::Violated,
+            _ if runs.iter().any(|facts| facts.is_bounded()) => Self::Bounded,
+            _ if runs.iter().any(|facts| facts.has_judged_any()) => Self::Holds,
+            _ => Self::NotJudged,
+        }
+    }
+
+    /// The verdict as a cell of a table.
+    fn cell(self) -> String {
+        match self {
+            Self::Holds => "holds",
+            Self::Violated => "violated",
+            Self::Bounded => "bounded",
+            Self::NotJudged => "-",
+        }
+        .into()
+    }
+}
+
+/// The exit code of a comparison.
+fn code(verdicts: &[Verdict]) -> u8 {
+    match verdicts {
+        _ if verdicts.contains(&Verdict::Violated) => VIOLATED,
+        _ if verdicts.contains(&Verdict::Bounded) || !verdicts.contains(&Verdict::Holds) => BOUNDED,
+        _ => 0,
+    }
+}
+
+/// A figure as a cell of a table; `-` if the runs gave no figure.
+fn cell(has_figure: bool, figure: &impl ToString) -> String {
+    if has_figure { figure.to_string() } else { "-".into() }
 }
 
 /// Runs what was asked for.
 pub fn run(args: &Args) -> Done {
-    if !catalog::problems().any(|problem| problem == args.problem) {
-        return Err(suggest::unknown("problem", &args.problem, catalog::problems()).into());
+    if !problems::is_problem(&args.problem) {
+        let instead = |problem: &str, name: &str| format!("type conclave compare {problem} --only {name}");
+        return Err(problems::not_a_problem(&args.problem, instead));
     }
     let compared = match args.problem.as_str() {
         "mutex" => mutex::compare(args)?,
@@ -99,11 +163,16 @@ pub fn run(args: &Args) -> Done {
         "detector" => detector::compare(args)?,
         "deadlock" => deadlock::compare(args)?,
         "timesync" => timesync::compare(args)?,
-        problem => return Err(Failure::usage(format!("problem {problem} has no comparison"))),
+        problem => {
+            return Err(Failure::usage(format!(
+                "problem {problem} has no comparison: choose another problem"
+            )));
+        }
     };
     if let Some(path) = &args.svg {
-        let plot =
-            compared.svg.ok_or_else(|| Failure::usage(format!("problem {} has no plot", args.problem)))?;
+        let plot = compared.svg.ok_or_else(|| {
+            Failure::usage(format!("problem {} has no plot: leave out --svg", args.problem))
+        })?;
         output::write_file(path, plot.as_bytes())?;
     }
     if args.json {
@@ -111,7 +180,7 @@ pub fn run(args: &Args) -> Done {
     } else {
         output::print(&compared.text);
     }
-    Ok(if compared.passed { ExitCode::SUCCESS } else { ExitCode::from(VIOLATED) })
+    Ok(ExitCode::from(compared.code))
 }
 
 impl Args {

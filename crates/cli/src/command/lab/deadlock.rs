@@ -1,4 +1,5 @@
-//! `conclave deadlock`: a wait-for graph from a file, judged: who is stuck, why, and whom to abort.
+//! `conclave deadlock`: reads a wait-for graph from a file, and finds the stuck processes, the reasons and
+//! the victims.
 
 mod read;
 
@@ -16,17 +17,18 @@ use serde_json::{Value, json};
 
 use crate::output::{self, Done, Failure, Paint, VIOLATED};
 
-/// Read who waits for whom from a file: who is stuck, why, and whom to abort.
+/// Read a wait-for graph from a file: which processes are stuck, why, and which to abort.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The file: text or JSON lines; - reads standard input
+    /// The file, as text or JSON lines; - reads standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Whom to abort: youngest, lowest-priority, fewest-locks, requester (whose wait stands last in the file) or none
+    /// The process to abort: youngest, lowest-priority, fewest-locks, requester (the last wait in the file)
+    /// or none
     #[arg(long, value_name = "POLICY", default_value_t)]
     abort: Policy,
-    /// Tell at most so many reasons
+    /// The largest number of reasons to print
     #[arg(long, value_name = "N", default_value_t = 20)]
     reasons: usize,
     /// Write the graph for Graphviz
@@ -35,7 +37,7 @@ pub struct Args {
     /// Draw the graph
     #[arg(long, value_name = "FILE", help_heading = "What to write")]
     svg: Option<PathBuf>,
-    /// Say on standard error how long reading and judging took, in time of the processor
+    /// Print the processor time of reading and of judging on standard error
     #[arg(long, help_heading = "What to write")]
     timing: bool,
     /// Print JSON instead of text
@@ -49,25 +51,25 @@ Examples:
   conclave deadlock waits.txt --abort fewest-locks --svg waits.svg --dot waits.dot
   conclave deadlock waits.jsonl --json
 
-Text, a statement a line, # begins a comment; names as in lock expressions:
+The text has one statement per line, and # begins a comment. Names are as in lock expressions:
   t1 holds a, b:shared, pool*2     locks, shared locks, permits of a semaphore
-  t2 perhaps holds c               not known for sure: no reason to call anybody stuck
-  t3 waits a & (b | c)             resources: & all, | any, '2 of (x, y, z)'
-  t4 -> t1 & t3                    other processes
-  pool has 3 permits               the name is a semaphore
-  t1 priority 5                    the lowest is aborted first by lowest-priority
-  t1 since 17                      when it began; without it, the order of first mention
-JSON lines, an object a line:
+  t2 perhaps holds c               an uncertain lock: it makes no process stuck
+  t3 waits a & (b | c)             a wait for resources: & all, | any, '2 of (x, y, z)'
+  t4 -> t1 & t3                    a wait for other processes
+  pool has 3 permits               a semaphore
+  t1 priority 5                    the lowest priority is aborted first by lowest-priority
+  t1 since 17                      the start of t1 [default: the order of first mention]
+JSON lines have one object per line:
   {\"process\": \"t1\", \"holds\": [\"a\", \"b:shared\"], \"waits\": \"c | d\", \"priority\": 5}
   {\"process\": \"t2\", \"waits_for\": \"t1\", \"perhaps_holds\": [\"c\"], \"since\": 17}
   {\"semaphore\": \"pool\", \"permits\": 3}
 
-Exit codes: 0 nobody is stuck, 1 somebody is, 2 bad usage or a bad file.";
+Exit codes: 0 no process is stuck, 1 a process is stuck, 2 bad usage or a bad file.";
 
 /// The largest file; a larger one is refused.
 const MAX_BYTES: u64 = 1 << 30;
 
-/// Reads, judges, and writes what was asked for.
+/// Reads the graph, judges it, and writes the results.
 pub fn run(args: &Args) -> Done {
     let text = slurp(&args.file)?;
     let standing =
@@ -76,7 +78,7 @@ pub fn run(args: &Args) -> Done {
     let is_read = cpu_time();
     let findings = standing
         .judge(args.abort, args.reasons)
-        .map_err(|_| Failure::usage("the graph has more waits than 32 bits count"))?;
+        .map_err(|_| Failure::usage("the graph has more than 4294967295 waits: split the file"))?;
     if args.timing {
         let judged = cpu_time().saturating_sub(is_read);
         output::note(&format!("read in {}, judged in {}", show(is_read), show(judged)));
@@ -95,7 +97,7 @@ pub fn run(args: &Args) -> Done {
     Ok(if findings.stuck.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(VIOLATED) })
 }
 
-/// What the processor has spent on this program so far.
+/// Returns the processor time of this process so far.
 fn cpu_time() -> Duration {
     let spent = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::try_from(spent).unwrap_or_default()
@@ -111,13 +113,16 @@ fn slurp(path: &Path) -> Result<String, Failure> {
         file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
     }
     if bytes.len() as u64 > MAX_BYTES {
-        return Err(Failure::usage(format!("{}: larger than {MAX_BYTES} bytes", path.display())));
+        return Err(Failure::usage(format!(
+            "{}: larger than {MAX_BYTES} bytes: split the file",
+            path.display()
+        )));
     }
     String::from_utf8(bytes).map_err(|error| {
         let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
         let column = before.iter().rev().take_while(|byte| **byte != b'\n').count() + 1;
-        Failure::usage(format!("{}:{line}:{column}: not UTF-8", path.display()))
+        Failure::usage(format!("{}:{line}:{column}: not UTF-8: convert the file", path.display()))
     })
 }
 
@@ -127,7 +132,7 @@ struct Words<'a> {
     findings: &'a Findings,
 }
 
-/// So many names are printed in a list.
+/// The largest number of names in a printed list.
 const MOST_LISTED: usize = 40;
 
 impl Words<'_> {
@@ -139,7 +144,7 @@ impl Words<'_> {
             let verdict = paint.good("no deadlock");
             put(
                 &mut text,
-                format_args!("{verdict}: {waiting} of {processes} processes wait, all can proceed\n"),
+                format_args!("{verdict}: {waiting} of {processes} processes wait, and all can proceed\n"),
             );
         } else {
             let verdict = paint.bad("deadlock");
@@ -148,14 +153,14 @@ impl Words<'_> {
         }
         findings.why.iter().for_each(|why| self.why(&mut text, why));
         if findings.why_left_out > 0 {
-            put(&mut text, format_args!("  and {} reasons more (--reasons)\n", findings.why_left_out));
+            put(&mut text, format_args!("  and {} more reasons (see --reasons)\n", findings.why_left_out));
         }
         self.list(&mut text, "stuck", &findings.stuck);
         match (policy, findings.victims.as_slice()) {
             (_, []) => {}
             (policy, victims) => self.list(&mut text, &format!("abort ({policy})"), victims),
         }
-        self.list(&mut text, "perhaps stuck, if all that is perhaps held is held", &findings.perhaps);
+        self.list(&mut text, "perhaps stuck: stuck if every uncertain lock is held", &findings.perhaps);
         text
     }
 
@@ -169,7 +174,7 @@ impl Words<'_> {
                 put(
                     text,
                     format_args!(
-                        "knot of {}: each waits for any of several, all of them in it\n",
+                        "knot of {}: each waits for any of several processes, which are all in the knot\n",
                         members.len()
                     ),
                 );

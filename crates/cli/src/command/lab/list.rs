@@ -1,4 +1,4 @@
-//! `conclave list`: the catalogue, from the cards.
+//! `conclave list`: prints the cards of the algorithms.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -9,13 +9,13 @@ use conclave_kernel::suggest;
 
 use crate::output::{self, Done, Paint};
 
-/// The catalogue: every algorithm with its paper, assumptions, promises and costs.
+/// Show the catalogue: every algorithm with its paper, assumptions, promises and costs.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  conclave list\n  conclave list mutex\n  conclave list mutex/maekawa --json"
 )]
 pub struct Args {
-    /// A problem, or one algorithm as PROBLEM/ALGORITHM; everything if not given
+    /// A problem, or an algorithm as PROBLEM/ALGORITHM [default: all]
     #[arg(value_name = "PROBLEM")]
     which: Option<String>,
     /// Print JSON instead of text
@@ -23,7 +23,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Prints the cards that were asked for.
+/// Prints the chosen cards.
 pub fn run(args: &Args) -> Done {
     let cards = select(args.which.as_deref())?;
     if args.json {

@@ -1,10 +1,8 @@
-//! `conclave matrix`: what happens if an assumption does not hold.
+//! `conclave matrix`: runs each algorithm without one of its assumptions.
 
 use std::path::PathBuf;
 
-use conclave_algorithms::catalog;
 use conclave_check::{Bounds, Options, Verdict};
-use conclave_kernel::suggest;
 use conclave_lab::diagram::spacetime;
 use conclave_lab::diagram::span::Span;
 use conclave_lab::log::Log;
@@ -15,23 +13,23 @@ use super::problems::{self, Problem};
 use super::world;
 use crate::output::{self, Done, Failure, Paint, Table, counted};
 
-/// Take away one assumption at a time: which algorithm stands it, and how the others break.
+/// Remove one assumption at a time: which algorithms stay correct, and how the others break.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// Only the algorithms of this problem
     #[arg(value_name = "PROBLEM")]
     problem: Option<String>,
-    /// How many sites
+    /// The number of sites
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = world::nodes)]
     nodes: u32,
-    /// How often each site may ask, call for an election, or make a transfer
+    /// The number of requests, elections or transfers of each site
     #[arg(long, value_name = "K", default_value_t = 1)]
     entries: u8,
-    /// Stop a cell at about so many states
+    /// The number of states at which the exploration of a cell stops, approximately
     #[arg(long, value_name = "N", default_value_t = 20_000_000)]
     most_states: u64,
-    /// How many threads explore [default: all cores]
+    /// The number of threads that explore [default: all cores]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
     /// Draw every counterexample into this folder
@@ -48,19 +46,18 @@ Examples:
   conclave matrix election --svg counterexamples
   conclave matrix mutex --entries 2 --most-states 20000000
 
-A column is what is taken away: messages arrive in any order, one is lost, one arrives twice, one site crashes, delays
-have no bound, the detector errs once. A cell says what then breaks and in how many steps, or that everything still
-holds. In brackets: the algorithm does not need it. Cells marked (!) contradict the algorithm's card; a 'bounded' one
-stopped at --most-states without having found anything, and says nothing.
-Exit codes: 0 every algorithm breaks where it says it needs the assumption, and nowhere else; 1 one does not; 2 bad usage;
-3 none contradicts its card, but some cells are bounded.";
+Each column removes one assumption: messages arrive in any order, one message is lost, one message arrives twice, one site
+crashes, delays have no bound, the detector makes one mistake. A cell names the property that then breaks and the number of
+steps, or says that everything holds. Square brackets: the algorithm does not need the assumption. (!): the cell
+contradicts the algorithm's card. 'bounded': the exploration stopped at --most-states, and the cell proves nothing.
+Exit codes: 0 every cell agrees with the card of its algorithm, 1 a cell contradicts it, 2 bad usage, 3 no cell contradicts
+a card, but some are bounded.";
 
 /// Explores every cell.
 pub fn run(args: &Args) -> Done {
-    if let Some(problem) =
-        args.problem.as_deref().filter(|problem| catalog::problems().all(|known| known != *problem))
-    {
-        return Err(suggest::unknown("problem", problem, catalog::problems()).into());
+    if let Some(given) = args.problem.as_deref().filter(|given| !problems::is_problem(given)) {
+        let instead = |problem: &str, _: &str| format!("type conclave matrix {problem}");
+        return Err(problems::not_a_problem(given, instead));
     }
     let default = Options::default();
     let options = Options {
@@ -72,7 +69,7 @@ pub fn run(args: &Args) -> Done {
     if cards.is_empty() {
         let problem = args.problem.as_deref().unwrap_or_default();
         return Err(Failure::usage(format!(
-            "problem {problem} has no matrix; {} have one",
+            "problem {problem} has no matrix: choose one of {}",
             matrix::PROBLEMS.join(", ")
         )));
     }
@@ -123,12 +120,12 @@ fn describe(args: &Args, cells: &[Cell], paint: Paint) -> String {
     let mut table = Table::new(&[&["without"][..], &titles].concat());
     for row in cells.chunk_by(|one, next| one.algorithm == next.algorithm) {
         let algorithm = row.first().map(|cell| cell.algorithm.clone()).unwrap_or_default();
-        table.row([algorithm].into_iter().chain(row.iter().map(|cell| words(args, cell))).collect());
+        table.row([algorithm].into_iter().chain(row.iter().map(|cell| words(args, cell, paint))).collect());
     }
     table.render(paint)
 }
 
-fn words(args: &Args, cell: &Cell) -> String {
+fn words(args: &Args, cell: &Cell, paint: Paint) -> String {
     let text = match (cell.verdict, cell.property, cell.steps) {
         (Verdict::Holds, ..) => format!("holds, {} states", cell.states),
         (Verdict::Bounded, ..) => format!("bounded: {} states, {:.0} s", cell.states, cell.seconds),
@@ -141,5 +138,10 @@ fn words(args: &Args, cell: &Cell) -> String {
         Agreement::No => " (!)",
         Agreement::Unknown => " (?)",
     };
-    if cell.needed { format!("{text}{doubt}") } else { format!("[{text}]{doubt}") }
+    let text = if cell.needed { format!("{text}{doubt}") } else { format!("[{text}]{doubt}") };
+    match cell.agrees {
+        Agreement::Yes => paint.good(&text),
+        Agreement::No => paint.bad(&text),
+        Agreement::Unknown => paint.bold(&text),
+    }
 }

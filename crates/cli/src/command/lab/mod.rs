@@ -1,4 +1,4 @@
-//! The commands of the laboratory: one file a command, and the flags that they share.
+//! The commands of the laboratory, one file per command, and the flags that they share.
 
 mod check;
 mod compare;
@@ -13,30 +13,59 @@ mod sim;
 mod trace;
 mod world;
 
+use conclave_algorithms::catalog;
+
 use crate::output::Done;
+use crate::tree::Named;
 
 /// The commands.
 #[derive(clap::Subcommand)]
 #[command(defer = true)]
 pub enum Command {
-    /// The catalogue: every algorithm with its paper, assumptions, promises and costs
+    /// Show the catalogue: every algorithm with its paper, assumptions, promises and costs
     List(list::Args),
     /// Run one algorithm in the simulator, measure it and judge it
     Sim(sim::Args),
-    /// Explore every execution of an algorithm: all orders of messages, all falls of its dice
+    /// Explore every execution of an algorithm: every order of messages, every random choice
     Check(check::Args),
-    /// Take away one assumption at a time: which algorithm stands it, and how the others break
+    /// Remove one assumption at a time: which algorithms stay correct, and how the others break
     Matrix(matrix::Args),
-    /// Run the algorithms that are wrong on purpose, and see that each is caught
+    /// Run the algorithms that are wrong on purpose, and show that each is caught
     Mutants(mutants::Args),
     /// Run all algorithms of a problem on the same work
     Compare(compare::Args),
-    /// Read who waits for whom from a file: who is stuck, why, and whom to abort
+    /// Read a wait-for graph from a file: which processes are stuck, why, and which to abort
     Deadlock(deadlock::Args),
     /// Step through a recorded run, or through the run of a seed
     Replay(replay::Args),
-    /// Analyse a recorded run, or the log of another program: what happened before what
+    /// Analyse a recorded run, or the log of another program: which event happened before which
     Trace(trace::Args),
+}
+
+/// The arguments that take a name of the catalogue, with the names: for completions.
+pub fn names() -> [Named; 9] {
+    let paths = || catalog::cards().map(|card| card.path().to_string());
+    let problems = || catalog::problems().map(str::to_owned);
+    let owned = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let mut algorithms = Vec::new();
+    for card in catalog::cards() {
+        if !algorithms.iter().any(|known| known == card.name) {
+            algorithms.push(card.name.to_owned());
+        }
+    }
+    let mutants: Vec<_> = conclave_algorithms::mutants::all().map(|mutant| mutant.name.to_owned()).collect();
+    let named = |command, argument, names| Named { command, argument, names };
+    [
+        named("list", "which", problems().chain(paths()).collect()),
+        named("sim", "algorithm", paths().collect()),
+        named("check", "algorithm", paths().collect()),
+        named("check", "mutant", mutants.clone()),
+        named("matrix", "problem", owned(&conclave_lab::matrix::PROBLEMS)),
+        named("mutants", "problem", owned(&conclave_algorithms::mutants::PROBLEMS)),
+        named("mutants", "only", mutants),
+        named("compare", "problem", problems().collect()),
+        named("compare", "only", algorithms),
+    ]
 }
 
 /// Runs a command.

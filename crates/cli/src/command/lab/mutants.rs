@@ -1,25 +1,25 @@
-//! `conclave mutants`: the zoo of algorithms that are wrong on purpose.
+//! `conclave mutants`: runs the algorithms that are wrong on purpose.
 
 use std::process::ExitCode;
 
-use conclave_algorithms::catalog;
 use conclave_algorithms::mutants::{self, Mutant};
 use conclave_kernel::suggest;
 use conclave_lab::zoo::{self, Finding, Messages};
 
+use super::problems;
 use crate::output::{self, Done, Failure, Paint, Table, VIOLATED};
 
-/// Run the algorithms that are wrong on purpose, and see that each is caught.
+/// Run the algorithms that are wrong on purpose, and show that each is caught.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Only those of this problem
+    /// Only the mutants of this problem
     #[arg(value_name = "PROBLEM")]
     problem: Option<String>,
-    /// Only those whose name or algorithm contains this; may be given again
+    /// Only the mutants whose name or algorithm contains this text; may be repeated
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// How many threads explore [default: all cores]
+    /// The number of threads that explore [default: all cores]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
     /// Print JSON instead of text
@@ -34,11 +34,11 @@ Examples:
   conclave mutants --only maekawa
   conclave check mutex/maekawa --quorum all --mutant maekawa-1985 --svg deadlock.svg
 
-Steps are those of the shortest counterexample; 'elsewhere' is what others found. Harmless ones are listed with the
-messages of all executions: of the correct algorithm, and theirs.
-Exit codes: 0 every harmful one is caught and no harmless one, 1 otherwise, 2 bad usage.";
+'steps' is the length of the shortest counterexample. 'elsewhere' is the length of a published one. For a harmless mutant,
+the output compares the messages of all its executions with those of the correct algorithm.
+Exit codes: 0 every harmful mutant is caught and no harmless mutant is, 1 otherwise, 2 bad usage.";
 
-/// Looks at those that were asked for.
+/// Runs the chosen mutants.
 pub fn run(args: &Args) -> Done {
     let chosen = choose(args)?;
     let threads = args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
@@ -61,11 +61,16 @@ pub fn run(args: &Args) -> Done {
 
 fn choose(args: &Args) -> Result<Vec<&'static Mutant>, Failure> {
     if let Some(problem) = args.problem.as_deref().filter(|problem| !mutants::PROBLEMS.contains(problem)) {
-        return Err(match catalog::problems().any(|known| known == problem) {
-            true => Failure::usage(format!(
-                "problem {problem} has no mutants; {} have",
-                mutants::PROBLEMS.join(", ")
-            )),
+        if problem.contains('/') {
+            let instead =
+                |problem: &str, name: &str| format!("type conclave mutants {problem} --only {name}");
+            return Err(problems::not_a_problem(problem, instead));
+        }
+        return Err(match problems::is_problem(problem) {
+            true => {
+                let known = mutants::PROBLEMS.join(", ");
+                Failure::usage(format!("problem {problem} has no mutants: choose one of {known}"))
+            }
             false => suggest::unknown("problem", problem, mutants::PROBLEMS.into_iter()).into(),
         });
     }
@@ -122,8 +127,10 @@ fn describe(findings: &[Finding], paint: Paint) -> String {
     }
     let caught = findings.iter().filter(|finding| finding.caught).count();
     let harmless = findings.iter().filter(|finding| finding.harmless).count();
-    let verdict = format!("{caught} caught of {}, {harmless} harmless\n", findings.len() - harmless);
-    text + "\n" + &verdict
+    let verdict = format!("{caught} caught of {}, {harmless} harmless", findings.len() - harmless);
+    let expected = findings.iter().all(Finding::is_expected);
+    let verdict = if expected { paint.good(&verdict) } else { paint.bad(&verdict) };
+    format!("{text}\n{verdict}\n")
 }
 
 fn extent(Messages { min, max }: Messages) -> String {

@@ -1,4 +1,4 @@
-//! The problems as the command line knows them: which flags each has, and the way from a name to a problem.
+//! The problems on the command line: the flags of each problem, and the type that belongs to a name.
 
 use std::time::Duration;
 
@@ -18,23 +18,23 @@ use crate::output::Failure;
 
 /// A problem of the laboratory that `sim` and `replay` can run.
 pub trait Problem: problem::Scenario {
-    /// The flags of [`ProblemArgs`] that mean something to it.
+    /// The flags of [`ProblemArgs`] that have an effect on the problem.
     const FLAGS: &'static [&'static str];
 
-    /// Takes its own flags.
+    /// Sets the scenario from the flags of the problem.
     fn read(&mut self, flags: &ProblemArgs) -> Result<(), Failure>;
 }
 
-/// Something to be done with a problem whose name is known only at run time.
+/// An operation on a problem whose name is known only at run time.
 pub trait Visit {
-    /// What comes of it.
+    /// The result of the operation.
     type Out;
 
-    /// Does it.
+    /// Runs the operation on the problem `S`.
     fn visit<S: Problem>(self) -> Self::Out;
 }
 
-/// Does something with the problem of that name; `None` if it cannot be run in the simulator.
+/// Calls the visitor with the problem of that name. `None` if the simulator has no such problem.
 pub fn visit<V: Visit>(problem: &str, visitor: V) -> Option<V::Out> {
     match problem {
         "mutex" => Some(visitor.visit::<mutex::Scenario>()),
@@ -47,141 +47,178 @@ pub fn visit<V: Visit>(problem: &str, visitor: V) -> Option<V::Out> {
     }
 }
 
-/// The problem and the algorithm's name in `PROBLEM/ALGORITHM`.
+/// Splits `PROBLEM/ALGORITHM` into the two names. Fails if the catalogue has no such algorithm.
 pub fn find(path: &str) -> Result<(&str, &str), Failure> {
-    let Some((problem, name)) = path.split_once('/') else {
-        let paths: Vec<_> = catalog::cards().map(|card| card.path().to_string()).collect();
-        let named = catalog::cards().find(|card| card.name == path);
-        return Err(Failure::usage(match named {
-            Some(card) => format!("'{path}' needs its problem; did you mean {}?", card.path()),
-            None => suggest::unknown("algorithm", path, paths.iter().map(String::as_str)),
-        }));
-    };
+    let Some((problem, name)) = path.split_once('/') else { return Err(half_a_path(path)) };
     if !catalog::problems().any(|known| known == problem) {
         return Err(suggest::unknown("problem", problem, catalog::problems()).into());
     }
     let names = || catalog::cards().filter(|card| card.problem == problem).map(|card| card.name);
+    if name.is_empty() {
+        return Err(half_a_path(problem));
+    }
     if !names().any(|known| known == name) {
         return Err(suggest::unknown(&format!("algorithm of problem {problem}"), name, names()).into());
     }
     Ok((problem, name))
 }
 
-/// What is done in the run. Which flags mean something depends on the problem.
+/// The error for a name without `/`: a problem lacks its algorithm, and an algorithm lacks its problem.
+fn half_a_path(name: &str) -> Failure {
+    let paths = |problem: Option<&str>| {
+        let in_problem =
+            catalog::cards().filter(|card| problem.is_none_or(|problem| card.problem == problem));
+        in_problem.map(|card| card.path().to_string()).collect::<Vec<_>>()
+    };
+    if is_problem(name) {
+        let paths = paths(Some(name)).join(", ");
+        return Failure::usage(format!(
+            "'{name}' is a problem: add one of its algorithms (there are: {paths})"
+        ));
+    }
+    match catalog::cards().find(|card| card.name == name) {
+        Some(card) => Failure::usage(format!("'{name}' needs its problem; did you mean {}?", card.path())),
+        None => suggest::unknown("algorithm", name, paths(None).iter().map(String::as_str)).into(),
+    }
+}
+
+/// Whether the catalogue has a problem of this name.
+pub fn is_problem(name: &str) -> bool {
+    catalog::problems().any(|known| known == name)
+}
+
+/// The error for an argument that must be a problem. `instead` is the advice if the argument is
+/// PROBLEM/ALGORITHM.
+pub fn not_a_problem(given: &str, instead: impl FnOnce(&str, &str) -> String) -> Failure {
+    match find(given) {
+        Ok((problem, name)) => {
+            Failure::usage(format!("'{given}' is an algorithm: {}", instead(problem, name)))
+        }
+        Err(_) => suggest::unknown("problem", given, catalog::problems()).into(),
+    }
+}
+
+/// The work of a run. Each problem has its own flags.
 #[derive(clap::Args, Clone, Default)]
 #[command(next_help_heading = "The work")]
 pub struct ProblemArgs {
-    /// Mutex: who asks when: low, high, pair, relay, poisson:MEAN, burst:SIZE,EVERY or script:NODE@TIME,...
-    /// [default: low]
+    /// Mutex: which site requests when: low, high, pair, relay, poisson:MEAN, burst:SIZE,EVERY or
+    /// script:NODE@TIME,... [default: low]
     #[arg(long, value_name = "LOAD")]
     pub load: Option<Work>,
-    /// Mutex: how many requests in all, over all sites [default: 100]
+    /// Mutex: the number of requests, over all sites [default: 100]
     #[arg(long, value_name = "N")]
     pub entries: Option<u64>,
-    /// Mutex: how long a site stays in the critical section [default: 1ms]
+    /// Mutex: the time that a site stays in the critical section [default: 1ms]
     #[arg(long, value_name = "D", value_parser = duration)]
     pub cs: Option<Duration>,
-    /// Mutex: whose permission Maekawa asks for: plane, grid, majority or all [default: plane where one exists,
-    /// else grid]
+    /// Mutex: the quorums of Maekawa: plane, grid, majority or all [default: plane if one exists, else grid]
     #[arg(long, value_name = "QUORUM")]
     pub quorum: Option<Quorum>,
-    /// Snapshot: what the pictures are taken of: bank, work or heap [default: bank]
+    /// Snapshot: the application whose state is recorded: bank, work or heap [default: bank]
     #[arg(long, value_name = "APP")]
     pub app: Option<App>,
-    /// Snapshot: what every account holds at first [default: 200]
+    /// Snapshot: the initial balance of each account [default: 200]
     #[arg(long, value_name = "N")]
     pub balance: Option<u64>,
-    /// Snapshot: how many transfers (tasks, acts) in all, over all sites [default: 100]
+    /// Snapshot: the number of acts (transfers in the bank), over all sites [default: 100]
     #[arg(long, value_name = "N")]
     pub acts: Option<u64>,
-    /// Snapshot: the mean time from one of them to the next [default: 200us]
+    /// Snapshot: the mean time from one act to the next [default: 200us]
     #[arg(long, value_name = "D", value_parser = duration)]
     pub gap: Option<Duration>,
-    /// Snapshot: who starts one and when: NODE@TIME, or NODE+NODE@TIME for several at once; may be given again
-    /// [default: 0, halfway]
+    /// Snapshot: the site that starts a snapshot, and the time: NODE@TIME, or NODE+NODE@TIME for several
+    /// sites at once; may be repeated [default: 0, halfway]
     #[arg(long = "snapshot", value_name = "SNAPSHOT")]
     pub snapshots: Vec<Shot>,
-    /// Election: who begins, at boot and after a crash: all, lowest, highest, random or a node [default: lowest]
+    /// Election: the site that begins, at boot and after a crash: all, lowest, highest, random or a node
+    /// [default: lowest]
     #[arg(long, value_name = "WHO")]
     pub start: Option<Start>,
-    /// Election: how many are called for, besides those that crashes make necessary [default: 1]
+    /// Election: the number of elections, besides those that crashes make necessary [default: 1]
     #[arg(long, value_name = "N")]
     pub elections: Option<u64>,
-    /// Election: what sets off those after the first: elect, or resign of the leader [default: elect]
+    /// Election: the cause of the elections after the first: elect (a command) or resign (of the leader)
+    /// [default: elect]
     #[arg(long, value_name = "WHAT")]
     pub trigger: Option<Trigger>,
-    /// Election: what counts before the id: ids, random or RANK,RANK,... [default: ids]
+    /// Election: the ranks, which count before the ids: ids (all equal), random or RANK,RANK,... [default:
+    /// ids]
     #[arg(long, value_name = "RANKS")]
     pub ranks: Option<Ranks>,
-    /// Election: how long after a crash, or a return, the others hear of it [default: 5ms]
+    /// Election: the time after which the other sites notice a crash or a return [default: 5ms]
     #[arg(long, value_name = "D", value_parser = duration)]
     pub notice: Option<Duration>,
-    /// Election: the longest that a message takes, as timeouts assume it [default: what the network does]
+    /// Election: the longest delay of a message that timeouts assume [default: that of the network]
     #[arg(long, value_name = "D", value_parser = duration)]
     pub transmission: Option<Duration>,
-    /// Election: the longest that an answer takes, as timeouts assume it [default: 0]
+    /// Election: the longest time to answer that timeouts assume [default: 0]
     #[arg(long, value_name = "D", value_parser = duration)]
     pub processing: Option<Duration>,
-    /// Detector, election: T, a heartbeat is sent so often [default: 100ms; election: 10 transmissions]
+    /// Detector, election: T, the time from one heartbeat to the next [default: 100ms; election: 10
+    /// transmissions]
     #[arg(long, value_name = "T", value_parser = duration)]
     pub period: Option<Duration>,
-    /// Detector: D, silence may last for T + D [default: 10ms]
+    /// Detector: D; a site is suspected after T + D of silence [default: 10ms]
     #[arg(long, value_name = "D", value_parser = duration)]
     pub margin: Option<Duration>,
-    /// Detector: Phi, suspect where a mistake has a chance of 10^-Phi [default: 8]
+    /// Detector: Phi; a site is suspected when the chance of a mistake falls to 10^-Phi [default: 8]
     #[arg(long, value_name = "PHI")]
     pub threshold: Option<u32>,
-    /// Detector: how many of the latest arrivals are remembered [default: 100]
+    /// Detector: the number of latest arrivals that a site remembers [default: 100]
     #[arg(long, value_name = "N")]
     pub window: Option<u32>,
-    /// Detector: how long the run lasts [default: 60s]
+    /// Detector: the length of the run [default: 60s]
     #[arg(long, value_name = "D", value_parser = duration)]
     pub duration: Option<Duration>,
-    /// Deadlock: how many requests (transactions, where a way of handling locks is run) in all, over all
-    /// processes [default: 100]
+    /// Deadlock: the number of requests over all processes, or of transactions if the algorithm handles locks
+    /// [default: 100]
     #[arg(long, value_name = "N")]
     pub requests: Option<u64>,
-    /// Deadlock: what processes ask for: single, and, or, p-out-of-q [default: as much as the algorithm can judge]
+    /// Deadlock: the kind of requests: single, and, or, p-out-of-q [default: the most general that the
+    /// algorithm supports]
     #[arg(long, value_name = "MODEL")]
     pub model: Option<Model>,
-    /// Deadlock: how long a process thinks before it grants or asks, on average [default: 1ms]
+    /// Deadlock: the mean time until a process grants or requests [default: 1ms]
     #[arg(long, value_name = "D", value_parser = duration)]
     pub think: Option<Duration>,
-    /// Deadlock: find deadlocks and leave them standing
+    /// Deadlock: detect deadlocks, but do not resolve them
     #[arg(long)]
     pub detect_only: bool,
-    /// Timesync: how long from one comparison of clocks to the next [default: 1s, dtp 1280ns]
+    /// Timesync: the time from one comparison of clocks to the next [default: 1s, dtp 1280ns]
     #[arg(long, value_name = "D", value_parser = duration)]
     pub every: Option<Duration>,
-    /// Timesync: how often every site is asked for the time, about three times a comparison [default: 200]
+    /// Timesync: the number of times that each site is asked for the time, about three per comparison
+    /// [default: 200]
     #[arg(long, value_name = "N")]
     pub samples: Option<u64>,
-    /// Timesync: how often a clock is read in one comparison [default: 4]
+    /// Timesync: the number of clock readings in one comparison [default: 4]
     #[arg(long, value_name = "N")]
     pub probes: Option<u32>,
-    /// Timesync: how many sites, the first, are Marzullo's time servers [default: 3]
+    /// Timesync: the number of time servers of Marzullo, which are the first sites [default: 3]
     #[arg(long, value_name = "N")]
     pub servers: Option<u32>,
-    /// Timesync: how many of them have a wrong clock [default: 0]
+    /// Timesync: the number of time servers with a wrong clock [default: 0]
     #[arg(long, value_name = "N")]
     pub liars: Option<u32>,
-    /// Timesync: how many sites hang on each in the tree of ntp and dtp; 1 is a chain [default: 2, dtp 1]
+    /// Timesync: the number of children of each site in the tree of ntp and dtp; 1 is a chain [default: 2,
+    /// dtp 1]
     #[arg(long, value_name = "N")]
     pub fanout: Option<u32>,
-    /// Timesync: Cristian takes no reading that is less exact than this, and asks again, --probes times at most
-    /// [default: takes any]
+    /// Timesync: the largest error of a reading that Cristian accepts; it asks at most --probes times
+    /// [default: any]
     #[arg(long, value_name = "D", value_parser = duration)]
     pub wanted: Option<Duration>,
 }
 
 impl ProblemArgs {
-    /// The error for a flag that means nothing to this problem.
+    /// Fails if a flag of another problem was given.
     pub fn refuse_strangers<S: Problem>(&self) -> Result<(), Failure> {
         match self.given().into_iter().find(|flag| !S::FLAGS.contains(flag)) {
             Some(flag) => {
                 let own: Vec<_> = S::FLAGS.iter().map(|flag| format!("--{flag}")).collect();
                 Err(Failure::usage(format!(
-                    "--{flag} means nothing in problem {}; its flags are {}",
+                    "--{flag} has no effect in problem {}: leave it out, or use its own flags {}",
                     S::PROBLEM,
                     own.join(" ")
                 )))

@@ -1,11 +1,10 @@
-//! `conclave replay`: steps through a recorded run, or through the run of a seed.
+//! `conclave replay`: shows the steps of a recorded run, or of the run of a seed.
 
 use std::fmt::Write as _;
 use std::io::{self, BufRead, BufReader, IsTerminal, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-use conclave_algorithms::catalog;
 use conclave_check::Retraced;
 use conclave_kernel::trace::Mark;
 use conclave_lab::case::{self, AnyCase};
@@ -23,10 +22,10 @@ pub struct Args {
     /// A trace file, or PROBLEM/ALGORITHM, or a seed and PROBLEM/ALGORITHM
     #[arg(value_name = "FILE|SEED PROBLEM/ALGORITHM", required = true, num_args = 1..=2)]
     what: Vec<String>,
-    /// How many sites [default: 5]
+    /// The number of sites [default: 5]
     #[arg(long, value_name = "N", value_parser = world::nodes)]
     nodes: Option<u32>,
-    /// The seed of all dice [default: 1]
+    /// The seed of all random choices [default: 1]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// The work of the run.
@@ -35,11 +34,11 @@ pub struct Args {
     /// The world of the run.
     #[command(flatten)]
     world: WorldArgs,
-    /// Begin at this step
+    /// The first step to show
     #[arg(long, value_name = "STEP", default_value_t = 0)]
     from: usize,
-    /// Run the trace's scenario again and say whether it comes to the same, line by line; a counterexample of `check`
-    /// is taken again step by step
+    /// Run the scenario of the trace again and compare the result line by line. A counterexample of `check`
+    /// is repeated step by step
     #[arg(long)]
     verify: bool,
     /// Print the trace as JSON lines instead of text
@@ -54,10 +53,10 @@ Examples:
   conclave replay run.jsonl --verify
   conclave replay 7 mutex/maekawa --nodes 3 --load high
 
-On a terminal: Enter for the next step, a number to jump there, a for all the rest, q to quit.
+On a terminal: Enter shows the next step, a number jumps to that step, a shows all other steps, q quits.
 Exit codes: 0 done, 1 --verify found a difference, 2 bad usage.";
 
-/// Shows what was asked for.
+/// Shows or verifies a run.
 pub fn run(args: &Args) -> Done {
     match target(args)? {
         Target::File(path) if args.verify => verify(&path),
@@ -93,10 +92,10 @@ enum Target<'a> {
 fn target(args: &Args) -> Result<Target<'_>, Failure> {
     let (mut file, mut algorithm, mut seed) = (None, None, args.seed);
     for word in &args.what {
-        let names_problem = word
-            .split_once('/')
-            .is_some_and(|(problem, _)| catalog::problems().any(|known| known == problem));
-        if names_problem {
+        let (problem, name) =
+            word.split_once('/').map_or((word.as_str(), None), |(one, two)| (one, Some(two)));
+        let is_file = name.is_none() && Path::new(word).exists();
+        if problems::is_problem(problem) && !is_file {
             problems::find(word)?;
             algorithm = Some(word.as_str());
         } else if let Ok(number) = word.parse() {
@@ -109,10 +108,10 @@ fn target(args: &Args) -> Result<Target<'_>, Failure> {
         (Some(file), None) => Ok(Target::File(file)),
         (None, Some(path)) => Ok(Target::Run { path, seed }),
         (None, None) => {
-            Err(Failure::usage("a seed needs its algorithm: conclave replay SEED PROBLEM/ALGORITHM"))
+            Err(Failure::usage("a seed needs its algorithm: type conclave replay SEED PROBLEM/ALGORITHM"))
         }
         (Some(file), Some(_)) => {
-            Err(Failure::usage(format!("'{file}' is no seed: give a file, or a seed and an algorithm")))
+            Err(Failure::usage(format!("'{file}' is not a seed: give a file, or a seed and an algorithm")))
         }
     }
 }
@@ -122,18 +121,22 @@ fn open(path: &str) -> Result<BufReader<std::fs::File>, Failure> {
     Ok(BufReader::new(file))
 }
 
-/// A run to be recorded, as a file would hold it.
+/// A run to record, in the form of a trace file.
 enum Record<'a> {
-    /// As the flags describe it.
+    /// The run that the flags describe.
     Flags { args: &'a Args, path: &'a str, seed: Option<u64> },
-    /// As a trace's header describes it.
+    /// The run that the header of a trace describes.
     Header(&'a str),
 }
 
 fn in_problem(path: &str, record: Record<'_>) -> Result<Vec<u8>, Failure> {
     let problem = path.split_once('/').map_or(path, |(problem, _)| problem);
     let lines = problems::visit(problem, record);
-    lines.unwrap_or_else(|| Err(Failure::usage(format!("problem {problem} is not run in the simulator"))))
+    lines.unwrap_or_else(|| {
+        Err(Failure::usage(format!(
+            "problem {problem} does not run in the simulator: give a trace of another problem"
+        )))
+    })
 }
 
 impl problems::Visit for Record<'_> {
@@ -148,8 +151,9 @@ impl problems::Visit for Record<'_> {
                 setup.seed = seed.unwrap_or(setup.seed);
                 scenario
             }
-            Self::Header(text) => serde_json::from_str(text)
-                .map_err(|error| Failure::usage(format!("its scenario cannot be read: {error}")))?,
+            Self::Header(text) => serde_json::from_str(text).map_err(|error| {
+                Failure::usage(format!("the scenario in its header cannot be read: {error}"))
+            })?,
         };
         let mut recorder = Recorder::new(true, false);
         scenario.run(&mut recorder)?;
@@ -189,7 +193,7 @@ fn verify(path: &str) -> Done {
     }
 }
 
-/// Takes the steps of a counterexample again, with fresh sites and a fresh judge.
+/// Repeats the steps of a counterexample, with new sites and a new judge.
 fn retrace(path: &str, text: &str, case: &dyn AnyCase) -> Done {
     match case.retrace(path, text.as_bytes()) {
         Ok(Retraced { steps, breach, waiting }) => {
@@ -211,7 +215,7 @@ fn retrace(path: &str, text: &str, case: &dyn AnyCase) -> Done {
     }
 }
 
-/// All steps at once, or one by one on a terminal.
+/// Prints all steps at once, or one by one on a terminal.
 fn show(log: &Log, from: usize) -> Done {
     let paint = Paint::stdout();
     let interactive = io::stdin().is_terminal() && io::stdout().is_terminal();

@@ -1,13 +1,15 @@
 //! A report as people read it.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use conclave_kernel::{Verdict, time};
 use conclave_lab::problem::{Facts, Report as _};
 
 use super::problems::Problem;
-use crate::output::Paint;
+use crate::output::{BOUNDED, Paint, VIOLATED, counted};
 
 /// One run.
 pub fn describe<S: Problem>(report: &S::Report, paint: Paint) -> String {
@@ -30,25 +32,73 @@ pub fn describe<S: Problem>(report: &S::Report, paint: Paint) -> String {
     text
 }
 
-/// The runs of many seeds.
+/// Returns the exit code for some runs: the worst of their results.
+pub fn code(runs: &[&Facts]) -> ExitCode {
+    if runs.iter().any(|facts| !facts.passed()) {
+        return ExitCode::from(VIOLATED);
+    }
+    let proved =
+        runs.iter().any(|facts| facts.has_judged_any()) && !runs.iter().any(|facts| facts.is_bounded());
+    if proved { ExitCode::SUCCESS } else { ExitCode::from(BOUNDED) }
+}
+
+/// Describes the runs of many seeds.
 pub fn describe_many(runs: &[&Facts], paint: Paint) -> String {
-    let failed: Vec<_> = runs.iter().filter(|facts| !facts.passed()).collect();
+    let failed: Vec<_> = runs.iter().copied().filter(|facts| !facts.passed()).collect();
     let messages: u64 = runs.iter().map(|facts| facts.messages).sum();
     let events: u64 = runs.iter().map(|facts| facts.events).sum();
     let mut text = format!("{} runs, {messages} messages, {events} events: ", runs.len());
     if failed.is_empty() {
-        _ = writeln!(text, "{}", paint.good("every promised property held"));
+        _ = writeln!(text, "{}", summary(runs, paint));
         let broken = runs.iter().filter(|facts| !facts.unpromised.is_empty()).count();
         if broken > 0 {
             _ = writeln!(text, "properties that are not promised broke in {broken} of them");
         }
     } else {
-        let seeds: Vec<_> = failed.iter().take(10).map(|facts| facts.seed.to_string()).collect();
-        let more = if failed.len() > seeds.len() { ", ..." } else { "" };
         let failures = paint.bad(&format!("{} failed", failed.len()));
-        _ = writeln!(text, "{failures} (seeds {}{more})\n", seeds.join(", "));
+        _ = writeln!(text, "{failures} ({})", seeds(&failed));
+    }
+    evidence(runs, &mut text);
+    let bounded: Vec<_> = runs.iter().copied().filter(|facts| facts.is_bounded()).collect();
+    if let Some(first) = bounded.first() {
+        let count = counted(bounded.len() as u64, "run");
+        _ = writeln!(text, "{}: {count} without progress ({})", paint.bad("bounded"), seeds(&bounded));
+        _ = writeln!(text, "  repeat the first:     {}", first.command);
     }
     text
+}
+
+/// Summarises runs of which none failed.
+fn summary(runs: &[&Facts], paint: Paint) -> String {
+    let promised: BTreeSet<_> = runs.iter().flat_map(|facts| promised(facts)).collect();
+    let is_judged = |property: &&&str| runs.iter().any(|facts| facts.has_judged(property));
+    match promised.iter().filter(is_judged).count() {
+        0 => paint.bad("no promised property was put to the test"),
+        judged if judged < promised.len() => {
+            paint.good("every promised property that was put to the test held")
+        }
+        _ => paint.good("every promised property held"),
+    }
+}
+
+/// Adds a line for each promised property: the number of runs that put it to the test.
+fn evidence(runs: &[&Facts], text: &mut String) {
+    for property in runs.iter().flat_map(|facts| promised(facts)).collect::<BTreeSet<_>>() {
+        let judged = runs.iter().filter(|facts| facts.has_judged(property)).count();
+        _ = writeln!(text, "  {property:<22}judged in {judged} of {}", counted(runs.len() as u64, "run"));
+    }
+}
+
+fn promised(facts: &Facts) -> impl Iterator<Item = &'static str> {
+    let promised = facts.properties.iter().filter(|(_, verdict)| **verdict != Verdict::NotPromised);
+    promised.map(|(property, _)| *property)
+}
+
+/// The seeds of some runs: the first ten.
+fn seeds(runs: &[&Facts]) -> String {
+    let seeds: Vec<_> = runs.iter().take(10).map(|facts| facts.seed.to_string()).collect();
+    let more = if runs.len() > seeds.len() { ", ..." } else { "" };
+    format!("seeds {}{more}", seeds.join(", "))
 }
 
 fn count(value: f64) -> String {
@@ -65,12 +115,19 @@ fn verdicts(facts: &Facts, paint: Paint, text: &mut String) {
         let verdict = match (verdict, broken) {
             (Verdict::Holds, _) => paint.good("holds"),
             (Verdict::Violated, _) => paint.bad("violated"),
+            (Verdict::NotJudged, _) => {
+                let missing = facts.not_judged.get(name).copied().unwrap_or("no evidence");
+                paint.dim(&format!("not judged ({missing})"))
+            }
             (Verdict::NotPromised, Some(broken)) => {
                 format!("not promised, and broken at {}: {}", broken.at, broken.why)
             }
             (Verdict::NotPromised, None) => paint.dim("not promised"),
         };
         _ = writeln!(text, "  {name:<22}{verdict}");
+    }
+    if let Some(bounded) = &facts.bounded {
+        _ = writeln!(text, "  {:<22}{bounded}", "bounded");
     }
     for violation in &facts.violations {
         _ = writeln!(text, "  {} at {}: {}", paint.bad(&violation.property), violation.at, violation.why);

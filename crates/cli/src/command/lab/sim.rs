@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use conclave_lab::diagram::{mermaid, shiviz, spacetime};
 use conclave_lab::log::Log;
@@ -12,7 +11,7 @@ use conclave_lab::sweep;
 use super::problems::{self, Problem, ProblemArgs};
 use super::report;
 use super::world::{self, WorldArgs};
-use crate::output::{self, Done, Failure, Paint, VIOLATED};
+use crate::output::{self, Done, Failure, Paint};
 
 /// Run one algorithm in the simulator, measure it and judge it.
 #[derive(clap::Args)]
@@ -69,7 +68,12 @@ Examples:
   conclave sim timesync/ntp --nodes 7 --fanout 1 --delay lognormal:2ms,1.5 --drift 200
 
 --entries counts the requests of all sites together. Durations carry a unit: 250us, 1.5ms, 2s.
-Exit codes: 0 every promised property held, 1 one was violated (or a fault that was asked for never struck), 2 bad usage.";
+A property is 'not judged' if the run could not have broken it, as exclusion in a run with one entry.
+A run ends as 'bounded' after --budget events without progress, or an hour of simulated time (longer where one step of the
+work takes so long). Progress is a request or an entry (mutex), fewer undecided sites (election), the end of a wait or a
+detection (deadlock), an act or a picture (snapshot).
+Exit codes: 0 every promised property held that was put to the test, 1 one was violated (or a fault that was asked for never
+struck), 2 bad usage, 3 a run was bounded, or no run put a promised property to the test.";
 
 /// Runs what was asked for.
 pub fn run(args: &Args) -> Done {
@@ -105,14 +109,12 @@ impl problems::Visit for Sim<'_> {
             output::print(&report::describe::<S>(&report, Paint::stdout()));
             if !report.facts().passed() {
                 explain(&scenario, &report);
+            } else if report.facts().is_bounded() {
+                output::print(&format!("\nrepeat it:        {}\n", report.facts().command));
             }
         }
-        Ok(code(report.facts().passed()))
+        Ok(report::code(&[report.facts()]))
     }
-}
-
-fn code(passed: bool) -> ExitCode {
-    if passed { ExitCode::SUCCESS } else { ExitCode::from(VIOLATED) }
 }
 
 fn run_one<S: Problem>(args: &Args, scenario: &S) -> Result<S::Report, Failure> {
@@ -156,18 +158,17 @@ fn run_many<S: Problem>(args: &Args, scenario: &S, seeds: Range<u64>) -> Done {
     );
     bar.finish_and_clear();
     let runs = runs.into_iter().collect::<Result<Vec<_>, String>>()?;
-    let failed = runs.iter().find(|(_, report)| !report.facts().passed());
+    let facts: Vec<_> = runs.iter().map(|(_, report)| report.facts()).collect();
     if args.json {
         output::print_json(&runs.iter().map(|(_, report)| report).collect::<Vec<_>>())?;
     } else {
-        let facts: Vec<_> = runs.iter().map(|(_, report)| report.facts()).collect();
         output::print(&report::describe_many(&facts, Paint::stdout()));
-        if let Some((scenario, report)) = failed {
-            output::print(&report::describe::<S>(report, Paint::stdout()));
+        if let Some((scenario, report)) = runs.iter().find(|(_, report)| !report.facts().passed()) {
+            output::print(&format!("\n{}", report::describe::<S>(report, Paint::stdout())));
             explain(scenario, report);
         }
     }
-    Ok(code(failed.is_none()))
+    Ok(report::code(&facts))
 }
 
 /// What to do about a failure: the smallest run that still shows it, and how to look at it.

@@ -1,4 +1,4 @@
-//! The flags that describe a run, shared by `sim`, `compare` and `replay`.
+//! The flags of a run that `sim`, `compare` and `replay` share.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -11,55 +11,61 @@ use super::problems::{Problem, ProblemArgs};
 use crate::command::duration;
 use crate::output::Failure;
 
-/// What the world of a run is like. Every flag overrides the configuration file.
+/// The world of a run. Every flag overrides the configuration file.
 #[derive(clap::Args, Clone)]
 #[command(next_help_heading = "The world")]
 pub struct WorldArgs {
-    /// A scenario as TOML (or JSON, if the name ends in .json), such as a trace carries in its header
+    /// A file with a scenario in TOML, or in JSON if its name ends in .json. The header of a trace contains a
+    /// scenario
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// How long a message takes: constant:D, uniform:A..B, exponential:MEAN or lognormal:MEDIAN,SIGMA
+    /// The delay of a message: constant:D, uniform:A..B, exponential:MEAN or lognormal:MEDIAN,SIGMA
     /// [default: constant:1ms]
     #[arg(long, value_name = "DELAY")]
     pub delay: Option<Delay>,
-    /// One link that differs: FROM>TO=DELAY; may be given again
+    /// The delay of one link: FROM>TO=DELAY; may be repeated
     #[arg(long = "link", value_name = "LINK")]
     pub links: Vec<Link>,
-    /// In which order messages arrive: fifo, any or causal [default: fifo]
+    /// The order in which messages arrive: fifo, any or causal [default: fifo]
     #[arg(long, value_name = "ORDER")]
     pub order: Option<Order>,
-    /// The chance that a message is lost
+    /// The probability that a message is lost
     #[arg(long, value_name = "P", value_parser = probability)]
     pub loss: Option<Ratio>,
-    /// The chance that a message arrives twice
+    /// The probability that a message arrives twice
     #[arg(long, value_name = "P", value_parser = probability)]
     pub duplicate: Option<Ratio>,
-    /// The chance that a message is damaged; the link's checksum turns that into a loss
+    /// The probability that a message is damaged; the receiver then drops it
     #[arg(long, value_name = "P", value_parser = probability)]
     pub corrupt: Option<Ratio>,
-    /// A site dies: NODE@TIME, back at NODE@TIME..TIME, with its memory lost ...,amnesia; may be given again
+    /// Crash a site: NODE@TIME for good, NODE@TIME..TIME with a return, ...,amnesia for a return without its
+    /// memory; may be repeated
     #[arg(long = "crash", value_name = "CRASH", value_parser = Fault::parse_crash)]
     pub crashes: Vec<Fault>,
-    /// A site handles nothing for a while: NODE@TIME..TIME; may be given again
+    /// Pause a site, which then handles no input: NODE@TIME..TIME; may be repeated
     #[arg(long = "pause", value_name = "PAUSE", value_parser = Fault::parse_pause)]
     pub pauses: Vec<Fault>,
-    /// Links between NODE+NODE... and the rest are cut: NODES@TIME..TIME; messages are held until the heal,
-    /// or lost with ...,drop; may be given again
+    /// Cut the links between NODE+NODE... and the other sites: NODES@TIME..TIME. Messages wait for the end of
+    /// the cut, or are lost with ...,drop; may be repeated
     #[arg(long = "partition", value_name = "CUT", value_parser = Fault::parse_partition)]
     pub partitions: Vec<Fault>,
-    /// A site's clock jumps: NODE@TIME,+D or NODE@TIME,-D; may be given again
+    /// Step the clock of a site: NODE@TIME,+D or NODE@TIME,-D; may be repeated
     #[arg(long = "step", value_name = "STEP", value_parser = Fault::parse_step)]
     pub steps: Vec<Fault>,
-    /// The most by which a local clock is ahead at the start
+    /// The largest time by which a local clock is ahead at the start
     #[arg(long, value_name = "D", value_parser = duration)]
     pub skew: Option<Duration>,
-    /// The most by which a local clock drifts, in parts per million
+    /// The largest drift of a local clock, in parts per million
     #[arg(long, value_name = "PPM")]
     pub drift: Option<u32>,
+    /// Mutex, election, deadlock, snapshot: the number of events without progress after which a run ends as
+    /// bounded [default: 10000000]
+    #[arg(long, value_name = "N")]
+    pub budget: Option<u64>,
 }
 
 impl WorldArgs {
-    /// The scenario that the file and the flags describe.
+    /// Returns the scenario that the file and the flags describe.
     pub fn scenario<S: Problem>(
         &self,
         algorithm: &str,
@@ -79,6 +85,7 @@ impl WorldArgs {
         replace(&mut setup.corrupt, self.corrupt);
         replace(&mut setup.clocks.skew, self.skew);
         replace(&mut setup.clocks.drift_ppm, self.drift);
+        replace(&mut setup.budget, self.budget);
         setup.links.extend_from_slice(&self.links);
         for fault in self.crashes.iter().chain(&self.pauses).chain(&self.partitions).chain(&self.steps) {
             setup.faults.push(fault.clone());
@@ -105,7 +112,7 @@ impl WorldArgs {
     }
 }
 
-/// Overwrites with what was given, if anything was.
+/// Overwrites a value if another one was given.
 pub fn replace<T>(slot: &mut T, value: Option<T>) {
     if let Some(value) = value {
         *slot = value;

@@ -10,12 +10,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use conclave_api::json;
+use conclave_client::{Code, Error, Socket};
 use conclave_node::state::backup::Contents;
-use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use serde::Serialize;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
-use super::{NO_SERVER, REFUSED, ServerArgs, block_on};
+use super::{NO_SERVER, REFUSED, ServerArgs, block_on, failure, local};
 use crate::output::{self, Done, Failure, counted};
 
 /// Save what outlives the cluster: files and the limits of semaphores, as of one moment.
@@ -56,6 +58,9 @@ const TEXT_BYTES_MAX: u64 = 64 * 1024;
 /// The largest backup that is taken.
 const BACKUP_BYTES_MAX: u64 = 4 << 30;
 
+/// The advice after a reply that no conclave server of this version sends.
+const NOT_CONCLAVE: &str = "check that the address is that of a conclave server of this version";
+
 #[derive(Serialize)]
 struct Report<'a> {
     file: &'a Path,
@@ -72,8 +77,7 @@ pub fn run(args: &Args) -> Done {
     let servers = args.server.addresses()?;
     let bytes = block_on(fetch_any(&servers))?;
     let contents = Contents::of(&bytes).map_err(|error| {
-        let advice = "is the server of another version, or none of conclave?";
-        Failure::new(REFUSED, "no-backup", format!("what the server sent is no backup: {error}; {advice}"))
+        Failure::new(REFUSED, "no-backup", format!("the server sent no backup: {error}")).advise(NOT_CONCLAVE)
     })?;
     check_place(args)?;
     save(&args.file, &bytes).map_err(|error| Failure::file(&args.file, &error))?;
@@ -124,9 +128,9 @@ fn save(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 /// From the first server that has one.
 async fn fetch_any(servers: &str) -> Result<Vec<u8>, Failure> {
-    let mut refused = Failure::new(NO_SERVER, "unreachable", "no server is named");
+    let mut refused = failure(Error::new(Code::Unreachable, "no server is named"));
     for server in servers.split(',').map(str::trim).filter(|server| !server.is_empty()) {
-        // The prefix chooses between two ways, of which HTTP has only this one.
+        // The prefix forces TCP, and HTTP always uses TCP.
         let address = server.strip_prefix("tcp:").unwrap_or(server);
         match fetch(address).await {
             Ok(bytes) => return Ok(bytes),
@@ -138,26 +142,36 @@ async fn fetch_any(servers: &str) -> Result<Vec<u8>, Failure> {
 
 async fn fetch(address: &str) -> Result<Vec<u8>, Failure> {
     let unreachable =
-        |error: io::Error| Failure::new(NO_SERVER, "unreachable", format!("{address}: {error}; is it up?"));
-    let (status, body) = get(address, "/v1/backup").await.map_err(unreachable)?;
+        |error: io::Error| failure(Error::new(Code::Unreachable, format!("{address}: {error}")));
+    let (status, body) = if local::is_named(address) {
+        let Socket::Unix(socket) = local::Local::find()?.connect().await? else {
+            return Err(unreachable(io::ErrorKind::Unsupported.into()));
+        };
+        let stream = socket.into_stream().map_err(unreachable)?;
+        get(stream, address, "/v1/backup").await.map_err(unreachable)?
+    } else {
+        let stream = soon(CONNECT, TcpStream::connect(address)).await.map_err(unreachable)?;
+        get(stream, address, "/v1/backup").await.map_err(unreachable)?
+    };
     if status == 200 {
         return Ok(body);
     }
-    #[derive(Deserialize)]
-    struct Refusal {
-        message: String,
-    }
-    let said = serde_json::from_slice(&body)
-        .map_or_else(|_| format!("HTTP status {status}"), |Refusal { message }| message);
+    let (reason, advice) = match serde_json::from_slice::<json::Failure<'_>>(&body) {
+        Ok(json::Failure { error }) => (error.message.into_owned(), error.advice.into_owned()),
+        Err(_) => (format!("HTTP status {status}"), NOT_CONCLAVE.to_owned()),
+    };
     let (code, kind) = if status == 503 { (NO_SERVER, "unavailable") } else { (REFUSED, "no-backup") };
-    Err(Failure::new(code, kind, format!("{address} gives no backup: {said}")))
+    Err(Failure::new(code, kind, format!("{address} sends no backup: {reason}")).advise(advice))
 }
 
-/// The plainest GET there is: one connection, one answer of a length that is told before.
-async fn get(address: &str, path: &str) -> io::Result<(u16, Vec<u8>)> {
-    let stream = soon(CONNECT, TcpStream::connect(address)).await?;
+/// A GET on a connection of its own. The head of the answer has its length.
+async fn get(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    host: &str,
+    path: &str,
+) -> io::Result<(u16, Vec<u8>)> {
     let mut stream = BufReader::new(stream);
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     soon(SILENCE, stream.write_all(request.as_bytes())).await?;
     let mut head = (&mut stream).take(TEXT_BYTES_MAX);
     let (mut status, mut length) = (None, None);

@@ -11,7 +11,7 @@ use conclave_client::wire::{Cluster, Member};
 use conclave_client::{Client, Code, Error};
 use serde::Serialize;
 
-use super::{ServerArgs, backup, block_on};
+use super::{ServerArgs, backup, block_on, local};
 use crate::output::{self, Done, Failure, Paint, Table};
 
 /// The nodes of the service.
@@ -95,6 +95,10 @@ fn show_status(args: &StatusArgs) -> Done {
 
 async fn status(args: &StatusArgs) -> Result<Status, Failure> {
     let servers = args.server.addresses()?;
+    if local::is_named(&servers) {
+        // Starts the node. Its own message is better than that of a client without a server.
+        local::Local::find()?.connect().await?;
+    }
     let seen = first_answer(args, &servers).await.map_err(super::failure)?;
     let asking: Vec<_> = seen
         .members
@@ -131,7 +135,13 @@ async fn first_answer(args: &StatusArgs, servers: &str) -> conclave_client::Resu
 }
 
 async fn ask(address: String) -> conclave_client::Result<Cluster> {
-    Client::connect(&address).await?.cluster().await
+    let client = match local::is_named(&address) {
+        true => local::open(Client::options())
+            .await
+            .map_err(|failure| Error::new(Code::Unreachable, failure.message))?,
+        false => Client::connect(&address).await?,
+    };
+    client.cluster().await
 }
 
 /// Puts together what the nodes say. Who leads is said by the latest term that anybody knows of.

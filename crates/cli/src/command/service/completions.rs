@@ -1,17 +1,17 @@
-//! `conclave completions`: for the shell.
+//! `conclave completions`: completions for a shell.
 
 use std::process::ExitCode;
 
-use clap::CommandFactory;
 use clap_complete::Shell;
 
 use crate::output::{self, Done};
+use crate::tree;
 
 /// Print completions for a shell.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Which shell
+    /// The shell
     #[arg(value_name = "SHELL")]
     pub shell: Shell,
 }
@@ -21,10 +21,22 @@ Examples:
   conclave completions bash > ~/.local/share/bash-completion/completions/conclave
   conclave completions fish > ~/.config/fish/completions/conclave.fish";
 
-/// Prints them.
+/// Prints the completions.
 pub fn run(args: &Args) -> Done {
+    let mut tree = tree::commands();
     let mut text = Vec::new();
-    clap_complete::generate(args.shell, &mut crate::Cli::command(), "conclave", &mut text);
-    output::print(&String::from_utf8_lossy(&text));
+    #[cfg(feature = "lab")]
+    let names = crate::command::lab::names();
+    #[cfg(not(feature = "lab"))]
+    let names: [tree::Named; 0] = [];
+    for named in &names {
+        tree = named.offer(tree);
+    }
+    clap_complete::generate(args.shell, &mut tree, "conclave", &mut text);
+    if args.shell == Shell::Fish {
+        // The generator leaves out arguments without a flag.
+        names.iter().for_each(|named| text.extend_from_slice(named.for_fish(&tree).as_bytes()));
+    }
+    output::print_bytes(&text);
     Ok(ExitCode::SUCCESS)
 }

@@ -1,4 +1,4 @@
-//! `conclave elect`: lead, alone or for the life of a command.
+//! `conclave elect`: leads while a command runs, or until a signal.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use conclave_client::{Expr, Guard, LockName, Request};
 use serde_json::json;
 
-use super::run::{self, Asked, HoldArgs};
+use super::hold::{Asked, HoldArgs, hold};
+use super::lock::Shell;
+use super::run::run_under;
 use super::signals::Signals;
 use super::supervise::OnLost;
 use super::{LOST, label};
@@ -19,10 +21,10 @@ pub struct Args {
     /// The election
     #[arg(value_name = "NAME")]
     pub name: String,
-    /// What the leader proclaims [default: host and process]
+    /// The text that the leader proclaims [default: host and process]
     #[arg(long, value_name = "TEXT")]
     pub value: Option<String>,
-    /// Say when the election is won as JSON (without a command)
+    /// Print JSON when the election is won (without a command)
     #[arg(long, conflicts_with = "command")]
     pub json: bool,
     /// How to wait, and what to do when the leadership is lost.
@@ -37,29 +39,37 @@ const EXAMPLES: &str = "\
 Examples:
   conclave elect scheduler -- ./scheduler
   conclave elect scheduler --value 10.0.0.7:9000
-  conclave why scheduler                          who leads, and what is proclaimed
+  conclave why scheduler                          the leader, and its text
 
-Exit codes: as of `conclave run`.";
+Exit codes: as for `conclave run`.";
 
-/// Campaigns, and leads.
+/// Takes part in the election, then leads.
 pub fn run(args: &Args) -> Done {
     let name = LockName::new(&args.name).map_err(|error| Failure::usage(error.to_string()))?;
     let value = args.value.clone().unwrap_or_else(|| label("elect"));
     let campaign = |request: Request| request.value(value.clone());
     let text = name.to_string();
-    let asked = Asked { expr: &Expr::name(name.clone()), text: &text, shared: false };
+    let quiet = args.hold.quiet || args.json;
+    let asked = Asked {
+        expr: &Expr::name(name.clone()),
+        text: &text,
+        shared: false,
+        quiet,
+        shell: Shell::parent().ok(),
+    };
     if !args.command.is_empty() {
-        return run::run_under(&args.hold, &asked, &args.command, campaign);
+        return run_under(&args.hold, &asked, &args.command, campaign);
     }
     if args.hold.on_lost != OnLost::Term {
-        return Err(Failure::usage("--on-lost says what happens to a command: give one, after --"));
+        return Err(Failure::usage("--on-lost needs a command: put one after --, or leave --on-lost out"));
     }
-    run::hold(&args.hold, &asked, "elect", campaign, async |guard, signals| {
-        lead(args, &name, &value, guard, signals).await
+    hold(&args.hold, &asked, "elect", campaign, async |grant, signals| {
+        lead(args, &name, &value, grant.guard, signals).await
     })
 }
 
-/// Leads until a signal resigns, or the leadership is lost. Who cannot say that it leads does not.
+/// Leads until a signal comes, or the leadership is lost. If standard output cannot be written, it does not
+/// lead.
 async fn lead(args: &Args, name: &LockName, value: &str, guard: &Guard, signals: &mut Signals) -> Done {
     let fence = guard.fence().0;
     let greeting = if args.json {

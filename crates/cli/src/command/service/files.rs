@@ -3,18 +3,18 @@
 use std::io::{self, Read as _};
 use std::process::ExitCode;
 
-use conclave_client::{Client, Code, Create, Error, FileOp, Version};
+use conclave_client::{Client, Code, Create, FileOp, Version};
 use serde_json::{Value, json};
 
-use super::ServerArgs;
-use crate::output::{self, Done, Failure};
+use super::{Quiet, ServerArgs};
+use crate::output::{self, Done, Failure, counted};
 
-/// What a file contains.
+/// Print the content of a file
 #[derive(clap::Args)]
 #[command(after_help = GET_EXAMPLES)]
 pub struct GetArgs {
-    /// The file, as /PATH
-    #[arg(value_name = "PATH")]
+    /// The file; a leading / may be left out
+    #[arg(value_name = "PATH", value_parser = path)]
     pub path: String,
     #[command(flatten)]
     common: Common,
@@ -25,28 +25,30 @@ Examples:
   conclave get /config
   conclave get /config --json | jq .version";
 
-/// Write a file; it is made if it is not there.
+/// Write a file, and create it if it does not exist
 #[derive(clap::Args)]
 #[command(after_help = PUT_EXAMPLES)]
 pub struct PutArgs {
-    /// The file, as /PATH
-    #[arg(value_name = "PATH")]
+    /// The file; a leading / may be left out
+    #[arg(value_name = "PATH", value_parser = path)]
     pub path: String,
-    /// What it is to contain; standard input, if absent or -
+    /// The new content; read from standard input if absent or -
     #[arg(value_name = "TEXT", allow_negative_numbers = true)]
     pub value: Option<String>,
-    /// Only if the file has this version
+    /// Write only if the file has this version
     #[arg(long, value_name = "VERSION", conflicts_with_all = ["create", "sequential"])]
     pub expect: Option<u64>,
-    /// Only if there is no such file
+    /// Write only if the file does not exist
     #[arg(long)]
     pub create: bool,
-    /// Append the directory's next number to the name
+    /// Create a file with the directory's next number after the name, and print its path
     #[arg(long)]
     pub sequential: bool,
-    /// Make missing directories
+    /// Create missing directories
     #[arg(long, short)]
     pub parents: bool,
+    #[command(flatten)]
+    quiet: Quiet,
     #[command(flatten)]
     common: Common,
 }
@@ -57,12 +59,12 @@ Examples:
   conclave put /config green --expect 1
   conclave put -p --sequential /jobs/job- < job.json";
 
-/// The children of a file.
+/// List the children of a file
 #[derive(clap::Args)]
 #[command(after_help = LIST_EXAMPLES)]
 pub struct ListArgs {
-    /// The file, as /PATH
-    #[arg(value_name = "PATH", default_value = "/")]
+    /// The file; a leading / may be left out
+    #[arg(value_name = "PATH", default_value = "/", value_parser = path)]
     pub path: String,
     #[command(flatten)]
     common: Common,
@@ -73,19 +75,21 @@ Examples:
   conclave ls
   conclave ls /jobs --json";
 
-/// Remove a file.
+/// Remove a file
 #[derive(clap::Args)]
 #[command(after_help = REMOVE_EXAMPLES)]
 pub struct RemoveArgs {
-    /// The file, as /PATH
-    #[arg(value_name = "PATH")]
+    /// The file; a leading / may be left out
+    #[arg(value_name = "PATH", value_parser = path)]
     pub path: String,
-    /// Only if the file has this version
+    /// Remove the file only if it has this version
     #[arg(long, value_name = "VERSION", conflicts_with = "recursive")]
     pub expect: Option<u64>,
-    /// Its children too; / is refused
+    /// Remove its children too; not allowed for /
     #[arg(long, short)]
     pub recursive: bool,
+    #[command(flatten)]
+    quiet: Quiet,
     #[command(flatten)]
     common: Common,
 }
@@ -104,14 +108,25 @@ struct Common {
     server: ServerArgs,
 }
 
-/// Reads.
+/// The path with a leading `/`, which users may leave out.
+pub fn absolute(path: &str) -> String {
+    if path.starts_with('/') { path.to_owned() } else { format!("/{path}") }
+}
+
+/// [`absolute`], as a parser of an argument.
+#[expect(clippy::unnecessary_wraps, reason = "the form of a parser")]
+fn path(text: &str) -> Result<String, String> {
+    Ok(absolute(text))
+}
+
+/// Prints the content of a file.
 pub fn get(args: &GetArgs) -> Done {
     let file = args.common.server.with(async |client| client.files().read(&args.path).await)?;
     if !args.common.json {
         output::print_bytes(&file.data);
         return Ok(ExitCode::SUCCESS);
     }
-    // JSON has no bytes: what is no text is given as numbers.
+    // JSON has no bytes. Content that is not UTF-8 is printed as an array of numbers.
     let data = match String::from_utf8(file.data) {
         Ok(text) => Value::String(text),
         Err(bytes) => json!(bytes.into_bytes()),
@@ -123,14 +138,19 @@ pub fn get(args: &GetArgs) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes.
+/// Writes a file.
 pub fn put(args: &PutArgs) -> Done {
+    if args.path == "/" {
+        return Err(Failure::usage(
+            "/ is the root directory and has no content: name a file in it, as /NAME",
+        ));
+    }
     let data = match args.value.as_deref() {
         Some(text) if text != "-" => text.as_bytes().to_vec(),
         _ => {
             let mut data = Vec::new();
             let read = io::stdin().read_to_end(&mut data);
-            read.map_err(|error| Failure::usage(format!("standard input: {error}")))?;
+            read.map_err(|error| Failure::usage(format!("cannot read standard input: {error}")))?;
             data
         }
     };
@@ -152,14 +172,17 @@ pub fn put(args: &PutArgs) -> Done {
     if args.common.json {
         output::print_json(&json!({ "path": path, "version": version.0 }))?;
     } else if args.sequential {
+        // The path is the result that scripts need.
         output::print(&format!("{path}\n"));
+    } else {
+        args.quiet.print(&format!("wrote {}, version {}", output::shown(&path), version.0));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Lists.
+/// Lists the children of a file.
 pub fn list(args: &ListArgs) -> Done {
-    // As the shell completes it.
+    // Shells complete a directory with a / at the end.
     let path = args.path.strip_suffix('/').filter(|path| !path.is_empty()).unwrap_or(&args.path);
     let children = args.common.server.with(async |client| client.files().list(path).await)?;
     if args.common.json {
@@ -170,20 +193,17 @@ pub fn list(args: &ListArgs) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Removes.
+/// Removes a file, and its children with `--recursive`.
 pub fn remove(args: &RemoveArgs) -> Done {
-    if args.recursive && args.path == "/" {
-        return Err(Failure::usage("/ cannot be removed: name the files in it that are to go"));
+    if args.path == "/" {
+        return Err(Failure::usage(
+            "/ is the root directory and cannot be removed: name the files to remove",
+        ));
     }
     let removed = args.common.server.with(async |client| {
         if !args.recursive {
             let deleted = client.files().delete(&args.path, args.expect.map(Version)).await;
-            return deleted.map(|()| 1).map_err(|error| match error.code {
-                Code::NotEmpty => {
-                    Error { message: format!("{} (rm -r takes them along)", error.message), ..error }
-                }
-                _ => error,
-            });
+            return deleted.map(|()| 1);
         }
         let paths = all_below(&client, &args.path).await?;
         let count = paths.len();
@@ -192,16 +212,25 @@ pub fn remove(args: &RemoveArgs) -> Done {
             client.files().multi(ops).await?;
         }
         Ok(count)
+    });
+    let removed = removed.map_err(|failure| match failure.kind {
+        kind if kind == Code::NotEmpty.name() => failure.advise("remove the children first, or use rm -r"),
+        _ => failure,
     })?;
     if args.common.json {
         output::print_json(&json!({ "removed": removed }))?;
+    } else {
+        let count =
+            if args.recursive { format!(": {}", counted(removed as u64, "file")) } else { String::new() };
+        args.quiet.print(&format!("removed {}{count}", output::shown(&args.path)));
     }
     Ok(ExitCode::SUCCESS)
 }
 
+/// Creates the missing directories of the path.
 async fn make_parents(client: &Client, args: &PutArgs) -> conclave_client::Result<()> {
     let path = &args.path;
-    // A path that is none is refused before anything is made for it; the server knows best what is one.
+    // The server checks the whole path first, so that no directory is created for a wrong path.
     let made = if args.sequential { format!("{path}0") } else { path.clone() };
     match client.files().read(&made).await {
         Err(error) if error.code != Code::NoSuchFile => return Err(error),
@@ -217,7 +246,7 @@ async fn make_parents(client: &Client, args: &PutArgs) -> conclave_client::Resul
     Ok(())
 }
 
-/// A file and everything below it, children before their parents.
+/// The paths of a file and of all files below it, children before their parents.
 async fn all_below(client: &Client, path: &str) -> conclave_client::Result<Vec<String>> {
     let mut found = vec![path.to_owned()];
     let mut next = 0;

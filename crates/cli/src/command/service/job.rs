@@ -1,8 +1,9 @@
-//! The process group of a command: signals to all of it, why it stops, and who of it is left.
+//! The process group of a command: it sends signals to the group, sees why it stops, and counts its
+//! processes.
 //!
-//! **The number of a group** is that of its first process, and is free for others when that one has been waited for and nobody is
-//! left. So the first process is only looked at here (`WNOWAIT`): as long as it is not waited for, a signal to the group
-//! cannot reach strangers.
+//! **The number of a group** is the number of its first process. The kernel may reuse it when that process
+//! has been waited for and the group is empty. So this module only looks at the first process (`WNOWAIT`):
+//! until it is waited for, a signal to the group cannot reach other processes.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -12,27 +13,29 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 use super::supervise::NOT_SUSPENDED;
 use super::terminal::{self, HandedOver};
 
-/// How often to look for what nobody tells: that the group is empty, that the terminal is ours to give.
+/// The time between two looks for changes without an event: the group is empty, or this process is in the
+/// foreground.
 const OFTEN: Duration = Duration::from_millis(50);
-/// How long to look after those who got the terminal. Who asks for a password stops itself in its own time, when the terminal may
-/// have been given already, and the first process of the group does not tell.
+/// How long to look for stopped processes after the group got the terminal. A program that reads a password
+/// may stop itself only after that, and the kernel reports only the first process of the group.
 const SETTLES_WITHIN: Duration = Duration::from_secs(2);
 
-/// A command that runs.
+/// A running command.
 pub struct Job {
     group: Pid,
-    /// Its first process.
+    /// Its first process has ended.
     has_ended: bool,
-    /// It was stopped because it needs the terminal, and waits for it.
+    /// The kernel has stopped it because it needs the terminal.
     wants_terminal: bool,
+    /// The user knows that the command waits for the terminal.
     was_told: bool,
     terminal: Option<HandedOver>,
-    /// When it got the terminal.
+    /// The time at which the command got the terminal.
     given_at: Option<Instant>,
 }
 
 impl Job {
-    /// The group of this process.
+    /// The group whose first process has this number.
     pub fn new(group: Pid) -> Self {
         Self {
             group,
@@ -49,21 +52,21 @@ impl Job {
         self.group.as_raw_nonzero().get()
     }
 
-    /// Whether its first process has ended. It can be waited for.
+    /// Whether its first process has ended, so that it can be waited for.
     pub fn has_ended(&self) -> bool {
         self.has_ended
     }
 
-    /// To all of it. A group that is gone needs no signal.
+    /// Sends a signal to all processes of the group. It is no error if none is left.
     pub fn send(&self, signal: Signal) {
         _ = kill_process_group(self.group, signal);
         if self.wants_terminal {
-            // Who is stopped does not hear.
+            // A stopped process does not handle signals.
             _ = kill_process_group(self.group, Signal::CONT);
         }
     }
 
-    /// Learns what happened to its first process, and lets it go on if it was stopped.
+    /// Looks at the state of the first process, and continues it if it was stopped.
     pub fn look(&mut self) {
         let quietly = WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let ended = waitid(WaitId::Pid(self.group), WaitIdOptions::EXITED | quietly);
@@ -87,13 +90,13 @@ impl Job {
         }
     }
 
-    /// When to look again, if nothing happens.
+    /// The time until the next look, if no event comes before.
     pub fn next_look(&self) -> Duration {
         let is_soon = self.wants_terminal || self.has_ended || self.is_settling();
         if is_soon { OFTEN } else { Duration::MAX }
     }
 
-    /// Whether nobody of it runs. Where that cannot be known, somebody may.
+    /// Whether no process of the group runs. Without `/proc` the answer is no.
     pub fn is_empty(&self) -> bool {
         !self.has_member(|_, state| !matches!(state, "Z" | "X"))
     }
@@ -102,7 +105,8 @@ impl Job {
         self.given_at.is_some_and(|given| given.elapsed() < SETTLES_WITHIN)
     }
 
-    /// Whether there may be such a member, by its number and state.
+    /// Whether a process of the group satisfies `wanted`, which gets its number and state. Without `/proc`
+    /// the answer is yes.
     fn has_member(&self, wanted: impl Fn(i32, &str) -> bool) -> bool {
         let Ok(processes) = fs::read_dir("/proc") else { return true };
         let stats = processes.flatten().filter_map(|process| fs::read(process.path().join("stat")).ok());
@@ -113,9 +117,10 @@ impl Job {
         stats.into_iter().any(|stat| is_wanted(&String::from_utf8_lossy(&stat)))
     }
 
-    /// In the background it is not ours to give: then the command waits until the shell brings us to the foreground.
+    /// Hands the terminal to the command. In the background that is impossible: the command waits until the
+    /// shell brings this process to the foreground.
     fn give_terminal(&mut self) {
-        // What it had before comes back first.
+        // Take back the terminal of an earlier call first.
         self.terminal = None;
         self.terminal = terminal::hand_over(self.group);
         if self.terminal.is_some() {
@@ -131,8 +136,8 @@ impl Job {
     }
 }
 
-/// The number of a process, its state and its group. The kernel says it so: `number (program) state parent group ...`; the
-/// program may contain anything.
+/// The number, the state and the group of a process, from its file `stat`: `number (program) state parent
+/// group ...`. The name of the program may contain any bytes.
 fn member(stat: &str) -> Option<(i32, &str, i32)> {
     let (process, _) = stat.split_once(' ')?;
     let (_, fields) = stat.rsplit_once(')')?;

@@ -1,24 +1,23 @@
-//! `conclave locks`, `limit` and `break`: the names in use, and what an operator does to them.
+//! `conclave locks`, `limit` and `break`: the names in use, and the changes that an operator makes to them.
 
 use std::process::ExitCode;
 
 use conclave_api::json::Lock;
 use serde_json::json;
 
-use super::ServerArgs;
-use crate::output::{self, Done, Paint, Table};
+use super::{Quiet, ServerArgs};
+use crate::output::{self, Done, Paint, Table, counted};
 
-/// The names in use.
+/// List the names in use
 #[derive(clap::Args)]
 #[command(after_help = LIST_EXAMPLES)]
 pub struct ListArgs {
-    /// Only names that begin so
+    /// List only names that begin with this text
     #[arg(value_name = "PREFIX", default_value = "")]
     pub prefix: String,
     /// Print JSON instead of text
     #[arg(long)]
     pub json: bool,
-    /// Where the servers are.
     #[command(flatten)]
     pub server: ServerArgs,
 }
@@ -28,20 +27,21 @@ Examples:
   conclave locks
   conclave locks team/ --json";
 
-/// Make a semaphore, or change how many permits it has.
+/// Make a semaphore, or change its number of permits
 #[derive(clap::Args)]
 #[command(after_help = LIMIT_EXAMPLES)]
 pub struct LimitArgs {
-    /// The semaphore
+    /// The semaphore; not a name that is held, or waited for, as a lock
     #[arg(value_name = "NAME")]
     pub name: String,
-    /// Its permits; 0 makes an unused one a plain name again
+    /// The number of permits; 0 makes an unused semaphore a plain name again
     #[arg(value_name = "N", allow_negative_numbers = true)]
     pub permits: u32,
+    #[command(flatten)]
+    quiet: Quiet,
     /// Print JSON instead of text
     #[arg(long)]
     pub json: bool,
-    /// Where the servers are.
     #[command(flatten)]
     pub server: ServerArgs,
 }
@@ -49,22 +49,25 @@ pub struct LimitArgs {
 const LIMIT_EXAMPLES: &str = "\
 Examples:
   conclave limit licences 5
-  conclave run 'licences*2' -- ./simulate";
+  conclave run 'licences*2' -- ./simulate
 
-/// Take a name away from everybody who holds it.
+A lower limit takes no permit from a holder. It rejects the waiting requests that can no longer be granted.";
+
+/// Take a name away from all its holders
 #[derive(clap::Args)]
 #[command(after_help = BREAK_EXAMPLES)]
 pub struct BreakArgs {
-    /// The name
+    /// The lock, semaphore or election
     #[arg(value_name = "NAME")]
     pub name: String,
-    /// Why: the holders are told, and `why` shows it
+    /// The reason, which the holders receive and `conclave why` shows
     #[arg(long, value_name = "TEXT")]
     pub reason: String,
+    #[command(flatten)]
+    quiet: Quiet,
     /// Print JSON instead of text
     #[arg(long)]
     pub json: bool,
-    /// Where the servers are.
     #[command(flatten)]
     pub server: ServerArgs,
 }
@@ -74,9 +77,9 @@ Examples:
   conclave why nightly
   conclave break nightly --reason 'its machine is gone'";
 
-/// Lists.
+/// Lists the names in use.
 pub fn list(args: &ListArgs) -> Done {
-    // As in an expression, where a leading / is dropped.
+    // A leading / is dropped, as in an expression.
     let prefix = args.prefix.strip_prefix('/').unwrap_or(&args.prefix);
     let locks = args.server.with(async |client| client.locks(prefix).await)?;
     if args.json {
@@ -101,11 +104,28 @@ pub fn list(args: &ListArgs) -> Done {
 
 /// Sets a limit.
 pub fn limit(args: &LimitArgs) -> Done {
-    args.server.with(async |client| client.limit(&args.name, args.permits).await)?;
+    let LimitArgs { name, permits, .. } = args;
+    let before = args.server.with(async |client| client.limit(name, *permits).await)?;
     if args.json {
-        output::print_json(&json!({ "name": args.name, "permits": args.permits }))?;
+        output::print_json(&json!({ "name": name, "permits": permits, "before": before }))?;
+    } else {
+        args.quiet.print(&limited(&output::shown(name), before, *permits));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The line that says what a limit has changed.
+fn limited(name: &str, before: Option<u32>, now: u32) -> String {
+    let permits = |count: u32| counted(count, "permit");
+    match (before, now) {
+        (None, 0) => format!("{name} is not a semaphore; nothing changed"),
+        (None, now) => format!("made the semaphore {name} with {}", permits(now)),
+        (Some(_), 0) => format!("{name} is no longer a semaphore"),
+        (Some(before), now) if before == now => {
+            format!("{name} already has {}; nothing changed", permits(now))
+        }
+        (Some(before), now) => format!("changed the semaphore {name} from {before} to {}", permits(now)),
+    }
 }
 
 /// Breaks a lock.
@@ -113,6 +133,22 @@ pub fn break_lock(args: &BreakArgs) -> Done {
     args.server.with(async |client| client.break_lock(&args.name, &args.reason).await)?;
     if args.json {
         output::print_json(&json!({ "name": args.name, "reason": args.reason }))?;
+    } else {
+        args.quiet.print(&format!("took {} away from all its holders", output::shown(&args.name)));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_says_what_it_has_changed() {
+        assert_eq!(limited("x", None, 1), "made the semaphore x with 1 permit");
+        assert_eq!(limited("x", Some(3), 5), "changed the semaphore x from 3 to 5 permits");
+        assert_eq!(limited("x", Some(3), 3), "x already has 3 permits; nothing changed");
+        assert_eq!(limited("x", Some(3), 0), "x is no longer a semaphore");
+        assert_eq!(limited("x", None, 0), "x is not a semaphore; nothing changed");
+    }
 }

@@ -1,4 +1,4 @@
-//! The commands of the lock service: where its server is, and what its errors mean to a shell.
+//! The commands of the lock service, the addresses of its servers, and the exit codes of its errors.
 
 mod backup;
 mod bench;
@@ -6,7 +6,10 @@ mod cluster;
 mod completions;
 mod elect;
 mod files;
+mod hold;
 mod job;
+mod local;
+mod lock;
 mod locks;
 mod nested;
 mod run;
@@ -15,6 +18,7 @@ mod sessions;
 mod signals;
 mod supervise;
 mod terminal;
+mod waiting;
 mod watch;
 mod why;
 
@@ -25,9 +29,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use conclave_client::{Client, Code, DEFAULT_SERVER, Error, Options};
 
 use crate::command::duration;
-use crate::output::{Done, Failure, USAGE};
+use crate::output::{self, Done, Failure};
 
-/// The commands.
+/// The commands of the lock service. Each has the text of its `Args`, because clap reads those only when they are needed.
 #[derive(clap::Subcommand)]
 #[command(defer = true)]
 pub enum Command {
@@ -35,42 +39,53 @@ pub enum Command {
     Serve(serve::Args),
     /// Run a command while holding a lock
     Run(run::Args),
-    /// Who holds a name, who waits for it, and why
+    /// Acquire a lock for the calling shell, and keep it until `unlock` or the end of the shell
+    Lock(lock::Args),
+    /// Release a lock of `conclave lock`
+    Unlock(lock::UnlockArgs),
+    /// Show who holds a name, who waits for it, and why
     Why(why::Args),
-    /// The names in use
+    /// List the names in use
     Locks(locks::ListArgs),
-    /// The sessions, or the end of one
+    /// List the sessions, or end one
     Sessions(sessions::Args),
     /// Win an election, and lead while a command runs, or until stopped
     Elect(elect::Args),
-    /// What a file contains
+    /// Print the content of a file
     Get(files::GetArgs),
-    /// Write a file; it is made if it is not there
+    /// Write a file, and create it if it does not exist
     Put(files::PutArgs),
-    /// The children of a file
+    /// List the children of a file
     Ls(files::ListArgs),
     /// Remove a file
     Rm(files::RemoveArgs),
-    /// Print what happens to a file or a lock, one line a change
+    /// Print the changes of a file or a lock, one per line
     Watch(watch::Args),
-    /// Make a semaphore, or change how many permits it has
+    /// Make a semaphore, or change its number of permits
     Limit(locks::LimitArgs),
-    /// Take a name away from everybody who holds it
+    /// Take a name away from all its holders
     Break(locks::BreakArgs),
-    /// The nodes of the service
+    /// Show the nodes of the cluster, or save a backup
     #[command(subcommand)]
     Cluster(cluster::Command),
-    /// Measure a server: pairs of acquire and release, and the time to acquire
+    /// Measure the throughput and latency of a server, and check mutual exclusion
     Bench(bench::Args),
     /// Print completions for a shell
     Completions(completions::Args),
 }
 
-/// Does what was asked.
+/// Runs the local node, if this is the process that `--local` starts. It is no command of the help or of completions.
+pub fn run_if_local_node() -> Option<Done> {
+    local::run_if_node()
+}
+
+/// Runs a command.
 pub fn run(command: &Command) -> Done {
     match command {
         Command::Serve(args) => serve::run(args),
         Command::Run(args) => run::run(args),
+        Command::Lock(args) => lock::lock(args),
+        Command::Unlock(args) => lock::unlock(args),
         Command::Why(args) => why::run(args),
         Command::Locks(args) => locks::list(args),
         Command::Sessions(args) => sessions::run(args),
@@ -88,53 +103,89 @@ pub fn run(command: &Command) -> Done {
     }
 }
 
-/// Something was asked for that is not there, or not so.
+/// The request was rejected, for example because a file does not exist.
 const REFUSED: u8 = 1;
-/// No server answers (EX_UNAVAILABLE).
+/// No server answers (`EX_UNAVAILABLE`).
 const NO_SERVER: u8 = 69;
-/// The lock was not acquired (EX_TEMPFAIL).
+/// The lock was not acquired (`EX_TEMPFAIL`).
 const NOT_ACQUIRED: u8 = 75;
 /// The lock was lost while the command ran.
 const LOST: u8 = 76;
-/// The request was refused to end a deadlock.
+/// The request was rejected to end a deadlock.
 const DEADLOCK: u8 = 77;
 
-/// How long the server has to say that everything is given back; after that the lease sees to it.
+/// The advice of a command that finds no server.
+const START_ONE: &str =
+    "check the address; start a server (conclave serve), or add --local to use a node that starts by itself";
+
+/// How long a command waits for the end of its session. After this time, the session ends with its lease.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
-/// How long something is waited for without sleeping.
+/// How long a command polls for an answer before it sleeps.
 const AWAKE: Duration = Duration::from_millis(2);
 
-/// Where the servers are.
+/// The flag that suppresses the line which says what a command has done.
+#[derive(clap::Args)]
+pub struct Quiet {
+    /// Do not print what was done
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+impl Quiet {
+    /// Prints what the command has done, unless the flag is set.
+    fn print(&self, line: &str) {
+        if !self.quiet {
+            output::print(&format!("{line}\n"));
+        }
+    }
+}
+
+/// The addresses of the servers.
 #[derive(clap::Args)]
 pub struct ServerArgs {
-    /// The servers, with commas between: any of them will do. One on this machine is reached by its Unix socket, by TCP
-    /// with `tcp:` before its address [env: CONCLAVE_SERVER] [default: 127.0.0.1:7411]
+    /// The servers, as HOST[:PORT] with commas between; the first that answers is used. The port is 7411 if absent. A server
+    /// on this machine is reached by its Unix socket, or by TCP with `tcp:` before its address
+    /// [env: CONCLAVE_SERVER] [default: 127.0.0.1:7411]
     #[arg(long, value_name = "ADDR[,ADDR]", value_parser = servers)]
     pub server: Option<String>,
+    /// Use the local node of this user on this machine, which starts by itself; short for `--server local`
+    #[arg(long, conflicts_with = "server")]
+    pub local: bool,
 }
 
 impl ServerArgs {
-    /// As told by the flag, by the environment, or by nobody. A variable that is empty says nothing.
+    /// The servers of the flag, else of `CONCLAVE_SERVER` unless it is empty, else the default. Each has a port.
     fn addresses(&self) -> Result<String, Failure> {
-        if let Some(told) = &self.server {
-            return Ok(told.clone());
+        if self.local {
+            return Ok(local::NAME.to_owned());
         }
-        let told = std::env::var("CONCLAVE_SERVER").ok().filter(|servers| !servers.trim().is_empty());
-        let told = told.map_or_else(|| Ok(DEFAULT_SERVER.to_owned()), |told| servers(&told));
-        told.map_err(|error| Failure::usage(format!("CONCLAVE_SERVER: {error}")))
+        if let Some(given) = &self.server {
+            return Ok(given.clone());
+        }
+        let given = std::env::var("CONCLAVE_SERVER").ok().filter(|servers| !servers.trim().is_empty());
+        let given = given.map_or_else(|| Ok(DEFAULT_SERVER.to_owned()), |given| servers(&given));
+        given.map_err(|error| Failure::usage(format!("CONCLAVE_SERVER: {error}")))
     }
 
-    /// Connects.
     async fn connect(&self) -> Result<Client, Failure> {
         self.connect_with(Client::options()).await
     }
 
     async fn connect_with(&self, options: Options) -> Result<Client, Failure> {
-        options.label(label("conclave")).connect(&self.addresses()?).await.map_err(failure)
+        self.open(options.label(label("conclave"))).await
     }
 
-    /// Connects, and does one thing.
+    /// Connects with these options. The local node is started if it does not run.
+    async fn open(&self, options: Options) -> Result<Client, Failure> {
+        let servers = self.addresses()?;
+        if local::is_named(&servers) {
+            return local::open(options).await;
+        }
+        options.connect(&servers).await.map_err(failure)
+    }
+
+    /// Connects, runs `act` and ends the session.
     fn with<T>(&self, act: impl AsyncFnOnce(Client) -> conclave_client::Result<T>) -> Result<T, Failure> {
         block_on(async {
             let client = self.connect().await?;
@@ -142,20 +193,25 @@ impl ServerArgs {
             close(&client).await;
             done.map_err(|error| {
                 let failure = failure(error);
-                // Only who holds something can lose it.
+                // The exit code LOST is for commands that hold something.
                 Failure { code: if failure.code == LOST { REFUSED } else { failure.code }, ..failure }
             })
         })
     }
 }
 
-/// Ends the session, whatever came of it: what is not closed stays until its lease is over.
+/// Ends the session. If no server answers in time, the session ends with its lease.
 async fn close(client: &Client) {
-    drop(tokio::time::timeout(LAST_WORD, awake(client.close())).await);
+    close_within(client, LAST_WORD).await;
 }
 
-/// Waits for an answer, or the end of a command, at first without sleeping: on a virtual machine a processor that has nothing to do
-/// is given to others, and comes back later than most answers.
+/// Ends the session as [`close`], and waits for the reply at most this long.
+async fn close_within(client: &Client, limit: Duration) {
+    drop(tokio::time::timeout(limit, awake(client.close())).await);
+}
+
+/// Waits for an answer, at first by polling. On a virtual machine an idle processor is given to other machines, and comes back
+/// later than most answers.
 async fn awake<T>(answer: impl Future<Output = T>) -> T {
     let mut answer = pin!(answer);
     let until = Instant::now() + AWAKE;
@@ -163,46 +219,43 @@ async fn awake<T>(answer: impl Future<Output = T>) -> T {
         tokio::select! {
             biased;
             answer = answer.as_mut() => return answer,
-            // Whoever has something to do on this processor goes first: the server, perhaps.
+            // Other threads on this processor go first; one of them may be the server.
             () = tokio::task::yield_now() => thread::yield_now(),
         }
     }
     answer.await
 }
 
-/// Runs to the end on this thread: starting others would take longer than most commands.
+/// Runs a future on this thread: starting other threads would take longer than most commands.
 fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::usage(format!("no runtime: {error}")))?;
+    let runtime = runtime.map_err(|error| Failure::usage(format!("cannot start the runtime: {error}")))?;
     let done = runtime.block_on(future);
-    // What is still being said is not waited for longer: perhaps nobody listens.
+    // The last messages get a bounded time: the server may not read them.
     runtime.shutdown_timeout(LAST_WORD);
     done
 }
 
-/// What an error of the service means to a shell: one line, and the code.
+/// The failure of a command that the service, or the way to it, has refused.
 fn failure(error: Error) -> Failure {
-    let Error { code: kind, message, .. } = error;
-    let code = match kind {
-        Code::WouldWait | Code::TimedOut | Code::Cancelled => NOT_ACQUIRED,
-        Code::Deadlock => DEADLOCK,
-        Code::SessionEnded | Code::NotHeld => LOST,
-        Code::InvalidExpression | Code::InvalidName | Code::InvalidArgument | Code::Impossible => USAGE,
-        Code::NotASemaphore | Code::WrongKind | Code::TooLarge | Code::Unsupported => USAGE,
-        code if code.fault() != conclave_api::Fault::Caller => NO_SERVER,
-        _ => REFUSED,
-    };
-    Failure::new(code, kind.name(), format!("{message}; {}", kind.advice()))
+    let Error { code, message, .. } = error;
+    let advice = if code == Code::Unreachable { START_ONE } else { code.advice() };
+    let (exit, kind) = (code.exit(), code.name());
+    Failure { message, advice: advice.into(), code: exit, kind, is_definite: code.is_definite() }
 }
 
+/// The servers in `text`, each with a port.
 fn servers(text: &str) -> Result<String, String> {
-    if text.split(',').all(|server| server.trim().is_empty()) {
-        return Err("expected HOST:PORT, several with commas between".into());
+    if local::is_named(text) {
+        return Ok(text.trim().to_owned());
     }
-    Ok(text.to_owned())
+    if text.split(',').any(local::is_named) {
+        return Err("the local node is no member of a cluster: name `local` alone, or other servers".into());
+    }
+    conclave_api::parse_servers(text).map(|servers| servers.join(","))
 }
 
-/// Who this is, for people: the host, the process and what it does. Within the bounds of an owner's label.
+/// The label of this process for lists: host, process and `what`, cut to the bound of an owner's label.
 fn label(what: &str) -> String {
     let system = rustix::system::uname();
     let host = system.nodename().to_string_lossy();
@@ -217,7 +270,7 @@ fn label(what: &str) -> String {
         .collect()
 }
 
-/// How long ago a wall time was, as people say it.
+/// The time since a wall time, in words.
 fn ago(since_ms: u64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let then = Duration::from_millis(since_ms);
@@ -229,13 +282,15 @@ fn ago(since_ms: u64) -> String {
     }
 }
 
-/// Bytes as text where they are text.
+/// Bytes as text; bytes that are not UTF-8 are replaced.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
 #[cfg(test)]
 mod tests {
+    use conclave_client::Code;
+
     use super::*;
 
     #[test]

@@ -1,43 +1,106 @@
-//! A `run` inside the command of another: it must not wait for a name that the one around it holds, and keeps until it ends.
+//! The check that a request does not wait for a lock that is released only after the request has ended.
 //!
-//! The one around it is another session, so the service sees no deadlock. But the command has its locks and its fence in the
-//! environment: whoever holds such a name by that very fence is the one around it.
+//! Two such locks are known: the lock of a `conclave run` around this process, and a lock of `conclave lock`
+//! in the same shell. Each has its own session, so the service sees no deadlock. But their names and fences
+//! are known here, from the environment of the command or from the holders of the shell: the holder of such a
+//! name with exactly that fence is the outer lock.
 
 use conclave_api::Claim;
 use conclave_api::expr::{Leaf, Node};
-use conclave_client::{Client, Code};
+use conclave_client::{Client, Code, LockName, Wait};
 
-use super::run::Asked;
-use super::{DEADLOCK, failure};
+use super::hold::Asked;
+use super::{DEADLOCK, failure, lock};
 use crate::output::Failure;
 
-/// Refuses what would wait for ever. What may be had in another way, shared or of a semaphore is not certain to.
-pub async fn check(client: &Client, asked: &Asked<'_>) -> Result<(), Failure> {
-    let variable = |name: &str| std::env::var(name).unwrap_or_default();
-    let Ok(fence) = variable("CONCLAVE_FENCE").parse::<u64>() else { return Ok(()) };
-    // A name in quotes may look like several: the fence decides.
-    let held = format!(" {} ", variable("CONCLAVE_LOCKS"));
-    let mut needed = Vec::new();
-    if !asked.shared {
-        collect_needed(asked.expr.node(), &mut needed);
+/// Refuses a request that would wait for ever. A request that has another way is not refused: an alternative,
+/// or a permit of a semaphore.
+pub async fn check(client: &Client, asked: &Asked<'_>, wait: Wait) -> Result<(), Failure> {
+    let outer = outer(asked, wait);
+    if outer.is_empty() {
+        return Ok(());
     }
-    for leaf in needed.into_iter().filter(|leaf| held.contains(&format!(" {} ", leaf.name))) {
-        let report = client.why(leaf.name.as_str()).await.map_err(failure)?;
-        if report.limit.is_none() && report.holders.iter().any(|holder| holder.fence == fence) {
-            let message = format!(
-                "{} is held by the `conclave run` around this one, which waits for it to end; name everything in the outer one",
-                leaf.name
-            );
-            return Err(Failure::new(DEADLOCK, Code::Deadlock.name(), message));
+    let mut needed = Vec::new();
+    collect_needed(asked.expr.node(), &mut needed);
+    for leaf in needed {
+        let name = leaf.name.as_str();
+        let known: Vec<&Outer> = outer.iter().filter(|outer| outer.may_hold(leaf)).collect();
+        if known.is_empty() {
+            continue;
+        }
+        let report = client.why(name).await.map_err(failure)?;
+        let is_shared = asked.shared || leaf.claim == Claim::Shared;
+        for holder in report.holders.iter().filter(|_| report.limit.is_none()) {
+            let is_compatible = is_shared && Claim::from(holder.claim.as_ref()) == Claim::Shared;
+            if let Some(outer) = known.iter().find(|outer| outer.fence == holder.fence && !is_compatible) {
+                return Err(outer.refuse(leaf));
+            }
         }
     }
     Ok(())
 }
 
-/// The names that must be had, alone, whatever is chosen.
+/// A lock that stays held until this process has ended.
+struct Outer {
+    /// The names held, with a space around each.
+    names: String,
+    fence: u64,
+    /// It is a lock of `conclave lock`.
+    is_of_shell: bool,
+}
+
+impl Outer {
+    /// Whether the name is among the names held. A name in quotes may look like several names. Then the fence
+    /// decides.
+    fn may_hold(&self, leaf: &Leaf) -> bool {
+        self.names.contains(&format!(" {} ", leaf.name))
+    }
+
+    fn refuse(&self, leaf: &Leaf) -> Failure {
+        let name = &leaf.name;
+        let message = if self.is_of_shell {
+            format!(
+                "{name} is held by this shell (`conclave lock`), so this request would wait for ever; unlock it first"
+            )
+        } else {
+            format!(
+                "{name} is held by the `conclave run` around this one, which waits for this one; put all names into the outer one"
+            )
+        };
+        Failure::new(DEADLOCK, Code::Deadlock.name(), message)
+    }
+}
+
+/// The outer locks of a request that waits. A request with a limit is refused only for a lock of its own
+/// shell.
+fn outer(asked: &Asked<'_>, wait: Wait) -> Vec<Outer> {
+    if wait == Wait::Try {
+        return Vec::new();
+    }
+    let around = if wait == Wait::Forever { around() } else { None };
+    let of_shell = asked.shell.into_iter().flat_map(|shell| lock::sockets(Some(shell)));
+    // A holder that does not answer is not waited for again: the service decides.
+    let of_shell = of_shell.filter_map(|socket| lock::status(&socket).ok().flatten()).flat_map(|status| {
+        let outer = |(name, fence): (String, u64)| {
+            let name = LockName::new(&name).map_or(name, |name| name.to_string());
+            Outer { names: format!(" {name} "), fence, is_of_shell: true }
+        };
+        status.names.into_iter().map(outer)
+    });
+    around.into_iter().chain(of_shell).collect()
+}
+
+/// The lock of the `conclave run` around this process.
+fn around() -> Option<Outer> {
+    let variable = |name: &str| std::env::var(name).unwrap_or_default();
+    let fence = variable("CONCLAVE_FENCE").parse().ok()?;
+    Some(Outer { names: format!(" {} ", variable("CONCLAVE_LOCKS")), fence, is_of_shell: false })
+}
+
+/// Collects the names that every choice of the expression needs.
 fn collect_needed<'a>(node: &'a Node, needed: &mut Vec<&'a Leaf>) {
     match node {
-        Node::Name(leaf) if leaf.claim == Claim::Exclusive => needed.push(leaf),
+        Node::Name(leaf) if matches!(leaf.claim, Claim::Exclusive | Claim::Shared) => needed.push(leaf),
         Node::All(members) => members.iter().for_each(|member| collect_needed(member, needed)),
         Node::Name(_) | Node::Any(_) | Node::AtLeast(..) => {}
     }
@@ -50,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_must_be_had_alone_is_certain_to_be_waited_for() {
+    fn only_names_that_every_choice_needs_are_certain_to_be_waited_for() {
         let needed = |text: &str| {
             let expr: Expr = text.parse().expect("it is one");
             let mut needed = Vec::new();
@@ -58,7 +121,7 @@ mod tests {
             needed.iter().map(|leaf| leaf.name.to_string()).collect::<Vec<_>>()
         };
         assert_eq!(needed("a"), ["a"]);
-        assert_eq!(needed("a & b:shared & (c | d) & e & pool*2"), ["a", "e"]);
+        assert_eq!(needed("a & b:shared & (c | d) & e & pool*2"), ["a", "b", "e"]);
         assert_eq!(needed("a | b"), Vec::<String>::new());
         assert_eq!(needed("1 of (a, b)"), Vec::<String>::new());
     }

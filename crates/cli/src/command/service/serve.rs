@@ -139,7 +139,7 @@ fn config(args: &Args) -> Result<Config, Failure> {
         data: args.data.clone().or(settings.data).unwrap_or(default.data),
         listen: args.listen.or(settings.listen).unwrap_or(default.listen),
         advertise: args.advertise.clone().or(settings.advertise),
-        join: if args.join.is_empty() { settings.join } else { args.join.clone() },
+        join: members(if args.join.is_empty() { &settings.join } else { &args.join })?,
         restore: args.restore.clone(),
         insecure: args.insecure || settings.insecure,
         ..default
@@ -149,6 +149,17 @@ fn config(args: &Args) -> Result<Config, Failure> {
     };
     config.check().map_err(flags)?;
     Ok(config)
+}
+
+/// The addresses of members, each with a port.
+fn members(given: &[String]) -> Result<Vec<String>, Failure> {
+    if given.is_empty() {
+        return Ok(Vec::new());
+    }
+    let members =
+        conclave_api::parse_servers(&given.join(",")).map_err(|error| format!("--join: {error}"))?;
+    // Other nodes are only reached by TCP.
+    Ok(members.into_iter().map(|member| member.trim_start_matches("tcp:").to_owned()).collect())
 }
 
 fn refusal(error: &StartError) -> Failure {

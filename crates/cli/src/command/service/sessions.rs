@@ -1,4 +1,4 @@
-//! `conclave sessions`: who is there, and ending one.
+//! `conclave sessions`: the list of sessions, and the end of one.
 
 use std::process::ExitCode;
 
@@ -6,10 +6,10 @@ use conclave_api::json::Session;
 use conclave_client::SessionId;
 use serde_json::json;
 
-use super::{ServerArgs, ago};
+use super::{Quiet, ServerArgs, ago};
 use crate::output::{self, Done, Paint, Table};
 
-/// The sessions, or the end of one.
+/// List the sessions, or end one
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
 pub struct Args {
@@ -21,7 +21,7 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Action {
-    /// End a session as if its lease had run out
+    /// End a session as if its lease had expired
     End(EndArgs),
 }
 
@@ -37,9 +37,11 @@ struct ListArgs {
 #[derive(clap::Args)]
 #[command(after_help = END_EXAMPLES)]
 struct EndArgs {
-    /// Its number
+    /// The number of the session, as `conclave sessions` prints it
     #[arg(value_name = "ID")]
     session: u64,
+    #[command(flatten)]
+    quiet: Quiet,
     #[command(flatten)]
     list: ListArgs,
 }
@@ -53,7 +55,7 @@ const END_EXAMPLES: &str = "\
 Examples:
   conclave sessions end 42";
 
-/// Lists them, or ends one.
+/// Lists the sessions, or ends one.
 pub fn run(args: &Args) -> Done {
     match &args.action {
         None => list(&args.list),
@@ -62,6 +64,8 @@ pub fn run(args: &Args) -> Done {
             end.list.server.with(async |client| client.end_session(session).await)?;
             if end.list.json {
                 output::print_json(&json!({ "ended": end.session }))?;
+            } else {
+                end.quiet.print(&format!("ended session {}", end.session));
             }
             Ok(ExitCode::SUCCESS)
         }

@@ -1,4 +1,4 @@
-//! The signals that end a command, or are passed on to the one it runs.
+//! The signals that end a command of ours, and those that `run` passes on to its command.
 
 use std::future::poll_fn;
 use std::io;
@@ -9,17 +9,18 @@ use tokio::signal::unix::{self, SignalKind};
 
 use crate::output::Failure;
 
-/// Those that say stop.
+/// The signals that ask a process to stop.
 pub const STOP: &[Signal] = &[Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
-/// Those that are passed on to a command.
+/// The signals that `run` passes on to its command.
 pub const PASSED_ON: &[Signal] =
     &[Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
 
-/// Signals as they arrive. From its making on they no longer end the process by themselves.
+/// A stream of signals. While it exists, these signals do not end the process by themselves.
 pub struct Signals(Vec<(Signal, unix::Signal)>);
 
 impl Signals {
-    /// Listens. What is ignored from the start (`nohup`, `&` in a script) stays so, for the commands that are run too.
+    /// Starts to listen. A signal that was ignored when the process started (`nohup`, `&` in a script) stays
+    /// ignored, also for the commands that the process starts.
     pub fn new(kinds: &[Signal]) -> Result<Self, Failure> {
         let listen = |kind: Signal| Ok((kind, unix::signal(SignalKind::from_raw(kind.as_raw()))?));
         let heeded = kinds.iter().copied().filter(|kind| !is_ignored(*kind));
@@ -27,7 +28,7 @@ impl Signals {
         listening.map(Self).map_err(|error| Failure::usage(format!("signals: {error}")))
     }
 
-    /// The next signal. May be dropped and called again.
+    /// Returns the next signal. The future may be dropped and made again; no signal is lost.
     pub async fn next(&mut self) -> Signal {
         poll_fn(|cx| {
             for (kind, stream) in &mut self.0 {
@@ -40,7 +41,7 @@ impl Signals {
         .await
     }
 
-    /// What comes of it, unless a signal comes first.
+    /// The result of `future`, or a failure if a signal comes first.
     pub async fn or_stop<T>(
         &mut self,
         future: impl Future<Output = Result<T, Failure>>,
@@ -53,14 +54,15 @@ impl Signals {
     }
 }
 
-/// As the shell says it. Who sent the signal needs no message.
+/// The failure of a process that a signal has ended: 128 + the signal, as in a shell. It has no message.
 pub fn killed_by(signal: Signal) -> Failure {
     Failure::new(u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX), "signal", "")
 }
 
-#[allow(unsafe_code, reason = "no safe crate of ours asks what a signal does")]
+#[allow(unsafe_code, reason = "no dependency has a safe function that reads the action of a signal")]
 fn is_ignored(signal: Signal) -> bool {
-    // SAFETY: without a new action nothing is changed; the present one is written to this stack before it is read.
+    // SAFETY: without a new action, sigaction changes nothing. It writes the present action to this stack
+    // before it is read.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         let asked = libc::sigaction(signal.as_raw(), std::ptr::null(), &raw mut action);

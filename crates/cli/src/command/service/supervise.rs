@@ -1,13 +1,16 @@
-//! Runs a command under a lock: passes signals on, and stops all of it before the lock can be somebody else's.
+//! Runs a command under a lock: passes signals on, and stops the whole command before another client can get
+//! the lock.
 //!
-//! **Rules** (docs/service.md 5 and 10). The command has a process group of its own. 3 s before the deadline of the lease the group
-//! gets TERM, 1 s before it KILL; with a short lease three and one tenth of it. A lock that is taken away by an
-//! operator leaves the time between the two; one that is past its deadline leaves none. It is not enough that the first process of the
-//! group has obeyed: the time is for all of them, and who is left over gets KILL.
+//! **Rules** (docs/service.md 5 and 10). The command has its own process group. The group gets TERM 3 s
+//! before the deadline of the lease, and KILL 1 s before it. With a short lease, these times are three tenths
+//! and one tenth of it. If an operator takes the lock away, the group has the time between TERM and KILL.
+//! After the deadline it has no time: it gets KILL at once. These times are for all processes of the group:
+//! if the first process has ended, the others still get KILL.
 //!
-//! **The trap.** None of this helps if this process is stopped itself (SIGSTOP, a suspended machine): then nobody watches, and
-//! the command goes on. Only the store that compares fences refuses it: give it `$CONCLAVE_FENCE`. If this process is
-//! killed, the command dies with it: the kernel sees to that, for the process that was started here, not for those it started.
+//! **The trap.** A stopped process (SIGSTOP, a suspended machine) cannot watch the lease, and its command may
+//! go on without the lock. Only a store that compares fences rejects that command: give it `$CONCLAVE_FENCE`.
+//! If this process is killed, the kernel kills the command's first process, but not the processes that it has
+//! started.
 
 use std::ffi::OsString;
 use std::io;
@@ -17,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use conclave_client::{Guard, LockName, Loss, Standing};
 use rustix::process::{Pid, Signal, getppid};
+use serde::Serialize;
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -25,20 +29,20 @@ use super::signals::Signals;
 use super::{LOST, terminal};
 use crate::output::Failure;
 
-/// What to do when the lock is in danger.
+/// The action when the lock is in danger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OnLost {
     /// TERM, then KILL.
     Term,
     /// KILL at once.
     Kill,
-    /// Say so, and go on.
+    /// A message, nothing else.
     Warn,
-    /// Run this by the shell in place of TERM, then KILL.
+    /// A shell command that runs instead of TERM, then KILL.
     Command(String),
 }
 
-/// Reads it from a flag.
+/// Parses the value of `--on-lost`.
 pub fn on_lost(text: &str) -> Result<OnLost, String> {
     Ok(match text {
         "term" => OnLost::Term,
@@ -49,31 +53,55 @@ pub fn on_lost(text: &str) -> Result<OnLost, String> {
     })
 }
 
-/// How often to look at the deadline: alarms are not counted through a suspension of the machine, leases are.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// The longest time between two looks at the deadline: leases run on while the machine is suspended, timers
+/// do not.
+pub const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// How long before the deadline the command is told to stop, and made to.
+/// The times before the deadline at which the command gets TERM and KILL.
 #[derive(Clone, Copy)]
 pub struct Margins {
-    term: Duration,
+    pub term: Duration,
     kill: Duration,
 }
 
+/// The lease of a session that asks for no other.
+const USUAL_TTL: Duration = Duration::from_secs(10);
+
 impl Margins {
-    /// For a lease of this length.
-    pub fn of(ttl: Duration) -> Self {
+    /// The margins for a lease of this length, or of the usual length.
+    pub fn of(ttl: Option<Duration>) -> Self {
+        let ttl = ttl.unwrap_or(USUAL_TTL);
         Self { term: Duration::from_secs(3).min(ttl * 3 / 10), kill: Duration::from_secs(1).min(ttl / 10) }
     }
 }
 
-/// Runs `command` while `guard` is held; gives its exit code, or [`LOST`] if it had to be stopped.
+/// The end of a command.
+pub struct Outcome {
+    /// The exit code for the shell: the command's, 128 + its signal, or [`LOST`].
+    pub exit: u8,
+    pub ended: Ended,
+}
+
+/// How a command ended. `--json` prints the variants in lower case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ended {
+    /// By itself.
+    Exited,
+    /// By a signal that `run` did not send because of the lock.
+    Signal,
+    /// It was stopped because the lock was lost, or about to be lost.
+    Lost,
+}
+
+/// Runs `command` while `guard` is held.
 pub async fn supervise(
     guard: &Guard,
     command: &[OsString],
     on_lost: &OnLost,
     margins: Margins,
     signals: &mut Signals,
-) -> Result<u8, Failure> {
+) -> Result<Outcome, Failure> {
     check_time(guard.remaining(), margins)?;
     let mut news = signal(SignalKind::child()).map_err(|error| cannot(command, &error))?;
     let mut suspends = Signals::new(&[Signal::TSTP])?;
@@ -100,10 +128,11 @@ pub async fn supervise(
     }
 }
 
-/// A command that is suspended (Ctrl-Z) would keep the lock without doing anything, and this process would not watch over it.
+/// The message for Ctrl-Z. A suspended command would keep the lock without doing anything, and nobody would
+/// watch the lease.
 pub const NOT_SUSPENDED: &str = "a command that holds a lock is not suspended";
 
-/// Watches the deadline for the command.
+/// The watch over the deadline while the command runs.
 struct Danger<'a> {
     guard: &'a Guard,
     on_lost: &'a OnLost,
@@ -126,25 +155,25 @@ impl Danger<'_> {
         }
     }
 
-    /// Whether the command was told to stop, by more than words.
+    /// Whether the command must end because of the lock.
     fn must_stop(&self) -> bool {
         self.alarm.told.is_some() && *self.on_lost != OnLost::Warn
     }
 
-    /// Whether nobody is left who was told to stop. Then its first process can be waited for; not before, since its number is
-    /// that of the group.
+    /// Whether the command is over, with all processes that must end. Only then may its first process be
+    /// waited for, because its number is the number of the group.
     fn is_over(&self) -> bool {
         if !self.job.has_ended() || (self.must_stop() && !self.alarm.killed && !self.job.is_empty()) {
             return false;
         }
         if self.must_stop() {
-            // Who was being born while the others were looked at.
+            // A process may have forked while the others were counted.
             self.job.send(Signal::KILL);
         }
         true
     }
 
-    /// First the signal, then the words: nobody may be there to hear them.
+    /// Acts on the danger, then prints a message. Printing may block, so it comes second.
     fn tell(&self, left: Duration) {
         match self.on_lost {
             OnLost::Term => self.job.send(Signal::TERM),
@@ -152,10 +181,7 @@ impl Danger<'_> {
             OnLost::Warn => {}
             OnLost::Command(text) => self.start_hook(text),
         }
-        let why = match self.guard.loss() {
-            Some(loss) => format!("the lock is lost: {loss}"),
-            None => format!("the lock will be lost in {:.1} s: no server confirms it", left.as_secs_f64()),
-        };
+        let why = danger(self.guard, left);
         let action = match self.on_lost {
             OnLost::Warn => "the command goes on",
             _ => "stopping the command",
@@ -166,14 +192,14 @@ impl Danger<'_> {
     fn start_hook(&self, text: &str) {
         let mut hook = Command::new("sh");
         hook.arg("-c").arg(text).env("CONCLAVE_GROUP", self.job.number().to_string());
-        say_what_is_held(self.guard, &mut hook);
+        pass_lock(self.guard, &mut hook);
         if let Err(error) = hook.spawn() {
             self.job.send(Signal::TERM);
             terminal::say(format!("sh -c {text:?}: {error}; sent TERM instead"));
         }
     }
 
-    /// How long the command still has, after it was told.
+    /// The time until KILL, after the command was told to stop.
     fn grace(&self) -> Duration {
         if *self.on_lost == OnLost::Kill {
             return Duration::ZERO;
@@ -182,7 +208,8 @@ impl Danger<'_> {
         let given = given.saturating_sub(self.alarm.told.map(|told| told.elapsed()).unwrap_or_default());
         let left = self.guard.remaining().saturating_sub(self.margins.kill);
         match self.guard.loss() {
-            // The lock may be confirmed again. Who is left of a command that has ended is not waited for as long as that.
+            // A server may still confirm the lock. The rest of a command that has ended does not get that
+            // much time.
             None if self.job.has_ended() => left.min(given),
             None => left,
             Some(Loss::Broken { .. }) => given,
@@ -199,32 +226,45 @@ impl Danger<'_> {
         deadline.min(self.job.next_look()).min(LOOK_EVERY)
     }
 
-    fn verdict(&self, status: ExitStatus) -> u8 {
-        if self.must_stop() { LOST } else { exit_code(status) }
+    fn verdict(&self, status: ExitStatus) -> Outcome {
+        match status.signal() {
+            _ if self.must_stop() => Outcome { exit: LOST, ended: Ended::Lost },
+            Some(_) => Outcome { exit: exit_code(status), ended: Ended::Signal },
+            None => Outcome { exit: exit_code(status), ended: Ended::Exited },
+        }
     }
 }
 
-/// What was done about the danger.
+/// The danger in words. `left` is the time until the deadline.
+pub fn danger(guard: &Guard, left: Duration) -> String {
+    match guard.loss() {
+        Some(loss) => format!("the lock is lost: {loss}"),
+        None => format!("the lock will be lost in {:.1} s: no server confirms it", left.as_secs_f64()),
+    }
+}
+
+/// The actions that the present danger has caused so far.
 #[derive(Default)]
-struct Alarm {
-    /// When the command was told to stop, or somebody was warned.
+pub struct Alarm {
+    /// The time of the first action.
     told: Option<Instant>,
-    /// It was said that the lock is lost.
+    /// The user has been told that the lock is lost.
     is_final: bool,
     killed: bool,
 }
 
 impl Alarm {
-    /// Whether there is something new to tell. If the lock is confirmed again the alarm is over, where it has stopped nobody for
-    /// certain; the next danger is told again.
-    fn look(&mut self, is_in_danger: bool, is_lost: bool, on_lost: &OnLost) -> bool {
+    /// Whether an action is due. If a server confirms the lock again after a warning or a hook, the alarm is
+    /// over, and the next danger causes an action again.
+    pub fn look(&mut self, is_in_danger: bool, is_lost: bool, on_lost: &OnLost) -> bool {
         if !is_in_danger {
             if matches!(on_lost, OnLost::Warn | OnLost::Command(_)) && !self.killed {
                 *self = Self::default();
             }
             return false;
         }
-        // Who goes on after a warning is not told by a signal.
+        // A command that goes on after a warning gets no signal. So the message comes again when the lock is
+        // lost.
         let is_news = self.told.is_none() || (*on_lost == OnLost::Warn && is_lost && !self.is_final);
         self.told.get_or_insert_with(Instant::now);
         self.is_final |= is_lost;
@@ -232,16 +272,16 @@ impl Alarm {
     }
 }
 
-/// Refuses to start what would have to be stopped at once.
+/// Refuses to start a command that would have to be stopped at once.
 fn check_time(left: Duration, margins: Margins) -> Result<(), Failure> {
     if left > margins.term {
         return Ok(());
     }
-    let message = "no server confirms the lock any more: the command was not started; try again";
+    let message = "no server confirms the lock any more, so the command was not started; try again";
     Err(Failure::new(LOST, "lost", message))
 }
 
-/// As the shell says it: the code, or 128 and the signal.
+/// The exit code as a shell gives it: the code, or 128 + the signal.
 fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
@@ -251,39 +291,41 @@ fn spawn(guard: &Guard, command: &[OsString]) -> io::Result<Child> {
     let (program, args) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     let mut command = Command::new(program);
     command.args(args).process_group(0);
-    say_what_is_held(guard, &mut command);
+    pass_lock(guard, &mut command);
     die_with_parent(&mut command);
     command.spawn()
 }
 
-fn say_what_is_held(guard: &Guard, command: &mut Command) {
+/// Puts the names and the fence into the environment of a command.
+pub fn pass_lock(guard: &Guard, command: &mut Command) {
     command.env("CONCLAVE_LOCKS", names(guard)).env("CONCLAVE_FENCE", guard.fence().to_string());
 }
 
 fn names(guard: &Guard) -> String {
-    // Quoted where a name has spaces, so that the list can be read back.
+    // A name with spaces is quoted, so that a reader can split the list.
     let show = |name| LockName::new(name).map_or_else(|_| name.to_owned(), |name| name.to_string());
     guard.locks().map(show).collect::<Vec<_>>().join(" ")
 }
 
-/// If this process is killed, so is the command: it must not go on without the lock.
-#[allow(unsafe_code, reason = "a child can only ask for it between fork and exec")]
+/// Makes the kernel kill the command if this process is killed: the command must not go on without the lock.
+#[allow(unsafe_code, reason = "a child can request this only between fork and exec")]
 fn die_with_parent(command: &mut Command) {
     #[cfg(target_os = "linux")]
     {
         let parent = rustix::process::getpid();
-        // SAFETY: between fork and exec only two system calls are made; nothing is allocated and no lock is taken.
+        // SAFETY: between fork and exec only two system calls are made; nothing is allocated and no lock is
+        // taken.
         unsafe {
             command.pre_exec(move || {
                 rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-                // The parent may have died before the signal was asked for.
+                // The parent may have died before the request.
                 if getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
             });
         }
     }
 }
 
-/// As the shell says it: 127 if there is no such command, 126 if it cannot be run.
+/// The failure of a command that was not started: 127 if there is no such command, else 126, as in a shell.
 fn cannot(command: &[OsString], error: &io::Error) -> Failure {
     let name = command.first().map(|name| name.to_string_lossy()).unwrap_or_default();
     let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
@@ -296,15 +338,15 @@ mod tests {
 
     #[test]
     fn a_short_lease_has_short_margins() {
-        let margins = Margins::of(Duration::from_secs(10));
+        let margins = Margins::of(None);
         assert_eq!((margins.term, margins.kill), (Duration::from_secs(3), Duration::from_secs(1)));
-        let margins = Margins::of(Duration::from_secs(1));
+        let margins = Margins::of(Some(Duration::from_secs(1)));
         assert_eq!((margins.term, margins.kill), (Duration::from_millis(300), Duration::from_millis(100)));
     }
 
     #[test]
     fn a_command_that_would_be_stopped_at_once_is_not_started() {
-        let margins = Margins::of(Duration::from_secs(10));
+        let margins = Margins::of(None);
         assert!(check_time(Duration::from_millis(3_001), margins).is_ok());
         for left in [Duration::from_secs(3), Duration::ZERO] {
             assert_eq!(check_time(left, margins).expect_err("too late").code, LOST);

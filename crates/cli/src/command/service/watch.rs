@@ -1,4 +1,4 @@
-//! `conclave watch`: what happens to a file, its children or a lock, as it happens.
+//! `conclave watch`: prints the changes of a file, its children or a lock as they are made.
 
 use std::process::ExitCode;
 
@@ -8,29 +8,31 @@ use conclave_client::{Client, Notice};
 use serde_json::json;
 
 use super::signals::{STOP, Signals};
-use super::{ServerArgs, block_on, close, failure};
+use super::{ServerArgs, block_on, close, failure, files};
 use crate::output::{self, Done};
 
-/// Print what happens to a file or a lock, one line a change.
+/// Print the changes of a file or a lock, one per line
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// A file as /PATH, or the name of a lock, semaphore or election
     #[arg(value_name = "/PATH|NAME")]
     pub target: String,
-    /// The children of the file
+    /// Watch the children of a file; its leading / may be left out
     #[arg(long, conflicts_with = "lock")]
     pub children: bool,
-    /// Take the target for the name of a lock, also if it begins with /
+    /// Watch a file; its leading / may be left out
+    #[arg(long, conflicts_with = "lock")]
+    pub file: bool,
+    /// Watch a lock, semaphore or election, also if its name begins with /
     #[arg(long)]
     pub lock: bool,
-    /// End after this many lines
+    /// End after this many changes
     #[arg(long, short = 'n', value_name = "N")]
     pub count: Option<u64>,
-    /// Print JSON, one object a line
+    /// Print JSON, one object per line
     #[arg(long)]
     pub json: bool,
-    /// Where the servers are.
     #[command(flatten)]
     pub server: ServerArgs,
 }
@@ -40,10 +42,13 @@ Examples:
   conclave watch /config
   conclave watch --children /jobs
   conclave watch db
+  conclave watch -n 1 db                             wait for one change
 
-The first line says that the watch stands, and from which index on it misses nothing.";
+The first line says `watching`: every change after its index is printed. It does not count for -n. The line `resync` says that changes
+may be missing, because the service has forgotten them: read the file or lock again. It counts as a change.
+Lines: INDEX NAME CHANGE [NUMBER]. NUMBER is the version of a written file, the fence of a taken lock, or the permits of a limit.";
 
-/// Watches until nobody reads, or a signal says stop: a watch has a session, which is not left behind.
+/// Prints changes until `--count` is reached, standard output is closed or a signal arrives. Then it ends its session.
 pub fn run(args: &Args) -> Done {
     block_on(async {
         let mut signals = Signals::new(STOP)?;
@@ -55,19 +60,20 @@ pub fn run(args: &Args) -> Done {
 }
 
 async fn follow(args: &Args, client: &Client) -> Done {
-    let is_file = args.target.starts_with('/') && !args.lock;
-    let begun = match (is_file || args.children, args.children) {
-        (_, true) => client.files().watch_children(&args.target, None).await,
-        (true, false) => client.files().watch(&args.target, None).await,
-        (false, false) => client.watch_lock(&args.target).await,
+    let is_file = args.children || args.file || (args.target.starts_with('/') && !args.lock);
+    let target = if is_file { files::absolute(&args.target) } else { args.target.clone() };
+    let begun = match (is_file, args.children) {
+        (_, true) => client.files().watch_children(&target, None).await,
+        (true, false) => client.files().watch(&target, None).await,
+        (false, false) => client.watch_lock(&target).await,
     };
     let mut watch = begun.map_err(failure)?;
-    line(args, watch.index(), &args.target, "watching", None);
+    line(args, watch.index(), &target, "watching", None);
     let mut left = args.count.unwrap_or(u64::MAX);
     while left > 0 {
         left -= 1;
         match watch.next().await.map_err(failure)? {
-            Notice::Resync { index } => line(args, index, &args.target, "resync", None),
+            Notice::Resync { index } => line(args, index, &target, "resync", None),
             Notice::Changed(event) => {
                 let (what, number) = describe(&event);
                 line(args, event.index, &event.name, what, number);

@@ -1,25 +1,25 @@
-//! `conclave why`: everything about one name.
+//! `conclave why`: the holders, the waiting requests and the incidents of a name, or of each name of an expression.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
+use conclave_api::expr::names_in;
 use conclave_api::{Claim, Deadlock, json};
 use conclave_client::wire::{Holder, Report, Waiter};
 
-use super::{ServerArgs, ago, text};
+use super::{ServerArgs, ago, failure, text};
 use crate::output::{self, Done, Paint, shown};
 
-/// Who holds a name, who waits for it, and why.
+/// Show who holds a name, who waits for it, and why
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The lock, semaphore or election
-    #[arg(value_name = "NAME")]
+    /// The lock, semaphore or election; or a lock expression, of which each name is shown
+    #[arg(value_name = "NAME|EXPR")]
     pub name: String,
-    /// Print JSON instead of text
+    /// Print JSON instead of text: an object, or an array for several names
     #[arg(long)]
     pub json: bool,
-    /// Where the servers are.
     #[command(flatten)]
     pub server: ServerArgs,
 }
@@ -27,24 +27,42 @@ pub struct Args {
 const EXAMPLES: &str = "\
 Examples:
   conclave why db
-  conclave why db --json | jq .holders[0].fence";
+  conclave why 'src & dst'
+  conclave why db --json | jq .holders[0].fence
 
-/// Asks, and tells.
+`free` means that the service has a record of the name, and nobody uses it. `never seen` means that it has none: look for a mistake in the
+name. The service forgets an unused name after 16,384 later changes, so an old name can be `never seen` as well. In JSON, `known`
+tells the two apart. The exit code is 0 for both.";
+
+/// Runs the command.
 pub fn run(args: &Args) -> Done {
-    let report = args.server.with(async |client| client.why(&args.name).await)?;
-    if args.json {
-        output::print_json(&json::Report::from(&report))?;
-    } else {
-        output::print(&describe(&report, Paint::stdout()));
+    let names = names_in(&args.name).map_err(failure)?;
+    let reports = args.server.with(async |client| {
+        let mut reports = Vec::new();
+        for name in &names {
+            reports.push(client.why(name.as_str()).await?);
+        }
+        Ok(reports)
+    })?;
+    match &reports[..] {
+        [report] if args.json => output::print_json(&json::Report::from(report))?,
+        _ if args.json => output::print_json(&reports.iter().map(json::Report::from).collect::<Vec<_>>())?,
+        _ => {
+            let paint = Paint::stdout();
+            output::print(&reports.iter().map(|report| describe(report, paint)).collect::<String>());
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn describe(report: &Report, paint: Paint) -> String {
     let mut out = String::new();
+    let is_unused = report.holders_total == 0 && report.waiters_total == 0;
     let kind = match report.limit {
         Some(limit) => format!("a semaphore, {} of {limit} permits held", report.permits_held),
         None if report.value.is_some() => "an election".to_owned(),
+        None if !report.known => "never seen, or forgotten since; nobody holds it or waits for it".to_owned(),
+        None if is_unused => "free; nobody holds it or waits for it".to_owned(),
         None => "a lock".to_owned(),
     };
     // Writing to a string cannot fail.
@@ -52,7 +70,7 @@ fn describe(report: &Report, paint: Paint) -> String {
     if let Some(value) = &report.value {
         _ = writeln!(out, "  proclaimed: {}", shown(&text(value)));
     }
-    if report.holders.is_empty() {
+    if report.holders.is_empty() && (report.limit.is_some() || !is_unused) {
         _ = writeln!(out, "  {}", paint.good("nobody holds it"));
     }
     for holder in &report.holders {
@@ -70,11 +88,11 @@ fn describe(report: &Report, paint: Paint) -> String {
         _ = writeln!(out, "  and {more} more wait");
     }
     for deadlock in &report.deadlocks {
-        let fate = match &deadlock.victim {
-            Some(victim) => format!("ended by refusing {victim}"),
-            None => paint.bad("standing"),
+        let end = match &deadlock.victim {
+            Some(victim) => format!("ended by a rejection of {victim}"),
+            None => paint.bad("not ended"),
         };
-        _ = writeln!(out, "  deadlock, {fate}: {}", Deadlock::from(deadlock));
+        _ = writeln!(out, "  deadlock, {end}: {}", Deadlock::from(deadlock));
     }
     for broken in &report.breakings {
         _ = writeln!(out, "  broken {} ago: {}", ago(broken.at_ms), shown(&broken.reason));

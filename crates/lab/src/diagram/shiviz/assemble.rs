@@ -33,9 +33,11 @@ pub(super) fn assemble(events: Events) -> Result<Log, (u64, String)> {
     build.reserve(all.len(), learnt.senders.len());
     let nothing = build.text("");
     let mut sent = 0_u32;
+    let mut numbers = Vec::with_capacity(all.len());
     for position in in_order_of(&stamps) {
         let position = position as usize;
         let event = at(position);
+        numbers.push(order[position]);
         let (time, node) = (Time(stamps[position]), NodeId(event.host));
         let first_sent = u64::from(sent);
         let head = StepHead { at: time, node, clock: time, stamp: time.0, received: None, first_sent };
@@ -49,6 +51,7 @@ pub(super) fn assemble(events: Events) -> Result<Log, (u64, String)> {
             sent += 1;
         }
     }
+    build.number_events(numbers);
     build.finish().map_err(|what| (1, what))
 }
 
@@ -99,7 +102,8 @@ impl<'a> Known<'a> {
             let (own, expected) = (clocks.knows(event, event.host), row.len());
             if own as usize != expected {
                 let host = &hosts[event.host as usize];
-                let what = format!("{host} counts {own} where its event number {expected} should stand");
+                let what =
+                    format!("the clock of {host} counts {own}, but this is its event number {expected}");
                 return Err((event.line, what));
             }
         }
@@ -190,7 +194,7 @@ fn learn(event: &Foreign, known: &Known<'_>, scratch: &mut Scratch) -> Result<()
         if *count > knows(knew, *host) {
             let sender = known.of_host[*host as usize].get(*count as usize - 1).copied();
             news.push(sender.ok_or_else(|| {
-                format!("knows of event {count} of {}, which is not in the log", known.name(*host))
+                format!("the clock names event {count} of {}, which is not in the log", known.name(*host))
             })?);
         }
     }
@@ -204,7 +208,7 @@ fn learn(event: &Foreign, known: &Known<'_>, scratch: &mut Scratch) -> Result<()
     let ahead = |sender: &&Foreign| clocks.knows(sender, event.host) as usize >= own;
     if let Some(sender) = direct.iter().map(|sender| at(*sender)).find(ahead) {
         return Err(format!(
-            "knows an event of {} that knows it: neither came first",
+            "this event and an event of {} name each other, so neither can be first",
             known.name(sender.host)
         ));
     }
@@ -224,11 +228,16 @@ fn learn(event: &Foreign, known: &Known<'_>, scratch: &mut Scratch) -> Result<()
     }
     for ((host, says), most) in clock.iter().zip(most) {
         if *host != event.host && says != most {
-            return Err(format!("says {says} for {}, but its past says {most}", known.name(*host)));
+            return Err(format!(
+                "the clock has {says} for {}, but the events before it give {most}",
+                known.name(*host)
+            ));
         }
     }
     match unknown {
-        Some((host, most)) => Err(format!("says 0 for {}, but its past says {most}", known.name(host))),
+        Some((host, most)) => {
+            Err(format!("the clock has 0 for {}, but the events before it give {most}", known.name(host)))
+        }
         None => Ok(()),
     }
 }

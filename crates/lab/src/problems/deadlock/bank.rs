@@ -11,7 +11,7 @@ use conclave_algorithms::deadlock::locking::{
     COMMITS, Command, EXCLUSIVE, Event, Lock, Locking, NO_ABORT, PER_TRANSACTION,
 };
 use conclave_algorithms::deadlock::site::Part;
-use conclave_kernel::{NodeId, Prng, Property, Time, Violation};
+use conclave_kernel::{Judgement, NodeId, Prng, Property, Time, Violation};
 use conclave_sim::{Desk, Director};
 
 use super::Scenario;
@@ -35,8 +35,12 @@ pub(super) struct Bank {
     clients: Vec<Client>,
     locks: u32,
     work: Duration,
-    /// Who has each lock, as far as clients were told.
+    /// The client that has each lock, as far as clients know.
     users: Vec<Option<NodeId>>,
+    /// The client that was given each lock last.
+    last_users: Vec<Option<NodeId>>,
+    /// Whether a lock was given to two clients, one after the other.
+    is_shared: bool,
 }
 
 /// What was counted.
@@ -98,7 +102,21 @@ impl Bank {
             locks: locks(nodes),
             work: scenario.think,
             users: vec![None; locks(nodes) as usize],
+            last_users: vec![None; locks(nodes) as usize],
+            is_shared: false,
         }
+    }
+
+    /// Returns each property with the evidence that the run lacks.
+    pub(super) fn judgements(&self) -> [Judgement; 3] {
+        let no_transaction = (self.counts.commits + self.unfinished() == 0, "no transaction");
+        let no_grant = (self.last_users.iter().all(Option::is_none), "no lock was granted");
+        [
+            EXCLUSIVE
+                .judged_unless(&[no_transaction, (!self.is_shared, "no two clients used the same lock")]),
+            COMMITS.judged_unless(&[no_transaction]),
+            NO_ABORT.judged_unless(&[no_transaction, no_grant]),
+        ]
     }
 
     /// How many transactions have not come to their end.
@@ -159,6 +177,8 @@ impl Bank {
     }
 
     fn has_lock(&mut self, node: NodeId, lock: Lock, now: Time) {
+        let before = self.last_users[lock as usize].replace(node);
+        self.is_shared |= before.is_some_and(|before| before != node);
         if let Some(other) = self.users[lock as usize].replace(node)
             && other != node
         {
@@ -210,6 +230,10 @@ impl<L: Locking> Director<L> for Bank {
             }
             Event::Committed => {
                 self.counts.commits += 1;
+                // A commit without a transaction is no progress.
+                if !self.clients[node.index()].wants.is_empty() {
+                    desk.progress();
+                }
                 self.has_none(node);
                 if self.draw(node) {
                     self.begins(node, desk);
@@ -243,7 +267,7 @@ impl<L: Locking> Director<L> for Bank {
 }
 
 impl Bank {
-    /// Nothing happens any more, or nothing but going round.
+    /// Judges the end of a run in which no event is left.
     pub(super) fn rests(&mut self, at: Time) {
         let unfinished = self.unfinished();
         if unfinished > 0 {

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use conclave_algorithms::deadlock::locking::{self, Locking, PER_TRANSACTION};
+use conclave_algorithms::deadlock::locking::{Locking, PER_TRANSACTION};
 use conclave_algorithms::deadlock::site::Part;
-use conclave_algorithms::deadlock::spec;
 use conclave_algorithms::deadlock::{Detection, Model};
 use conclave_sim::Outcome;
 use serde::Serialize;
@@ -71,12 +70,13 @@ impl Detected {
         seconds: f64,
     ) -> Self {
         let (counts, judge) = (problem.counts, problem.judge);
+        let judgements = counts.judgements();
         let mean = |sum: f64, count: usize| (count > 0).then(|| sum / count as f64);
         let found: f64 = counts.found_after.iter().map(|found| found.as_nanos() as f64).sum();
         let ended = (counts.proceeded + counts.aborted) as usize;
         let detection = counts.messages.get(&Part::Detection).copied().unwrap_or(0);
         Self {
-            facts: Facts::new(scenario, &D::CARD, outcome, seconds, &spec::PROPERTIES, problem.violations),
+            facts: Facts::new(scenario, &D::CARD, outcome, seconds, &judgements, problem.violations),
             model,
             detect_only: scenario.detect_only,
             requests: counts.requests,
@@ -124,11 +124,12 @@ pub struct Locked {
 
 impl Locked {
     pub(super) fn new<L: Locking>(scenario: &Scenario, bank: Bank, outcome: &Outcome, seconds: f64) -> Self {
+        let judgements = bank.judgements();
         let Bank { counts, violations, .. } = bank;
         let a_commit = |sum: u64| (counts.commits > 0).then(|| sum as f64 / counts.commits as f64);
         let share = |part: u64, all: u64| if all == 0 { 0.0 } else { part as f64 / all as f64 };
         Self {
-            facts: Facts::new(scenario, &L::CARD, outcome, seconds, &locking::PROPERTIES, violations),
+            facts: Facts::new(scenario, &L::CARD, outcome, seconds, &judgements, violations),
             commits: counts.commits,
             aborts: counts.aborts,
             waits: counts.waits,

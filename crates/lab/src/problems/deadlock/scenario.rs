@@ -66,6 +66,11 @@ impl problem::Scenario for Scenario {
         a_request.saturating_mul(u32::try_from(self.requests).unwrap_or(u32::MAX))
     }
 
+    /// Long enough for a transaction that was aborted often: its pause is then 64 times as long as its work.
+    fn patience(&self) -> Duration {
+        problem::patience(self.think.saturating_mul(64) + self.setup.delay.mean().saturating_mul(2))
+    }
+
     fn flags(&self) -> Vec<String> {
         let default = Self::default();
         let mut flags = Vec::new();

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use conclave_algorithms::deadlock::site::{Message, Part};
-use conclave_algorithms::deadlock::spec::{Breach, Judge};
+use conclave_algorithms::deadlock::spec::{Breach, Judge, NO_MISS, NO_PHANTOM, ONE_VICTIM, PURGED};
 use conclave_algorithms::deadlock::underlying::Traffic;
 use conclave_algorithms::deadlock::{Command, Detection, Event, Model, Site};
-use conclave_kernel::{NodeId, NodeSet, Prng, Ratio, Time, Violation};
+use conclave_kernel::{Judgement, NodeId, NodeSet, Prng, Ratio, Time, Violation};
 use conclave_sim::{Desk, Director};
 
 use super::Scenario;
@@ -48,6 +48,22 @@ pub(super) struct Counts {
     pub(super) found_after: Vec<Duration>,
     pub(super) messages: BTreeMap<Part, u64>,
     pub(super) kinds: BTreeMap<&'static str, u64>,
+}
+
+impl Counts {
+    /// Returns each property with the evidence that the run lacks.
+    pub(super) fn judgements(&self) -> [Judgement; 4] {
+        [
+            NO_PHANTOM.judged_unless(&[(self.declared == 0, "no process was declared deadlocked")]),
+            NO_MISS
+                .judged_unless(&[(self.requests == 0, "no request"), (self.deadlocks == 0, "no deadlock")]),
+            ONE_VICTIM.judged_unless(&[(self.aborted == 0, "no process was aborted")]),
+            PURGED.judged_unless(&[
+                (self.requests == 0, "no request"),
+                (self.proceeded + self.aborted == 0, "no wait ended"),
+            ]),
+        ]
+    }
 }
 
 impl Problem {
@@ -110,9 +126,11 @@ impl Problem {
         (need, of)
     }
 
-    fn ends_wait(&mut self, node: NodeId, now: Time) {
+    /// Ends the wait of a process: the run makes progress.
+    fn ends_wait<D: Detection>(&mut self, node: NodeId, desk: &mut Desk<'_, Site<D>, ()>) {
         if let Some(since) = self.waits_since[node.index()].take() {
-            self.counts.waited += Duration::from_nanos(now.0 - since.0);
+            self.counts.waited += Duration::from_nanos(desk.now().0 - since.0);
+            desk.progress();
         }
         self.closed_at[node.index()] = None;
     }
@@ -169,18 +187,21 @@ impl<D: Detection> Director<Site<D>> for Problem {
             Event::Proceeds { .. } => {
                 self.counts.proceeded += 1;
                 self.judge.runs(node);
-                self.ends_wait(node, now);
+                self.ends_wait(node, desk);
                 self.wake(node, desk);
             }
             Event::Aborted { .. } => {
                 self.counts.aborted += 1;
                 let breach = self.judge.aborts(node);
                 self.breach(breach, now);
-                self.ends_wait(node, now);
+                self.ends_wait(node, desk);
                 self.wake(node, desk);
             }
             Event::Declared { process, number } => {
                 self.counts.declared += 1;
+                if !self.judge.is_declared(*process, *number) {
+                    desk.progress();
+                }
                 let breach = self.judge.declares(*process, *number);
                 self.breach(breach, now);
                 if let Some(closed) = self.closed_at[process.index()].take() {

@@ -9,7 +9,7 @@ use conclave_check::{Faults, Findings, Model, Monitor, Offer, Options, Order, Ti
 use conclave_kernel::{Never, NodeId, Property};
 use serde::{Deserialize, Serialize};
 
-use crate::case::{self, Job, Work, bit};
+use crate::case::{self, Job, Known, Work, bit};
 
 /// The data that determines an exploration, except its bounds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,8 +34,17 @@ impl case::Case for Case {
     fn work<W: Work>(&self, options: &Options, work: W) -> Result<W::Out, String> {
         let options =
             Options { order: self.order, timing: self.timing, faults: self.faults, ..options.clone() };
-        let unknown = || Err(format!("there is no algorithm called {}", self.algorithm));
+        let unknown =
+            || Err(format!("there is no algorithm called {}: see `conclave list detector`", self.algorithm));
         detector::visit(&self.algorithm, Job { case: self, options, work }).unwrap_or_else(unknown)
+    }
+
+    fn properties(&self) -> Vec<Known> {
+        let crashes = self.nodes > 1 && self.faults.crash > 0;
+        vec![
+            Known::tested_if(crashes, COMPLETENESS.name, "no site may crash; see `--crash`"),
+            Known::tested_if(self.nodes > 1, ACCURACY.name, "there is no other site to watch"),
+        ]
     }
 }
 
@@ -45,7 +54,10 @@ impl<W: Work> Visit for Job<'_, Case, W> {
     fn visit<P: Detector>(self) -> Self::Out {
         // The condition is a constant, so that no checker is compiled for these algorithms.
         if const { P::CARD.reads_clock } {
-            return Err(format!("{} reads its clock: it has no finite state space", P::CARD.path()));
+            return Err(format!(
+                "{} reads its clock, so it has infinitely many states: use `conclave sim`",
+                P::CARD.path()
+            ));
         }
         let Self { case, options, work } = self;
         let about = serde_json::to_string(case).map_err(|error| error.to_string())?;
@@ -54,7 +66,7 @@ impl<W: Work> Visit for Job<'_, Case, W> {
     }
 }
 
-/// A group that watches itself. Obligations are a bit a pair: at most 8 sites.
+/// A group whose sites watch each other. Obligations have one bit per pair, so there are at most 8 sites.
 pub struct Watching<P> {
     group: Group,
     about: String,
@@ -65,11 +77,11 @@ pub struct Watching<P> {
 pub const MOST_NODES: u32 = 8;
 
 impl<P: Detector> Watching<P> {
-    /// The group as it is; an error if it is too large.
+    /// Creates the model; fails if the group is too large.
     pub fn new(group: Group) -> Result<Self, String> {
         match group.nodes {
             1..=MOST_NODES => Ok(Self { group, about: String::new(), algorithm: PhantomData }),
-            nodes => Err(format!("{nodes} nodes cannot be checked: there must be 1 to {MOST_NODES}")),
+            nodes => Err(format!("{nodes} nodes cannot be checked: give 1 to {MOST_NODES}")),
         }
     }
 }
@@ -111,15 +123,15 @@ impl<P: Detector> Model for Watching<P> {
     }
 }
 
-/// Who is down, and who suspects whom.
+/// The sites that are down, and the suspicions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Watch {
     nodes: u32,
-    /// A bit a site.
+    /// The sites that are down, one bit per site.
     down: u64,
-    /// The same, of those that have ever been: about them there are no mistakes.
+    /// The sites that have ever been down, one bit per site. Suspicions of them are no mistakes.
     was_down: u64,
-    /// A bit a pair.
+    /// The suspicions, one bit per pair.
     suspected: u64,
 }
 
@@ -161,7 +173,7 @@ impl<P: Detector> Monitor<P> for Watch {
             Event::Suspected(about) => {
                 self.suspected |= self.pair(node, about);
                 if self.was_down & bit(about) == 0 {
-                    findings.breach(&ACCURACY, format!("{node} suspected {about}, who is up"));
+                    findings.breach(&ACCURACY, format!("{node} suspected {about}, which is up"));
                 }
             }
             Event::Trusted(about) => self.suspected &= !self.pair(node, about),

@@ -5,7 +5,8 @@
 //! has been up ever since it was last heard is a *mistake*; it lasts until it is taken back or comes true. A
 //! crash that is over before a watcher ever suspected is *unnoticed* by it.
 
-use conclave_kernel::{NodeId, Time, time};
+use conclave_algorithms::detector::spec::{ACCURACY, COMPLETENESS};
+use conclave_kernel::{Judgement, NodeId, Time, time};
 
 /// All meters of one run.
 #[derive(Clone, Debug)]
@@ -20,6 +21,10 @@ pub(super) struct Meter {
     /// For how long pairs were up together, summed over pairs.
     pub(super) watched_ns: u128,
     watched_until: Time,
+    /// Whether a heartbeat arrived.
+    heard: bool,
+    /// Whether all who watched a crash suspected the site, or the crash lasted so long that they should.
+    crash_judged: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -51,13 +56,28 @@ impl Meter {
             unnoticed: 0,
             watched_ns: 0,
             watched_until: Time::ZERO,
+            heard: false,
+            crash_judged: false,
         }
+    }
+
+    /// Returns the properties that concern every run, with the evidence that the run lacks.
+    pub(super) fn judgements(&self) -> [Judgement; 2] {
+        let no_crash = self.sites.iter().all(|site| site.crashed.is_none());
+        [
+            COMPLETENESS.judged_unless(&[
+                (no_crash, "no site crashed"),
+                (!self.crash_judged, "no crash lasted long enough to be suspected by all"),
+            ]),
+            ACCURACY.judged_unless(&[(!self.heard, "no heartbeat arrived")]),
+        ]
     }
 
     /// A message arrives. It may have been sent in an earlier life; then it is still no news of this one, but
     /// the detector cannot know, and silence counts from here.
     pub(super) fn hears(&mut self, watcher: NodeId, about: NodeId) {
         let lives = self.sites[about.index()].lives;
+        self.heard = true;
         self.pair(watcher, about).heard_in = lives;
     }
 
@@ -95,6 +115,7 @@ impl Meter {
     pub(super) fn recovers(&mut self, site: NodeId, now: Time) {
         self.watch(now);
         let crashed = self.sites[site.index()].crashed;
+        self.crash_judged |= self.is_suspected_by_all(site);
         for watcher in self.watchers(site) {
             match (crashed, self.pair(watcher, site).suspected) {
                 (Some(crashed), Some(since)) => self.detections_ns.push(time::nanos(since.since(crashed))),
@@ -105,14 +126,17 @@ impl Meter {
         (row.up, row.lives) = (true, row.lives + 1);
     }
 
-    /// The run is over. Who had crashed before `deadline` should be suspected by everybody; who is not is
-    /// told.
+    /// Ends the run. Every site that crashed before `deadline` should be suspected by all sites that are up.
+    /// Returns a sentence for each that is not.
     pub(super) fn close(&mut self, end: Time, deadline: Time) -> Vec<String> {
         self.watch(end);
         let mut undetected = Vec::new();
         for site in (0..self.sites.len() as u32).map(NodeId) {
             let Site { up: false, crashed: Some(crashed), .. } = self.sites[site.index()] else { continue };
-            for watcher in self.watchers(site) {
+            let watchers = self.watchers(site);
+            let is_due = crashed <= deadline && !watchers.is_empty();
+            self.crash_judged |= is_due || self.is_suspected_by_all(site);
+            for watcher in watchers {
                 match self.pair(watcher, site).suspected {
                     Some(since) => self.detections_ns.push(time::nanos(since.since(crashed))),
                     None if crashed <= deadline => {
@@ -126,7 +150,14 @@ impl Meter {
         undetected
     }
 
-    /// Those who were up all the while since a site crashed.
+    /// Returns whether there were watchers since the site crashed, and all of them suspect it.
+    fn is_suspected_by_all(&mut self, site: NodeId) -> bool {
+        let watchers = self.watchers(site);
+        !watchers.is_empty()
+            && watchers.into_iter().all(|watcher| self.pair(watcher, site).suspected.is_some())
+    }
+
+    /// Returns the sites that were up all the time since a site crashed.
     fn watchers(&self, site: NodeId) -> Vec<NodeId> {
         let crashed = self.sites[site.index()].crashed;
         let watched = |other: &NodeId| {
@@ -179,6 +210,32 @@ mod tests {
         assert!(!meter.suspects(A, B, Time(190)));
         meter.close(Time(1_000), Time(900));
         assert_eq!((meter.detections_ns, meter.mistakes), (vec![90], 0));
+    }
+
+    #[test]
+    fn a_crash_is_evidence_once_all_who_watched_suspect_it_or_the_deadline_has_passed() {
+        let missing = |meter: &Meter| meter.judgements()[0].missing;
+        let mut meter = Meter::new(3);
+        assert_eq!(missing(&meter), Some("no site crashed"));
+        meter.crashes(B, Time(100));
+        meter.suspects(A, B, Time(110));
+        let too_early = Some("no crash lasted long enough to be suspected by all");
+        let closed = |meter: &Meter, deadline| {
+            let mut meter = meter.clone();
+            meter.close(Time(200), Time(deadline));
+            missing(&meter)
+        };
+        assert_eq!((closed(&meter, 50), closed(&meter, 150)), (too_early, None));
+        meter.suspects(NodeId(2), B, Time(120));
+        assert_eq!(closed(&meter, 50), None);
+    }
+
+    #[test]
+    fn without_a_heartbeat_there_is_no_evidence_of_accuracy() {
+        let mut meter = Meter::new(2);
+        assert_eq!(meter.judgements()[1].missing, Some("no heartbeat arrived"));
+        meter.hears(A, B);
+        assert_eq!(meter.judgements()[1].missing, None);
     }
 
     #[test]

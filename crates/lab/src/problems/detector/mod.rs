@@ -16,7 +16,7 @@ mod scenario;
 
 use std::time::Instant;
 
-use conclave_algorithms::detector::spec::{ACCURACY, COMPLETENESS};
+use conclave_algorithms::detector::spec::{ACCURACY, COMPLETENESS, CONSTANT_ACCURACY};
 use conclave_algorithms::detector::{Detector, Event};
 use conclave_kernel::{NodeId, Property, Time, Trace, Violation};
 use conclave_sim::{Desk, Director, Limits, World};
@@ -35,7 +35,8 @@ pub fn run_algorithm<P: Detector>(
 ) -> Result<(Report, Option<Trace<P>>), String> {
     scenario.validate()?;
     let group = scenario.group();
-    let problem = Problem { meter: Meter::new(group.nodes), violations: Vec::new() };
+    let is_constant = scenario.constant_accuracy().missing.is_none();
+    let problem = Problem { meter: Meter::new(group.nodes), is_constant, violations: Vec::new() };
     let mut world = World::new(scenario.setup.clone(), problem, move |me| P::new(me, &group));
     if record {
         world = world.recording(scenario.header());
@@ -54,6 +55,8 @@ pub fn run_algorithm<P: Detector>(
 /// What a run is judged and measured by: the director of the detector problem.
 struct Problem {
     meter: Meter,
+    /// Whether the run is one in which no detector may suspect a site.
+    is_constant: bool,
     violations: Vec<Violation>,
 }
 
@@ -75,6 +78,12 @@ impl<P: Detector> Director<P> for Problem {
     fn on_begin(&mut self, _desk: &mut Desk<'_, P, ()>) {}
 
     fn on_event(&mut self, node: NodeId, event: &Event, desk: &mut Desk<'_, P, ()>) {
+        if let Event::Suspected(about) = *event
+            && self.is_constant
+        {
+            let why = format!("{node} suspected {about}, although the delay is constant and no site failed");
+            self.broken(&CONSTANT_ACCURACY, desk.now(), why);
+        }
         match *event {
             Event::Suspected(about) if self.meter.suspects(node, about, desk.now()) => {
                 let why = format!("{node} suspected {about}, who had been up since it was last heard");

@@ -1,6 +1,5 @@
 //! The figures and the verdicts of one run.
 
-use conclave_algorithms::detector::spec;
 use conclave_kernel::{Card, time};
 use conclave_sim::Outcome;
 use serde::Serialize;
@@ -64,11 +63,13 @@ impl Report {
         outcome: &Outcome,
         seconds: f64,
     ) -> Self {
-        let Problem { meter, violations } = problem;
+        let Problem { meter, violations, .. } = problem;
+        let [completeness, accuracy] = meter.judgements();
+        let judgements = [completeness, accuracy, scenario.constant_accuracy()];
         let watched_ns = meter.watched_ns as f64;
         let mistaken: u128 = meter.mistakes_ns.iter().map(|ns| u128::from(*ns)).sum();
         Self {
-            facts: Facts::new(scenario, card, outcome, seconds, &spec::PROPERTIES, violations),
+            facts: Facts::new(scenario, card, outcome, seconds, &judgements, violations),
             period_ns: time::nanos(scenario.period),
             margin_ns: time::nanos(scenario.margin),
             detection_time: Sample::of(&meter.detections_ns),

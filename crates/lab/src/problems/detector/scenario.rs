@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use conclave_algorithms::detector::spec::{CONSTANT_ACCURACY, WINDOWS};
 use conclave_algorithms::detector::{self, Detector, Group};
-use conclave_kernel::Card;
-use conclave_sim::{Profile, Setup, exact};
+use conclave_kernel::{Card, Judgement, Ratio};
+use conclave_sim::{Delay, Profile, Setup, exact};
 use serde::{Deserialize, Serialize};
 
 use super::{Report, run_algorithm};
@@ -57,6 +58,25 @@ impl Scenario {
         }
     }
 
+    /// Returns whether the run can break [`CONSTANT_ACCURACY`]. A message must not take longer than T: silence
+    /// counts from the start of a site, before the first heartbeat can arrive.
+    pub(super) fn constant_accuracy(&self) -> Judgement {
+        let setup = &self.setup;
+        let delays = || setup.links.iter().map(|link| link.delay).chain([setup.delay]);
+        let is_constant = |delay: Delay| matches!(delay, Delay::Constant(_));
+        let is_lossy = [setup.loss, setup.corrupt, setup.duplicate].iter().any(|ratio| *ratio != Ratio::ZERO);
+        let windows = self.period.saturating_mul(self.window.saturating_mul(WINDOWS));
+        CONSTANT_ACCURACY.judged_unless(&[
+            (setup.nodes < 2, "only one site"),
+            (!delays().all(is_constant), "the delay is not constant"),
+            (delays().any(|delay| delay.mean() > self.period), "a message takes longer than a period"),
+            (is_lossy, "messages are lost or duplicated"),
+            (setup.clocks.drift_ppm > 0, "the clocks drift"),
+            (!setup.faults.is_empty(), "the run has faults"),
+            (self.duration < windows, "the run is shorter than three windows"),
+        ])
+    }
+
     /// Who crashed less than so long before the end need not have been noticed.
     pub(super) fn grace(&self) -> Duration {
         10 * (self.period + self.margin) + 20 * self.setup.delay.mean()
@@ -68,6 +88,7 @@ const MOST_REMEMBERED: u32 = 10_000;
 
 impl problem::Scenario for Scenario {
     const PROBLEM: &'static str = "detector";
+    const REPORTS_PROGRESS: bool = false;
     type Report = Report;
 
     fn cards() -> &'static [Card] {
@@ -91,13 +112,14 @@ impl problem::Scenario for Scenario {
 
     fn validate(&self) -> Result<(), String> {
         self.setup.validate()?;
+        problem::refuse_budget(&self.setup, "--duration")?;
         match self {
-            _ if self.period.is_zero() => Err("heartbeats need a period".into()),
+            _ if self.period.is_zero() => Err("--period is 0: give a longer time".into()),
             _ if self.threshold == 0 || self.threshold > 300 => {
-                Err("expected a threshold from 1 to 300".into())
+                Err("--threshold is out of range: give 1 to 300".into())
             }
             _ if self.window < 2 || self.window > MOST_REMEMBERED => {
-                Err(format!("expected a window from 2 to {MOST_REMEMBERED}"))
+                Err(format!("--window is out of range: give 2 to {MOST_REMEMBERED}"))
             }
             _ => Ok(()),
         }

@@ -1,8 +1,8 @@
 //! The election problem in the checker: every execution in which each site may call a number of elections, and
 //! some crash.
 //!
-//! Crashes are told by a perfect oracle, to everybody, at any moment after. Whoever knew no leader then, or
-//! the dead one, must call for an election.
+//! A perfect oracle reports every crash to every site, at any later time. A site that knows no leader then,
+//! or only the crashed one, must call an election.
 
 use std::time::Duration;
 
@@ -15,53 +15,53 @@ use conclave_check::{Faults, Findings, Model, Monitor, Offer, Options, Order, Ti
 use conclave_kernel::{Card, NodeId, Property};
 use serde::{Deserialize, Serialize};
 
-use crate::case::{self, Job, TICK, Work, bit};
+use crate::case::{self, Job, Known, TICK, Work, bit};
 
-/// Everything that an exploration of the problem is a function of, but for its bounds.
+/// The data that determines an exploration, except its bounds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Case {
     /// The algorithm's name.
     pub algorithm: String,
-    /// Which mutant of it, if not the algorithm itself.
+    /// The mutant of the algorithm; `None` for the algorithm itself.
     pub mutant: Option<String>,
     /// N.
     pub nodes: u32,
-    /// How often each site may call, without need.
+    /// The number of elections that each site may call without need.
     pub entries: u8,
-    /// Who may; everybody, if empty.
+    /// The sites that may call; every site if empty.
     #[serde(default)]
     pub who: Vec<u32>,
-    /// In which order messages arrive.
+    /// The order in which messages arrive.
     pub order: Order,
-    /// What is assumed of time.
+    /// The assumption about time.
     pub timing: Timing,
-    /// What may go wrong.
+    /// The faults that may happen.
     pub faults: Faults,
-    /// The longest that a message takes, as timeouts assume it.
+    /// The longest delay of a message that timeouts assume.
     pub transmission: Duration,
-    /// T of a detector underneath: a heartbeat is sent so often.
+    /// T of a detector underneath: the time from one heartbeat to the next.
     pub period: Duration,
-    /// D of a detector underneath: silence may last for T + D.
+    /// D of a detector underneath: a site is suspected after T + D of silence.
     pub margin: Duration,
-    /// How many mistakes the oracle makes that tells of crashes; it takes them back.
+    /// The number of mistakes of the oracle that reports crashes. It corrects each of them.
     pub mistakes: u8,
-    /// What is judged.
+    /// The properties that are judged.
     pub judged: Judged,
 }
 
-/// What is judged besides that everybody decides in the end (E2).
+/// The properties that are judged besides E2 (every site decides).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Judged {
-    /// That no decision is ever wrong (E1).
+    /// E1: no decision is ever wrong.
     #[default]
     Everything,
-    /// Nothing: where sites come back, nobody can promise E1 (FACTS part 2, trap b).
+    /// None: if crashed sites return, no algorithm can promise E1.
     Outcome,
 }
 
 impl Case {
-    /// An algorithm in a world in which nothing goes wrong and all that it needs is given.
+    /// Creates the case of an algorithm without faults, in a world that meets its needs.
     pub fn of(card: &Card, nodes: u32, entries: u8) -> Self {
         Self {
             algorithm: card.name.into(),
@@ -80,7 +80,7 @@ impl Case {
         }
     }
 
-    /// An algorithm in the world of a mutant that breaks that property.
+    /// Creates the case of an algorithm in the world of a mutant that breaks that property.
     pub fn in_world(algorithm: &str, world: &World, breaks: Option<&str>) -> Self {
         let (order, timing, faults) = case::surroundings(world);
         let bound = TICK * u32::from(world.believed);
@@ -118,6 +118,13 @@ impl case::Case for Case {
         let job = Job { case: self, options, work };
         case::visit(self.mutant.as_deref(), &self.algorithm, job, election::visit, election::visit_honest)?
     }
+
+    fn properties(&self) -> Vec<Known> {
+        let judges_e1 = self.judged == Judged::Everything;
+        let e1 = Known::tested_if(judges_e1, E1.name, "it is not judged where crashed sites come back");
+        let decided = |known: Known| known.if_seen(&[HALFWAY, DECIDED], "there is no election");
+        vec![decided(e1), decided(Known::tested(E2.name))]
+    }
 }
 
 impl<W: Work> Visit for Job<'_, Case, W> {
@@ -136,7 +143,7 @@ impl<W: Work> Visit for Job<'_, Case, W> {
     }
 }
 
-/// A group in which every site may call for an election a number of times, at any moment.
+/// A group in which every site may call a number of elections, at any time.
 pub struct Elections<P> {
     group: Group,
     calls: u8,
@@ -148,7 +155,7 @@ pub struct Elections<P> {
 }
 
 impl<P: Election> Elections<P> {
-    /// Each site of the group may call at most so many times, without need.
+    /// Creates the model in which each site may call that many elections without need.
     pub fn new(group: Group, calls: u8) -> Self {
         Self {
             group,
@@ -161,7 +168,7 @@ impl<P: Election> Elections<P> {
         }
     }
 
-    /// The same, told of crashes by a detector of some class.
+    /// The same model with a detector of another class.
     #[must_use]
     pub fn told_by(self, class: Class) -> Self {
         Self { class, ..self }
@@ -214,18 +221,19 @@ impl<P: Election> Model for Elections<P> {
     }
 }
 
-/// What should be seen somewhere: one has decided while another has not.
-pub const HALFWAY: &str = "one has decided while another has not";
-/// What should be seen somewhere: everybody has decided.
-pub const DECIDED: &str = "everybody has decided";
+/// An observation that an exploration should make: one site has decided while another has not.
+pub const HALFWAY: &str = "one site has decided while another has not";
+/// An observation that an exploration should make: every site has decided.
+pub const DECIDED: &str = "every site has decided";
 
-/// Who may still call, who must, and what the judge and the oracle remember.
+/// The elections that sites may still call, those that they must call, and the states of the judge and the
+/// oracle.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Watch {
     judge: Judge,
     oracle: Oracle,
     left: Vec<u8>,
-    /// A bit a site: it noticed a crash, and knows no leader that is up.
+    /// The sites that noticed a crash and know no leader that is up, one bit per site.
     must_call: u64,
     begun: bool,
     judged: Judged,
@@ -282,7 +290,7 @@ impl<P: Election> Monitor<P> for Watch {
             findings.breach(&E1, why);
         }
         match event {
-            // It was elected, rightly, and is dead by now.
+            // The leader was elected rightly, and has crashed since.
             Event::Elected { leader } if !self.judge.is_up(*leader) => self.must_call |= bit(node),
             Event::Elected { .. } => self.must_call &= !bit(node),
             Event::Vacant => {}
@@ -304,6 +312,6 @@ impl<P: Election> Monitor<P> for Watch {
     fn on_recover(&mut self, node: NodeId, _findings: &mut Findings) {
         self.judge.recovers(node);
         self.oracle.recovers(node);
-        self.begun = true; // whoever comes back begins an election
+        self.begun = true; // a site that returns begins an election
     }
 }

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use conclave_algorithms::election;
-use conclave_kernel::{Card, NodeId};
+use conclave_kernel::{Card, NodeId, time};
 use conclave_sim::{Fault, FaultKind, Recovery};
 use serde::Serialize;
 
 use super::{Report, Scenario, Start};
 use crate::diagram::plot::{self, Axis, Plot, Point, Scale, Series};
-use crate::problem::run;
+use crate::problem::{Facts, run};
 
 /// One algorithm at one size: at boot, and after the crash of the leader.
 #[derive(Clone, Debug, Serialize)]
@@ -31,23 +31,41 @@ pub struct Row {
 }
 
 impl Row {
-    /// Whether every promised property held in all runs.
-    pub fn passed(&self) -> bool {
+    /// Returns the facts of all runs.
+    pub fn facts(&self) -> [&Facts; 5] {
         let all =
             [&self.boot_highest, &self.boot_lowest, &self.boot_all, &self.crash_highest, &self.crash_lowest];
-        all.iter().all(|report| report.facts.passed())
+        all.map(|report| &report.facts)
+    }
+
+    /// Returns whether every promised property held in all runs.
+    pub fn passed(&self) -> bool {
+        self.facts().iter().all(|facts| facts.passed())
     }
 }
 
-/// Runs one algorithm at one size.
+/// Runs one algorithm at one size. The error names the size, because a fault of `base` may fit other sizes
+/// only.
 pub fn row(card: &'static Card, base: &Scenario, nodes: u32) -> Result<Row, String> {
+    try_row(card, base, nodes).map_err(|error| format!("election with {nodes} nodes: {error}"))
+}
+
+fn try_row(card: &'static Card, base: &Scenario, nodes: u32) -> Result<Row, String> {
+    let named = base.setup.faults.iter().flat_map(|fault| fault.nodes().iter().collect::<Vec<_>>());
+    if let Some(stranger) = named.max().filter(|node| node.0 >= nodes) {
+        let (stranger, last) = (stranger.0, nodes - 1);
+        return Err(format!(
+            "there is no node {stranger}: the nodes are 0 to {last}; name a node of every size, or leave this size out"
+        ));
+    }
     let with = |start: Start, crash: bool| {
         let mut scenario = base.clone();
         card.name.clone_into(&mut scenario.algorithm);
         scenario.setup.nodes = nodes;
         scenario.start = start;
         if crash {
-            scenario.setup.faults.push(leader_dies(&scenario));
+            let crash = leader_dies(&scenario)?;
+            scenario.setup.faults.push(crash);
         }
         run(&scenario)
     };
@@ -62,13 +80,29 @@ pub fn row(card: &'static Card, base: &Scenario, nodes: u32) -> Result<Row, Stri
     })
 }
 
-/// The highest dies, long after everybody has elected it.
-fn leader_dies(scenario: &Scenario) -> Fault {
+/// The crash of the leader, long after every site has elected it. The leader is the highest site that the
+/// faults of the scenario leave up at that time.
+fn leader_dies(scenario: &Scenario) -> Result<Fault, String> {
     let group = scenario.group();
-    let highest = group.candidates().max().map_or(NodeId(0), |candidate| candidate.site);
     let at = group.transmission.saturating_mul(10 * group.nodes) + Duration::from_secs(1);
-    let kind = FaultKind::Crash { node: highest, recovery: Recovery::Stable };
-    Fault { kind, at, until: None, demanded: true }
+    let crashes_of = |site: NodeId| {
+        let of_site =
+            move |fault: &&Fault| matches!(fault.kind, FaultKind::Crash { node, .. } if node == site);
+        scenario.setup.faults.iter().filter(of_site)
+    };
+    let is_down = |crash: &Fault| crash.at <= at && crash.until.is_none_or(|until| until > at);
+    let mut up = group.candidates().filter(|candidate| !crashes_of(candidate.site).any(is_down));
+    let leader = up.by_ref().max().map(|candidate| candidate.site);
+    let leader =
+        leader.ok_or("every site crashes before the leader is to crash: leave at least 2 sites up")?;
+    let at_text = time::show(at);
+    if let Some(later) = crashes_of(leader).find(|crash| crash.at > at) {
+        return Err(format!(
+            "the comparison crashes the leader {leader} at {at_text}, before {later}: give an earlier time, or another site"
+        ));
+    }
+    let kind = FaultKind::Crash { node: leader, recovery: Recovery::Stable };
+    Ok(Fault { kind, at, until: None, demanded: true })
 }
 
 /// How the cost of replacing a dead leader grows with the group, if the lowest notices.

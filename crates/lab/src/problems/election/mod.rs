@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use conclave_algorithms::election::spec::{E1, E2, Judge};
 use conclave_algorithms::election::{Command, Election, Event};
-use conclave_kernel::{NodeId, Prng, Property, Time, Trace, Violation, time};
+use conclave_kernel::{Judgement, NodeId, Prng, Property, Time, Trace, Violation, time};
 use conclave_sim::{Desk, Director, End, Limits, Outcome, World};
 
 pub use check::{Case, DECIDED, Elections, HALFWAY, Judged, Watch};
@@ -36,7 +36,7 @@ pub fn run_algorithm<P: Election>(
     scenario.validate()?;
     let group = scenario.group();
     let problem = Problem::new(scenario, &group, P::CARD.idle_traffic);
-    let limits = Limits { events: 100_000_000, time: problem.patience };
+    let limits = problem.limits(scenario.limits());
     let mut world = World::new(scenario.setup.clone(), problem, move |me| P::new(me, &group));
     if record {
         world = world.recording(scenario.header());
@@ -64,11 +64,19 @@ struct Problem {
     /// A run that is never quiet goes on until then at least, so that every fault strikes and is noticed.
     at_least: Duration,
     /// And until then at most.
-    patience: Duration,
+    at_most: Duration,
+    /// The longest that a detection takes. While no site is undecided, a run that is never quiet reports progress
+    /// so often.
+    detection: Duration,
     /// What everybody will hear of, by the key of the alarm.
     news: Vec<NodeId>,
     open: Option<Open>,
     held: Vec<Held>,
+    /// The number of decisions of single sites.
+    decisions: u64,
+    /// The fewest undecided sites since an election was last called for. A run makes progress when there are fewer
+    /// than ever: sites that decide again and again make none.
+    fewest_undecided: usize,
     kinds: BTreeMap<&'static str, u64>,
     messages: u64,
     background: u64,
@@ -97,6 +105,7 @@ struct Findings {
     held: Vec<Held>,
     kinds: BTreeMap<&'static str, u64>,
     background: u64,
+    judgements: [Judgement; 2],
     violations: Vec<Violation>,
 }
 
@@ -106,6 +115,7 @@ const MOST_DESCRIBED: usize = 16;
 /// The keys of alarms that are not news.
 const NEXT: u64 = u64::MAX;
 const FINISH: u64 = u64::MAX - 1;
+const STILL_DECIDED: u64 = u64::MAX - 2;
 
 impl Problem {
     fn new(scenario: &Scenario, group: &conclave_algorithms::election::Group, idle_traffic: bool) -> Self {
@@ -116,10 +126,7 @@ impl Problem {
         let at_least = last_fault + 10 * detection;
         let a_call = 100 * detection;
         let calls = u32::try_from(scenario.elections).unwrap_or(u32::MAX);
-        let patience = match idle_traffic {
-            true => at_least.saturating_add(a_call.saturating_mul(calls)),
-            false => Limits::default().time,
-        };
+        let at_most = at_least.saturating_add(a_call.saturating_mul(calls));
         Self {
             judge: Judge::new(group.candidates()),
             start: scenario.start,
@@ -129,10 +136,13 @@ impl Problem {
             notice: scenario.notice,
             idle_traffic,
             at_least,
-            patience,
+            at_most,
+            detection: detection.max(Duration::from_nanos(1)),
             news: Vec::new(),
             open: None,
             held: Vec::new(),
+            decisions: 0,
+            fewest_undecided: usize::MAX,
             kinds: BTreeMap::new(),
             messages: 0,
             background: 0,
@@ -140,11 +150,22 @@ impl Problem {
         }
     }
 
+    /// Returns the limits of the run. Heartbeats go on without a decision, so their run has a time limit of its own.
+    fn limits(&self, limits: Limits) -> Limits {
+        let patience = Limits::default().patience;
+        if self.idle_traffic { Limits { patience, time: self.at_most, ..limits } } else { limits }
+    }
+
     fn findings(mut self, outcome: &Outcome) -> Findings {
         self.close();
+        let judgements = [
+            E1.judged_unless(&[(self.decisions == 0, "no site decided")]),
+            E2.judged_unless(&[(self.judge.highest().is_none(), "no site stayed up")]),
+        ];
         let undecided: Vec<_> =
             self.judge.undecided().take(MOST_DESCRIBED).map(|it| it.to_string()).collect();
-        if !undecided.is_empty() {
+        // In a bounded run the decision could still have come.
+        if !undecided.is_empty() && outcome.end != End::Bounded {
             let why = match outcome.end {
                 End::Quiet => "and nothing can happen any more",
                 _ => "although there was time enough",
@@ -153,7 +174,7 @@ impl Problem {
             self.broken(&E2, outcome.at, format!("{who} has not elected the highest that is up, {why}"));
         }
         let Self { held, kinds, background, violations, .. } = self;
-        Findings { held, kinds, background, violations }
+        Findings { held, kinds, background, judgements, violations }
     }
 
     fn broken(&mut self, property: &Property, at: Time, why: String) {
@@ -165,6 +186,7 @@ impl Problem {
 
     fn begin(&mut self, now: Time) {
         self.open.get_or_insert(Open { since: now, messages_before: self.messages, decided: None });
+        self.fewest_undecided = usize::MAX;
     }
 
     /// The election under way is over if everybody has decided; whether it is.
@@ -236,7 +258,12 @@ impl Problem {
 
     /// Whether everybody has decided now; an algorithm that is never quiet goes on at once.
     fn look<P: Election>(&mut self, desk: &mut Desk<'_, P, ()>) {
-        let decided = self.judge.undecided().next().is_none();
+        let undecided = self.judge.undecided().count();
+        let decided = undecided == 0;
+        if undecided < self.fewest_undecided {
+            self.fewest_undecided = undecided;
+            desk.progress();
+        }
         if let Some(open) = &mut self.open {
             open.decided = if decided { open.decided.or(Some(desk.now())) } else { None };
         }
@@ -258,6 +285,7 @@ impl<P: Election> Director<P> for Problem {
         self.call(desk);
         if self.idle_traffic {
             desk.wake_in(self.at_least, FINISH);
+            desk.wake_in(self.detection, STILL_DECIDED);
         }
     }
 
@@ -271,6 +299,7 @@ impl<P: Election> Director<P> for Problem {
         if !self.judge.is_up(node) {
             self.judge.recovers(node); // what it says as it comes back is heard before that it is back
         }
+        self.decisions += u64::from(matches!(event, Event::Elected { .. }));
         if let Some(why) = self.judge.tells(node, event) {
             self.broken(&E1, desk.now(), why);
         }
@@ -294,6 +323,12 @@ impl<P: Election> Director<P> for Problem {
         match key {
             NEXT => self.call(desk),
             FINISH => self.look(desk),
+            STILL_DECIDED => {
+                if self.judge.undecided().next().is_none() {
+                    desk.progress();
+                }
+                desk.wake_in(self.detection, STILL_DECIDED);
+            }
             news => self.tell(self.news[news as usize], desk),
         }
     }

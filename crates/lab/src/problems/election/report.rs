@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use conclave_algorithms::election::spec;
 use conclave_kernel::{Card, Load, Measure, Size, time};
 use conclave_sim::Outcome;
 use serde::Serialize;
@@ -65,13 +64,13 @@ impl Report {
         outcome: &Outcome,
         seconds: f64,
     ) -> Self {
-        let Findings { held, kinds, background, violations } = findings;
+        let Findings { held, kinds, background, judgements, violations } = findings;
         let mean = |sum: u64| if held.is_empty() { 0.0 } else { sum as f64 / held.len() as f64 };
         let messages = held.iter().map(|election| election.messages);
         let turnarounds = held.iter().map(|election| election.turnaround_ns);
         let simulated_s = outcome.at.0 as f64 / 1e9;
         Self {
-            facts: Facts::new(scenario, card, outcome, seconds, &spec::PROPERTIES, violations),
+            facts: Facts::new(scenario, card, outcome, seconds, &judgements, violations),
             start: scenario.start.to_string(),
             elections: held.len() as u64,
             leader: held.last().map(|election| election.leader.0),

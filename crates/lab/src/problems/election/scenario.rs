@@ -110,6 +110,11 @@ impl problem::Scenario for Scenario {
         an_election.saturating_mul(u32::try_from(self.elections).unwrap_or(u32::MAX))
     }
 
+    fn patience(&self) -> Duration {
+        let group = self.group();
+        problem::patience((group.transmission + self.processing).saturating_mul(group.nodes) + self.notice)
+    }
+
     fn validate(&self) -> Result<(), String> {
         self.setup.validate()?;
         let nodes = self.setup.nodes;
@@ -118,12 +123,12 @@ impl problem::Scenario for Scenario {
                 Err(format!("there is no node {}: the nodes are 0 to {}", site.0, nodes - 1))
             }
             (_, Ranks::List(ranks)) if ranks.len() != nodes as usize => {
-                Err(format!("{} ranks for {nodes} nodes", ranks.len()))
+                Err(format!("--ranks has {} ranks for {nodes} nodes: give one rank per node", ranks.len()))
             }
             (_, Ranks::List(ranks)) if ranks.contains(&0) => {
-                Err("rank 0 is that of those who have resigned".into())
+                Err("rank 0 means that a node has resigned: give ranks from 1".into())
             }
-            _ if self.elections == 0 => Err("at least 1 election must be held".into()),
+            _ if self.elections == 0 => Err("--elections is 0: give at least 1".into()),
             _ => Ok(()),
         }
     }

@@ -8,7 +8,7 @@ mod judge;
 
 use conclave_algorithms::mutants::mutex::{self, Make, Visit};
 use conclave_algorithms::mutants::{self, World};
-use conclave_algorithms::mutex::spec::{FENCES, ME1, ME2};
+use conclave_algorithms::mutex::spec::{FENCES, ME1, ME1_CAUSAL, ME2, ME3};
 use conclave_algorithms::mutex::{Command, Event, Group, Mutex};
 use conclave_algorithms::quorum::Quorum;
 use conclave_check::{Faults, Findings, Model, Monitor, Offer, Options, Order, Timing};
@@ -18,52 +18,53 @@ use serde::{Deserialize, Serialize};
 pub use judge::{Bare, Causal, Fences, Judge, Noted, Plain, Quiet};
 
 use super::Scenario;
-use crate::case::{self, Job, Work};
+use crate::case::{self, Job, Known, Work};
 
-/// Everything that an exploration of the problem is a function of, but for its bounds.
+/// The data that determines an exploration, except its bounds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Case {
     /// The algorithm's name.
     pub algorithm: String,
-    /// Which mutant of it, if not the algorithm itself.
+    /// The mutant of the algorithm; `None` for the algorithm itself.
     pub mutant: Option<String>,
     /// N.
     pub nodes: u32,
-    /// How often each site may ask; [`FOREVER`] for without end.
+    /// The number of requests of each site; [`FOREVER`] for no limit.
     pub entries: u8,
-    /// Whose permission a site asks for, where the algorithm uses quorums.
+    /// The quorums, if the algorithm uses quorums.
     pub quorum: Option<Quorum>,
-    /// In which order messages arrive.
+    /// The order in which messages arrive.
     pub order: Order,
-    /// What is assumed of time.
+    /// The assumption about time.
     pub timing: Timing,
-    /// What may go wrong.
+    /// The faults that may happen.
     pub faults: Faults,
-    /// What is judged.
+    /// The properties that are judged.
     pub judged: Judged,
 }
 
-/// Without end. Nobody then asks again before all that it said to others has arrived: otherwise more and more could be under
-/// way, and no graph would hold it.
+/// No limit on requests. A site then requests again only when all its messages have arrived: otherwise the
+/// number of messages in flight, and so the graph, would have no bound.
 pub const FOREVER: u8 = mutants::FOREVER;
 
-/// What is judged, besides exclusion (ME1) and service (ME2). More makes more states.
+/// The properties that are judged besides exclusion (ME1) and progress (ME2). More properties make more
+/// states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Judged {
-    /// Nothing.
+    /// None.
     Exclusion,
-    /// That fences grow.
+    /// Fences grow.
     #[default]
     Fences,
-    /// That every exit happened before the next entry (ME1-causal).
+    /// ME1-causal: every exit happened before the next entry.
     Causality,
-    /// The same, and that grants follow the order of requests (ME3).
+    /// ME1-causal, and ME3: grants follow the causal order of requests.
     Order,
 }
 
 impl Judged {
-    /// What it takes to see that property break.
+    /// Returns the smallest set of properties that contains this one.
     pub fn for_property(name: &str) -> Self {
         match name {
             "fences" => Self::Fences,
@@ -75,7 +76,7 @@ impl Judged {
 }
 
 impl Case {
-    /// An algorithm in a world in which nothing goes wrong, over links as it needs them.
+    /// Creates the case of an algorithm without faults, over the links that it needs.
     pub fn of(card: &Card, nodes: u32, entries: u8) -> Self {
         Self {
             algorithm: card.name.into(),
@@ -90,7 +91,7 @@ impl Case {
         }
     }
 
-    /// An algorithm in the world of a mutant.
+    /// Creates the case of an algorithm in the world of a mutant.
     pub fn in_world(algorithm: &str, world: &World, judged: Judged) -> Self {
         let (order, timing, faults) = case::surroundings(world);
         Self {
@@ -121,6 +122,27 @@ impl case::Case for Case {
         let job = Job { case: self, options, work };
         case::visit(self.mutant.as_deref(), &self.algorithm, job, mutex::visit, mutex::visit_honest)?
     }
+
+    /// ME3 compares requests of which one happened before the other. The sites of the model exchange no
+    /// messages besides those of the algorithm. So an algorithm that orders its own messages cannot break ME3
+    /// here, whatever it does in a system whose applications talk to each other. A violation that the
+    /// algorithm's own messages cause is found and counts.
+    fn properties(&self) -> Vec<Known> {
+        let is_causal = matches!(self.judged, Judged::Causality | Judged::Order) && self.entries != FOREVER;
+        let entries = u64::from(self.nodes) * u64::from(self.entries);
+        let of_two = |judged: bool, property: &'static str, why_not: &'static str| match judged {
+            true => Known::tested_if(entries > 1, property, "there is at most one entry"),
+            false => Known::untestable(property, why_not),
+        };
+        vec![
+            Known::tested(ME1.name)
+                .if_seen(&[CONTENTION, DEFERRAL], "no two sites requested at the same time"),
+            of_two(is_causal, ME1_CAUSAL.name, "only `check --causal` judges it"),
+            Known::tested_if(entries > 0, ME2.name, "there is no request"),
+            Known::untestable(ME3.name, "no application messages; see `sim --load relay`"),
+            of_two(self.judged == Judged::Fences, FENCES.name, "`check --causal` does not judge it"),
+        ]
+    }
 }
 
 impl<W: Work> Visit for Job<'_, Case, W> {
@@ -147,7 +169,7 @@ impl<W: Work> Visit for Job<'_, Case, W> {
     }
 }
 
-/// A group in which every site may ask a number of times, at any moment.
+/// A group in which every site may request a number of times, at any time.
 pub struct Entries<P, J> {
     group: Group,
     entries: u8,
@@ -157,12 +179,12 @@ pub struct Entries<P, J> {
 }
 
 impl<P: Mutex, J: Judge> Entries<P, J> {
-    /// Each of so many sites asks at most so many times.
+    /// Creates the model with that many sites and that many requests of each.
     pub fn new(nodes: u32, entries: u8) -> Self {
         Self::of(Group::new(nodes), entries)
     }
 
-    /// The same, in a group that knows its quorums.
+    /// Creates the model of a group that knows its quorums.
     pub fn of(group: Group, entries: u8) -> Self {
         let judge = J::new(group.nodes);
         Self { group, entries, about: String::new(), make: P::new, judge }
@@ -208,12 +230,12 @@ impl<P: Mutex, J: Judge> Model for Entries<P, J> {
     }
 }
 
-/// What should be seen somewhere: two ask at the same time.
-pub const CONTENTION: &str = "two ask at once";
-/// What should be seen somewhere: somebody has to wait until another is done.
-pub const DEFERRAL: &str = "somebody asks while another is inside";
+/// An observation that an exploration should make: two sites request at the same time.
+pub const CONTENTION: &str = "two sites request at once";
+/// An observation that an exploration should make: a site waits until another site leaves.
+pub const DEFERRAL: &str = "one site requests while another is inside";
 
-/// Offers the work, and watches who is where.
+/// Offers the work, and watches the place of each site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Desk<J> {
     sites: Vec<Site>,
@@ -301,7 +323,7 @@ impl<P: Mutex, J: Judge> Monitor<P> for Desk<J> {
     }
 
     fn on_crash(&mut self, node: NodeId, _: &mut Findings) {
-        // Who is dead neither waits nor is inside, and asks no more.
+        // A crashed site neither waits nor is inside, and requests no more.
         let site = std::mem::replace(&mut self.sites[node.index()], Site { place: Place::Outside, left: 0 });
         self.judge.crashes(site.place == Place::Inside);
     }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::{Report, Scenario, Work, size_at};
 use crate::diagram::plot::{self, Axis, Formula, Plot, Point, Scale, Series};
-use crate::problem::run;
+use crate::problem::{Facts, run};
 
 /// One algorithm at one size: its runs under the three loads that the formulas speak of.
 #[derive(Clone, Debug, Serialize)]
@@ -29,9 +29,14 @@ pub struct Row {
 }
 
 impl Row {
-    /// Whether every promised property held in all three runs.
+    /// Returns the facts of all three runs.
+    pub fn facts(&self) -> [&Facts; 3] {
+        [&self.low, &self.pair, &self.high].map(|report| &report.facts)
+    }
+
+    /// Returns whether every promised property held in all three runs.
     pub fn passed(&self) -> bool {
-        [&self.low, &self.pair, &self.high].iter().all(|report| report.facts.passed())
+        self.facts().iter().all(|facts| facts.passed())
     }
 
     /// The formula of the card, and the range that it gives, if the card states one.

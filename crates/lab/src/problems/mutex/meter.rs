@@ -119,15 +119,16 @@ impl Meter {
         site.entries_before = self.entries;
     }
 
-    pub(super) fn enters(&mut self, node: NodeId, now: Time) {
+    /// Records an entry. Returns whether it is the first one for a request of the site.
+    pub(super) fn enters(&mut self, node: NodeId, now: Time) -> bool {
         self.entries += 1;
         let site = &mut self.sites[node.index()];
         // Who came back from a crash may be granted what it asked for before: the meter no longer counts it.
         self.asking = self.asking.saturating_sub(u64::from(site.asked.is_some()));
-        self.inside += u64::from(!site.inside);
-        site.inside = true;
+        let is_first = !std::mem::replace(&mut site.inside, true);
+        self.inside += u64::from(is_first);
         site.entries += 1;
-        let Some(asked) = site.asked else { return };
+        let Some(asked) = site.asked else { return false };
         // Whoever asked in the meantime makes the delay one of contention.
         if site.alone && self.asking == 0 {
             self.client_delay.take(now.0 - asked.0);
@@ -145,6 +146,7 @@ impl Meter {
             self.per_entry.take(self.shared_messages);
             self.shared_messages = 0;
         }
+        is_first
     }
 
     pub(super) fn leaves(&mut self, node: NodeId, now: Time) {

@@ -21,7 +21,7 @@ use std::time::Instant;
 use conclave_algorithms::mutex::spec::{Breach, Judge, Note};
 use conclave_algorithms::mutex::{self, Command, Event, Group, Mutex};
 use conclave_kernel::{Effect, NodeId, Size, Time, Trace, Violation};
-use conclave_sim::{Desk, Director, Limits, World};
+use conclave_sim::{Desk, Director, World};
 
 pub use report::{Delays, Report};
 pub use scenario::{Scenario, Work};
@@ -53,7 +53,7 @@ pub fn run_made<P: Mutex>(
         world = world.recording(scenario.header());
     }
     let started = Instant::now();
-    let outcome = world.run(limits(scenario));
+    let outcome = world.run(scenario.limits());
     let seconds = started.elapsed().as_secs_f64();
     let (problem, trace) = world.into_parts();
     Ok((Report::new(scenario, &P::CARD, size, problem.findings(), &outcome, seconds), trace))
@@ -81,13 +81,6 @@ pub fn size_at(algorithm: &str, nodes: u32) -> Option<Size> {
     let mut scenario = Scenario::default();
     scenario.setup.nodes = nodes;
     mutex::visit(algorithm, Measure(scenario)).flatten()
-}
-
-/// Far above what any algorithm needs: a run that gets there makes no progress.
-fn limits(scenario: &Scenario) -> Limits {
-    let per_entry = 100 * u64::from(scenario.setup.nodes) + 1_000;
-    let events = (scenario.entries + 10).saturating_mul(per_entry).saturating_add(1_000_000);
-    Limits { events, ..Limits::default() }
 }
 
 /// What a run is judged and measured by: the director of the mutex problem.
@@ -145,7 +138,8 @@ impl Problem {
         self.meter.asks(node, now);
     }
 
-    fn granted(&mut self, node: NodeId, fence: mutex::Fence, now: Time) {
+    /// Records a grant. Returns whether it is the first for its request. Such grants are the run's progress.
+    fn granted(&mut self, node: NodeId, fence: mutex::Fence, now: Time) -> bool {
         let violations = &mut self.violations;
         self.judge.enters(node, fence, |Breach { property, why }| {
             let known = violations.iter().any(|violation| violation.property == property.name);
@@ -153,7 +147,7 @@ impl Problem {
                 violations.push(Violation { property: property.name.into(), at: now, why });
             }
         });
-        self.meter.enters(node, now);
+        self.meter.enters(node, now)
     }
 
     fn released(&mut self, node: NodeId, now: Time) {
@@ -217,7 +211,9 @@ impl<P: Mutex> Director<P> for Problem {
         self.settle();
         match event {
             Event::Granted { fence } => {
-                self.granted(node, *fence, desk.now());
+                if self.granted(node, *fence, desk.now()) {
+                    desk.progress();
+                }
                 self.worker.granted(node, desk);
             }
             Event::Released => {

@@ -87,6 +87,18 @@ impl problem::Scenario for Scenario {
         an_entry.saturating_mul(u32::try_from(self.entries).unwrap_or(u32::MAX))
     }
 
+    /// Longer where requests come rarely: the next one may be far away, and the token of a ring goes round.
+    fn patience(&self) -> Duration {
+        let next = match &self.load {
+            Work::Poisson { mean } => mean.saturating_mul(100),
+            Work::Burst { every, .. } => *every,
+            Work::Script(requests) => requests.iter().map(|(at, _)| *at).max().unwrap_or_default(),
+            Work::Low | Work::High | Work::Pair | Work::Relay => Duration::ZERO,
+        };
+        let an_entry = self.cs + self.setup.delay.mean().saturating_mul(self.setup.nodes.max(4));
+        problem::patience(an_entry).saturating_add(next)
+    }
+
     fn validate(&self) -> Result<(), String> {
         self.setup.validate()?;
         if let Work::Script(requests) = &self.load

@@ -202,6 +202,7 @@ impl Worker {
             return;
         }
         self.issued += 1;
+        desk.progress();
         desk.command(node, Command::Acquire);
         if self.work == Work::Relay {
             self.whispers.push(Whisper::Says { from: node });

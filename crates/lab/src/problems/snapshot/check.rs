@@ -10,29 +10,29 @@ use conclave_check::{Faults, Findings, Model, Monitor, Offer, Options, Order, Ti
 use conclave_kernel::{Card, Digest, NodeId, Property};
 use serde::{Deserialize, Serialize};
 
-use crate::case::{self, Job, Work, bit};
+use crate::case::{self, Job, Known, Work, bit};
 
-/// Everything that an exploration of the problem is a function of, but for its bounds.
+/// The data that determines an exploration, except its bounds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Case {
     /// The algorithm's name.
     pub algorithm: String,
-    /// Which mutant of it, if not the algorithm itself.
+    /// The mutant of the algorithm; `None` for the algorithm itself.
     pub mutant: Option<String>,
     /// N.
     pub nodes: u32,
-    /// How many transfers each site may make.
+    /// The number of transfers of each site.
     pub entries: u8,
-    /// In which order messages arrive.
+    /// The order in which messages arrive.
     pub order: Order,
-    /// What is assumed of time.
+    /// The assumption about time.
     pub timing: Timing,
-    /// What may go wrong.
+    /// The faults that may happen.
     pub faults: Faults,
 }
 
 impl Case {
-    /// An algorithm in a world in which nothing goes wrong, over links as it needs them.
+    /// Creates the case of an algorithm without faults, over the links that it needs.
     pub fn of(card: &Card, nodes: u32, entries: u8) -> Self {
         Self {
             algorithm: card.name.into(),
@@ -45,7 +45,7 @@ impl Case {
         }
     }
 
-    /// An algorithm in the world of a mutant.
+    /// Creates the case of an algorithm in the world of a mutant.
     pub fn in_world(algorithm: &str, world: &World) -> Self {
         let (order, timing, faults) = case::surroundings(world);
         let World { nodes, entries, .. } = *world;
@@ -59,6 +59,14 @@ impl case::Case for Case {
             Options { order: self.order, timing: self.timing, faults: self.faults, ..options.clone() };
         let job = Job { case: self, options, work };
         case::visit(self.mutant.as_deref(), &self.algorithm, job, snapshot::visit, snapshot::visit_honest)?
+    }
+
+    fn properties(&self) -> Vec<Known> {
+        vec![
+            Known::tested_if(self.entries > 0, CONSERVED.name, "there is no transfer"),
+            Known::tested_if(self.nodes > 1, SAME.name, "only one site has a picture"),
+            Known::tested(COMPLETE.name),
+        ]
     }
 }
 
@@ -84,13 +92,13 @@ pub struct Transfers<P> {
     make: Make<P>,
 }
 
-/// What every account holds at first.
+/// The initial balance of each account.
 const BALANCE: u64 = 1_000;
 
 const ID: SnapshotId = SnapshotId(1);
 
 impl<P: Snapshot<Bank>> Transfers<P> {
-    /// Each of the sites makes at most so many transfers.
+    /// Creates the model in which each site makes that many transfers.
     pub fn new(nodes: u32, transfers: u8) -> Self {
         Self { nodes, transfers, about: String::new(), make: P::new }
     }
@@ -140,12 +148,13 @@ impl<P: Snapshot<Bank>> Model for Transfers<P> {
     }
 }
 
-/// What should be seen somewhere: a picture has something on its way.
-pub const ON_ITS_WAY: &str = "a picture has something on its way";
-/// What should be seen somewhere: two have recorded and nobody is complete.
-pub const HALFWAY: &str = "two have recorded and nobody is complete";
+/// An observation that an exploration should make: a picture contains a message in transit.
+pub const ON_ITS_WAY: &str = "a picture contains a message in transit";
+/// An observation that an exploration should make: two sites have recorded and no picture is complete.
+pub const HALFWAY: &str = "two sites have recorded and no picture is complete";
 
-/// Who may still transfer, who has recorded, who has the picture, and the picture's fingerprint.
+/// The transfers that are left, the sites that have recorded or have the picture, and the fingerprint of the
+/// picture.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Watch {
     left: Vec<u8>,
@@ -207,7 +216,7 @@ impl<P: Snapshot<Bank>> Monitor<P> for Watch {
                 let mut digest = Digest::new();
                 digest.absorb(picture);
                 if self.picture.replace(digest.value()).is_some_and(|other| other != digest.value()) {
-                    findings.breach(&SAME, format!("{node} has another picture than the one before it"));
+                    findings.breach(&SAME, format!("{node} has another picture than an earlier site"));
                 }
             }
             Event::Refused { .. } | Event::App(_) => {}
@@ -215,7 +224,7 @@ impl<P: Snapshot<Bank>> Monitor<P> for Watch {
     }
 
     fn on_crash(&mut self, node: NodeId, _findings: &mut Findings) {
-        // Who is dead waits for nothing and starts nothing.
+        // A crashed site waits for nothing and starts nothing.
         self.dead |= bit(node);
         self.left[node.index()] = 0;
     }

@@ -5,7 +5,7 @@ use conclave_kernel::{Card, Load, Measure, NodeId, Size};
 use serde::Serialize;
 
 use super::{Report, Scenario, Shot};
-use crate::problem::run;
+use crate::problem::{Facts, run};
 
 /// One algorithm at one size: one site starts, and all start at once.
 #[derive(Clone, Debug, Serialize)]
@@ -24,9 +24,14 @@ pub struct Row {
 }
 
 impl Row {
-    /// Whether every promised property held in both runs.
+    /// Returns the facts of both runs.
+    pub fn facts(&self) -> [&Facts; 2] {
+        [&self.one.facts, &self.all.facts]
+    }
+
+    /// Returns whether every promised property held in both runs.
     pub fn passed(&self) -> bool {
-        self.one.facts.passed() && self.all.facts.passed()
+        self.facts().iter().all(|facts| facts.passed())
     }
 
     /// The formula of the card, and the range that it gives.

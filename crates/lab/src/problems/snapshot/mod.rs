@@ -22,7 +22,7 @@ use std::time::Instant;
 use conclave_algorithms::snapshot::spec::{Breach, Judge, Note};
 use conclave_algorithms::snapshot::{Command, Event, Snapshot, SnapshotId};
 use conclave_kernel::{NodeId, Prng, Time, Trace, Violation};
-use conclave_sim::{Desk, Director, End, Limits, World};
+use conclave_sim::{Desk, Director, End, World};
 
 pub use check::{Case, HALFWAY, ON_ITS_WAY, Transfers};
 pub use equivalent::Equivalent;
@@ -58,7 +58,7 @@ pub(crate) fn run_made<A: Played, P: Snapshot<A>>(
         world = world.recording(scenario.header());
     }
     let started = Instant::now();
-    let outcome = world.run(Limits::default());
+    let outcome = world.run(scenario.limits());
     let seconds = started.elapsed().as_secs_f64();
     let states: Vec<A> = world.nodes().iter().map(|node| node.app().clone()).collect();
     let (mut problem, trace) = world.into_parts();
@@ -137,6 +137,7 @@ impl<A: Played> Problem<A> {
 
     fn act<P: Snapshot<A>>(&mut self, desk: &mut Desk<'_, P, Note<A>>) {
         let site = NodeId(self.dice.below(u64::from(self.nodes)) as u32);
+        desk.progress();
         let command = desk.node(site).app().act(site, self.nodes, &mut self.dice);
         desk.command(site, Command::App(command));
         self.schedule(desk);
@@ -181,6 +182,10 @@ impl<A: Played, P: Snapshot<A>> Director<P> for Problem<A> {
                 if let Some(timing) = self.timings.get_mut(&picture.id) {
                     timing.sites += 1;
                     timing.complete = now;
+                    // A site that completes a snapshot again makes no progress.
+                    if timing.sites <= self.nodes {
+                        desk.progress();
+                    }
                 }
             }
             Event::Refused { .. } | Event::App(_) => {}

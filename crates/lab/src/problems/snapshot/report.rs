@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use conclave_algorithms::snapshot::{Picture, Snapshot, SnapshotId, spec};
+use conclave_algorithms::snapshot::{Picture, Snapshot, SnapshotId};
 use conclave_kernel::{Load, Measure, NodeId, Size, time};
 use conclave_sim::Outcome;
 use serde::Serialize;
@@ -78,7 +78,7 @@ impl Report {
         seconds: f64,
     ) -> Self {
         let violations = problem.violations.clone();
-        let facts = Facts::new(scenario, &P::CARD, outcome, seconds, &spec::PROPERTIES, violations);
+        let facts = Facts::new(scenario, &P::CARD, outcome, seconds, &problem.judge.judgements(), violations);
         let own: u64 = problem.kinds.iter().filter(|(kind, _)| **kind != "APP").map(|(_, count)| count).sum();
         let nodes = scenario.setup.nodes;
         let size = Size { nodes, quorum_min: nodes, quorum_max: nodes };

@@ -91,6 +91,12 @@ impl problem::Scenario for Scenario {
         last.saturating_add(self.setup.delay.mean().saturating_mul(4))
     }
 
+    /// Longer where acts and snapshots are far from each other.
+    fn patience(&self) -> Duration {
+        let last = self.shots().iter().map(|shot| shot.at).max().unwrap_or_default();
+        problem::patience(self.gap + self.setup.delay.mean()).saturating_add(last)
+    }
+
     fn validate(&self) -> Result<(), String> {
         const MOST_SNAPSHOTS: usize = 1_000;
         self.setup.validate()?;
@@ -103,7 +109,7 @@ impl problem::Scenario for Scenario {
             ));
         }
         if self.snapshots.len() > MOST_SNAPSHOTS {
-            return Err(format!("at most {MOST_SNAPSHOTS} snapshots"));
+            return Err(format!("too many snapshots: give at most {MOST_SNAPSHOTS}"));
         }
         Ok(())
     }

@@ -47,7 +47,10 @@ pub fn run_algorithm<P: TimeSync>(
     let outcome = world.run(Limits::default());
     let seconds = started.elapsed().as_secs_f64();
     let (problem, trace) = world.into_parts();
-    Ok((Report::new(scenario, &P::CARD, problem.meter, problem.violations, &outcome, seconds), trace))
+    Ok((
+        Report::new(scenario, &P::CARD, problem.meter, &problem.judge, problem.violations, &outcome, seconds),
+        trace,
+    ))
 }
 
 /// What a run is judged and measured by: the director of the problem.
@@ -152,7 +155,11 @@ impl<P: TimeSync> Director<P> for Problem {
         }
     }
 
-    fn on_deliver(&mut self, _from: NodeId, _to: NodeId, (): &()) {}
+    fn on_deliver(&mut self, from: NodeId, to: NodeId, (): &()) {
+        if from != to {
+            self.judge.receives(to);
+        }
+    }
 
     /// A clock that is stepped back stands still until time has caught up.
     fn on_step(&mut self, node: NodeId, by: i64, desk: &mut Desk<'_, P, ()>) {

@@ -54,6 +54,7 @@ impl Report {
         scenario: &Scenario,
         card: &Card,
         mut meter: Meter,
+        judge: &spec::Judge,
         mut violations: Vec<Violation>,
         outcome: &Outcome,
         seconds: f64,
@@ -62,8 +63,8 @@ impl Report {
         // A clock that is slewed runs fast on purpose: its pace says nothing.
         let concerns = |name: &str| name != spec::PACE.name || card.promises(name);
         violations.retain(|violation| concerns(&violation.property));
-        let judged: Vec<_> =
-            spec::PROPERTIES.into_iter().filter(|property| concerns(property.name)).collect();
+        let mut judged = judge.judgements().to_vec();
+        judged.retain(|judgement| concerns(judgement.property.name));
         let settled: Vec<(u64, u64)> =
             meter.moments.iter().filter_map(|moment| Some((moment.error_ns, moment.bound_ns?))).collect();
         let mean = |of: fn(&(u64, u64)) -> u64| {

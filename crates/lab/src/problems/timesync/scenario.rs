@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use conclave_algorithms::timesync::dtp::ticks;
 use conclave_algorithms::timesync::spec::TRUTH;
-use conclave_algorithms::timesync::{self, Group, Minimum, TimeSync};
-use conclave_kernel::Card;
+use conclave_algorithms::timesync::{
+    self, Averaged, Cristian, Group, Intersected, Minimum, Narrowest, TimeSync, cristian,
+};
+use conclave_kernel::{Card, NodeId, time};
 use conclave_sim::{Clocks, Delay, FaultKind, Setup, exact};
 use serde::{Deserialize, Serialize};
 
@@ -105,27 +107,67 @@ impl Scenario {
         });
         let Some(first) = stepped.min() else { return Ok(()) };
         match timesync::CARDS.iter().find(|card| card.name == self.algorithm) {
-            Some(card) if card.name == timesync::Dtp::CARD.name => {
-                Err("a counter on the wire counts its oscillator, and that does not step".into())
-            }
+            Some(card) if card.name == timesync::Dtp::CARD.name => Err(
+                "the clock of dtp counts the ticks of an oscillator, which does not step: leave out --step"
+                    .into(),
+            ),
             Some(card) if first.0 < self.servers_of(card) => Err(format!(
-                "node {} is a time server: its clock is the true time and does not step",
+                "node {} is a time server, and its clock is the true time: step the clock of another node",
                 first.0
             )),
             _ => Ok(()),
         }
     }
 
+    /// Refuses a client that gives up every question before the reply can arrive: it would never know the
+    /// time.
+    fn validate_patience(&self) -> Result<(), String> {
+        let is_cristian = CRISTIANS.contains(&self.algorithm.as_str());
+        let Some(round_trip) = self.shortest_round_trip().filter(|_| is_cristian) else { return Ok(()) };
+        let patience = cristian::patience(self.every, self.probes);
+        if patience > round_trip {
+            return Ok(());
+        }
+        let questions = self.probes.saturating_add(1);
+        Err(format!(
+            "{} gives up a question after {}, but the shortest round trip takes {}: raise --every above {}, or lower \
+             --probes or --delay",
+            self.algorithm,
+            time::show(patience),
+            time::show(round_trip),
+            time::show(round_trip.saturating_mul(questions)),
+        ))
+    }
+
+    /// The shortest time from a question to its reply, over all clients; `None` if there is no client.
+    fn shortest_round_trip(&self) -> Option<Duration> {
+        let server = NodeId(0);
+        let one_way = |from, to| {
+            let link = self.setup.links.iter().rev().find(|link| (link.from, link.to) == (from, to));
+            shortest(link.map_or(self.setup.delay, |link| link.delay))
+        };
+        let clients = (1..self.setup.nodes).map(NodeId);
+        clients.map(|client| one_way(client, server).saturating_add(one_way(server, client))).min()
+    }
+
     /// The shortest that any message can take.
     fn minimum(&self) -> Minimum {
-        let shortest = |delay: Delay| match delay {
-            Delay::Constant(delay) | Delay::Uniform(delay, _) => delay,
-            Delay::Exponential(_) | Delay::LogNormal(..) => Duration::ZERO,
-        };
         let links = self.setup.links.iter().map(|link| link.delay);
         Minimum::both(links.chain([self.setup.delay]).map(shortest).min().unwrap_or_default())
     }
 }
+
+/// The shortest delay that a distribution can draw.
+fn shortest(delay: Delay) -> Duration {
+    match delay {
+        Delay::Constant(delay) | Delay::Uniform(delay, _) => delay,
+        Delay::Exponential(_) | Delay::LogNormal(..) => Duration::ZERO,
+    }
+}
+
+/// The algorithms that wait for each reply only for a while.
+const CRISTIANS: [&str; 3] =
+    [<Cristian<Narrowest>>::CARD.name, <Cristian<Averaged>>::CARD.name, <Cristian<Intersected>>::CARD.name];
 
 /// Whether an algorithm follows the true time, rather than keeping a group together.
 pub(super) fn is_external(card: &Card) -> bool {
@@ -138,6 +180,7 @@ fn is_marzullo(card: &Card) -> bool {
 
 impl problem::Scenario for Scenario {
     const PROBLEM: &'static str = "timesync";
+    const REPORTS_PROGRESS: bool = false;
     type Report = Report;
 
     fn cards() -> &'static [Card] {
@@ -182,26 +225,28 @@ impl problem::Scenario for Scenario {
 
     fn validate(&self) -> Result<(), String> {
         self.setup.validate()?;
+        problem::refuse_budget(&self.setup, "--samples")?;
         if self.every < Duration::from_nanos(1_000) {
-            return Err("clocks are compared at most once a microsecond".into());
+            return Err("--every is too short: give at least 1us".into());
         }
         if self.probes == 0 || self.probes > 1_000 {
-            return Err("a comparison takes 1 to 1000 questions".into());
+            return Err("--probes is out of range: give 1 to 1000".into());
         }
         if self.fanout == 0 {
-            return Err("at least 1 site hangs on each".into());
+            return Err("--fanout is 0: give at least 1".into());
         }
         let marzullo = self.algorithm == timesync::Marzullo::CARD.name;
         if marzullo && self.servers >= self.setup.nodes {
             return Err(format!(
-                "of {} nodes at most {} can be servers",
+                "--servers is too large: of {} nodes, at most {} can be servers",
                 self.setup.nodes,
                 self.setup.nodes - 1
             ));
         }
         if marzullo && self.liars >= self.servers {
-            return Err("at least 1 server must tell the true time".into());
+            return Err("--liars is too large: at least 1 server must have the true time".into());
         }
+        self.validate_patience()?;
         self.validate_steps()
     }
 
@@ -278,6 +323,30 @@ mod tests {
         assert!(refused("cristian", "0@5s,+1ms") && !refused("cristian", "1@5s,+1ms"));
         assert!(refused("marzullo", "2@5s,+1ms") && !refused("marzullo", "3@5s,+1ms"));
         assert!(refused("dtp", "3@5us,+1ms") && !refused("berkeley", "0@5s,-1ms"));
+    }
+
+    #[test]
+    fn a_client_that_gives_up_before_any_reply_can_arrive_is_refused() {
+        let with = |algorithm: &str, delay: &str, every: u64| {
+            let mut scenario = Scenario { every: Duration::from_millis(every), ..Scenario::default() };
+            scenario.set_algorithm(algorithm);
+            scenario.setup.delay = delay.parse().unwrap();
+            scenario
+        };
+        for algorithm in CRISTIANS {
+            let error = with(algorithm, "uniform:100ms..600ms", 1_000).validate().unwrap_err();
+            for words in [algorithm, "after 200ms", "takes 200ms", "--every above 1s", "--probes"] {
+                assert!(error.contains(words), "'{words}' is not in: {error}");
+            }
+            assert!(with(algorithm, "uniform:100ms..600ms", 1_001).validate().is_ok());
+            assert!(with(algorithm, "exponential:1h", 1_000).validate().is_ok(), "a reply may be quick");
+        }
+        assert!(with("marzullo", "constant:200ms", 1_000).validate().is_ok(), "it waits for a whole round");
+        let mut one_is_near = with("cristian", "constant:200ms", 1_000);
+        one_is_near.setup.links = vec!["0>2=constant:1ms".parse().unwrap()];
+        assert!(one_is_near.validate().is_err(), "the question takes long");
+        one_is_near.setup.links.push("2>0=constant:1ms".parse().unwrap());
+        assert!(one_is_near.validate().is_ok());
     }
 
     #[test]

@@ -67,6 +67,37 @@ fn a_plain_name_on_a_semaphore_is_one_permit() {
 }
 
 #[test]
+fn a_limit_reports_the_limit_before() {
+    let mut w = World::new();
+    let a = w.client();
+    let pool = name("pool");
+    let set = |w: &mut World, permits| {
+        let before = w.limited(a, &pool, permits);
+        let changes = w.effects.iter().filter(|effect| matches!(effect, Effect::Changed(_))).count();
+        (before, changes)
+    };
+    assert_eq!(set(&mut w, 0), (None, 0), "it was not a semaphore");
+    assert_eq!(set(&mut w, 3), (None, 1));
+    assert_eq!(set(&mut w, 3), (Some(3), 0));
+    assert_eq!(set(&mut w, 5), (Some(3), 1));
+    assert_eq!(set(&mut w, 0), (Some(5), 1));
+    assert_eq!(set(&mut w, 2), (None, 1));
+}
+
+#[test]
+fn a_lock_that_an_ended_session_keeps_back_does_not_become_a_semaphore() {
+    let mut w = World::new();
+    let (a, b) = (w.client_with(10_000, 1_000), w.client());
+    w.hold(a, acquire("x"));
+    w.done(b, Op::EndSession { session: a.0 });
+    let limit = Op::Limit { name: name("x"), permits: 2 };
+    assert_eq!(w.refused(b, limit.clone()).code, Code::WrongKind, "its lock-delay runs");
+    let delay = w.state.timers().into_iter().find(|(timer, _)| matches!(timer, TimerId::LockDelay { .. }));
+    w.expire(delay.unwrap().0);
+    assert_eq!(w.ask(b, limit).1, Answer::Limited { before: None });
+}
+
+#[test]
 fn a_name_is_a_lock_or_a_semaphore_for_its_life() {
     let mut w = World::new();
     let a = w.client();
@@ -529,6 +560,23 @@ fn why_tells_holder_fence_and_queue() {
     assert_eq!(why.queue[0].names.len(), 2);
     assert!(!why.queue[0].stuck);
     assert_eq!(w.state.why(&name("nothing")), None);
+}
+
+#[test]
+fn a_name_is_known_until_the_history_has_forgotten_it() {
+    let mut w = World::new();
+    let a = w.client();
+    assert_eq!(w.state.why(&name("x")), None);
+    let x = w.hold(a, acquire("x"));
+    w.release(a, x);
+    let known = w.state.why(&name("x")).unwrap();
+    assert_eq!((known.lock.holders_total, known.lock.waiting), (0, 0));
+    for id in 100..100 + watch::HISTORY_LENGTH as u64 {
+        let limit = Op::Limit { name: name("pool"), permits: 1 + (id % 2) as u32 };
+        w.send_as(a, RequestId(id), RequestId(id), limit);
+    }
+    assert_eq!(w.state.why(&name("x")), None);
+    assert!(w.state.why(&name("pool")).is_some());
 }
 
 #[test]

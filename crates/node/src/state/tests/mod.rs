@@ -119,7 +119,15 @@ impl World {
     }
 
     fn limit(&mut self, client: Client, of: &str, permits: u32) {
-        self.done(client, Op::Limit { name: name(of), permits });
+        self.limited(client, &name(of), permits);
+    }
+
+    /// Sets a limit, which must succeed; the limit before.
+    fn limited(&mut self, client: Client, name: &LockName, permits: u32) -> Option<u32> {
+        match self.ask(client, Op::Limit { name: name.clone(), permits }).1 {
+            Answer::Limited { before } => before,
+            other => panic!("{other:?}"),
+        }
     }
 
     /// What the last entry answered to a request.

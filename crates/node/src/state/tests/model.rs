@@ -428,7 +428,7 @@ impl Twins {
             10 => {
                 let (semaphore, permits) = (name(dice.pick(&["s", "t"])), 1 + dice.roll(4) as u32);
                 let client = self.clients[0];
-                self.world.done(client, Op::Limit { name: semaphore.clone(), permits });
+                self.world.limited(client, &semaphore, permits);
                 self.model.set_limit(&semaphore, permits);
                 format!("limit {semaphore} {permits}")
             }

@@ -268,12 +268,13 @@ fn at_most_1024_unanswered_then_a_clear_error() {
     let limit = |permits| Op::Limit { name: name("p"), permits };
     for id in 0..1024 {
         w.send_as(a, RequestId(id), RequestId(0), limit(1));
-        assert_eq!(w.answer(a, RequestId(id)), Some(Answer::Done));
+        let before = (id > 0).then_some(1);
+        assert_eq!(w.answer(a, RequestId(id)), Some(Answer::Limited { before }));
     }
     w.send_as(a, RequestId(1024), RequestId(0), limit(2));
     assert_eq!(w.refusal(a, RequestId(1024)), Some(Code::TooManyUnanswered));
     w.send_as(a, RequestId(1024), RequestId(1), limit(2));
-    assert_eq!(w.answer(a, RequestId(1024)), Some(Answer::Done));
+    assert_eq!(w.answer(a, RequestId(1024)), Some(Answer::Limited { before: Some(1) }));
 }
 
 #[test]
@@ -421,7 +422,8 @@ fn an_acquire_that_was_queued_is_remembered_below_the_lowest_too() {
     // The client has seen `queued`, and goes on for long: more requests than may be unanswered.
     for id in 100..1300 {
         w.send_as(a, RequestId(id), RequestId(id), Op::Limit { name: name("p"), permits: 1 });
-        assert_eq!(w.answer(a, RequestId(id)), Some(Answer::Done));
+        let before = (id > 100).then_some(1);
+        assert_eq!(w.answer(a, RequestId(id)), Some(Answer::Limited { before }));
     }
     w.send_as(a, waits, RequestId(1300), acquire("x"));
     assert!(matches!(w.answer(a, waits), Some(Answer::Queued(_))));

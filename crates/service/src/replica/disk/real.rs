@@ -3,13 +3,14 @@
 //! Whole blocks are written past the page cache (`O_DIRECT`), where the file system lets them; everything is read through it.
 //! The kernel keeps both the same: it drops the pages of what was written past it.
 //!
-//! Files, and the folder if it is made here, are for the user alone: the log has the secrets of sessions.
+//! Only the user may read the files, and the folder if it is created here: the log has the secrets of sessions.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
@@ -23,6 +24,9 @@ const LOCK_NAME: &str = "lock";
 #[derive(Debug)]
 pub struct RealDisk {
     folder: PathBuf,
+    created: Created,
+    /// Whether the folder is removed on drop.
+    is_provisional: AtomicBool,
     // Open only to make directory changes durable.
     directory: fs::File,
     // Open only to hold the lock.
@@ -30,37 +34,117 @@ pub struct RealDisk {
 }
 
 impl RealDisk {
-    /// Opens the folder, making it if it is missing; refuses if another process has it open.
+    /// Opens the folder, and creates it if it is missing.
+    ///
+    /// # Errors
+    /// Another process has it open ([`io::ErrorKind::ResourceBusy`]), or the file system refuses. A folder that was created here is
+    /// removed, if it is empty.
     pub fn open(folder: impl Into<PathBuf>) -> io::Result<Self> {
-        let folder = folder.into();
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
-        made.map_err(|e| named(&e, "cannot make the data folder", &folder))?;
-        let lock_path = folder.join(LOCK_NAME);
-        let lock = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .mode(0o600)
-            .open(&lock_path)
-            .map_err(|e| named(&e, "cannot open", &lock_path))?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(io::Error::new(
-                    io::ErrorKind::ResourceBusy,
-                    format!("the data folder {} is in use by another process", folder.display()),
-                ));
+        Self::open_by(folder.into(), FlockOperation::NonBlockingLockExclusive)
+    }
+
+    /// Opens the folder as [`RealDisk::open`] does, but waits until no other process has it open.
+    ///
+    /// # Errors
+    /// The file system refuses.
+    pub fn open_when_free(folder: impl Into<PathBuf>) -> io::Result<Self> {
+        Self::open_by(folder.into(), FlockOperation::LockExclusive)
+    }
+
+    fn open_by(folder: PathBuf, operation: FlockOperation) -> io::Result<Self> {
+        let mut created = Created::default();
+        let made = created.create(&folder).map_err(|e| named(&e, "cannot create the data folder", &folder));
+        match made.and_then(|()| lock(&folder, operation)) {
+            Ok((directory, lock)) => {
+                Ok(Self { folder, created, is_provisional: AtomicBool::new(false), directory, _lock: lock })
             }
-            Err(e) => return Err(named(&e.into(), "cannot lock", &lock_path)),
+            Err(error) => {
+                created.remove_empty();
+                Err(error)
+            }
         }
-        let directory = fs::File::open(&folder)?;
-        Ok(Self { folder, directory, _lock: lock })
+    }
+
+    /// Opens the folder for a start that may fail. If this call creates the folder, the drop of the disk removes it with its files,
+    /// and the parents that were created, unless [`RealDisk::keep`] was called.
+    ///
+    /// # Errors
+    /// As [`RealDisk::open`].
+    pub fn open_provisional(folder: impl Into<PathBuf>) -> io::Result<Self> {
+        let mut disk = Self::open(folder)?;
+        *disk.is_provisional.get_mut() = disk.created.0.last() == Some(&disk.folder);
+        Ok(disk)
+    }
+
+    /// Keeps the folder for good.
+    pub fn keep(&self) {
+        self.is_provisional.store(false, Ordering::Relaxed);
     }
 
     fn file(&self, name: &str, options: &mut OpenOptions) -> io::Result<Arc<dyn File>> {
         let path = self.folder.join(name);
         let file = options.mode(0o600).open(&path).map_err(|e| named(&e, "cannot open", &path))?;
         Ok(Arc::new(RealFile { file, direct: OnceLock::new() }))
+    }
+}
+
+/// The lock is still held while the folder is removed, so no other process has files in it.
+impl Drop for RealDisk {
+    fn drop(&mut self) {
+        if *self.is_provisional.get_mut() {
+            // A folder that cannot be removed stays; there is no caller to report it to.
+            drop(fs::remove_dir_all(&self.folder));
+            self.created.remove_empty();
+        }
+    }
+}
+
+/// The folder as a file, and its file that is locked.
+fn lock(folder: &Path, operation: FlockOperation) -> io::Result<(fs::File, fs::File)> {
+    let lock_path = folder.join(LOCK_NAME);
+    let lock = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(&lock_path)
+        .map_err(|e| named(&e, "cannot open", &lock_path))?;
+    match flock(&lock, operation) {
+        Ok(()) => Ok((fs::File::open(folder)?, lock)),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let message = format!("the data folder {} is in use by another process", folder.display());
+            Err(io::Error::new(io::ErrorKind::ResourceBusy, message))
+        }
+        Err(e) => Err(named(&e.into(), "cannot lock", &lock_path)),
+    }
+}
+
+/// The folders that this process has created, parents first.
+#[derive(Debug, Default)]
+struct Created(Vec<PathBuf>);
+
+impl Created {
+    fn create(&mut self, folder: &Path) -> io::Result<()> {
+        match DirBuilder::new().mode(0o700).create(folder) {
+            Ok(()) => {
+                self.0.push(folder.to_owned());
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
+                self.create(parent.ok_or(error)?)?;
+                self.create(folder)
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes the folders that are empty. Errors are ignored: a folder in use stays.
+    fn remove_empty(&self) {
+        for folder in self.0.iter().rev() {
+            drop(fs::remove_dir(folder));
+        }
     }
 }
 
@@ -183,6 +267,24 @@ mod tests {
         assert!(refused.to_string().contains("in use by another process"), "{refused}");
         drop(first);
         RealDisk::open(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn a_provisional_folder_is_removed_only_by_the_process_that_has_created_and_locked_it() {
+        let folder = TempFolder::new();
+        let data = folder.path().join("a/b");
+        let first = RealDisk::open(&data).unwrap();
+        first.create("draft").unwrap();
+        RealDisk::open_provisional(&data).unwrap_err();
+        assert!(data.join("draft").exists(), "the second opener has removed it");
+        drop(first);
+        drop(RealDisk::open_provisional(&data).unwrap());
+        assert!(data.join("draft").exists(), "it existed before");
+        let other = folder.path().join("a/c/d");
+        RealDisk::open_provisional(&other).unwrap().create("draft").unwrap();
+        assert!(!folder.path().join("a/c").exists() && data.exists());
+        RealDisk::open_provisional(&other).unwrap().keep();
+        assert!(other.exists());
     }
 
     #[test]

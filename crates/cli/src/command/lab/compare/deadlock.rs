@@ -7,7 +7,7 @@ use conclave_lab::problems::deadlock::{Detected, Locked, Report, Scenario};
 use conclave_lab::sweep;
 use serde::Serialize;
 
-use super::{Args, Compared};
+use super::{Args, Compared, Verdict, cell};
 use crate::output::{self, Failure, Paint, Table, number};
 
 /// One row of the comparison.
@@ -53,10 +53,10 @@ pub fn compare(args: &Args) -> Result<Compared, Failure> {
     );
     bar.finish_and_clear();
     let reports = reports.into_iter().collect::<Result<Vec<_>, String>>()?;
-    let passed = reports.iter().all(|report| report.facts().passed());
+    let verdicts: Vec<_> = reports.iter().map(|report| Verdict::of(&[report.facts()])).collect();
     let text = tables(&sizes, &reports);
     let rows: Vec<Row<'_>> = reports.iter().map(Row::from).collect();
-    Compared::new(&rows, text, None, passed)
+    Compared::new(&rows, text, None, &verdicts)
 }
 
 fn tables(sizes: &[u32], reports: &[Report]) -> String {
@@ -83,8 +83,10 @@ fn tables(sizes: &[u32], reports: &[Report]) -> String {
             text.push('\n');
         }
     }
-    text.push_str("msgs/request: the detector's own; phantoms: declared although it could proceed; for nothing: aborted although; found after: from the request that closed it\n");
-    text.push_str("wait: for locks, a transaction; wasted: work thrown away by aborts; msgs: a transaction, of which to detect and to resolve (DIE, WOUND)\n");
+    text.push_str("msgs/request: messages of the detector; phantoms: declared processes that could proceed; for nothing: aborted processes that\n\
+         could proceed; found after: the time from the request that completed the deadlock\n");
+    text.push_str("wait: the time for locks per transaction; wasted: the share of work that aborts discard; msgs: messages per transaction; detect,\n\
+         resolve: the part of them that detects and resolves deadlocks (DIE, WOUND)\n");
     text
 }
 
@@ -111,11 +113,11 @@ fn detectors<'r>(reports: impl Iterator<Item = &'r Detected>) -> Option<Table> {
             report.deadlocks.to_string(),
             report.aborted.to_string(),
             report.declared_late.to_string(),
-            number(report.detection_per_request),
+            cell(report.requests > 0, &number(report.detection_per_request)),
             report.found_after_ns.map_or("-".into(), nanos),
-            report.phantoms.to_string(),
-            report.needless_aborts.to_string(),
-            if facts.passed() { "holds".into() } else { "violated".into() },
+            cell(report.declared > 0, &report.phantoms),
+            cell(report.aborted > 0, &report.needless_aborts),
+            Verdict::of(&[facts]).cell(),
         ]);
     }
     Some(table)
@@ -127,16 +129,17 @@ fn ways<'r>(reports: impl Iterator<Item = &'r Locked>) -> Option<Table> {
     let mut table =
         Table::new(&["way", "commits/s", "aborts", "wait", "wasted", "msgs", "detect", "resolve", "verdict"]);
     for report in reports {
+        let committed = report.commits > 0;
         table.row(vec![
             report.facts.algorithm.clone(),
-            number(report.throughput_per_s),
+            cell(committed, &number(report.throughput_per_s)),
             report.aborts.to_string(),
             report.wait_ns.map_or("-".into(), nanos),
-            format!("{}%", number(100.0 * report.wasted)),
+            cell(committed, &format!("{}%", number(100.0 * report.wasted))),
             report.messages_per_commit.map_or("-".into(), number),
-            number(report.part_per_commit(Part::Detection)),
-            number(report.part_per_commit(Part::Resolution)),
-            if report.facts.passed() { "holds".into() } else { "violated".into() },
+            cell(committed, &number(report.part_per_commit(Part::Detection))),
+            cell(committed, &number(report.part_per_commit(Part::Resolution))),
+            Verdict::of(&[&report.facts]).cell(),
         ]);
     }
     Some(table)

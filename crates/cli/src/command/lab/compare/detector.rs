@@ -1,18 +1,21 @@
 //! The detector problem compared: soon or right, over a range of D.
 
+use conclave_algorithms::detector::spec::COMPLETENESS;
 use conclave_lab::problem::nanos;
 use conclave_lab::problems::detector::compare::{self, Row};
 use conclave_lab::problems::detector::{Sample, Scenario};
 use conclave_lab::sweep;
 
-use super::{Args, Compared};
+use super::{Args, Compared, Verdict};
 use crate::output::{self, Failure, Paint, Table, number};
 
 /// Runs every algorithm with every setting on the same traffic.
 pub fn compare(args: &Args) -> Result<Compared, Failure> {
     let cards = args.cards::<Scenario>()?;
     let sizes = args.sizes();
-    let [nodes] = sizes[..] else { return Err(Failure::usage("detectors are compared at one size")) };
+    let [nodes] = sizes[..] else {
+        return Err(Failure::usage("detectors are compared at one size: give one number to --nodes"));
+    };
     let base: Scenario = args.base(Some(nodes))?;
     let jobs: Vec<_> = cards
         .iter()
@@ -24,7 +27,18 @@ pub fn compare(args: &Args) -> Result<Compared, Failure> {
     bar.finish_and_clear();
     let rows = rows.into_iter().collect::<Result<Vec<_>, String>>()?;
     let text = table(&rows, &base);
-    Compared::new(&rows, text, Some(compare::plot(&rows)), rows.iter().all(Row::passed))
+    let verdicts: Vec<_> = rows.iter().map(verdict).collect();
+    Compared::new(&rows, text, Some(compare::plot(&rows)), &verdicts)
+}
+
+/// The verdict on a row: whether crashes were noticed. The comparison is about mistakes, so they count as no
+/// violation.
+fn verdict(row: &Row) -> Verdict {
+    match row.report.facts.has_judged(COMPLETENESS.name) {
+        _ if !row.passed() => Verdict::Violated,
+        true => Verdict::Holds,
+        false => Verdict::NotJudged,
+    }
 }
 
 fn table(rows: &[Row], base: &Scenario) -> String {
@@ -54,7 +68,11 @@ fn table(rows: &[Row], base: &Scenario) -> String {
             mean(report.mistake_duration),
             report.unnoticed_crashes.to_string(),
             number(report.messages_per_s),
-            if row.passed() { "yes".into() } else { "no".into() },
+            match verdict(row) {
+                Verdict::Holds => "yes".into(),
+                Verdict::Violated => "no".into(),
+                other => other.cell(),
+            },
         ]);
     }
     let title = format!(
@@ -64,8 +82,8 @@ fn table(rows: &[Row], base: &Scenario) -> String {
         base.setup.delay
     );
     format!(
-        "{}\n\n{}\nsite 0 crashes 20 times, every other time for one and a half T only; unnoticed counts those that\n\
-         were over before a watcher suspected\n",
+        "{}\n\n{}\nsite 0 crashes 20 times, every second time for only 1.5 T; unnoticed: crashes that ended before a\n\
+         watcher suspected the site\n",
         paint.bold(&title),
         table.render(paint)
     )

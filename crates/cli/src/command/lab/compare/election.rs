@@ -7,7 +7,7 @@ use conclave_lab::problems::election::compare::{self, Row};
 use conclave_lab::problems::election::{Report, Scenario};
 use conclave_lab::sweep;
 
-use super::{Args, Compared};
+use super::{Args, Compared, Verdict, cell};
 use crate::output::{Failure, Paint, Table, number};
 
 /// Runs every algorithm five times at each size.
@@ -22,7 +22,8 @@ pub fn compare(args: &Args) -> Result<Compared, Failure> {
     };
     let rows = sweep::sweep(0..jobs.len() as u64, job, |_| {});
     let rows = rows.into_iter().collect::<Result<Vec<_>, String>>()?;
-    Compared::new(&rows, tables(&rows), Some(compare::plot(&rows)), rows.iter().all(Row::passed))
+    let verdicts: Vec<_> = rows.iter().map(|row| Verdict::of(&row.facts())).collect();
+    Compared::new(&rows, tables(&rows), Some(compare::plot(&rows)), &verdicts)
 }
 
 fn tables(rows: &[Row]) -> String {
@@ -39,7 +40,8 @@ fn tables(rows: &[Row]) -> String {
     }
     text.push_str("boot: messages of the first election, by who begins\n");
     text.push_str(
-        "crash: messages to replace the dead leader, by who notices; and the time from the crash on\n",
+        "crash: the leader crashes (the highest site that --crash leaves up); messages to replace it, by the site that \
+         notices; time from the crash on\n",
     );
     text.push_str("background: messages a second that are sent whether or not an election is held\n");
     text
@@ -59,7 +61,7 @@ fn table(rows: &[Row]) -> Table {
         "verdict",
     ]);
     for row in rows {
-        let messages = |report: &Report| report.messages_of_last.to_string();
+        let messages = |report: &Report| cell(report.elections > 0, &report.messages_of_last);
         let took = |report: &Report| {
             report.turnaround_of_last_ns.map_or("-".into(), |ns| time::show(Duration::from_nanos(ns)))
         };
@@ -73,7 +75,7 @@ fn table(rows: &[Row]) -> Table {
             messages(&row.crash_lowest),
             took(&row.crash_lowest),
             number(row.crash_lowest.background_messages_per_s),
-            if row.passed() { "holds".into() } else { "violated".into() },
+            Verdict::of(&row.facts()).cell(),
         ]);
     }
     table

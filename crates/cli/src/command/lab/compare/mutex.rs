@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use conclave_kernel::{Load, Measure, time};
-use conclave_lab::problems::mutex::Scenario;
 use conclave_lab::problems::mutex::compare::{self, Row};
+use conclave_lab::problems::mutex::{Report, Scenario};
 use conclave_lab::sweep;
 
-use super::{Args, Compared};
+use super::{Args, Compared, Verdict, cell};
 use crate::output::{self, Failure, Paint, Table, number};
 
 /// Runs every algorithm three times at each size.
@@ -28,12 +28,8 @@ pub fn compare(args: &Args) -> Result<Compared, Failure> {
     );
     bar.finish_and_clear();
     let rows = rows.into_iter().collect::<Result<Vec<_>, String>>()?;
-    Compared::new(
-        &rows,
-        tables(&rows, base.setup.delay.mean()),
-        Some(compare::plot(&rows)),
-        rows.iter().all(Row::passed),
-    )
+    let verdicts: Vec<_> = rows.iter().map(|row| Verdict::of(&row.facts())).collect();
+    Compared::new(&rows, tables(&rows, base.setup.delay.mean()), Some(compare::plot(&rows)), &verdicts)
 }
 
 fn tables(rows: &[Row], delay: Duration) -> String {
@@ -69,7 +65,7 @@ fn growth(rows: &[Row]) -> Table {
     for first in rows.iter().filter(|row| row.nodes == sizes[0]) {
         let mut cells = vec![first.algorithm.to_owned()];
         let same = rows.iter().filter(|row| row.algorithm == first.algorithm);
-        cells.extend(same.map(|row| number(row.low.messages_per_entry)));
+        cells.extend(same.map(|row| per_entry(&row.low)));
         let formula = first.formula(Measure::MessagesPerEntry, Load::Low);
         cells.push(formula.map_or("-".into(), |(formula, ..)| brief(formula)));
         table.row(cells);
@@ -97,25 +93,30 @@ fn table(rows: &[Row], delay: Duration) -> Table {
     for row in rows {
         let formula =
             |measure, load| row.formula(measure, load).map_or("-".into(), |(formula, ..)| brief(formula));
+        let entered = row.high.entries > 0;
         let delays = |ns: Option<f64>| ns.map_or("-".into(), |ns| in_delays(ns, delay));
         table.row(vec![
             row.algorithm.to_owned(),
-            number(row.low.messages_per_entry),
+            per_entry(&row.low),
             formula(Measure::MessagesPerEntry, Load::Low),
-            number(row.high.messages_per_entry),
+            per_entry(&row.high),
             formula(Measure::MessagesPerEntry, Load::High),
             delays(row.low.client_delay_ns),
             formula(Measure::ClientDelay, Load::Low),
             delays(row.pair.sync_delay_ns),
             formula(Measure::SyncDelay, Load::High),
-            number(row.high.throughput_per_s.round()),
-            row.high.max_bypass.to_string(),
-            number(row.high.fairness),
-            row.high.order_inversions.map_or("-".into(), |inversions| inversions.to_string()),
-            if row.passed() { "holds".into() } else { "violated".into() },
+            cell(entered, &number(row.high.throughput_per_s.round())),
+            cell(entered, &row.high.max_bypass),
+            cell(entered, &number(row.high.fairness)),
+            row.high.order_inversions.map_or("-".into(), |inversions| cell(entered, &inversions)),
+            Verdict::of(&row.facts()).cell(),
         ]);
     }
     table
+}
+
+fn per_entry(report: &Report) -> String {
+    cell(report.entries > 0, &number(report.messages_per_entry))
 }
 
 /// A formula without the remarks that follow it.

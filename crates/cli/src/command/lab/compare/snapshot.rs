@@ -6,7 +6,7 @@ use conclave_kernel::{Load, Measure, time};
 use conclave_lab::problems::snapshot::compare::{self, Row};
 use conclave_lab::problems::snapshot::{Report, Scenario};
 
-use super::{Args, Compared};
+use super::{Args, Compared, Verdict, cell};
 use crate::output::{Failure, Paint, Table, number};
 
 /// Runs every algorithm twice at each size.
@@ -22,8 +22,8 @@ pub fn compare(args: &Args) -> Result<Compared, Failure> {
     }
     let text = table(&rows, base.setup.delay.mean()).render(Paint::stdout());
     let legend = "messages: of one snapshot, without the application's; one, all: how many sites start it; T: the mean delay\n";
-    let passed = rows.iter().all(Row::passed);
-    Compared::new(&rows, format!("{text}\n{legend}"), None, passed)
+    let verdicts: Vec<_> = rows.iter().map(|row| Verdict::of(&row.facts())).collect();
+    Compared::new(&rows, format!("{text}\n{legend}"), None, &verdicts)
 }
 
 fn table(rows: &[Row], delay: Duration) -> Table {
@@ -43,6 +43,7 @@ fn table(rows: &[Row], delay: Duration) -> Table {
     for row in rows {
         let formula =
             |measure, load| row.formula(measure, load).map_or("-", |(formula, ..)| formula).to_owned();
+        let has_picture = !row.one.snapshots.is_empty();
         let on_the_way = |report: &Report| -> usize {
             report
                 .snapshots
@@ -54,14 +55,14 @@ fn table(rows: &[Row], delay: Duration) -> Table {
         table.row(vec![
             row.algorithm.to_owned(),
             row.nodes.to_string(),
-            number(row.one.messages_per_snapshot),
+            cell(has_picture, &number(row.one.messages_per_snapshot)),
             formula(Measure::Messages, Load::Low),
             turnaround(&row.one, delay),
             formula(Measure::Turnaround, Load::Low),
             turnaround(&row.all, delay),
             formula(Measure::Turnaround, Load::High),
-            on_the_way(&row.one).to_string(),
-            if row.passed() { "holds".into() } else { "violated".into() },
+            cell(has_picture, &on_the_way(&row.one)),
+            Verdict::of(&row.facts()).cell(),
         ]);
     }
     table

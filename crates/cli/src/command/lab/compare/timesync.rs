@@ -8,7 +8,7 @@ use conclave_lab::problems::timesync::Scenario;
 use conclave_lab::problems::timesync::compare::{self, Row};
 use conclave_lab::sweep;
 
-use super::{Args, Compared};
+use super::{Args, Compared, Verdict};
 use crate::output::{self, Failure, Paint, Table};
 
 /// Runs every algorithm at each size. The plot shows the largest.
@@ -30,8 +30,8 @@ pub fn compare(args: &Args) -> Result<Compared, Failure> {
     let rows = rows.into_iter().collect::<Result<Vec<_>, String>>()?;
     let largest = sizes.iter().copied().max().unwrap_or(0);
     let plotted: Vec<Row> = rows.iter().filter(|row| row.nodes == largest).cloned().collect();
-    let passed = rows.iter().all(|row| row.report.facts.passed());
-    Compared::new(&rows, tables(&rows), Some(compare::plot(&plotted)), passed)
+    let verdicts: Vec<_> = rows.iter().map(|row| Verdict::of(&[&row.report.facts])).collect();
+    Compared::new(&rows, tables(&rows), Some(compare::plot(&plotted)), &verdicts)
 }
 
 fn tables(rows: &[Row]) -> String {
@@ -79,7 +79,7 @@ fn table(rows: &[Row]) -> Table {
             format!("{}/{}", report.settled, report.moments.len()),
             report.missed.to_string(),
             report.facts.messages.to_string(),
-            if report.facts.passed() { "holds".into() } else { "violated".into() },
+            Verdict::of(&[&report.facts]).cell(),
         ]);
     }
     table

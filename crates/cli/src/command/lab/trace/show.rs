@@ -1,22 +1,24 @@
-//! The answers of `conclave trace`, for people and for scripts.
+//! The output of `conclave trace`, as text and as JSON.
 
 use std::fmt::Write as _;
 
+use conclave_kernel::NodeId;
 use conclave_lab::log::{Log, Relation};
 use serde_json::{Value, json};
 
 use super::{Answer, JudgedCut};
 use crate::output::Paint;
 
-/// For people.
+/// Formats the analysis as text.
 pub fn text(log: &Log, answer: &Answer, most: usize) -> String {
     let paint = Paint::stdout();
     let mut text = format!("{}\n\n", paint.bold(&log.about.algorithm));
     let mut line = |name: &str, value: String| _ = writeln!(text, "  {name:<22}{value}");
     let (events, order) = (log.events().len(), &answer.order);
-    line("sites", log.sites().to_string());
+    line("sites", sites(log));
     line("events", events.to_string());
-    line("messages", log.messages().len().to_string());
+    let inferred = if log.has_inferred_messages() { ", derived from the clocks" } else { "" };
+    line("messages", format!("{}{inferred}", log.messages().len()));
     let pairs = order.ordered_pairs + order.concurrent_pairs;
     let share = if pairs == 0 { 0.0 } else { order.concurrent_pairs as f64 * 100.0 / pairs as f64 };
     line("concurrent pairs", format!("{} of {pairs} ({share:.1}%)", order.concurrent_pairs));
@@ -53,14 +55,43 @@ pub fn text(log: &Log, answer: &Answer, most: usize) -> String {
     text
 }
 
+/// How many sites there are, and the number and name of each if the log has names of its own.
+fn sites(log: &Log) -> String {
+    let count = log.sites();
+    if !log.has_names() {
+        return count.to_string();
+    }
+    let named = (0..count.min(MOST_LISTED)).map(|site| format!("{site} = {}", log.name(NodeId(site))));
+    let more = if count > MOST_LISTED { ", ... (--json lists more)" } else { "" };
+    format!("{count}: {}{more}", named.collect::<Vec<_>>().join(", "))
+}
+
+/// The largest number of sites that the text lists by name.
+pub const MOST_LISTED: u32 = 40;
+
+/// The verdict on a cut. A log without messages cannot show that no message is on its way.
+fn verdict(log: &Log, judged: &JudgedCut) -> String {
+    match (log.has_inferred_messages(), judged.judgement.is_consistent()) {
+        (false, _) => judged.judgement.to_string(),
+        (true, true) => "consistent".to_owned(),
+        (true, false) => "inconsistent".to_owned(),
+    }
+}
+
+/// Whether no message is on its way across the cut; `None` if the log cannot tell.
+fn is_transitless(log: &Log, judged: &JudgedCut) -> Option<bool> {
+    let seen = judged.judgement.is_transitless();
+    (!seen || !log.has_inferred_messages()).then_some(seen)
+}
+
 fn cut(text: &mut String, log: &Log, judged: &JudgedCut, most: usize, paint: Paint) {
-    let verdict = judged.judgement.to_string();
+    let verdict = verdict(log, judged);
     let verdict = if judged.judgement.is_consistent() { paint.good(&verdict) } else { paint.bad(&verdict) };
     let title = judged.snapshot.as_ref().map_or("cut".to_owned(), |(id, ..)| format!("snapshot {id}, cut"));
     _ = writeln!(text, "\n{} {}  {verdict}\n", paint.bold(&title), judged.cut);
     let limit = if most == 0 { usize::MAX } else { most };
     for (messages, what) in
-        [(&judged.judgement.orphans, "received, but not sent"), (&judged.judgement.in_transit, "on its way")]
+        [(&judged.judgement.orphans, "received but not sent"), (&judged.judgement.in_transit, "on its way")]
     {
         for index in messages.iter().take(limit) {
             _ = writeln!(text, "  {what:<22}  {}", message(log, judged.messages[*index]));
@@ -68,6 +99,12 @@ fn cut(text: &mut String, log: &Log, judged: &JudgedCut, most: usize, paint: Pai
         if messages.len() > limit {
             _ = writeln!(text, "  and {} more", messages.len() - limit);
         }
+    }
+    if is_transitless(log, judged).is_none() {
+        text.push_str(
+            "  not known: whether messages are on their way. This log has clocks and no messages: those derived from the\n  \
+             clocks lack every message that no site received or that told its receiver nothing new.\n",
+        );
     }
     if let Some(inside) = &judged.inside {
         _ = writeln!(text, "  the largest consistent cut inside it is {inside}");
@@ -118,7 +155,7 @@ fn described(log: &Log, event: usize) -> String {
         words.truncate(cut);
         words.push('…');
     }
-    format!("#{event:<6} {}  {words}", log.name(log.events()[event].site))
+    format!("#{:<6} {}  {words}", log.number(event), log.name(log.events()[event].site))
 }
 
 /// `#12 (n0)`, or the text of a foreign event, if it is short.
@@ -128,9 +165,9 @@ fn name(log: &Log, event: usize) -> String {
     let words = log.describe(event);
     let foreign = matches!(log.events()[event].cause, conclave_lab::log::Cause::Foreign(_));
     if foreign && words.chars().count() <= MOST {
-        format!("#{event} ({site} {words})")
+        format!("#{} ({site} {words})", log.number(event))
     } else {
-        format!("#{event} ({site})")
+        format!("#{} ({site})", log.number(event))
     }
 }
 
@@ -150,12 +187,14 @@ fn shortened(vector: &[u32]) -> String {
     format!("({}{more})", entries.join(","))
 }
 
-/// For scripts.
+/// Formats the analysis as JSON.
 pub fn json(log: &Log, answer: &Answer) -> Value {
+    let numbers = |events: &[usize]| events.iter().map(|event| log.number(*event)).collect::<Vec<_>>();
+    let pair = |(one, other): &(usize, usize)| [log.number(*one), log.number(*other)];
     let relation = |(one, other, relation): &(usize, usize, Relation)| {
         let clock = |event: usize| {
             let past = conclave_lab::log::Past::of(log, event);
-            json!({ "event": event, "site": log.name(log.events()[event].site), "text": log.describe(event),
+            json!({ "event": log.number(event), "site": log.name(log.events()[event].site), "text": log.describe(event),
                     "lamport": past.lamport(log), "vector": past.vector(log) })
         };
         let relation = match relation {
@@ -167,26 +206,27 @@ pub fn json(log: &Log, answer: &Answer) -> Value {
         json!({ "a": clock(*one), "b": clock(*other), "relation": relation })
     };
     let past = answer.past.as_ref().map(|(event, past)| {
-        json!({ "event": event, "vector": past.vector(log), "lamport": past.lamport(log),
-                "events": past.events().collect::<Vec<_>>() })
+        json!({ "event": log.number(*event), "vector": past.vector(log), "lamport": past.lamport(log),
+                "events": numbers(&past.events().collect::<Vec<_>>()) })
     });
     json!({
         "algorithm": log.about.algorithm,
-        "sites": (0..log.sites().min(MOST_NAMED)).map(|site| log.name(conclave_kernel::NodeId(site))).collect::<Vec<_>>(),
+        "sites": (0..log.sites().min(MOST_NAMED)).map(|site| log.name(NodeId(site))).collect::<Vec<_>>(),
         "nodes": log.sites(),
         "events": log.events().len(),
         "messages": log.messages().len(),
+        "messages_inferred": log.has_inferred_messages(),
         "ordered_pairs": number(answer.order.ordered_pairs),
         "concurrent_pairs": number(answer.order.concurrent_pairs),
-        "concurrent_sample": answer.order.concurrent_sample,
-        "longest_chain": answer.order.longest_chain,
+        "concurrent_sample": answer.order.concurrent_sample.iter().map(pair).collect::<Vec<_>>(),
+        "longest_chain": numbers(&answer.order.longest_chain),
         "relations": answer.relations.iter().map(relation).collect::<Vec<_>>(),
         "past": past,
         "cuts": answer.cuts.iter().map(|judged| json_cut(log, judged)).collect::<Vec<_>>(),
     })
 }
 
-/// At most so many sites are listed by name.
+/// The largest number of sites that JSON lists by name.
 const MOST_NAMED: u32 = 100_000;
 
 /// A count; as text if no JSON number holds it.
@@ -199,10 +239,10 @@ fn json_cut(log: &Log, judged: &JudgedCut) -> Value {
         let message = |index: &usize| {
             let message = &log.messages()[judged.messages[*index]];
             let received = match message.fate {
-                conclave_lab::log::Fate::Received(event) => Some(event),
+                conclave_lab::log::Fate::Received(event) => Some(log.number(event as usize)),
                 _ => None,
             };
-            json!({ "from": log.name(message.from), "to": log.name(message.to), "sent_by": message.sent_by,
+            json!({ "from": log.name(message.from), "to": log.name(message.to), "sent_by": log.number(message.sent_by as usize),
                     "received_by": received, "text": log.raw(message.text) })
         };
         indices.iter().map(message).collect::<Vec<_>>()
@@ -210,12 +250,16 @@ fn json_cut(log: &Log, judged: &JudgedCut) -> Value {
     json!({
         "cut": judged.cut.0,
         "consistent": judged.judgement.is_consistent(),
-        "transitless": judged.judgement.is_transitless(),
-        "strongly_consistent": judged.judgement.is_strongly_consistent(),
+        "transitless": is_transitless(log, judged),
+        "strongly_consistent": is_transitless(log, judged).map_or_else(
+            || (!judged.judgement.is_consistent()).then_some(false),
+            |transitless| Some(transitless && judged.judgement.is_consistent()),
+        ),
         "received_but_not_sent": messages(&judged.judgement.orphans),
         "in_transit": messages(&judged.judgement.in_transit),
         "largest_consistent_inside": judged.inside.as_ref().map(|cut| &cut.0),
         "snapshot": judged.snapshot.as_ref().map(|(id, order, length)| {
+            let order: Vec<_> = order.iter().map(|event| log.number(*event)).collect();
             json!({ "id": id, "equivalent_execution": order, "recorded_after": length })
         }),
     })

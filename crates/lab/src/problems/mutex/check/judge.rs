@@ -1,5 +1,5 @@
-//! What is judged besides exclusion and service. A judge's state is part of the checked state: it remembers no more
-//! than it needs.
+//! The judges of the properties besides exclusion and progress. The state of a judge is part of the explored
+//! state, so a judge remembers no more than it needs.
 
 use std::fmt::Debug;
 use std::hash::Hash;

@@ -1,0 +1,88 @@
+//! `conclave man`: manual pages, made from the help texts.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Command;
+use clap_mangen::Man;
+use conclave_kernel::suggest;
+
+use crate::output::{self, Done, Failure};
+use crate::tree;
+
+/// Print the manual page of a command, or write the pages of all commands
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The command, such as `run` or `sessions end`; `conclave` itself if not given
+    #[arg(value_name = "COMMAND", conflicts_with = "out")]
+    command: Vec<String>,
+    /// Write one page per command into this folder
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  conclave man run | man -l -
+  conclave man --out ~/.local/share/man/man1
+
+Exit codes: 0 done, 2 bad usage or a folder that cannot be written.";
+
+/// Prints or writes the pages.
+pub fn run(args: &Args) -> Done {
+    let all = tree::commands();
+    match &args.out {
+        Some(folder) => {
+            std::fs::create_dir_all(folder).map_err(|error| Failure::file(folder, &error))?;
+            write_all(&all, "conclave", folder)?;
+        }
+        None => output::print_bytes(&chosen(&all, &args.command)?),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The page of the command that the words name.
+fn chosen(all: &Command, words: &[String]) -> Result<Vec<u8>, Failure> {
+    let (mut command, mut name) = (all, "conclave".to_owned());
+    for word in words {
+        let nested = command.find_subcommand(word);
+        command = nested.ok_or_else(|| {
+            let known = command.get_subcommands().map(Command::get_name);
+            Failure::usage(match command.has_subcommands() {
+                true => suggest::unknown("command", word, known),
+                false => format!("{name} has no command '{word}': leave it out"),
+            })
+        })?;
+        name = format!("{name} {word}");
+    }
+    page(command, &name)
+}
+
+fn write_all(command: &Command, name: &str, folder: &Path) -> Result<(), Failure> {
+    let file = folder.join(format!("{}.1", name.replace(' ', "-")));
+    std::fs::write(&file, page(command, name)?).map_err(|error| Failure::file(&file, &error))?;
+    for nested in command.get_subcommands() {
+        write_all(nested, &format!("{name} {}", nested.get_name()), folder)?;
+    }
+    Ok(())
+}
+
+/// One page. `name` is the full name of the command, such as `conclave sessions end`.
+fn page(command: &Command, name: &str) -> Result<Vec<u8>, Failure> {
+    let title = name.replace(' ', "-");
+    let command = command
+        .clone()
+        .version(env!("CARGO_PKG_VERSION"))
+        .disable_version_flag(name != "conclave")
+        .disable_help_subcommand(true)
+        .display_name(tree::kept(&title))
+        .bin_name(tree::kept(name));
+    let source = concat!("conclave ", env!("CARGO_PKG_VERSION"));
+    let mut text = Vec::new();
+    Man::new(command)
+        .source(source)
+        .render(&mut text)
+        .map_err(|error| Failure::usage(format!("manual page: {error}")))?;
+    Ok(text)
+}

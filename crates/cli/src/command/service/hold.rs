@@ -1,0 +1,312 @@
+//! Acquiring a lock for a command, and releasing it afterwards: the common part of `run`, `elect` and `lock`.
+
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use conclave_client::{Acquiring, Client, Code, Error, Expr, Guard, Request, VictimPolicy, Wait};
+use tokio::time::{sleep, timeout};
+
+use super::lock::Shell;
+use super::signals::{PASSED_ON, Signals, killed_by};
+use super::supervise::{self, OnLost};
+use super::{LAST_WORD, LOST, NO_SERVER, NOT_ACQUIRED, REFUSED, ServerArgs};
+use super::{awake, block_on, close_within, failure, label, nested, waiting};
+use crate::output::Failure;
+
+/// Options for waiting for a lock and for keeping it.
+#[derive(clap::Args)]
+pub struct HoldArgs {
+    /// Do not wait: exit at once with 75 if the lock is taken, within 3 s with 69 if no majority of the
+    /// servers answers
+    #[arg(long = "try", conflicts_with = "wait")]
+    pub try_once: bool,
+    /// Wait at most this long: 500ms, 30s, 5m
+    #[arg(long, visible_alias = "timeout", value_name = "D", value_parser = super::duration, allow_hyphen_values = true)]
+    pub wait: Option<Duration>,
+    /// Print nothing on standard error while waiting
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Requests with a larger priority are granted first
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    pub priority: i32,
+    /// The lease: how long the lock outlives a client that is cut off [default: 10s]
+    #[arg(long, value_name = "D", value_parser = super::duration, allow_hyphen_values = true)]
+    pub ttl: Option<Duration>,
+    /// How long nobody gets the names if the client dies [default: 1s]
+    #[arg(long, value_name = "D", value_parser = super::duration, allow_hyphen_values = true)]
+    pub lock_delay: Option<Duration>,
+    /// When the lock is in danger: term (then kill), kill, warn, or a shell command to run instead of sending
+    /// TERM
+    #[arg(long, value_name = "term|kill|warn|COMMAND", default_value = "term", value_parser = supervise::on_lost)]
+    pub on_lost: OnLost,
+    /// Whose request is refused if this one closes a deadlock
+    #[arg(long, value_name = "POLICY", default_value = "requester")]
+    pub on_deadlock: Policy,
+    /// Where the servers are.
+    #[command(flatten)]
+    pub server: ServerArgs,
+}
+
+/// The choice of the request that is refused to end a deadlock.
+#[derive(Clone, Copy, ValueEnum)]
+pub enum Policy {
+    /// The request that closes the deadlock
+    Requester,
+    /// The request of the owner that came last
+    Youngest,
+    /// The request with the lowest priority
+    LowestPriority,
+    /// The request of the owner that holds the fewest names
+    FewestLocks,
+    /// No request: the deadlock stays, and `why` shows it
+    None,
+}
+
+/// The lock that a command asks for.
+pub struct Asked<'a> {
+    pub expr: &'a Expr,
+    /// The expression as the user typed it.
+    pub text: &'a str,
+    /// Every name of the expression is wanted shared.
+    pub shared: bool,
+    /// No messages are printed while waiting.
+    pub quiet: bool,
+    /// The shell whose locks (`conclave lock`) stay held while this request waits.
+    pub shell: Option<Shell>,
+}
+
+/// A granted lock.
+pub struct Grant<'a> {
+    pub guard: &'a Guard,
+    /// The time between the request and the grant.
+    pub waited: Duration,
+}
+
+/// Acquires a lock, calls `act` with it, and releases everything, also if `act` fails.
+pub fn hold<T>(
+    args: &HoldArgs,
+    asked: &Asked<'_>,
+    program: &str,
+    ask: impl FnOnce(Request) -> Request,
+    act: impl AsyncFnOnce(Grant<'_>, &mut Signals) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    block_on(async {
+        let attempt = Attempt::start(args, asked);
+        let mut signals = Signals::new(PASSED_ON)?;
+        let label = label(program);
+        let client = signals.or_stop(attempt.connect(&label)).await?;
+        let request = ask(attempt.request(&client, &label)?);
+        let began = Instant::now();
+        let (guard, done) = match attempt.acquire(&client, request, &mut signals).await {
+            Ok(guard) => {
+                let done = act(Grant { guard: &guard, waited: began.elapsed() }, &mut signals).await;
+                (Some(guard), done)
+            }
+            Err(failure) => (None, Err(failure)),
+        };
+        // The end of the session releases the lock. A guard that is dropped before would send a release of
+        // its own.
+        attempt.close(&client).await;
+        drop(guard);
+        done
+    })
+}
+
+/// One attempt to acquire a lock. Its time runs from [`Attempt::start`].
+pub struct Attempt<'a> {
+    args: &'a HoldArgs,
+    asked: &'a Asked<'a>,
+    wait: Wait,
+    limits: Limits,
+    began: Instant,
+}
+
+impl<'a> Attempt<'a> {
+    /// Starts the time of the attempt.
+    pub fn start(args: &'a HoldArgs, asked: &'a Asked<'a>) -> Self {
+        let wait = wait(args);
+        Self { args, asked, wait, limits: Limits::of(wait), began: Instant::now() }
+    }
+
+    /// Connects to a server.
+    pub async fn connect(&self, label: &str) -> Result<Client, Failure> {
+        let mut options = Client::options();
+        if let Some(ttl) = self.args.ttl {
+            options = options.ttl(ttl);
+        }
+        if let Some(delay) = self.args.lock_delay {
+            options = options.lock_delay(delay);
+        }
+        if self.wait == Wait::Try {
+            // The client fails before the deadline of this attempt, and its error has the reason of the
+            // server.
+            options = options.patience(self.limits.answer * 3 / 4);
+        }
+        let connected = timeout(self.left(), self.args.server.open(options.label(label))).await;
+        connected.map_err(|_| self.no_answer())?
+    }
+
+    /// Makes the request with the options of the command line.
+    pub fn request(&self, client: &Client, label: &str) -> Result<Request, Failure> {
+        let request = client.owner(label).map_err(failure)?.request(self.asked.text);
+        let request = if self.asked.shared { request.shared() } else { request };
+        let args = self.args;
+        Ok(request.wait(self.wait).priority(args.priority).on_deadlock(args.on_deadlock.into()))
+    }
+
+    /// Waits for the grant, and reports the wait on standard error. A signal cancels the request.
+    pub async fn acquire(
+        &self,
+        client: &Client,
+        request: Request,
+        signals: &mut Signals,
+    ) -> Result<Guard, Failure> {
+        signals.or_stop(nested::check(client, self.asked, self.wait)).await?;
+        let mut acquiring = request.start().map_err(not_acquired)?;
+        let stopped = tokio::select! {
+            biased;
+            granted = awake(self.granted(client, &mut acquiring)) => return granted.map_err(not_acquired),
+            signal = signals.next() => killed_by(signal),
+            () = sleep(self.left()) => self.no_answer(),
+        };
+        // Only the reply to the cancel proves that nothing is held. A second signal ends the wait for this
+        // reply.
+        tokio::select! {
+            _ = timeout(self.limits.last_word, acquiring.cancel()) => {}
+            _ = signals.next() => {}
+        }
+        Err(stopped)
+    }
+
+    /// Ends the session, and waits for the reply for as long as this attempt allows.
+    pub async fn close(&self, client: &Client) {
+        close_within(client, self.limits.last_word).await;
+    }
+
+    async fn granted(&self, client: &Client, acquiring: &mut Acquiring) -> conclave_client::Result<Guard> {
+        if !self.asked.quiet
+            && let Some(place) = acquiring.queued().await
+        {
+            return tokio::select! {
+                biased;
+                granted = acquiring.granted() => granted,
+                never = waiting::report(client, self.asked, &place) => match never {},
+            };
+        }
+        acquiring.granted().await
+    }
+
+    fn left(&self) -> Duration {
+        self.limits.answer.saturating_sub(self.began.elapsed())
+    }
+
+    fn no_answer(&self) -> Failure {
+        let message = match self.wait {
+            Wait::AtMost(_) => {
+                let seconds = PATIENCE.as_secs();
+                format!("the server does not answer, {seconds} s after the end of the wait; try later")
+            }
+            _ => format!(
+                "the server does not answer within {} s, or it has no majority; run `conclave cluster status`, \
+                 then try again",
+                self.limits.answer.as_secs()
+            ),
+        };
+        Failure::new(NO_SERVER, Code::NoAnswer.name(), message)
+    }
+}
+
+/// How long the server may stay silent after the end of a limited wait. Then the command ends with 69.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The time of `--try` from its start to the answer: longer than the election of a new leader (1.4 s). Then
+/// it ends with 69.
+const TRY_PATIENCE: Duration = Duration::from_secs(2);
+/// The time of `--try` for the reply to the cancel, and again for the reply to the end of the session.
+const TRY_LAST_WORD: Duration = Duration::from_millis(250);
+
+/// The longest times that an attempt waits for a server that does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Limits {
+    /// From the start to the answer. [`Duration::MAX`] is no limit.
+    answer: Duration,
+    /// For the reply to a cancel, and again for the reply to the end of the session.
+    last_word: Duration,
+}
+
+impl Limits {
+    /// The server counts the time of a limited wait. The limit here is for a server that does not answer in
+    /// this time.
+    fn of(wait: Wait) -> Self {
+        match wait {
+            Wait::Try => Self { answer: TRY_PATIENCE, last_word: TRY_LAST_WORD },
+            Wait::AtMost(limit_ms) => {
+                let answer = Duration::from_millis(limit_ms).saturating_add(PATIENCE);
+                Self { answer, last_word: LAST_WORD }
+            }
+            Wait::Forever => Self { answer: Duration::MAX, last_word: LAST_WORD },
+        }
+    }
+}
+
+/// The failure of a request that was not granted. A lock that was never granted cannot be lost, so 76 and 1
+/// become 75.
+fn not_acquired(error: Error) -> Failure {
+    let failure = failure(error);
+    let code = if matches!(failure.code, LOST | REFUSED) { NOT_ACQUIRED } else { failure.code };
+    Failure { code, ..failure }
+}
+
+fn wait(args: &HoldArgs) -> Wait {
+    match args.wait {
+        _ if args.try_once => Wait::Try,
+        Some(limit) if limit.is_zero() => Wait::Try,
+        Some(limit) => Wait::AtMost(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX).max(1)),
+        None => Wait::Forever,
+    }
+}
+
+impl From<Policy> for VictimPolicy {
+    fn from(policy: Policy) -> Self {
+        match policy {
+            Policy::Requester => Self::Requester,
+            Policy::Youngest => Self::Youngest,
+            Policy::LowestPriority => Self::LowestPriority,
+            Policy::FewestLocks => Self::FewestLocks,
+            Policy::None => Self::None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_never_had_the_lock_has_not_lost_it() {
+        let code = |code| not_acquired(Error::new(code, "x")).code;
+        for refused in [Code::SessionEnded, Code::NotHeld, Code::LimitReached, Code::TimedOut] {
+            assert_eq!(code(refused), 75, "{refused:?}");
+        }
+        assert_eq!(code(Code::Deadlock), 77);
+        assert_eq!(code(Code::NoQuorum), 69);
+        assert_eq!(code(Code::InvalidExpression), 2);
+    }
+
+    #[test]
+    fn who_has_set_a_limit_is_not_kept_waiting_by_a_silent_server() {
+        let answer = |wait| Limits::of(wait).answer;
+        assert_eq!(answer(Wait::AtMost(5_000)), Duration::from_secs(15));
+        assert_eq!(answer(Wait::AtMost(u64::MAX)), Duration::from_millis(u64::MAX) + PATIENCE);
+        assert_eq!(answer(Wait::Forever), Duration::MAX);
+    }
+
+    #[test]
+    fn a_try_ends_within_three_seconds_whatever_the_servers_do() {
+        let Limits { answer, last_word } = Limits::of(Wait::Try);
+        // The answer, the cancel, the end of the session.
+        assert!(answer + 2 * last_word < Duration::from_secs(3));
+        // A name that is not resolved leaves a thread behind, which the end of the runtime waits for. Then
+        // there is no session.
+        assert!(answer + LAST_WORD <= Duration::from_secs(3));
+    }
+}

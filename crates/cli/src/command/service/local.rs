@@ -1,0 +1,224 @@
+//! The server named `local`: a node of this user on this machine, which starts on demand and ends when
+//! nobody uses it.
+//!
+//! **Intuition.** The data folder is the identity of the node (`place`). A client looks for the Unix socket
+//! in that folder. If no node listens, the client starts one (`start`) and connects to it (`node` is that
+//! process).
+//!
+//! **Rules.**
+//! - A client starts a node only while it holds the lock of the file `starter`. The new node inherits this
+//!   lock and releases it when it listens. So clients that come together start one node, even if the
+//!   starting client is killed.
+//! - The new node waits for the lock of the data folder, at most [`node::FOLDER_LIMIT`]: a node that ends
+//!   needs a moment.
+//! - A client that loses its connection connects in the same way again, so it also starts the next node.
+//! - A newer command replaces an older node if nothing is held (`about`).
+//!
+//! **Trap.** The system accepts a connection for a node that is about to end, and a request that is sent
+//! then may have been done or not. So a client first asks the node to serve the connection ([`USE_MAGIC`]).
+//! A node that has agreed does not end while the connection is open. Without its reply nothing was done,
+//! and the client starts the next node.
+
+mod about;
+mod log;
+mod node;
+mod place;
+mod start;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use conclave_api::proto::frame::{END_MAGIC, ENDING, IN_USE, SERVING, USE_MAGIC, preface};
+use conclave_client::{Client, Code, Connector, Options, Socket};
+
+use self::about::{About, Age};
+pub use self::node::run_if_node;
+use super::{NO_SERVER, failure};
+use crate::output::Failure;
+
+/// The name of the server, in place of an address.
+pub const NAME: &str = "local";
+/// Rounds of looking for a node and starting one. Each further round means that a node ended in between.
+const ROUNDS: u32 = 5;
+/// The time that a node has to reply to the request to serve a connection, or to end.
+const REPLY_LIMIT: Duration = Duration::from_secs(10);
+
+/// Connects a client to the local node, which is started if it does not run.
+pub async fn open(options: Options) -> Result<Client, Failure> {
+    let node = Local::find()?;
+    let first = Mutex::new(Some(node.connect().await?));
+    options.connector(Arc::new(OnDemand { node, first })).connect(NAME).await.map_err(failure)
+}
+
+/// Whether a list of servers is the local node.
+pub fn is_named(servers: &str) -> bool {
+    servers.trim() == NAME
+}
+
+/// The local node, by its data folder.
+#[derive(Clone)]
+pub struct Local {
+    folder: PathBuf,
+}
+
+impl Local {
+    /// The node of this user on this machine.
+    pub fn find() -> Result<Self, Failure> {
+        Ok(Self { folder: place::folder()? })
+    }
+
+    /// Connects to the node. Starts it first if it does not run.
+    pub async fn connect(&self) -> Result<Socket, Failure> {
+        let mut last = None;
+        for _ in 0..ROUNDS {
+            match self.reach().await? {
+                Reached::Node(socket) => return Ok(socket),
+                Reached::Nobody(_) => {}
+            }
+            let starter = start::lock(&self.folder).await?;
+            match self.reach().await? {
+                Reached::Node(socket) => return Ok(socket),
+                Reached::Nobody(error) => start::node(&self.folder, starter, &error).await?,
+            }
+            match self.reach().await? {
+                Reached::Node(socket) => return Ok(socket),
+                Reached::Nobody(error) => last = Some(error),
+            }
+        }
+        let why = last.map_or_else(String::new, |error| format!(" ({error})"));
+        let log = self.folder.join(log::NAME);
+        Err(unusable(format!("the local node ends as soon as it has started{why}; see {}", log.display())))
+    }
+
+    /// Connects to the node that runs, if it is of use to this version.
+    async fn reach(&self) -> Result<Reached, Failure> {
+        let socket = match self.exchange(USE_MAGIC).await? {
+            Reply::Byte(socket, SERVING) => socket,
+            other => return Ok(Reached::Nobody(other.refusal())),
+        };
+        // Read after connecting: a node writes this file before it listens.
+        let Some(about) = About::read(&self.folder) else { return Ok(Reached::Node(socket)) };
+        let speaks = about.protocol == About::ours().protocol;
+        match about.age() {
+            Age::Older => {
+                // The node does not end while this connection is open.
+                drop(socket);
+                self.replace(&about, speaks).await
+            }
+            Age::Newer if !speaks => Err(unusable(format!(
+                "the local node is of the newer version {} with another protocol; use that version",
+                about.version
+            ))),
+            Age::Same | Age::Newer => Ok(Reached::Node(socket)),
+        }
+    }
+
+    /// Asks an older node to end. A node that is in use goes on; then this command uses it, if it `speaks`
+    /// the same protocol.
+    async fn replace(&self, about: &About, speaks: bool) -> Result<Reached, Failure> {
+        match self.exchange(END_MAGIC).await? {
+            Reply::Byte(_, IN_USE) if speaks => Ok(match self.exchange(USE_MAGIC).await? {
+                Reply::Byte(socket, SERVING) => Reached::Node(socket),
+                other => Reached::Nobody(other.refusal()),
+            }),
+            Reply::Byte(_, IN_USE) => Err(unusable(format!(
+                "the local node is of the older version {} with another protocol, and its locks are in use; try \
+                 again when they are released",
+                about.version
+            ))),
+            other => Ok(Reached::Nobody(other.refusal())),
+        }
+    }
+
+    /// Connects to the node and sends it one request, which is replied to by one byte.
+    async fn exchange(&self, magic: [u8; 7]) -> Result<Reply, Failure> {
+        let mut socket = match Socket::connect_in(&self.folder).await {
+            Ok(Socket::Unix(socket)) => socket,
+            Ok(Socket::Tcp(_)) => return Ok(Reply::None(io::ErrorKind::Unsupported.into())),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let folder = self.folder.display();
+                return Err(unusable(format!("{folder}: {error}; make the folder yours alone (chmod 700)")));
+            }
+            Err(error) => return Ok(Reply::None(error)),
+        };
+        let mut reply = [0];
+        let exchange = async {
+            socket.send(&preface(magic))?;
+            socket.receive(&mut reply).await
+        };
+        match tokio::time::timeout(REPLY_LIMIT, exchange).await {
+            Ok(Ok(())) => Ok(Reply::Byte(Socket::Unix(socket), reply[0])),
+            Ok(Err(error)) => Ok(Reply::None(error)),
+            Err(_) => Err(unusable(format!(
+                "the local node in {} does not reply within {} s; end it if it is stuck, then try again",
+                self.folder.display(),
+                REPLY_LIMIT.as_secs()
+            ))),
+        }
+    }
+}
+
+/// The reply to one request to the node.
+enum Reply {
+    Byte(Socket, u8),
+    /// No node listens, or it is ending.
+    None(io::Error),
+}
+
+impl Reply {
+    /// The reason why the node does not serve.
+    fn refusal(self) -> io::Error {
+        match self {
+            Self::Byte(_, ENDING) => io::Error::new(io::ErrorKind::ConnectionRefused, "the node is ending"),
+            Self::Byte(_, byte) => io::Error::new(io::ErrorKind::InvalidData, format!("the reply is {byte}")),
+            Self::None(error) => error,
+        }
+    }
+}
+
+/// The result of looking for a node.
+enum Reached {
+    Node(Socket),
+    /// No node listens, for this reason.
+    Nobody(io::Error),
+}
+
+/// Connects a client, each time it needs a connection. Starts the node if it does not run.
+struct OnDemand {
+    node: Local,
+    /// The connection that [`open`] has made already.
+    first: Mutex<Option<Socket>>,
+}
+
+impl Connector for OnDemand {
+    fn connect(&self, server: String) -> Pin<Box<dyn Future<Output = io::Result<Socket>> + Send>> {
+        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let node = self.node.clone();
+        Box::pin(async move {
+            if server != NAME {
+                return Err(io::Error::other("not the local node"));
+            }
+            match first {
+                Some(socket) => Ok(socket),
+                None => node.connect().await.map_err(|failure| io::Error::other(failure.message)),
+            }
+        })
+    }
+}
+
+/// A failure to find, start or use the local node.
+fn unusable(message: String) -> Failure {
+    Failure::new(NO_SERVER, Code::Unreachable.name(), message)
+}
+
+/// A failure of the system in the data folder.
+fn folder_failure(what: &str, path: &Path, error: &io::Error) -> Failure {
+    unusable(format!(
+        "{what} {}: {error}; correct that, or set {} to another folder",
+        path.display(),
+        place::VARIABLE
+    ))
+}

@@ -1,0 +1,250 @@
+//! The sockets of lock holders: one Unix socket per holder, in a folder that only its user can write to.
+//!
+//! **Rules.** The name of a socket is `NAMESPACE-OWNER-KEY-HOLDER`: the number of the pid namespace, the
+//! shell (or `detached`), a hash of the server and the expression, and the process of the holder. So `unlock`
+//! finds the holders of its shell without a list that could be wrong. A socket without a process behind it is
+//! the trace of a holder that ended without `unlock`: the lock of such a holder is lost.
+//!
+//! **Bounds.** A new holder removes the traces of shells that have ended, the traces with its own key, and
+//! traces of detached locks after a day.
+
+use std::fs::{self, DirEntry};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use conclave_api::socket::{is_safe, make_private, user_folder};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tokio::net::UnixListener;
+
+use super::shell::Shell;
+
+/// The most bytes of a reply.
+const MAX_REPLY: u64 = 1 << 20;
+/// How long a holder may take to answer a question about its state. A holder that takes longer is stopped.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+/// How long the trace of a detached lock stays.
+const TRACE_STAYS: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A question to a holder: one line of JSON. The holder replies with one line and closes the connection.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Question {
+    /// The state of the lock; the reply is a [`Status`].
+    Status,
+    /// The order to release the lock; the reply is an [`Unlocked`].
+    Unlock,
+}
+
+/// The lock of a holder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    pub server: String,
+    pub expr: String,
+    /// The largest fence of the grant.
+    pub fence: u64,
+    /// The names with their fences.
+    pub names: Vec<(String, u64)>,
+}
+
+/// The result of a release.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unlocked {
+    /// The exit code of `unlock`.
+    pub exit: u8,
+    /// The error; empty if the lock is released.
+    pub message: String,
+}
+
+/// The key of a lock in the folder.
+#[derive(Clone, Copy)]
+pub struct Key<'a> {
+    /// The shell; `None` for a detached lock.
+    pub shell: Option<Shell>,
+    pub server: &'a str,
+    /// The expression in its canonical form.
+    pub expr: &'a str,
+}
+
+impl Key<'_> {
+    fn prefix(&self) -> String {
+        format!("{}{:016x}-", prefix(self.shell), hash(&[self.server, self.expr]))
+    }
+
+    /// The sockets with this key.
+    pub fn sockets(&self) -> Vec<PathBuf> {
+        with_prefix(&self.prefix())
+    }
+}
+
+/// All sockets of a shell, or of the detached locks.
+pub fn sockets(shell: Option<Shell>) -> Vec<PathBuf> {
+    with_prefix(&prefix(shell))
+}
+
+/// Sends a question to the holder behind a socket. `limit` is the longest time until the reply.
+///
+/// # Errors
+/// [`io::ErrorKind::ConnectionRefused`] or [`io::ErrorKind::NotFound`] if there is no holder any more.
+pub fn ask<T: DeserializeOwned>(
+    socket: &Path,
+    question: &Question,
+    limit: Option<Duration>,
+) -> io::Result<T> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(limit)?;
+    stream.set_write_timeout(limit)?;
+    stream.write_all(&line(question))?;
+    let mut reply = String::new();
+    BufReader::new(stream.take(MAX_REPLY)).read_line(&mut reply)?;
+    serde_json::from_str(&reply).map_err(io::Error::other)
+}
+
+/// The state of the lock behind a socket; `None` if the holder has ended.
+///
+/// # Errors
+/// The holder does not answer.
+pub fn status(socket: &Path) -> io::Result<Option<Status>> {
+    match ask(socket, &Question::Status, Some(ANSWERS_WITHIN)) {
+        Ok(status) => Ok(Some(status)),
+        Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// A value as one line of JSON.
+pub fn line(value: &impl Serialize) -> Vec<u8> {
+    // The types of this module always have a JSON form.
+    let mut line = serde_json::to_vec(value).unwrap_or_default();
+    line.push(b'\n');
+    line
+}
+
+/// The socket of this holder. The caller removes it only if no trace shall stay.
+pub struct Socket {
+    path: PathBuf,
+}
+
+impl Socket {
+    /// Creates the socket of this process, and removes old traces.
+    ///
+    /// # Errors
+    /// The folder is not private, or the system refuses.
+    pub fn bind(key: &Key<'_>) -> io::Result<(UnixListener, Self)> {
+        make_private(&user_folder())?;
+        make_private(&folder())?;
+        sweep();
+        for trace in key.sockets().iter().filter(|socket| is_trace(socket)) {
+            remove(trace);
+        }
+        let path = folder().join(format!("{}{}", key.prefix(), std::process::id()));
+        // An earlier holder with the number of this process has ended.
+        remove(&path);
+        Ok((UnixListener::bind(&path)?, Self { path }))
+    }
+
+    /// Removes the socket: a later `unlock` does not find this holder.
+    pub fn remove(&self) {
+        remove(&self.path);
+    }
+}
+
+/// Removes a socket. Another process may have removed it before.
+pub fn remove(socket: &Path) {
+    drop(fs::remove_file(socket));
+}
+
+/// Removes the sockets of shells that have ended, and old traces of detached locks.
+fn sweep() {
+    let namespace = format!("{}-", namespace());
+    let is_old = |entry: &DirEntry| {
+        let age =
+            entry.metadata().and_then(|found| found.modified()).map(|at| at.elapsed().unwrap_or_default());
+        age.is_ok_and(|age| age > TRACE_STAYS)
+    };
+    for entry in fs::read_dir(folder()).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let Some(owner) = name.to_str().and_then(|name| name.strip_prefix(&namespace)?.split('-').next())
+        else {
+            continue;
+        };
+        let is_useless = match owner.parse::<Shell>() {
+            Ok(shell) => !shell.is_alive(),
+            Err(_) => is_old(&entry) && is_trace(&entry.path()),
+        };
+        if is_useless {
+            remove(&entry.path());
+        }
+    }
+}
+
+/// Whether no process listens on a socket.
+fn is_trace(socket: &Path) -> bool {
+    UnixStream::connect(socket).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+fn with_prefix(prefix: &str) -> Vec<PathBuf> {
+    let folder = folder();
+    // A folder that others can write to is not read: another user could pretend to hold the lock.
+    if is_safe(&user_folder()).and_then(|()| is_safe(&folder)).is_err() {
+        return Vec::new();
+    }
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let is_wanted =
+        |entry: &DirEntry| entry.file_name().to_str().is_some_and(|name| name.starts_with(prefix));
+    entries.filter(is_wanted).map(|entry| entry.path()).collect()
+}
+
+fn folder() -> PathBuf {
+    user_folder().join("locks")
+}
+
+fn prefix(shell: Option<Shell>) -> String {
+    let owner = shell.map_or_else(|| "detached".to_owned(), |shell| shell.to_string());
+    format!("{}-{owner}-", namespace())
+}
+
+/// The number of the pid namespace: in another container, the same number is another process.
+fn namespace() -> u64 {
+    fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
+}
+
+/// FNV-1a over texts. It is the same in every version of this program, and a collision only needs `unlock` to
+/// compare.
+fn hash(texts: &[&str]) -> u64 {
+    let bytes = texts.iter().flat_map(|text| text.bytes().chain([0]));
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locks_with_different_servers_or_expressions_have_different_keys() {
+        let key = |server, expr| Key { shell: None, server, expr }.prefix();
+        assert_eq!(key("a:1", "x"), key("a:1", "x"));
+        assert_ne!(key("a:1", "x"), key("a:1", "y"));
+        assert_ne!(key("a:1", "x"), key("a:2", "x"));
+        assert_ne!(key("a", "bc"), key("ab", "c"));
+    }
+
+    #[tokio::test]
+    async fn a_holder_that_has_ended_leaves_a_trace_which_the_next_one_removes() {
+        let key = Key { shell: None, server: "test", expr: "a_holder_that_has_ended" };
+        let (listener, first) = Socket::bind(&key).expect("the folder is ours");
+        assert_eq!(key.sockets(), std::slice::from_ref(&first.path));
+        drop(listener);
+        assert_eq!(status(&first.path).ok(), Some(None));
+        let (_listener, second) = Socket::bind(&key).expect("the folder is ours");
+        assert_eq!(key.sockets().len(), 1);
+        second.remove();
+        assert_eq!(key.sockets().len(), 0);
+    }
+}

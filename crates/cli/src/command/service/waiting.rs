@@ -1,0 +1,98 @@
+//! The messages on standard error while a command waits for a lock: soon after the request, then rarely.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use conclave_client::wire::{Holder, Queued};
+use conclave_client::{Client, Expr};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::hold::Asked;
+use super::{ago, terminal};
+
+/// A request that is granted earlier prints nothing.
+const FIRST_AFTER: Duration = Duration::from_secs(1);
+/// How long the server may take to answer for one message. Then the message says that it does not answer.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+/// The names of an expression that one message looks up; the message leaves out the others.
+const MAX_NAMES: usize = 4;
+
+/// Prints messages until the caller drops the future. `place` is the place in the queue at the time of the
+/// request.
+pub async fn report(client: &Client, asked: &Asked<'_>, place: &Queued) -> Infallible {
+    let began = Instant::now();
+    let expr = asked.text;
+    sleep_until(began + FIRST_AFTER).await;
+    say(&format!("waiting for {expr}: {}", describe(&place.holders, place.ahead)));
+    for after in later() {
+        sleep_until(began + after).await;
+        let place = timeout(ANSWERS_WITHIN, look_up(client, asked.expr)).await.ok().flatten();
+        let place = place
+            .map_or("the server does not answer".to_owned(), |(holders, ahead)| describe(&holders, ahead));
+        say(&format!("waiting for {expr} for {}: {place}", minutes(after)));
+    }
+    // The times have no end.
+    std::future::pending().await
+}
+
+/// The times of the later messages, from the request: after 1 and 5 minutes, then every 15 minutes.
+fn later() -> impl Iterator<Item = Duration> {
+    [1, 5]
+        .into_iter()
+        .chain((1..).map(|quarters| quarters * 15))
+        .map(|minutes: u64| Duration::from_secs(minutes * 60))
+}
+
+fn minutes(time: Duration) -> String {
+    format!("{} min", time.as_secs() / 60)
+}
+
+/// The holders of the first names of an expression, and how many requests are ahead of this session's
+/// request.
+async fn look_up(client: &Client, expr: &Expr) -> Option<(Vec<Holder>, u64)> {
+    let session = client.session()?;
+    let (mut holders, mut ahead) = (Vec::new(), 0);
+    for leaf in expr.leaves().into_iter().take(MAX_NAMES) {
+        let report = client.why(leaf.name.as_str()).await.ok()?;
+        let place = report.waiters.iter().position(|waiter| waiter.session == session.0);
+        // A request that is not among the waiters listed is behind all of them.
+        ahead = ahead.max(place.unwrap_or(report.waiters.len()) as u64);
+        holders.extend(report.holders.into_iter().take(1));
+    }
+    Some((holders, ahead))
+}
+
+fn describe(holders: &[Holder], ahead: u64) -> String {
+    let held = holders
+        .iter()
+        .map(|holder| format!("{} is held by {} since {}", holder.name, holder.owner, ago(holder.since_ms)));
+    let ahead = (ahead > 0).then(|| format!("{ahead} ahead"));
+    let parts: Vec<String> = held.chain(ahead).collect();
+    if parts.is_empty() { "it is next".to_owned() } else { parts.join(", ") }
+}
+
+/// A standard error that nobody reads must not keep this process from keeping its session alive.
+fn say(message: &str) {
+    terminal::say(message.to_owned());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_messages_become_rare() {
+        let minutes: Vec<u64> = later().take(5).map(|time| time.as_secs() / 60).collect();
+        assert_eq!(minutes, [1, 5, 15, 30, 45]);
+    }
+
+    #[test]
+    fn a_message_names_the_holders_and_the_place_in_the_queue() {
+        let holder =
+            Holder { name: "db".into(), owner: "host:7 make of session 3".into(), ..Holder::default() };
+        let text = describe(&[holder], 2);
+        assert!(text.starts_with("db is held by host:7 make of session 3 since "), "{text}");
+        assert!(text.ends_with(", 2 ahead"), "{text}");
+        assert_eq!(describe(&[], 0), "it is next");
+    }
+}

@@ -1,0 +1,78 @@
+//! The tree of commands as data, for completions and man pages.
+//!
+//! Commands describe themselves only when they are used (`defer`). clap copies the tree for `conclave help
+//! COMMAND` before that, so the copy lacks nested commands. This tree is made from the described commands,
+//! without `help`, and is not parsed with.
+
+use clap::builder::PossibleValuesParser;
+use clap::{Command, CommandFactory};
+
+/// All commands with their arguments and nested commands, without `help` commands and `--help` flags.
+pub fn commands() -> Command {
+    let mut described = crate::Cli::command();
+    described.build();
+    copy(&described)
+}
+
+fn copy(described: &Command) -> Command {
+    let is_own = |id: &str| id != "help" && id != "version";
+    let arguments = described.get_arguments().filter(|argument| is_own(argument.get_id().as_str())).cloned();
+    let nested = described.get_subcommands().filter(|command| command.get_name() != "help").map(copy);
+    let groups = described.get_groups().cloned();
+    let command = Command::new(kept(described.get_name()))
+        .args(arguments)
+        .groups(groups)
+        .subcommands(nested)
+        .subcommand_required(described.is_subcommand_required_set());
+    let command = match described.get_about() {
+        Some(about) => command.about(about.clone()),
+        None => command,
+    };
+    let command = match described.get_after_help() {
+        Some(after) => command.after_help(after.clone()),
+        None => command,
+    };
+    match described.get_version() {
+        Some(_) => command.version(env!("CARGO_PKG_VERSION")),
+        None => command,
+    }
+}
+
+/// A text that lives as long as the process: clap takes no other without its feature `string`. The commands
+/// that use this tree print once and end, so the names of one tree are all that stays allocated.
+pub fn kept(text: &str) -> &'static str {
+    text.to_owned().leak()
+}
+
+/// An argument whose values have names that are known in advance.
+pub struct Named {
+    /// The command.
+    pub command: &'static str,
+    /// The id of the argument.
+    pub argument: &'static str,
+    /// The names.
+    pub names: Vec<String>,
+}
+
+impl Named {
+    /// Adds the names to the argument in a tree. The tree serves completions only: the command itself accepts
+    /// any text and suggests the nearest name.
+    pub fn offer(&self, tree: Command) -> Command {
+        let names = self.names.iter().map(|name| kept(name)).collect::<Vec<_>>();
+        tree.mut_subcommand(self.command, |command| {
+            command.mut_arg(self.argument, |argument| argument.value_parser(PossibleValuesParser::new(names)))
+        })
+    }
+
+    /// The line that offers the names in fish, if the argument has no flag.
+    pub fn for_fish(&self, tree: &Command) -> String {
+        let arguments = tree.find_subcommand(self.command).map(Command::get_positionals);
+        let is_positional =
+            arguments.is_some_and(|mut all| all.any(|argument| argument.get_id() == self.argument));
+        if !is_positional {
+            return String::new();
+        }
+        let (command, names) = (self.command, self.names.join(" "));
+        format!("complete -c conclave -n \"__fish_conclave_using_subcommand {command}\" -f -a \"{names}\"\n")
+    }
+}

@@ -1,0 +1,301 @@
+//! Runs that prove nothing: no property holds in a run without work, and a livelock ends as bounded.
+
+use std::time::Duration;
+
+use conclave_algorithms::detector;
+use conclave_algorithms::election::bully::Timer;
+use conclave_algorithms::election::{Bully, Command, Election, Event, Group};
+use conclave_kernel::{Buffer, Card, Cx, Effect, Env, Input, NodeId, Protocol, Verdict};
+use conclave_lab::problem::{self, Facts, Report as _, Scenario};
+use conclave_lab::problems::mutex::Work;
+use conclave_lab::problems::{deadlock, detector as detectors, election, mutex, snapshot, timesync};
+use conclave_sim::{End, Fault};
+use serde::{Deserialize, Serialize};
+
+fn facts<S: Scenario>(scenario: &S) -> Facts {
+    problem::run(scenario).expect("the scenario is valid").facts().clone()
+}
+
+/// Runs every algorithm of a problem, each changed by `change`, and fails if a property holds.
+#[track_caller]
+fn assert_nothing_holds<S: Scenario>(change: impl Fn(&mut S)) {
+    // The sites of this algorithm decide in their first step, and that decision is judged.
+    for card in S::cards().iter().filter(|card| card.name != "detector-based") {
+        let mut scenario = S::default();
+        scenario.set_algorithm(card.name);
+        change(&mut scenario);
+        let facts = facts(&scenario);
+        let held: Vec<_> =
+            facts.properties.iter().filter(|(_, verdict)| **verdict == Verdict::Holds).collect();
+        assert!(held.is_empty(), "{held:?} held in {}", facts.command);
+        assert_eq!(reasons(&facts, card), 0, "{:?} in {}", facts.not_judged, facts.command);
+    }
+}
+
+/// Counts the properties that are not judged but have no reason, and the reasons of the other properties.
+fn reasons(facts: &Facts, card: &Card) -> usize {
+    let unjudged = |name: &&&str| facts.properties[*name] == Verdict::NotJudged;
+    let names = facts.properties.keys();
+    names.filter(|name| unjudged(name) != facts.not_judged.contains_key(*name)).count()
+        + facts.not_judged.keys().filter(|name| !card.promises(name)).count()
+}
+
+fn all_crash_at_once<S: Scenario>(scenario: &mut S) {
+    let nodes = scenario.setup().nodes;
+    let crash = |node| Fault::parse_crash(&format!("{node}@0ms")).expect("well formed");
+    scenario.setup_mut().faults.extend((0..nodes).map(crash));
+}
+
+#[test]
+fn nothing_holds_in_a_run_without_work() {
+    assert_nothing_holds::<mutex::Scenario>(|scenario| scenario.entries = 0);
+    assert_nothing_holds::<deadlock::Scenario>(|scenario| scenario.requests = 0);
+    assert_nothing_holds::<timesync::Scenario>(|scenario| scenario.samples = 0);
+    assert_nothing_holds::<detectors::Scenario>(|scenario| scenario.duration = Duration::ZERO);
+}
+
+#[test]
+fn nothing_holds_if_all_sites_crash_at_the_start() {
+    assert_nothing_holds::<mutex::Scenario>(|scenario| {
+        scenario.load = Work::High;
+        all_crash_at_once(scenario);
+    });
+    assert_nothing_holds::<election::Scenario>(all_crash_at_once);
+    assert_nothing_holds::<detectors::Scenario>(all_crash_at_once);
+    assert_nothing_holds::<snapshot::Scenario>(all_crash_at_once);
+    assert_nothing_holds::<deadlock::Scenario>(all_crash_at_once);
+    assert_nothing_holds::<timesync::Scenario>(all_crash_at_once);
+}
+
+#[test]
+fn nothing_holds_if_no_clock_was_ever_compared() {
+    assert_nothing_holds::<timesync::Scenario>(|scenario| {
+        scenario.setup.loss = "1".parse().ok().and_then(conclave_kernel::Ratio::from_f64).expect("a ratio");
+    });
+}
+
+/// The ordinary run of every algorithm puts most of its promises to the test.
+#[test]
+fn a_run_with_the_default_work_puts_properties_to_the_test() {
+    fn judged<S: Scenario>(unjudged: &[&str]) {
+        for card in S::cards() {
+            let mut scenario = S::default();
+            scenario.set_algorithm(card.name);
+            let facts = facts(&scenario);
+            let missing: Vec<_> = facts.not_judged.keys().copied().collect();
+            assert!(facts.passed(), "{:?}\n{}", facts.violations, facts.command);
+            assert!(missing.iter().all(|name| unjudged.contains(name)), "{missing:?} in {}", facts.command);
+        }
+    }
+    judged::<mutex::Scenario>(&["ME3"]); // one request at a time
+    judged::<election::Scenario>(&[]);
+    judged::<detectors::Scenario>(&["completeness"]); // without a crash
+    judged::<snapshot::Scenario>(&["stable"]); // a bank has no stable property
+    judged::<deadlock::Scenario>(&[]);
+    judged::<timesync::Scenario>(&[]);
+}
+
+#[test]
+fn me3_is_judged_where_requests_follow_each_other_and_not_with_one_request_at_a_time() {
+    let verdict = |load| facts(&mutex::Scenario { load, ..Default::default() }).properties["ME3"];
+    assert_eq!((verdict(Work::Low), verdict(Work::Relay)), (Verdict::NotJudged, Verdict::Holds));
+}
+
+#[test]
+fn the_order_of_more_than_128_sites_is_not_judged() {
+    let mut scenario = mutex::Scenario { load: Work::High, entries: 300, ..Default::default() };
+    scenario.setup.nodes = 129;
+    let facts = facts(&scenario);
+    assert_eq!(facts.properties["ME3"], Verdict::NotJudged);
+    assert_eq!(facts.not_judged["ME3"], "more than 128 sites");
+}
+
+/// [`Bully`] without one half of its rule 4: T' stays armed when COORDINATOR arrives. If the highest site is dead,
+/// every T' begins another election, for ever.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct Restless(Bully);
+
+impl Restless {
+    fn run(&mut self, input: Input<Bully>, cx: &mut Cx<'_, Self>) {
+        let env = Env {
+            me: cx.me(),
+            nodes: cx.members().len() as u32,
+            now: cx.now(),
+            incarnation: cx.incarnation(),
+        };
+        let mut said = Buffer::default();
+        self.0.step(input, &mut Cx::new(env, &mut said));
+        for effect in said.effects {
+            match effect {
+                Effect::Disarm { timer: Timer::Coordinator } => {}
+                Effect::Disarm { timer } => cx.disarm(timer),
+                Effect::Arm { timer, min, max } => cx.arm(timer, min..=max),
+                Effect::Send { to, message } => cx.send(to, message),
+                Effect::SendTo { to, message } => cx.send_to(to, message),
+                Effect::Broadcast { message } => cx.broadcast(message),
+                Effect::Emit { event } => cx.emit(event),
+            }
+        }
+    }
+}
+
+impl Protocol for Restless {
+    type Message = <Bully as Protocol>::Message;
+    type Timer = Timer;
+    type Command = Command;
+    type Event = Event;
+
+    fn on_start(&mut self, cx: &mut Cx<'_, Self>) {
+        self.run(Input::Start, cx);
+    }
+
+    fn on_message(&mut self, from: NodeId, message: Self::Message, cx: &mut Cx<'_, Self>) {
+        self.run(Input::Message { from, message }, cx);
+    }
+
+    fn on_timer(&mut self, timer: Timer, cx: &mut Cx<'_, Self>) {
+        self.run(Input::Timer(timer), cx);
+    }
+
+    fn on_command(&mut self, command: Command, cx: &mut Cx<'_, Self>) {
+        self.run(Input::Command(command), cx);
+    }
+}
+
+impl Election for Restless {
+    const CARD: Card = Bully::CARD;
+
+    fn new(me: NodeId, group: &Group) -> Self {
+        Self(Bully::new(me, group))
+    }
+
+    fn kind(message: &Self::Message) -> &'static str {
+        Bully::kind(message)
+    }
+}
+
+fn without_the_highest() -> election::Scenario {
+    let mut scenario = election::Scenario::default();
+    scenario.setup.faults.push(Fault::parse_crash("4@0ms").expect("well formed"));
+    scenario.setup.budget = 100_000;
+    scenario
+}
+
+#[test]
+fn an_election_that_is_held_again_and_again_ends_as_bounded() {
+    let (report, _) =
+        election::run_algorithm::<Restless>(&without_the_highest(), false).expect("the scenario is valid");
+    let facts = report.facts;
+    assert_eq!((facts.end, facts.is_bounded()), (End::Bounded, true), "{facts:?}");
+    assert!(facts.passed(), "a bounded run violates nothing: {:?}", facts.violations);
+    assert_eq!((facts.properties["E1"], facts.properties["E2"]), (Verdict::Holds, Verdict::NotJudged));
+    assert_eq!(facts.not_judged["E2"], "the run is bounded");
+    assert!(facts.command.contains("--budget 100000"), "{}", facts.command);
+    let (honest, _) =
+        election::run_algorithm::<Bully>(&without_the_highest(), false).expect("the scenario is valid");
+    assert_eq!((honest.facts.end, honest.facts.properties["E2"]), (End::Quiet, Verdict::Holds));
+}
+
+/// The budget limits events without progress, and never the total.
+#[test]
+fn a_long_run_is_not_bounded_by_a_small_budget() {
+    let passes = |facts: Facts, budget: u64| {
+        assert!(facts.passed() && !facts.is_bounded(), "{:?} {}", facts.bounded, facts.command);
+        assert!(facts.events > 10 * budget, "{} events: {}", facts.events, facts.command);
+    };
+    let mut long = mutex::Scenario { load: Work::High, entries: 2_000, ..Default::default() };
+    long.setup.budget = 500;
+    passes(facts(&long), 500);
+    let mut long = election::Scenario { elections: 1_000, ..Default::default() };
+    long.setup.budget = 500;
+    passes(facts(&long), 500);
+    let mut long = deadlock::Scenario { requests: 1_000, ..Default::default() };
+    long.setup.budget = 500;
+    passes(facts(&long), 500);
+    let mut long = snapshot::Scenario { acts: 10_000, ..Default::default() };
+    long.setup.budget = 500;
+    passes(facts(&long), 500);
+}
+
+/// Work that is rarer than once an hour is no livelock.
+#[test]
+fn a_run_with_long_breaks_is_not_bounded() {
+    let loads = ["poisson:3h", "burst:3,2h", "script:0@1ms,1@5h"];
+    for load in loads.map(|load| load.parse::<Work>().expect("well formed")) {
+        let facts = facts(&mutex::Scenario { load, entries: 5, ..Default::default() });
+        assert!(facts.passed() && !facts.is_bounded(), "{:?} {}", facts.bounded, facts.command);
+        assert!(Duration::from_nanos(facts.simulated_ns) > Duration::from_secs(3_600), "{}", facts.command);
+    }
+    let mut cut = mutex::Scenario { load: Work::High, ..Default::default() };
+    cut.setup.faults.push(Fault::parse_partition("0@5ms..10h").expect("well formed"));
+    assert!(!facts(&cut).is_bounded());
+}
+
+#[test]
+fn a_budget_is_refused_where_runs_end_by_another_flag() {
+    let mut scenario = timesync::Scenario::default();
+    scenario.setup.budget = 5;
+    assert!(problem::run(&scenario).is_err_and(|error| error.contains("--samples")));
+    let mut scenario = detectors::Scenario::default();
+    scenario.setup.budget = 5;
+    assert!(problem::run(&scenario).is_err_and(|error| error.contains("--duration")));
+    scenario.setup.budget = 0;
+    assert!(problem::run(&scenario).is_err_and(|error| error.contains("at least 1")));
+}
+
+/// Detectors are taken from the catalogue, so that no new one is forgotten.
+#[test]
+fn no_detector_suspects_a_site_on_a_constant_network() {
+    for card in detector::CARDS {
+        assert!(card.promises("constant-accuracy"), "{} does not promise it", card.name);
+        for (window, delay) in
+            [(100, "constant:1ms"), (10, "constant:1ms"), (7, "constant:100ms"), (2, "constant:0")]
+        {
+            let mut scenario = detectors::Scenario { window, ..Default::default() };
+            scenario.set_algorithm(card.name);
+            scenario.setup.delay = delay.parse().expect("well formed");
+            let facts = facts(&scenario);
+            assert_eq!(
+                facts.properties["constant-accuracy"],
+                Verdict::Holds,
+                "{:?}\n{}",
+                facts.violations,
+                facts.command
+            );
+        }
+    }
+}
+
+#[test]
+fn accuracy_on_a_constant_network_is_not_judged_elsewhere() {
+    let reason = |change: &dyn Fn(&mut detectors::Scenario)| {
+        let mut scenario = detectors::Scenario { algorithm: "adaptive".into(), ..Default::default() };
+        change(&mut scenario);
+        facts(&scenario).not_judged.get("constant-accuracy").copied()
+    };
+    let fault = || Fault::parse_pause("1@5s..6s").expect("well formed");
+    assert_eq!(reason(&|_| {}), None);
+    assert_eq!(
+        reason(&|run| run.setup.delay = "uniform:1ms..2ms".parse().expect("well formed")),
+        Some("the delay is not constant")
+    );
+    assert_eq!(
+        reason(&|run| run.setup.links.push("0>1=exponential:1ms".parse().expect("well formed"))),
+        Some("the delay is not constant")
+    );
+    assert_eq!(
+        reason(&|run| run.setup.delay = "constant:101ms".parse().expect("well formed")),
+        Some("a message takes longer than a period")
+    );
+    assert_eq!(
+        reason(&|run| run.setup.loss = conclave_kernel::Ratio::percent(1)),
+        Some("messages are lost or duplicated")
+    );
+    assert_eq!(reason(&|run| run.setup.clocks.drift_ppm = 1), Some("the clocks drift"));
+    assert_eq!(reason(&|run| run.setup.faults.push(fault())), Some("the run has faults"));
+    assert_eq!(
+        reason(&|run| run.duration = Duration::from_secs(29)),
+        Some("the run is shorter than three windows")
+    );
+    assert_eq!(reason(&|run| run.setup.nodes = 1), Some("only one site"));
+}

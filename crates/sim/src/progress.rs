@@ -1,0 +1,81 @@
+//! The limits of a run, and its latest progress.
+//!
+//! A director reports progress with [`crate::Desk::progress`]. A run without progress for as many events, or for
+//! as long, as the limits allow ends as [`End::Bounded`]: otherwise a livelock would never end.
+
+use std::time::Duration;
+
+use conclave_kernel::time;
+
+use crate::report::End;
+
+/// The limits of a run. By default there are none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The largest number of inputs that are handled without progress. If the director never calls
+    /// [`crate::Desk::progress`], it limits the whole run. At the limit the run ends as [`End::Bounded`].
+    pub events: u64,
+    /// The longest time without progress, in the world's time. An event that comes later is not handled, and
+    /// the run ends as [`End::Bounded`].
+    pub patience: Duration,
+    /// The largest time of an event, in the world's time.
+    pub time: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let for_ever = Duration::from_nanos(u64::MAX);
+        Self { events: u64::MAX, patience: for_ever, time: for_ever }
+    }
+}
+
+/// The latest progress of a run, and the limits that follow from it.
+pub(crate) struct Progress {
+    limits: Limits,
+    /// The number of inputs handled, and the world's time, at the latest progress.
+    since: (u64, u64),
+    /// The number of inputs at which the run ends.
+    last_event: u64,
+    /// The largest time of an event that is handled.
+    last_time: u64,
+}
+
+impl Progress {
+    pub(crate) fn new(limits: Limits) -> Self {
+        let mut progress = Self { limits, since: (0, 0), last_event: 0, last_time: 0 };
+        progress.made(0, 0);
+        progress
+    }
+
+    #[inline]
+    pub(crate) fn made(&mut self, events: u64, now: u64) {
+        self.since = (events, now);
+        self.last_event = events.saturating_add(self.limits.events);
+        self.last_time =
+            now.saturating_add(time::nanos(self.limits.patience)).min(time::nanos(self.limits.time));
+    }
+
+    /// Returns whether a run with so many inputs must end.
+    #[inline(always)]
+    pub(crate) const fn is_spent(&self, events: u64) -> bool {
+        events >= self.last_event
+    }
+
+    /// Returns whether an event at this time is too late to be handled.
+    #[inline(always)]
+    pub(crate) const fn is_too_late(&self, at: u64) -> bool {
+        at > self.last_time
+    }
+
+    /// Returns the number of inputs and the time since the latest progress, for a run that ended so.
+    pub(crate) fn idle(&self, end: End, events: u64, now: u64) -> (u64, Duration) {
+        let ran_out_of_time = end == End::Bounded && !self.is_spent(events);
+        let time = Duration::from_nanos(now - self.since.1);
+        (events - self.since.0, if ran_out_of_time { self.limits.patience } else { time })
+    }
+
+    /// Returns the reason for the end if the next event is later than allowed.
+    pub(crate) fn end_at(&self, at: u64) -> End {
+        if at > time::nanos(self.limits.time) { End::OutOfTime } else { End::Bounded }
+    }
+}
