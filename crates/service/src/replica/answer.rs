@@ -20,12 +20,13 @@ use openraft::raft::{
 };
 
 use super::Replica;
-use super::batch::{propose_here, read_index_here};
 use super::log::{Entry, LogId, Vote};
 use super::machine::Machine;
 use super::network::{
     AppendReply, Ballot, Piece, Reply, Request, SNAPSHOT_BYTES_MAX, open_request, seal_reply,
 };
+use super::proposals::propose_here;
+use super::read_index::read_index_here;
 use super::snapshot::{Description, SnapshotBytes};
 use super::types::{Proposal, Types, decode, log_id, log_vote, raft_id, raft_vote};
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use openraft::errors::{ClientWriteError, InitializeError, RaftError};
 use openraft::{ChangeMembers, RaftMetrics};
 
-use super::batch::read_index_here;
+use super::read_index::read_index_here;
 use super::restore::BEGINNING;
 use super::types::{Member, NodeId, Types, log_id};
 use super::{Machine, MembershipError, ReadError, Replica};

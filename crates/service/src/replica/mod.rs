@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   propose(command)                              read(|machine| ...)
-//!        | batch                                       | batch: one ReadIndex round
+//!        |                                             | one ReadIndex round for all
 //!        v                                             v
 //!      openraft ---- store ---> log (one fdatasync a batch)
 //!        |   \______ network __ Transport ___ the other replicas' answer(request)
@@ -12,21 +12,23 @@
 //!
 //! Consensus is openraft's; nothing of its types is seen outside this folder, so that its version can move. What is
 //! ours: the log on disk (`log`), what is written there and sent to peers (`types`, `network`), the snapshots
-//! (`snapshot`), the batches (`batch`).
+//! (`snapshot`), proposals on their way to the leader (`proposals`), and reads that wait for a round (`read_index`).
 //!
 //! A node stops for good when its disk fails ([`Replica::failed`]): the process should then end and be started anew.
 
 mod ahead;
 mod answer;
-mod batch;
 pub mod disk;
 mod error;
 mod identity;
+mod leader_route;
 pub mod log;
 mod machine;
 mod membership;
 mod network;
 mod options;
+mod proposals;
+mod read_index;
 mod restore;
 mod snapshot;
 mod status;
@@ -57,16 +59,17 @@ pub use conclave_node::cluster::{Member, Membership, NodeId, ProposeError, ReadE
 
 use ahead::Ahead;
 use answer::Incoming;
-use batch::{Doors, RaftOf};
 use disk::Disk;
 pub use error::{MembershipError, OpenError};
 pub use identity::Identity;
+use leader_route::{LeaderRoute, RaftOf};
 use log::{Log, LogId};
 pub use machine::{Delivery, Machine};
 use machine::{Shared, StateMachine};
 use network::Network;
 pub use network::Transport;
 pub use options::Options;
+use read_index::Reads;
 pub(crate) use restore::restore;
 use snapshot::Snapshots;
 use status::status_of;
@@ -96,7 +99,8 @@ struct Inner<M: Machine> {
     shared: Arc<Shared<M>>,
     ahead: Arc<Ahead>,
     log: Arc<Log>,
-    doors: Doors<M>,
+    route: LeaderRoute<M>,
+    reads: Reads,
     entry_bytes_max: usize,
     log_bytes_max: u64,
     answer_limit: Duration,
@@ -139,14 +143,16 @@ impl<M: Machine> Replica<M> {
         live.store(true, Ordering::Release);
         raft.run();
         tokio::spawn(network.clone().keep_addresses(raft.server_metrics()));
-        let doors = Doors::open(&raft, &network);
+        let route = LeaderRoute::new(raft.clone(), network.clone());
+        let reads = Reads::start(route.clone());
         let inner = Inner {
             identity,
             raft,
             shared,
             ahead,
             log,
-            doors,
+            route,
+            reads,
             entry_bytes_max: sizes.entry_bytes_max(),
             log_bytes_max: options.log_bytes_max,
             answer_limit: options.answer_limit,
@@ -162,14 +168,10 @@ impl<M: Machine> Replica<M> {
         Ok((replica, delivered))
     }
 
-    /// Proposes a command, here or through the node that leads; returns when it was applied on the node that leads (and so
-    /// its effects were handed to that node's frontends). Waits for room if very many are under way.
+    /// Proposes a command, here or through the leader. Returns when it was applied on the leader, after its effects were delivered there.
     pub async fn propose(&self, command: M::Command) -> Result<LogId, ProposeError> {
-        let proposal = Proposal::new(command).map_err(|_| ProposeError::TooLarge)?;
-        if proposal.data().len() > self.inner.entry_bytes_max {
-            return Err(ProposeError::TooLarge);
-        }
-        self.inner.doors.propose(proposal).await
+        let results = self.propose_all(vec![command]).await;
+        results.into_iter().next().unwrap_or(Err(ProposeError::Unknown))
     }
 
     /// Says that something is about to be proposed: the log gets ready for it.
@@ -177,10 +179,11 @@ impl<M: Machine> Replica<M> {
         self.inner.log.rouse();
     }
 
-    /// Proposes commands in their order and before whatever is proposed later: they are handed in by the call, not when the
-    /// future is first polled. (If no leader takes them, which is tried again for a while, what comes later may pass them.) The
-    /// future is of their results, one each; `TooLarge` for those that are, `Retry` for all others
-    /// if too many are under way.
+    /// Proposes commands in this order. On the leader they are in openraft when the call returns, so a later call comes later.
+    /// On another node the caller waits for the results before it calls again, else a later call could overtake. The future is of
+    /// the results, one for each command: `TooLarge` for a command that is too large.
+    ///
+    /// The caller bounds the commands in flight.
     pub fn propose_all(
         &self,
         commands: Vec<M::Command>,
@@ -193,7 +196,7 @@ impl<M: Machine> Replica<M> {
             fitting.push(proposal.is_some());
             proposals.extend(proposal);
         }
-        let handed_in = (!proposals.is_empty()).then(|| self.inner.doors.propose_all(proposals));
+        let handed_in = (!proposals.is_empty()).then(|| self.inner.route.propose_all(proposals));
         async move {
             let mut results = match handed_in {
                 Some(handed_in) => handed_in.await.into_iter(),
@@ -210,7 +213,7 @@ impl<M: Machine> Replica<M> {
     /// Confirms, by a round of a quorum that begins after this call, which entry a linearizable read must have seen, and
     /// the leader's term.
     pub async fn read_index(&self) -> Result<LogId, ReadError> {
-        self.inner.doors.read_index().await
+        self.inner.reads.read_index().await
     }
 
     /// A linearizable read, on any node: sees everything that was acknowledged before it began.
