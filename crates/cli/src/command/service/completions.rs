@@ -1,4 +1,4 @@
-//! `conclave completions`: for the shell.
+//! `conclave completions`: completion scripts for shells.
 
 use std::process::ExitCode;
 
@@ -7,11 +7,11 @@ use clap_complete::Shell;
 
 use crate::output::{self, Done};
 
-/// Print completions for a shell.
+/// Print completions for a shell
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Which shell
+    /// The shell
     #[arg(value_name = "SHELL")]
     pub shell: Shell,
 }
@@ -21,7 +21,7 @@ Examples:
   conclave completions bash > ~/.local/share/bash-completion/completions/conclave
   conclave completions fish > ~/.config/fish/completions/conclave.fish";
 
-/// Prints them.
+/// Prints the script.
 pub fn run(args: &Args) -> Done {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut crate::Cli::command(), "conclave", &mut text);
