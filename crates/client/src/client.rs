@@ -384,7 +384,7 @@ pub(crate) async fn answered(answer: AnswerToCome) -> Result<v1::answer::Result>
 
 /// A server that answers something else than was asked.
 pub(crate) fn unexpected(answer: &v1::answer::Result) -> Error {
-    let text = format!("the server gave an answer to another question: {answer:?}");
+    let text = format!("the server sent a reply to another request: {answer:?}");
     Error::new(Code::Internal, text.chars().take(200).collect::<String>())
 }
 

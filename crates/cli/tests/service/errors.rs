@@ -88,7 +88,7 @@ fn a_mistake_is_answered_with_what_to_do() {
         assert_eq!(output.status.code(), Some(code), "{args:?}: {errors}");
         assert!(errors.starts_with("conclave: ") && errors.contains(wanted), "{args:?}: {errors}");
     };
-    says(&["get", "/none"], 1, "there is no /none; create it, or check the path");
+    says(&["get", "/none"], 1, "/none does not exist; create it, or check the path");
     says(&["run", "a", "echo"], 2, "put -- before the command");
     says(&["run", "--ttl", "-1s", "a", "--", "true"], 2, "at least 0");
     says(&["limit", "x", "-1"], 2, "0..=");
@@ -100,7 +100,7 @@ fn a_mistake_is_answered_with_what_to_do() {
     says(&["cluster", "status", "--server", "127.0.0.1:1,"], 69, "127.0.0.1:1");
     says(&["rm", "/jobs"], 1, "rm -r");
     says(&["rm", "-r", "/"], 2, "cannot be removed");
-    says(&["put", "-p", "/new/dir/", "x"], 2, "no path");
+    says(&["put", "-p", "/new/dir/", "x"], 2, "not a path");
     assert_eq!(server.text(&["ls"]), "jobs\n", "nothing was made for it");
     assert_eq!(server.text(&["ls", "/jobs/"]), "a\n");
     server.text(&["put", "/x", "-5"]);

@@ -40,7 +40,8 @@ pub(crate) async fn serve((mut reader, writer): (Reader, Writer), version: u8, d
     let writer = Arc::new(writer);
     let Ok(link) = door.attach(Some(writer.clone())).await else { return Ok(()) };
     if version != VERSION {
-        let text = format!("version {version} of the protocol: this server speaks {VERSION}");
+        let text =
+            format!("version {version} of the protocol is not supported; this server uses version {VERSION}");
         link.fail(Error::new(Code::Unsupported, text)).await;
     }
     let mut input = BytesMut::new();

@@ -72,6 +72,6 @@ pub(super) fn cluster(replica: &Replica<Service>) -> v1::Cluster {
 
 fn no_such_file(path: &FilePath) -> v1::answer::Result {
     v1::answer::Result::Error(
-        (&Error::new(Code::NoSuchFile, format!("there is no {}", path.as_str()))).into(),
+        (&Error::new(Code::NoSuchFile, format!("{} does not exist", path.as_str()))).into(),
     )
 }

@@ -59,10 +59,10 @@ pub enum ProposeError {
 impl fmt::Display for ProposeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Retry => "not proposed: no leader, or a new one; try again",
-            Self::Unknown => "the outcome is unknown: the leader changed or did not answer",
-            Self::Stopped => "not proposed: the node has stopped",
-            Self::TooLarge => "not proposed: larger than an entry may be",
+            Self::Retry => "the command was not proposed: there is no leader, or a new one",
+            Self::Unknown => "the outcome is unknown: the leader changed or did not reply",
+            Self::Stopped => "the command was not proposed: the node has stopped",
+            Self::TooLarge => "the command was not proposed: it is larger than an entry of the log",
         })
     }
 }
@@ -81,7 +81,7 @@ pub enum ReadError {
 impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Retry => "no leader that a quorum confirms; try again",
+            Self::Retry => "no majority confirms a leader",
             Self::Stopped => "the node has stopped",
         })
     }
@@ -103,9 +103,9 @@ pub enum MembershipError {
 impl fmt::Display for MembershipError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotLeader(Some(node)) => write!(f, "not changed: node {node} leads"),
-            Self::NotLeader(None) => f.write_str("not changed: there is no leader"),
-            Self::Refused(why) => write!(f, "not changed: {why}"),
+            Self::NotLeader(Some(node)) => write!(f, "the membership was not changed: node {node} leads"),
+            Self::NotLeader(None) => f.write_str("the membership was not changed: there is no leader"),
+            Self::Refused(why) => write!(f, "the membership was not changed: {why}"),
             Self::Unknown(why) => write!(f, "the outcome is unknown: {why}"),
         }
     }

@@ -60,7 +60,9 @@ impl Identity {
         let node = u64::from_le_bytes(bytes[32..].try_into().map_err(io::Error::other)?);
         let identity = Self { cluster, node };
         if bytes != identity.bytes() {
-            return Err(invalid("the file that names the node is damaged"));
+            return Err(invalid(
+                "the file `identity` is damaged; restore it, or join with an empty data folder",
+            ));
         }
         Ok(Some(identity))
     }

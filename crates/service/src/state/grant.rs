@@ -149,7 +149,7 @@ impl Locks {
         }
         if let Some(waiting) = busy {
             let request = self.waiter(waiting.ticket).request;
-            let message = format!("this owner waits already, for request {request}: one at a time");
+            let message = format!("this owner already waits for request {request}");
             return Err(Error::new(Code::OwnerBusy, message));
         }
         self.enqueue(waiter);
@@ -386,7 +386,10 @@ impl Locks {
                 // changed.
                 work.agenda.clear();
                 self.forget_owner_if_idle(waiter.owner);
-                Err(Error::new(Code::WouldWait, format!("not free now: {}", self.obstacle(&waiter))))
+                Err(Error::new(
+                    Code::WouldWait,
+                    format!("the request cannot be granted now: {}", self.obstacle(&waiter)),
+                ))
             }
         }
     }
@@ -562,7 +565,7 @@ impl Locks {
             (is_same && waiter.value.is_some()).then_some(waiter.request)
         };
         let Some(request) = elected.or_else(waiting) else { return Ok(()) };
-        let message = format!("this owner campaigns for {} already, by request {request}", lock.name);
+        let message = format!("this owner already campaigns for {} with request {request}", lock.name);
         Err(Error::new(Code::InvalidArgument, message))
     }
 

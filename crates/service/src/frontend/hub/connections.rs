@@ -129,8 +129,10 @@ impl Hub {
         if let Some(parked) = &mut known.parked {
             let bytes = ask.weight();
             if parked.asks.len() >= MAX_PARKED {
-                let error =
-                    Error::new(Code::Overloaded, format!("more than {MAX_PARKED} requests before a session"));
+                let error = Error::new(
+                    Code::Overloaded,
+                    format!("the client sent more than {MAX_PARKED} requests before its session was open"),
+                );
                 return self.close(connection, &error);
             }
             if self.bytes + bytes > MAX_BYTES && !ask.lets_go() {
@@ -154,7 +156,7 @@ impl Hub {
             (Ask::KeepAlive { .. }, None) if known.had_session => {}
             (Ask::KeepAlive { .. }, None) => self.close(connection, &no_session()),
             (Ask::Open { .. } | Ask::Resume { .. }, Some(session)) => {
-                let text = format!("this connection has session {session} already");
+                let text = format!("this connection already has session {session}");
                 self.close(connection, &Error::new(Code::InvalidArgument, text));
             }
             (Ask::Open { ttl_ms, lock_delay_ms, label }, None) => {
@@ -219,7 +221,10 @@ impl Hub {
 
     pub(super) fn open(&mut self, connection: ConnectionId, ttl_ms: u64, lock_delay_ms: u64, label: String) {
         let Some(secret) = secret() else {
-            return self.close(connection, &Error::new(Code::Internal, "the system gives no random numbers"));
+            return self.close(
+                connection,
+                &Error::new(Code::Internal, "the operating system returns no random numbers"),
+            );
         };
         let open = Command::OpenSession(OpenSession { secret, ttl_ms, lock_delay_ms, label });
         if !self.has_room(weight(&open), false) {
@@ -254,7 +259,10 @@ impl Hub {
         known.pace();
         if let Some(before) = self.sessions.insert(session, connection).filter(|before| *before != connection)
         {
-            let error = Error::new(Code::Disconnected, format!("session {session} was resumed elsewhere"));
+            let error = Error::new(
+                Code::Disconnected,
+                format!("session {session} was resumed on another connection"),
+            );
             if let Some(before) = self.connections.get_mut(&before) {
                 before.session = None;
             }
@@ -369,5 +377,5 @@ fn secret() -> Option<u128> {
 }
 
 fn no_session() -> Error {
-    Error::new(Code::SessionEnded, "there is no session on this connection: open or resume one first")
+    Error::new(Code::SessionEnded, "no session was opened or resumed on this connection")
 }

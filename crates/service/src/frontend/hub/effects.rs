@@ -248,7 +248,10 @@ impl Hub {
         self.check_role(self.now());
         let notices = self.replica.peek(|service| self.watchers.on_snapshot(service.state()));
         self.tell_watchers(notices);
-        let error = Error::new(Code::Disconnected, "this node has just caught up: resume, here or elsewhere");
+        let error = Error::new(
+            Code::Disconnected,
+            "this node has installed a snapshot and cannot send the missing replies",
+        );
         let opening = self.opening.values().map(|(connection, _)| connection);
         let bound: Vec<ConnectionId> = self.sessions.values().chain(opening).copied().collect();
         bound.into_iter().for_each(|connection| self.close(connection, &error));

@@ -351,9 +351,9 @@ impl Hub {
 }
 
 fn overloaded() -> Error {
-    Error::new(Code::Overloaded, "too much is on its way already: try again, with fewer requests in flight")
+    Error::new(Code::Overloaded, "this node has the most requests in flight that it allows")
 }
 
 fn stopping() -> Error {
-    Error::new(Code::ShuttingDown, "this node stops: resume elsewhere, or here when it is back")
+    Error::new(Code::ShuttingDown, "this node stops")
 }

@@ -463,7 +463,7 @@ impl Hub {
 }
 
 pub(super) fn no_majority() -> Error {
-    Error::new(Code::NoQuorum, "no leader that a majority confirms: resume elsewhere")
+    Error::new(Code::NoQuorum, "no majority confirms a leader")
 }
 
 /// The end of the round, if one is under way.
