@@ -1,4 +1,4 @@
-//! The detector problem compared: soon or right, over a range of D.
+//! The comparison of failure detectors: detection time against mistakes, over a range of D.
 
 use conclave_lab::problem::nanos;
 use conclave_lab::problems::detector::compare::{self, Row};
@@ -24,7 +24,15 @@ pub fn compare(args: &Args) -> Result<Compared, Failure> {
     bar.finish_and_clear();
     let rows = rows.into_iter().collect::<Result<Vec<_>, String>>()?;
     let text = table(&rows, &base);
-    Compared::new(&rows, text, Some(compare::plot(&rows)), rows.iter().all(Row::passed))
+    let plot = compare::plot(&rows, &base);
+    if args.svg.is_some() && plot.is_none() {
+        let delay = &base.setup.delay;
+        return Err(Failure::usage(format!(
+            "no setting makes a mistake with delays {delay}, so there is no trade-off to plot; \
+             vary the delays, for example with --delay exponential:10ms"
+        )));
+    }
+    Compared::new(&rows, text, plot, rows.iter().all(Row::passed))
 }
 
 fn table(rows: &[Row], base: &Scenario) -> String {
