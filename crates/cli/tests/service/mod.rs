@@ -9,7 +9,7 @@ mod errors;
 mod files;
 mod run;
 mod silence;
-mod support;
+pub mod support;
 #[cfg(target_os = "linux")]
 mod terminal;
 mod views;

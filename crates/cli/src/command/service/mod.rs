@@ -12,7 +12,7 @@ mod nested;
 mod run;
 mod serve;
 mod sessions;
-mod signals;
+pub mod signals;
 mod supervise;
 mod terminal;
 mod watch;
@@ -134,8 +134,8 @@ impl ServerArgs {
         options.label(label("conclave")).connect(&self.addresses()?).await.map_err(failure)
     }
 
-    /// Connects, and does one thing.
-    fn with<T>(&self, act: impl AsyncFnOnce(Client) -> conclave_client::Result<T>) -> Result<T, Failure> {
+    /// Connects, calls `act` with the client, and ends the session.
+    pub fn with<T>(&self, act: impl AsyncFnOnce(Client) -> conclave_client::Result<T>) -> Result<T, Failure> {
         block_on(async {
             let client = self.connect().await?;
             let done = awake(act(client.clone())).await;
