@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::net::TcpStream;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -129,11 +128,12 @@ fn until_holding(tour: &mut Running) -> String {
     }
 }
 
-/// Puts a script in place of a program.
+/// Puts a script in place of a program. Another process writes it: a file that is open for writing in this one, or in a
+/// child that another test has just forked, cannot be run.
 fn replace_program(folder: &Path, name: &str, script: &str) {
-    let path = folder.join(name);
-    fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("a folder of ours");
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a file of ours");
+    let write = "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$0\" && chmod +x \"$0\"";
+    let written = Command::new("sh").args(["-c", write]).arg(folder.join(name)).arg(script).status();
+    assert!(written.expect("sh runs").success());
 }
 
 fn with_programs(mut tour: Command, folder: &Path) -> Command {

@@ -7,7 +7,7 @@ use conclave_client::{Acquiring, Client, Code, Error, Guard, Owner, Result};
 use crate::command::service::ServerArgs;
 use crate::output::{self, Done};
 
-/// Three philosophers, three forks, one deadlock.
+/// Run a program that causes a deadlock: three philosophers and three forks.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -16,11 +16,12 @@ pub struct Args {
 }
 
 const EXAMPLES: &str = "\
-Each philosopher (p1, p2, p3) is an owner of its own. Each takes the left fork, then requests the right one. The server
-rejects the request that completes the cycle. Its owner releases a fork, and the others can eat.
+Examples:
+  conclave tour philosophers
+  conclave why fork1
 
-Example:
-  conclave tour philosophers && conclave why fork1";
+Each philosopher (p1, p2, p3) is an owner of its own. Each takes the left fork, then requests the right one. The server
+rejects the request that completes the cycle. Its owner releases a fork, and the others can eat.";
 
 /// Runs the dinner.
 pub fn run(args: &Args) -> Done {

@@ -20,9 +20,9 @@ const GRACE: Duration = Duration::from_secs(5);
 /// The byte that begins the line with an exit code. No command of ours prints it.
 const MARK: u8 = 1;
 
-/// The commands before the first line: errors go where output goes, and the end of the shell ends its group. CONT follows
-/// TERM, because a stopped process handles no TERM.
-const PROLOGUE: &str = "exec 2>&1; trap 'trap \"\" TERM; kill -TERM 0; kill -CONT 0' EXIT\n";
+/// The commands before the first line. Errors go where output goes. The end of the shell ends its group, also if the shell
+/// ends because its output has no reader. CONT follows TERM, because a stopped process handles no TERM.
+const PROLOGUE: &str = "exec 2>&1; trap exit PIPE; trap 'trap \"\" TERM; kill -TERM 0; kill -CONT 0' EXIT\n";
 
 /// A running shell.
 pub struct Shell {

@@ -82,8 +82,7 @@ pub const STEPS: &[Step] = &[
     },
     Step {
         title: "A deadlock",
-        explains: "Each philosopher takes the left fork, then asks for the right one; the request that completes the cycle is \
-                   rejected at once.",
+        explains: "Each philosopher holds one fork and asks for another; the request that completes the cycle is rejected.",
         commands: &[
             shows(
                 "conclave tour philosophers",
@@ -102,8 +101,7 @@ pub const STEPS: &[Step] = &[
     },
     Step {
         title: "A killed holder",
-        explains: "The command dies with its killed `conclave run`; the next grant follows when the lease of 2 s and the \
-                   lock-delay are over.",
+        explains: "The command dies with `conclave run`; the next grant follows after the lease (2 s) and the lock-delay.",
         commands: &[
             awaits(
                 "conclave run --ttl 2s backup -- sh -c 'echo began; while echo $CONCLAVE_FENCE >> log; do sleep 0.1; done' &",
@@ -125,9 +123,9 @@ pub const STEPS: &[Step] = &[
         title: "A stale write",
         explains: "A frozen holder cannot notice that its lease is over; a store that remembers the largest fence rejects it.",
         commands: &[
-            types("mkfifo wake; echo 0 > seen"),
             types(
-                "echo '[ $1 -ge $(cat seen) ] && echo $1 > seen && echo \"wrote $2\" || echo \"rejected $2: old fence $1\"' > store",
+                "mkfifo wake; echo 0 > seen; echo '[ $1 -ge $(cat seen) ] && echo $1 > seen && echo \"wrote $2\" || \
+                 echo \"rejected $2: old fence $1\"' > store",
             ),
             awaits(
                 "conclave run --ttl 1s report -- sh -c 'echo began; read line < wake; sh store $CONCLAVE_FENCE slow; read line < wake' &",
@@ -146,13 +144,12 @@ pub const STEPS: &[Step] = &[
     Step {
         title: "The end of the server",
         explains: "TERM ends the node cleanly.",
-        commands: &[types("kill $server; wait $server")],
+        commands: &[types("kill $server; wait $server; unset CONCLAVE_SERVER")],
         needs_lab: false,
     },
     Step {
         title: "An algorithm in the laboratory",
-        explains: "Ricart and Agrawala's algorithm runs in the simulator; its cost is printed beside the formula of the paper, \
-                   and the run is drawn.",
+        explains: "A run of Ricart and Agrawala's algorithm is drawn, and its cost compared with the formula.",
         commands: &[shows(
             "conclave sim mutex/ricart-agrawala --nodes 4 --entries 4 --load high --svg run.svg",
             &["messages per entry    6 ", "2(N-1) = 6", "ME1 ", "holds"],
