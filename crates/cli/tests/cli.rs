@@ -356,6 +356,16 @@ fn compare_measures_all_algorithms_on_the_same_work() {
 }
 
 #[test]
+fn a_comparison_of_detectors_without_a_mistake_is_not_plotted() {
+    let plot = folder("detector").join("tradeoff.svg");
+    let command = format!("compare detector --duration 5s --svg {}", shown(&plot));
+    refused(&command, &["no setting makes a mistake with delays constant:1ms", "--delay exponential:10ms"]);
+    assert!(!plot.exists());
+    prints(&format!("{command} --delay exponential:10ms"), 0);
+    assert!(read(&plot).contains("N = 5, T = 100ms, delays exponential:10ms"));
+}
+
+#[test]
 fn files_are_written_where_they_were_asked_for() {
     let folder = folder("files");
     let [trace, svg, shiviz, mermaid] = ["t.jsonl", "t.svg", "t.log", "t.mmd"].map(|name| folder.join(name));

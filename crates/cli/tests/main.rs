@@ -2,6 +2,7 @@
 
 mod clock;
 mod service;
+mod tour;
 
 #[cfg(feature = "lab")]
 mod cli;

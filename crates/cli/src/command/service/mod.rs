@@ -15,7 +15,7 @@ mod nested;
 mod run;
 mod serve;
 mod sessions;
-mod signals;
+pub mod signals;
 mod supervise;
 mod terminal;
 mod waiting;
@@ -185,8 +185,8 @@ impl ServerArgs {
         options.connect(&servers).await.map_err(failure)
     }
 
-    /// Connects, runs `act` and ends the session.
-    fn with<T>(&self, act: impl AsyncFnOnce(Client) -> conclave_client::Result<T>) -> Result<T, Failure> {
+    /// Connects, calls `act` with the client, and ends the session.
+    pub fn with<T>(&self, act: impl AsyncFnOnce(Client) -> conclave_client::Result<T>) -> Result<T, Failure> {
         block_on(async {
             let client = self.connect().await?;
             let done = awake(act(client.clone())).await;
