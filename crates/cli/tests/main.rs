@@ -11,4 +11,6 @@ mod deadlock;
 #[cfg(feature = "lab")]
 mod explore;
 #[cfg(feature = "lab")]
+mod readme;
+#[cfg(feature = "lab")]
 mod trace;
