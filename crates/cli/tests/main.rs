@@ -13,4 +13,6 @@ mod explore;
 #[cfg(feature = "lab")]
 mod help;
 #[cfg(feature = "lab")]
+mod readme;
+#[cfg(feature = "lab")]
 mod trace;

@@ -43,7 +43,8 @@ fn who_asks_for_json_gets_errors_as_json() {
         let output = server.output(args);
         assert_eq!(output.stdout, b"");
         let error: Value = serde_json::from_slice(&output.stderr).unwrap();
-        let fields: Vec<&String> = error["error"].as_object().unwrap().keys().collect();
+        let mut fields: Vec<&String> = error["error"].as_object().unwrap().keys().collect();
+        fields.sort_unstable();
         assert_eq!(fields, ["advice", "code", "definite", "exit", "message"], "{error}");
         assert_eq!(error["error"]["exit"].as_i64(), output.status.code().map(i64::from));
         let [code, message, advice] =

@@ -144,7 +144,7 @@ impl Quiet {
 /// The addresses of the servers.
 #[derive(clap::Args)]
 pub struct ServerArgs {
-    /// The servers, as HOST[:PORT] with commas between; the first that answers is used. The port is 7411 if absent. A server
+    /// The servers, as HOST or HOST:PORT with commas between; the first that answers is used. The port is 7411 if absent. A server
     /// on this machine is reached by its Unix socket, or by TCP with `tcp:` before its address
     /// [env: CONCLAVE_SERVER] [default: 127.0.0.1:7411]
     #[arg(long, value_name = "ADDR[,ADDR]", value_parser = servers)]
