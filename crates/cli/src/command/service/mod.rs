@@ -27,7 +27,8 @@ use conclave_client::{Client, DEFAULT_SERVER, Error, Options};
 use crate::command::duration;
 use crate::output::{self, Done, Failure};
 
-/// The commands of the lock service. Each has the text of its `Args`, because clap reads those only when they are needed.
+/// The commands of the lock service. Each has the text of its `Args`, because clap reads those only when they
+/// are needed.
 #[derive(clap::Subcommand)]
 #[command(defer = true)]
 pub enum Command {
@@ -125,15 +126,16 @@ impl Quiet {
 /// The addresses of the servers.
 #[derive(clap::Args)]
 pub struct ServerArgs {
-    /// The servers, as HOST[:PORT] with commas between; the first that answers is used. The port is 7411 if absent. A server
-    /// on this machine is reached by its Unix socket, or by TCP with `tcp:` before its address
-    /// [env: CONCLAVE_SERVER] [default: 127.0.0.1:7411]
+    /// The servers, as HOST[:PORT] with commas between; the first that answers is used. The port is 7411 if
+    /// absent. A server on this machine is reached by its Unix socket, or by TCP with `tcp:` before its
+    /// address [env: CONCLAVE_SERVER] [default: 127.0.0.1:7411]
     #[arg(long, value_name = "ADDR[,ADDR]", value_parser = servers)]
     pub server: Option<String>,
 }
 
 impl ServerArgs {
-    /// The servers of the flag, else of `CONCLAVE_SERVER` unless it is empty, else the default. Each has a port.
+    /// The servers of the flag, else of `CONCLAVE_SERVER` unless it is empty, else the default. Each has a
+    /// port.
     fn addresses(&self) -> Result<String, Failure> {
         if let Some(given) = &self.server {
             return Ok(given.clone());
@@ -171,8 +173,8 @@ async fn close(client: &Client) {
     drop(tokio::time::timeout(LAST_WORD, awake(client.close())).await);
 }
 
-/// Waits for an answer, at first by polling. On a virtual machine an idle processor is given to other machines, and comes back
-/// later than most answers.
+/// Waits for an answer, at first by polling. On a virtual machine an idle processor is given to other
+/// machines, and comes back later than most answers.
 async fn awake<T>(answer: impl Future<Output = T>) -> T {
     let mut answer = pin!(answer);
     let until = Instant::now() + AWAKE;
