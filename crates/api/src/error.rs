@@ -1,13 +1,16 @@
 //! Every error of the system: its cause, whether the outcome is definite, and what to do.
 //!
-//! **Intuition.** After an error, a program must know whether its request may have had its effect. It must also know whether to
-//! try again, to change the request, or to call an operator. A [`Code`] answers both; the message is for people.
+//! **Intuition.** After an error, a program must know whether its request may have had its effect. It must
+//! also know whether to try again, to change the request, or to call an operator. A [`Code`] answers both;
+//! the message is for people.
 //!
-//! **Rules.** A code is *definite* if the request is known to have had no effect. All errors of the replicated state are
-//! definite. A lost connection, a missing reply and a forgotten answer are not. Numbers and names of codes never change
-//! their meaning and are never reused, because clients and scripts match on them.
+//! **Rules.** A code is *definite* if the request is known to have had no effect. All errors of the
+//! replicated state are definite. A lost connection, a missing reply and a forgotten answer are not. Numbers
+//! and names of codes never change their meaning and are never reused, because clients and scripts match on
+//! them.
 //!
-//! The table below is the only description of the codes. The command line prints it, and a test compares the `.proto` file with it.
+//! The table below is the only description of the codes. The command line prints it, and a test compares the
+//! `.proto` file with it.
 
 use std::fmt;
 

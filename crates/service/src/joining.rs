@@ -203,7 +203,8 @@ pub(crate) fn is_address(address: &str) -> bool {
         && port.parse::<u16>().is_ok_and(|port| port != 0)
 }
 
-/// Asks the hints in turn until a member admits this node, for at most [`JOIN_LIMIT`]. Reports every few seconds why no member has.
+/// Asks the hints in turn until a member admits this node, for at most [`JOIN_LIMIT`]. Reports every few
+/// seconds why no member has.
 ///
 /// # Errors
 /// A member refuses this node for good, or the time is over.
@@ -281,7 +282,8 @@ impl Reports {
     }
 }
 
-/// Checks that no hint belongs to another cluster than the data folder. A hint that does not reply proves nothing.
+/// Checks that no hint belongs to another cluster than the data folder. A hint that does not reply proves
+/// nothing.
 ///
 /// # Errors
 /// One of them belongs to another cluster.
@@ -300,8 +302,8 @@ pub(crate) async fn check_hints(dial: &dyn Dial, hints: &[String], identity: Ide
     Ok(())
 }
 
-/// Asks the leader to record the address of this node and to give it a vote, until both are done. Then calls `settled`. Reports
-/// every few seconds why they are not.
+/// Asks the leader to record the address of this node and to give it a vote, until both are done. Then calls
+/// `settled`. Reports every few seconds why they are not.
 pub(crate) async fn present(
     desk: Arc<Desk>,
     dial: Arc<dyn Dial>,

@@ -135,8 +135,8 @@ impl From<OpenError> for StartError {
 }
 
 impl Server {
-    /// Starts a node on the data folder and the network that the configuration names. A start that fails, or whose future is
-    /// dropped, removes the data folder if it has created it.
+    /// Starts a node on the data folder and the network that the configuration names. A start that fails, or
+    /// whose future is dropped, removes the data folder if it has created it.
     ///
     /// # Errors
     /// [`StartError`] is the reason.

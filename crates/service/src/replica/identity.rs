@@ -88,9 +88,9 @@ impl Identity {
     pub(super) fn claim(self, disk: &dyn Disk) -> Result<(), OpenError> {
         match Self::load(disk)? {
             Some(owner) if owner == self => Ok(()),
-            Some(owner) if owner.cluster != self.cluster => {
-                Err(OpenError::Invalid("the data folder belongs to a node of another cluster".to_owned()))
-            }
+            Some(owner) if owner.cluster != self.cluster => Err(OpenError::Invalid(
+                "the data folder belongs to a node of another cluster; use another folder".to_owned(),
+            )),
             Some(owner) => Err(OpenError::Invalid(format!(
                 "the data folder belongs to node {}, not to node {}",
                 owner.node, self.node

@@ -251,10 +251,12 @@ impl Locks {
         work.outcomes.push(Outcome::Refused { ticket, session, request, error });
     }
 
-    /// Makes or changes a semaphore, and returns the limit before. A limit of 0 makes an unused one a plain name again.
+    /// Makes or changes a semaphore, and returns the limit before. A limit of 0 makes an unused one a plain
+    /// name again.
     ///
     /// # Errors
-    /// The name is held or waited for as a lock, or as a semaphore that is to become a plain name; or there are too many names.
+    /// The name is held or waited for as a lock, or as a semaphore that is to become a plain name; or there
+    /// are too many names.
     pub(super) fn set_limit(
         &mut self,
         moment: Moment,
@@ -279,7 +281,8 @@ impl Locks {
             lock.limit = None;
             return Ok(before);
         }
-        // Permits that were free may be gone: waits for them become waits for holders, and may complete deadlocks.
+        // Permits that were free may be gone: waits for them become waits for holders, and may complete
+        // deadlocks.
         let is_lowered = before.is_some_and(|before| permits < before);
         let standing = is_lowered.then(|| self.deadlocked(Cause::Limit(id)));
         self.lock_mut(id).limit = Some(permits);

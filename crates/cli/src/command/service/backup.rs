@@ -1,7 +1,7 @@
 //! `conclave cluster backup`: saves the data that outlives the cluster in a file.
 //!
-//! The bytes come by HTTP, as `curl` would fetch them. They are checked, written to a temporary file and synced. Only then is this
-//! file renamed, so a file of the given name is always a whole backup.
+//! The bytes come by HTTP, as `curl` would fetch them. They are checked, written to a temporary file and
+//! synced. Only then is this file renamed, so a file of the given name is always a whole backup.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -44,10 +44,11 @@ Examples:
   curl -o monday.backup http://127.0.0.1:7411/v1/backup
   conclave serve --data new --restore monday.backup
 
-A backup contains all files except ephemeral ones, with their versions, and the limits of semaphores, as of one moment. Every change
-that was acknowledged before is in it. It contains no sessions, no locks and no secrets. Any node can send it.
-Exit codes: 0 the backup is whole and on disk, 1 the server sent none, 2 bad usage or the file cannot be written, 69 no server
-answers.";
+A backup contains all files except ephemeral ones, with their versions, and the limits of
+semaphores, as of one moment. Every change that was acknowledged before is in it. It contains no
+sessions, no locks and no secrets. Any node can send it.
+Exit codes: 0 the backup is whole and on disk, 1 the server sent none, 2 bad usage or the file
+cannot be written, 69 no server answers.";
 
 /// How long a server may be silent. It takes at most a minute to make a large backup.
 const SILENCE: Duration = Duration::from_secs(65);

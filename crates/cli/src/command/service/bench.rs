@@ -4,9 +4,10 @@
 //! clients share both, and then each has at least one outstanding. In the contended workload a client sends its release and its
 //! next acquire in one write.
 //!
-//! **Exclusion is checked during the measurement.** Every grant enters a table of this process first, and leaves it before its release is
-//! sent. A violation is a second grant that conflicts with one in the table, or a fence that is not larger than that of an
-//! earlier conflicting grant. Conflicts between several bench processes are not detected.
+//! **Exclusion is checked during the measurement.** Every grant enters a table of this process first, and
+//! leaves it before its release is sent. A violation is a second grant that conflicts with one in the table,
+//! or a fence that is not larger than that of an earlier conflicting grant. Conflicts between several bench
+//! processes are not detected.
 
 mod judge;
 mod work;
@@ -78,7 +79,8 @@ Examples:
   conclave bench --clients 64 --connections 1 --in-flight 64
 
 A server on this machine is reached by its Unix socket, or by TCP with --server tcp:127.0.0.1:7411.
-A pair is an acquire and its release. Fairness is the most pairs of a client, divided by the fewest; 1 is best.
+A pair is an acquire and its release. Fairness is the most pairs of a client, divided by the fewest;
+1 is best.
 Exit codes: 0 exclusion held, 1 it was violated, 2 bad usage, 69 no server.";
 
 /// The result of a measurement.

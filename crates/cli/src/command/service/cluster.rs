@@ -1,7 +1,7 @@
 //! `conclave cluster status`: the state of each node, from the node itself.
 //!
-//! The first node that replies names the members. Then the command asks all members at the same time, for a bounded time. So it also
-//! works while nodes are down, and without a majority.
+//! The first node that replies names the members. Then the command asks all members at the same time, for a
+//! bounded time. So it also works while nodes are down, and without a majority.
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -43,8 +43,10 @@ Examples:
   conclave cluster status
   conclave cluster status --server 10.0.0.1:7411,10.0.0.2:7411 --json
 
-log and applied are the last entries that a node has, and has applied; behind is the number of entries that its log lacks.
-Exit codes: 0 the leader and a majority reply, 1 they do not, so the service cannot work, 69 no node replies.";
+log and applied are the last entries that a node has, and has applied; behind is the number of
+entries that its log lacks.
+Exit codes: 0 the leader and a majority reply, 1 they do not, so the service cannot work, 69 no node
+replies.";
 
 /// The state of a node, or the reason why it is unknown.
 #[derive(Serialize)]
@@ -122,7 +124,8 @@ async fn status(args: &StatusArgs) -> Result<Status, Failure> {
     Ok(judge(&seen, &answers))
 }
 
-/// The state that the first node replies. A node that is stuck still accepts connections, so each has a bounded time.
+/// The state that the first node replies. A node that is stuck still accepts connections, so each has a
+/// bounded time.
 async fn first_answer(args: &StatusArgs, servers: &str) -> conclave_client::Result<Cluster> {
     let mut refused = Error::new(Code::Unreachable, "no server is named");
     for address in servers.split(',').map(str::trim).filter(|address| !address.is_empty()) {

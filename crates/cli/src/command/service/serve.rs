@@ -24,19 +24,19 @@ pub struct Args {
     /// The data folder [default: $XDG_STATE_HOME/conclave or ~/.local/state/conclave]
     #[arg(long, value_name = "FOLDER")]
     pub data: Option<PathBuf>,
-    /// The address that clients and other nodes connect to; port 0 chooses a free port [default: 127.0.0.1:7411]
+    /// The address for clients and other nodes; port 0 chooses a free port [default: 127.0.0.1:7411]
     #[arg(long, value_name = "ADDR")]
     pub listen: Option<SocketAddr>,
     /// The address that others use for this node, if it is another one
     #[arg(long, value_name = "ADDR")]
     pub advertise: Option<String>,
-    /// Join the cluster of one of these members. The node tries for 30 s, and reports why no member admits it. With the data
-    /// folder of a member, this is only a hint where other members are
+    /// Join the cluster of one of these members. The node tries for 30 s, and reports why no member admits
+    /// it. With the data folder of a member, this is only a hint where other members are
     #[arg(long, value_name = "ADDR[,ADDR]", value_delimiter = ',')]
     pub join: Vec<String>,
-    /// Create a new cluster from a backup, in an empty data folder. The sessions of the lost cluster have ended, but its
-    /// clients may use their locks until their deadlines: stop them first, or wait for their longest TTL. Stores that check
-    /// fences are safe at once
+    /// Create a new cluster from a backup, in an empty data folder. The sessions of the lost cluster have
+    /// ended, but its clients may use their locks until their deadlines: stop them first, or wait for their
+    /// longest TTL. Stores that check fences are safe at once
     #[arg(long, value_name = "FILE", conflicts_with = "join")]
     pub restore: Option<PathBuf>,
     /// Read settings from a TOML file; flags replace them
@@ -56,21 +56,24 @@ Examples:
   conclave serve --data /var/lib/conclave --listen 127.0.0.1:7500
   conclave serve --config /etc/conclave.toml
 
-Three nodes on one machine, each with its own folder; on several machines, each listens on an address that the others reach:
+Three nodes on one machine, each with its own folder; on several machines, each listens on an
+address that the others reach:
   conclave serve --data n1
   conclave serve --data n2 --listen 127.0.0.1:7412 --join 127.0.0.1:7411
   conclave serve --data n3 --listen 127.0.0.1:7413 --join 127.0.0.1:7411
   conclave cluster status
 
-A node that joins copies the log first, and votes when it has caught up. Later starts with its folder need no --join.
+A node that joins copies the log first, and votes when it has caught up. Later starts with its
+folder need no --join.
 
-From a backup (see conclave cluster backup --help), once; later starts are without --restore, and other nodes join as usual:
+From a backup (see conclave cluster backup --help), once; later starts are without --restore, and
+other nodes join as usual:
   conclave serve --data new --restore monday.backup
 
-A configuration file has the names of the flags: data = \"/var/lib/conclave\", listen = \"127.0.0.1:7411\",
-advertise = \"HOST:PORT\", join = [\"HOST:PORT\"], insecure = false.
-Exit codes: 0 stopped by a signal, 1 the node cannot start or its disk failed, 2 bad usage. A start that fails removes the data folder
-if it has created it.";
+A configuration file has the names of the flags: data = \"/var/lib/conclave\",
+listen = \"127.0.0.1:7411\", advertise = \"HOST:PORT\", join = [\"HOST:PORT\"], insecure = false.
+Exit codes: 0 stopped by a signal, 1 the node cannot start or its disk failed, 2 bad usage. A start
+that fails removes the data folder if it has created it.";
 
 /// The advice after a restore.
 const ADVICE: &str = "all sessions have ended, but clients of the lost cluster may use their locks until their deadlines: stop them, \
@@ -97,8 +100,7 @@ pub fn run(args: &Args) -> Done {
                 server.shutdown().await;
                 Ok(ExitCode::SUCCESS)
             }
-            reason = server.failed() => Err(Failure::new(1, "failed", format!("the node has stopped: {reason}"))
-                .advise("check its disk, then start it again")),
+            reason = server.failed() => Err(stopped(&reason)),
         }
     })
 }
@@ -160,6 +162,12 @@ fn members(given: &[String]) -> Result<Vec<String>, Failure> {
         conclave_api::parse_servers(&given.join(",")).map_err(|error| format!("--join: {error}"))?;
     // Other nodes are only reached by TCP.
     Ok(members.into_iter().map(|member| member.trim_start_matches("tcp:").to_owned()).collect())
+}
+
+/// The failure of a node that has stopped by itself.
+fn stopped(reason: &str) -> Failure {
+    let message = format!("the node has stopped: {reason}");
+    Failure::new(1, "failed", message).advise("check its disk, then start it again")
 }
 
 fn refusal(error: &StartError) -> Failure {
