@@ -1,15 +1,16 @@
-//! Every error of the system: whose fault it is, whether the outcome is definite, and what to do.
+//! Every error of the system: its cause, whether the outcome is definite, and what to do.
 //!
-//! **Intuition.** After an error a program must know two things: may what it asked for have happened, and
-//! should it try again, change its request, or call somebody? A [`Code`] answers both; the message says it in
-//! words for people.
+//! **Intuition.** After an error, a program must know whether its request may have had its effect. It must
+//! also know whether to try again, to change the request, or to call an operator. A [`Code`] answers both;
+//! the message is for people.
 //!
-//! **Rules.** A code is *definite* if what was asked for is known not to be in effect. Everything the
-//! replicated state answers is definite; only a lost connection, a timeout or a forgotten answer is not.
-//! Numbers and names of codes never change their meaning and are never reused: they travel, and scripts match
-//! on them.
+//! **Rules.** A code is *definite* if the request is known to have had no effect. All errors of the
+//! replicated state are definite. A lost connection, a missing reply and a forgotten answer are not. Numbers
+//! and names of codes never change their meaning and are never reused, because clients and scripts match on
+//! them.
 //!
-//! The table below is the only place where codes are described; docs and the command line read it.
+//! The table below is the only description of the codes. The command line prints it, and a test compares the
+//! `.proto` file with it.
 
 use std::fmt;
 
@@ -18,21 +19,21 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use crate::request::Deadlock;
 use crate::{ExprError, NameError};
 
-/// Whose fault an error is, which is who can do something about it.
+/// The part of the system that causes an error, and can remove the cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// The request: it must be changed, or its refusal is an ordinary outcome.
+    /// The request: the client must change it, or the rejection is an ordinary outcome.
     Caller,
-    /// The service: an operator may have to look.
+    /// The service: an operator may have to repair it.
     Server,
-    /// What lies between: try again.
+    /// The network between client and service: the client tries again.
     Network,
 }
 
 macro_rules! codes {
     ($($(#[doc = $doc:literal])+ $code:ident = $number:literal, $name:literal, $fault:ident,
         $definite:literal, $advice:literal;)*) => {
-        /// What went wrong.
+        /// The kind of an error.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
         pub enum Code {
@@ -43,7 +44,7 @@ macro_rules! codes {
             /// Every code.
             pub const ALL: &'static [Self] = &[$(Self::$code),*];
 
-            /// The number that travels; stable.
+            /// The number on the wire; stable.
             pub const fn number(self) -> u16 {
                 match self { $(Self::$code => $number),* }
             }
@@ -53,17 +54,17 @@ macro_rules! codes {
                 match self { $(Self::$code => $name),* }
             }
 
-            /// Whose fault it is.
+            /// The part of the system that causes the error.
             pub const fn fault(self) -> Fault {
                 match self { $(Self::$code => Fault::$fault),* }
             }
 
-            /// Whether what was asked for is known not to be in effect.
+            /// Whether the request is known to have had no effect.
             pub const fn is_definite(self) -> bool {
                 match self { $(Self::$code => $definite),* }
             }
 
-            /// What to do about it.
+            /// The next step, as an advice.
             pub const fn advice(self) -> &'static str {
                 match self { $(Self::$code => $advice),* }
             }
@@ -77,80 +78,84 @@ macro_rules! codes {
 }
 
 codes! {
-    /// A lock expression that cannot be read.
-    InvalidExpression = 1, "invalid-expression", Caller, true, "correct the expression at the place shown";
-    /// A name or path that is none.
+    /// A text that is not a lock expression.
+    InvalidExpression = 1, "invalid-expression", Caller, true, "correct the expression at the marked place";
+    /// A text that is not a name or a path.
     InvalidName = 2, "invalid-name", Caller, true, "correct the name";
-    /// Another argument out of its range.
+    /// Another argument that is wrong or out of its range.
     InvalidArgument = 3, "invalid-argument", Caller, true, "correct the request";
-    /// Permits asked of a name that has no limit.
+    /// A request for permits of a name that has no limit.
     NotASemaphore = 4, "not-a-semaphore", Caller, true,
-        "set a limit first (conclave limit NAME N), or ask for the lock";
-    /// A shared lock, or a limit, asked of a name that is used the other way.
+        "set a limit with `conclave limit NAME N`, or request the name without a number";
+    /// A request for a semaphore as a lock, or for a lock in use as a semaphore.
     WrongKind = 5, "wrong-kind", Caller, true,
-        "a name is a lock or a semaphore for its life: use another name";
-    /// More permits than the limit: no release can ever satisfy the request.
-    Impossible = 6, "impossible", Caller, true, "ask for less, or raise the limit";
-    /// Something of which there may be no more: names, sessions, files, watches.
-    LimitReached = 7, "limit-reached", Caller, true, "give something back first";
+        "use another name, or try again when nobody holds or waits for this one";
+    /// A request for more permits than the limit, which no release can ever satisfy.
+    Impossible = 6, "impossible", Caller, true, "request fewer permits, or raise the limit";
+    /// A request for one more name, session, file or watch than allowed.
+    LimitReached = 7, "limit-reached", Caller, true, "release or remove something first";
     /// More bytes than allowed.
     TooLarge = 8, "too-large", Caller, true, "send less";
 
-    /// A try that found the lock taken or claimed.
-    WouldWait = 20, "would-wait", Caller, true, "try later, or wait";
-    /// The time to wait is over.
+    /// A try for a lock that another owner holds or claims.
+    WouldWait = 20, "would-wait", Caller, true, "try later, or wait for the lock";
+    /// A wait that was not granted within its limit.
     TimedOut = 21, "timed-out", Caller, true, "try later, or wait longer";
-    /// The wait was cancelled.
-    Cancelled = 22, "cancelled", Caller, true, "nothing to do: it was asked for";
-    /// The request was refused to end a deadlock.
+    /// A wait that the client has cancelled.
+    Cancelled = 22, "cancelled", Caller, true, "nothing to do";
+    /// A request that was rejected to end a deadlock.
     Deadlock = 23, "deadlock", Caller, true,
-        "release what is held, then ask again, for everything at once if possible";
-    /// The owner waits already.
+        "release the locks that you hold, then request all locks at once";
+    /// A second waiting request of one owner.
     OwnerBusy = 24, "owner-busy", Caller, true,
-        "one owner waits for one request at a time: use another owner or one expression";
-    /// Nothing is held under that request.
-    NotHeld = 25, "not-held", Caller, true, "do not use what the lock protects";
+        "wait for the first request, or use another owner or one expression";
+    /// A release, or another use, of a lock that is not held.
+    NotHeld = 25, "not-held", Caller, true, "do not use the resource that the lock protects";
 
-    /// The session is unknown or has ended: nothing of it is held any more.
-    SessionEnded = 40, "session-ended", Caller, true, "open a new session and acquire again";
-    /// The secret is not that of the session.
-    WrongSecret = 41, "wrong-secret", Caller, true, "resume with the secret that the session was opened with";
-    /// Too many requests without an acknowledged answer.
-    TooManyUnanswered = 42, "too-many-unanswered", Caller, true, "wait for answers before asking more";
-    /// The answer to this request id was acknowledged, and forgotten.
-    Forgotten = 43, "forgotten", Caller, false, "number requests upwards; ask what is held";
+    /// A request of a session that is unknown or has ended; it holds nothing.
+    SessionEnded = 40, "session-ended", Caller, true, "open a new session and acquire the locks again";
+    /// A session that is resumed with a wrong secret.
+    WrongSecret = 41, "wrong-secret", Caller, true, "resume the session with the secret of its opening";
+    /// A request beyond the bound of unacknowledged answers.
+    TooManyUnanswered = 42, "too-many-unanswered", Caller, true,
+        "acknowledge answers before you send more requests";
+    /// A request whose answer was acknowledged and forgotten.
+    Forgotten = 43, "forgotten", Caller, false,
+        "give each request a larger number than the one before; then read the state";
 
-    /// No such file.
+    /// A file that does not exist.
     NoSuchFile = 60, "no-such-file", Caller, true, "create it, or check the path";
-    /// The file exists already.
-    FileExists = 61, "file-exists", Caller, true, "write it instead, or use another name";
-    /// The file has another version than expected.
-    VersionMismatch = 62, "version-mismatch", Caller, true, "read again, then decide";
-    /// The directory has children.
+    /// A file that exists already.
+    FileExists = 61, "file-exists", Caller, true, "write the existing file, or use another name";
+    /// A file that has another version than expected.
+    VersionMismatch = 62, "version-mismatch", Caller, true, "read the file again, then decide";
+    /// A directory that has children.
     NotEmpty = 63, "not-empty", Caller, true, "delete the children first";
-    /// An ephemeral file cannot have children.
-    EphemeralParent = 64, "ephemeral-parent", Caller, true, "use a parent that outlives the session";
-    /// Another operation of the same multi failed, so this one was not done.
+    /// A child of an ephemeral file, which cannot have any.
+    EphemeralParent = 64, "ephemeral-parent", Caller, true, "use a parent that is not ephemeral";
+    /// An operation that was not done because another one of the same request failed.
     MultiAborted = 65, "multi-aborted", Caller, true, "correct the operation that failed";
 
-    /// A request of a later version, or garbage.
+    /// A request that this version does not know.
     Unsupported = 80, "unsupported", Caller, true, "use a client of the server's version";
-    /// This node does not lead; the request was not taken.
-    NotLeader = 81, "not-leader", Server, true, "ask the leader, or any node again";
-    /// No majority can be reached; the request was not taken.
-    NoQuorum = 82, "no-quorum", Server, true, "wait until a majority of the nodes is up, then retry";
-    /// Too much to do; the request was not taken.
+    /// A request to a node that does not lead; it was not accepted.
+    NotLeader = 81, "not-leader", Server, true, "send the request to the leader, or to any node again";
+    /// A request without a reachable majority; it was not accepted.
+    NoQuorum = 82, "no-quorum", Server, true, "wait until a majority of the nodes runs, then try again";
+    /// A request to a node that has too many; it was not accepted.
     Overloaded = 83, "overloaded", Server, true, "retry later, with fewer requests in flight";
-    /// The node stops; the request was not taken.
-    ShuttingDown = 84, "shutting-down", Server, true, "ask another node";
-    /// A defect, or a disk that failed.
-    Internal = 85, "internal", Server, false, "look into the server's log";
+    /// A request to a node that stops; it was not accepted.
+    ShuttingDown = 84, "shutting-down", Server, true, "send the request to another node";
+    /// A defect of the program, or a failed disk.
+    Internal = 85, "internal", Server, false, "read the log of the server";
 
-    /// No answer in time: it may have happened.
-    NoAnswer = 100, "no-answer", Network, false, "retry with the same request id: it takes effect once";
-    /// The connection broke: it may have happened.
-    Disconnected = 101, "disconnected", Network, false, "reconnect and retry with the same request id";
-    /// No server could be reached: nothing was sent.
+    /// No reply in time; the request may have had its effect.
+    NoAnswer = 100, "no-answer", Network, false,
+        "send the request again with the same number: it takes effect once";
+    /// A broken connection; the request may have had its effect.
+    Disconnected = 101, "disconnected", Network, false,
+        "connect again and repeat the request with the same number";
+    /// No server could be reached; nothing was sent.
     Unreachable = 102, "unreachable", Network, true,
         "check the address, and that a server runs (conclave serve)";
 }
@@ -173,23 +178,23 @@ impl Code {
 /// An error: the code for programs, the message for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Error {
-    /// What went wrong.
+    /// The kind of the error.
     pub code: Code,
-    /// What went wrong, with the particulars.
+    /// The problem, with its particulars. It does not repeat the advice of the code.
     pub message: String,
-    /// Who waits for whom, if the code is [`Code::Deadlock`].
+    /// The owners that wait for each other, if the code is [`Code::Deadlock`].
     pub deadlock: Option<Box<Deadlock>>,
 }
 
 impl Error {
-    /// An error with its particulars.
+    /// An error with a message.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), deadlock: None }
     }
 
-    /// The refusal that ends a deadlock.
+    /// The rejection that ends a deadlock.
     pub fn deadlock(deadlock: Deadlock) -> Self {
-        let message = format!("refused to end a deadlock: {deadlock}");
+        let message = format!("rejected to end a deadlock: {deadlock}");
         Self { code: Code::Deadlock, message, deadlock: Some(Box::new(deadlock)) }
     }
 }
@@ -230,7 +235,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// As its number.
+/// Serializes the number of the code.
 impl Serialize for Code {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_u16(self.number())

@@ -122,7 +122,8 @@ impl Expr {
 /// A text that is no expression and contains no operator is a single name, such as `my lock`.
 ///
 /// # Errors
-/// [`Code::InvalidExpression`](crate::Code::InvalidExpression) or [`Code::InvalidName`](crate::Code::InvalidName).
+/// [`Code::InvalidExpression`](crate::Code::InvalidExpression) or
+/// [`Code::InvalidName`](crate::Code::InvalidName).
 pub fn names_in(text: &str) -> Result<Vec<LockName>, Error> {
     let expr: Expr = match text.parse() {
         Ok(expr) => expr,

@@ -2,7 +2,7 @@
 //!
 //! - [`Expr`]: lock expressions such as `plan & (eu | us):shared & pool*3`, parsed, checked and printed.
 //! - [`Error`]: every error of the system, with its cause, whether it is definite, and what to do.
-//! - [`name`] and [`request`]: the types that all three share: [`LockName`], [`Fence`], [`SessionId`], [`Wait`] and others.
+//! - [`name`] and [`request`]: types that all three share, such as [`LockName`] and [`Fence`].
 //! - [`json`]: the JSON of HTTP and of `--json`.
 //! - [`servers`]: addresses of servers as users write them.
 //! - `socket`: the connection from a client to a server, with the feature of that name.

@@ -11,10 +11,11 @@ pub const ADDRESS_BYTES_MAX: usize = 255;
 /// The prefix of an address that a client reaches only by TCP, never by a Unix socket.
 const TCP_ONLY: &str = "tcp:";
 
-/// Reads a list of servers with commas between. Returns each as `HOST:PORT`, with the prefix `tcp:` if it was given.
+/// Reads a list of servers with commas between. Returns each as `HOST:PORT`, with the prefix `tcp:` if it was
+/// given.
 ///
-/// A server is `HOST`, `HOST:PORT` or `http://HOST[:PORT][/]`; an IPv6 address stands in brackets. The port is
-/// [`DEFAULT_PORT`] if it is absent. Empty items of the list are skipped.
+/// A server is `HOST`, `HOST:PORT` or `http://HOST[:PORT][/]`; an IPv6 address stands in brackets. The port
+/// is [`DEFAULT_PORT`] if it is absent. Empty items of the list are skipped.
 ///
 /// # Errors
 /// A message for the user, if the list is empty or one of its items is not an address.

@@ -13,12 +13,12 @@ use rustix::termios::tcgetwinsize;
 /// The groups and their commands, in the order of the help. To add a command, add its name here. A test
 /// compares the table with the commands that exist.
 const GROUPS: &[(&str, &[&str])] = &[
-    ("Locks", &["run", "why", "locks", "limit", "break", "sessions", "elect"]),
+    ("Locks", &["run", "lock", "unlock", "why", "locks", "limit", "break", "sessions", "elect"]),
     ("Files", &["get", "put", "ls", "rm", "watch"]),
     ("Cluster", &["serve", "cluster", "bench"]),
     #[cfg(feature = "lab")]
     ("Laboratory", &["list", "sim", "check", "matrix", "mutants", "compare", "deadlock", "replay", "trace"]),
-    ("Tools", &["clock", "completions", "man", "help"]),
+    ("Tools", &["tour", "clock", "completions", "man", "help"]),
 ];
 
 /// The error by which clap prints the help of `conclave` itself, with the commands in groups. `None` if the

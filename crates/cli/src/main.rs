@@ -18,7 +18,7 @@ use serde_json::json;
 
 #[cfg(feature = "lab")]
 use command::lab;
-use command::{clock, service};
+use command::{clock, service, tour};
 use output::Failure;
 
 /// Processes on different machines must agree: who holds the lock, who leads, what happened first.
@@ -57,6 +57,8 @@ enum Command {
     Lab(Box<lab::Command>),
     #[command(flatten)]
     Service(service::Command),
+    /// Show the main features in half a minute, on a server of its own
+    Tour(tour::Args),
 }
 
 fn main() -> ExitCode {
@@ -73,6 +75,7 @@ fn main() -> ExitCode {
         #[cfg(feature = "lab")]
         Command::Lab(command) => lab::run(&command),
         Command::Service(command) => service::run(&command),
+        Command::Tour(args) => tour::run(&args),
     };
     match done {
         Ok(code) => code,

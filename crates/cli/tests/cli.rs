@@ -266,7 +266,7 @@ fn a_run_that_proves_nothing_says_why_and_ends_with_3() {
         (&run["properties"]["ME1"], &run["not_judged"]["ME1"]),
         (&"not_judged".into(), &"no entry".into())
     );
-    let shown = prints("sim timesync/cristian --nodes 2 --delay uniform:200ms..600ms", 3);
+    let shown = prints("sim timesync/cristian --nodes 2 --loss 1", 3);
     assert!(shown.contains("not judged (no site stated an interval)") && !shown.contains("holds"), "{shown}");
     let shown = prints("sim deadlock/edge-chasing --requests 0 --seeds 0..3", 3);
     assert!(shown.contains("no promised property was put to the test"), "{shown}");
@@ -353,6 +353,16 @@ fn compare_measures_all_algorithms_on_the_same_work() {
             FIELDS.iter().for_each(|field| assert!(row[load].get(field).is_some(), "{field}"));
         }
     }
+}
+
+#[test]
+fn a_comparison_of_detectors_without_a_mistake_is_not_plotted() {
+    let plot = folder("detector").join("tradeoff.svg");
+    let command = format!("compare detector --duration 5s --svg {}", shown(&plot));
+    refused(&command, &["no setting makes a mistake with delays constant:1ms", "--delay exponential:10ms"]);
+    assert!(!plot.exists());
+    prints(&format!("{command} --delay exponential:10ms"), 0);
+    assert!(read(&plot).contains("N = 5, T = 100ms, delays exponential:10ms"));
 }
 
 #[test]

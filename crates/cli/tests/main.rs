@@ -2,6 +2,7 @@
 
 mod clock;
 mod service;
+mod tour;
 
 #[cfg(feature = "lab")]
 mod cli;
@@ -11,5 +12,7 @@ mod deadlock;
 mod explore;
 #[cfg(feature = "lab")]
 mod help;
+#[cfg(feature = "lab")]
+mod readme;
 #[cfg(feature = "lab")]
 mod trace;

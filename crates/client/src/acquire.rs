@@ -114,7 +114,7 @@ impl Acquiring {
     /// The refusal.
     pub async fn granted(&mut self) -> Result<Guard> {
         let Some(granted) = &mut self.granted else {
-            return Err(Error::new(Code::InvalidArgument, "this request was answered before"));
+            return Err(Error::new(Code::InvalidArgument, "this request already has its final answer"));
         };
         let result = granted.await;
         self.granted = None;

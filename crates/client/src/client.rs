@@ -64,11 +64,11 @@ pub(crate) struct Handle {
 }
 
 impl Client {
-    /// Connects to the first of `servers` that answers: `HOST` or `HOST:PORT`, several with commas between. The port is
-    /// 7411 if it is absent.
+    /// Connects to the first of `servers` that answers: `HOST` or `HOST:PORT`, several with commas between.
+    /// The port is 7411 if it is absent.
     ///
-    /// A server of the same user on the same machine is reached by its Unix socket if its address is a loopback address
-    /// (`127.0.0.1:7411`). The prefix `tcp:` before the address forces TCP.
+    /// A server of the same user on the same machine is reached by its Unix socket if its address is a
+    /// loopback address (`127.0.0.1:7411`). The prefix `tcp:` before the address forces TCP.
     ///
     /// # Errors
     /// As [`Options::connect`].
@@ -156,8 +156,8 @@ impl Client {
         Ok(Semaphore::new(self, name))
     }
 
-    /// Makes or changes a semaphore; 0 makes an unused one a plain name again. Returns the permits before, or `None` if the
-    /// name was not a semaphore.
+    /// Makes or changes a semaphore; 0 makes an unused one a plain name again. Returns the permits before, or
+    /// `None` if the name was not a semaphore.
     ///
     /// # Errors
     /// [`Code::WrongKind`] if somebody holds the name, or waits for it, as a lock.
@@ -350,7 +350,8 @@ impl Options {
     /// Connects to the first of `servers` that answers; see [`Client::connect`] for their form.
     ///
     /// # Errors
-    /// [`Code::Unreachable`] if no server answers; [`Code::InvalidArgument`] if an address is wrong or the label is too long.
+    /// [`Code::Unreachable`] if no server answers; [`Code::InvalidArgument`] if an address is wrong or the
+    /// label is too long.
     pub async fn connect(self, servers: &str) -> Result<Client> {
         if self.opening.label.len() > MAX_SESSION_LABEL_BYTES {
             let text = format!("the label of a session has at most {MAX_SESSION_LABEL_BYTES} bytes");
@@ -384,7 +385,7 @@ pub(crate) async fn answered(answer: AnswerToCome) -> Result<v1::answer::Result>
 
 /// A server that answers something else than was asked.
 pub(crate) fn unexpected(answer: &v1::answer::Result) -> Error {
-    let text = format!("the server gave an answer to another question: {answer:?}");
+    let text = format!("the server sent a reply to another request: {answer:?}");
     Error::new(Code::Internal, text.chars().take(200).collect::<String>())
 }
 

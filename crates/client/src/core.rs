@@ -484,7 +484,7 @@ impl Core {
             return Err(stopped());
         }
         if self.unanswered.len() >= MAX_UNANSWERED && !lets_go(&what) {
-            let text = format!("{MAX_UNANSWERED} requests are without an answer");
+            let text = format!("{MAX_UNANSWERED} requests have no answer yet");
             return Err(Error::new(Code::TooManyUnanswered, text));
         }
         check_fits(sending::encoded_len(&what))?;
@@ -558,7 +558,10 @@ impl Core {
     fn fail(&mut self, id: u64, error: Error) {
         let Some(pending) = self.forget(id) else { return };
         let error = if pending.may_outlive(error.code) {
-            Error::new(Code::NoAnswer, format!("{}: what was asked before may have been done", error.message))
+            Error::new(
+                Code::NoAnswer,
+                format!("{}; earlier requests may have had their effect", error.message),
+            )
         } else {
             error
         };
@@ -572,7 +575,7 @@ impl Core {
 
 /// The client's task is gone, with its runtime or by a panic.
 pub(crate) fn stopped() -> Error {
-    Error::new(Code::Disconnected, "the client's task was stopped")
+    Error::new(Code::Disconnected, "the task of the client was stopped")
 }
 
 fn lets_go(what: &What) -> bool {

@@ -220,5 +220,5 @@ impl From<FileOp> for v1::FileOp {
 }
 
 fn confused() -> Error {
-    Error::new(Code::Internal, "the server did something else than was asked")
+    Error::new(Code::Internal, "the server sent a reply to another request")
 }

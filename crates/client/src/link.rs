@@ -173,7 +173,7 @@ pub(crate) struct Direct;
 
 impl Connector for Direct {
     fn connect(&self, server: String) -> Pin<Box<dyn Future<Output = io::Result<Socket>> + Send>> {
-        let late = |_| io::Error::new(io::ErrorKind::TimedOut, "no answer");
+        let late = |_| io::Error::new(io::ErrorKind::TimedOut, "no reply in time");
         Box::pin(async move { timeout(CONNECT_WITHIN, Socket::connect(&server)).await.map_err(late)? })
     }
 }
@@ -320,7 +320,7 @@ async fn serve(socket: Socket, shared: &Shared) -> io::Result<()> {
             return writer.shutdown();
         }
         if is_silent {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "the server says nothing"));
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the server sends nothing"));
         }
         frame::make_room(&mut input);
         tokio::select! {
@@ -369,7 +369,7 @@ fn greet(input: &mut BytesMut, shared: &Shared) -> io::Result<bool> {
     if input[..PREFACE_BYTES - 1] != CLIENT_MAGIC {
         shared.with(|core, _| core.on_refused());
         let said = String::from_utf8_lossy(&input[..PREFACE_BYTES]);
-        let text = format!("does not speak Conclave: it begins with {said:?}");
+        let text = format!("is not a conclave server: its first bytes are {said:?}");
         return Err(io::Error::new(io::ErrorKind::InvalidData, text));
     }
     // Another version is explained by the goodbye that follows.
@@ -379,9 +379,9 @@ fn greet(input: &mut BytesMut, shared: &Shared) -> io::Result<bool> {
 }
 
 fn take(input: &mut BytesMut, shared: &Shared) -> io::Result<()> {
-    while let Some(frame) = frame::decode::<v1::ServerFrame>(input).map_err(|error| {
-        io::Error::new(io::ErrorKind::InvalidData, format!("sent what is no frame: {error}"))
-    })? {
+    while let Some(frame) = frame::decode::<v1::ServerFrame>(input)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, format!("sent a wrong frame: {error}")))?
+    {
         shared.with(|core, now| frame.messages.into_iter().for_each(|message| core.on_message(now, message)));
     }
     Ok(())

@@ -366,7 +366,7 @@ async fn a_server_of_another_kind_is_named_when_patience_is_over() {
     };
     for error in [lock.unwrap_err(), limit.unwrap_err(), why.unwrap_err()] {
         assert_eq!(error.code, Code::Disconnected);
-        assert!(error.message.contains("does not speak Conclave"), "{error}");
+        assert!(error.message.contains("is not a conclave server"), "{error}");
         assert!(error.message.contains(&address) && error.message.contains("HTTP/1.1"), "{error}");
     }
 }

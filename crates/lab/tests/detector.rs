@@ -128,7 +128,8 @@ fn the_comparison_covers_the_trade_off_on_the_same_crashes() {
     let rates: Vec<_> = fixed.iter().map(|row| row.report.mistakes).collect();
     assert!(rates.is_sorted_by(|one, next| one >= next), "{rates:?}");
     assert!(rates[0] > 100 && rates[rates.len() - 1] < 10, "{rates:?}");
-    let svg = compare::plot(&rows);
+    let svg = compare::plot(&rows, &base).expect("there are mistakes");
+    assert!(svg.contains("delays lognormal:5ms,1"));
     assert!(svg.contains("heartbeat") && svg.contains("phi-accrual") && svg.contains("adaptive"));
 }
 

@@ -86,10 +86,10 @@ pub enum ProposeError {
 impl fmt::Display for ProposeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Retry => "not proposed: no leader, or a new one; try again",
-            Self::Unknown => "the outcome is unknown: the leader changed or did not answer",
-            Self::Stopped => "not proposed: the node has stopped",
-            Self::TooLarge => "not proposed: larger than an entry may be",
+            Self::Retry => "the command was not proposed: there is no leader, or a new one",
+            Self::Unknown => "the outcome is unknown: the leader changed or did not reply",
+            Self::Stopped => "the command was not proposed: the node has stopped",
+            Self::TooLarge => "the command was not proposed: it is larger than an entry of the log",
         })
     }
 }
@@ -108,7 +108,7 @@ pub enum ReadError {
 impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Retry => "no leader that a quorum confirms; try again",
+            Self::Retry => "no majority confirms a leader",
             Self::Stopped => "the node has stopped",
         })
     }

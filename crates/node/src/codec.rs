@@ -55,7 +55,7 @@ fn numbered(id: u64, ask: Result<ClientRequest, Error>) -> ClientRequest {
     match ask {
         Ok(_) if id == 0 => ClientRequest::Invalid {
             id,
-            error: Error::new(Code::InvalidArgument, "requests are numbered from 1"),
+            error: Error::new(Code::InvalidArgument, "the number of a request must be at least 1"),
         },
         Ok(ask) => ask,
         Err(error) => ClientRequest::Invalid { id, error },
@@ -76,7 +76,8 @@ fn op(op: Option<v1::request::Op>) -> Result<Op, Error> {
         Wire::Close(v1::Close {}) => Op::Close,
         Wire::SetTtl(v1::SetTtl { ttl_ms }) => Op::SetTtl { ttl_ms },
         Wire::Files(v1::Files { ops }) if ops.len() > MAX_OPERATIONS => {
-            let message = format!("{} operations at once: at most {MAX_OPERATIONS}", ops.len());
+            let message =
+                format!("a request has {} operations; at most {MAX_OPERATIONS} are allowed", ops.len());
             return Err(Error::new(Code::TooLarge, message));
         }
         Wire::Files(v1::Files { ops }) => Op::Files(ops.into_iter().map(file_op).collect::<Result<_, _>>()?),
@@ -134,7 +135,7 @@ fn query(what: Option<v1::query::What>) -> Result<Query, Error> {
 /// Checks the start of a list. A text longer than any name is in no list.
 fn bounded(text: String, most: usize) -> Result<String, Error> {
     if text.len() > most {
-        return Err(Error::new(Code::InvalidName, format!("no name has more than {most} bytes")));
+        return Err(Error::new(Code::InvalidName, format!("a name has at most {most} bytes")));
     }
     Ok(text)
 }

@@ -75,14 +75,14 @@ impl Config {
     pub fn check(&self) -> Result<(), String> {
         if !self.listen.ip().is_loopback() && !self.insecure {
             return Err(format!(
-                "refusing to listen on {}: anybody who reaches it could take every lock; say `insecure` to do it all the same",
+                "{} can be reached from other machines, without encryption or passwords; allow that with `insecure`, or listen on 127.0.0.1",
                 self.listen
             ));
         }
         if let Some(none) =
             self.join.iter().chain(&self.advertise).find(|address| !joining::is_address(address))
         {
-            return Err(format!("`{none}` is no HOST:PORT"));
+            return Err(format!("`{none}` is not an address; write HOST:PORT"));
         }
         if self.local && (!self.join.is_empty() || self.restore.is_some() || self.advertise.is_some()) {
             return Err(
@@ -92,27 +92,33 @@ impl Config {
         }
         if self.restore.is_some() && !self.join.is_empty() {
             return Err(
-                "a backup founds a cluster of its own: restore on one node, then let the others join it, \
+                "a node either restores a backup or joins a cluster: restore on one node, then let the others join it, \
                         each with an empty data folder"
                     .to_owned(),
             );
         }
         if self.advertise.is_none() && self.listen.ip().is_unspecified() {
-            return Err(format!("nobody can be told to find this node at {}: say `advertise`", self.listen));
+            return Err(format!(
+                "other nodes cannot connect to {}; give an address that they reach with `advertise`",
+                self.listen
+            ));
         }
         if self.drift_ppm >= 500_000 {
-            return Err(format!("a drift of {} millionths leaves nothing of a lease", self.drift_ppm));
+            return Err(format!(
+                "a drift of {} ppm is too large; it must be less than 500000",
+                self.drift_ppm
+            ));
         }
         if self.heartbeat.is_zero()
             || self.heartbeat * 2 > self.election.0
             || self.election.0 >= self.election.1
         {
             return Err(
-                "elections must begin after two heartbeats at the earliest, and within a range".to_owned()
+                "the election timeout must be a range that begins at two heartbeats or later".to_owned()
             );
         }
         if self.connections_max == 0 {
-            return Err("a node without connections is of no use".to_owned());
+            return Err("at least one connection must be allowed".to_owned());
         }
         Ok(())
     }

@@ -99,7 +99,10 @@ impl Desk {
             }
             Ask::Hello { .. } => Answer::Settled,
             Ask::Admit { address } | Ask::Present { address, .. } if !is_address(&address) => {
-                Answer::Refused(format!("`{}` is no HOST:PORT to be found at", address.escape_debug()))
+                Answer::Refused(format!(
+                    "`{}` is not an address of the form HOST:PORT; correct --advertise",
+                    address.escape_debug()
+                ))
             }
             Ask::Admit { address } => self.admit(address).await.unwrap_or_else(|answer| answer),
             Ask::Present { node, address, .. } => {
@@ -121,29 +124,37 @@ impl Desk {
             .collect();
         let voter = |node: &&NodeId| status.membership.voters.iter().any(|voters| voters.contains(node));
         if let Some(voter) = same.iter().find(voter) {
-            let text = format!("node {voter} is at {address}: start it with its own data folder");
+            let text = format!(
+                "{address} is the address of node {voter}; start that node with its own data folder, or use another address"
+            );
             return Err(Answer::Refused(text));
         }
         if status.membership.nodes.len() - same.len() >= MAX_NODES {
-            return Err(Answer::Refused(format!("the cluster has {MAX_NODES} nodes, which is the most")));
+            return Err(Answer::Refused(format!(
+                "the cluster already has {MAX_NODES} nodes, which is the most"
+            )));
         }
         let largest = status.membership.nodes.keys().next_back().copied().unwrap_or(status.node);
         let node = largest + 1;
         self.replica.admit(node, Member { address }, same).await.map_err(|error| self.unchanged(error))?;
-        tracing::info!(node, "a node was admitted");
+        tracing::info!(node, "admitted a new node");
         Ok(Answer::Admitted { cluster: self.replica.identity().cluster, node })
     }
 
     async fn settle(&self, node: NodeId, address: String) -> Result<Answer, Answer> {
         let status = self.lead()?;
         let Some(known) = status.membership.nodes.get(&node) else {
-            return Err(Answer::Refused(format!("node {node} does not belong to this cluster (any more)")));
+            return Err(Answer::Refused(format!(
+                "node {node} does not belong to this cluster; join it again with an empty data folder"
+            )));
         };
         if known.address != address {
             let _busy = self.busy.lock().await;
             let taken = |(other, member): (&NodeId, &Member)| *other != node && member.address == address;
             if self.lead()?.membership.nodes.iter().any(taken) {
-                return Err(Answer::Refused(format!("another node is at {address}")));
+                return Err(Answer::Refused(format!(
+                    "another node has the address {address}; use another one"
+                )));
             }
             self.replica.relocate(node, Member { address }).await.map_err(|error| self.unchanged(error))?;
         }
@@ -159,7 +170,7 @@ impl Desk {
         }
         let _busy = self.busy.lock().await;
         self.replica.promote(node).await.map_err(|error| self.unchanged(error))?;
-        tracing::info!(node, "a node votes from now on");
+        tracing::info!(node, "gave a node its vote");
         Ok(Answer::Settled)
     }
 
@@ -192,7 +203,8 @@ pub(crate) fn is_address(address: &str) -> bool {
         && port.parse::<u16>().is_ok_and(|port| port != 0)
 }
 
-/// Asks the hints in turn until a member admits this node, for at most [`JOIN_LIMIT`]. Reports every few seconds why no member has.
+/// Asks the hints in turn until a member admits this node, for at most [`JOIN_LIMIT`]. Reports every few
+/// seconds why no member has.
 ///
 /// # Errors
 /// A member refuses this node for good, or the time is over.
@@ -270,7 +282,8 @@ impl Reports {
     }
 }
 
-/// Checks that no hint belongs to another cluster than the data folder. A hint that does not reply proves nothing.
+/// Checks that no hint belongs to another cluster than the data folder. A hint that does not reply proves
+/// nothing.
 ///
 /// # Errors
 /// One of them belongs to another cluster.
@@ -289,8 +302,8 @@ pub(crate) async fn check_hints(dial: &dyn Dial, hints: &[String], identity: Ide
     Ok(())
 }
 
-/// Asks the leader to record the address of this node and to give it a vote, until both are done. Then calls `settled`. Reports
-/// every few seconds why they are not.
+/// Asks the leader to record the address of this node and to give it a vote, until both are done. Then calls
+/// `settled`. Reports every few seconds why they are not.
 pub(crate) async fn present(
     desk: Arc<Desk>,
     dial: Arc<dyn Dial>,
@@ -368,8 +381,9 @@ async fn ask_around(
 async fn ask(dial: &dyn Dial, member: &str, ask: &Ask, limit: Duration) -> std::io::Result<Answer> {
     let body = postcard::to_stdvec(ask).map_err(std::io::Error::other)?;
     let answer = timeout(limit, peers::ask_once(dial, member, peers::JOINING, &body)).await;
-    let answer = answer.map_err(|_| std::io::Error::new(std::io::ErrorKind::TimedOut, "no answer"))??;
-    postcard::from_bytes(&answer).map_err(|_| std::io::Error::other("an answer that is not understood"))
+    let answer =
+        answer.map_err(|_| std::io::Error::new(std::io::ErrorKind::TimedOut, "no reply in time"))??;
+    postcard::from_bytes(&answer).map_err(|_| std::io::Error::other("the reply cannot be read"))
 }
 
 #[cfg(test)]

@@ -193,10 +193,10 @@ fn put_questions(
     pending.retain(|_, answer| !answer.is_closed());
     for Call { kind, body, answer } in batch {
         if body.len() > MAX_BYTES - HEADER {
-            let why = format!("a question of {} bytes fits no frame", body.len());
+            let why = format!("a message of {} bytes is larger than a frame", body.len());
             drop(answer.send(Err(io::Error::new(io::ErrorKind::InvalidInput, why))));
         } else if pending.len() >= MAX_CALLS {
-            let why = "too many questions are under way";
+            let why = "too many requests are in flight to this node";
             drop(answer.send(Err(io::Error::new(io::ErrorKind::WouldBlock, why))));
         } else {
             *number += 1;
@@ -237,9 +237,9 @@ async fn connect(dial: &dyn Dial, address: &str) -> io::Result<(OwnedReadHalf, O
     match preface {
         [magic @ .., VERSION] if magic == PEER_MAGIC => Ok(stream.into_split()),
         [magic @ .., version] if magic == PEER_MAGIC => {
-            Err(invalid(format!("it speaks version {version} between nodes, this node {VERSION}")))
+            Err(invalid(format!("it uses version {version} between nodes, and this node uses {VERSION}")))
         }
-        _ => Err(invalid("there is something else than a node of ours")),
+        _ => Err(invalid("the address does not belong to a conclave node")),
     }
 }
 
@@ -272,7 +272,7 @@ pub(crate) async fn serve(
     stream.write_all(&frame::preface(PEER_MAGIC)).await?;
     if version != VERSION {
         let mut output = BytesMut::new();
-        let why = format!("version {version} is not spoken here, {VERSION} is");
+        let why = format!("version {version} is not supported here; this node uses {VERSION}");
         put_frame(&mut output, 0, REFUSED, why.as_bytes());
         stream.write_all(&output).await?;
         return stream.shutdown().await;
@@ -326,7 +326,7 @@ pub(crate) async fn serve(
 
 /// The answer to one question, or why there is none.
 async fn answer(desk: &Desk, node_handle: &NodeHandle, kind: u8, body: &[u8]) -> Result<Vec<u8>, String> {
-    let not_understood = |error: postcard::Error| format!("not understood: {error}");
+    let not_understood = |error: postcard::Error| format!("the message cannot be read: {error}");
     match kind {
         CONSENSUS => Ok(desk.replica.answer(body).await),
         KEEP_ALIVE => {
@@ -337,7 +337,7 @@ async fn answer(desk: &Desk, node_handle: &NodeHandle, kind: u8, body: &[u8]) ->
                 return Err("a message of another cluster".to_owned());
             }
             if to != me.node {
-                return Err(format!("a message for node {to}, this is node {}", me.node));
+                return Err(format!("the message is for node {to}, but this is node {}", me.node));
             }
             Ok(node_handle.keep_alive(sessions).await.into_iter().map(kept_to_byte).collect())
         }
@@ -345,7 +345,7 @@ async fn answer(desk: &Desk, node_handle: &NodeHandle, kind: u8, body: &[u8]) ->
             let ask = postcard::from_bytes(body).map_err(not_understood)?;
             postcard::to_stdvec(&desk.answer(ask).await).map_err(|error| error.to_string())
         }
-        _ => Err(format!("nothing of kind {kind} is asked here")),
+        _ => Err(format!("messages of kind {kind} are unknown")),
     }
 }
 
@@ -359,7 +359,7 @@ async fn read_frame(
         if let Some(header) = input.first_chunk::<4>() {
             let bytes = u32::from_be_bytes(*header) as usize;
             if !(HEADER..=MAX_BYTES).contains(&bytes) {
-                return Err(invalid(format!("a frame of {bytes} bytes")));
+                return Err(invalid(format!("a frame of {bytes} bytes is too large")));
             }
             if input.len() >= 4 + bytes {
                 input.advance(4);
@@ -496,7 +496,7 @@ mod tests {
         let (calls, mut waiting): (Vec<_>, Vec<_>) = (0..=MAX_CALLS).map(|_| call(1)).unzip();
         put_questions(&mut output, &mut number, &pending, calls.into_iter());
         let refused = waiting.pop().unwrap().await.unwrap().unwrap_err();
-        assert_eq!(refused.to_string(), "too many questions are under way");
+        assert_eq!(refused.to_string(), "too many requests are in flight to this node");
         assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
         assert!(waiting.iter_mut().all(|answered| answered.try_recv().is_err()));
         // Whoever stopped waiting makes room.

@@ -116,7 +116,9 @@ impl fmt::Display for StartError {
             Self::Config(what) | Self::Cluster(what) => f.write_str(what),
             Self::Data(error) => error.fmt(f),
             Self::Backup(file, why) => write!(f, "{}: {why}", file.display()),
-            Self::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
+            Self::Listen(address, error) => {
+                write!(f, "cannot listen on {address}: {error}; choose another address with --listen")
+            }
             Self::LocalListen(folder, error) => {
                 write!(f, "cannot listen on a Unix socket in {}: {error}", folder.display())
             }
@@ -133,8 +135,8 @@ impl From<OpenError> for StartError {
 }
 
 impl Server {
-    /// Starts a node on the data folder and the network that the configuration names. A start that fails, or whose future is
-    /// dropped, removes the data folder if it has created it.
+    /// Starts a node on the data folder and the network that the configuration names. A start that fails, or
+    /// whose future is dropped, removes the data folder if it has created it.
     ///
     /// # Errors
     /// [`StartError`] is the reason.
@@ -203,7 +205,7 @@ impl Server {
             ),
             false => LocalListener::bind(address)
                 .inspect_err(
-                    |error| tracing::debug!(%error, "no Unix socket: clients on this machine use TCP"),
+                    |error| tracing::debug!(%error, "cannot listen on a Unix socket; clients on this machine use TCP"),
                 )
                 .ok(),
         };
@@ -310,7 +312,9 @@ async fn identify(
         .await;
     }
     if config.join.iter().any(|member| member == advertised) {
-        return Err(StartError::Config(format!("{advertised} is this node: it cannot join itself")));
+        return Err(StartError::Config(format!(
+            "{advertised} is the address of this node, which cannot join itself; give the address of another one"
+        )));
     }
     blocking(move || Identity::mark_fresh(&*folder)).await?;
     joining::admit(dial, &config.join, advertised).await.map_err(StartError::Cluster)
@@ -323,7 +327,7 @@ async fn begin(replica: &Replica<Service>, disk: &Arc<dyn Disk>, advertised: &st
     let fresh = blocking(move || Identity::is_fresh(&*folder)).await?;
     let status = replica.status();
     if !fresh && status.last.is_none() && status.snapshot.is_none() {
-        let text = "the data folder names a node but has no log: a node that forgot its votes must not start";
+        let text = "the data folder has the identity of a node but no log; restore the log, or join with an empty folder";
         return Err(StartError::Data(OpenError::Invalid(text.to_owned())));
     }
     if fresh && node == FOUNDER {
@@ -343,7 +347,7 @@ async fn begin(replica: &Replica<Service>, disk: &Arc<dyn Disk>, advertised: &st
                 return Err(StartError::Cluster(format!("the node stopped before it could lead: {why}")));
             }
             Err(_) => {
-                let text = "the node does not come to lead, although it is alone";
+                let text = "the only node of the cluster has not become leader in time; read its log, then start it again";
                 return Err(StartError::Cluster(text.to_owned()));
             }
         }
@@ -354,8 +358,9 @@ async fn begin(replica: &Replica<Service>, disk: &Arc<dyn Disk>, advertised: &st
 
 /// A node that is alone may have handed over what its log does not say: that is seen to before anybody is served.
 async fn restart(replica: &Replica<Service>) -> Result<(), StartError> {
-    let stuck =
-        |error: &dyn fmt::Display| StartError::Cluster(format!("the node cannot begin to work: {error}"));
+    let stuck = |error: &dyn fmt::Display| {
+        StartError::Cluster(format!("the node cannot apply its first command: {error}"))
+    };
     let applied = replica.read(|service| service.state().applied()).await.map_err(|error| stuck(&error))?;
     if applied > 0 {
         let commands = vec![Command::Restarted { fences: FENCE_LEAP }];

@@ -32,6 +32,9 @@ impl Default for Limits {
 /// The latest progress of a run, and the limits that follow from it.
 pub(crate) struct Progress {
     limits: Limits,
+    /// The time limits in nanoseconds: without progress, and of the whole run. They are converted once.
+    patience: u64,
+    time: u64,
     /// The number of inputs handled, and the world's time, at the latest progress.
     since: (u64, u64),
     /// The number of inputs at which the run ends.
@@ -42,7 +45,8 @@ pub(crate) struct Progress {
 
 impl Progress {
     pub(crate) fn new(limits: Limits) -> Self {
-        let mut progress = Self { limits, since: (0, 0), last_event: 0, last_time: 0 };
+        let (patience, time) = (time::nanos(limits.patience), time::nanos(limits.time));
+        let mut progress = Self { limits, patience, time, since: (0, 0), last_event: 0, last_time: 0 };
         progress.made(0, 0);
         progress
     }
@@ -51,8 +55,7 @@ impl Progress {
     pub(crate) fn made(&mut self, events: u64, now: u64) {
         self.since = (events, now);
         self.last_event = events.saturating_add(self.limits.events);
-        self.last_time =
-            now.saturating_add(time::nanos(self.limits.patience)).min(time::nanos(self.limits.time));
+        self.last_time = now.saturating_add(self.patience).min(self.time);
     }
 
     /// Returns whether a run with so many inputs must end.
@@ -76,6 +79,6 @@ impl Progress {
 
     /// Returns the reason for the end if the next event is later than allowed.
     pub(crate) fn end_at(&self, at: u64) -> End {
-        if at > time::nanos(self.limits.time) { End::OutOfTime } else { End::Bounded }
+        if at > self.time { End::OutOfTime } else { End::Bounded }
     }
 }

@@ -66,7 +66,7 @@ impl std::error::Error for ExprError {}
 pub(super) fn parse(text: &str) -> Result<Expr, ExprError> {
     if text.len() > MAX_BYTES {
         let end = (0..=MAX_BYTES).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-        let message = format!("an expression has at most {MAX_BYTES} bytes, this one has {}", text.len());
+        let message = format!("an expression has at most {MAX_BYTES} bytes, and this one has {}", text.len());
         return Err(ExprError::new(&text[..end], end..end, message));
     }
     let mut parser = Parser { text, at: 0, names: 0, depth: 0 };

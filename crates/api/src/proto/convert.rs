@@ -185,7 +185,7 @@ impl v1::Acquire {
     /// [`Code::Unsupported`] if the number is of a later version.
     pub fn checked_policy(&self) -> Result<VictimPolicy, Error> {
         let policy = v1::VictimPolicy::try_from(self.policy).map_err(|_| {
-            Error::new(Code::Unsupported, format!("there is no victim policy {}", self.policy))
+            Error::new(Code::Unsupported, format!("victim policy {} is unknown", self.policy))
         })?;
         Ok(policy.into())
     }

@@ -233,10 +233,10 @@ impl fmt::Display for FrameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooLong { bytes } => {
-                write!(f, "a frame of {bytes} bytes: at most {MAX_FRAME_BYTES} are allowed")
+                write!(f, "a frame has {bytes} bytes; at most {MAX_FRAME_BYTES} are allowed")
             }
-            Self::TooMany => write!(f, "a frame with more than {MAX_MESSAGES} messages"),
-            Self::Garbled(error) => write!(f, "a frame that is no message: {error}"),
+            Self::TooMany => write!(f, "a frame has more than {MAX_MESSAGES} messages"),
+            Self::Garbled(error) => write!(f, "a frame cannot be read: {error}"),
         }
     }
 }

@@ -1,10 +1,11 @@
-//! The commands: the lock service, the laboratory (a default feature), and this machine's clock.
+//! The commands: the lock service, the laboratory (a default feature), this machine's clock, and the tour.
 
 pub mod clock;
 #[cfg(feature = "lab")]
 pub mod lab;
 pub mod man;
 pub mod service;
+pub mod tour;
 
 use std::time::Duration;
 

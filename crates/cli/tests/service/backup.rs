@@ -130,7 +130,7 @@ fn what_cannot_be_backed_up_or_restored_is_said_with_what_to_do() {
         assert!(errors.contains(wanted), "{args:?}: {errors}");
     };
     says(&["cluster", "backup", "/no/such/folder/x"], 2, "/no/such/folder/x");
-    says(&["cluster", "backup", "/dev/null", "--force"], 2, "is no file");
+    says(&["cluster", "backup", "/dev/null", "--force"], 2, "is not a regular file");
     says(&["cluster", "backup", backup.path(), "--server", "127.0.0.1:1"], 69, "127.0.0.1:1");
     assert!(!backup.0.exists());
     let text = server.text(&[
@@ -154,7 +154,7 @@ fn what_cannot_be_backed_up_or_restored_is_said_with_what_to_do() {
     let bad = Backup::new();
     std::fs::write(&bad.0, "no backup at all").unwrap();
     let (code, errors) = refused(&["--data", folder, "--restore", bad.path()]);
-    assert!(code == Some(1) && errors.contains("no backup"), "{errors}");
+    assert!(code == Some(1) && errors.contains("is not a backup"), "{errors}");
     assert!(!data.exists(), "the folder is left behind");
     // Another process uses the folder, then it belongs to a node that does not run.
     let (code, errors) = refused(&["--data", server.data.to_str().unwrap(), "--restore", backup.path()]);

@@ -124,7 +124,7 @@ fn three_nodes_lose_their_leader_under_load_and_nothing_else() {
     };
     until(&nodes[leader], caught_up);
     let text = nodes[leader].text(&["cluster", "status"]);
-    assert!(text.contains("3 of 3 voters answer"), "{text}");
+    assert!(text.contains("3 of 3 voters reply"), "{text}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ mod lock;
 mod run;
 mod run_options;
 mod silence;
-mod support;
+pub mod support;
 #[cfg(target_os = "linux")]
 mod terminal;
 mod views;

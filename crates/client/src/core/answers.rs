@@ -155,7 +155,7 @@ impl Core {
         let Session::Opening(sent) = self.session else { return };
         self.connection.is_of_use = true;
         if secret_from_wire(&opened.secret).is_err() {
-            let text = "the server opened a session without a secret: what was asked may have been done";
+            let text = "the server opened a session without a secret; the requests may have had their effect";
             return self.give_up(&Error::new(Code::Disconnected, text));
         }
         let lease = Lease::new(sent, Duration::from_millis(opened.ttl_ms), opened.drift_ppm);
@@ -200,9 +200,9 @@ impl Core {
         }
         let why = match ended.cause() {
             v1::EndCause::Closed => "it was closed",
-            v1::EndCause::Expired => "its lease ran out",
+            v1::EndCause::Expired => "its lease expired",
             v1::EndCause::Ended => "an operator ended it",
-            v1::EndCause::Unspecified => "the server did not say why",
+            v1::EndCause::Unspecified => "the server gave no reason",
         };
         let text = format!("session {} has ended: {why}", ended.session);
         self.end(&Loss::Session(text.clone()), &Error::new(Code::SessionEnded, text));

@@ -69,8 +69,10 @@ impl Core {
         self.watches.values_mut().for_each(|watched| watched.retry = false);
         let why = goodbye.unwrap_or(why);
         for id in orphans {
-            let text =
-                format!("before a session was known, {}: what was asked may have been done", why.message);
+            let text = format!(
+                "before the session was open, {}; the requests may have had their effect",
+                why.message
+            );
             self.fail(id, Error::new(Code::Disconnected, text));
         }
         let is_of_use = is_of_use && !is_refused;
@@ -345,7 +347,10 @@ impl Core {
 }
 
 fn not_taken(code: Code) -> Error {
-    Error::new(code, "no server has taken the request: there is no majority, or too much to do")
+    Error::new(
+        code,
+        "no server has accepted the request: there is no majority, or the servers are overloaded",
+    )
 }
 
 /// How many bytes it says.

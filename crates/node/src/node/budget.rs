@@ -115,7 +115,7 @@ impl Budget {
 
 /// The error for work that is over a limit.
 pub(super) fn overloaded() -> Error {
-    Error::new(Code::Overloaded, "too much is on its way already: try again, with fewer requests in flight")
+    Error::new(Code::Overloaded, "this node has the most requests in flight that it allows")
 }
 
 /// Returns the approximate size of a command in memory and in the log, in bytes: never less than its size in the log.

@@ -249,7 +249,7 @@ impl<O: Outbox> Clients<O> {
         let before = self.sessions.insert(session, connection).filter(|before| *before != connection);
         if let Some(before) = before.and_then(|before| self.connections.get_mut(&before)) {
             before.session = ConnectionSession::Ended;
-            let text = format!("session {session} was resumed elsewhere");
+            let text = format!("session {session} was resumed on another connection");
             before.outbox.close(&Error::new(Code::Disconnected, text));
         }
         if let Some(known) = self.connections.get_mut(&connection) {

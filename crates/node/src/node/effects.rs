@@ -164,7 +164,10 @@ impl<O: Outbox> Node<O> {
         let watches = &mut self.watches;
         let notices = look(cx.view, |state| watches.on_snapshot(state));
         self.send_notices(notices);
-        let error = Error::new(Code::Disconnected, "this node has just caught up: resume, here or elsewhere");
+        let error = Error::new(
+            Code::Disconnected,
+            "this node has installed a snapshot and cannot send the missing replies",
+        );
         for connection in self.clients.take_bound() {
             self.clients.close(connection, &error);
         }

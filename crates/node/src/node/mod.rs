@@ -424,5 +424,5 @@ impl<O: Outbox> Node<O> {
 }
 
 fn stopping() -> Error {
-    Error::new(Code::ShuttingDown, "this node stops: resume elsewhere, or here when it is back")
+    Error::new(Code::ShuttingDown, "this node stops")
 }

@@ -150,5 +150,5 @@ pub fn cluster(view: &dyn View) -> ClusterInfo {
 }
 
 fn no_such_file(path: &FilePath) -> QueryAnswer {
-    QueryAnswer::Refused(Error::new(Code::NoSuchFile, format!("there is no {}", path.as_str())))
+    QueryAnswer::Refused(Error::new(Code::NoSuchFile, format!("{} does not exist", path.as_str())))
 }

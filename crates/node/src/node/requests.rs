@@ -34,7 +34,7 @@ impl<O: Outbox> Node<O> {
                 ClientRequest::Open { .. } | ClientRequest::Resume { .. },
                 ConnectionSession::Bound(session),
             ) => {
-                let text = format!("this connection has session {session} already: use another connection");
+                let text = format!("this connection already has session {session}");
                 self.clients.close(connection, &Error::new(Code::InvalidArgument, text));
             }
             (ClientRequest::Open { ttl_ms, lock_delay_ms, label }, _) => {
@@ -72,7 +72,7 @@ impl<O: Outbox> Node<O> {
     fn wait_for_session(&mut self, connection: ConnectionId, request: ClientRequest) {
         let Some(known) = self.clients.get_mut(connection) else { return };
         if known.inbox.len() >= MAX_QUEUED {
-            let text = format!("more than {MAX_QUEUED} requests before a session: wait for it");
+            let text = format!("the client sent more than {MAX_QUEUED} requests before its session was open");
             return self.clients.close(connection, &Error::new(Code::Overloaded, text));
         }
         let (bytes, class) = request_cost(&request);
@@ -100,7 +100,7 @@ impl<O: Outbox> Node<O> {
 
     fn open(&mut self, connection: ConnectionId, open: OpenSession, cx: &mut Cx<'_>) {
         let Some(secret) = (cx.secret)() else {
-            let error = Error::new(Code::Internal, "the system gives no random numbers");
+            let error = Error::new(Code::Internal, "the operating system returns no random numbers");
             return self.clients.close(connection, &error);
         };
         let command = Command::OpenSession(OpenSession { secret, ..open });
@@ -217,5 +217,5 @@ impl<O: Outbox> Node<O> {
 }
 
 fn no_session() -> Error {
-    Error::new(Code::SessionEnded, "there is no session on this connection: open or resume one first")
+    Error::new(Code::SessionEnded, "no session was opened or resumed on this connection")
 }

@@ -466,5 +466,5 @@ impl<O: Outbox> Node<O> {
 }
 
 pub(super) fn no_majority() -> Error {
-    Error::new(Code::NoQuorum, "no leader that a majority confirms: resume elsewhere")
+    Error::new(Code::NoQuorum, "no majority confirms a leader")
 }

@@ -149,7 +149,7 @@ impl Locks {
         }
         if let Some(waiting) = busy {
             let request = self.waiter(waiting.ticket).request;
-            let message = format!("this owner waits already, for request {request}: one at a time");
+            let message = format!("this owner already waits for request {request}");
             return Err(Error::new(Code::OwnerBusy, message));
         }
         self.enqueue(waiter);
@@ -251,10 +251,12 @@ impl Locks {
         work.outcomes.push(Outcome::Refused { ticket, session, request, error });
     }
 
-    /// Makes or changes a semaphore, and returns the limit before. A limit of 0 makes an unused one a plain name again.
+    /// Makes or changes a semaphore, and returns the limit before. A limit of 0 makes an unused one a plain
+    /// name again.
     ///
     /// # Errors
-    /// The name is held or waited for as a lock, or as a semaphore that is to become a plain name; or there are too many names.
+    /// The name is held or waited for as a lock, or as a semaphore that is to become a plain name; or there
+    /// are too many names.
     pub(super) fn set_limit(
         &mut self,
         moment: Moment,
@@ -279,7 +281,8 @@ impl Locks {
             lock.limit = None;
             return Ok(before);
         }
-        // Permits that were free may be gone: waits for them become waits for holders, and may complete deadlocks.
+        // Permits that were free may be gone: waits for them become waits for holders, and may complete
+        // deadlocks.
         let is_lowered = before.is_some_and(|before| permits < before);
         let standing = is_lowered.then(|| self.deadlocked(Cause::Limit(id)));
         self.lock_mut(id).limit = Some(permits);
@@ -386,7 +389,10 @@ impl Locks {
                 // changed.
                 work.agenda.clear();
                 self.forget_owner_if_idle(waiter.owner);
-                Err(Error::new(Code::WouldWait, format!("not free now: {}", self.obstacle(&waiter))))
+                Err(Error::new(
+                    Code::WouldWait,
+                    format!("the request cannot be granted now: {}", self.obstacle(&waiter)),
+                ))
             }
         }
     }
@@ -562,7 +568,7 @@ impl Locks {
             (is_same && waiter.value.is_some()).then_some(waiter.request)
         };
         let Some(request) = elected.or_else(waiting) else { return Ok(()) };
-        let message = format!("this owner campaigns for {} already, by request {request}", lock.name);
+        let message = format!("this owner already campaigns for {} with request {request}", lock.name);
         Err(Error::new(Code::InvalidArgument, message))
     }
 

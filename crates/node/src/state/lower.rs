@@ -25,12 +25,13 @@ impl Locks {
         };
         request.map_err(|error| match error {
             RequestError::Entangled { alternatives } => {
-                let message = format!(
-                    "one semaphore is named in {alternatives} alternatives: too many to decide among"
-                );
+                let message =
+                    format!("one semaphore is named in {alternatives} alternatives, which is too many");
                 Error::new(Code::InvalidExpression, message)
             }
-            other => Error::new(Code::InvalidExpression, format!("not a request: {other}")),
+            other => {
+                Error::new(Code::InvalidExpression, format!("the expression is not a valid request: {other}"))
+            }
         })
     }
 
@@ -44,12 +45,11 @@ impl Locks {
             (Asked::Exclusive, Some(_)) => Demand::Permits(1),
             (Asked::Permits(count), Some(_)) => Demand::Permits(count),
             (Asked::Permits(_), None) => {
-                let message =
-                    format!("{name} has no limit, so it has no permits (conclave limit {name} N sets one)");
+                let message = format!("{name} is not a semaphore: it has no limit and no permits");
                 return Err(Error::new(Code::NotASemaphore, message));
             }
             (Asked::Shared, Some(_)) => {
-                let message = format!("{name} is a semaphore: its permits cannot be shared");
+                let message = format!("{name} is a semaphore, and its permits cannot be shared");
                 return Err(Error::new(Code::WrongKind, message));
             }
         };
@@ -74,11 +74,14 @@ impl Locks {
             .map(|claim| self.lock(claim.resource))
             .filter_map(|lock| lock.limit.map(|limit| format!("{} has {limit}", lock.name)))
             .collect();
-        let message = format!("can never be satisfied: more permits than there are ({})", limits.join(", "));
+        let message = format!("the request needs more permits than the limit ({})", limits.join(", "));
         Err(Error::new(Code::Impossible, message))
     }
 }
 
 pub(super) fn too_many_names() -> Error {
-    Error::new(Code::LimitReached, format!("more than {} names in use", Locks::MAX_NAMES))
+    Error::new(
+        Code::LimitReached,
+        format!("the service has {} names in use, which is the most", Locks::MAX_NAMES),
+    )
 }

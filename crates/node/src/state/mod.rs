@@ -158,7 +158,10 @@ impl State {
         let room = if self.sessions.len() + self.delays.len() < MAX_SESSIONS {
             Ok(())
         } else {
-            Err(Error::new(Code::LimitReached, format!("there are {MAX_SESSIONS} sessions already")))
+            Err(Error::new(
+                Code::LimitReached,
+                format!("the service has {MAX_SESSIONS} sessions, which is the most"),
+            ))
         };
         if let Err(error) = room.and_then(|()| session::check(&open)) {
             step.effects.push(Effect::SessionRefused { secret, error });
@@ -269,7 +272,7 @@ impl State {
     fn check_acquire(&self, id: SessionId, request: RequestId, acquire: Acquire) -> Result<Ask, Error> {
         let session = self.sessions.get(&id).ok_or_else(|| session_ended(id))?;
         if session.live.len() >= MAX_LIVE {
-            let message = format!("a session has at most {MAX_LIVE} acquires at a time");
+            let message = format!("a session holds or waits for at most {MAX_LIVE} requests");
             return Err(Error::new(Code::LimitReached, message));
         }
         check_value(acquire.value.as_deref().unwrap_or_default())?;
@@ -451,7 +454,7 @@ impl State {
             TimerId::Wait { session, request, ticket } => {
                 let is_due = |limit: &WaitLimit| limit.session == session && limit.request == request;
                 if let Some(limit) = self.waits.get(&ticket).filter(|limit| is_due(limit)) {
-                    let message = format!("not granted within {} ms", limit.after_ms);
+                    let message = format!("the request was not granted within {} ms", limit.after_ms);
                     self.locks.refuse(ticket, Error::new(Code::TimedOut, message), &mut step.work);
                 }
             }
@@ -582,17 +585,20 @@ fn check_value(value: &[u8]) -> Result<(), Error> {
 }
 
 fn session_ended(session: SessionId) -> Error {
-    Error::new(Code::SessionEnded, format!("session {session} has ended, or never was"))
+    Error::new(Code::SessionEnded, format!("session {session} has ended or never existed"))
 }
 
 fn cancelled() -> Error {
-    Error::new(Code::Cancelled, "cancelled")
+    Error::new(Code::Cancelled, "the request was cancelled")
 }
 
 fn not_held(grant: RequestId) -> Error {
-    Error::new(Code::NotHeld, format!("nothing is held by request {grant}"))
+    Error::new(Code::NotHeld, format!("request {grant} holds nothing"))
 }
 
 fn not_an_election(grant: RequestId) -> Error {
-    Error::new(Code::InvalidArgument, format!("request {grant} was no campaign: it has nothing to proclaim"))
+    Error::new(
+        Code::InvalidArgument,
+        format!("request {grant} is not a campaign and has nothing to proclaim"),
+    )
 }

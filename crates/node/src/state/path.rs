@@ -24,7 +24,7 @@ impl FilePath {
     /// # Errors
     /// [`Code::InvalidName`], with what is wrong.
     pub fn new(text: &str) -> Result<Self, Error> {
-        let refuse = |why: &str| Err(Error::new(Code::InvalidName, format!("{text:?} is no path: {why}")));
+        let refuse = |why: &str| Err(Error::new(Code::InvalidName, format!("{text:?} is not a path: {why}")));
         if text.len() > Self::MAX_BYTES {
             return Err(Error::new(
                 Code::InvalidName,
@@ -39,11 +39,11 @@ impl FilePath {
             return refuse("it contains control characters");
         }
         if rest.split('/').count() > Self::MAX_DEPTH {
-            return refuse("it is too deep");
+            return refuse("it has more than 32 segments");
         }
         match rest.split('/').find(|segment| matches!(*segment, "" | "." | "..")) {
-            Some("") => refuse("a segment is empty"),
-            Some(_) => refuse("'.' and '..' are no segments"),
+            Some("") => refuse("it has an empty segment ('//' or a '/' at the end)"),
+            Some(_) => refuse("the segments '.' and '..' are not allowed"),
             None => Ok(Self(text.into())),
         }
     }

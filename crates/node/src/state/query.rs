@@ -243,8 +243,9 @@ impl State {
         page(locks.map(|lock| self.locks.info(lock, HOLDERS_TOLD)), limit, LockInfo::bytes)
     }
 
-    /// The holders, the waiting requests and the recent incidents of a name; of each list what fits. `None` if the state has no
-    /// record of the name: then nobody holds it or waits for it. The records of an unused name end with the history.
+    /// The holders, the waiting requests and the recent incidents of a name; of each list what fits. `None`
+    /// if the state has no record of the name: then nobody holds it or waits for it. The records of an unused
+    /// name end with the history.
     pub fn why(&self, name: &LockName) -> Option<WhyInfo> {
         let has_part = |deadlock: &Deadlock| deadlock.cycle.iter().any(|edge| edge.name == *name);
         let deadlocks = self.incidents.deadlocks.iter().filter(|(_, _, deadlock)| has_part(deadlock));

@@ -123,12 +123,12 @@ impl Session {
             return Admission::Held(*ticket);
         }
         if id < self.lowest {
-            let message = format!("request {id} is older than {}: its answer is forgotten", self.lowest);
+            let message = format!("request {id} is older than {}, and its answer is forgotten", self.lowest);
             return Admission::Answered(Answer::Refused(Error::new(Code::Forgotten, message)));
         }
         let most = if op.only_releases() { 2 * MAX_UNANSWERED } else { MAX_UNANSWERED };
         if self.unanswered() >= most {
-            let message = format!("{MAX_UNANSWERED} requests of this session are not acknowledged");
+            let message = format!("{MAX_UNANSWERED} answers of this session are not acknowledged");
             return Admission::Answered(Answer::Refused(Error::new(Code::TooManyUnanswered, message)));
         }
         Admission::New
@@ -238,6 +238,6 @@ pub(super) fn check_ttl(ttl_ms: u64) -> Result<(), Error> {
     if TTL_MS.contains(&ttl_ms) {
         return Ok(());
     }
-    let message = format!("a lease has {} to {} ms, not {ttl_ms}", TTL_MS.start(), TTL_MS.end());
+    let message = format!("a lease must have {} to {} ms, not {ttl_ms}", TTL_MS.start(), TTL_MS.end());
     Err(Error::new(Code::InvalidArgument, message))
 }

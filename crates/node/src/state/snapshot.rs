@@ -195,12 +195,12 @@ fn ensure(condition: bool, otherwise: &'static str) -> Result<(), &'static str> 
 impl fmt::Display for SnapshotError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotASnapshot => f.write_str("this is no snapshot"),
+            Self::NotASnapshot => f.write_str("the file is not a snapshot"),
             Self::UnknownVersion(version) => {
-                write!(f, "snapshot format {version} is unknown, {VERSION} is known")
+                write!(f, "snapshot format {version} is unknown; this program reads {VERSION}")
             }
             Self::Damaged => f.write_str("the snapshot is damaged"),
-            Self::Inconsistent(what) => write!(f, "the snapshot contradicts itself: {what}"),
+            Self::Inconsistent(what) => write!(f, "the snapshot is inconsistent: {what}"),
         }
     }
 }

@@ -170,7 +170,7 @@ impl Tree {
         operations: Vec<FileOp>,
     ) -> Result<(Vec<FileDone>, Vec<TreeChange>), Error> {
         if operations.len() > MAX_OPERATIONS {
-            let message = format!("a multi has at most {MAX_OPERATIONS} operations");
+            let message = format!("a request has at most {MAX_OPERATIONS} file operations");
             return Err(Error::new(Code::TooLarge, message));
         }
         let (mut done, mut changes, mut undo) = (Vec::new(), Vec::new(), Vec::new());
@@ -181,7 +181,8 @@ impl Tree {
                 Err(mut error) => {
                     undo.into_iter().rev().for_each(|step| self.undo(step));
                     if is_multi {
-                        error.message = format!("operation {}: {}; none was done", number + 1, error.message);
+                        error.message =
+                            format!("operation {} failed, and none was done: {}", number + 1, error.message);
                     }
                     return Err(error);
                 }
@@ -293,7 +294,7 @@ impl Tree {
         let Some((parent, _)) = path.split() else { return Err(exists(&path)) };
         let directory = self.files.get(&parent).ok_or_else(|| no_such(&parent))?;
         if directory.ephemeral.is_some() {
-            let message = format!("{parent} is ephemeral: it has no children");
+            let message = format!("{parent} is ephemeral and cannot have children");
             return Err(Error::new(Code::EphemeralParent, message));
         }
         let path =
@@ -302,7 +303,10 @@ impl Tree {
             return Err(exists(&path));
         }
         if self.files.len() >= MAX_FILES {
-            return Err(Error::new(Code::LimitReached, format!("there are {MAX_FILES} files already")));
+            return Err(Error::new(
+                Code::LimitReached,
+                format!("there are {MAX_FILES} files, which is the most"),
+            ));
         }
         self.check_room(file.data.len(), 0)?;
         let (_, name) = path.split().expect("only the root has no directory");
@@ -328,7 +332,7 @@ impl Tree {
             return Err(Error::new(Code::NotEmpty, format!("{path} has children")));
         }
         let Some((parent, name)) = path.split() else {
-            return Err(Error::new(Code::InvalidArgument, "the root cannot be deleted"));
+            return Err(Error::new(Code::InvalidArgument, "the root directory cannot be deleted"));
         };
         let directory = self.files.get_mut(&parent).expect("a file lies in a directory");
         let memo = directory.memo();
@@ -375,7 +379,7 @@ impl Tree {
         let file = self.files.get(path).ok_or_else(|| no_such(path))?;
         match expected {
             Some(Version(expected)) if expected != file.version => {
-                let message = format!("{path} has version {}, not {expected}", file.version);
+                let message = format!("{path} has version {}, not the expected {expected}", file.version);
                 Err(Error::new(Code::VersionMismatch, message))
             }
             _ => Ok(file),
@@ -384,13 +388,13 @@ impl Tree {
 
     fn check_room(&self, bytes: usize, instead_of: usize) -> Result<(), Error> {
         if bytes > MAX_FILE_BYTES {
-            let message = format!("a file has at most {MAX_FILE_BYTES} bytes, this has {bytes}");
+            let message = format!("a file has at most {MAX_FILE_BYTES} bytes, and this one has {bytes}");
             return Err(Error::new(Code::TooLarge, message));
         }
         if self.bytes - instead_of as u64 + bytes as u64 > MAX_TREE_BYTES {
             return Err(Error::new(
                 Code::LimitReached,
-                format!("the files have {MAX_TREE_BYTES} bytes already"),
+                format!("all files together have at most {MAX_TREE_BYTES} bytes"),
             ));
         }
         Ok(())
@@ -447,5 +451,5 @@ fn no_such(path: &FilePath) -> Error {
 }
 
 fn exists(path: &FilePath) -> Error {
-    Error::new(Code::FileExists, format!("{path} exists already"))
+    Error::new(Code::FileExists, format!("{path} already exists"))
 }

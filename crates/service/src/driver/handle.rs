@@ -95,7 +95,7 @@ impl ConnectionHandle {
 
     async fn send_or_close(&self, input: Input<Arc<Outbox>>) {
         if self.sender.send(Event::Input(input)).await.is_err() {
-            self.outbox.close(&Error::new(Code::ShuttingDown, "this node has stopped: resume elsewhere"));
+            self.outbox.close(&Error::new(Code::ShuttingDown, "this node has stopped"));
         }
     }
 

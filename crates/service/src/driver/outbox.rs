@@ -73,8 +73,7 @@ impl Outbox {
         } else if inner.frames.bytes().len() <= OUTBOX_BYTES {
             return inner.capacity();
         } else if !self.write(&mut inner) {
-            let text =
-                format!("more than {OUTBOX_BYTES} bytes wait for you: read faster, or resume elsewhere");
+            let text = format!("the client has not read {OUTBOX_BYTES} bytes of replies");
             inner.frames.clear();
             inner.close(&Error::new(Code::Overloaded, text));
         }

@@ -69,10 +69,12 @@ impl Conclave for Native {
     async fn session(&self, request: Request<Streaming<ClientFrame>>) -> Result<Response<Answers>, Status> {
         let Ok(room) = self.room.clone().try_acquire_owned() else {
             metrics::add(&self.node.metrics.connections_refused_total, 1);
-            return Err(Status::resource_exhausted("this node has as many streams as it can: try another"));
+            return Err(Status::resource_exhausted(
+                "this node has the most streams that it allows; use another node",
+            ));
         };
         let Ok(connection) = self.node.attach(None).await else {
-            return Err(Status::unavailable("this node stops"));
+            return Err(Status::unavailable("this node stops; use another node"));
         };
         let (sender, frames) = mpsc::channel(READY_FRAMES);
         tokio::spawn(serve(connection, request.into_inner(), sender, PROGRESS_LIMIT));
@@ -158,7 +160,7 @@ fn unreadable(status: &Status) -> Error {
         tonic::Code::OutOfRange | tonic::Code::ResourceExhausted => Code::TooLarge,
         _ => Code::Unsupported,
     };
-    Error::new(code, format!("cannot be read: {}", status.message()))
+    Error::new(code, format!("the message cannot be read: {}", status.message()))
 }
 
 #[cfg(test)]

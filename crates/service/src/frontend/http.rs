@@ -5,17 +5,17 @@
 //! | `/healthz` | 200 while the process works |
 //! | `/readyz` | 200 if a majority confirms a leader within a second, else 503 |
 //! | `/metrics` | counters and gauges in the Prometheus text format |
-//! | `/v1/locks` `/v1/sessions` | pages: `?after=`, `?limit=` (1 to 1,000, fewer if items are long); the last page is empty |
-//! | `/v1/why/NAME` | the holders and the waiting requests of a name; an array, if it is an expression of several names |
+//! | `/v1/locks` `/v1/sessions` | pages: `?after=`, `?limit=` (1 to 1,000); the last page is empty |
+//! | `/v1/why/NAME` | the holders and the waiting requests of a name, or of each name of an expression |
 //! | `/v1/cluster` | the nodes, as this node sees them, also without a majority |
 //! | `/v1/backup` | the data that outlives the cluster, in the format of `state/backup.rs` |
 //!
-//! All other paths under `/v1` are linearizable; with `?stale=true` this node replies from its own state. Names, sessions and
-//! reports have the form of `conclave locks`, `sessions` and `why` with `--json`. No path changes anything. The body of every
-//! error is a [`json::Failure`].
+//! All other paths under `/v1` are linearizable; with `?stale=true` this node replies from its own state.
+//! Names, sessions and reports have the form of `conclave locks`, `sessions` and `why` with `--json`. No path
+//! changes anything. The body of every error is a [`json::Failure`].
 //!
-//! **Bound.** A backup is as large as all files together, and its reader may be slow. At most [`BACKUPS_MAX`] are sent at a time;
-//! further requests get 503.
+//! **Bound.** A backup is as large as all files together, and its reader may be slow. At most [`BACKUPS_MAX`]
+//! are sent at a time; further requests get 503.
 
 use std::convert::Infallible;
 use std::sync::Arc;

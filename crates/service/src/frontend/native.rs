@@ -45,7 +45,8 @@ pub(crate) async fn serve(
     let writer = Arc::new(writer);
     let Ok(connection) = node.attach(Some(writer.clone())).await else { return Ok(()) };
     if version != VERSION {
-        let text = format!("version {version} of the protocol: this server speaks {VERSION}");
+        let text =
+            format!("version {version} of the protocol is not supported; this server uses version {VERSION}");
         connection.fail(Error::new(Code::Unsupported, text)).await;
     }
     let mut input = BytesMut::new();

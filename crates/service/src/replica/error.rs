@@ -55,9 +55,9 @@ pub enum MembershipError {
 impl fmt::Display for MembershipError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotLeader(Some(node)) => write!(f, "not changed: node {node} leads"),
-            Self::NotLeader(None) => f.write_str("not changed: there is no leader"),
-            Self::Refused(why) => write!(f, "not changed: {why}"),
+            Self::NotLeader(Some(node)) => write!(f, "the membership was not changed: node {node} leads"),
+            Self::NotLeader(None) => f.write_str("the membership was not changed: there is no leader"),
+            Self::Refused(why) => write!(f, "the membership was not changed: {why}"),
             Self::Unknown(why) => write!(f, "the outcome is unknown: {why}"),
         }
     }

@@ -60,7 +60,9 @@ impl Identity {
         let node = u64::from_le_bytes(bytes[32..].try_into().map_err(io::Error::other)?);
         let identity = Self { cluster, node };
         if bytes != identity.bytes() {
-            return Err(invalid("the file that names the node is damaged"));
+            return Err(invalid(
+                "the file `identity` is damaged; restore it, or join with an empty data folder",
+            ));
         }
         Ok(Some(identity))
     }
@@ -86,9 +88,9 @@ impl Identity {
     pub(super) fn claim(self, disk: &dyn Disk) -> Result<(), OpenError> {
         match Self::load(disk)? {
             Some(owner) if owner == self => Ok(()),
-            Some(owner) if owner.cluster != self.cluster => {
-                Err(OpenError::Invalid("the data folder belongs to a node of another cluster".to_owned()))
-            }
+            Some(owner) if owner.cluster != self.cluster => Err(OpenError::Invalid(
+                "the data folder belongs to a node of another cluster; use another folder".to_owned(),
+            )),
             Some(owner) => Err(OpenError::Invalid(format!(
                 "the data folder belongs to node {}, not to node {}",
                 owner.node, self.node

@@ -436,13 +436,13 @@ fn open_folder(
     let (log, state) = Log::open(disk, sizes)?;
     if covered.is_some() && state.vote.is_none() && !is_unbegun {
         return Err(OpenError::Invalid(
-            "the data folder has a snapshot but no log: a node that forgot its votes must not start"
+            "the data folder has a snapshot but no log; restore the log, or join with an empty folder"
                 .to_owned(),
         ));
     }
     if state.purged.map(|id| id.index) > covered.map(|id| id.index) {
         return Err(OpenError::Invalid(format!(
-            "the log begins behind entry {}, but no snapshot covers what came before",
+            "the log begins after entry {}, but no snapshot covers the entries before; restore the snapshot, or join with an empty folder",
             state.purged.unwrap_or_default().index
         )));
     }

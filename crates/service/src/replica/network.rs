@@ -151,16 +151,16 @@ pub(super) fn open_request(me: Identity, bytes: &[u8]) -> Result<Request, String
     // The version is the first byte, so that it can be read whatever follows.
     match bytes.first() {
         Some(&VERSION) => {}
-        Some(other) => return Err(format!("message format {other}, this node speaks {VERSION}")),
-        None => return Err("an empty message".to_owned()),
+        Some(other) => return Err(format!("the message has format {other}; this node uses {VERSION}")),
+        None => return Err("the message is empty".to_owned()),
     }
     let envelope: Envelope<Request> =
-        postcard::from_bytes(bytes).map_err(|error| format!("not understood: {error}"))?;
+        postcard::from_bytes(bytes).map_err(|error| format!("the message cannot be read: {error}"))?;
     if envelope.cluster != me.cluster {
-        return Err("a message of another cluster".to_owned());
+        return Err("the message is from another cluster".to_owned());
     }
     if envelope.to != me.node {
-        return Err(format!("a message for node {}, this is node {}", envelope.to, me.node));
+        return Err(format!("the message is for node {}, but this is node {}", envelope.to, me.node));
     }
     Ok(envelope.body)
 }
@@ -345,7 +345,7 @@ impl<M: Machine> RaftNetworkV2<Types<M>> for Peer {
                 Reply::Snapshot { vote: Some(vote) } => return Ok(SnapshotResponse::new(raft_vote(vote))),
                 Reply::Snapshot { vote: None } if end < snapshot.snapshot.len() => offset = end,
                 _ => {
-                    let error = invalid("an answer to another question");
+                    let error = invalid("a reply to another request");
                     return Err(StreamingError::Network(NetworkError::new(&error)));
                 }
             }
@@ -382,5 +382,5 @@ fn ballot<M: Machine>(rpc: &VoteRequest<Types<M>>) -> Ballot {
 }
 
 fn unexpected<M: Machine>() -> RPCError<Types<M>> {
-    RPCError::Network(NetworkError::new(&invalid("an answer to another question")))
+    RPCError::Network(NetworkError::new(&invalid("a reply to another request")))
 }

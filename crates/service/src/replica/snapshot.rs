@@ -104,7 +104,7 @@ impl Snapshots {
             Err(error)
                 if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) =>
             {
-                tracing::warn!(%error, "no room for a snapshot: the log grows until there is");
+                tracing::warn!(%error, "no space for a snapshot; the log grows until there is some");
                 *self.full.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
                 Ok(false)
             }

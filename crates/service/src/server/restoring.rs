@@ -27,7 +27,7 @@ pub(super) async fn restore(
     let panicked = |error| StartError::Data(OpenError::Io(io::Error::other(error)));
     let (identity, contents) = restored.await.map_err(panicked).flatten()?;
     let Contents { files, file_bytes, semaphores, applied } = contents;
-    tracing::info!(files, file_bytes, semaphores, applied, "restored from a backup: all sessions have ended");
+    tracing::info!(files, file_bytes, semaphores, applied, "restored a backup; its sessions have ended");
     Ok(identity)
 }
 
@@ -39,16 +39,16 @@ fn read(file: &PathBuf) -> Result<(State, Contents), StartError> {
     State::from_backup(&bytes, now_ms).map_err(|error| {
         refused(match error {
             SnapshotError::NotASnapshot => {
-                "this is no backup; `conclave cluster backup` makes one".to_owned()
+                "the file is not a backup; make one with `conclave cluster backup`".to_owned()
             }
             SnapshotError::UnknownVersion(_) => {
-                format!("{error}; restore it with the version that it was taken with")
+                format!("{error}; restore it with the version of conclave that made it")
             }
             SnapshotError::Damaged => {
-                "the backup is damaged: bytes were changed or are missing; take another copy".to_owned()
+                "the backup is damaged: bytes were changed or are missing; use another copy".to_owned()
             }
             SnapshotError::Inconsistent(what) => {
-                format!("the backup contradicts itself: {what}; take another")
+                format!("the backup is inconsistent: {what}; use another one")
             }
         })
     })

@@ -71,7 +71,9 @@ pub(super) fn connections_max(wanted: usize) -> usize {
     let limit = getrlimit(Resource::Nofile).current;
     let room = limit.map_or(wanted, |descriptors| room_in(descriptors).min(wanted));
     if room < wanted {
-        tracing::warn!("at most {room} connections: the limit of open files allows no more");
+        tracing::warn!(
+            "the limit of open files allows only {room} connections; raise it (ulimit -n) to allow more"
+        );
     }
     room
 }

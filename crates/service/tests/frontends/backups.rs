@@ -155,9 +155,9 @@ async fn what_cannot_be_restored_leaves_the_folder_as_it_was() {
     for (name, bytes, why) in [
         ("flipped", &flipped[..], "damaged"),
         ("short", &bytes[..bytes.len() / 2], "damaged"),
-        ("newer", &newer[..], "the version that it was taken with"),
-        ("foreign", b"{\"files\": []}", "no backup"),
-        ("empty", b"", "no backup"),
+        ("newer", &newer[..], "the version of conclave that made it"),
+        ("foreign", b"{\"files\": []}", "not a backup"),
+        ("empty", b"", "not a backup"),
     ] {
         let bad = Backup::new(name, bytes);
         let refused = start_on(&disk, Some(&bad)).await.map(drop).unwrap_err();

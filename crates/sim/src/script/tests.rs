@@ -177,7 +177,10 @@ fn what_cannot_be_obeyed_is_refused_with_its_line() {
         ("pong 0", "unknown command `pong`; the problem has: ping NODE NUMBER"),
         ("pong", "unknown command `pong`"),
         ("recover 0", "n0 is not down"),
-        ("advance 3", "expected a duration with a unit, such as 250us, 1.5ms or 2s"),
+        (
+            "advance 3",
+            "expected a duration with a unit (ns, us, ms, s, m or min, h, d), such as 250us, 1.5ms or 2h",
+        ),
     ] {
         let error = play(&format!("nodes 2\n\n{commands}\n----\n")).unwrap_err();
         assert_eq!(error.to_string(), format!("test.txt:3: {complaint}"));

@@ -1,7 +1,7 @@
-//! `conclave cluster backup`: what outlives the cluster, in a file.
+//! `conclave cluster backup`: saves the data that outlives the cluster in a file.
 //!
-//! The bytes come by HTTP, as `curl` would fetch them. They are judged before the file gets its name, and so is the disk: the
-//! file is written beside it and synced. What has the name is a whole backup.
+//! The bytes come by HTTP, as `curl` would fetch them. They are checked, written to a temporary file and
+//! synced. Only then is this file renamed, so a file of the given name is always a whole backup.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -20,14 +20,14 @@ use tokio::net::TcpStream;
 use super::{NO_SERVER, REFUSED, ServerArgs, block_on, failure, local};
 use crate::output::{self, Done, Failure, counted};
 
-/// Save what outlives the cluster: files and the limits of semaphores, as of one moment.
+/// Save files and limits of semaphores, as of one moment, for `serve --restore`
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Where to: a file that is not there yet
+    /// The file to write; it must not exist
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Replace the file if it is there
+    /// Replace the file if it exists
     #[arg(long)]
     force: bool,
     /// Print JSON instead of text
@@ -44,18 +44,19 @@ Examples:
   curl -o monday.backup http://127.0.0.1:7411/v1/backup
   conclave serve --data new --restore monday.backup
 
-In it are all files but the ephemeral ones, with their versions, and the limits of semaphores, as they were at one moment; all that
-was acknowledged before is in it. Any node will do. Sessions and what they hold are not in it, nor any secret.
-Exit codes: 0 the backup is whole and on disk, 1 the server sent none, 2 bad usage or the file cannot be written, 69 no
-server answers.";
+A backup contains all files except ephemeral ones, with their versions, and the limits of
+semaphores, as of one moment. Every change that was acknowledged before is in it. It contains no
+sessions, no locks and no secrets. Any node can send it.
+Exit codes: 0 the backup is whole and on disk, 1 the server sent none, 2 bad usage or the file
+cannot be written, 69 no server answers.";
 
-/// How long a server may be silent. A large backup takes a while to be made, but a minute at most.
+/// How long a server may be silent. It takes at most a minute to make a large backup.
 const SILENCE: Duration = Duration::from_secs(65);
-/// How long a server may take to accept.
+/// How long a server may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(5);
-/// The longest head of an answer, and the longest error.
+/// The longest head of a response, and the longest body of an error, in bytes.
 const TEXT_BYTES_MAX: u64 = 64 * 1024;
-/// The largest backup that is taken.
+/// The largest backup that is accepted, in bytes.
 const BACKUP_BYTES_MAX: u64 = 4 << 30;
 
 /// The advice after a reply that no conclave server of this version sends.
@@ -71,7 +72,7 @@ struct Report<'a> {
     bytes: usize,
 }
 
-/// Takes one.
+/// Saves a backup.
 pub fn run(args: &Args) -> Done {
     check_place(args)?;
     let servers = args.server.addresses()?;
@@ -98,18 +99,23 @@ pub fn run(args: &Args) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether the file may be written, as far as can be told before it is.
+/// Checks that the file may be written, as far as that is known before the write.
 fn check_place(args: &Args) -> Result<(), Failure> {
     match std::fs::symlink_metadata(&args.file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(Failure::file(&args.file, &error)),
-        Ok(found) if !found.is_file() => Err(Failure::usage(format!("{} is no file", args.file.display()))),
+        Ok(found) if !found.is_file() => {
+            Err(Failure::usage(format!("{} is not a regular file; give another name", args.file.display())))
+        }
         Ok(_) if args.force => Ok(()),
-        Ok(_) => Err(Failure::usage(format!("{} exists: say --force to replace it", args.file.display()))),
+        Ok(_) => Err(Failure::usage(format!(
+            "{} exists; replace it with --force, or give another name",
+            args.file.display()
+        ))),
     }
 }
 
-/// Beside its place, for its user alone, synced; then into its place, and that synced too.
+/// Writes a temporary file that only its user can read, syncs it, renames it and syncs the folder.
 fn save(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".tmp");
@@ -120,13 +126,13 @@ fn save(path: &Path, bytes: &[u8]) -> io::Result<()> {
         file.sync_all()?;
         std::fs::rename(&beside, path)
     })();
-    // A part of one is of no use; the error is the first one's.
+    // A part of a backup is useless. The error is that of the write.
     written.inspect_err(|_| drop(std::fs::remove_file(&beside)))?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(folder)?.sync_all()
 }
 
-/// From the first server that has one.
+/// The backup of the first server that sends one.
 async fn fetch_any(servers: &str) -> Result<Vec<u8>, Failure> {
     let mut refused = failure(Error::new(Code::Unreachable, "no server is named"));
     for server in servers.split(',').map(str::trim).filter(|server| !server.is_empty()) {
@@ -164,7 +170,7 @@ async fn fetch(address: &str) -> Result<Vec<u8>, Failure> {
     Err(Failure::new(code, kind, format!("{address} sends no backup: {reason}")).advise(advice))
 }
 
-/// A GET on a connection of its own. The head of the answer has its length.
+/// A plain GET: one connection, and one response with a `Content-Length`.
 async fn get(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     host: &str,
@@ -190,7 +196,7 @@ async fn get(
             }
         }
     }
-    let odd = || io::Error::new(io::ErrorKind::InvalidData, "an answer that is not understood");
+    let odd = || io::Error::new(io::ErrorKind::InvalidData, "the response cannot be read");
     let (status, length): (u16, u64) = status.zip(length).ok_or_else(odd)?;
     if length > if status == 200 { BACKUP_BYTES_MAX } else { TEXT_BYTES_MAX } {
         return Err(odd());
@@ -202,6 +208,6 @@ async fn get(
 }
 
 async fn soon<T>(limit: Duration, act: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    let late = |_| io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {limit:?}"));
+    let late = |_| io::Error::new(io::ErrorKind::TimedOut, format!("no reply within {limit:?}"));
     tokio::time::timeout(limit, act).await.map_err(late)?
 }

@@ -1,12 +1,13 @@
-//! `conclave bench`: how fast, how fair, and whether exclusion held meanwhile.
+//! `conclave bench`: measures throughput, latency and fairness, and checks mutual exclusion.
 //!
 //! **Rules.** A client is a session on its own connection with at most `--in-flight` requests outstanding; `--connections` lets
 //! clients share both, and then each has at least one outstanding. In the contended workload a client sends its release and its
 //! next acquire in one write.
 //!
-//! **Exclusion is checked while it is measured**: every grant is entered in a table of this process before anything else is
-//! done with it, and taken out before its release is sent. Two at a time that exclude each other, or a fence that is not larger than
-//! that of the grant it conflicts with, is a violation. What several bench processes do to each other is not seen.
+//! **Exclusion is checked during the measurement.** Every grant enters a table of this process first, and
+//! leaves it before its release is sent. A violation is a second grant that conflicts with one in the table,
+//! or a fence that is not larger than that of an earlier conflicting grant. Conflicts between several bench
+//! processes are not detected.
 
 mod judge;
 mod work;
@@ -27,23 +28,23 @@ use super::signals::{STOP, Signals};
 use super::{ServerArgs, block_on, close, failure};
 use crate::output::{self, Done, Failure, Paint, VIOLATED};
 
-/// Measure a server: pairs of acquire and release, and the time to acquire.
+/// Measure the throughput and latency of a server, and check mutual exclusion
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// How many clients
+    /// The number of clients
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub clients: u32,
-    /// How many requests are outstanding on a connection, at most; at least one of each client
+    /// The most requests in flight on a connection; each client has at least one
     #[arg(long, value_name = "M", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub in_flight: u32,
-    /// How many connections they share [default: one a client]
+    /// The number of connections that the clients share [default: one per client]
     #[arg(long, value_name = "C", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub connections: Option<u32>,
-    /// What they do
+    /// The requests that the clients send
     #[arg(long, value_name = "WORKLOAD", default_value = "own")]
     pub workload: Workload,
-    /// How long
+    /// The time of the measurement
     #[arg(long, value_name = "S", default_value_t = 5.0, value_parser = seconds)]
     pub seconds: f64,
     /// Print JSON instead of text
@@ -54,21 +55,21 @@ pub struct Args {
     pub server: ServerArgs,
 }
 
-/// What the clients do.
+/// The requests that the clients send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Workload {
-    /// Each its own names: nobody waits
+    /// Each client requests its own names, so none waits
     Own,
-    /// All of them one name
+    /// All clients request one name
     Contended,
-    /// All of them one name, fifteen times of sixteen shared
+    /// All clients request one name; 15 of 16 requests are shared
     Shared,
-    /// `a & (b | c)` of eight names
+    /// Each request is `a & (b | c)` over eight names
     Expression,
 }
 
-/// What a session may have outstanding, with some to spare for releases.
+/// The most requests in flight of a session; the bound of the service is a little larger, for releases.
 const MAX_OUTSTANDING: u32 = 1_000;
 
 const EXAMPLES: &str = "\
@@ -77,11 +78,12 @@ Examples:
   conclave bench --clients 16 --workload contended --seconds 10 --json
   conclave bench --clients 64 --connections 1 --in-flight 64
 
-A server on this machine is reached by its Unix socket; with --server tcp:127.0.0.1:7411 by TCP.
-Fairness is the most pairs of a client over the fewest: 1 is best.
+A server on this machine is reached by its Unix socket, or by TCP with --server tcp:127.0.0.1:7411.
+A pair is an acquire and its release. Fairness is the most pairs of a client, divided by the fewest;
+1 is best.
 Exit codes: 0 exclusion held, 1 it was violated, 2 bad usage, 69 no server.";
 
-/// What was measured.
+/// The result of a measurement.
 #[derive(Serialize)]
 struct Figures {
     workload: Workload,
@@ -97,11 +99,11 @@ struct Figures {
     acquire_p99_us: f64,
     acquire_p999_us: f64,
     violations: u64,
-    /// Absent if a client did not get a single pair.
+    /// Absent if a client completed no pair.
     fairness: Option<f64>,
 }
 
-/// What one client has made.
+/// The pairs that one client has completed.
 #[derive(Clone, Default)]
 struct Made {
     pairs: u64,
@@ -109,13 +111,13 @@ struct Made {
 }
 
 impl Made {
-    /// Where clients share connections, one may have a request more outstanding than another.
+    /// The pairs per worker: clients that share connections may have different numbers of workers.
     fn pairs_each(&self) -> f64 {
         self.pairs as f64 / f64::from(self.workers)
     }
 }
 
-/// Measures.
+/// Measures and prints the result.
 pub fn run(args: &Args) -> Done {
     let figures = block_on(async {
         let mut signals = Signals::new(STOP)?;
@@ -138,13 +140,13 @@ async fn measure(args: &Args, clients: &mut Vec<Client>) -> Result<Figures, Fail
     if workers.div_ceil(connections) > MAX_OUTSTANDING {
         let clients = args.clients;
         return Err(Failure::usage(format!(
-            "{clients} clients on {connections} connections: at most {MAX_OUTSTANDING} on each; say --connections"
+            "{clients} clients on {connections} connections are more than {MAX_OUTSTANDING} on each; raise --connections"
         )));
     }
     for _ in 0..connections {
         let client = args.server.connect_with(Client::options()).await?;
         clients.push(client.clone());
-        // Opens the session, so that this is not measured.
+        // The first request opens the session, which is not measured.
         let opening = client.lock("bench/opening:shared").await.map_err(failure)?;
         opening.release().await.map_err(failure)?;
     }
@@ -152,7 +154,7 @@ async fn measure(args: &Args, clients: &mut Vec<Client>) -> Result<Figures, Fail
     let latencies = Arc::new(Mutex::new(histogram()));
     let began = Instant::now();
     let until = began + Duration::from_secs_f64(args.seconds);
-    // Who stops measuring stops them: one that went on would open another session.
+    // The workers end with this set. A worker that continued would open another session.
     let mut working = JoinSet::new();
     for worker in 0..workers {
         let (number, slot) = (worker % args.clients, worker / args.clients);
@@ -192,24 +194,28 @@ async fn measure(args: &Args, clients: &mut Vec<Client>) -> Result<Figures, Fail
     })
 }
 
-/// All at once: there may be thousands.
+/// Closes all clients at the same time, because there may be thousands.
 async fn close_all(clients: Vec<Client>) {
     let closing: Vec<_> =
         clients.into_iter().map(|client| tokio::spawn(async move { close(&client).await })).collect();
     for closed in closing {
-        // Measured is measured; a session that is not closed ends by itself.
+        // The result is complete; a session that is not closed ends with its lease.
         drop(closed.await);
     }
 }
 
-/// Nanoseconds, up to a minute, to three digits.
+/// A histogram of nanoseconds, up to a minute, with three digits.
 fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("the bounds are in order and the digits few")
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| "expected a number of seconds")?;
-    if seconds > 0.0 && seconds <= 86_400.0 { Ok(seconds) } else { Err("expected up to a day".into()) }
+    if seconds > 0.0 && seconds <= 86_400.0 {
+        Ok(seconds)
+    } else {
+        Err("expected more than 0 and at most 86400 seconds".into())
+    }
 }
 
 fn describe(figures: &Figures, paint: Paint) -> String {
@@ -218,9 +224,12 @@ fn describe(figures: &Figures, paint: Paint) -> String {
         count => paint.bad(&format!("{count} violations of exclusion")),
     };
     let fairness =
-        figures.fairness.map_or("somebody starved".to_owned(), |fairness| format!("{fairness:.3}"));
-    let way =
-        if figures.by == "unix" { " (by the server's Unix socket; --server tcp:ADDR by TCP)" } else { "" };
+        figures.fairness.map_or("a client completed no pair".to_owned(), |fairness| format!("{fairness:.3}"));
+    let way = if figures.by == "unix" {
+        " (by the Unix socket of the server; use --server tcp:ADDR for TCP)"
+    } else {
+        ""
+    };
     format!(
         "{} pairs/s{way}\nacquire: p50 {} us, p99 {} us, p99.9 {} us\nfairness: {fairness}\n{violations}\n",
         paint.bold(&output::number(figures.pairs_per_s)),

@@ -1,7 +1,7 @@
-//! `conclave cluster status`: the nodes, each asked for itself.
+//! `conclave cluster status`: the state of each node, from the node itself.
 //!
-//! One node says who belongs to the cluster; then every one of them is asked how it stands, at the same time and for a
-//! bounded time. So it tells the most when it is needed most: with nodes down, or without a majority.
+//! The first node that replies names the members. Then the command asks all members at the same time, for a
+//! bounded time. So it also works while nodes are down, and without a majority.
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -14,24 +14,24 @@ use serde::Serialize;
 use super::{ServerArgs, backup, block_on, local};
 use crate::output::{self, Done, Failure, Paint, Table};
 
-/// The nodes of the service.
+/// Show the nodes of the cluster, or save a backup
 #[derive(clap::Subcommand)]
 #[command(defer = true)]
 pub enum Command {
-    /// Who belongs to the cluster, who leads, and how far behind each node is
+    /// Show the members, the leader, and how far behind each node is
     Status(StatusArgs),
-    /// Save what outlives the cluster: files and the limits of semaphores, as of one moment
+    /// Save files and limits of semaphores, as of one moment, for `serve --restore`
     Backup(backup::Args),
 }
 
-/// Who belongs to the cluster, who leads, and how far behind each node is.
+/// Show the members, the leader, and how far behind each node is
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct StatusArgs {
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
-    /// How long a node may take to answer
+    /// How long a node may take to reply
     #[arg(long, value_name = "DURATION", value_parser = super::duration, default_value = "1s", allow_hyphen_values = true)]
     within: Duration,
     #[command(flatten)]
@@ -43,10 +43,12 @@ Examples:
   conclave cluster status
   conclave cluster status --server 10.0.0.1:7411,10.0.0.2:7411 --json
 
-log and applied are the last entries that a node has and has applied; behind is what its log lacks of the leader's.
-Exit codes: 0 a leader and a majority answer, 1 the service cannot work, 69 no node answers.";
+log and applied are the last entries that a node has, and has applied; behind is the number of
+entries that its log lacks.
+Exit codes: 0 the leader and a majority reply, 1 they do not, so the service cannot work, 69 no node
+replies.";
 
-/// What a node says of itself, or that it says nothing.
+/// The state of a node, or the reason why it is unknown.
 #[derive(Serialize)]
 struct Node {
     node: u64,
@@ -63,7 +65,7 @@ struct Node {
     version: Option<String>,
 }
 
-/// All of it.
+/// The state of the cluster.
 #[derive(Serialize)]
 struct Status {
     cluster: String,
@@ -75,7 +77,7 @@ struct Status {
     nodes: Vec<Node>,
 }
 
-/// Does what was asked.
+/// Runs a subcommand.
 pub fn run(command: &Command) -> Done {
     match command {
         Command::Status(args) => show_status(args),
@@ -111,21 +113,24 @@ async fn status(args: &StatusArgs) -> Result<Status, Failure> {
             Ok(Ok(Ok(answer))) if (&answer.cluster, answer.node) == (&seen.cluster, member.node) => {
                 Ok(answer)
             }
-            Ok(Ok(Ok(answer))) => Err(format!("node {} of cluster {} is there", answer.node, answer.cluster)),
+            Ok(Ok(Ok(answer))) => {
+                Err(format!("node {} of cluster {} has this address", answer.node, answer.cluster))
+            }
             Ok(Ok(Err(error))) => Err(error.message),
-            Ok(Err(_)) | Err(_) => Err(format!("no answer within {:?}", args.within)),
+            Ok(Err(_)) | Err(_) => Err(format!("no reply within {:?}", args.within)),
         };
         answers.push(answer);
     }
     Ok(judge(&seen, &answers))
 }
 
-/// What the first node says that says anything. One that is stuck still takes connections: so each is given its time.
+/// The state that the first node replies. A node that is stuck still accepts connections, so each has a
+/// bounded time.
 async fn first_answer(args: &StatusArgs, servers: &str) -> conclave_client::Result<Cluster> {
     let mut refused = Error::new(Code::Unreachable, "no server is named");
     for address in servers.split(',').map(str::trim).filter(|address| !address.is_empty()) {
         let asked = tokio::time::timeout(args.within, ask(address.to_owned())).await;
-        let silent = || format!("{address} does not answer within {:?}", args.within);
+        let silent = || format!("{address} does not reply within {:?}", args.within);
         match asked.unwrap_or_else(|_| Err(Error::new(Code::NoAnswer, silent()))) {
             Ok(seen) => return Ok(seen),
             Err(error) => refused = error,
@@ -144,7 +149,7 @@ async fn ask(address: String) -> conclave_client::Result<Cluster> {
     client.cluster().await
 }
 
-/// Puts together what the nodes say. Who leads is said by the latest term that anybody knows of.
+/// Joins the replies of the nodes. The reply with the latest term names the leader.
 fn judge(seen: &Cluster, answers: &[Result<Cluster, String>]) -> Status {
     let latest =
         answers.iter().flatten().chain([seen]).max_by_key(|answer| (answer.term, answer.leader.is_some()));
@@ -198,10 +203,10 @@ fn render(status: &Status) -> String {
     }
     let leader = match status.leader {
         Some(leader) => format!("node {leader} leads in term {}", status.term),
-        None => format!("nobody leads, the term is {}", status.term),
+        None => format!("no node leads, the term is {}", status.term),
     };
     let summary = format!(
-        "cluster {}: {leader}; {} of {} voters answer",
+        "cluster {}: {leader}; {} of {} voters reply",
         status.cluster, status.voters_up, status.voters
     );
     let mut text = format!("{}\n{}", paint.bold(&summary), table.render(paint));
@@ -209,7 +214,7 @@ fn render(status: &Status) -> String {
         text.push_str(&format!("node {} at {}: {why}\n", node.node, node.address));
     }
     if !status.healthy {
-        text.push_str("the service cannot work: it needs a leader and a majority of the voters\n");
+        text.push_str("the service cannot work: it needs a leader and a majority of the voters; start the nodes that are down\n");
     }
     text
 }

@@ -1,4 +1,4 @@
-//! `conclave completions`: completions for a shell.
+//! `conclave completions`: completion scripts for shells.
 
 use std::process::ExitCode;
 
@@ -7,7 +7,7 @@ use clap_complete::Shell;
 use crate::output::{self, Done};
 use crate::tree;
 
-/// Print completions for a shell.
+/// Print completions for a shell
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -21,7 +21,7 @@ Examples:
   conclave completions bash > ~/.local/share/bash-completion/completions/conclave
   conclave completions fish > ~/.config/fish/completions/conclave.fish";
 
-/// Prints the completions.
+/// Prints the script.
 pub fn run(args: &Args) -> Done {
     let mut tree = tree::commands();
     let mut text = Vec::new();

@@ -15,7 +15,7 @@ mod nested;
 mod run;
 mod serve;
 mod sessions;
-mod signals;
+pub mod signals;
 mod supervise;
 mod terminal;
 mod waiting;
@@ -31,7 +31,8 @@ use conclave_client::{Client, Code, DEFAULT_SERVER, Error, Options};
 use crate::command::duration;
 use crate::output::{self, Done, Failure};
 
-/// The commands of the lock service. Each has the text of its `Args`, because clap reads those only when they are needed.
+/// The commands of the lock service. Each has the text of its `Args`, because clap reads those only when they
+/// are needed.
 #[derive(clap::Subcommand)]
 #[command(defer = true)]
 pub enum Command {
@@ -144,9 +145,9 @@ impl Quiet {
 /// The addresses of the servers.
 #[derive(clap::Args)]
 pub struct ServerArgs {
-    /// The servers, as HOST[:PORT] with commas between; the first that answers is used. The port is 7411 if absent. A server
-    /// on this machine is reached by its Unix socket, or by TCP with `tcp:` before its address
-    /// [env: CONCLAVE_SERVER] [default: 127.0.0.1:7411]
+    /// The servers, as HOST or HOST:PORT with commas between; the first that answers is used. The port is 7411 if
+    /// absent. A server on this machine is reached by its Unix socket, or by TCP with `tcp:` before its
+    /// address [env: CONCLAVE_SERVER] [default: 127.0.0.1:7411]
     #[arg(long, value_name = "ADDR[,ADDR]", value_parser = servers)]
     pub server: Option<String>,
     /// Use the local node of this user on this machine, which starts by itself; short for `--server local`
@@ -155,7 +156,8 @@ pub struct ServerArgs {
 }
 
 impl ServerArgs {
-    /// The servers of the flag, else of `CONCLAVE_SERVER` unless it is empty, else the default. Each has a port.
+    /// The servers of the flag, else of `CONCLAVE_SERVER` unless it is empty, else the default. Each has a
+    /// port.
     fn addresses(&self) -> Result<String, Failure> {
         if self.local {
             return Ok(local::NAME.to_owned());
@@ -185,8 +187,8 @@ impl ServerArgs {
         options.connect(&servers).await.map_err(failure)
     }
 
-    /// Connects, runs `act` and ends the session.
-    fn with<T>(&self, act: impl AsyncFnOnce(Client) -> conclave_client::Result<T>) -> Result<T, Failure> {
+    /// Connects, calls `act` with the client, and ends the session.
+    pub fn with<T>(&self, act: impl AsyncFnOnce(Client) -> conclave_client::Result<T>) -> Result<T, Failure> {
         block_on(async {
             let client = self.connect().await?;
             let done = awake(act(client.clone())).await;
@@ -210,8 +212,8 @@ async fn close_within(client: &Client, limit: Duration) {
     drop(tokio::time::timeout(limit, awake(client.close())).await);
 }
 
-/// Waits for an answer, at first by polling. On a virtual machine an idle processor is given to other machines, and comes back
-/// later than most answers.
+/// Waits for an answer, at first by polling. On a virtual machine an idle processor is given to other
+/// machines, and comes back later than most answers.
 async fn awake<T>(answer: impl Future<Output = T>) -> T {
     let mut answer = pin!(answer);
     let until = Instant::now() + AWAKE;

@@ -1,4 +1,4 @@
-//! `conclave serve`: one node of the service, with nothing to configure; `--join` makes it one of several.
+//! `conclave serve`: one node of the service; with `--join`, one of several.
 
 use std::io::IsTerminal;
 use std::net::SocketAddr;
@@ -17,35 +17,35 @@ use tracing_subscriber::util::SubscriberInitExt;
 use super::signals::{STOP, Signals};
 use crate::output::{self, Done, Failure, Paint};
 
-/// Run a node of the lock service.
+/// Run a node of the lock service
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Where the log is kept [default: $XDG_STATE_HOME/conclave or ~/.local/state/conclave]
+    /// The data folder [default: $XDG_STATE_HOME/conclave or ~/.local/state/conclave]
     #[arg(long, value_name = "FOLDER")]
     pub data: Option<PathBuf>,
-    /// Where clients and peers are listened to; port 0 takes a free one [default: 127.0.0.1:7411]
+    /// The address for clients and other nodes; port 0 chooses a free port [default: 127.0.0.1:7411]
     #[arg(long, value_name = "ADDR")]
     pub listen: Option<SocketAddr>,
-    /// Where others reach this node, if that is another address
+    /// The address that others use for this node, if it is another one
     #[arg(long, value_name = "ADDR")]
     pub advertise: Option<String>,
-    /// Join the cluster of which a member is there; any will do. A node that belongs to one stays in it, and then this is
-    /// only a hint where others may be
+    /// Join the cluster of one of these members. The node tries for 30 s, and reports why no member admits
+    /// it. With the data folder of a member, this is only a hint where other members are
     #[arg(long, value_name = "ADDR[,ADDR]", value_delimiter = ',')]
     pub join: Vec<String>,
-    /// Found a new cluster, in an empty data folder, from a backup. All sessions of the lost cluster have ended, but its
-    /// clients may believe in their locks until their deadlines: stop them first, or wait for their longest TTL. Stores that
-    /// check fences are safe at once
+    /// Create a new cluster from a backup, in an empty data folder. The sessions of the lost cluster have
+    /// ended, but its clients may use their locks until their deadlines: stop them first, or wait for their
+    /// longest TTL. Stores that check fences are safe at once
     #[arg(long, value_name = "FILE", conflicts_with = "join")]
     pub restore: Option<PathBuf>,
-    /// Read these settings from a TOML file; flags win
+    /// Read settings from a TOML file; flags replace them
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Listen beyond this machine, although nothing is encrypted and nobody is asked who they are
+    /// Allow an address that other machines reach, without encryption or passwords
     #[arg(long)]
     pub insecure: bool,
-    /// Say where it serves as JSON
+    /// Print the address as JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -56,63 +56,66 @@ Examples:
   conclave serve --data /var/lib/conclave --listen 127.0.0.1:7500
   conclave serve --config /etc/conclave.toml
 
-Three nodes on one machine, each with a folder of its own; on several machines, each with an address that the others reach:
+Three nodes on one machine, each with its own folder; on several machines, each listens on an
+address that the others reach:
   conclave serve --data n1
   conclave serve --data n2 --listen 127.0.0.1:7412 --join 127.0.0.1:7411
   conclave serve --data n3 --listen 127.0.0.1:7413 --join 127.0.0.1:7411
   conclave cluster status
 
-A node that joins learns first and votes when it has caught up. Started again with its folder it needs no --join.
+A node that joins copies the log first, and votes when it has caught up. Later starts with its
+folder need no --join.
 
-From a backup (see: conclave cluster backup --help), once; later starts are without --restore, and other nodes join as usual:
+From a backup (see conclave cluster backup --help), once; later starts are without --restore, and
+other nodes join as usual:
   conclave serve --data new --restore monday.backup
 
-A configuration file has the names of the flags: data = \"/var/lib/conclave\", listen = \"127.0.0.1:7411\",
-advertise = \"HOST:PORT\", join = [\"HOST:PORT\"], insecure = false.
-Exit codes: 0 stopped by a signal, 1 the disk failed, the folder is in use, the backup cannot be restored, or no cluster takes
-the node, 2 bad usage.";
+A configuration file has the names of the flags: data = \"/var/lib/conclave\",
+listen = \"127.0.0.1:7411\", advertise = \"HOST:PORT\", join = [\"HOST:PORT\"], insecure = false.
+Exit codes: 0 stopped by a signal, 1 the node cannot start or its disk failed, 2 bad usage. A start
+that fails removes the data folder if it has created it.";
 
-/// What a restore cannot know.
-const ADVICE: &str = "all sessions have ended, but clients of the lost cluster may believe in their locks until their deadlines: stop \
-                      them, or wait for their longest TTL. Stores that check fences are safe at once";
+/// The advice after a restore.
+const ADVICE: &str = "all sessions have ended, but clients of the lost cluster may use their locks until their deadlines: stop them, \
+                      or wait for their longest TTL. Stores that check fences are safe at once";
 
-/// Serves until a signal says stop.
+/// Serves until a signal stops it, or its disk fails.
 pub fn run(args: &Args) -> Done {
     let config = config(args)?;
     report_to_stderr();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::usage(format!("no runtime: {error}")))?;
+    let runtime = runtime.map_err(|error| Failure::usage(format!("cannot start the runtime: {error}")))?;
     runtime.block_on(async {
         let mut signals = Signals::new(STOP)?;
         let (data, advertised) = (config.data.clone(), config.advertise.clone());
-        // To join takes as long as nobody answers.
+        // A join can take long, so a signal stops it.
         let server = tokio::select! {
             started = Server::start(config) => started.map_err(|error| refusal(&error))?,
             _ = signals.next() => return Ok(ExitCode::SUCCESS),
         };
-        // It serves, heard or not.
+        // The node serves even if its greeting cannot be printed.
         _ = output::try_print(greeting(args, &server, advertised, &data).as_bytes());
         tokio::select! {
             _ = signals.next() => {
                 server.shutdown().await;
                 Ok(ExitCode::SUCCESS)
             }
-            why = server.failed() => Err(Failure::new(1, "failed", why)),
+            reason = server.failed() => Err(stopped(&reason)),
         }
     })
 }
 
-/// What an operator should know goes to stderr, line by line: a torn log that was cut, a segment that stays, a disk that is full.
+/// Prints reports for operators to standard error, for example of a log that was cut or a disk that is full.
 fn report_to_stderr() {
     let lines =
         tracing_subscriber::fmt::layer().with_ansi(std::io::stderr().is_terminal()).with_target(false);
     let ours = Targets::new().with_default(Level::ERROR).with_target("conclave_service", Level::INFO);
     let reports = tracing_subscriber::registry().with(lines.with_writer(std::io::stderr)).with(ours);
-    // Whoever has set up others before this keeps them.
+    // A subscriber that was installed before stays.
     drop(reports.try_init());
 }
 
-/// What a file may say.
+/// The settings of a configuration file.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Settings {
@@ -144,9 +147,8 @@ fn config(args: &Args) -> Result<Config, Failure> {
         insecure: args.insecure || settings.insecure,
         ..default
     };
-    let flags = |message: String| {
-        message.replace("say `insecure`", "say --insecure").replace("say `advertise`", "say --advertise")
-    };
+    let flags =
+        |message: String| message.replace("`insecure`", "--insecure").replace("`advertise`", "--advertise");
     config.check().map_err(flags)?;
     Ok(config)
 }
@@ -160,6 +162,12 @@ fn members(given: &[String]) -> Result<Vec<String>, Failure> {
         conclave_api::parse_servers(&given.join(",")).map_err(|error| format!("--join: {error}"))?;
     // Other nodes are only reached by TCP.
     Ok(members.into_iter().map(|member| member.trim_start_matches("tcp:").to_owned()).collect())
+}
+
+/// The failure of a node that has stopped by itself.
+fn stopped(reason: &str) -> Failure {
+    let message = format!("the node has stopped: {reason}");
+    Failure::new(1, "failed", message).advise("check its disk, then start it again")
 }
 
 fn refusal(error: &StartError) -> Failure {
@@ -193,7 +201,7 @@ fn greeting(args: &Args, server: &Server, advertised: Option<String>, data: &std
     )
 }
 
-/// Which node it is, where there are others.
+/// The number of the node, if the cluster has others.
 fn among(server: &Server) -> String {
     let node = server.identity().node;
     let status = server.status();

@@ -44,11 +44,14 @@ Examples:
   conclave watch db
   conclave watch -n 1 db                             wait for one change
 
-The first line says `watching`: every change after its index is printed. It does not count for -n. The line `resync` says that changes
-may be missing, because the service has forgotten them: read the file or lock again. It counts as a change.
-Lines: INDEX NAME CHANGE [NUMBER]. NUMBER is the version of a written file, the fence of a taken lock, or the permits of a limit.";
+The first line says `watching`: every change after its index is printed. It does not count for -n.
+The line `resync` says that changes may be missing, because the service has forgotten them: read the
+file or lock again. It counts as a change.
+Lines: INDEX NAME CHANGE [NUMBER]. NUMBER is the version of a written file, the fence of a taken
+lock, or the permits of a limit.";
 
-/// Prints changes until `--count` is reached, standard output is closed or a signal arrives. Then it ends its session.
+/// Prints changes until `--count` is reached, standard output is closed or a signal arrives. Then it ends its
+/// session.
 pub fn run(args: &Args) -> Done {
     block_on(async {
         let mut signals = Signals::new(STOP)?;

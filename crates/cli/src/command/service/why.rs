@@ -1,4 +1,4 @@
-//! `conclave why`: the holders, the waiting requests and the incidents of a name, or of each name of an expression.
+//! `conclave why`: the holders, the waiting requests and the incidents of each name of an expression.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -30,9 +30,10 @@ Examples:
   conclave why 'src & dst'
   conclave why db --json | jq .holders[0].fence
 
-`free` means that the service has a record of the name, and nobody uses it. `never seen` means that it has none: look for a mistake in the
-name. The service forgets an unused name after 16,384 later changes, so an old name can be `never seen` as well. In JSON, `known`
-tells the two apart. The exit code is 0 for both.";
+`free` means that the service has a record of the name, and nobody uses it. `never seen` means that
+it has none: look for a mistake in the name. The service forgets an unused name after 16,384 later
+changes, so an old name can be `never seen` as well. In JSON, `known` tells the two apart. The exit
+code is 0 for both.";
 
 /// Runs the command.
 pub fn run(args: &Args) -> Done {

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use conclave_kernel::{Card, NodeId, Prng, time};
-use conclave_sim::{Fault, FaultKind, Recovery};
+use conclave_sim::{Fault, FaultKind, Recovery, Setup};
 use serde::Serialize;
 
 use super::{Report, Scenario};
@@ -78,8 +78,12 @@ fn add_crashes(scenario: &mut Scenario) {
     }
 }
 
-/// The trade-off: mistakes against detection time, a point a setting.
-pub fn plot(rows: &[Row]) -> String {
+/// Draws the trade-off: mistakes against detection time, one point for each setting. Returns `None` if no setting made a
+/// mistake, because then there is no trade-off to draw.
+pub fn plot(rows: &[Row], base: &Scenario) -> Option<String> {
+    if rows.iter().all(|row| row.report.mistakes == 0) {
+        return None;
+    }
     let mut names: Vec<_> = rows.iter().map(|row| row.algorithm).collect();
     names.dedup();
     let series = |name: &str| {
@@ -90,11 +94,16 @@ pub fn plot(rows: &[Row]) -> String {
         let rows = rows.iter().filter(|row| row.algorithm == name);
         Series { name: name.into(), points: rows.filter_map(point).collect(), formula: None }
     };
-    plot::draw(&Plot {
+    let Setup { nodes, delay, .. } = &base.setup;
+    let period = time::show(base.period);
+    let world = format!("N = {nodes}, T = {period}, delays {delay}");
+    Some(plot::draw(&Plot {
         title: "Soon or right: the trade-off of failure detectors".into(),
-        subtitle: "a point for each D (or threshold); settings without any mistake are left out".into(),
+        subtitle: format!(
+            "{world}; a point for each D or threshold; settings without a mistake are left out"
+        ),
         x: Axis { name: "mean detection time, ms".into(), scale: Scale::Linear },
         y: Axis { name: "mistakes an hour, for one watcher of one site".into(), scale: Scale::Log },
         series: names.into_iter().map(series).collect(),
-    })
+    }))
 }

@@ -148,7 +148,7 @@ fn a_multi_is_all_or_nothing() {
     let (_, answer) = w.ask(a, Op::Files(failing.clone()));
     let Answer::Refused(error) = answer else { panic!("{answer:?}") };
     assert_eq!(error.code, Code::VersionMismatch);
-    assert!(error.message.starts_with("operation 7: /d has version 1, not 7"), "{error}");
+    assert!(error.message.starts_with("operation 7 failed, and none was done: /d has version 1"), "{error}");
     assert_eq!(w.state.tree, before);
     assert!(!w.effects.iter().any(|effect| matches!(effect, Effect::Changed(_))));
     assert_eq!(w.files(a, failing[..6].to_vec()).unwrap().len(), 6);

@@ -51,7 +51,7 @@ fn permits_of_a_name_without_a_limit_are_refused_saying_so() {
     let a = w.client();
     let error = w.refused(a, acquire("pool*3"));
     assert_eq!(error.code, Code::NotASemaphore);
-    assert!(error.message.contains("pool has no limit"), "{error}");
+    assert!(error.message.contains("pool is not a semaphore"), "{error}");
     assert_eq!(w.state.totals().names, 0);
 }
 
@@ -230,7 +230,7 @@ fn an_owner_waits_for_one_request_at_a_time() {
     w.wait(a, by("o", "x"));
     let error = w.refused(a, by("o", "y"));
     assert_eq!(error.code, Code::OwnerBusy);
-    assert!(error.message.contains("waits already"), "{error}");
+    assert!(error.message.contains("already waits"), "{error}");
     // What need not wait is no second waiting request.
     w.hold(a, by("o", "z"));
     w.wait(a, by("p", "y"));

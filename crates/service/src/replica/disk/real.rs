@@ -3,7 +3,8 @@
 //! Whole blocks are written past the page cache (`O_DIRECT`), where the file system lets them; everything is read through it.
 //! The kernel keeps both the same: it drops the pages of what was written past it.
 //!
-//! Only the user may read the files, and the folder if it is created here: the log has the secrets of sessions.
+//! Only the user may read the files, and the folder if it is created here: the log has the secrets of
+//! sessions.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
@@ -37,8 +38,8 @@ impl RealDisk {
     /// Opens the folder, and creates it if it is missing.
     ///
     /// # Errors
-    /// Another process has it open ([`io::ErrorKind::ResourceBusy`]), or the file system refuses. A folder that was created here is
-    /// removed, if it is empty.
+    /// Another process has it open ([`io::ErrorKind::ResourceBusy`]), or the file system refuses. A
+    /// folder that was created here is removed, if it is empty.
     pub fn open(folder: impl Into<PathBuf>) -> io::Result<Self> {
         Self::open_by(folder.into(), FlockOperation::NonBlockingLockExclusive)
     }
@@ -65,8 +66,8 @@ impl RealDisk {
         }
     }
 
-    /// Opens the folder for a start that may fail. If this call creates the folder, the drop of the disk removes it with its files,
-    /// and the parents that were created, unless [`RealDisk::keep`] was called.
+    /// Opens the folder for a start that may fail. If this call creates the folder, the drop of the disk
+    /// removes it with its files, and the parents that were created, unless [`RealDisk::keep`] was called.
     ///
     /// # Errors
     /// As [`RealDisk::open`].

@@ -122,7 +122,7 @@ impl Options {
 
     fn check(&self) -> Result<(), OpenError> {
         if !(4096..=1 << 30).contains(&self.segment_bytes) || self.queue == 0 || self.batch_bytes == 0 {
-            let what = format!("these sizes make no log: {self:?}");
+            let what = format!("these sizes of the log contradict each other: {self:?}");
             return Err(OpenError::Io(io::Error::new(io::ErrorKind::InvalidInput, what)));
         }
         Ok(())
@@ -320,7 +320,11 @@ impl Log {
         match entries.iter().find(|entry| entry.data.len() > self.entry_bytes_max) {
             Some(entry) => Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                format!("an entry of {} bytes; {} is the most", entry.data.len(), self.entry_bytes_max),
+                format!(
+                    "an entry has {} bytes; at most {} are allowed",
+                    entry.data.len(),
+                    self.entry_bytes_max
+                ),
             )),
             None => Ok(()),
         }

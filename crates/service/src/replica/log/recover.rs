@@ -229,7 +229,7 @@ fn cut(segments: &[Segment], tail: &Tail) -> Result<Torn, OpenError> {
         bytes: tail.bytes as u64,
         batch: tail.batch.unwrap_or(1),
     };
-    tracing::warn!(%torn, "cut a torn tail off the log; nothing in it was ever acknowledged");
+    tracing::warn!(%torn, "cut an incomplete end off the log; no reply was sent for it");
     Ok(torn)
 }
 

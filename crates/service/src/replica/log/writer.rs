@@ -321,7 +321,7 @@ fn prepared(
 ) -> io::Result<Segment> {
     let gone = || io::Error::other("the thread that prepares segments is gone");
     ready.recv().map_err(|_| gone())?.or_else(|error| {
-        tracing::warn!(segment = number, %error, "a segment could not be prepared ahead; trying again");
+        tracing::warn!(segment = number, %error, "cannot prepare the next segment of the log; trying again");
         errands.send(Errand::Prepare(number)).map_err(|_| gone())?;
         ready.recv().map_err(|_| gone())?
     })
@@ -333,7 +333,7 @@ fn remove(disk: &dyn Disk, doomed: &mut VecDeque<u64>) {
     while let Some(number) = doomed.front() {
         match disk.remove(&segment::name(*number)).and_then(|()| disk.sync_names()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(segment = number, %error, "cannot remove a purged segment; it stays for now");
+                tracing::warn!(segment = number, %error, "cannot remove an old segment of the log; trying again later");
                 return;
             }
             _ => drop(doomed.pop_front()),

@@ -1,4 +1,4 @@
-//! The detector problem compared: soon or right, over a range of D.
+//! The comparison of failure detectors: detection time against mistakes, over a range of D.
 
 use conclave_algorithms::detector::spec::COMPLETENESS;
 use conclave_lab::problem::nanos;
@@ -27,8 +27,16 @@ pub fn compare(args: &Args) -> Result<Compared, Failure> {
     bar.finish_and_clear();
     let rows = rows.into_iter().collect::<Result<Vec<_>, String>>()?;
     let text = table(&rows, &base);
+    let plot = compare::plot(&rows, &base);
+    if args.svg.is_some() && plot.is_none() {
+        let delay = &base.setup.delay;
+        return Err(Failure::usage(format!(
+            "no setting makes a mistake with delays {delay}, so there is no trade-off to plot; \
+             vary the delays, for example with --delay exponential:10ms"
+        )));
+    }
     let verdicts: Vec<_> = rows.iter().map(verdict).collect();
-    Compared::new(&rows, text, Some(compare::plot(&rows)), &verdicts)
+    Compared::new(&rows, text, plot, &verdicts)
 }
 
 /// The verdict on a row: whether crashes were noticed. The comparison is about mistakes, so they count as no

@@ -87,7 +87,7 @@ pub fn sockets(shell: Option<Shell>) -> Vec<PathBuf> {
 /// Sends a question to the holder behind a socket. `limit` is the longest time until the reply.
 ///
 /// # Errors
-/// [`io::ErrorKind::ConnectionRefused`] or [`io::ErrorKind::NotFound`] if there is no holder any more.
+/// One of [`HAS_ENDED`] if there is no holder any more, or it ends meanwhile.
 pub fn ask<T: DeserializeOwned>(
     socket: &Path,
     question: &Question,
@@ -99,8 +99,20 @@ pub fn ask<T: DeserializeOwned>(
     stream.write_all(&line(question))?;
     let mut reply = String::new();
     BufReader::new(stream.take(MAX_REPLY)).read_line(&mut reply)?;
+    if reply.is_empty() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
     serde_json::from_str(&reply).map_err(io::Error::other)
 }
+
+/// The errors of a socket without a holder, or whose holder ends while it is asked.
+const HAS_ENDED: [io::ErrorKind; 5] = [
+    io::ErrorKind::ConnectionRefused,
+    io::ErrorKind::NotFound,
+    io::ErrorKind::UnexpectedEof,
+    io::ErrorKind::ConnectionReset,
+    io::ErrorKind::BrokenPipe,
+];
 
 /// The state of the lock behind a socket; `None` if the holder has ended.
 ///
@@ -109,9 +121,7 @@ pub fn ask<T: DeserializeOwned>(
 pub fn status(socket: &Path) -> io::Result<Option<Status>> {
     match ask(socket, &Question::Status, Some(ANSWERS_WITHIN)) {
         Ok(status) => Ok(Some(status)),
-        Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {
-            Ok(None)
-        }
+        Err(error) if HAS_ENDED.contains(&error.kind()) => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -233,6 +243,18 @@ mod tests {
         assert_ne!(key("a:1", "x"), key("a:1", "y"));
         assert_ne!(key("a:1", "x"), key("a:2", "x"));
         assert_ne!(key("a", "bc"), key("ab", "c"));
+    }
+
+    #[tokio::test]
+    async fn a_holder_that_ends_while_it_is_asked_has_ended() {
+        let key = Key { shell: None, server: "test", expr: "a_holder_that_ends" };
+        let (listener, socket) = Socket::bind(&key).expect("the folder is ours");
+        let path = socket.path.clone();
+        let asking = tokio::task::spawn_blocking(move || status(&path).ok());
+        // The connection is closed without a reply.
+        drop(listener.accept().await.expect("the question comes"));
+        assert_eq!(asking.await.ok(), Some(Some(None)));
+        socket.remove();
     }
 
     #[tokio::test]
