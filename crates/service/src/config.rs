@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use conclave_api::DEFAULT_PORT;
 
-use crate::joining;
+use crate::membership::join;
 use crate::replica::{Options, log};
 use conclave_node::leases::Timing;
 
@@ -79,8 +79,7 @@ impl Config {
                 self.listen
             ));
         }
-        if let Some(none) =
-            self.join.iter().chain(&self.advertise).find(|address| !joining::is_address(address))
+        if let Some(none) = self.join.iter().chain(&self.advertise).find(|address| !join::is_address(address))
         {
             return Err(format!("`{none}` is not an address; write HOST:PORT"));
         }

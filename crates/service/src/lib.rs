@@ -1,10 +1,10 @@
-//! The replicated lock service: a pure state machine, replicated by a log, behind frontends.
+//! The replicated lock service: the node of `conclave-node`, with sockets, a disk and consensus around it.
 
 pub mod config;
 mod driver;
 pub mod frontend;
-pub mod joining;
 mod machine;
+pub mod membership;
 pub mod peers;
 pub mod replica;
 pub mod server;

@@ -22,7 +22,7 @@ impl Machine for Service {
         Service::restored(self)
     }
 
-    fn foregone(&self, durable: u64, effects: &mut Vec<Effect>) -> Vec<Effect> {
+    fn early(&self, durable: u64, effects: &mut Vec<Effect>) -> Vec<Effect> {
         self.early(durable, effects)
     }
 

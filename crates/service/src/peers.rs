@@ -13,7 +13,7 @@
 //! **Rules.** A connection is made when it is needed. When it breaks, every question on it fails and the next makes a new
 //! one; nothing is sent twice from here, since only the caller knows whether that is right.
 //!
-//! **Bounds.** [`MAX_BYTES`] a frame, [`MAX_CALLS`] questions under way on a connection, with [`MAX_ASKED_BYTES`] in all.
+//! **Bounds.** [`MAX_BYTES`] a frame, [`MAX_CALLS`] questions under way on a connection, with [`MAX_IN_FLIGHT_BYTES`] in all.
 //! A question beyond the first two fails at once; one beyond the last is read when there is room. Whoever begins a frame goes on
 //! with it within [`PROGRESS_LIMIT`], or the connection ends.
 
@@ -32,7 +32,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::driver::NodeHandle;
-use crate::joining::Desk;
+use crate::membership::join::JoinServer;
 #[cfg(doc)]
 use crate::replica::Replica;
 use crate::replica::{Member, NodeId, Transport};
@@ -43,7 +43,7 @@ pub const MAX_BYTES: usize = 64 * 1024 * 1024;
 /// Questions under way on one connection.
 pub const MAX_CALLS: usize = 1024;
 /// Bytes of the questions that are being answered on one connection.
-pub const MAX_ASKED_BYTES: usize = 2 * MAX_BYTES;
+pub const MAX_IN_FLIGHT_BYTES: usize = 2 * MAX_BYTES;
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 /// How long what was sent may stay unacknowledged by the other machine before the connection is given up. Otherwise TCP would
@@ -212,7 +212,7 @@ fn unreachable() -> io::Error {
 }
 
 /// Asks one question of somebody who may be of any cluster, on a connection of its own.
-pub(crate) async fn ask_once(dial: &dyn Dial, address: &str, kind: u8, body: &[u8]) -> io::Result<Vec<u8>> {
+pub(crate) async fn call_once(dial: &dyn Dial, address: &str, kind: u8, body: &[u8]) -> io::Result<Vec<u8>> {
     let connected = tokio::time::timeout(CONNECT_LIMIT, connect(dial, address)).await;
     let (mut reader, mut writer) = connected.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     let mut output = BytesMut::new();
@@ -266,7 +266,7 @@ async fn read_answers(mut reader: OwnedReadHalf, pending: Pending) {
 pub(crate) async fn serve(
     mut stream: TcpStream,
     version: u8,
-    desk: Arc<Desk>,
+    join_server: Arc<JoinServer>,
     node_handle: NodeHandle,
 ) -> io::Result<()> {
     stream.write_all(&frame::preface(PEER_MAGIC)).await?;
@@ -291,7 +291,7 @@ pub(crate) async fn serve(
             output.clear();
         }
     });
-    let room = Arc::new(Semaphore::new(MAX_ASKED_BYTES));
+    let room = Arc::new(Semaphore::new(MAX_IN_FLIGHT_BYTES));
     let mut input = BytesMut::new();
     let ended = loop {
         let (number, kind, body) = match read_frame(&mut reader, &mut input, PROGRESS_LIMIT).await {
@@ -307,11 +307,11 @@ pub(crate) async fn serve(
             Err(error) => break Err(error),
         };
         // As if none were short: so there are never more than MAX_CALLS.
-        let cost = u32::try_from(body.len().max(MAX_ASKED_BYTES / MAX_CALLS)).unwrap_or(u32::MAX);
+        let cost = u32::try_from(body.len().max(MAX_IN_FLIGHT_BYTES / MAX_CALLS)).unwrap_or(u32::MAX);
         let Ok(permit) = room.clone().acquire_many_owned(cost).await else { break Ok(()) };
-        let (desk, node_handle, answers) = (desk.clone(), node_handle.clone(), answers.clone());
+        let (join_server, node_handle, answers) = (join_server.clone(), node_handle.clone(), answers.clone());
         tokio::spawn(async move {
-            let (kind, body) = match answer(&desk, &node_handle, kind, &body).await {
+            let (kind, body) = match answer(&join_server, &node_handle, kind, &body).await {
                 Ok(body) => (kind, body),
                 Err(why) => (REFUSED, why.into_bytes()),
             };
@@ -325,14 +325,19 @@ pub(crate) async fn serve(
 }
 
 /// The answer to one question, or why there is none.
-async fn answer(desk: &Desk, node_handle: &NodeHandle, kind: u8, body: &[u8]) -> Result<Vec<u8>, String> {
+async fn answer(
+    join_server: &JoinServer,
+    node_handle: &NodeHandle,
+    kind: u8,
+    body: &[u8],
+) -> Result<Vec<u8>, String> {
     let not_understood = |error: postcard::Error| format!("the message cannot be read: {error}");
     match kind {
-        CONSENSUS => Ok(desk.replica.answer(body).await),
+        CONSENSUS => Ok(join_server.replica.answer(body).await),
         KEEP_ALIVE => {
             let (cluster, to, sessions): (u128, NodeId, Vec<SessionId>) =
                 postcard::from_bytes(body).map_err(not_understood)?;
-            let me = desk.replica.identity();
+            let me = join_server.replica.identity();
             if cluster != me.cluster {
                 return Err("a message of another cluster".to_owned());
             }
@@ -343,7 +348,7 @@ async fn answer(desk: &Desk, node_handle: &NodeHandle, kind: u8, body: &[u8]) ->
         }
         JOINING => {
             let ask = postcard::from_bytes(body).map_err(not_understood)?;
-            postcard::to_stdvec(&desk.answer(ask).await).map_err(|error| error.to_string())
+            postcard::to_stdvec(&join_server.answer(ask).await).map_err(|error| error.to_string())
         }
         _ => Err(format!("messages of kind {kind} are unknown")),
     }

@@ -3,12 +3,12 @@
 //! The first bytes of a connection say what it is: our native frames, another node, or else HTTP (1.1 or 2, and gRPC with
 //! it). A connection that says nothing is closed after [`FIRST_BYTES`], one whose other end is gone after [`GONE`].
 //!
-//! **Bounds.** So many clients as are configured, and so many nodes (`room`); who comes then is refused.
+//! **Bounds.** So many clients as are configured, and so many nodes (`limits`); who comes then is refused.
 //!
 //! A local node (`Config::local`) has no port. It listens on a Unix socket in its data folder, see `local`.
 //!
 //! **Starting.** The port is taken first, so that others can be told where this node is. The data folder is opened; a new one
-//! founds a cluster, from a backup if told so (`restoring`), or joins one (`joining`). Then the port is served, and beside
+//! founds a cluster, from a backup if told so (`restore`), or joins one (`membership::join`). Then the port is served, and beside
 //! it a Unix socket for clients of this machine.
 //!
 //! **Stopping.** A leader hands its office over. Nothing more is accepted, every client is told goodbye, what is being
@@ -17,9 +17,9 @@
 mod accept;
 #[cfg(test)]
 mod handover_tests;
+mod limits;
 mod local;
-mod restoring;
-mod room;
+mod restore;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -38,7 +38,7 @@ use tokio::task::JoinHandle;
 use crate::config::Config;
 use crate::driver::{Driver, NodeHandle};
 use crate::frontend::http;
-use crate::joining::{self, Desk};
+use crate::membership::join::{self, JoinServer};
 use crate::peers::{Dial, Peers, Tcp};
 use crate::replica::disk::{Disk, RealDisk};
 use crate::replica::{Identity, Member, OpenError, Replica, Status};
@@ -46,8 +46,8 @@ use accept::{Acceptor, Listeners};
 use conclave_node::entry::{Batch, Service};
 use conclave_node::state::Command;
 use conclave_node::state::handover::FENCE_LEAP;
+use limits::{ConnectionLimits, connections_max};
 use local::Usage;
-use room::{Room, connections_max};
 
 /// How long a connection may take to say what it is.
 pub const FIRST_BYTES: Duration = Duration::from_secs(10);
@@ -86,7 +86,7 @@ pub struct Server {
 }
 
 /// What a node stands on: the system's, or what a test can damage.
-pub struct Surroundings {
+pub struct Environment {
     /// The data folder.
     pub disk: Arc<dyn Disk>,
     /// The way to other nodes.
@@ -148,8 +148,8 @@ impl Server {
             return Err(local::belongs_to_local());
         }
         let disk = Arc::new(blocking(move || RealDisk::open_provisional(folder)).await?);
-        let surroundings = Surroundings { disk: disk.clone(), dial: Arc::new(Tcp) };
-        let server = Self::start_in(config, surroundings).await?;
+        let environment = Environment { disk: disk.clone(), dial: Arc::new(Tcp) };
+        let server = Self::start_in(config, environment).await?;
         disk.keep();
         Ok(server)
     }
@@ -158,13 +158,13 @@ impl Server {
     ///
     /// # Errors
     /// [`StartError`] says why it did not.
-    pub fn start_in(config: Config, surroundings: Surroundings) -> Boxed<Result<Self, StartError>> {
-        Box::pin(Self::boot(config, surroundings))
+    pub fn start_in(config: Config, environment: Environment) -> Boxed<Result<Self, StartError>> {
+        Box::pin(Self::boot(config, environment))
     }
 
-    async fn boot(config: Config, surroundings: Surroundings) -> Result<Self, StartError> {
+    async fn boot(config: Config, environment: Environment) -> Result<Self, StartError> {
         config.check().map_err(StartError::Config)?;
-        let Surroundings { disk, dial } = surroundings;
+        let Environment { disk, dial } = environment;
         let folder = disk.clone();
         blocking(move || local::claim(&*folder, config.local)).await??;
         let listener = listen(&config).await?;
@@ -188,12 +188,12 @@ impl Server {
         let usage = Usage::new(driver.quiet());
         let driver = tokio::spawn(driver.run());
         let (stop, stopped) = watch::channel(false);
-        let desk = Arc::new(Desk::new(replica.clone()));
+        let join_server = Arc::new(JoinServer::new(replica.clone()));
         let clients_max = connections_max(config.connections_max);
         let acceptor = Acceptor {
-            room: Room::new(clients_max),
+            limits: ConnectionLimits::new(clients_max),
             router: http::router(replica.clone(), node.clone(), clients_max),
-            desk: desk.clone(),
+            join_server: join_server.clone(),
             node: node.clone(),
             usage: config.local.then(|| usage.clone()),
             stopped,
@@ -214,7 +214,7 @@ impl Server {
             // Should it fail, the folder is merely still called fresh.
             drop(tokio::task::spawn_blocking(move || unmark_fresh(&*disk)));
         };
-        let presenting = tokio::spawn(joining::present(desk, dial, config.join, advertised, settled));
+        let presenting = tokio::spawn(join::present(join_server, dial, config.join, advertised, settled));
         Ok(Self { address, replica, node, stop, accepting, driver, presenting, usage })
     }
 
@@ -255,7 +255,7 @@ impl Server {
     pub fn shutdown(self) -> Boxed<()> {
         Box::pin(async move {
             self.presenting.abort();
-            self.replica.hand_over().await;
+            self.replica.transfer_leadership().await;
             self.stop.send_replace(true);
             self.node.stop().await;
             drop(tokio::time::timeout(LAST_WORD, self.accepting).await);
@@ -296,11 +296,11 @@ async fn identify(
     advertised: &str,
 ) -> Result<Identity, StartError> {
     if let Some(backup) = &config.restore {
-        return restoring::restore(backup, disk, advertised).await;
+        return restore::restore(backup, disk, advertised).await;
     }
     let folder = disk.clone();
     if let Some(identity) = blocking(move || Identity::load(&*folder)).await? {
-        joining::check_hints(dial, &config.join, identity).await.map_err(StartError::Cluster)?;
+        join::check_hints(dial, &config.join, identity).await.map_err(StartError::Cluster)?;
         return Ok(identity);
     }
     let folder = disk.clone();
@@ -317,7 +317,7 @@ async fn identify(
         )));
     }
     blocking(move || Identity::mark_fresh(&*folder)).await?;
-    joining::admit(dial, &config.join, advertised).await.map_err(StartError::Cluster)
+    join::admit(dial, &config.join, advertised).await.map_err(StartError::Cluster)
 }
 
 /// The log of a founder begins here, with a cluster of one; that of a newcomer begins with what the leader sends.
@@ -387,11 +387,11 @@ mod tests {
     use super::*;
     use crate::replica::disk::SimDisk;
     use crate::replica::log::is_segment;
-    use crate::replica::testing::{Act, Hooked};
+    use crate::replica::tests::support::{Act, Hooked};
 
     async fn start(disk: impl Disk + 'static) -> Result<Server, StartError> {
         let config = Config { listen: "127.0.0.1:0".parse().unwrap(), ..Config::default() };
-        Server::start_in(config, Surroundings { disk: Arc::new(disk), dial: Arc::new(Tcp) }).await
+        Server::start_in(config, Environment { disk: Arc::new(disk), dial: Arc::new(Tcp) }).await
     }
 
     #[tokio::test]

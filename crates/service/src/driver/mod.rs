@@ -216,7 +216,7 @@ impl Driver {
             self.handle(match delivery {
                 Delivery::Applied { id, effects } => Input::Applied { id, effects },
                 Delivery::Restored { id } => Input::Restored { id },
-                Delivery::Foregone { effects } => {
+                Delivery::Early { effects } => {
                     cause = Cause::Other;
                     Input::Early { effects }
                 }
@@ -244,7 +244,7 @@ impl Driver {
         let mut outputs = std::mem::take(&mut self.outputs);
         for output in outputs.drain(..) {
             match output {
-                Output::WakeLogWriter => self.replica.rouse(),
+                Output::WakeLogWriter => self.replica.wake_writer(),
                 Output::Propose { batch, entries } => {
                     let wall_ms = wall_ms();
                     let entries = entries.into_iter().map(|commands| Batch { wall_ms, commands }).collect();

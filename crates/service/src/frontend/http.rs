@@ -237,7 +237,7 @@ async fn backup(State(node): State<Arc<Node>>) -> Result<Response, Failure> {
         let message = format!("this node already sends {BACKUPS_MAX} backups");
         return Err(Error::new(Code::Overloaded, message).into());
     };
-    let made = node.replica.read_at_leisure(|service| service.state().to_backup());
+    let made = node.replica.read_on_blocking_thread(|service| service.state().to_backup());
     let made = tokio::time::timeout(BACKUP_LIMIT, made).await.map_err(|_| no_majority(BACKUP_LIMIT))?;
     let bytes = Bytes::from(made.map_err(|error| Error::new(Code::NoQuorum, error.to_string()))?);
     let head =

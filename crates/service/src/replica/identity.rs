@@ -16,7 +16,7 @@
 use std::io;
 
 use super::disk::Disk;
-use super::types::invalid;
+use super::raft_types::invalid;
 use super::{OpenError, log, snapshot};
 
 pub(super) const NAME: &str = "identity";

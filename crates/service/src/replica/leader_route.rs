@@ -7,9 +7,9 @@ use openraft::Raft;
 use openraft::async_runtime::watch::WatchReceiver;
 use tokio::time::Instant;
 
-use super::machine::{Machine, StateMachine};
-use super::network::{Network, Reply, Request};
-use super::types::{Member, NodeId, Types};
+use super::raft_types::{Member, NodeId, Types};
+use super::rpc_client::{Network, Reply, Request};
+use super::state_machine::{Machine, StateMachine};
 
 /// The longest wait for a reply of the leader.
 const FORWARD_LIMIT: Duration = Duration::from_secs(5);

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use openraft::errors::{ClientWriteError, InitializeError, RaftError};
 use openraft::{ChangeMembers, RaftMetrics};
 
+use super::raft_types::{Member, NodeId, Types, log_id};
 use super::read_index::read_index_here;
 use super::restore::BEGINNING;
-use super::types::{Member, NodeId, Types, log_id};
 use super::{Machine, MembershipError, ReadError, Replica};
 
 impl<M: Machine> Replica<M> {

@@ -16,33 +16,27 @@
 //!
 //! A node stops for good when its disk fails ([`Replica::failed`]): the process should then end and be started anew.
 
-mod ahead;
-mod answer;
 pub mod disk;
 mod error;
 mod identity;
 mod leader_route;
 pub mod log;
-mod machine;
+mod log_store;
 mod membership;
-mod network;
 mod options;
 mod proposals;
+mod raft_types;
 mod read_index;
 mod restore;
+mod rpc_client;
+mod rpc_server;
 mod snapshot;
+mod speculation;
+mod state_machine;
 mod status;
-mod store;
-mod types;
 
 #[cfg(test)]
-mod alone_tests;
-#[cfg(test)]
-mod cluster_tests;
-#[cfg(test)]
-mod peer_tests;
-#[cfg(test)]
-pub(crate) mod testing;
+pub(crate) mod tests;
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,30 +51,30 @@ use tokio::sync::{mpsc, watch};
 
 pub use conclave_node::cluster::{Member, Membership, NodeId, ProposeError, ReadError, Status};
 
-use ahead::Ahead;
-use answer::Incoming;
 use disk::Disk;
 pub use error::{MembershipError, OpenError};
 pub use identity::Identity;
 use leader_route::{LeaderRoute, RaftOf};
 use log::{Log, LogId};
-pub use machine::{Delivery, Machine};
-use machine::{Shared, StateMachine};
-use network::Network;
-pub use network::Transport;
+use log_store::Store;
 pub use options::Options;
+use raft_types::{Proposal, Types};
 use read_index::Reads;
 pub(crate) use restore::restore;
+use rpc_client::Network;
+pub use rpc_client::Transport;
+use rpc_server::Incoming;
 use snapshot::Snapshots;
+use speculation::Speculation;
+pub use state_machine::{Delivery, Machine};
+use state_machine::{Shared, StateMachine};
 use status::status_of;
-use store::Store;
-use types::{Proposal, Types};
 
 /// The number of commands after which a snapshot is taken. Openraft counts entries, and an entry may have many commands. The next
 /// start applies all commands since the snapshot again.
 const SNAPSHOT_COMMANDS: u64 = 400_000;
 /// How long handing over the office may take: as long as an election would.
-const HAND_OVER_LIMIT: Duration = Duration::from_secs(1);
+const TRANSFER_LIMIT: Duration = Duration::from_secs(1);
 
 /// One node of the cluster. Copies are handles of the same node.
 pub struct Replica<M: Machine> {
@@ -97,7 +91,7 @@ struct Inner<M: Machine> {
     identity: Identity,
     raft: RaftOf<M>,
     shared: Arc<Shared<M>>,
-    ahead: Arc<Ahead>,
+    ahead: Arc<Speculation>,
     log: Arc<Log>,
     route: LeaderRoute<M>,
     reads: Reads,
@@ -131,7 +125,7 @@ impl<M: Machine> Replica<M> {
         let last = state.last.max(snapshots.covered()).map(|id| id.index);
         let (log, snapshots) = (Arc::new(log), Arc::new(snapshots));
         let (deliveries, delivered) = mpsc::channel(options.deliveries.max(1));
-        let ahead = Arc::new(Ahead::new(state.membership.as_ref().map(|(id, _)| id.index)));
+        let ahead = Arc::new(Speculation::new(state.membership.as_ref().map(|(id, _)| id.index)));
         let shared = Arc::new(Shared::new(machine, ahead.clone()));
         let live = Arc::new(AtomicBool::new(false));
         let (node, in_use) = (identity.node, shared.clone());
@@ -160,9 +154,9 @@ impl<M: Machine> Replica<M> {
         };
         let failure = inner.log.failure();
         let replica = Self { inner: Arc::new(inner) };
-        tokio::spawn(stop_with_log(Arc::downgrade(&replica.inner), failure));
+        tokio::spawn(stop_on_log_failure(Arc::downgrade(&replica.inner), failure));
         tokio::spawn(keep_log_bounded(Arc::downgrade(&replica.inner), options.heartbeat));
-        tokio::spawn(rest_while_alone(Arc::downgrade(&replica.inner)));
+        tokio::spawn(pause_ticks_when_single(Arc::downgrade(&replica.inner)));
         // From now on the status is that of the log, not that of a node that has not looked yet.
         replica.wait_for(|status| status.last >= last).await;
         Ok((replica, delivered))
@@ -175,8 +169,8 @@ impl<M: Machine> Replica<M> {
     }
 
     /// Says that something is about to be proposed: the log gets ready for it.
-    pub fn rouse(&self) {
-        self.inner.log.rouse();
+    pub fn wake_writer(&self) {
+        self.inner.log.wake_writer();
     }
 
     /// Proposes commands in this order. On the leader they are in openraft when the call returns, so a later call comes later.
@@ -224,7 +218,7 @@ impl<M: Machine> Replica<M> {
 
     /// As [`Replica::read`], of what may take long to read: on a thread that may take its time. Nothing is applied meanwhile, so
     /// that nobody waits for the state but who wants to change it.
-    pub async fn read_at_leisure<R: Send + 'static>(
+    pub async fn read_on_blocking_thread<R: Send + 'static>(
         &self,
         read: impl FnOnce(&M) -> R + Send + 'static,
     ) -> Result<R, ReadError> {
@@ -275,13 +269,13 @@ impl<M: Machine> Replica<M> {
 
     /// Hands the office over to the voter that has most of the log, if this node leads and there is another; returns when it
     /// leads no more, or when that takes too long. Whoever stops does so first: the others need not miss it.
-    pub async fn hand_over(&self) {
+    pub async fn transfer_leadership(&self) {
         let status = self.status();
         let voters = status.matched.iter().filter(|(node, _)| **node != status.node && status.votes(**node));
         let Some((next, Some(_))) = voters.max_by_key(|(_, matched)| **matched) else { return };
         if status.leads() && self.inner.raft.trigger().transfer_leader(*next).await.is_ok() {
             let handed_over = self.wait_for(|status| !status.leads());
-            drop(tokio::time::timeout(HAND_OVER_LIMIT, handed_over).await);
+            drop(tokio::time::timeout(TRANSFER_LIMIT, handed_over).await);
         }
     }
 
@@ -357,7 +351,10 @@ impl<M: Machine> Replica<M> {
 }
 
 /// Ends consensus when the log fails: what it took for durable before it was, it does not hear of again.
-async fn stop_with_log<M: Machine>(replica: Weak<Inner<M>>, mut failure: watch::Receiver<Option<Arc<str>>>) {
+async fn stop_on_log_failure<M: Machine>(
+    replica: Weak<Inner<M>>,
+    mut failure: watch::Receiver<Option<Arc<str>>>,
+) {
     if failure.wait_for(Option::is_some).await.is_ok()
         && let Some(replica) = replica.upgrade()
     {
@@ -368,7 +365,7 @@ async fn stop_with_log<M: Machine>(replica: Weak<Inner<M>>, mut failure: watch::
 
 /// Stops openraft's clock while this node leads alone: nobody waits for a sign of life, and nobody else could stand for
 /// election. It would tick thirty times a second, which is most of what an idle node does.
-async fn rest_while_alone<M: Machine>(replica: Weak<Inner<M>>) {
+async fn pause_ticks_when_single<M: Machine>(replica: Weak<Inner<M>>) {
     let Some(mut metrics) = replica.upgrade().map(|replica| replica.raft.server_metrics()) else { return };
     while let Some(replica) = replica.upgrade() {
         let is_alone = {
@@ -456,17 +453,5 @@ fn open_folder(
 fn step_down(state: &mut log::State, node: NodeId) {
     if let Some(vote) = state.vote.as_mut().filter(|vote| vote.node == node) {
         vote.committed = false;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_in_a_snapshot_already_is_no_reason_for_another() {
-        assert!(!needs_snapshot(SNAPSHOT_COMMANDS, SNAPSHOT_COMMANDS), "no command was applied since");
-        assert!(!needs_snapshot(2 * SNAPSHOT_COMMANDS - 1, SNAPSHOT_COMMANDS));
-        assert!(needs_snapshot(2 * SNAPSHOT_COMMANDS, SNAPSHOT_COMMANDS));
     }
 }

@@ -22,9 +22,9 @@ use tokio::task::unconstrained;
 use super::ProposeError;
 use super::leader_route::{LeaderRoute, RaftOf, RetryState};
 use super::log::LogId;
-use super::machine::Machine;
-use super::network::{Reply, Request};
-use super::types::{Member, NodeId, Proposal, Types, log_id};
+use super::raft_types::{Member, NodeId, Proposal, Types, log_id};
+use super::rpc_client::{Reply, Request};
+use super::state_machine::Machine;
 
 /// The most bytes of proposals in one message to the leader, unless a single proposal has more. The rest goes in the next message.
 const MESSAGE_BYTES: usize = 8 * 1024 * 1024;

@@ -12,9 +12,9 @@ use tokio::sync::{mpsc, oneshot};
 use super::ReadError;
 use super::leader_route::{LeaderRoute, RaftOf, RetryState};
 use super::log::LogId;
-use super::machine::Machine;
-use super::network::{Reply, Request};
-use super::types::log_id;
+use super::raft_types::log_id;
+use super::rpc_client::{Reply, Request};
+use super::state_machine::Machine;
 
 /// The most reads that wait for the next round.
 const MAX_READS: usize = 16 * 1024;

@@ -17,8 +17,8 @@ use std::sync::Arc;
 
 use super::disk::Disk;
 use super::log::{self, LogId};
+use super::raft_types::{Member, Membership, invalid};
 use super::snapshot::{self, Description, Snapshots};
-use super::types::{Member, Membership, invalid};
 use super::{Identity, OpenError};
 
 /// Where consensus puts the entry by which a cluster is founded.

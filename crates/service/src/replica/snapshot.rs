@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::disk::Disk;
 use super::log::LogId;
-use super::types::{
+use super::raft_types::{
     Membership, SnapshotMeta, StoredMembership, invalid, log_id, own_membership, raft_id, raft_membership,
 };
 
@@ -174,8 +174,8 @@ mod tests {
 
     use super::*;
     use crate::replica::disk::SimDisk;
-    use crate::replica::testing::{Act, Hooked};
-    use crate::replica::types::Member;
+    use crate::replica::raft_types::Member;
+    use crate::replica::tests::support::{Act, Hooked};
 
     fn description(index: u64) -> Description {
         Description {

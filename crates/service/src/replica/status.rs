@@ -4,7 +4,7 @@ use conclave_node::cluster::Status;
 use openraft::RaftMetrics;
 
 use super::Machine;
-use super::types::{Types, log_id, own_membership};
+use super::raft_types::{Types, log_id, own_membership};
 
 /// Converts openraft's metrics.
 pub(super) fn status_of<M: Machine>(metrics: &RaftMetrics<Types<M>>) -> Status {

@@ -22,21 +22,21 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::JoinSet;
 
+use super::limits::{ConnectionLimits, Unclassified};
 use super::local::Usage;
-use super::room::{Room, Unknown};
 use super::{FIRST_BYTES, GONE, QUESTION, QUESTIONS, SILENCE};
 use crate::driver::NodeHandle;
 use crate::frontend::native;
-use crate::joining::Desk;
+use crate::membership::join::JoinServer;
 use crate::peers;
 use conclave_node::node::metrics;
 
 /// Accepts connections and serves each on a task of its own.
 #[derive(Clone)]
 pub(super) struct Acceptor {
-    pub(super) room: Room,
+    pub(super) limits: ConnectionLimits,
     pub(super) router: Router,
-    pub(super) desk: Arc<Desk>,
+    pub(super) join_server: Arc<JoinServer>,
     pub(super) node: NodeHandle,
     /// Only for a local node: clients may ask it to end, and its Unix socket serves HTTP too.
     pub(super) usage: Option<Usage>,
@@ -77,17 +77,17 @@ impl Acceptor {
         // How a stranger's connection ended is of interest to nobody but the stranger.
         match socket {
             Socket::Tcp(stream) => {
-                let Some(permit) = self.admit(self.room.unknown()) else { return };
+                let Some(permit) = self.admit(self.limits.unknown()) else { return };
                 connections.spawn(async move { drop(acceptor.serve(stream, permit).await) });
             }
             Socket::Unix(local) => {
-                let Some(permit) = self.admit(self.room.client()) else { return };
+                let Some(permit) = self.admit(self.limits.client()) else { return };
                 connections.spawn(async move { drop(acceptor.serve_unix(local, permit).await) });
             }
         }
     }
 
-    /// Counts those for whom there is no room.
+    /// Counts a connection that is rejected because there are too many.
     fn admit<P>(&self, permit: Option<P>) -> Option<P> {
         if permit.is_none() {
             metrics::add(&self.node.metrics.connections_refused_total, 1);
@@ -147,7 +147,7 @@ impl Acceptor {
         }
     }
 
-    async fn serve(mut self, mut stream: TcpStream, permit: Unknown) -> io::Result<()> {
+    async fn serve(mut self, mut stream: TcpStream, permit: Unclassified) -> io::Result<()> {
         stream.set_nodelay(true)?;
         let mut first = [0];
         let seen = tokio::select! {
@@ -158,20 +158,20 @@ impl Acceptor {
             return Ok(());
         }
         if first[0] != CLIENT_MAGIC[0] {
-            let Some(_permit) = self.admit(self.room.as_client(permit)) else { return Ok(()) };
+            let Some(_permit) = self.admit(self.limits.as_client(permit)) else { return Ok(()) };
             return serve_http(stream, self.router, self.stopped).await;
         }
         let [magic @ .., version] =
             tokio::time::timeout(FIRST_BYTES, native::read_preface(&mut stream)).await??;
         match magic {
             CLIENT_MAGIC => {
-                let Some(_permit) = self.admit(self.room.as_client(permit)) else { return Ok(()) };
+                let Some(_permit) = self.admit(self.limits.as_client(permit)) else { return Ok(()) };
                 native::serve(Socket::Tcp(stream).into_split(), version, self.node).await
             }
             PEER_MAGIC => {
-                let Some(_permit) = self.admit(self.room.as_node(permit)) else { return Ok(()) };
+                let Some(_permit) = self.admit(self.limits.as_node(permit)) else { return Ok(()) };
                 tokio::select! {
-                    ended = peers::serve(stream, version, self.desk, self.node) => ended,
+                    ended = peers::serve(stream, version, self.join_server, self.node) => ended,
                     () = until(&mut self.stopped) => Ok(()),
                 }
             }
@@ -274,14 +274,14 @@ mod tests {
     use crate::config::Config;
     use crate::peers::Tcp;
     use crate::replica::disk::SimDisk;
-    use crate::server::room::NODES_MAX;
-    use crate::server::{Server, Surroundings};
+    use crate::server::limits::NODES_MAX;
+    use crate::server::{Environment, Server};
 
     async fn server(connections_max: usize) -> Server {
         let listen = "127.0.0.1:0".parse().unwrap();
         let config = Config { listen, connections_max, ..Config::default() };
         let disk = Arc::new(SimDisk::new(1).handle());
-        Server::start_in(config, Surroundings { disk, dial: Arc::new(Tcp) }).await.unwrap()
+        Server::start_in(config, Environment { disk, dial: Arc::new(Tcp) }).await.unwrap()
     }
 
     /// Says what it is, and whether it is answered in kind or not at all.

@@ -10,7 +10,7 @@ use conclave_client::{Client, Guard, Standing};
 use super::*;
 use crate::replica::disk::SimDisk;
 use crate::replica::log::is_segment;
-use crate::replica::testing::{Act, Gate, Hooked};
+use crate::replica::tests::support::{Act, Gate, Hooked};
 
 /// A node that is alone, and whose disk can be held up.
 struct Alone {
@@ -30,8 +30,8 @@ impl Alone {
             Ok(())
         });
         let config = Config { listen, ..Config::default() };
-        let surroundings = Surroundings { disk: Arc::new(hooked), dial: Arc::new(Tcp) };
-        let server = Server::start_in(config, surroundings).await.unwrap();
+        let environment = Environment { disk: Arc::new(hooked), dial: Arc::new(Tcp) };
+        let server = Server::start_in(config, environment).await.unwrap();
         Self { disk, gate, server }
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use conclave_service::config::Config;
 use conclave_service::replica::disk::{Disk, SimDisk};
 use conclave_service::replica::{Status, log};
-use conclave_service::server::{Server, StartError, Surroundings};
+use conclave_service::server::{Environment, Server, StartError};
 
 use crate::wires::{Slot, Wire, Wires};
 
@@ -57,7 +57,7 @@ impl Cluster {
         let disk: Arc<dyn Disk> = Arc::new(self.nodes[slot].disk.handle());
         let start = async |listen: &str| {
             let dial = Arc::new(Wire { from: slot, wires: self.wires.clone() });
-            Server::start_in(config(listen, join.clone()), Surroundings { disk: disk.clone(), dial }).await
+            Server::start_in(config(listen, join.clone()), Environment { disk: disk.clone(), dial }).await
         };
         let server = match start(&self.nodes[slot].address).await {
             // Somebody else has the port meanwhile: the node moves, as nodes do.

@@ -13,7 +13,7 @@ use conclave_service::config::Config;
 use conclave_service::peers::Tcp;
 use conclave_service::replica::disk::{Disk, SimDisk};
 use conclave_service::replica::log;
-use conclave_service::server::{Server, StartError, Surroundings};
+use conclave_service::server::{Environment, Server, StartError};
 use tokio::io::AsyncReadExt;
 
 use crate::doors::raw;
@@ -67,7 +67,7 @@ async fn start_on(disk: &SimDisk, backup: Option<&Backup>) -> Result<Server, Sta
         log: log::Options { segment_bytes: 64 * 1024, batch_bytes: 16 * 1024, queue: 64 },
         ..Config::default()
     };
-    Server::start_in(config, Surroundings { disk: Arc::new(disk.handle()), dial: Arc::new(Tcp) }).await
+    Server::start_in(config, Environment { disk: Arc::new(disk.handle()), dial: Arc::new(Tcp) }).await
 }
 
 /// What `/config` says on a node.

@@ -19,7 +19,7 @@ pub struct HandedOver {
 }
 
 /// Hands the terminal to a process group, if it is ours to give.
-pub fn hand_over(to: Pid) -> Option<HandedOver> {
+pub fn transfer_leadership(to: Pid) -> Option<HandedOver> {
     let terminal = File::options().read(true).write(true).open("/dev/tty").ok()?;
     let is_ours = tcgetpgrp(&terminal).is_ok_and(|foreground| foreground == getpgrp());
     (is_ours && tcsetpgrp(&terminal, to).is_ok()).then_some(HandedOver { terminal, to })

@@ -257,7 +257,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::replica::testing::TempFolder;
+    use crate::replica::tests::support::TempFolder;
 
     #[test]
     fn a_second_opener_is_refused_until_the_first_is_gone() {

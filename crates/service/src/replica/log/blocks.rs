@@ -61,7 +61,7 @@ mod tests {
 
     use super::*;
     use crate::replica::disk::{Disk, File, RealDisk, SimDisk};
-    use crate::replica::testing::TempFolder;
+    use crate::replica::tests::support::TempFolder;
 
     const SIZE: u64 = 3 * ROOM as u64 + 100;
 

@@ -39,7 +39,7 @@ use tokio::sync::{mpsc, watch};
 use super::disk::Disk;
 use crate::driver::spin;
 use index::Index;
-use writer::{Keeper, Writer};
+use writer::{SegmentPool, Writer};
 
 /// What a node has promised: for whom it voted in which term, and whether that node won.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -214,7 +214,7 @@ pub struct Log {
 impl Log {
     /// Says that a change is about to come. A writer that sleeps takes as long to wake as some take to get ready: it wakes
     /// now, and looks for it.
-    pub fn rouse(&self) {
+    pub fn wake_writer(&self) {
         // If the queue is full it is awake, and if it is closed there is nobody to wake.
         drop(self.queue.try_send(Message::Rouse));
     }
@@ -224,7 +224,7 @@ impl Log {
         options.check()?;
         let recovered = recover::recover(&*disk, options.first_segment_bytes())?;
         let state = state_of(&recovered.index, recovered.torn.clone());
-        let (keeper, keeper_thread) = Keeper::spawn(disk, options.segment_bytes)?;
+        let (keeper, keeper_thread) = SegmentPool::spawn(disk, options.segment_bytes)?;
         let (writer, index) = Writer::new(recovered, &options, keeper);
         let (queue, inbox) = mpsc::channel(options.queue);
         let (failed, failure) = watch::channel(None);

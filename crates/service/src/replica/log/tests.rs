@@ -8,7 +8,7 @@ mod twin;
 use std::sync::Arc;
 
 use super::recover::recover;
-use super::writer::{Keeper, Writer};
+use super::writer::{SegmentPool, Writer};
 use super::*;
 use crate::replica::disk::SimDisk;
 
@@ -30,7 +30,7 @@ impl Bare {
         let handle: Arc<dyn Disk> = Arc::new(disk.handle());
         let recovered = recover(&*handle, options.first_segment_bytes())?;
         let state = state_of(&recovered.index, recovered.torn.clone());
-        let keeper = Keeper::inline(handle, options.segment_bytes);
+        let keeper = SegmentPool::inline(handle, options.segment_bytes);
         let (writer, index) = Writer::new(recovered, &options, keeper);
         Ok(Self { writer, index, state })
     }

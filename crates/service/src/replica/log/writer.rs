@@ -33,14 +33,14 @@ pub(super) struct Writer {
     batch_bytes: usize,
     blocks: Blocks,
     committed: Option<LogId>,
-    keeper: Keeper,
+    keeper: SegmentPool,
 }
 
 impl Writer {
     pub(super) fn new(
         recovered: Recovered,
         options: &Options,
-        mut keeper: Keeper,
+        mut keeper: SegmentPool,
     ) -> (Self, Arc<Mutex<Index>>) {
         let ahead = recovered.current.number + 1;
         keeper.spares = recovered.spares.into();
@@ -209,14 +209,14 @@ impl Batch {
 }
 
 /// Prepares the next segment ahead of need and removes the old, off the writer's path.
-pub(super) struct Keeper {
+pub(super) struct SegmentPool {
     spares: VecDeque<Segment>,
     help: Help,
 }
 
 enum Help {
     Thread {
-        errands: Sender<Errand>,
+        errands: Sender<SegmentTask>,
         ready: Receiver<io::Result<Segment>>,
     },
     /// The same work in the caller's own time, so that a test meets every crash at a chosen step.
@@ -224,16 +224,16 @@ enum Help {
     Inline {
         disk: Arc<dyn Disk>,
         segment_bytes: u64,
-        doomed: VecDeque<u64>,
+        to_remove: VecDeque<u64>,
     },
 }
 
-enum Errand {
+enum SegmentTask {
     Prepare(u64),
     Remove(Vec<u64>),
 }
 
-impl Keeper {
+impl SegmentPool {
     pub(super) fn spawn(
         disk: Arc<dyn Disk>,
         segment_bytes: u64,
@@ -241,19 +241,19 @@ impl Keeper {
         let (errands, inbox) = channel();
         let (done, ready) = channel();
         let thread = thread::Builder::new().name("log-keeper".to_owned()).spawn(move || {
-            let mut doomed = VecDeque::new();
+            let mut to_remove = VecDeque::new();
             // Ends when the writer is gone. At most one segment and a few removals are ever waiting.
             while let Ok(errand) = inbox.recv() {
                 match errand {
-                    Errand::Prepare(number) => {
+                    SegmentTask::Prepare(number) => {
                         let segment = segment::prepare(&*disk, number, segment_bytes);
                         if done.send(segment).is_err() {
                             return;
                         }
                     }
-                    Errand::Remove(numbers) => {
-                        doomed.extend(numbers);
-                        remove(&*disk, &mut doomed);
+                    SegmentTask::Remove(numbers) => {
+                        to_remove.extend(numbers);
+                        remove(&*disk, &mut to_remove);
                     }
                 }
             }
@@ -263,7 +263,7 @@ impl Keeper {
 
     #[cfg(test)]
     pub(super) fn inline(disk: Arc<dyn Disk>, segment_bytes: u64) -> Self {
-        let help = Help::Inline { disk, segment_bytes, doomed: VecDeque::new() };
+        let help = Help::Inline { disk, segment_bytes, to_remove: VecDeque::new() };
         Self { spares: VecDeque::new(), help }
     }
 
@@ -274,7 +274,7 @@ impl Keeper {
         }
         match &self.help {
             // If the thread is gone, `take` says so.
-            Help::Thread { errands, .. } => drop(errands.send(Errand::Prepare(number))),
+            Help::Thread { errands, .. } => drop(errands.send(SegmentTask::Prepare(number))),
             #[cfg(test)]
             Help::Inline { .. } => {}
         }
@@ -303,11 +303,11 @@ impl Keeper {
             return;
         }
         match &mut self.help {
-            Help::Thread { errands, .. } => drop(errands.send(Errand::Remove(numbers))),
+            Help::Thread { errands, .. } => drop(errands.send(SegmentTask::Remove(numbers))),
             #[cfg(test)]
-            Help::Inline { disk, doomed, .. } => {
-                doomed.extend(numbers);
-                remove(&**disk, doomed);
+            Help::Inline { disk, to_remove, .. } => {
+                to_remove.extend(numbers);
+                remove(&**disk, to_remove);
             }
         }
     }
@@ -315,28 +315,28 @@ impl Keeper {
 
 /// The segment that was asked for ahead of need. Had the disk no room for it then, it may have some now.
 fn prepared(
-    errands: &Sender<Errand>,
+    errands: &Sender<SegmentTask>,
     ready: &Receiver<io::Result<Segment>>,
     number: u64,
 ) -> io::Result<Segment> {
     let gone = || io::Error::other("the thread that prepares segments is gone");
     ready.recv().map_err(|_| gone())?.or_else(|error| {
         tracing::warn!(segment = number, %error, "cannot prepare the next segment of the log; trying again");
-        errands.send(Errand::Prepare(number)).map_err(|_| gone())?;
+        errands.send(SegmentTask::Prepare(number)).map_err(|_| gone())?;
         ready.recv().map_err(|_| gone())?
     })
 }
 
 /// Oldest first, each made durable before the next: a hole between segments would look like corruption. One that cannot be
 /// removed is tried again with the next, and nothing behind it is removed before.
-fn remove(disk: &dyn Disk, doomed: &mut VecDeque<u64>) {
-    while let Some(number) = doomed.front() {
+fn remove(disk: &dyn Disk, to_remove: &mut VecDeque<u64>) {
+    while let Some(number) = to_remove.front() {
         match disk.remove(&segment::name(*number)).and_then(|()| disk.sync_names()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 tracing::warn!(segment = number, %error, "cannot remove an old segment of the log; trying again later");
                 return;
             }
-            _ => drop(doomed.pop_front()),
+            _ => drop(to_remove.pop_front()),
         }
     }
 }

@@ -12,7 +12,7 @@ use conclave_service::config::Config;
 use conclave_service::peers::Tcp;
 use conclave_service::replica::disk::RealDisk;
 use conclave_service::replica::log::Options;
-use conclave_service::server::{Server, Surroundings};
+use conclave_service::server::{Environment, Server};
 use tracing::Level;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
@@ -128,8 +128,8 @@ async fn start(folder: &Path) -> Result<Server, Report> {
     About::ours().write(folder).map_err(|error| failed(&error))?;
     let log = Options { segment_bytes: SEGMENT_BYTES, ..Options::default() };
     let config = Config { data: folder.to_owned(), local: true, log, ..Config::default() };
-    let surroundings = Surroundings { disk: Arc::new(disk), dial: Arc::new(Tcp) };
-    Server::start_in(config, surroundings).await.map_err(|error| failed(&error))
+    let environment = Environment { disk: Arc::new(disk), dial: Arc::new(Tcp) };
+    Server::start_in(config, environment).await.map_err(|error| failed(&error))
 }
 
 fn idle() -> Result<Duration, Failure> {

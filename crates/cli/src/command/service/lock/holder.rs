@@ -196,7 +196,7 @@ async fn hold(
     detach().map_err(|error| cannot_hold(&error))?;
     let (questions, asked) = mpsc::channel(1);
     let answering = tokio::spawn(answer(listener, questions));
-    let mut keeper = Keeper {
+    let mut keeper = SegmentPool {
         guard: &guard,
         on_lost: &args.hold.on_lost,
         shell: callers.shell.as_ref(),
@@ -232,7 +232,7 @@ enum End {
 type Asking = (Question, oneshot::Sender<Vec<u8>>);
 
 /// The watch over a held lock.
-struct Keeper<'a> {
+struct SegmentPool<'a> {
     guard: &'a Guard,
     on_lost: &'a OnLost,
     shell: Option<&'a Watch>,
@@ -240,7 +240,7 @@ struct Keeper<'a> {
     alarm: Alarm,
 }
 
-impl Keeper<'_> {
+impl SegmentPool<'_> {
     async fn keep(
         &mut self,
         limit: Option<Duration>,

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 
 use super::*;
 use crate::replica::disk::RealDisk;
-use crate::replica::testing::{Act, Hooked, TempFolder};
+use crate::replica::tests::support::{Act, Hooked, TempFolder};
 
 fn wait(log: &Log, change: Change) -> io::Result<()> {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(log.write(change))
@@ -88,11 +88,11 @@ fn a_writer_that_was_roused_in_vain_goes_on() {
     let (log, _) = Log::open(Arc::new(disk.handle()), SMALL).unwrap();
     for index in 0..5 {
         // More often than the queue is long.
-        (0..2 * SMALL.queue).for_each(|_| log.rouse());
+        (0..2 * SMALL.queue).for_each(|_| log.wake_writer());
         wait(&log, entries(1, index..index + 1, 8)).unwrap();
     }
     log.close();
-    log.rouse();
+    log.wake_writer();
     assert_eq!(Bare::open(&disk).unwrap().state.last, Some(id(1, 4)));
 }
 

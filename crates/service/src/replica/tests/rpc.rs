@@ -10,12 +10,12 @@ use conclave_kernel::Prng;
 use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 
-use super::disk::{Disk, SimDisk};
-use super::log::Vote;
-use super::network::{AppendReply, Ballot, Piece, Reply, Request, WireEntry, seal_request};
-use super::snapshot::Description;
-use super::testing::{Act, Hooked, NO_ELECTIONS, Notebook, member, quick, run, write};
-use super::*;
+use super::super::disk::{Disk, SimDisk};
+use super::super::log::Vote;
+use super::super::rpc_client::{AppendReply, Ballot, Piece, Reply, Request, WireEntry, seal_request};
+use super::super::snapshot::Description;
+use super::super::*;
+use super::support::{Act, Hooked, NO_ELECTIONS, Notebook, member, quick, run, write};
 
 const CLUSTER: u128 = 7;
 

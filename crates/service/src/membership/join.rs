@@ -80,13 +80,13 @@ pub(crate) enum Answer {
 }
 
 /// The member's side.
-pub(crate) struct Desk {
+pub(crate) struct JoinServer {
     pub(crate) replica: Replica<Service>,
     /// One change at a time: the next number is chosen when the last one is agreed upon.
     busy: Mutex<()>,
 }
 
-impl Desk {
+impl JoinServer {
     pub(crate) fn new(replica: Replica<Service>) -> Self {
         Self { replica, busy: Mutex::new(()) }
     }
@@ -305,17 +305,17 @@ pub(crate) async fn check_hints(dial: &dyn Dial, hints: &[String], identity: Ide
 /// Asks the leader to record the address of this node and to give it a vote, until both are done. Then calls
 /// `settled`. Reports every few seconds why they are not.
 pub(crate) async fn present(
-    desk: Arc<Desk>,
+    join_server: Arc<JoinServer>,
     dial: Arc<dyn Dial>,
     hints: Vec<String>,
     address: String,
     settled: impl FnOnce() + Send + 'static,
 ) {
-    let Identity { cluster, node } = desk.replica.identity();
+    let Identity { cluster, node } = join_server.replica.identity();
     let mut pause = PAUSE.0;
     let mut reports = Reports::default();
     loop {
-        let status = desk.replica.status();
+        let status = join_server.replica.status();
         if !status.running {
             return;
         }
@@ -325,7 +325,7 @@ pub(crate) async fn present(
         }
         let me = || Ask::Present { cluster, node, address: address.clone() };
         let answer = if status.leads() {
-            Ok(desk.answer(me()).await)
+            Ok(join_server.answer(me()).await)
         } else {
             let leader = status.leader.and_then(|leader| status.membership.nodes.get(&leader));
             let leader = leader.map(|member| member.address.clone());
@@ -380,7 +380,7 @@ async fn ask_around(
 
 async fn ask(dial: &dyn Dial, member: &str, ask: &Ask, limit: Duration) -> std::io::Result<Answer> {
     let body = postcard::to_stdvec(ask).map_err(std::io::Error::other)?;
-    let answer = timeout(limit, peers::ask_once(dial, member, peers::JOINING, &body)).await;
+    let answer = timeout(limit, peers::call_once(dial, member, peers::JOINING, &body)).await;
     let answer =
         answer.map_err(|_| std::io::Error::new(std::io::ErrorKind::TimedOut, "no reply in time"))??;
     postcard::from_bytes(&answer).map_err(|_| std::io::Error::other("the reply cannot be read"))

@@ -19,12 +19,12 @@ use futures_util::{Stream, StreamExt, TryStreamExt, stream};
 use openraft::storage::{IOFlushed, RaftLogStorage};
 use openraft::{EntryPayload, LogState, OptionalSend, RaftLogReader};
 
-use super::ahead::Ahead;
 use super::log::{self, Change, Log};
-use super::machine::Machine;
-use super::types::{
+use super::raft_types::{
     RaftEntry, RaftLogId, RaftVote, Types, decode, encode, log_id, log_vote, raft_id, raft_vote,
 };
+use super::speculation::Speculation;
+use super::state_machine::Machine;
 
 const KEPT_ENTRIES: usize = 8 * 1024;
 const KEPT_BYTES: usize = 1024 * 1024;
@@ -34,7 +34,7 @@ const READ_BYTES: usize = 1024 * 1024;
 /// Storage for the log, and a reader of it: openraft makes copies.
 pub(super) struct Store<M: Machine> {
     log: Arc<Log>,
-    ahead: Arc<Ahead>,
+    ahead: Arc<Speculation>,
     recent: Arc<Mutex<Recent<M>>>,
 }
 
@@ -57,7 +57,7 @@ impl<M: Machine> Clone for Store<M> {
 }
 
 impl<M: Machine> Store<M> {
-    pub(super) fn new(log: Arc<Log>, state: &log::State, ahead: Arc<Ahead>) -> Self {
+    pub(super) fn new(log: Arc<Log>, state: &log::State, ahead: Arc<Speculation>) -> Self {
         let recent = Recent {
             vote: state.vote,
             purged: state.purged,
@@ -333,8 +333,8 @@ mod tests {
 
     use super::*;
     use crate::replica::disk::SimDisk;
-    use crate::replica::testing::{Act, Gate, Hooked, Notebook};
-    use crate::replica::types::Proposal;
+    use crate::replica::raft_types::Proposal;
+    use crate::replica::tests::support::{Act, Gate, Hooked, Notebook};
 
     fn entry(term: u64, index: u64, numbers: usize) -> RaftEntry<Notebook> {
         let proposal = Proposal::new(vec![u64::MAX - index; numbers]).unwrap();
@@ -356,7 +356,7 @@ mod tests {
     async fn entries_that_left_the_memory_are_read_from_disk_as_if_they_had_not() {
         let disk = SimDisk::new(1);
         let (log, state) = Log::open(Arc::new(disk.handle()), log::Options::default()).unwrap();
-        let mut store: Store<Notebook> = Store::new(Arc::new(log), &state, Arc::new(Ahead::new(None)));
+        let mut store: Store<Notebook> = Store::new(Arc::new(log), &state, Arc::new(Speculation::new(None)));
         for index in 0..300 {
             store.append([entry(1, index, 10_000)], IOFlushed::noop()).await.unwrap();
             if index % 20 == 0 {
@@ -398,7 +398,7 @@ mod tests {
             }
         });
         let (log, state) = Log::open(Arc::new(disk), log::Options::default()).unwrap();
-        let mut store: Store<Notebook> = Store::new(Arc::new(log), &state, Arc::new(Ahead::new(None)));
+        let mut store: Store<Notebook> = Store::new(Arc::new(log), &state, Arc::new(Speculation::new(None)));
         store.append((0..6).map(|index| entry(1, index, 1)), IOFlushed::noop()).await.unwrap();
         durable(&mut store).await;
         gate.close();
@@ -419,7 +419,7 @@ mod tests {
     async fn a_purge_beyond_the_end_empties_the_log_and_it_goes_on_behind() {
         let disk = SimDisk::new(1);
         let (log, state) = Log::open(Arc::new(disk.handle()), log::Options::default()).unwrap();
-        let mut store: Store<Notebook> = Store::new(Arc::new(log), &state, Arc::new(Ahead::new(None)));
+        let mut store: Store<Notebook> = Store::new(Arc::new(log), &state, Arc::new(Speculation::new(None)));
         store.append([entry(1, 0, 1)], IOFlushed::noop()).await.unwrap();
         store.purge(raft_id(log::LogId { term: 3, index: 50 })).await.unwrap();
         let held = store.get_log_state().await.unwrap();

@@ -11,7 +11,7 @@
 //! - what is replayed at start is not delivered: nobody is connected yet. What is applied afterwards may have been
 //!   delivered before a restart already;
 //! - a node that is alone applies what is not durable yet (`ahead`): it is delivered, read and put into snapshots only when
-//!   it is; but for what is foregone, which can turn out in no other way.
+//!   it is; but for what is early, which can turn out in no other way.
 //!
 //! The trap: a snapshot from the leader jumps over entries. Their effects never happen on this node, so the
 //! frontends are told to look at the state anew ([`Delivery::Restored`]).
@@ -28,10 +28,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, watch};
 
-use super::ahead::Ahead;
 use super::log::LogId;
+use super::raft_types::{NodeId, SnapshotMeta, StoredMembership, Types, log_id, raft_id};
 use super::snapshot::{Description, SnapshotBytes, Snapshots};
-use super::types::{NodeId, SnapshotMeta, StoredMembership, Types, log_id, raft_id};
+use super::speculation::Speculation;
 
 /// A deterministic state, replicated by applying the same commands in the same order everywhere.
 pub trait Machine: Send + Sync + Sized + 'static {
@@ -55,7 +55,7 @@ pub trait Machine: Send + Sync + Sized + 'static {
 
     /// Takes out of what follows from an entry that was just applied what may be told although no more than so many
     /// commands are durable.
-    fn foregone(&self, _durable: u64, _effects: &mut Vec<Self::Effect>) -> Vec<Self::Effect> {
+    fn early(&self, _durable: u64, _effects: &mut Vec<Self::Effect>) -> Vec<Self::Effect> {
         Vec::new()
     }
 
@@ -78,7 +78,7 @@ pub enum Delivery<E> {
     },
     /// An entry was applied that is not durable, and this follows from what is durable already. Its other effects are told when
     /// it is.
-    Foregone {
+    Early {
         /// What follows from it, but for what is to be told later.
         effects: Vec<E>,
     },
@@ -90,7 +90,7 @@ pub enum Delivery<E> {
 }
 
 /// Deliveries come in handfuls of at most this many entries.
-const HANDFUL: usize = 256;
+const APPLY_BATCH: usize = 256;
 
 /// The state, as readers see it.
 pub(super) struct Shared<M> {
@@ -99,7 +99,7 @@ pub(super) struct Shared<M> {
     applied: watch::Sender<Option<u64>>,
     /// How many commands are applied and durable, and all that follows from them is handed over.
     commands: AtomicU64,
-    ahead: Arc<Ahead>,
+    ahead: Arc<Speculation>,
 }
 
 struct Applied<M> {
@@ -109,7 +109,7 @@ struct Applied<M> {
 }
 
 impl<M: Machine> Shared<M> {
-    pub(super) fn new(machine: M, ahead: Arc<Ahead>) -> Self {
+    pub(super) fn new(machine: M, ahead: Arc<Speculation>) -> Self {
         let state = Applied { machine, last: None, membership: StoredMembership::default() };
         Self {
             state: RwLock::new(state),
@@ -171,12 +171,12 @@ impl<M: Machine> StateMachine<M> {
         self.live.load(Ordering::Acquire)
     }
 
-    /// Tells everybody who is concerned: of what is foregone now, of the rest when it is durable.
-    async fn tell(&self, handful: Handful<M>) {
-        let Handful { end, commands, foregone, deliveries, responders } = handful;
-        if !foregone.is_empty() {
+    /// Tells everybody who is concerned: of what is early now, of the rest when it is durable.
+    async fn tell(&self, batch: AppliedBatch<M>) {
+        let AppliedBatch { end, commands, early, deliveries, responders } = batch;
+        if !early.is_empty() {
             // As below.
-            drop(self.deliveries.send(vec![Delivery::Foregone { effects: foregone }]).await);
+            drop(self.deliveries.send(vec![Delivery::Early { effects: early }]).await);
         }
         let room = match self.is_live() && !deliveries.is_empty() {
             // If nobody listens any more, the node is going down.
@@ -189,7 +189,7 @@ impl<M: Machine> StateMachine<M> {
             if let Some(room) = room {
                 room.send(deliveries);
             }
-            // Only now: what is foregone by these commands is told behind what they did.
+            // Only now: what is early by these commands is told behind what they did.
             shared.commands.store(commands, Ordering::Release);
             for responder in responders {
                 responder.send(());
@@ -203,10 +203,10 @@ impl<M: Machine> StateMachine<M> {
         self.shared.ahead.on_membership(index, self.node, nodes, self.is_live());
     }
 
-    /// Applies a handful of entries under one lock.
-    fn apply_handful(&self, entries: &mut Vec<EntryResponder<Types<M>>>) -> io::Result<Handful<M>> {
+    /// Applies a batch of entries under one lock.
+    fn apply_batch(&self, entries: &mut Vec<EntryResponder<Types<M>>>) -> io::Result<AppliedBatch<M>> {
         let (mut deliveries, mut responders) = (Vec::with_capacity(entries.len()), Vec::new());
-        let mut foregone = Vec::new();
+        let mut early = Vec::new();
         let is_ahead = self.is_live() && self.shared.ahead.is();
         let durable = self.shared.commands.load(Ordering::Acquire);
         let mut state = self.shared.write();
@@ -222,23 +222,29 @@ impl<M: Machine> StateMachine<M> {
                 }
             };
             if is_ahead {
-                foregone.append(&mut state.machine.foregone(durable, &mut effects));
+                early.append(&mut state.machine.early(durable, &mut effects));
             }
             state.last = Some(id);
             deliveries.push(Delivery::Applied { id, effects });
             responders.extend(responder);
         }
-        Ok(Handful { end: state.end(), commands: state.machine.commands(), foregone, deliveries, responders })
+        Ok(AppliedBatch {
+            end: state.end(),
+            commands: state.machine.commands(),
+            early,
+            deliveries,
+            responders,
+        })
     }
 }
 
-struct Handful<M: Machine> {
+struct AppliedBatch<M: Machine> {
     /// The index behind the last entry applied.
     end: u64,
     /// How many commands were applied.
     commands: u64,
     /// What may be told before the rest.
-    foregone: Vec<M::Effect>,
+    early: Vec<M::Effect>,
     deliveries: Vec<Delivery<M::Effect>>,
     responders: Vec<openraft::storage::ApplyResponder<Types<M>>>,
 }
@@ -249,7 +255,7 @@ impl<M: Machine> RaftStateMachine<Types<M>> for StateMachine<M> {
 
     async fn applied_state(
         &mut self,
-    ) -> Result<(Option<super::types::RaftLogId>, StoredMembership), io::Error> {
+    ) -> Result<(Option<super::raft_types::RaftLogId>, StoredMembership), io::Error> {
         let state = self.shared.state();
         Ok((state.last.map(raft_id), state.membership.clone()))
     }
@@ -258,16 +264,16 @@ impl<M: Machine> RaftStateMachine<Types<M>> for StateMachine<M> {
     where
         S: Stream<Item = Result<EntryResponder<Types<M>>, io::Error>> + Unpin + OptionalSend,
     {
-        let mut waiting = Vec::with_capacity(HANDFUL);
+        let mut waiting = Vec::with_capacity(APPLY_BATCH);
         let mut more = true;
         while more {
             match entries.next().await {
                 Some(entry) => waiting.push(entry?),
                 None => more = false,
             }
-            if waiting.len() == HANDFUL || !more {
-                let handful = self.apply_handful(&mut waiting)?;
-                self.tell(handful).await;
+            if waiting.len() == APPLY_BATCH || !more {
+                let batch = self.apply_batch(&mut waiting)?;
+                self.tell(batch).await;
             }
         }
         Ok(())
@@ -300,7 +306,7 @@ impl<M: Machine> RaftStateMachine<Types<M>> for StateMachine<M> {
         let description = Description::of(meta);
         let snapshots = self.snapshots.clone();
         let restored = tokio::task::spawn_blocking(move || {
-            let machine = M::restore(&bytes).map_err(super::types::invalid)?;
+            let machine = M::restore(&bytes).map_err(super::raft_types::invalid)?;
             snapshots.save(&description, &bytes)?;
             io::Result::Ok(machine)
         });
@@ -311,8 +317,8 @@ impl<M: Machine> RaftStateMachine<Types<M>> for StateMachine<M> {
         let (end, commands) = (applied.end(), applied.machine.commands());
         *self.shared.write() = applied;
         let deliveries = last.map(|id| Delivery::Restored { id }).into_iter().collect();
-        let handful = Handful { end, commands, foregone: Vec::new(), deliveries, responders: Vec::new() };
-        self.tell(handful).await;
+        let batch = AppliedBatch { end, commands, early: Vec::new(), deliveries, responders: Vec::new() };
+        self.tell(batch).await;
         Ok(())
     }
 
@@ -331,7 +337,7 @@ impl<M: Machine> RaftStateMachine<Types<M>> for StateMachine<M> {
 /// A view of the state at one moment, to be written to disk while the machine goes on.
 pub(super) struct Builder {
     snapshots: Arc<Snapshots>,
-    ahead: Arc<Ahead>,
+    ahead: Arc<Speculation>,
     view: io::Result<(SnapshotMeta, SnapshotBytes)>,
 }
 

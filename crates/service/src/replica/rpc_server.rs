@@ -21,14 +21,14 @@ use openraft::raft::{
 
 use super::Replica;
 use super::log::{Entry, LogId, Vote};
-use super::machine::Machine;
-use super::network::{
+use super::proposals::propose_here;
+use super::raft_types::{Proposal, Types, decode, log_id, log_vote, raft_id, raft_vote};
+use super::read_index::read_index_here;
+use super::rpc_client::{
     AppendReply, Ballot, Piece, Reply, Request, SNAPSHOT_BYTES_MAX, open_request, seal_reply,
 };
-use super::proposals::propose_here;
-use super::read_index::read_index_here;
 use super::snapshot::{Description, SnapshotBytes};
-use super::types::{Proposal, Types, decode, log_id, log_vote, raft_id, raft_vote};
+use super::state_machine::Machine;
 
 /// The snapshot that a leader is sending.
 pub(super) struct Incoming {

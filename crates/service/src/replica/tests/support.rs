@@ -10,9 +10,9 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
-use super::disk::{Disk, File, SimDisk, SimHandle};
-use super::log::{self, LogId};
-use super::{
+use super::super::disk::{Disk, File, SimDisk, SimHandle};
+use super::super::log::{self, LogId};
+use super::super::{
     Deliveries, Delivery, Identity, Machine, Member, NodeId, Options, ProposeError, Replica, Status,
     Transport,
 };
@@ -159,13 +159,13 @@ impl Gate {
 }
 
 /// Remembers in which order it first saw which numbers; a number seen again changes nothing. That a number above
-/// [`FOREGONE`] is seen is foregone when as many are as it is above.
+/// [`EARLY`] is seen is early when as many are as it is above.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Notebook {
     pub(crate) seen: Vec<u64>,
 }
 
-pub(crate) const FOREGONE: u64 = 1 << 32;
+pub(crate) const EARLY: u64 = 1 << 32;
 
 impl Machine for Notebook {
     type Command = Vec<u64>;
@@ -187,8 +187,8 @@ impl Machine for Notebook {
         self.seen.len() as u64
     }
 
-    fn foregone(&self, durable: u64, effects: &mut Vec<(u64, usize)>) -> Vec<(u64, usize)> {
-        effects.extract_if(.., |(number, _)| (FOREGONE..=FOREGONE + durable).contains(number)).collect()
+    fn early(&self, durable: u64, effects: &mut Vec<(u64, usize)>) -> Vec<(u64, usize)> {
+        effects.extract_if(.., |(number, _)| (EARLY..=EARLY + durable).contains(number)).collect()
     }
 
     fn snapshot(&self) -> Vec<u8> {
@@ -318,8 +318,8 @@ fn listen(mut deliveries: Deliveries<Notebook>) -> Heard {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let to = heard.clone();
     tokio::spawn(async move {
-        while let Some(handful) = deliveries.recv().await {
-            to.lock().unwrap().extend(handful);
+        while let Some(batch) = deliveries.recv().await {
+            to.lock().unwrap().extend(batch);
         }
     });
     heard
@@ -377,7 +377,7 @@ struct Wire {
 
 impl Transport for Wire {
     fn call(&self, to: NodeId, member: &Member, request: Vec<u8>) -> BoxFuture<'static, io::Result<Vec<u8>>> {
-        assert_eq!(*member, super::testing::member(to), "the address of another node");
+        assert_eq!(*member, super::support::member(to), "the address of another node");
         let (from, wires) = (self.from, self.wires.clone());
         Box::pin(async move {
             let answer = wires.between(from, to)?.answer(&request).await;

@@ -26,9 +26,11 @@ use openraft::{OptionalSend, RaftNetworkFactory, RaftNetworkV2};
 use serde::{Deserialize, Serialize};
 
 use super::log::{Entry, LogId, Vote};
-use super::machine::Machine;
+use super::raft_types::{
+    Member, NodeId, RaftVote, Types, encode, invalid, log_id, log_vote, raft_id, raft_vote,
+};
 use super::snapshot::{Description, SnapshotBytes};
-use super::types::{Member, NodeId, RaftVote, Types, encode, invalid, log_id, log_vote, raft_id, raft_vote};
+use super::state_machine::Machine;
 use super::{Identity, ProposeError, ReadError};
 
 /// Carries requests to other nodes.

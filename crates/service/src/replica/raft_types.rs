@@ -19,7 +19,7 @@ use openraft::{EntryPayload, RaftTypeConfig};
 pub(super) use conclave_node::cluster::{Member, Membership, NodeId};
 
 use super::log;
-use super::machine::Machine;
+use super::state_machine::Machine;
 
 /// A command on its way through the log: the bytes it has on disk and on the wire, and, until it is applied, the command
 /// itself. Applying takes it, so that what is kept for followers is kept once, and nothing is copied.

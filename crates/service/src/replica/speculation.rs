@@ -7,12 +7,12 @@
 //!
 //! **Rules.**
 //! - Consensus is told that entries are durable as soon as they are queued for the log, and applies them at once.
-//! - Effects and results wait for the sync ([`Ahead::when_durable`]), and so do reads and snapshots ([`Ahead::durable`]).
+//! - Effects and results wait for the sync ([`Speculation::when_durable`]), and so do reads and snapshots ([`Speculation::durable`]).
 //! - Only on the one node of a cluster, whose membership does not change. A change of the membership is appended when all
 //!   before it is durable, and counts only when it is durable itself: no second node, not even one that does not vote, ever
 //!   hears that an entry is committed which the first could still forget.
 //! - Who was not alone is not again before the next start: whoever reads the state and was told that it holds only what is
-//!   durable ([`Ahead::may_be`]) can rely on it.
+//!   durable ([`Speculation::may_be`]) can rely on it.
 //!
 //! **The trap.** The state is ahead of the disk. Whoever tells others what it has seen there must wait.
 
@@ -25,13 +25,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-use super::types::NodeId;
+use super::raft_types::NodeId;
 
 /// See the module.
-pub(super) struct Ahead(Mutex<Inner>);
+pub(super) struct Speculation(Mutex<Inner>);
 
 struct Inner {
-    company: Company,
+    company: ClusterSize,
     /// The last membership that was appended, and the last that was applied.
     appended: Option<u64>,
     applied: Option<u64>,
@@ -49,18 +49,18 @@ type Then = Box<dyn FnOnce() + Send>;
 
 /// Who else belongs to the cluster.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Company {
+enum ClusterSize {
     /// No membership was seen yet.
     Unknown,
     Nobody,
     Others,
 }
 
-impl Ahead {
+impl Speculation {
     /// `membership` is where the last one stands in the log.
     pub(super) fn new(membership: Option<u64>) -> Self {
         Self(Mutex::new(Inner {
-            company: Company::Unknown,
+            company: ClusterSize::Unknown,
             appended: membership,
             applied: None,
             promised: 0,
@@ -72,7 +72,7 @@ impl Ahead {
 
     /// Whether the state may hold something that is not durable. Once it may not, it never does.
     pub(super) fn may_be(&self) -> bool {
-        self.inner().company != Company::Others
+        self.inner().company != ClusterSize::Others
     }
 
     /// Whether something was applied, or is about to be, that is not durable.
@@ -93,9 +93,9 @@ impl Ahead {
         let mut inner = self.inner();
         inner.applied = inner.applied.max(Some(index));
         inner.company = match inner.company {
-            Company::Others if listens => Company::Others,
-            _ if is_alone => Company::Nobody,
-            _ => Company::Others,
+            ClusterSize::Others if listens => ClusterSize::Others,
+            _ if is_alone => ClusterSize::Nobody,
+            _ => ClusterSize::Others,
         };
     }
 
@@ -112,7 +112,8 @@ impl Ahead {
     /// Entries up to this index are about to be queued for the log: whether consensus may take them for durable at once.
     pub(super) fn promise(&self, end: u64) -> bool {
         let mut inner = self.inner();
-        let is_allowed = inner.company == Company::Nobody && inner.applied >= inner.appended && !inner.failed;
+        let is_allowed =
+            inner.company == ClusterSize::Nobody && inner.applied >= inner.appended && !inner.failed;
         if is_allowed {
             inner.promised = inner.promised.max(end);
         }

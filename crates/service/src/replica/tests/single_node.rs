@@ -8,10 +8,10 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use proptest::prelude::*;
 
-use super::disk::{RealDisk, SimDisk};
-use super::network::{Reply, Request};
-use super::testing::{Act, Hooked, Notebook, TempFolder, member, quick, run, write};
-use super::*;
+use super::super::disk::{RealDisk, SimDisk};
+use super::super::rpc_client::{Reply, Request};
+use super::super::*;
+use super::support::{Act, Hooked, Notebook, TempFolder, member, quick, run, write};
 
 /// A transport for a node that has no peers.
 struct Nobody;
@@ -278,7 +278,7 @@ fn a_leader_that_is_alone_goes_on_leading() {
     run(async {
         let replica = alone_on(&SimDisk::new(1)).await;
         replica.wait_for(Status::leads).await.unwrap();
-        replica.hand_over().await;
+        replica.transfer_leadership().await;
         assert!(replica.status().leads());
     });
 }
@@ -347,7 +347,7 @@ fn a_message_for_another_node_or_cluster_is_refused() {
         let replica = alone_on(&SimDisk::new(1)).await;
         let ours = |identity: Identity, version: u8| {
             let body = Request::ReadIndex;
-            let mut bytes = network::seal_request(identity.cluster, identity.node, &body).unwrap();
+            let mut bytes = rpc_client::seal_request(identity.cluster, identity.node, &body).unwrap();
             bytes[0] = version;
             bytes
         };
@@ -380,7 +380,7 @@ proptest! {
             for body in messages {
                 // Bare, and where a body is expected.
                 replica.answer(&body).await;
-                let mut enveloped = network::seal_request(9, 1, &Request::ReadIndex).unwrap();
+                let mut enveloped = rpc_client::seal_request(9, 1, &Request::ReadIndex).unwrap();
                 enveloped.pop();
                 enveloped.extend(body);
                 replica.answer(&enveloped).await;

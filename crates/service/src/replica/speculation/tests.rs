@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use super::super::disk::SimDisk;
-use super::super::testing::{Act, FOREGONE, Gate, Hooked, Notebook, member, quick, write};
+use super::super::tests::support::{Act, EARLY, Gate, Hooked, Notebook, member, quick, write};
 use super::super::{
     Deliveries, Delivery, Identity, Member, ProposeError, ReadError, Replica, Status, Transport,
 };
@@ -22,8 +22,8 @@ fn noting(done: &Done, number: u64) -> impl FnOnce() + Send + 'static {
     move || done.lock().unwrap().push(number)
 }
 
-fn alone() -> Ahead {
-    let ahead = Ahead::new(None);
+fn alone() -> Speculation {
+    let ahead = Speculation::new(None);
     ahead.on_membership(0, 1, [1].into_iter(), true);
     ahead
 }
@@ -77,7 +77,7 @@ fn of_what_a_failed_disk_lost_nobody_ever_hears() {
 
 #[test]
 fn only_the_one_node_of_a_cluster_goes_ahead() {
-    let ahead = Ahead::new(None);
+    let ahead = Speculation::new(None);
     assert!(!ahead.promise(1), "who belongs to it is not known yet");
     assert!(ahead.may_be(), "but may be soon");
     ahead.on_membership(0, 1, [1].into_iter(), true);
@@ -88,13 +88,13 @@ fn only_the_one_node_of_a_cluster_goes_ahead() {
     ahead.on_membership(9, 1, [1].into_iter(), true);
     assert!(!ahead.promise(10) && !ahead.may_be());
     // At the next start nobody does yet.
-    let restarted = Ahead::new(Some(9));
+    let restarted = Speculation::new(Some(9));
     for (index, nodes) in [(0, &[1][..]), (5, &[1, 2]), (9, &[1])] {
         assert!(!restarted.promise(10), "the last membership is not applied yet");
         restarted.on_membership(index, 1, nodes.iter().copied(), false);
     }
     assert!(restarted.promise(10));
-    let elsewhere = Ahead::new(None);
+    let elsewhere = Speculation::new(None);
     elsewhere.on_membership(0, 2, [1].into_iter(), true);
     assert!(!elsewhere.promise(1), "it is another node that is alone");
 }
@@ -165,9 +165,9 @@ impl Held {
     /// What the frontends were told so far.
     fn told(&mut self) -> Vec<u64> {
         let mut told = Vec::new();
-        while let Ok(handful) = self.deliveries.try_recv() {
-            for delivery in handful {
-                if let Delivery::Applied { effects, .. } | Delivery::Foregone { effects } = delivery {
+        while let Ok(batch) = self.deliveries.try_recv() {
+            for delivery in batch {
+                if let Delivery::Applied { effects, .. } | Delivery::Early { effects } = delivery {
                     told.extend(effects.iter().map(|(number, _)| *number));
                 }
             }
@@ -198,27 +198,27 @@ fn what_is_foregone_is_told_while_the_entry_is_written_and_not_again() {
         node.gate.close();
         // One number is durable.
         let replica = node.replica.clone();
-        let mut proposed = Box::pin(replica.propose(vec![7, FOREGONE + 1, FOREGONE + 2]));
+        let mut proposed = Box::pin(replica.propose(vec![7, EARLY + 1, EARLY + 2]));
         assert!(proposed.as_mut().now_or_never().is_none());
-        node.applied(FOREGONE + 2).await;
-        assert_eq!(node.deliveries.recv().await, Some(vec![foregone(FOREGONE + 1, 3)]));
+        node.applied(EARLY + 2).await;
+        assert_eq!(node.deliveries.recv().await, Some(vec![early(EARLY + 1, 3)]));
         // More are seen, but no more are durable.
-        let mut second = Box::pin(replica.propose(vec![FOREGONE + 3, FOREGONE]));
+        let mut second = Box::pin(replica.propose(vec![EARLY + 3, EARLY]));
         assert!(second.as_mut().now_or_never().is_none());
-        node.applied(FOREGONE).await;
-        assert_eq!(node.deliveries.recv().await, Some(vec![foregone(FOREGONE, 6)]));
+        node.applied(EARLY).await;
+        assert_eq!(node.deliveries.recv().await, Some(vec![early(EARLY, 6)]));
         assert!(node.told().is_empty());
         assert!(proposed.as_mut().now_or_never().is_none(), "who proposed it waits for the disk");
         node.gate.open();
         proposed.await.unwrap();
         second.await.unwrap();
-        assert_eq!(node.told(), [7, FOREGONE + 2, FOREGONE + 3]);
+        assert_eq!(node.told(), [7, EARLY + 2, EARLY + 3]);
         node.stop().await;
     });
 }
 
-fn foregone(number: u64, seen: usize) -> Delivery<(u64, usize)> {
-    Delivery::Foregone { effects: vec![(number, seen)] }
+fn early(number: u64, seen: usize) -> Delivery<(u64, usize)> {
+    Delivery::Early { effects: vec![(number, seen)] }
 }
 
 #[test]

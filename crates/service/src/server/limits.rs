@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::joining::MAX_NODES;
+use crate::membership::join::MAX_NODES;
 
 /// File descriptors that are not for those who connect: the log's, those of connections to other nodes, the runtime's.
 const OWN_DESCRIPTORS: usize = 128;
@@ -21,20 +21,20 @@ const UNKNOWN_MAX: usize = 64;
 
 /// For whom there is room.
 #[derive(Clone)]
-pub(super) struct Room {
+pub(super) struct ConnectionLimits {
     clients: Arc<Semaphore>,
     nodes: Arc<Semaphore>,
     unknown: Arc<Semaphore>,
 }
 
 /// The right to be connected, of somebody who has not said what it is.
-pub(super) struct Unknown {
+pub(super) struct Unclassified {
     permit: OwnedSemaphorePermit,
     /// It has the place of a client already.
     is_client: bool,
 }
 
-impl Room {
+impl ConnectionLimits {
     pub(super) fn new(clients: usize) -> Self {
         let room = |connections| Arc::new(Semaphore::new(connections));
         Self { clients: room(clients), nodes: room(NODES_MAX), unknown: room(UNKNOWN_MAX) }
@@ -44,21 +44,21 @@ impl Room {
         self.clients.clone().try_acquire_owned().ok()
     }
 
-    pub(super) fn unknown(&self) -> Option<Unknown> {
+    pub(super) fn unknown(&self) -> Option<Unclassified> {
         if let Some(permit) = self.client() {
-            return Some(Unknown { permit, is_client: true });
+            return Some(Unclassified { permit, is_client: true });
         }
         let permit = self.unknown.clone().try_acquire_owned().ok()?;
-        Some(Unknown { permit, is_client: false })
+        Some(Unclassified { permit, is_client: false })
     }
 
     /// It is a client.
-    pub(super) fn as_client(&self, permit: Unknown) -> Option<OwnedSemaphorePermit> {
+    pub(super) fn as_client(&self, permit: Unclassified) -> Option<OwnedSemaphorePermit> {
         if permit.is_client { Some(permit.permit) } else { self.client() }
     }
 
     /// It is another node: its place among the clients is free.
-    pub(super) fn as_node(&self, _: Unknown) -> Option<OwnedSemaphorePermit> {
+    pub(super) fn as_node(&self, _: Unclassified) -> Option<OwnedSemaphorePermit> {
         self.nodes.clone().try_acquire_owned().ok()
     }
 }
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn who_has_not_said_what_it_is_is_bounded_too() {
-        let room = Room::new(1);
+        let room = ConnectionLimits::new(1);
         let mut unknown: Vec<_> = (0..=UNKNOWN_MAX).map(|_| room.unknown().unwrap()).collect();
         assert!(room.unknown().is_none());
         // The first has the place of a client, the others do not.

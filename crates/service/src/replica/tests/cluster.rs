@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::network::{Reply, Request};
-use super::testing::{Cluster, NO_ELECTIONS, Notebook, member, quick, run, write};
-use super::*;
+use super::super::rpc_client::{Reply, Request};
+use super::super::*;
+use super::support::{Cluster, NO_ELECTIONS, Notebook, member, quick, run, write};
 
 #[test]
 fn three_nodes_agree_go_on_without_their_leader_and_take_it_back() {
@@ -33,7 +33,7 @@ fn three_nodes_agree_go_on_without_their_leader_and_take_it_back() {
                 let heard = heard.lock().unwrap();
                 let effects = heard.iter().flat_map(|delivery| match delivery {
                     Delivery::Applied { effects, .. } => effects.clone(),
-                    Delivery::Foregone { .. } => panic!("nobody is alone"),
+                    Delivery::Early { .. } => panic!("nobody is alone"),
                     Delivery::Restored { .. } => panic!("no snapshot was due"),
                 });
                 effects.map(|(number, _)| number).collect::<Vec<u64>>()
@@ -181,7 +181,7 @@ fn a_leader_cut_off_answers_its_peers_all_the_same() {
         cluster.wires.cut_off(old, true);
         let proposal = Proposal::<Notebook>::new(vec![77]).unwrap().data().to_vec();
         for request in [Request::Propose(vec![proposal]), Request::ReadIndex] {
-            let bytes = network::seal_request(7, old, &request).unwrap();
+            let bytes = rpc_client::seal_request(7, old, &request).unwrap();
             match postcard::from_bytes(&cluster.nodes[&old].replica.answer(&bytes).await).unwrap() {
                 Reply::Refused(why) => assert!(why.contains("no answer within 200ms"), "{why}"),
                 Reply::ReadIndex(result) => assert_eq!(result, Err(ReadError::Retry)),
@@ -215,13 +215,13 @@ fn a_leader_hands_its_office_over_before_anybody_misses_it() {
     run(async {
         let cluster = Cluster::of(3, Options { election: NO_ELECTIONS, ..quick() }).await;
         let old = cluster.leader(&[1, 2, 3]).await;
-        cluster.nodes[&old].replica.hand_over().await;
+        cluster.nodes[&old].replica.transfer_leadership().await;
         assert!(!cluster.nodes[&old].replica.status().leads());
         let others: Vec<NodeId> = cluster.nodes.keys().copied().filter(|node| *node != old).collect();
         cluster.leader(&others).await;
         write(&cluster.nodes[&old].replica, 1).await;
         // Whoever does not lead has nothing to hand over.
-        cluster.nodes[&old].replica.hand_over().await;
+        cluster.nodes[&old].replica.transfer_leadership().await;
     });
 }
 

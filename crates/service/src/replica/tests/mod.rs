@@ -1,0 +1,15 @@
+//! Replicas on simulated disks: one node, clusters, and the messages between nodes.
+
+mod cluster;
+mod rpc;
+mod single_node;
+pub(crate) mod support;
+
+use super::*;
+
+#[test]
+fn what_is_in_a_snapshot_already_is_no_reason_for_another() {
+    assert!(!needs_snapshot(SNAPSHOT_COMMANDS, SNAPSHOT_COMMANDS), "no command was applied since");
+    assert!(!needs_snapshot(2 * SNAPSHOT_COMMANDS - 1, SNAPSHOT_COMMANDS));
+    assert!(needs_snapshot(2 * SNAPSHOT_COMMANDS, SNAPSHOT_COMMANDS));
+}
