@@ -1,13 +1,16 @@
-//! The log as openraft wants it: readable at once, durable a little later.
+//! The log as openraft needs it: entries are readable at once and durable a little later.
 //!
-//! The [`Log`] knows only what is synced. openraft wants to read an entry as soon as it was appended, and reads each
-//! entry back soon after, to apply it and to send it to followers. So the youngest entries are kept here,
-//! decoded; older ones are read from the segments.
+//! **Intuition.** The [`Log`] holds only entries that are synced. Openraft reads an entry as soon as it is
+//! appended, and again soon after, to apply it and to send it to followers. So the newest entries are kept
+//! here, decoded; older ones are read from the segments.
 //!
-//! The rule: an entry leaves the memory only when it is durable, so that at every moment each entry is in one of
-//! the two places. The bound: [`KEPT_ENTRIES`] and [`KEPT_BYTES`], beyond which durable entries go, oldest first.
+//! **Rules.**
+//! - An entry leaves the memory only when it is durable. So at every moment each entry is in memory or in the
+//!   segments.
+//! - On a single node, openraft treats entries as durable as soon as they are queued. `speculation` then
+//!   holds back their effects until the sync.
 //!
-//! On a node that is alone openraft hears that entries are durable when they are queued; `ahead` holds back what follows.
+//! **Bounds.** Beyond [`KEPT_ENTRIES`] or [`KEPT_BYTES`], durable entries leave the memory, oldest first.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -26,26 +29,29 @@ use super::raft_types::{
 use super::speculation::Speculation;
 use super::state_machine::Machine;
 
+/// The most entries kept in memory. Beyond it, the oldest durable entries are read from the segments.
 const KEPT_ENTRIES: usize = 8 * 1024;
+/// The most bytes of entries kept in memory. Beyond it, the oldest durable entries are read from the
+/// segments.
 const KEPT_BYTES: usize = 1024 * 1024;
-/// How much of the log is read from segments at once.
+/// The most bytes read from the segments at once, or one entry. The next read returns the rest.
 const READ_BYTES: usize = 1024 * 1024;
 
-/// Storage for the log, and a reader of it: openraft makes copies.
+/// Storage for the log and a reader of it. Openraft makes copies; all share the same state.
 pub(super) struct Store<M: Machine> {
     log: Arc<Log>,
     ahead: Arc<Speculation>,
     recent: Arc<Mutex<Recent<M>>>,
 }
 
-/// What was submitted to the log, whether durable or not.
+/// The state of the log as submitted, durable or not.
 struct Recent<M: Machine> {
     vote: Option<log::Vote>,
     purged: Option<log::LogId>,
     committed: Option<log::LogId>,
-    /// Of the last entry submitted, or the purge point.
+    /// The last entry submitted, or the last purged if there is none.
     last: Option<log::LogId>,
-    /// The youngest entries, up to `last`.
+    /// The newest entries, up to `last`.
     entries: VecDeque<RaftEntry<M>>,
     bytes: usize,
 }
@@ -73,7 +79,8 @@ impl<M: Machine> Store<M> {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Entries of `from..to` that the log holds: at least one if there is any, not many more bytes than asked for.
+    /// Reads the entries of `from..to` that the log holds: about `bytes` bytes of them, but at least one if
+    /// there is any.
     async fn read(&self, from: u64, to: u64, bytes: usize) -> io::Result<Vec<RaftEntry<M>>> {
         loop {
             let (from, to) = {
@@ -94,8 +101,8 @@ impl<M: Machine> Store<M> {
                 log.read(from..to, bytes)?.iter().map(decode).collect::<io::Result<Vec<_>>>()
             });
             let entries: Vec<RaftEntry<M>> = read.await.map_err(io::Error::other)??;
-            // Between the look at the bounds and the reading the entries may have been purged or truncated;
-            // then the bounds tell so now.
+            // The entries may have been purged or truncated between the check of the bounds and the read.
+            // Then the bounds have changed.
             if entries.first().is_some_and(|entry| entry.log_id.index() == from) {
                 return Ok(entries);
             }
@@ -152,7 +159,7 @@ impl<M: Machine> Recent<M> {
         Ok(())
     }
 
-    /// Keeps the bound, but never forgets what is not on disk.
+    /// Removes the oldest entries beyond the bounds, but none at or after `durable_end`.
     fn trim(&mut self, durable_end: u64) {
         while (self.entries.len() > KEPT_ENTRIES || self.bytes > KEPT_BYTES) && self.first() < durable_end {
             if let Some(entry) = self.entries.pop_front() {
@@ -163,7 +170,7 @@ impl<M: Machine> Recent<M> {
 }
 
 fn weight<M: Machine>(entry: &RaftEntry<M>) -> usize {
-    // The numbers are what an entry takes besides its data, roughly.
+    // The numbers are estimates of the memory that an entry takes besides its data.
     match &entry.payload {
         EntryPayload::Normal(proposal) => 128 + 2 * proposal.data().len(),
         EntryPayload::Blank => 64,
@@ -188,7 +195,7 @@ impl<M: Machine> RaftLogReader<Types<M>> for Store<M> {
         R: RangeBounds<u64> + Clone + Debug + OptionalSend,
     {
         let (from, to) = bounds(&range);
-        // The entries to apply are usually in memory, few, and there at once.
+        // The entries to apply are usually few and in memory.
         let store = self.clone();
         let chunks = stream::try_unfold(from, move |next| {
             let store = store.clone();
@@ -288,8 +295,8 @@ impl<M: Machine> RaftLogStorage<Types<M>> for Store<M> {
                 recent.last = last;
             }
         }
-        // Waited for: until it is durable the log counts, and reads, what is truncated, and what is appended behind it
-        // would be taken for durable and be forgotten here.
+        // Wait for the sync. Until then the log still counts and returns the truncated entries. Entries
+        // appended at the same indices would be taken for durable and dropped from memory.
         self.log.write(Change::Truncate { from }).await
     }
 
@@ -373,7 +380,8 @@ mod tests {
         let limited = store.limited_get_log_entries(0, 300).await.unwrap();
         assert!(!limited.is_empty() && limited.len() < 30, "{} entries at once", limited.len());
 
-        // Truncated far below what is in memory, and on from there, readable before it is durable.
+        // Truncate far below the entries in memory, then append. The new entries are readable before they are
+        // durable.
         store.truncate_after(Some(raft_id(log::LogId { term: 1, index: 9 }))).await.unwrap();
         store.append([entry(2, 10, 1), entry(2, 11, 1)], IOFlushed::noop()).await.unwrap();
         let expected: Vec<(u64, u64)> = (0..10).map(|index| (1, index)).chain([(2, 10), (2, 11)]).collect();
@@ -384,7 +392,8 @@ mod tests {
         assert_eq!(ids(&store.try_get_log_entries(..).await.unwrap()), expected[8..]);
     }
 
-    /// What a new leader sends over an old leader's entries may be applied before it is durable, and is then read here.
+    /// A new leader replaces entries of an old leader. The new entries may be applied, and thus read here,
+    /// before they are durable.
     #[tokio::test]
     async fn what_replaces_truncated_entries_is_read_even_if_it_is_too_much_to_be_kept_in_memory() {
         let gate = Arc::new(Gate::default());

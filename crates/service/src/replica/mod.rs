@@ -10,11 +10,13 @@
 //!      machine.apply(entry) ---> effects, in order ---> frontends of this node
 //! ```
 //!
-//! Consensus is openraft's; nothing of its types is seen outside this folder, so that its version can move. What is
-//! ours: the log on disk (`log`), what is written there and sent to peers (`types`, `network`), the snapshots
-//! (`snapshot`), proposals on their way to the leader (`proposals`), and reads that wait for a round (`read_index`).
+//! Consensus is openraft's. Its types are not visible outside this folder, so that its version can change.
+//! This project implements the log on disk (`log`), the encoding of entries (`raft_types`) and the messages
+//! between nodes (`rpc_client`, `rpc_server`). It also implements snapshots (`snapshot`), proposals on their
+//! way to the leader (`proposals`), and reads that wait for a round (`read_index`).
 //!
-//! A node stops for good when its disk fails ([`Replica::failed`]): the process should then end and be started anew.
+//! **Trap.** A node stops for good when its disk fails ([`Replica::failed`]). The process must then exit and
+//! be started again.
 
 pub mod disk;
 mod error;
@@ -70,13 +72,14 @@ pub use state_machine::{Delivery, Machine};
 use state_machine::{Shared, StateMachine};
 use status::status_of;
 
-/// The number of commands after which a snapshot is taken. Openraft counts entries, and an entry may have many commands. The next
-/// start applies all commands since the snapshot again.
+/// The number of commands after which a snapshot is taken. Openraft counts entries, and an entry may have
+/// many commands. The next start applies all commands since the snapshot again.
 const SNAPSHOT_COMMANDS: u64 = 400_000;
-/// How long handing over the office may take: as long as an election would.
+/// The longest wait for a transfer of leadership: about the time of an election. After it, the node stops
+/// waiting.
 const TRANSFER_LIMIT: Duration = Duration::from_secs(1);
 
-/// One node of the cluster. Copies are handles of the same node.
+/// One node of the cluster. Clones are handles of the same node.
 pub struct Replica<M: Machine> {
     inner: Arc<Inner<M>>,
 }
@@ -102,13 +105,14 @@ struct Inner<M: Machine> {
     incoming: Mutex<Option<Incoming>>,
 }
 
-/// What the frontends listen to. Whoever listens must not wait, between two deliveries, for a proposal or a read of this
-/// node: they wait for the machine, and the machine waits for the listener when the queue is full.
+/// The receiver of deliveries, for the frontends. Between two deliveries, the receiver must not wait for a
+/// proposal or a read of this node. Both wait for the machine, and the machine waits for the receiver when
+/// the queue is full.
 pub type Deliveries<M> = mpsc::Receiver<Vec<Delivery<<M as Machine>::Effect>>>;
 
 impl<M: Machine> Replica<M> {
-    /// Opens the data folder, which must be new or that of the same node, and starts. `machine` is the state before any
-    /// command. Whoever opens a replica must listen to the deliveries, or drop the receiver.
+    /// Opens the data folder, which must be new or that of the same node, and starts the node. `machine` is
+    /// the state before any command. The caller must receive the deliveries or drop the receiver.
     pub async fn open(
         disk: Arc<dyn Disk>,
         identity: Identity,
@@ -121,7 +125,8 @@ impl<M: Machine> Replica<M> {
         let opened = tokio::task::spawn_blocking(move || open_folder(disk, identity, sizes));
         let (log, mut state, snapshots) = opened.await.map_err(io::Error::other)??;
         step_down(&mut state, identity.node);
-        // A snapshot may cover more than the log has: the log was being caught up when the node stopped, or never began.
+        // A snapshot may cover more than the log holds: the node stopped while it was catching up, or it
+        // never had a log.
         let last = state.last.max(snapshots.covered()).map(|id| id.index);
         let (log, snapshots) = (Arc::new(log), Arc::new(snapshots));
         let (deliveries, delivered) = mpsc::channel(options.deliveries.max(1));
@@ -157,25 +162,29 @@ impl<M: Machine> Replica<M> {
         tokio::spawn(stop_on_log_failure(Arc::downgrade(&replica.inner), failure));
         tokio::spawn(keep_log_bounded(Arc::downgrade(&replica.inner), options.heartbeat));
         tokio::spawn(pause_ticks_when_single(Arc::downgrade(&replica.inner)));
-        // From now on the status is that of the log, not that of a node that has not looked yet.
+        // Wait until openraft has read the log. Before that, the status would be that of an empty node.
         replica.wait_for(|status| status.last >= last).await;
         Ok((replica, delivered))
     }
 
-    /// Proposes a command, here or through the leader. Returns when it was applied on the leader, after its effects were delivered there.
+    /// Proposes a command, here or through the leader. Returns after the leader has applied it and delivered
+    /// its effects there.
     pub async fn propose(&self, command: M::Command) -> Result<LogId, ProposeError> {
         let results = self.propose_all(vec![command]).await;
         results.into_iter().next().unwrap_or(Err(ProposeError::Unknown))
     }
 
-    /// Says that something is about to be proposed: the log gets ready for it.
+    /// Wakes the log's writer thread, because a proposal is about to come.
     pub fn wake_writer(&self) {
         self.inner.log.wake_writer();
     }
 
-    /// Proposes commands in this order. On the leader they are in openraft when the call returns, so a later call comes later.
-    /// On another node the caller waits for the results before it calls again, else a later call could overtake. The future is of
-    /// the results, one for each command: `TooLarge` for a command that is too large.
+    /// Proposes commands in this order. The future returns one result per command: `TooLarge` for a command
+    /// that is too large.
+    ///
+    /// On the leader, openraft has the commands when the call returns, so a later call comes later in the
+    /// log. On another node, the caller must wait for the results before it calls again. Otherwise a later
+    /// call could overtake.
     ///
     /// The caller bounds the commands in flight.
     pub fn propose_all(
@@ -204,20 +213,20 @@ impl<M: Machine> Replica<M> {
         }
     }
 
-    /// Confirms, by a round of a quorum that begins after this call, which entry a linearizable read must have seen, and
-    /// the leader's term.
+    /// Confirms the leader by a round of a quorum that begins after this call. Returns the last entry that a
+    /// linearizable read must see, with the leader's term.
     pub async fn read_index(&self) -> Result<LogId, ReadError> {
         self.inner.reads.read_index().await
     }
 
-    /// A linearizable read, on any node: sees everything that was acknowledged before it began.
+    /// Makes a linearizable read, on any node: it sees every command that was acknowledged before the call.
     pub async fn read<R>(&self, read: impl FnOnce(&M) -> R) -> Result<R, ReadError> {
         self.confirm().await?;
         self.read_stale(read).await
     }
 
-    /// As [`Replica::read`], of what may take long to read: on a thread that may take its time. Nothing is applied meanwhile, so
-    /// that nobody waits for the state but who wants to change it.
+    /// Reads as [`Replica::read`], on a blocking thread, for reads that take long. Openraft applies no entry
+    /// meanwhile. So no writer waits for the state's lock, and other readers are not blocked.
     pub async fn read_on_blocking_thread<R: Send + 'static>(
         &self,
         read: impl FnOnce(&M) -> R + Send + 'static,
@@ -231,11 +240,13 @@ impl<M: Machine> Replica<M> {
         read.await.ok().and_then(Result::ok).ok_or(ReadError::Stopped)
     }
 
-    /// As [`Replica::read_index`], and waits until this node has applied everything that was acknowledged before it began.
+    /// Confirms as [`Replica::read_index`], and waits until this node has applied everything acknowledged
+    /// before the call.
     pub async fn confirm(&self) -> Result<LogId, ReadError> {
         let id = self.read_index().await?;
         let end = match self.inner.ahead.is() {
-            // Of what is not durable nothing was acknowledged, and who does not need it does not wait for the disk.
+            // No reply was sent for entries that are not durable. A reader that does not need them must not
+            // wait for the disk.
             true => self.inner.log.durable_end().min(id.index + 1),
             false => id.index + 1,
         };
@@ -245,19 +256,20 @@ impl<M: Machine> Replica<M> {
         Ok(id)
     }
 
-    /// A read of what this node has applied, which may be old.
+    /// Reads the state that this node has applied, which may be old.
     pub async fn read_stale<R>(&self, read: impl FnOnce(&M) -> R) -> Result<R, ReadError> {
         self.inner.shared.read(read).await.map_err(|_| ReadError::Stopped)
     }
 
-    /// Looks at the state as it is here and now. It may be ahead of the disk ([`Replica::may_be_ahead`]): what is seen then
-    /// must not be told to anybody.
+    /// Reads the current state. It may be ahead of the disk ([`Replica::may_be_ahead`]); then the caller must
+    /// not send the result to any client.
     pub fn peek<R>(&self, read: impl FnOnce(&M) -> R) -> R {
         self.inner.shared.peek(read)
     }
 
-    /// Whether this node may apply proposals before they are durable, as a node does that is alone: from when they are handed
-    /// in until their results are here. Once it does not, it never does before the next start.
+    /// Returns whether this node may apply proposals before they are durable, as a single node does. Such an
+    /// entry can be in the state from its proposal until its result. Once `false`, it stays `false` until the
+    /// next start.
     pub fn may_be_ahead(&self) -> bool {
         self.inner.ahead.may_be()
     }
@@ -267,8 +279,9 @@ impl<M: Machine> Replica<M> {
         self.inner.shared.applied_to(index).await;
     }
 
-    /// Hands the office over to the voter that has most of the log, if this node leads and there is another; returns when it
-    /// leads no more, or when that takes too long. Whoever stops does so first: the others need not miss it.
+    /// Transfers the leadership to the voter with the longest log, if this node leads and there is another
+    /// voter. Returns when this node no longer leads, or after about the time of an election. A node that
+    /// stops calls this first, so that the cluster needs no election timeout.
     pub async fn transfer_leadership(&self) {
         let status = self.status();
         let voters = status.matched.iter().filter(|(node, _)| **node != status.node && status.votes(**node));
@@ -279,22 +292,22 @@ impl<M: Machine> Replica<M> {
         }
     }
 
-    /// Which node of which cluster this is.
+    /// Returns the identity of this node: its cluster and its number.
     pub fn identity(&self) -> Identity {
         self.inner.identity
     }
 
-    /// Takes a snapshot now, in the background.
+    /// Starts a snapshot in the background.
     pub async fn snapshot(&self) -> Result<(), ReadError> {
         self.inner.raft.trigger().snapshot().await.map_err(|_| ReadError::Stopped)
     }
 
-    /// How this node stands.
+    /// Returns the status of this node.
     pub fn status(&self) -> Status {
         status_of(&self.inner.raft.metrics().borrow_watched())
     }
 
-    /// Waits until the status is as asked; `None` if the node stops before it is.
+    /// Waits until the status satisfies `wanted`. Returns `None` if the node stops before that.
     pub async fn wait_for(&self, mut wanted: impl FnMut(&Status) -> bool) -> Option<Status> {
         let mut metrics = self.inner.raft.metrics();
         loop {
@@ -315,12 +328,12 @@ impl<M: Machine> Replica<M> {
             let why = failure.wait_for(Option::is_some).await;
             match why.map(|why| why.as_deref().unwrap_or_default().to_owned()) {
                 Ok(why) => why,
-                // Consensus has stopped the writer, and knows the cause.
+                // Openraft has stopped the writer, so openraft has the cause.
                 Err(_) => std::future::pending().await,
             }
         };
         let by_raft = async {
-            // Of the metrics, these do not change with every entry; they end with consensus itself.
+            // These metrics do not change with every entry. Their channel closes when openraft stops.
             let mut metrics = self.inner.raft.server_metrics();
             while metrics.changed().await.is_ok() {}
         };
@@ -330,7 +343,8 @@ impl<M: Machine> Replica<M> {
         }
     }
 
-    /// Why consensus has stopped: of a failed log it knows only that it failed.
+    /// Returns why openraft has stopped. The log's own failure comes first, because openraft knows only that
+    /// the log failed.
     fn cause(&self) -> String {
         if let Some(why) = self.inner.log.failure().borrow().as_deref() {
             return why.to_owned();
@@ -341,16 +355,17 @@ impl<M: Machine> Replica<M> {
         }
     }
 
-    /// Stops: nothing more is proposed or answered, what is queued is written. The data folder is free afterwards.
+    /// Stops the node: it proposes and replies no more, and the queued changes are written. Then the data
+    /// folder is free.
     pub async fn shutdown(&self) {
-        // An error says only that the core had panicked, which its own message has told.
+        // The only error is a panic of openraft's core, which has been reported already.
         drop(self.inner.raft.shutdown().await);
         let log = self.inner.log.clone();
         drop(tokio::task::spawn_blocking(move || log.close()).await);
     }
 }
 
-/// Ends consensus when the log fails: what it took for durable before it was, it does not hear of again.
+/// Stops openraft when the log fails. Openraft gets no error for entries that it already took for durable.
 async fn stop_on_log_failure<M: Machine>(
     replica: Weak<Inner<M>>,
     mut failure: watch::Receiver<Option<Arc<str>>>,
@@ -358,13 +373,13 @@ async fn stop_on_log_failure<M: Machine>(
     if failure.wait_for(Option::is_some).await.is_ok()
         && let Some(replica) = replica.upgrade()
     {
-        // An error says only that the core had panicked, which its own message has told.
+        // The only error is a panic of openraft's core, which has been reported already.
         drop(replica.raft.shutdown().await);
     }
 }
 
-/// Stops openraft's clock while this node leads alone: nobody waits for a sign of life, and nobody else could stand for
-/// election. It would tick thirty times a second, which is most of what an idle node does.
+/// Stops openraft's clock while this node is the only one and leads. No node waits for its heartbeats, and no
+/// other node could start an election. The ticks would be most of the work of an idle node.
 async fn pause_ticks_when_single<M: Machine>(replica: Weak<Inner<M>>) {
     let Some(mut metrics) = replica.upgrade().map(|replica| replica.raft.server_metrics()) else { return };
     while let Some(replica) = replica.upgrade() {
@@ -381,7 +396,8 @@ async fn pause_ticks_when_single<M: Machine>(replica: Weak<Inner<M>>) {
     }
 }
 
-/// Checks at every `pace` whether the log is too long, in bytes or in commands, as long as there is a replica.
+/// Checks every `pace` whether the log is too long, in bytes or in commands. Ends when the replica is
+/// dropped.
 async fn keep_log_bounded<M: Machine>(replica: Weak<Inner<M>>, pace: Duration) {
     let mut snapshot_at = 0;
     loop {
@@ -406,7 +422,7 @@ fn needs_snapshot(applied: u64, snapshot_at: u64) -> bool {
 }
 
 impl<M: Machine> Inner<M> {
-    /// Takes a snapshot, or purges what the last one covers, if the log has too many bytes.
+    /// Takes a snapshot if the log has too many bytes, or purges the entries that the last snapshot covers.
     async fn bound_log(&self) -> Result<(), Fatal<Types<M>>> {
         if self.log.bytes() <= self.log_bytes_max {
             return Ok(());
@@ -420,7 +436,7 @@ impl<M: Machine> Inner<M> {
     }
 }
 
-/// Everything of the data folder; blocks.
+/// Opens all parts of the data folder. Blocks.
 fn open_folder(
     disk: Arc<dyn Disk>,
     identity: Identity,
@@ -446,10 +462,10 @@ fn open_folder(
     Ok((log, state, snapshots))
 }
 
-/// A leader that restarts does not lead on in its term. It would: openraft takes up an office that the vote says was won,
-/// and is confirmed in it by a majority that missed nothing. But how far the log was committed it knows only as of the last
-/// batch that said so, and a read in that state would not see what was acknowledged since. In a term of its own it begins
-/// with an entry, and knows when that is committed. To the vote itself nothing is done: it is what it was before it was won.
+/// Makes a leader that restarts leave its term. Openraft would continue to lead if the vote says that this
+/// node won. It would know the commit index only from the last batch that saved it. So a linearizable read
+/// could miss commands acknowledged since. In a new term, the leader begins with an entry of its own and
+/// knows when that is committed. The vote itself stays: this only takes back that it was won.
 fn step_down(state: &mut log::State, node: NodeId) {
     if let Some(vote) = state.vote.as_mut().filter(|vote| vote.node == node) {
         vote.committed = false;

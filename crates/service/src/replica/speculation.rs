@@ -1,20 +1,22 @@
-//! A node that is alone works out what follows from an entry while the disk still writes it, and tells nobody before it is
-//! durable.
+//! Speculation: a single node applies entries while the disk still writes them, and sends nothing before they
+//! are durable.
 //!
-//! **Intuition.** On the only node of a cluster nothing stands between an entry and its place in the log but the disk. So it is
-//! applied while the disk works, and what follows from it (effects, results, reads) is held back until the sync is over. If
-//! the power goes meanwhile, all of that goes with it, and nobody has heard of it.
+//! **Intuition.** On the only node of a cluster, an entry needs nothing but the sync to be committed. So the
+//! node applies the entry during the sync, and holds back its effects, results and reads until the sync
+//! returns. If the power fails meanwhile, the entry is lost, but no client got a reply for it.
 //!
 //! **Rules.**
-//! - Consensus is told that entries are durable as soon as they are queued for the log, and applies them at once.
-//! - Effects and results wait for the sync ([`Speculation::when_durable`]), and so do reads and snapshots ([`Speculation::durable`]).
-//! - Only on the one node of a cluster, whose membership does not change. A change of the membership is appended when all
-//!   before it is durable, and counts only when it is durable itself: no second node, not even one that does not vote, ever
-//!   hears that an entry is committed which the first could still forget.
-//! - Who was not alone is not again before the next start: whoever reads the state and was told that it holds only what is
-//!   durable ([`Speculation::may_be`]) can rely on it.
+//! - Openraft treats entries as durable as soon as they are queued for the log, and applies them at once.
+//! - Effects and results wait for the sync ([`Speculation::when_durable`]), and so do reads and snapshots
+//!   ([`Speculation::durable`]).
+//! - Only a single node speculates, and only while its membership does not change. A change of membership is
+//!   appended after all entries before it are durable, and takes effect when it is durable itself. So no
+//!   second node, not even a learner, learns of a committed entry that the first node could still lose.
+//! - A node that was not single does not speculate again before the next start. A caller of
+//!   [`Speculation::may_be`] that got `false` can rely on a durable state from then on.
 //!
-//! **The trap.** The state is ahead of the disk. Whoever tells others what it has seen there must wait.
+//! **Trap.** The state can be ahead of the disk. A caller that reads it must wait for the sync before it
+//! sends the result.
 
 #[cfg(test)]
 mod tests;
@@ -27,37 +29,39 @@ use tokio::sync::oneshot;
 
 use super::raft_types::NodeId;
 
-/// See the module.
+/// The entries that are applied before they are durable, and the actions that wait for their sync.
 pub(super) struct Speculation(Mutex<Inner>);
 
 struct Inner {
     company: ClusterSize,
-    /// The last membership that was appended, and the last that was applied.
+    /// The indices of the last membership appended and of the last one applied.
     appended: Option<u64>,
     applied: Option<u64>,
-    /// The index behind the last entry that consensus took for durable before it was.
+    /// The index after the last entry that openraft took for durable before it was.
     promised: u64,
-    /// The index behind the last of those that is durable.
+    /// The index after the last of these entries that is durable.
     durable: u64,
-    /// What waits for the entries before an index to be durable; the indices never fall.
+    /// Actions that wait until all entries before an index are durable. The indices never decrease.
     held_back: VecDeque<(u64, Then)>,
-    /// The log has failed: what is not durable never will be.
+    /// `true` if the log has failed. Then entries that are not durable never will be.
     failed: bool,
 }
 
 type Then = Box<dyn FnOnce() + Send>;
 
-/// Who else belongs to the cluster.
+/// The size of the cluster.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ClusterSize {
-    /// No membership was seen yet.
+    /// No membership was applied yet.
     Unknown,
+    /// This node is the only one.
     Nobody,
+    /// There is another node, or there was one since the start.
     Others,
 }
 
 impl Speculation {
-    /// `membership` is where the last one stands in the log.
+    /// `membership` is the index of the last membership in the log.
     pub(super) fn new(membership: Option<u64>) -> Self {
         Self(Mutex::new(Inner {
             company: ClusterSize::Unknown,
@@ -70,18 +74,20 @@ impl Speculation {
         }))
     }
 
-    /// Whether the state may hold something that is not durable. Once it may not, it never does.
+    /// Returns whether the state may hold entries that are not durable. On a live replica, `false` stays
+    /// `false` until the next start.
     pub(super) fn may_be(&self) -> bool {
         self.inner().company != ClusterSize::Others
     }
 
-    /// Whether something was applied, or is about to be, that is not durable.
+    /// Returns whether there are promised entries that are not durable yet. They are applied or about to be.
     pub(super) fn is(&self) -> bool {
         let inner = self.inner();
         inner.durable < inner.promised
     }
 
-    /// A membership was applied, or came with a snapshot. While nobody `listens` yet nobody relies on what was before.
+    /// Records a membership that was applied or came with a snapshot. `listens` is whether the replica is
+    /// live; before that, no caller relies on an earlier result.
     pub(super) fn on_membership(
         &self,
         index: u64,
@@ -99,7 +105,8 @@ impl Speculation {
         };
     }
 
-    /// A membership is being appended: nothing goes ahead until it is applied. Returns when everything before it is durable.
+    /// Stops speculation until the membership about to be appended at `index` is applied. Returns when
+    /// everything promised before it is durable.
     pub(super) async fn change_membership(&self, index: u64) -> io::Result<()> {
         let promised = {
             let mut inner = self.inner();
@@ -109,7 +116,8 @@ impl Speculation {
         self.durable(promised).await
     }
 
-    /// Entries up to this index are about to be queued for the log: whether consensus may take them for durable at once.
+    /// Returns whether openraft may treat the entries before `end` as durable at once. They are about to be
+    /// queued for the log.
     pub(super) fn promise(&self, end: u64) -> bool {
         let mut inner = self.inner();
         let is_allowed =
@@ -120,23 +128,25 @@ impl Speculation {
         is_allowed
     }
 
-    /// What was promised up to this index is kept, or never will be.
+    /// Records that the promised entries before `end` are durable, or that the log failed.
     pub(super) fn on_written(&self, end: u64, result: &io::Result<()>) {
         let mut inner = self.inner();
         if result.is_err() {
             inner.failed = true;
-            // Whoever waits for one of them hears that it is gone.
+            // Dropping the actions closes the channels of the callers that wait in `durable`, so they get an
+            // error.
             return drop(std::mem::take(&mut inner.held_back));
         }
         inner.durable = inner.durable.max(end);
         while let Some((_, then)) = inner.held_back.pop_front_if(|(at, _)| *at <= end) {
-            // Under the lock, so that nobody gets ahead of what was held back.
+            // The lock is held, so a concurrent call cannot run its action before this one.
             then();
         }
     }
 
-    /// Does something when all entries before this index are durable: now if they are, or on the thread that writes the log,
-    /// so it must not wait for anything; never if the log fails. In the order of the calls, which have no falling indices.
+    /// Runs `then` when all entries before `end` are durable: now if they are, else on the log's writer
+    /// thread, so it must not block. If the log fails, `then` never runs. Actions run in the order of the
+    /// calls, whose `end` must not decrease.
     pub(super) fn when_durable(&self, end: u64, then: impl FnOnce() + Send + 'static) {
         let mut inner = self.inner();
         if inner.is_durable(end) {
@@ -146,7 +156,7 @@ impl Speculation {
         }
     }
 
-    /// Waits until all entries before this index are durable.
+    /// Waits until all entries before `end` are durable. An error means that the log has failed.
     pub(super) async fn durable(&self, end: u64) -> io::Result<()> {
         let waits = {
             let mut inner = self.inner();
@@ -157,7 +167,7 @@ impl Speculation {
             if !inner.failed {
                 let place = inner.held_back.partition_point(|(at, _)| *at <= end);
                 let tell = move || {
-                    // Whoever stopped waiting does not want to know.
+                    // The caller may have stopped waiting.
                     let _ = done.send(());
                 };
                 inner.held_back.insert(place, (end, Box::new(tell)));
@@ -173,7 +183,8 @@ impl Speculation {
 }
 
 impl Inner {
-    /// Entries that nobody was promised were durable before they were committed.
+    /// Returns whether the entries before `end` are durable. An entry that was not promised was durable
+    /// before it was committed.
     fn is_durable(&self, end: u64) -> bool {
         end.min(self.promised) <= self.durable
     }

@@ -1,20 +1,22 @@
-//! The state machine behind the log: what is applied, in which order, and who hears of it.
+//! The state machine behind the log: applies committed entries, delivers their effects, and handles
+//! snapshots.
 //!
-//! A [`Machine`] is pure: the same commands at the same places in the log give the same state and the same
-//! effects on every node. This file applies committed entries to it, hands the effects to the frontends of this
-//! node in order, and takes and restores snapshots.
+//! **Intuition.** A [`Machine`] is pure: the same commands at the same indices of the log give the same state
+//! and the same effects on every node. This file applies committed entries to it and sends the effects to the
+//! frontends of this node, in the order of the log. It also takes and restores snapshots.
 //!
-//! The rules:
-//! - effects are handed over before the proposer hears that its command was applied;
-//! - if the frontends are slow the machine waits for them: the queue of deliveries is bounded, nothing is
-//!   dropped, and in the end proposers wait;
-//! - what is replayed at start is not delivered: nobody is connected yet. What is applied afterwards may have been
-//!   delivered before a restart already;
-//! - a node that is alone applies what is not durable yet (`ahead`): it is delivered, read and put into snapshots only when
-//!   it is; but for what is early, which can turn out in no other way.
+//! **Rules.**
+//! - The effects of a command are delivered before its proposer gets the result.
+//! - If the frontends are slow, the machine waits for them. The queue of deliveries is bounded and nothing is
+//!   dropped, so in the end the proposers wait.
+//! - Entries replayed at the start are not delivered, because no client is connected yet. Entries applied
+//!   after the start may have been delivered already before a restart.
+//! - A single node applies entries that are not durable yet (`speculation`). It delivers them, serves reads
+//!   of them and writes them into snapshots only after the sync. The one exception is an early effect, whose
+//!   outcome no crash can change.
 //!
-//! The trap: a snapshot from the leader jumps over entries. Their effects never happen on this node, so the
-//! frontends are told to look at the state anew ([`Delivery::Restored`]).
+//! **Trap.** A snapshot from the leader skips entries. Their effects never happen on this node, so the
+//! frontends must read the state anew ([`Delivery::Restored`]).
 
 use std::fmt;
 use std::io;
@@ -35,15 +37,16 @@ use super::speculation::Speculation;
 
 /// A deterministic state, replicated by applying the same commands in the same order everywhere.
 pub trait Machine: Send + Sync + Sized + 'static {
-    /// What is proposed, logged and applied.
+    /// The command that is proposed, logged and applied.
     type Command: Serialize + DeserializeOwned + fmt::Debug + Send + Sync + 'static;
-    /// What follows from applying it, for the frontends.
+    /// The effect of a command, for the frontends.
     type Effect: Send + 'static;
 
-    /// Applies one committed command. `id` tells its place in the log and the term of the leader that put it there.
+    /// Applies one committed command. `id` is its index in the log and the term of the leader that appended
+    /// it.
     fn apply(&mut self, id: LogId, command: Self::Command) -> Vec<Self::Effect>;
 
-    /// How many commands were applied: an entry may have many.
+    /// Returns the number of commands applied so far. An entry may have many commands.
     fn commands(&self) -> u64 {
         0
     }
@@ -53,51 +56,53 @@ pub trait Machine: Send + Sync + Sized + 'static {
         0
     }
 
-    /// Takes out of what follows from an entry that was just applied what may be told although no more than so many
-    /// commands are durable.
+    /// Removes from the `effects` of the entry just applied those that may be sent before it is durable, and
+    /// returns them. `durable` is the number of commands that are durable.
     fn early(&self, _durable: u64, _effects: &mut Vec<Self::Effect>) -> Vec<Self::Effect> {
         Vec::new()
     }
 
-    /// The whole state, in a versioned format of its own.
+    /// Returns the whole state, in a versioned format of its own.
     fn snapshot(&self) -> Vec<u8>;
 
-    /// The state that a snapshot holds; an error says why these bytes are none.
+    /// Returns the state that a snapshot holds, or an error that says why the bytes are not a snapshot.
     fn restore(bytes: &[u8]) -> Result<Self, String>;
 }
 
-/// What the frontends of a node hear, in the order of the log.
+/// An event for the frontends of a node. Deliveries arrive in the order of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delivery<E> {
-    /// An entry was applied; entries without a command (a leader's first, a change of membership) have no effects.
+    /// An entry was applied. Entries without a command (a leader's first, a change of membership) have no
+    /// effects.
     Applied {
-        /// Which entry.
+        /// The index and term of the entry.
         id: LogId,
-        /// What follows from it.
+        /// The effects of the entry.
         effects: Vec<E>,
     },
-    /// An entry was applied that is not durable, and this follows from what is durable already. Its other effects are told when
-    /// it is.
+    /// An entry was applied that is not durable yet, and some of its effects may be sent at once. Its other
+    /// effects follow in `Applied` after the sync.
     Early {
-        /// What follows from it, but for what is to be told later.
+        /// The effects that may be sent before the sync.
         effects: Vec<E>,
     },
-    /// The state was replaced by a snapshot: whatever happened up to this entry must be read from the state.
+    /// A snapshot replaced the state. The frontends must read from the state whatever happened up to this
+    /// entry.
     Restored {
         /// The last entry that the snapshot covers.
         id: LogId,
     },
 }
 
-/// Deliveries come in handfuls of at most this many entries.
+/// The most entries in one batch of deliveries. More entries become several batches.
 const APPLY_BATCH: usize = 256;
 
 /// The state, as readers see it.
 pub(super) struct Shared<M> {
     state: RwLock<Applied<M>>,
-    /// The last entry that is applied and durable.
+    /// The index of the last entry that is applied and durable.
     applied: watch::Sender<Option<u64>>,
-    /// How many commands are applied and durable, and all that follows from them is handed over.
+    /// The number of commands that are applied, durable and delivered.
     commands: AtomicU64,
     ahead: Arc<Speculation>,
 }
@@ -119,12 +124,12 @@ impl<M: Machine> Shared<M> {
         }
     }
 
-    /// Looks at the state as it is here and now; not all of it need be durable.
+    /// Reads the current state. Part of it may not be durable yet.
     pub(super) fn peek<R>(&self, read: impl FnOnce(&M) -> R) -> R {
         read(&self.state().machine)
     }
 
-    /// Reads the state as it is here and now, and waits until all that could be seen there is durable.
+    /// Reads the current state, and returns the result after everything that the read could see is durable.
     pub(super) async fn read<R>(&self, read: impl FnOnce(&M) -> R) -> io::Result<R> {
         let (seen, end) = {
             let state = self.state();
@@ -134,7 +139,7 @@ impl<M: Machine> Shared<M> {
         Ok(seen)
     }
 
-    /// Waits until the entry of this index is applied, and durable.
+    /// Waits until the entry of this index is applied and durable.
     pub(super) async fn applied_to(&self, index: u64) {
         // The sender is in `self`, so the channel cannot close.
         drop(self.applied.subscribe().wait_for(|applied| *applied >= Some(index)).await);
@@ -150,19 +155,19 @@ impl<M: Machine> Shared<M> {
 }
 
 impl<M> Applied<M> {
-    /// The index behind the last entry applied.
+    /// Returns the index after the last entry applied.
     fn end(&self) -> u64 {
         self.last.map_or(0, |id| id.index + 1)
     }
 }
 
-/// What openraft drives.
+/// The state machine that openraft drives.
 pub(super) struct StateMachine<M: Machine> {
     pub(super) node: NodeId,
     pub(super) shared: Arc<Shared<M>>,
     pub(super) snapshots: Arc<Snapshots>,
     pub(super) deliveries: mpsc::Sender<Vec<Delivery<M::Effect>>>,
-    /// Whether somebody listens already.
+    /// `true` once the replay at the start is over. Before that, nothing is delivered.
     pub(super) live: Arc<AtomicBool>,
 }
 
@@ -171,15 +176,17 @@ impl<M: Machine> StateMachine<M> {
         self.live.load(Ordering::Acquire)
     }
 
-    /// Tells everybody who is concerned: of what is early now, of the rest when it is durable.
+    /// Delivers the early effects now. Delivers the other effects and sends the results when the batch is
+    /// durable.
     async fn tell(&self, batch: AppliedBatch<M>) {
         let AppliedBatch { end, commands, early, deliveries, responders } = batch;
         if !early.is_empty() {
-            // As below.
+            // An error means that the node is stopping, as below.
             drop(self.deliveries.send(vec![Delivery::Early { effects: early }]).await);
         }
         let room = match self.is_live() && !deliveries.is_empty() {
-            // If nobody listens any more, the node is going down.
+            // Reserve the place now: the closure below must not wait. If the receiver is gone, the node is
+            // stopping.
             true => self.deliveries.clone().reserve_owned().await.ok(),
             false => None,
         };
@@ -189,7 +196,8 @@ impl<M: Machine> StateMachine<M> {
             if let Some(room) = room {
                 room.send(deliveries);
             }
-            // Only now: what is early by these commands is told behind what they did.
+            // Store the count last. It allows later effects to be early, and these must follow the effects of
+            // this batch.
             shared.commands.store(commands, Ordering::Release);
             for responder in responders {
                 responder.send(());
@@ -239,11 +247,11 @@ impl<M: Machine> StateMachine<M> {
 }
 
 struct AppliedBatch<M: Machine> {
-    /// The index behind the last entry applied.
+    /// The index after the last entry applied.
     end: u64,
-    /// How many commands were applied.
+    /// The number of commands applied so far.
     commands: u64,
-    /// What may be told before the rest.
+    /// Effects that may be sent before the sync.
     early: Vec<M::Effect>,
     deliveries: Vec<Delivery<M::Effect>>,
     responders: Vec<openraft::storage::ApplyResponder<Types<M>>>,
@@ -287,8 +295,8 @@ impl<M: Machine> RaftStateMachine<Types<M>> for StateMachine<M> {
     }
 
     async fn get_snapshot_builder(&mut self) -> Self::SnapshotBuilder {
-        // Nothing is applied while this runs, so the bytes are those of one moment; they are made on a thread
-        // that may take its time.
+        // No entry is applied while this runs, so the bytes and the metadata match. A blocking thread encodes
+        // the state because that can take long.
         let shared = self.shared.clone();
         let view = tokio::task::spawn_blocking(move || {
             let state = shared.state();
@@ -334,7 +342,7 @@ impl<M: Machine> RaftStateMachine<Types<M>> for StateMachine<M> {
     }
 }
 
-/// A view of the state at one moment, to be written to disk while the machine goes on.
+/// A copy of the state at one index. It is written to the disk while the machine applies further entries.
 pub(super) struct Builder {
     snapshots: Arc<Snapshots>,
     ahead: Arc<Speculation>,
@@ -351,13 +359,15 @@ impl<M: Machine> RaftSnapshotBuilder<Types<M>> for Builder {
             Ok((meta, bytes)) => (meta.clone(), bytes.clone()),
             Err(error) => return Err(io::Error::new(error.kind(), error.to_string())),
         };
-        // On disk before the log is, it would have seen what never happened.
+        // The snapshot must not be on the disk before the entries that it covers. A crash could lose those
+        // entries.
         self.ahead.durable(meta.last_log_id.as_ref().map_or(0, |id| log_id(id).index + 1)).await?;
         let (snapshots, description, data) = (self.snapshots.clone(), Description::of(&meta), bytes.clone());
         let saved = tokio::task::spawn_blocking(move || snapshots.try_save(&description, &data));
         let meta = match saved.await.map_err(io::Error::other)?? {
             true => meta,
-            // One that covers nothing replaces none: the log keeps what it has.
+            // The disk is full. A snapshot that covers nothing makes openraft purge nothing, so the log keeps
+            // its entries.
             false => SnapshotMeta::default(),
         };
         Ok(openraft::Snapshot { meta, snapshot: bytes })

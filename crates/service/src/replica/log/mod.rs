@@ -1,19 +1,24 @@
-//! The durable log: append-only segments of our own, one writer thread, one sync a batch.
+//! The durable log: append-only segment files, one writer thread, one sync per batch.
 //!
-//! Everything that must survive goes through one ordered queue: entries, votes, truncations, purges. The
-//! writer thread drains what has gathered, writes it as one batch, syncs once, and only then acknowledges. So
-//! under load the cost of a sync is shared by all who wait, and nothing is ever acknowledged out of order.
+//! **Intuition.** Entries, votes, truncations and purges go through one ordered queue. The writer thread
+//! takes all queued changes, writes them as one batch, syncs once, and only then reports them durable. So
+//! under load, all waiting changes share the cost of one sync, and completions keep the order of the queue.
 //!
-//! - `record`: one change as bytes, and when bytes are believed.
-//! - `segment`: files of zeros, made ahead of need.
-//! - `index`: what the records on disk amount to.
-//! - `writer`: batches, syncs, the change of segments.
-//! - `blocks`: the end of the log in whole blocks, past the page cache.
-//! - `recover`: torn tail or corruption.
+//! - `record`: encodes one change, and decides which bytes are a valid record.
+//! - `segment`: files of zeros, prepared in advance.
+//! - `index`: the state that the records on disk add up to.
+//! - `writer`: writes batches, syncs, and changes segments.
+//! - `blocks`: writes the end of the log in whole blocks, without the page cache.
+//! - `recover`: tells a torn tail from corruption.
 //!
-//! The format is drawn byte by byte in `docs/log-format.md`. The log knows nothing of consensus: an entry is a
-//! term, an index and bytes. A failed write or sync stops it for good: what is on the disk is then unknown,
-//! and only a restart, which reads it, can tell.
+//! `docs/log-format.md` specifies the format byte by byte. The log does not depend on consensus: an entry is
+//! a term, an index and bytes.
+//!
+//! **Trap.** After a failed write or sync, the content of the disk is unknown. So the log stops for good, and
+//! only a restart reads the disk again.
+//!
+//! **Bounds.** At most [`Options::queue`] changes wait for the writer. A batch has about
+//! [`Options::batch_bytes`] bytes.
 
 mod blocks;
 mod index;
@@ -41,60 +46,61 @@ use crate::driver::spin;
 use index::Index;
 use writer::{SegmentPool, Writer};
 
-/// What a node has promised: for whom it voted in which term, and whether that node won.
+/// The vote of a node: the term, the candidate, and whether that candidate won the election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vote {
-    /// The term voted in.
+    /// The term of the vote.
     pub term: u64,
-    /// The node voted for.
+    /// The node that got the vote.
     pub node: u64,
-    /// Whether a quorum accepted that node as leader.
+    /// `true` if a quorum accepted that node as leader.
     pub committed: bool,
 }
 
-/// An entry of the log: what it says is for others to know, except whether it changes the membership.
+/// An entry of the log. The log does not interpret its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Which entry.
+    /// The index and term of the entry.
     pub id: LogId,
-    /// Memberships are repeated at the head of later segments.
+    /// `true` if the entry changes the membership. Later segments repeat memberships at their head.
     pub membership: bool,
-    /// What it says.
+    /// The content, opaque to the log.
     pub data: Arc<[u8]>,
 }
 
 /// A change to the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Remember a vote.
+    /// Saves a vote.
     Vote(Vote),
-    /// Add entries behind the last.
+    /// Appends entries after the last.
     Append(Vec<Entry>),
-    /// Drop the entries from this index on.
+    /// Removes the entries from this index on.
     Truncate {
-        /// The first index to drop.
+        /// The first index to remove.
         from: u64,
     },
-    /// Drop the entries up to this one, which may lie beyond the last.
+    /// Removes the entries up to this one, which may be after the last.
     Purge(LogId),
-    /// Remember how far the log is known to be committed. Written with the next batch, never on its own.
+    /// Saves how far the log is known to be committed. Written with the next batch, never alone.
     Committed(LogId),
 }
 
-/// How long the writer looks for more before it sleeps.
+/// The time for which the writer polls for the next change before it sleeps.
 const AWAKE: Duration = Duration::from_micros(100);
 
-/// Called once, on the writer thread: a change is durable, or the log has stopped.
+/// A callback that the writer thread calls once, when a change is durable or the log has stopped.
 pub type Done = Box<dyn FnOnce(io::Result<()>) + Send>;
 
-/// Sizes. The defaults suit a node in production.
+/// Sizes of the log. The defaults suit a node in production.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Length of a segment, 4 KiB to 1 GiB. The first is at most 1 MiB, so that a fresh node starts at once.
+    /// Length of a segment in bytes, 4 KiB to 1 GiB. The first segment has at most 1 MiB, so that a new node
+    /// starts fast.
     pub segment_bytes: u64,
-    /// A batch is written when it has this size, at the latest.
+    /// The size in bytes at which a batch is written even if more changes are queued.
     pub batch_bytes: usize,
-    /// Changes that may wait for the writer; who comes then waits for room.
+    /// The most changes that wait for the writer. Further callers wait for a place in the queue.
     pub queue: usize,
 }
 
@@ -105,7 +111,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The longest `data` an entry may have.
+    /// Returns the most bytes that the `data` of an entry may have.
     pub fn entry_bytes_max(&self) -> usize {
         // A new segment must hold two memberships and one entry besides its header.
         let quarter = usize::try_from(self.segment_bytes / 4).unwrap_or(usize::MAX).saturating_sub(256);
@@ -129,7 +135,7 @@ impl Options {
     }
 }
 
-/// What the log held when it was opened.
+/// The state of the log when it was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
     /// The last vote.
@@ -140,22 +146,22 @@ pub struct State {
     pub last: Option<LogId>,
     /// The last entry known to be committed.
     pub committed: Option<LogId>,
-    /// The last membership that stands in the log, committed or not, wherever its entry is now.
+    /// The last membership in the log, committed or not, even if its entry is purged.
     pub membership: Option<(LogId, Arc<[u8]>)>,
-    /// What was cut off.
+    /// The incomplete batch that recovery cut off.
     pub torn: Option<Torn>,
 }
 
-/// A batch that a crash tore, and that was cut off. Nothing in it was ever acknowledged.
+/// A batch that a crash tore and recovery cut off. No part of it was ever reported durable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Torn {
     /// The segment's file.
     pub file: String,
-    /// Where the batch began.
+    /// The offset of the batch in bytes.
     pub offset: u64,
-    /// How much was cut.
+    /// The number of bytes cut off.
     pub bytes: u64,
-    /// The batch's number.
+    /// The number of the batch.
     pub batch: u64,
 }
 
@@ -165,18 +171,18 @@ impl fmt::Display for Torn {
     }
 }
 
-/// Why a log cannot be opened.
+/// The reason why a log cannot be opened.
 #[derive(Debug)]
 pub enum OpenError {
-    /// The disk refuses.
+    /// The disk failed.
     Io(io::Error),
-    /// What was once durable is damaged or missing: starting could break promises made to other nodes.
+    /// Durable data is damaged or missing. A start could break promises made to other nodes.
     Corrupt {
         /// The segment's file.
         file: String,
-        /// Where.
+        /// The offset of the damage in bytes.
         offset: u64,
-        /// What is wrong there.
+        /// A description of the damage.
         what: String,
     },
 }
@@ -200,26 +206,26 @@ impl From<io::Error> for OpenError {
     }
 }
 
-/// The log, open. Dropping it lets the writer finish what is queued; [`Log::close`] also waits for that.
+/// An open log. Dropping it lets the writer finish the queued changes; [`Log::close`] also waits for that.
 pub struct Log {
     queue: mpsc::Sender<Message>,
     index: Arc<Mutex<Index>>,
     failure: watch::Receiver<Option<Arc<str>>>,
     entry_bytes_max: usize,
-    /// How far the log is known to be committed, until a change comes that this can ride along with.
+    /// The last entry known to be committed, until a change takes it along into a batch.
     committed: Mutex<Option<LogId>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Log {
-    /// Says that a change is about to come. A writer that sleeps takes as long to wake as some take to get ready: it wakes
-    /// now, and looks for it.
+    /// Wakes the writer thread before a change is ready. Waking a thread can take as long as preparing the
+    /// change, so both happen in parallel.
     pub fn wake_writer(&self) {
-        // If the queue is full it is awake, and if it is closed there is nobody to wake.
+        // If the queue is full, the writer is awake. If it is closed, there is no writer.
         drop(self.queue.try_send(Message::Rouse));
     }
 
-    /// Reads the log from its folder, cuts a torn tail, and starts the writer.
+    /// Reads the log from its folder, cuts off a torn tail, and starts the writer.
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<(Self, State), OpenError> {
         options.check()?;
         let recovered = recover::recover(&*disk, options.first_segment_bytes())?;
@@ -238,9 +244,10 @@ impl Log {
         Ok((Self { queue, index, failure, entry_bytes_max, committed, threads }, state))
     }
 
-    /// Queues a change, waiting for room; `done` is called when it is durable. An error means that it was not
-    /// queued, and `done` has been called with it. [`Change::Committed`] is done at once: it is kept for the next change,
-    /// and does not wake the writer.
+    /// Queues a change, after waiting for a place in the queue. `done` is called when the change is durable.
+    /// On an error the change was not queued, and `done` has got the error.
+    ///
+    /// [`Change::Committed`] completes at once: it is kept for the next change and does not wake the writer.
     pub async fn submit(&self, change: Change, done: Done) -> io::Result<()> {
         if let Err(error) = self.check_size(&change) {
             done(Err(io::Error::new(error.kind(), error.to_string())));
@@ -272,41 +279,41 @@ impl Log {
         durable.await.unwrap_or_else(|_| Err(self.stopped()))
     }
 
-    /// Reads durable entries: those of `range` that are held, up to about `bytes` of them, but at least one. Reads
-    /// files, so not for a thread of the async runtime.
+    /// Reads the durable entries of `range`, up to about `bytes` bytes of them, but at least one. Blocks on
+    /// file reads, so do not call it on a thread of the async runtime.
     pub fn read(&self, range: Range<u64>, bytes: usize) -> io::Result<Vec<Entry>> {
         let plan = lock(&self.index).plan(range.start, range.end, bytes);
         index::fetch(&plan)
     }
 
-    /// The index behind the last durable entry: what is below, [`Log::read`] finds.
+    /// Returns the index after the last durable entry. [`Log::read`] finds the entries before it.
     pub fn durable_end(&self) -> u64 {
         lock(&self.index).next.unwrap_or(0)
     }
 
-    /// The bytes that it has on disk.
+    /// Returns the bytes of all segments on disk.
     pub fn bytes(&self) -> u64 {
         lock(&self.index).bytes()
     }
 
-    /// The entry up to which it must be purged so that it has at most about so many.
+    /// Returns the last entry to purge so that at most about `bytes` bytes of the log remain.
     pub fn purge_point(&self, bytes: u64) -> Option<u64> {
         lock(&self.index).purge_point(bytes)
     }
 
-    /// Why the log stopped, once it has: a node must then stop too.
+    /// Returns the reason why the log stopped, once it has. The node must then stop too.
     pub fn failure(&self) -> watch::Receiver<Option<Arc<str>>> {
         self.failure.clone()
     }
 
-    /// Writes what is queued and ends the threads; what comes later is refused. Blocks, so not for a thread of
-    /// the async runtime.
+    /// Writes the queued changes and ends the threads. Later changes are rejected. Blocks, so do not call it
+    /// on a thread of the async runtime.
     pub fn close(&self) {
-        // If the writer has ended already, there is nothing to tell it.
+        // An error means that the writer has ended already.
         drop(self.queue.blocking_send(Message::Stop));
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
-            // Whoever waited for a thread that panicked was told so when its orders were dropped.
+            // If the writer panicked, its orders were dropped, which sent an error to their callers.
             drop(thread.join());
         }
     }
@@ -338,13 +345,13 @@ impl Log {
 
 enum Message {
     Do(Order),
-    /// More is about to come.
+    /// Wakes the writer: a change is about to come.
     Rouse,
     Stop,
 }
 
 struct Order {
-    /// What rides along; before the change, as it was said before it.
+    /// An earlier [`Change::Committed`], written before the change.
     hint: Option<Change>,
     change: Change,
     done: Option<Done>,
@@ -357,7 +364,7 @@ impl Order {
         }
     }
 
-    /// About how many bytes it adds to a batch.
+    /// Returns about how many bytes the order adds to a batch.
     fn weight(&self) -> usize {
         match &self.change {
             Change::Append(entries) => entries.iter().map(|entry| 40 + entry.data.len()).sum(),
@@ -368,14 +375,15 @@ impl Order {
 
 impl Drop for Order {
     fn drop(&mut self) {
-        // Only if the writer died: whoever waits must hear of it.
+        // Reached without a result only if the writer thread ended: the caller must get an error.
         if let Some(done) = self.done.take() {
             done(Err(io::Error::other("the log writer has stopped")));
         }
     }
 }
 
-/// The writer thread: drain, commit, acknowledge, until the log is dropped or something fails.
+/// Runs the writer thread: takes queued changes, writes and syncs them, and reports them durable, until the
+/// log is dropped or fails.
 fn write_until_closed(
     mut writer: Writer,
     mut inbox: mpsc::Receiver<Message>,
@@ -406,7 +414,7 @@ fn write_until_closed(
                 let why: Arc<str> = format!("the log has stopped: {error}").into();
                 tracing::error!(%error, "the log has stopped");
                 failed.send_replace(Some(why.clone()));
-                // Closed before anybody is told, so that whoever comes then hears the same.
+                // Close the queue before the errors are sent, so that later changes get the same error.
                 inbox.close();
                 let waiting =
                     std::iter::from_fn(|| inbox.try_recv().ok()).filter_map(|message| match message {
@@ -420,11 +428,12 @@ fn write_until_closed(
             }
         }
     }
-    // Orders still waiting are dropped with the inbox, which tells whoever waits for them.
+    // Orders still in the queue are dropped with it, which sends an error to their callers.
 }
 
-/// The next message, if the log is not dropped. Whoever heard that a batch is durable often has the next one ready within
-/// microseconds, and a thread that sleeps takes longer to wake than that: so look for a while before sleeping.
+/// Returns the next message, or `None` if the log was dropped. After a batch the next change often arrives
+/// within microseconds, and waking a sleeping thread takes longer. So it polls for [`AWAKE`] before it
+/// sleeps.
 fn next_message(inbox: &mut mpsc::Receiver<Message>) -> Option<Message> {
     let until = Instant::now() + AWAKE;
     while spin::is_multi_core() && Instant::now() < until {
@@ -437,7 +446,7 @@ fn next_message(inbox: &mut mpsc::Receiver<Message>) -> Option<Message> {
     inbox.blocking_recv()
 }
 
-/// Whether a file of this name is part of a log.
+/// Returns whether a file of this name is a segment of a log.
 pub(crate) fn is_segment(name: &str) -> bool {
     segment::number(name).is_some()
 }
@@ -453,7 +462,7 @@ fn state_of(index: &Index, torn: Option<Torn>) -> State {
     }
 }
 
-/// Nobody panics while holding the lock on purpose; if somebody did, the index is still whole.
+/// Locks the index. If a thread panicked while it held the lock, the index is still consistent.
 fn lock(index: &Mutex<Index>) -> MutexGuard<'_, Index> {
     index.lock().unwrap_or_else(PoisonError::into_inner)
 }
