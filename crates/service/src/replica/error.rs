@@ -1,4 +1,4 @@
-//! Why something was not done, and whether that is certain.
+//! Errors of a replica, and whether their outcome is certain.
 
 use std::fmt;
 use std::io;
@@ -6,14 +6,14 @@ use std::io;
 use super::log;
 use conclave_node::cluster::NodeId;
 
-/// Why a replica cannot be opened.
+/// The reason why a replica cannot be opened.
 #[derive(Debug)]
 pub enum OpenError {
     /// The log cannot be opened.
     Log(log::OpenError),
     /// The data folder cannot be read or written, or its snapshot is damaged.
     Io(io::Error),
-    /// The parts of the data folder, or what is asked, do not belong together.
+    /// The parts of the data folder, or the options, contradict each other.
     Invalid(String),
 }
 
@@ -41,14 +41,14 @@ impl From<io::Error> for OpenError {
     }
 }
 
-/// Why the membership did not change.
+/// The reason why the membership did not change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MembershipError {
     /// This node does not lead; `Some` names the node that does.
     NotLeader(Option<NodeId>),
-    /// Another change is under way, or this one makes no sense.
+    /// Another change is in progress, or this change is not valid.
     Refused(String),
-    /// The node has stopped, or lost the leadership on the way.
+    /// The node has stopped or lost the leadership during the change, so the outcome is unknown.
     Unknown(String),
 }
 

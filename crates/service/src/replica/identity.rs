@@ -1,12 +1,14 @@
-//! Which node of which cluster a data folder belongs to.
+//! The identity of a data folder: its cluster and its node.
 //!
-//! A node that comes up with another node's folder would vote twice; one with a folder of another cluster would bring
-//! foreign entries. So the folder carries both numbers, and nobody else may open it.
+//! **Intuition.** A node that starts with another node's folder would vote twice. A node with a folder of
+//! another cluster would bring foreign entries. So the folder holds both numbers, and only that node may open
+//! it.
 //!
-//! The trap: a folder with an identity and without a log is either one whose first start was cut short, where the log is yet
-//! to begin, or one whose log was lost, where to begin anew would forget votes and found the cluster a second time. A
-//! file `fresh`, written before the identity and removed when the log has begun, tells the two apart. A log without an
-//! identity is never a new folder: in another cluster its entries would pass for those of the same place.
+//! **Trap.** A folder with an identity and without a log has two possible causes. Either its first start was
+//! interrupted and the log is still to begin, or the log was lost. In the second case a new log would forget
+//! votes and found the cluster a second time. The file `fresh` distinguishes the two: it is written before
+//! the identity and removed when the log has begun. A log without an identity is never a new folder: in
+//! another cluster, its entries would be taken for that cluster's.
 //!
 //! ```text
 //! 0          8         12       16                32        40
@@ -21,7 +23,7 @@ use super::{OpenError, log, snapshot};
 
 pub(super) const NAME: &str = "identity";
 const DRAFT: &str = "identity.draft";
-/// There from before the identity until the log is known to have begun.
+/// The file that exists from before the identity is written until the log has begun.
 const FRESH: &str = "fresh";
 const MAGIC: [u8; 8] = *b"CONCNODE";
 const VERSION: u32 = 1;
@@ -32,20 +34,20 @@ const NAMELESS: &str = "the data folder has a log but does not say whose: its fi
 /// A node of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The cluster, made up when it was founded.
+    /// The cluster's number, drawn at random when the cluster was founded.
     pub cluster: u128,
-    /// The node's number in it.
+    /// The node's number in the cluster.
     pub node: u64,
 }
 
 impl Identity {
-    /// The first node of a new cluster.
+    /// Creates the identity of the first node of a new cluster.
     pub fn found(disk: &dyn Disk) -> io::Result<Self> {
         let cluster = u128::from(disk.salt()?) << 64 | u128::from(disk.salt()?);
         Ok(Self { cluster, node: 1 })
     }
 
-    /// Whom the folder belongs to; nobody if it is new.
+    /// Returns the identity of the folder, or `None` if the folder is new.
     pub fn load(disk: &dyn Disk) -> io::Result<Option<Self>> {
         let file = match disk.open(NAME) {
             Ok(file) => file,
@@ -67,24 +69,24 @@ impl Identity {
         Ok(Some(identity))
     }
 
-    /// Says, before a folder is claimed for the first time, that it is new.
+    /// Marks the folder as new, before it is claimed for the first time.
     pub(crate) fn mark_fresh(disk: &dyn Disk) -> io::Result<()> {
         disk.create(FRESH)?.sync()?;
         disk.sync_names()
     }
 
-    /// Whether the log may not have begun.
+    /// Returns whether the folder is marked as new, so that its log may not have begun.
     pub(crate) fn is_fresh(disk: &dyn Disk) -> io::Result<bool> {
         Ok(disk.list()?.iter().any(|name| name == FRESH))
     }
 
-    /// The log has begun.
+    /// Removes the mark, because the log has begun.
     pub(crate) fn unmark_fresh(disk: &dyn Disk) -> io::Result<()> {
         disk.remove(FRESH)?;
         disk.sync_names()
     }
 
-    /// Makes the folder this node's, or finds that it is.
+    /// Makes the folder this node's, or checks that it is.
     pub(super) fn claim(self, disk: &dyn Disk) -> Result<(), OpenError> {
         match Self::load(disk)? {
             Some(owner) if owner == self => Ok(()),
@@ -99,7 +101,7 @@ impl Identity {
         }
     }
 
-    /// Makes a folder this node's that is nobody's.
+    /// Writes the identity into a folder that has none.
     pub(super) fn claim_anew(self, disk: &dyn Disk) -> io::Result<()> {
         let file = disk.create(DRAFT)?;
         file.write_at(&self.bytes(), 0)?;
@@ -120,7 +122,7 @@ impl Identity {
     }
 }
 
-/// Whether something was logged here: the identity comes before the first segment.
+/// Returns whether the folder has a log or a snapshot. The identity is written before both.
 fn has_history(disk: &dyn Disk) -> io::Result<bool> {
     Ok(disk.list()?.iter().any(|name| log::is_segment(name) || name == snapshot::NAME))
 }

@@ -13,15 +13,15 @@ use super::state_machine::{Machine, StateMachine};
 
 /// The longest wait for a reply of the leader.
 const FORWARD_LIMIT: Duration = Duration::from_secs(5);
-/// The longest time without a leader that accepts proposals or confirms reads: longer than an election takes. Then the caller gets
-/// `Retry`.
+/// The longest time without a leader that accepts proposals or confirms reads: longer than an election takes.
+/// After it, the caller gets `Retry`.
 const LEADER_LIMIT: Duration = Duration::from_secs(3);
-/// The pause before the same leader is tried again. It grows from the first to the second of these.
+/// The pause before the same leader is tried again. It grows from the first to the second value.
 const RETRY_PAUSE: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
 
 pub(super) type RaftOf<M> = Raft<Types<M>, StateMachine<M>>;
 
-/// The route to the leader.
+/// The route to the leader: openraft on this node, and the network to the others.
 pub(super) struct LeaderRoute<M: Machine> {
     pub(super) raft: RaftOf<M>,
     network: Network,
@@ -72,7 +72,8 @@ impl<M: Machine> LeaderRoute<M> {
         drop(tokio::time::timeout(LEADER_LIMIT, led).await);
     }
 
-    /// Calls the leader. If it is deposed meanwhile, this fails at once: its reply may never come.
+    /// Calls the leader. If it is deposed meanwhile, the call fails at once, because its reply may never
+    /// come.
     pub(super) async fn call_leader(
         &self,
         to: NodeId,
@@ -94,7 +95,7 @@ impl<M: Machine> LeaderRoute<M> {
     }
 }
 
-/// The state of a retry that goes on until a leader accepts it.
+/// The state of a retry that continues until a leader accepts the request or the time is over.
 pub(super) struct RetryState {
     until: Instant,
     pause: Duration,
@@ -106,7 +107,8 @@ impl RetryState {
         Self { until: Instant::now() + LEADER_LIMIT, pause: RETRY_PAUSE.0, leader: route.leader() }
     }
 
-    /// Waits until another node leads, or for a pause, because the same leader may be back. Returns `false` when the time is over.
+    /// Waits until another node leads, or for a pause, because the same leader may be back. Returns `false`
+    /// when the time is over.
     pub(super) async fn again<M: Machine>(&mut self, route: &LeaderRoute<M>) -> bool {
         if route.has_ended() || Instant::now() >= self.until {
             return false;

@@ -1,7 +1,8 @@
-//! Who belongs to the cluster, and how that changes: one change at a time, agreed upon like any entry.
+//! Changes of the membership: one at a time, each committed as an entry of the log.
 //!
-//! **The trap.** Openraft answers whoever made a change a moment before its metrics, and so the status, tell of it. Whoever
-//! takes the next node's number from there would give it the number of the last. So a change has been made when it shows.
+//! **Trap.** Openraft returns from a change shortly before its metrics, and so the status, show it. A caller
+//! that then picked the next node number from the status would reuse the last one. So a change here returns
+//! only when the status shows it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,8 +15,8 @@ use super::restore::BEGINNING;
 use super::{Machine, MembershipError, ReadError, Replica};
 
 impl<M: Machine> Replica<M> {
-    /// Makes a cluster of these members, if this node belongs to none yet; with the first node of a cluster alone, or
-    /// with the same members on each of several new nodes.
+    /// Creates a cluster of these members, if this node belongs to none yet. Call it on the first node of a
+    /// cluster with that node alone, or with the same members on each of several new nodes.
     pub async fn bootstrap(&self, members: BTreeMap<NodeId, Member>) -> Result<(), MembershipError> {
         match self.inner.raft.initialize(members).await {
             Ok(()) => {
@@ -28,7 +29,7 @@ impl<M: Machine> Replica<M> {
         }
     }
 
-    /// Adds a node that follows but does not vote yet, and waits until it has nearly caught up. Only on the leader.
+    /// Adds a learner, and waits until it has nearly caught up. Works only on the leader.
     pub async fn add_learner(&self, node: NodeId, member: Member) -> Result<(), MembershipError> {
         self.settled().await?;
         let added = self.inner.raft.add_learner(node, member, true).await.map_err(membership_error)?;
@@ -36,8 +37,8 @@ impl<M: Machine> Replica<M> {
         Ok(())
     }
 
-    /// Adds a node that follows but does not vote yet, instead of others that never voted; returns when that is agreed upon,
-    /// before the node has heard of it. Only on the leader.
+    /// Adds a learner and removes `instead_of`, nodes that never voted, in one change. Returns when the
+    /// change is committed, before the node has received it. Works only on the leader.
     pub async fn admit(
         &self,
         node: NodeId,
@@ -52,18 +53,19 @@ impl<M: Machine> Replica<M> {
         self.change(change).await
     }
 
-    /// Makes a node that follows a voter. Only on the leader.
+    /// Makes a learner a voter. Works only on the leader.
     pub async fn promote(&self, node: NodeId) -> Result<(), MembershipError> {
         self.change(ChangeMembers::AddVoterIds(BTreeSet::from([node]))).await
     }
 
-    /// A node of the cluster is somewhere else now. It must be the node itself that says so: a number with two nodes behind
-    /// it would vote twice. Only on the leader.
+    /// Changes the address of a node. The request must come from that node itself: two nodes with one number
+    /// would vote twice. Works only on the leader.
     pub async fn relocate(&self, node: NodeId, member: Member) -> Result<(), MembershipError> {
         self.change(ChangeMembers::SetNodes(BTreeMap::from([(node, member)]))).await
     }
 
-    /// Makes exactly these nodes the voters; who was one and is not named leaves the cluster. Only on the leader.
+    /// Makes exactly these nodes the voters. A former voter that is not in the set leaves the cluster. Works
+    /// only on the leader.
     pub async fn set_voters(&self, voters: BTreeSet<NodeId>) -> Result<(), MembershipError> {
         self.change(ChangeMembers::ReplaceAllVoters(voters)).await
     }
@@ -75,23 +77,24 @@ impl<M: Machine> Replica<M> {
         Ok(())
     }
 
-    /// Waits until the status has the membership that stands here in the log, or a later one.
+    /// Waits until the status shows the membership at this index of the log, or a later one.
     async fn until_shown(&self, index: u64) {
         let metrics = self.inner.raft.wait(None);
         let is_shown = |metrics: &RaftMetrics<Types<M>>| {
             metrics.membership_config.log_id().as_ref().is_some_and(|id| log_id(id).index >= index)
         };
-        // A node that stops has no status to be wrong about.
+        // A node that stops has no status that could be old.
         drop(metrics.metrics(is_shown, "membership").await);
     }
 
-    /// Waits until this leader has applied an entry of its own term: before, it does not know whether an earlier change of
-    /// the membership is complete, and openraft refuses another.
+    /// Waits until this leader has applied an entry of its own term. Before that, it does not know whether an
+    /// earlier change is complete, and openraft rejects another.
     async fn settled(&self) -> Result<(), MembershipError> {
         match read_index_here(&self.inner.raft).await {
             Ok(id) => {
                 let applied = self.inner.shared.applied_to(id.index);
-                // Frontends that do not listen hold the machine up; whoever wants the change asks again.
+                // Frontends that do not receive deliveries stop the machine. The caller gets an error and can
+                // retry.
                 let late = |_| {
                     MembershipError::Refused("the leader is behind with its own log; try again".to_owned())
                 };

@@ -1,4 +1,4 @@
-//! Times and sizes, and what openraft makes of them.
+//! Times and sizes of a replica, and their translation into openraft's configuration.
 
 use std::time::Duration;
 
@@ -6,24 +6,27 @@ use openraft::{Config, SnapshotPolicy};
 
 use super::{OpenError, log};
 
-/// Times and sizes. The defaults are those of production.
+/// Times and sizes of a replica. The defaults are those of production.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Sizes of the log.
     pub log: log::Options,
-    /// How often the leader says that it lives.
+    /// The interval at which the leader sends heartbeats.
     pub heartbeat: Duration,
-    /// A node that heard nothing for a time between these two asks for votes.
+    /// The shortest and longest time without a message from the leader, after which a node requests votes.
     pub election: (Duration, Duration),
-    /// A snapshot is taken after so many entries.
+    /// The number of entries after which a snapshot is taken.
     pub snapshot_every: u64,
-    /// So many entries that a snapshot covers are kept, for followers that are only a little behind.
+    /// The number of entries kept although a snapshot covers them, for followers that are only a little
+    /// behind.
     pub keep: u64,
-    /// A log with more bytes is covered by a snapshot and cut to half of them, however few entries it has.
+    /// The most bytes of the log. A longer log gets a snapshot and is cut to half of this, however few
+    /// entries it has.
     pub log_bytes_max: u64,
-    /// Handfuls of deliveries that may wait for the frontends; the machine waits when there are more.
+    /// The most batches of deliveries that wait for the frontends. The machine waits when there are more.
     pub deliveries: usize,
-    /// How long a peer is kept waiting for an answer, and a follower may take to install a snapshot.
+    /// The longest time until a peer gets a reply, and the longest time a follower may take to install a
+    /// snapshot.
     pub answer_limit: Duration,
 }
 
@@ -45,11 +48,13 @@ impl Default for Options {
 impl Options {
     pub(super) fn config(&self) -> Result<Config, OpenError> {
         let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        // openraft waits for the leader's lease, which it makes as long as the longest timeout, and for the timeout on top of
-        // it. Said as we mean it, from the last sign of life to the election: half of the longest time is the lease.
+        // Openraft waits for the leader's lease, as long as `election_timeout_max`, and then for the timeout.
+        // `election` is the whole time from the leader's last message to the election. So the lease is half
+        // of its upper bound.
         let lease = (ms(self.election.1) / 2).max(ms(self.heartbeat) + 2);
-        // The shortest timeout is also how long openraft waits for a vote, which a voter must make durable before it gives it. So
-        // it is no shorter than half the lease, or a slow disk would have no leader for ever.
+        // The shortest timeout is also openraft's time limit for a vote, and a voter must sync its vote
+        // first. So it is at least half of the lease; otherwise a cluster with slow disks could never elect a
+        // leader.
         let shortest = ms(self.election.0).saturating_sub(lease).max(lease / 2).max(ms(self.heartbeat) + 1);
         let config = Config {
             cluster_name: "conclave".to_owned(),
@@ -62,7 +67,8 @@ impl Options {
             snapshot_policy: SnapshotPolicy::LogsSinceLast(self.snapshot_every),
             max_in_snapshot_log_to_keep: self.keep,
             enable_pre_vote: Some(true),
-            // Decay in a follower's last batch looks like a torn tail. Without this its leader could never send it again.
+            // Damage in a follower's last batch looks like a torn tail, so recovery removes entries that the
+            // leader knows it had. Without this option, the leader could never send them again.
             allow_log_reversion: Some(true),
             backoff: "50ms 100ms 200ms ...1s".to_owned(),
             ..Config::default()

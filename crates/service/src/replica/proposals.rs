@@ -1,14 +1,15 @@
 //! Proposals: commands on their way to the leader, wherever it is.
 //!
-//! On the leader, proposals go into openraft at once. On another node they go to the leader in one message, or in several if
-//! they are long. If the leader took none of them (it cannot be reached, is not ready, or leads no more), they go to the next leader.
-//! This node notices the end of a leader long before another one is elected.
+//! **Intuition.** On the leader, proposals go into openraft at once. On another node they go to the leader in
+//! one message, or in several if they are long. If the leader accepted none of them (it cannot be reached, is
+//! not ready, or no longer leads), they go to the next leader. This node notices the end of a leader long
+//! before another one is elected.
 //!
-//! **Order.** The caller has at most one group of proposals in flight, unless this node is a single node that leads. Such a node
-//! passes each group to openraft within the call, so the groups keep their order.
+//! **Rules.** The caller has at most one group of proposals in flight, unless this node is a single node that
+//! leads. Such a node passes each group to openraft within the call, so the groups keep their order.
 //!
-//! **Bounds.** The node's budget bounds the commands in flight. A message to the leader has at most [`MESSAGE_BYTES`], or one
-//! proposal.
+//! **Bounds.** The node's budget bounds the commands in flight. A message to the leader has at most
+//! [`MESSAGE_BYTES`], or one proposal.
 
 use std::future::ready;
 use std::io;
@@ -26,14 +27,16 @@ use super::raft_types::{Member, NodeId, Proposal, Types, log_id};
 use super::rpc_client::{Reply, Request};
 use super::state_machine::Machine;
 
-/// The most bytes of proposals in one message to the leader, unless a single proposal has more. The rest goes in the next message.
+/// The most bytes of proposals in one message to the leader, unless a single proposal has more. The rest goes
+/// in the next message.
 const MESSAGE_BYTES: usize = 8 * 1024 * 1024;
 
 /// One result for each proposal, in their order.
 pub(super) type Results = Vec<Result<LogId, ProposeError>>;
 
 impl<M: Machine> LeaderRoute<M> {
-    /// Proposes in this order. On the leader the proposals are in openraft when this returns; the future is of their results.
+    /// Proposes in this order. On the leader, openraft has the proposals when the call returns. The future
+    /// returns their results.
     pub(super) fn propose_all(
         &self,
         proposals: Vec<Proposal<M>>,
@@ -57,21 +60,21 @@ fn propose_now<M: Machine>(
     route: LeaderRoute<M>,
     proposals: Vec<Proposal<M>>,
 ) -> impl Future<Output = Results> + Send + use<M> {
-    // Without the runtime's budget for this task: the call decides the order, so it must not yield.
+    // Run without the runtime's budget for this task: the order of the calls counts, so this must not yield.
     let taken = unconstrained(route.raft.client_write_many(proposals.clone())).now_or_never();
     async move {
         let count = proposals.len();
         let results = match taken {
             Some(Ok(results)) => results_of(results, count).await,
             Some(Err(_)) => vec![Err(ProposeError::Stopped); count],
-            // The queue of openraft is full, and took nothing.
+            // The queue of openraft is full, so it accepted nothing.
             None => vec![Err(ProposeError::Retry); count],
         };
         retry_until_accepted(&route, &proposals, results).await
     }
 }
 
-/// Returns the results if one of the proposals was accepted, else those of another try.
+/// Returns the results if one of the proposals was accepted, else the results of a retry.
 async fn retry_until_accepted<M: Machine>(
     route: &LeaderRoute<M>,
     proposals: &[Proposal<M>],
@@ -92,7 +95,7 @@ fn is_accepted(results: &Results) -> bool {
     results.iter().any(|result| *result != Err(ProposeError::Retry))
 }
 
-/// Takes proposals to the leader, wherever it is, until one accepts them.
+/// Sends proposals to the leader, wherever it is, until one leader accepts them.
 async fn take_to_leader<M: Machine>(
     route: &LeaderRoute<M>,
     mut retry: RetryState,
@@ -110,8 +113,9 @@ async fn take_to_leader<M: Machine>(
     }
 }
 
-/// Forwards proposals to the leader, one message after the other, because messages could overtake each other. After a message that
-/// was not accepted whole nothing more is sent: otherwise a later command could be applied without an earlier one.
+/// Forwards proposals to the leader, one message after the other, because messages could overtake each other.
+/// Sends nothing after a message with an error. Otherwise a later command could be applied without an earlier
+/// one.
 async fn forward<M: Machine>(
     route: &LeaderRoute<M>,
     leader: &(NodeId, Member),
@@ -160,7 +164,7 @@ async fn forward_message<M: Machine>(
     vec![Err(error); count]
 }
 
-/// Proposes commands that another node forwarded, if this node leads.
+/// Proposes commands in openraft on this node. They fail with `Retry` if this node does not lead.
 pub(super) async fn propose_here<M: Machine>(raft: &RaftOf<M>, proposals: Vec<Proposal<M>>) -> Results {
     let count = proposals.len();
     match raft.client_write_many(proposals).await {
@@ -169,7 +173,7 @@ pub(super) async fn propose_here<M: Machine>(raft: &RaftOf<M>, proposals: Vec<Pr
     }
 }
 
-/// Returns the results of proposals that openraft has taken, in their order.
+/// Returns the results of proposals that openraft accepted, in their order.
 async fn results_of<M: Machine, E>(
     results: impl Stream<Item = Result<Result<WriteResponse<Types<M>>, ClientWriteError<Types<M>>>, E>>,
     count: usize,
@@ -177,7 +181,7 @@ async fn results_of<M: Machine, E>(
     let result = |result: Result<Result<WriteResponse<Types<M>>, _>, E>| match result {
         Ok(Ok(written)) => Ok(log_id(&written.log_id)),
         Ok(Err(error)) => Err(refusal(&error)),
-        // Openraft ended after it had taken the proposal.
+        // Openraft ended after it had accepted the proposal.
         Err(_) => Err(ProposeError::Unknown),
     };
     let mut results: Vec<_> = results.map(result).collect().await;
@@ -187,7 +191,7 @@ async fn results_of<M: Machine, E>(
 
 fn refusal<M: Machine>(error: &ClientWriteError<Types<M>>) -> ProposeError {
     match error {
-        // Whether or not the error names a leader: this node looks for the leader again before it retries.
+        // The error may name a leader, but the retry looks for the leader anyway.
         ClientWriteError::ForwardToLeader(ForwardToLeader { .. }) => ProposeError::Retry,
         _ => ProposeError::Unknown,
     }

@@ -1,10 +1,10 @@
-//! What our words are in openraft's language, and what an entry says as bytes.
+//! Conversions between the types of this project and those of openraft, and the bytes of an entry.
 //!
-//! Everything that is written to disk or sent to a peer is a type of ours: openraft's may change with every
-//! release, what lies on a disk may not. The conversions are all here.
+//! **Rules.** Everything written to disk or sent to a peer is a type of this project. Openraft's types may
+//! change with every release, but the format on disk must not.
 //!
-//! The data of an entry begins with one byte: 0 a blank entry (a leader's first), 1 a command, 2 a membership;
-//! then the command or membership in postcard.
+//! The data of an entry begins with one byte: 0 is a blank entry (a leader's first), 1 a command, 2 a
+//! membership. The command or the membership follows in postcard.
 
 use std::cmp::Ordering;
 use std::error::Error;
@@ -21,8 +21,9 @@ pub(super) use conclave_node::cluster::{Member, Membership, NodeId};
 use super::log;
 use super::state_machine::Machine;
 
-/// A command on its way through the log: the bytes it has on disk and on the wire, and, until it is applied, the command
-/// itself. Applying takes it, so that what is kept for followers is kept once, and nothing is copied.
+/// A command on its way through the log: its bytes for the disk and the wire, and, until it is applied, the
+/// decoded command. [`Proposal::take`] removes the decoded command. So entries kept for followers hold only
+/// the bytes, and nothing is copied.
 pub(super) struct Proposal<M: Machine>(Arc<Content<M::Command>>);
 
 struct Content<C> {
@@ -40,7 +41,7 @@ impl<M: Machine> Proposal<M> {
         Ok(Self::of(command, data.into()))
     }
 
-    /// A command as another node forwards it.
+    /// Decodes a command that another node forwarded.
     pub(super) fn parse(data: Arc<[u8]>) -> io::Result<Self> {
         match data.split_first() {
             Some((&COMMAND, bytes)) => {
@@ -51,7 +52,7 @@ impl<M: Machine> Proposal<M> {
         }
     }
 
-    /// The command, to be applied. Whoever asks again gets it from its bytes.
+    /// Returns the command to apply. A second call decodes it from the bytes.
     pub(super) fn take(&self) -> io::Result<M::Command> {
         let taken = self.0.command.lock().unwrap_or_else(PoisonError::into_inner).take();
         taken.map_or_else(|| postcard::from_bytes(&self.0.data[1..]).map_err(invalid), Ok)
@@ -84,10 +85,10 @@ impl<M: Machine> fmt::Display for Proposal<M> {
     }
 }
 
-/// The choices that openraft asks for. One leader a term, as in the paper.
+/// The type configuration of openraft. Each term has one leader, as in the Raft paper.
 pub(super) struct Types<M>(PhantomData<fn() -> M>);
 
-// Derived, these would ask the machine for the same traits.
+// Not derived: derives would require the same traits of the machine.
 impl<M> Clone for Types<M> {
     fn clone(&self) -> Self {
         *self
@@ -192,7 +193,7 @@ const BLANK: u8 = 0;
 const COMMAND: u8 = 1;
 const MEMBERSHIP: u8 = 2;
 
-/// An entry as the log keeps it and as peers send it.
+/// Encodes an entry for the log and for peers.
 pub(super) fn encode<M: Machine>(entry: &RaftEntry<M>) -> io::Result<log::Entry> {
     let id = log_id(&entry.log_id);
     Ok(match &entry.payload {
@@ -205,7 +206,7 @@ pub(super) fn encode<M: Machine>(entry: &RaftEntry<M>) -> io::Result<log::Entry>
     })
 }
 
-/// The entry that bytes from the log or from a peer stand for.
+/// Decodes an entry from the log or from a peer.
 pub(super) fn decode<M: Machine>(entry: &log::Entry) -> io::Result<RaftEntry<M>> {
     let payload = match entry.data.split_first() {
         Some((&BLANK, [])) => EntryPayload::Blank,

@@ -1,9 +1,10 @@
 //! Reads: the leader confirms that it leads, once for all reads that wait (ReadIndex).
 //!
-//! A round serves only reads that arrived before it began. Otherwise a leader that was deposed in between could answer with an old
-//! state.
+//! **Trap.** A round serves only reads that arrived before it began. Otherwise a leader that was deposed in
+//! between could reply with an old state.
 //!
-//! **Bounds.** At most [`MAX_READS`] reads wait; a caller with one more waits for a place.
+//! **Bounds.** At most [`MAX_READS`] reads wait for the next round. A further caller waits for a place in the
+//! queue.
 
 use openraft::ReadPolicy;
 use openraft::errors::{LinearizableReadError, RaftError};
@@ -16,7 +17,7 @@ use super::raft_types::log_id;
 use super::rpc_client::{Reply, Request};
 use super::state_machine::Machine;
 
-/// The most reads that wait for the next round.
+/// The most reads that wait for the next round. A further caller waits for a place in the queue.
 const MAX_READS: usize = 16 * 1024;
 
 type Answer = oneshot::Sender<Result<LogId, ReadError>>;
@@ -32,7 +33,8 @@ impl Reads {
         Self(reads)
     }
 
-    /// Waits for a round that begins after this call. Returns the last entry that a read must see, with the leader's term.
+    /// Waits for a round that begins after this call. Returns the last entry that a read must see, with the
+    /// leader's term.
     pub(super) async fn read_index(&self) -> Result<LogId, ReadError> {
         let (answer, answered) = oneshot::channel();
         self.0.send(answer).await.map_err(|_| ReadError::Stopped)?;
@@ -51,7 +53,7 @@ async fn run_rounds<M: Machine>(route: LeaderRoute<M>, mut reads: mpsc::Receiver
     }
 }
 
-/// Lets the leader confirm that it leads, wherever it is.
+/// Makes the leader confirm that it leads, here or on another node.
 async fn read_index<M: Machine>(route: &LeaderRoute<M>) -> Result<LogId, ReadError> {
     let mut retry = RetryState::begin(route);
     loop {
@@ -69,7 +71,7 @@ async fn read_index<M: Machine>(route: &LeaderRoute<M>) -> Result<LogId, ReadErr
     }
 }
 
-/// Confirms by a round of a quorum that begins now that this node leads; never from a lease.
+/// Confirms that this node leads by a round of a quorum that begins now, never by a lease.
 pub(super) async fn read_index_here<M: Machine>(raft: &RaftOf<M>) -> Result<LogId, ReadError> {
     match raft.get_read_linearizer(ReadPolicy::ReadIndex).await {
         Ok(linearizer) => Ok(log_id(linearizer.read_log_id().log_id())),

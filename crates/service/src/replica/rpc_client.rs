@@ -1,12 +1,13 @@
-//! Between nodes: what replicas say to each other, over whatever carries bytes.
+//! Requests between nodes: their format, and how this node sends them.
 //!
-//! A [`Transport`] takes a request to a node and brings back its answer; it need not understand either. All messages
-//! are types of ours in postcard, in an envelope that names the format version, the cluster and the
-//! addressee: a node of another cluster, or one that moved to an address where another node lives now, is
-//! refused instead of believed.
+//! **Intuition.** A [`Transport`] carries a request to a node and returns the reply; it need not understand
+//! either. All messages are types of this project, encoded with postcard. Their envelope names the format
+//! version, the cluster and the receiver. So a node of another cluster, or a different node at an old
+//! address, rejects the request.
 //!
-//! The trap: openraft's default `pre_vote` grants without asking, so that a node cut off from all others would
-//! count itself a quorum and disturb the leader when it comes back. Here it asks.
+//! **Trap.** Openraft's default `pre_vote` grants without a request to the peers. A node cut off from all
+//! others would then count itself as a quorum, and disturb the leader when it reconnects. This implementation
+//! sends the request.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -35,19 +36,24 @@ use super::{Identity, ProposeError, ReadError};
 
 /// Carries requests to other nodes.
 pub trait Transport: Send + Sync + 'static {
-    /// Takes `request` to a node, whose [`super::Replica::answer`] makes the reply. An error means that no reply came;
-    /// the request may have been carried out all the same. Three kinds of error say that it was not even sent:
-    /// [`io::ErrorKind::InvalidInput`], it is too long; [`io::ErrorKind::WouldBlock`], too many are under way;
-    /// [`io::ErrorKind::HostUnreachable`], nobody is there. Whoever calls sets a time limit.
+    /// Carries `request` to a node, where [`super::Replica::answer`] makes the reply. The caller sets a time
+    /// limit.
+    ///
+    /// # Errors
+    /// No reply came; the node may have executed the request all the same. Three kinds of error mean that the
+    /// request was not sent:
+    /// - [`io::ErrorKind::InvalidInput`]: it is too long;
+    /// - [`io::ErrorKind::WouldBlock`]: too many requests are in flight;
+    /// - [`io::ErrorKind::HostUnreachable`]: the node cannot be reached.
     fn call(&self, to: NodeId, member: &Member, request: Vec<u8>) -> BoxFuture<'static, io::Result<Vec<u8>>>;
 }
 
-/// Snapshots travel in pieces of this size.
+/// The most bytes of a snapshot in one message. A longer snapshot is sent in several pieces.
 const PIECE_BYTES: usize = 1024 * 1024;
-/// How long entries may take to be sent, made durable and acknowledged; then they are sent again. Within a heartbeat they would
-/// not arrive over a slow link, today or ever.
+/// The longest time to send entries, sync them and reply; then they are sent again. It is much longer than a
+/// heartbeat, because entries could never arrive over a slow link within one heartbeat.
 const ENTRIES_LIMIT: Duration = Duration::from_secs(20);
-/// A node refuses to gather a snapshot larger than this.
+/// The most bytes of a snapshot that a node collects. It rejects a larger one.
 pub(super) const SNAPSHOT_BYTES_MAX: u64 = 1 << 30;
 const VERSION: u8 = 1;
 
@@ -59,7 +65,7 @@ struct Envelope<B> {
     body: B,
 }
 
-/// What one replica asks of another.
+/// A request from one replica to another.
 #[derive(Serialize, Deserialize)]
 pub(super) enum Request {
     Append {
@@ -70,16 +76,16 @@ pub(super) enum Request {
     },
     Vote(Ballot),
     PreVote(Ballot),
-    /// One piece of a snapshot; the answer to the last comes when it is installed.
+    /// One piece of a snapshot. The reply to the last piece comes after the snapshot is installed.
     Snapshot(Piece),
     Transfer {
         from: Vote,
         to: NodeId,
         last: Option<LogId>,
     },
-    /// Commands for the leader, each as its entry's data.
+    /// Commands for the leader, each as the data of its entry.
     Propose(Vec<Vec<u8>>),
-    /// The leader confirms that it leads and says how far one must have applied to read.
+    /// Lets the leader confirm that it leads. The reply is the last entry that the reader must have applied.
     ReadIndex,
 }
 
@@ -107,7 +113,7 @@ pub(super) struct Ballot {
     pub(super) transfer: bool,
 }
 
-/// The answers, each to the request of the same name.
+/// The replies, each to the request of the same name.
 #[derive(Serialize, Deserialize)]
 pub(super) enum Reply {
     Append(AppendReply),
@@ -124,7 +130,8 @@ pub(super) enum Reply {
     },
     Propose(Vec<Result<LogId, ProposeError>>),
     ReadIndex(Result<LogId, ReadError>),
-    /// The request was not understood, is not for this node, or this node has stopped.
+    /// The request cannot be read or is for another node, or this node cannot carry it out. The text says
+    /// why.
     Refused(String),
 }
 
@@ -148,9 +155,9 @@ impl From<WireEntry> for Entry {
     }
 }
 
-/// Opens a request that came to `me`.
+/// Decodes a request that arrived at `me`.
 pub(super) fn open_request(me: Identity, bytes: &[u8]) -> Result<Request, String> {
-    // The version is the first byte, so that it can be read whatever follows.
+    // The version is the first byte, so it can be read in every format.
     match bytes.first() {
         Some(&VERSION) => {}
         Some(other) => return Err(format!("the message has format {other}; this node uses {VERSION}")),
@@ -172,7 +179,7 @@ pub(super) fn seal_request(cluster: u128, to: NodeId, body: &Request) -> io::Res
 }
 
 pub(super) fn seal_reply(reply: &Reply) -> Vec<u8> {
-    // Writing to memory does not fail; if it did, the asker would not understand an empty answer.
+    // Writing to memory cannot fail. If it did, the sender would reject the empty reply.
     postcard::to_stdvec(reply).unwrap_or_default()
 }
 
@@ -181,7 +188,7 @@ pub(super) fn seal_reply(reply: &Reply) -> Vec<u8> {
 pub(super) struct Network {
     cluster: u128,
     transport: Arc<dyn Transport>,
-    /// Where nodes are now: openraft does not tell a stream to a node that the node has moved.
+    /// The current addresses of the nodes. Openraft does not update a connection when its node moves.
     addresses: Arc<Mutex<BTreeMap<NodeId, Member>>>,
 }
 
@@ -190,7 +197,7 @@ impl Network {
         Self { cluster, transport, addresses: Arc::default() }
     }
 
-    /// Follows the membership until the node stops.
+    /// Keeps the addresses equal to the membership until the node stops.
     pub(super) async fn keep_addresses<M: Machine>(
         self,
         mut metrics: openraft::alias::WatchReceiverOf<
@@ -208,7 +215,7 @@ impl Network {
         }
     }
 
-    /// Where a node is, or was when `known`.
+    /// Returns the current address of a node, or `known` if the membership does not have the node.
     fn member(&self, node: NodeId, known: &Member) -> Member {
         let addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
         addresses.get(&node).unwrap_or(known).clone()
@@ -240,7 +247,7 @@ impl<M: Machine> RaftNetworkFactory<Types<M>> for Network {
     }
 }
 
-/// One other node, as openraft sees it.
+/// The connection to one other node, as openraft uses it.
 pub(super) struct Peer {
     network: Network,
     target: NodeId,
@@ -250,7 +257,7 @@ pub(super) struct Peer {
 impl Peer {
     async fn call<M: Machine>(&self, request: Request, limit: Duration) -> Result<Reply, RPCError<Types<M>>> {
         let reply = self.network.call(self.target, &self.member, &request, limit).await;
-        // Unreachable makes openraft wait before it tries again, as it should whatever the reason was.
+        // `Unreachable` makes openraft wait before it retries, which is right for every error.
         reply.map_err(|error| RPCError::Unreachable(Unreachable::new(&error)))
     }
 
@@ -259,7 +266,8 @@ impl Peer {
         request: Request,
         option: &RPCOption,
     ) -> Result<VoteResponse<Types<M>>, RPCError<Types<M>>> {
-        // All the time there is: a vote is given when it is durable, and a slow disk takes most of it.
+        // Use the whole time limit: a voter replies only when its vote is durable, and a slow disk needs most
+        // of the time.
         match self.call(request, option.hard_ttl()).await? {
             Reply::Vote { vote, granted, last } => {
                 Ok(VoteResponse::new(raft_vote(vote), last.map(raft_id), granted))
@@ -293,7 +301,7 @@ impl<M: Machine> RaftNetworkV2<Types<M>> for Peer {
             Reply::Append(AppendReply::Partial(last)) => {
                 Ok(AppendEntriesResponse::PartialSuccess(last.map(raft_id)))
             }
-            // There is nothing before the first entry that could conflict; openraft would panic.
+            // Nothing precedes the first entry, so it cannot conflict. Openraft would panic on such a reply.
             Reply::Append(AppendReply::Conflict) if previous.is_some() => Ok(AppendEntriesResponse::Conflict),
             Reply::Append(AppendReply::HigherVote(vote)) => {
                 Ok(AppendEntriesResponse::HigherVote(raft_vote(vote)))

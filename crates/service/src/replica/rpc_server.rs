@@ -1,14 +1,21 @@
-//! What a replica answers to its peers.
+//! The replies of a replica to its peers.
 //!
-//! Every request becomes a call of openraft and its result a reply. Whatever the bytes are, there is an answer: what
-//! openraft would take for granted (a leader that was elected and is another node, entries that follow each other and fit
-//! into the log, numbers that can still grow, a snapshot that the machine can read) is checked here, where the peer can still
-//! be refused. What is not checked is whether a leader contradicts what it said before: consensus trusts its members to
-//! remember.
+//! **Intuition.** Every request becomes a call of openraft, and its result becomes the reply.
 //!
-//! Bounds: one snapshot is gathered at a time, of at most [`SNAPSHOT_BYTES_MAX`]; another one replaces it. An answer takes at
-//! most [`super::Options::answer_limit`]: a node that leads without a majority waits for one, perhaps for ever, and the peer
-//! has long given up.
+//! **Rules.** Any bytes get a reply. Openraft takes some properties of a request for granted, so this file
+//! checks them first and rejects the request otherwise:
+//! - the leader was elected and is another node;
+//! - the entries follow each other and fit into the log;
+//! - terms and indices can still grow;
+//! - the machine can read the snapshot.
+//!
+//! This file does not check whether a leader contradicts its own earlier messages. Consensus relies on
+//! members that do not lose durable data.
+//!
+//! **Trap.** A leader without a majority may wait for one for ever, long after the peer has given up. So a
+//! reply takes at most [`super::Options::answer_limit`].
+//!
+//! **Bounds.** One snapshot is collected at a time, of at most [`SNAPSHOT_BYTES_MAX`]; a new one replaces it.
 
 use std::cmp::Ordering;
 use std::io;
@@ -38,7 +45,7 @@ pub(super) struct Incoming {
 }
 
 impl<M: Machine> Replica<M> {
-    /// Answers a request that a peer's [`super::Transport`] brought.
+    /// Handles a request that a peer's [`super::Transport`] carried here, and returns the reply.
     pub async fn answer(&self, request: &[u8]) -> Vec<u8> {
         let reply = match open_request(self.inner.identity, request) {
             Ok(request) => self.reply_in_time(request).await.unwrap_or_else(Reply::Refused),
@@ -47,7 +54,8 @@ impl<M: Machine> Replica<M> {
         seal_reply(&reply)
     }
 
-    /// What was begun and is not waited for any more goes on: the peer is told nothing about its fate.
+    /// Handles a request within the time limit. After the limit, openraft may still complete it, but the peer
+    /// does not learn the outcome.
     async fn reply_in_time(&self, request: Request) -> Result<Reply, String> {
         let limit = self.inner.answer_limit;
         let late = |_| format!("no answer within {limit:?}");
@@ -109,7 +117,7 @@ impl<M: Machine> Replica<M> {
         }
     }
 
-    /// Adds a piece; returns the snapshot when it is whole.
+    /// Adds a piece. Returns the snapshot when it is complete.
     fn gather(&self, piece: Piece) -> Result<Option<Incoming>, String> {
         let Piece { vote, description, offset, total, bytes } = piece;
         self.check_leader(vote)?;
@@ -142,8 +150,8 @@ impl<M: Machine> Replica<M> {
     async fn install(&self, whole: Incoming) -> Result<Reply, String> {
         let meta = whole.description.meta().map_err(|error| error.to_string())?;
         self.check_committed(whole.description.last.as_slice()).await?;
-        // A snapshot that the machine cannot read would stop this node when it is installed. Reading a large one takes a while:
-        // not on a thread that others wait for.
+        // Openraft would stop this node if the machine could not read the snapshot, so check that first.
+        // Reading a large one takes long, so it runs on a blocking thread.
         let read = tokio::task::spawn_blocking(move || {
             M::restore(&whole.bytes)?;
             Ok::<_, String>(SnapshotBytes::from(whole.bytes))
@@ -154,7 +162,9 @@ impl<M: Machine> Replica<M> {
         Ok(Reply::Snapshot { vote: Some(log_vote(&response.vote)) })
     }
 
-    /// Only who was elected sends entries, snapshots and its office, and never to itself: openraft would take up the office.
+    /// Checks that the sender was elected and is another node. Only an elected leader sends entries,
+    /// snapshots and a transfer of leadership. A vote for this node itself would make openraft take the
+    /// leadership.
     fn check_leader(&self, vote: Vote) -> Result<(), String> {
         check_vote(vote)?;
         if !vote.committed {
@@ -177,7 +187,7 @@ impl<M: Machine> Replica<M> {
         Ok(request)
     }
 
-    /// The log would stop at an entry that is too long.
+    /// Checks the size of the entries. The log would stop at one that is too long.
     fn check_size(&self, mut lengths: impl Iterator<Item = usize>) -> Result<(), String> {
         let most = self.inner.entry_bytes_max;
         match lengths.find(|length| *length > most) {
@@ -186,14 +196,16 @@ impl<M: Machine> Replica<M> {
         }
     }
 
-    /// What is committed here stays: no entry at or before it is of a later term.
+    /// Checks that `ids` do not contradict the committed entries: no entry at or before the commit index has
+    /// a later term.
     async fn check_committed(&self, ids: &[LogId]) -> Result<(), String> {
         let known = {
             let metrics = self.inner.raft.metrics();
             let metrics = metrics.borrow_watched();
             metrics.local_committed.as_ref().map(|id| log_id(id).term)
         };
-        // What is known here may be old, but terms only grow: nearly always nothing more has to be asked.
+        // The metrics may be old, but terms only grow. So this check usually suffices and saves a call of
+        // openraft.
         if ids.iter().all(|id| Some(id.term) <= known) {
             return Ok(());
         }
@@ -206,10 +218,11 @@ impl<M: Machine> Replica<M> {
     }
 }
 
-/// Half of what the numbers can hold is far beyond what any cluster reaches, and leaves room to count on.
+/// The largest term and index that a peer may send; larger ones are rejected. No cluster reaches half of the
+/// range, and the other half is room to count on.
 const REASONABLE: u64 = u64::MAX / 2;
 
-/// Whoever sends `vote` knows of no entry of a later term.
+/// Checks that an entry's term is not later than the term of the sender's `vote`.
 fn check_id(id: Option<LogId>, vote: Vote) -> Result<(), String> {
     match id {
         Some(id) if id.index > REASONABLE || id.term > vote.term => {
@@ -236,7 +249,7 @@ fn check_sequence(previous: Option<LogId>, entries: &[Entry], vote: Vote) -> Res
     Ok(())
 }
 
-/// What is sent and what is committed are of one log, in which no term falls.
+/// Checks that `ids` and `committed` can belong to one log, in which terms never decrease.
 fn check_one_log(ids: &[LogId], committed: Option<LogId>) -> Result<(), String> {
     let Some(committed) = committed else { return Ok(()) };
     let fits = |id: &&LogId| match id.index.cmp(&committed.index) {

@@ -1,11 +1,11 @@
 //! Snapshots on disk: one file, replaced as a whole.
 //!
-//! The file is drawn in `docs/log-format.md`. It is written beside the old one, synced, renamed over it, and the
-//! folder is synced; only then does the log forget the entries that it covers. So at every moment there is one
-//! whole snapshot, or none and a whole log.
+//! **Intuition.** The new file is written beside the old one, synced, and renamed over it; then the folder is
+//! synced. Only after that does the log remove the entries that the snapshot covers. So at every moment there
+//! is one whole snapshot, or none and a whole log. `docs/log-format.md` specifies the file.
 //!
-//! The trap: a snapshot that is being built may be overtaken by one that the leader sends. The older must not
-//! replace the newer, or the entries between them would be missing after a restart.
+//! **Trap.** While a snapshot is built, the leader may send a newer one. The older must not replace the
+//! newer, or the entries between them would be missing after a restart.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,10 +19,10 @@ use super::raft_types::{
     Membership, SnapshotMeta, StoredMembership, invalid, log_id, own_membership, raft_id, raft_membership,
 };
 
-/// A state as bytes; copied by reference.
+/// The bytes of a state. Clones share the memory.
 pub(super) type SnapshotBytes = Arc<[u8]>;
 
-/// What a snapshot covers.
+/// The last entry that a snapshot covers, and the membership at that entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Description {
     pub(super) last: Option<LogId>,
@@ -53,20 +53,20 @@ const DRAFT: &str = "snapshot.draft";
 const MAGIC: [u8; 8] = *b"CONCSNAP";
 const VERSION: u32 = 1;
 const HEADER: usize = 24;
-/// How long no snapshot is tried after one for which the disk had no room.
+/// The time for which no snapshot is tried after the disk was full.
 const PAUSE: Duration = Duration::from_secs(30);
 
-/// The one snapshot of a data folder.
+/// The snapshot of a data folder.
 pub(super) struct Snapshots {
     disk: Arc<dyn Disk>,
-    /// The last entry that the file covers; held while it is being replaced.
+    /// The last entry that the file covers. The lock is held while the file is replaced.
     covered: Mutex<Option<LogId>>,
-    /// When the disk had no room for one.
+    /// The time at which the disk was last too full for a snapshot.
     full: Mutex<Option<Instant>>,
 }
 
 impl Snapshots {
-    /// Finds the snapshot of the folder, if there is one; a damaged one is an error.
+    /// Finds the snapshot of the folder, if there is one. A damaged one is an error.
     pub(super) fn open(disk: Arc<dyn Disk>) -> io::Result<Self> {
         match disk.remove(DRAFT) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -78,18 +78,18 @@ impl Snapshots {
         Ok(snapshots)
     }
 
-    /// The last entry that the snapshot on disk covers.
+    /// Returns the last entry that the snapshot on disk covers.
     pub(super) fn covered(&self) -> Option<LogId> {
         *self.covered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes this the snapshot, durably, unless the one on disk covers as much.
+    /// Replaces the snapshot on disk, durably, unless that one covers as much.
     pub(super) fn save(&self, description: &Description, bytes: &[u8]) -> io::Result<()> {
         let mut covered = self.covered.lock().unwrap_or_else(PoisonError::into_inner);
         if covered.is_some() && *covered >= description.last {
             return Ok(());
         }
-        // A part of one takes room that the log may need; the error is the first one's.
+        // Remove a partial file, because the log may need the space. The error of the write is returned.
         self.write(description, bytes).inspect_err(|_| drop(self.disk.remove(DRAFT)))?;
         self.disk.rename(DRAFT, NAME)?;
         self.disk.sync_names()?;
@@ -97,8 +97,9 @@ impl Snapshots {
         Ok(())
     }
 
-    /// As [`Snapshots::save`], of a snapshot that is not urgent: whether the disk had room for it. Without it the log is merely
-    /// longer than it need be; a node that stopped for that would stop again at every start.
+    /// Saves as [`Snapshots::save`], for a snapshot that is not urgent. Returns `false` if the disk is full.
+    /// Without the snapshot the log is only longer. A node that stopped for this would stop again at every
+    /// start.
     pub(super) fn try_save(&self, description: &Description, bytes: &[u8]) -> io::Result<bool> {
         match self.save(description, bytes) {
             Err(error)
@@ -112,7 +113,7 @@ impl Snapshots {
         }
     }
 
-    /// Whether one that is not urgent is better tried later.
+    /// Returns whether a snapshot that is not urgent should be tried later, because the disk was full.
     pub(super) fn is_pausing(&self) -> bool {
         let full = *self.full.lock().unwrap_or_else(PoisonError::into_inner);
         full.is_some_and(|at| at.elapsed() < PAUSE)
@@ -136,7 +137,7 @@ impl Snapshots {
         file.sync()
     }
 
-    /// Reads the snapshot.
+    /// Reads the snapshot, if there is one.
     pub(super) fn load(&self) -> io::Result<Option<(Description, SnapshotBytes)>> {
         let file = match self.disk.open(NAME) {
             Ok(file) => file,
