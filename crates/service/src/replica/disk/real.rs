@@ -1,10 +1,10 @@
 //! A folder of the operating system, locked against a second process.
 //!
-//! Whole blocks are written past the page cache (`O_DIRECT`), where the file system lets them; everything is read through it.
-//! The kernel keeps both the same: it drops the pages of what was written past it.
-//!
-//! Only the user may read the files, and the folder if it is created here: the log has the secrets of
-//! sessions.
+//! **Rules.**
+//! - Whole blocks are written without the page cache (`O_DIRECT`) if the file system allows that. All reads
+//!   use the page cache. The kernel keeps both consistent: it drops the cached pages of such a write.
+//! - Only the user may read the files, and the folder if it is created here, because the log contains the
+//!   secrets of sessions.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
@@ -21,12 +21,12 @@ use super::{BLOCK, Disk, File};
 
 const LOCK_NAME: &str = "lock";
 
-/// A data folder. The lock is held as long as the value lives and ends with the process, however it ends.
+/// A data folder. The lock is held while the value lives, and ends with the process in any case.
 #[derive(Debug)]
 pub struct RealDisk {
     folder: PathBuf,
     created: Created,
-    /// Whether the folder is removed on drop.
+    /// `true` if the drop removes the folder.
     is_provisional: AtomicBool,
     // Open only to make directory changes durable.
     directory: fs::File,
@@ -38,8 +38,8 @@ impl RealDisk {
     /// Opens the folder, and creates it if it is missing.
     ///
     /// # Errors
-    /// Another process has it open ([`io::ErrorKind::ResourceBusy`]), or the file system refuses. A
-    /// folder that was created here is removed, if it is empty.
+    /// Another process has it open ([`io::ErrorKind::ResourceBusy`]), or the file system returns an error. A
+    /// folder that was created here is removed if it is empty.
     pub fn open(folder: impl Into<PathBuf>) -> io::Result<Self> {
         Self::open_by(folder.into(), FlockOperation::NonBlockingLockExclusive)
     }
@@ -47,7 +47,7 @@ impl RealDisk {
     /// Opens the folder as [`RealDisk::open`] does, but waits until no other process has it open.
     ///
     /// # Errors
-    /// The file system refuses.
+    /// The file system returns an error.
     pub fn open_when_free(folder: impl Into<PathBuf>) -> io::Result<Self> {
         Self::open_by(folder.into(), FlockOperation::LockExclusive)
     }
@@ -66,8 +66,8 @@ impl RealDisk {
         }
     }
 
-    /// Opens the folder for a start that may fail. If this call creates the folder, the drop of the disk
-    /// removes it with its files, and the parents that were created, unless [`RealDisk::keep`] was called.
+    /// Opens the folder for a start that may fail. If this call creates the folder, dropping the disk removes
+    /// it with its files and the created parents. [`RealDisk::keep`] prevents that.
     ///
     /// # Errors
     /// As [`RealDisk::open`].
@@ -100,7 +100,7 @@ impl Drop for RealDisk {
     }
 }
 
-/// The folder as a file, and its file that is locked.
+/// Opens the folder as a file, and opens and locks its lock file.
 fn lock(folder: &Path, operation: FlockOperation) -> io::Result<(fs::File, fs::File)> {
     let lock_path = folder.join(LOCK_NAME);
     let lock = OpenOptions::new()
@@ -157,7 +157,7 @@ impl Disk for RealDisk {
             if !entry.file_type()?.is_file() {
                 continue;
             }
-            // A name that is not UTF-8 is none of ours.
+            // A name that is not UTF-8 does not belong to Conclave.
             if let Ok(name) = entry.file_name().into_string() {
                 names.push(name);
             }
@@ -187,7 +187,7 @@ impl Disk for RealDisk {
 
     fn salt(&self) -> io::Result<u64> {
         let mut bytes = [0; 8];
-        // Eight bytes are never returned in part.
+        // The kernel never returns eight bytes in part.
         getrandom(&mut bytes, GetRandomFlags::empty())?;
         Ok(u64::from_le_bytes(bytes))
     }
@@ -196,7 +196,8 @@ impl Disk for RealDisk {
 #[derive(Debug)]
 struct RealFile {
     file: fs::File,
-    /// The same file, past the page cache; opened when it is first of use, and nothing if the file system has no such way.
+    /// The same file without the page cache. Opened at the first use; `None` if the file system does not
+    /// support it.
     direct: OnceLock<Option<fs::File>>,
 }
 
@@ -210,7 +211,8 @@ impl RealFile {
         self.direct.get_or_init(open).as_ref()
     }
 
-    /// Whether the bytes were written past the page cache. If not, all of them are to be written through it.
+    /// Returns whether the bytes were written without the page cache. If not, the caller writes all of them
+    /// through it.
     fn write_direct(&self, bytes: &[u8], offset: u64) -> io::Result<bool> {
         if !is_whole_blocks(bytes, offset) {
             return Ok(false);
@@ -218,7 +220,7 @@ impl RealFile {
         let Some(direct) = self.direct() else { return Ok(false) };
         match direct.write_all_at(bytes, offset) {
             Ok(()) => Ok(true),
-            // This disk's blocks are larger.
+            // The blocks of this disk are larger.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(false),
             Err(error) => Err(error),
         }
@@ -316,7 +318,7 @@ mod tests {
         assert_eq!(file.read_at(&mut [0; 2], 10).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 
-    /// A block in memory that is aligned, and the memory.
+    /// Returns memory that contains an aligned block, and the range of the block.
     fn block(byte: u8) -> (Vec<u8>, std::ops::Range<usize>) {
         let memory = vec![byte; 2 * BLOCK];
         let start = memory.as_ptr().align_offset(BLOCK);
@@ -352,7 +354,7 @@ mod tests {
     #[test]
     fn blocks_that_the_disk_does_not_take_go_through_the_page_cache() {
         let folder = TempFolder::new();
-        // Says that a block of zeros is an invalid argument, as a disk with larger blocks does.
+        // This file returns "invalid argument" for a block of zeros, as a disk with larger blocks does.
         let refuses = OpenOptions::new().write(true).open("/proc/self/coredump_filter").unwrap();
         let (zeros, aligned) = block(0);
         let refused = refuses.write_at(&zeros[aligned.clone()], 0).unwrap_err();

@@ -1,14 +1,13 @@
-//! A disk that loses what was not synced: sector by sector, by the dice of a seed.
+//! A simulated disk that loses unsynced data, sector by sector, by a random generator with a seed.
 //!
-//! At a crash each sector of each unsynced write independently survives or not, and of the unsynced
-//! changes to names a prefix survives (file systems journal names in order). A sector itself is never
-//! torn, except when the test asks for it: [`SimDisk::tear_bytes`] lets single bytes survive, which no
-//! real disk does but which leaves the log no lucky alignment to lean on.
-//!
-//! A sync that fails leaves what was to be synced readable, and takes it for written: a later sync does not write it, and
-//! a crash takes it away. So does a page cache.
-//!
-//! A handle belongs to one boot: after a crash the old handles fail, as a dead process's would.
+//! **Rules.**
+//! - At a crash, each sector of each unsynced write survives or not, independently. Of the unsynced changes
+//!   to names a prefix survives, because file systems journal names in order.
+//! - A sector itself is never torn, except after [`SimDisk::tear_bytes`], which lets single bytes survive. No
+//!   real disk does that, but it shows whether the log depends on a lucky alignment.
+//! - A failed sync leaves the data readable and treats it as written. A later sync does not write it, and a
+//!   crash loses it. A page cache behaves the same.
+//! - A handle belongs to one boot. After a crash, the old handles fail like those of a dead process.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,14 +18,14 @@ use super::{Disk, File};
 
 const SECTOR: usize = 512;
 
-/// The platter: survives crashes, hands out a [`SimHandle`] a boot.
+/// The disk. It survives crashes and gives each boot a [`SimHandle`].
 #[derive(Clone, Debug)]
 pub struct SimDisk {
     platter: Arc<Mutex<Platter>>,
 }
 
 impl SimDisk {
-    /// An empty disk whose dice start from `seed`.
+    /// Creates an empty disk whose random generator starts from `seed`.
     pub fn new(seed: u64) -> Self {
         let platter = Platter {
             files: BTreeMap::new(),
@@ -44,50 +43,52 @@ impl SimDisk {
         Self { platter: Arc::new(Mutex::new(platter)) }
     }
 
-    /// The folder as the process of this boot sees it.
+    /// Returns a handle to the folder for the process of this boot.
     pub fn handle(&self) -> SimHandle {
         SimHandle { platter: self.platter.clone(), boot: self.lock().boot }
     }
 
-    /// Lets a crash tear at single bytes instead of sectors.
+    /// Makes a crash tear at single bytes instead of sectors.
     pub fn tear_bytes(&self) {
         self.lock().grain = 1;
     }
 
-    /// After `operations` more writes, syncs and changes of names, everything fails until [`SimDisk::crash`].
+    /// Makes everything fail after `operations` more writes, syncs and changes of names, until
+    /// [`SimDisk::crash`].
     pub fn lose_power_after(&self, operations: u64) {
         self.lock().operations_left = Some(operations);
     }
 
-    /// After `syncs` more syncs of files, every sync fails, until [`SimDisk::crash`] or [`SimDisk::mend`].
+    /// Makes every sync of a file fail after `syncs` more, until [`SimDisk::crash`] or [`SimDisk::mend`].
     pub fn fail_syncs_after(&self, syncs: u64) {
         self.lock().syncs_left = Some(syncs);
     }
 
-    /// Syncs succeed again, though nothing was restarted: a cable was plugged in.
+    /// Makes syncs succeed again without a restart, as if a cable was plugged in.
     pub fn mend(&self) {
         self.lock().syncs_left = None;
     }
 
-    /// From now on a sync of a file takes so long.
+    /// Makes each later sync of a file take this long.
     pub fn slow_down(&self, sync_takes: Duration) {
         self.lock().sync_takes = sync_takes;
     }
 
-    /// The machine loses power and comes back: unsynced data survives by the dice, old handles are dead.
+    /// Simulates a power failure and a restart: a random part of the unsynced data survives, and old handles
+    /// fail.
     pub fn crash(&self) {
         self.lock().crash();
     }
 
-    /// Flips one bit of a file, as a decaying disk would.
+    /// Flips one bit of a file, like a disk error.
     pub fn flip(&self, name: &str, byte: usize, bit: u8) {
         self.edit(name, |bytes| bytes[byte] ^= 1 << bit);
     }
 
-    /// Changes a file's bytes behind everybody's back, durably.
+    /// Changes the bytes of a file durably, without an operation of a handle.
     ///
     /// # Panics
-    /// If there is no such file.
+    /// Panics if there is no such file.
     pub fn edit(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
         let mut platter = self.lock();
         let number = *platter.names.get(name).expect("the file to damage exists");
@@ -97,13 +98,13 @@ impl SimDisk {
         inode.unsynced.clear();
     }
 
-    /// A file's bytes as a reader sees them now.
+    /// Returns the bytes of a file as a reader sees them now.
     pub fn content(&self, name: &str) -> Option<Vec<u8>> {
         let platter = self.lock();
         platter.names.get(name).map(|number| platter.files[number].content.clone())
     }
 
-    /// A disk with the same bytes, all durable, and dice of its own.
+    /// Returns a disk with the same bytes, all durable, and a random generator of its own.
     pub fn copy(&self, seed: u64) -> Self {
         let copy = Self::new(seed);
         {
@@ -125,7 +126,7 @@ impl SimDisk {
     }
 }
 
-/// One boot's view of a [`SimDisk`].
+/// The view of one boot on a [`SimDisk`].
 #[derive(Clone, Debug)]
 pub struct SimHandle {
     platter: Arc<Mutex<Platter>>,
@@ -354,9 +355,9 @@ impl NameChange {
     }
 }
 
-/// Writes the parts of `bytes` that the dice let through; parts end where sectors of the file end.
+/// Writes the parts of `bytes` that survive by chance. The parts end where sectors of the file end.
 fn survive(durable: &mut Vec<u8>, start: usize, bytes: &[u8], grain: usize, dice: &mut u64) {
-    // Half of the crashes treat a write as a whole, or the rare all-or-nothing cases would never be seen.
+    // Half of the crashes treat a write as a whole; otherwise the all-or-nothing cases would be too rare.
     let luck = draw(dice) % 4;
     let mut at = start;
     while at < start + bytes.len() {
@@ -394,7 +395,7 @@ fn lock(platter: &Mutex<Platter>) -> MutexGuard<'_, Platter> {
     platter.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// SplitMix64: a seed means the same run next year.
+/// SplitMix64, written out here so that a seed gives the same run with every version of a library.
 fn draw(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;

@@ -1,27 +1,28 @@
 //! The end of the log, in whole blocks.
 //!
-//! **Intuition.** A disk writes blocks. Smaller pieces go through the page cache, which finds the page, copies into it, and
-//! finds it again to write it at the sync; whoever syncs after every write has nothing of that. So the block in which the log
-//! ends is kept here, and a batch goes out in whole blocks: what stands before it, its bytes, zeros behind.
+//! **Intuition.** A disk writes blocks. Smaller writes go through the page cache, which costs a copy and a
+//! second lookup at the sync. That is wasted if each write is synced. So the last block of the log is kept
+//! here, and a batch is written in whole blocks: the bytes before it, the batch, then zeros.
 //!
-//! **The trap.** What is durable already is written again with the first block. It is the same bytes, so they stand
-//! whichever sectors of the block arrive; and nothing of the log lies behind its end, so zeros there overwrite nothing.
+//! **Trap.** The first block contains bytes that are durable already, and writes them again. They are the
+//! same bytes, so a write torn between sectors cannot change them. Nothing of the log lies after its end, so
+//! the zeros overwrite nothing.
 //!
-//! Bounds: a batch of more than [`ROOM`] goes as it is.
+//! **Bounds.** A batch that needs more than [`ROOM`] is written without this buffer.
 
 use std::io;
 
 use super::segment::Segment;
 use crate::replica::disk::BLOCK;
 
-/// Memory for the blocks of one batch.
+/// The bytes of memory for the blocks of one batch. A longer batch is written without this buffer.
 const ROOM: usize = 64 * BLOCK;
 
-/// Whole blocks, made of batches that follow each other.
+/// A buffer that turns successive batches into whole blocks.
 pub(super) struct Blocks {
-    /// One block more than there is room for, since it may not begin where a block does.
+    /// One block more than [`ROOM`], because the memory may not be aligned to a block.
     memory: Vec<u8>,
-    /// Whose beginning stands in memory: the block of this segment at this offset.
+    /// The segment and the offset of the block whose beginning is in memory.
     kept: Option<(u64, u64)>,
 }
 
@@ -30,7 +31,7 @@ impl Blocks {
         Self { memory: vec![0; ROOM + BLOCK], kept: None }
     }
 
-    /// Writes a batch at the end of the log, which is at `offset` of the segment.
+    /// Writes a batch at `offset` of the segment, the end of the log.
     pub(super) fn write(&mut self, segment: &Segment, batch: &[u8], offset: u64) -> io::Result<()> {
         let before = usize::try_from(offset % BLOCK as u64).expect("less than a block");
         let start = offset - before as u64;
@@ -65,7 +66,7 @@ mod tests {
 
     const SIZE: u64 = 3 * ROOM as u64 + 100;
 
-    /// Batches of many sizes, some larger than the room, now and then by a writer that begins anew.
+    /// Writes batches of many sizes, some larger than [`ROOM`], and sometimes with a new writer.
     fn writes_what_it_is_given(disk: &dyn Disk, seed: u64) {
         let file = disk.create("segment").unwrap();
         file.write_at(&vec![0; usize::try_from(SIZE).unwrap()], 0).unwrap();
@@ -88,7 +89,7 @@ mod tests {
             let batch: Vec<u8> = (0..length).map(|_| u8::try_from(1 + draw(255)).unwrap()).collect();
             match draw(20) {
                 0 => blocks = Blocks::new(),
-                // What was kept is of another segment.
+                // The block in memory belongs to another segment.
                 1 => segment.number += 1,
                 _ => {}
             }
@@ -131,7 +132,7 @@ mod tests {
         assert_eq!(write(8, 2 * BLOCK), [("write", 2 * BLOCK, BLOCK)]);
     }
 
-    /// Notes what is read and written.
+    /// A file that records its reads and writes.
     struct Seen {
         file: Arc<dyn File>,
         calls: Mutex<Vec<(&'static str, usize, usize)>>,

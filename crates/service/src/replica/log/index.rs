@@ -1,8 +1,7 @@
-//! What the records on disk amount to: vote, bounds, and the place of every entry.
+//! The index: the vote, the bounds and the position of every entry, computed from the records on disk.
 //!
-//! One value serves recovery, which feeds it the records it believes, and the writer, which feeds it the
-//! records it has synced. So the index never knows more than the disk does, and what a restart finds is what
-//! it knew.
+//! **Rules.** Recovery applies the valid records it reads, and the writer applies the records it has synced.
+//! So the index holds only what is durable, and a restart computes the same index.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -12,16 +11,16 @@ use super::record::{self, Record};
 use super::segment::Segment;
 use super::{Entry, LogId, Vote};
 
-/// Where an entry lies.
+/// The position of an entry on disk.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) segment: u64,
-    /// Of the record's header.
+    /// The offset of the record's header.
     pub(super) offset: u32,
     pub(super) size: u32,
 }
 
-/// A segment and the largest index of an entry in it, which decides when it may go.
+/// A segment and the largest index of an entry in it. The segment can be removed when that entry is purged.
 #[derive(Clone)]
 pub(super) struct Held {
     pub(super) segment: Segment,
@@ -33,23 +32,23 @@ pub(super) struct Index {
     pub(super) vote: Option<Vote>,
     pub(super) purged: Option<LogId>,
     pub(super) committed: Option<LogId>,
-    /// The last two memberships: of two, the older is committed and the younger may still be truncated.
+    /// The last two memberships. The older is committed, and the newer may still be truncated.
     pub(super) memberships: Vec<(LogId, Arc<[u8]>)>,
     /// The last entry, or the purge point if there is none.
     pub(super) last: Option<LogId>,
-    /// The index that the next entry must have; unknown only while the oldest segment is being read.
+    /// The index that the next entry must have; unknown only while the oldest segment is read.
     pub(super) next: Option<u64>,
     places: VecDeque<(u64, Place)>,
     pub(super) segments: BTreeMap<u64, Held>,
 }
 
 impl Index {
-    /// Of a log that begins with entry `next`, if that is known.
+    /// Creates the index of a log that begins with entry `next`, if that is known.
     pub(super) fn new(next: Option<u64>) -> Self {
         Self { next, ..Self::default() }
     }
 
-    /// Takes note of one record; the error says why it cannot follow what came before.
+    /// Applies one record. The error says why it cannot follow the earlier records.
     pub(super) fn apply(&mut self, record: &Record<'_>, place: Place) -> Result<(), String> {
         match *record {
             Record::Vote(vote) => self.vote = Some(vote),
@@ -81,7 +80,7 @@ impl Index {
         Ok(())
     }
 
-    /// The state that a new segment begins with.
+    /// Returns the records with the current state, with which a new segment begins.
     pub(super) fn standing(&self) -> Vec<Record<'_>> {
         let memberships = self.memberships.iter();
         let memberships = memberships.map(|(id, data)| Record::Standing { id: *id, data });
@@ -91,7 +90,7 @@ impl Index {
         vote.into_iter().chain(purged).chain(committed).chain(memberships).collect()
     }
 
-    /// The index of the first entry that is held.
+    /// Returns the index of the first entry held.
     pub(super) fn first(&self) -> Option<u64> {
         self.next.map(|next| next - self.places.len() as u64).filter(|_| !self.places.is_empty())
     }
@@ -101,7 +100,7 @@ impl Index {
         self.segments.insert(segment.number, Held { segment, newest: None });
     }
 
-    /// Forgets the segments before `current` whose entries are all purged, and says which.
+    /// Removes the segments before `current` whose entries are all purged, and returns their numbers.
     pub(super) fn release(&mut self, current: u64) -> Vec<u64> {
         let purged = self.purged.map(|id| id.index);
         let mut gone = Vec::new();
@@ -114,12 +113,12 @@ impl Index {
         gone
     }
 
-    /// The bytes of all segments.
+    /// Returns the bytes of all segments.
     pub(super) fn bytes(&self) -> u64 {
         self.segments.values().map(|held| held.segment.size).sum()
     }
 
-    /// Up to where entries must be purged so that no more than `bytes` stay, as far as whole segments can go.
+    /// Returns the last entry to purge so that at most `bytes` bytes remain, as far as whole segments allow.
     pub(super) fn purge_point(&self, bytes: u64) -> Option<u64> {
         let mut left = self.bytes();
         let mut point = None;
@@ -133,8 +132,8 @@ impl Index {
         point
     }
 
-    /// What must be read for the entries from `from` up to, not including, `to`; at most `bytes` of records,
-    /// but at least one entry.
+    /// Returns the positions of the entries from `from` to before `to`: at most `bytes` bytes of records, but
+    /// at least one entry.
     pub(super) fn plan(&self, from: u64, to: u64, bytes: usize) -> Vec<(u64, Place, Segment)> {
         let Some(first) = self.first() else { return Vec::new() };
         let mut total = 0;
@@ -157,8 +156,8 @@ impl Index {
             return;
         }
         self.purged = Some(id);
-        // While the next index is unknown it stays so: the oldest segment's head names the purge point of the
-        // time when it began, and the entries right behind that point may lie in segments deleted since.
+        // While `next` is unknown, it stays unknown. The oldest segment's head names the purge point at the
+        // time when the segment began. Entries right after that point may lie in segments removed since.
         if self.next.is_some_and(|next| next <= id.index + 1) {
             self.places.clear();
             self.next = Some(id.index + 1);
@@ -193,7 +192,8 @@ impl Index {
     }
 }
 
-/// Reads what [`Index::plan`] found; neighbours in a segment are read at once.
+/// Reads the entries that [`Index::plan`] returned. Entries that follow each other in a segment are read at
+/// once.
 pub(super) fn fetch(plan: &[(u64, Place, Segment)]) -> io::Result<Vec<Entry>> {
     let mut entries = Vec::with_capacity(plan.len());
     for run in plan.chunk_by(|(_, a, _), (_, b, _)| a.segment == b.segment && a.offset < b.offset) {

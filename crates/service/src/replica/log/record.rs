@@ -1,46 +1,46 @@
-//! Records: how one thing that happened to the log becomes bytes, and how bytes are believed.
+//! Records: the encoding of one change to the log, and the check whether bytes are a valid record.
 //!
 //! ```text
 //! 0        4        7   8                16              16+length      padded to 8
 //! | crc32  | length |tag| batch number   | payload ...   | zeros |
 //! ```
 //!
-//! The checksum covers everything after itself and starts from a number made of the segment's salt, the
-//! segment's number and the record's offset. So a record is valid in one place only: bytes left over from
-//! elsewhere, or bytes that a client put into a file to look like a record, never are.
+//! The checksum covers everything after itself. It starts from a number made of the segment's salt, the
+//! segment's number and the record's offset. So a record is valid in one place only. Bytes left over from
+//! elsewhere are never valid, nor are bytes that a client stored to look like a record.
 //!
 //! The tag's highest bit marks the last record of a batch. Without it, a bad record between batch 7 and a
-//! valid record of batch 8 could belong to either, and a torn tail could not be told from corruption.
+//! valid record of batch 8 could belong to either. Recovery could then not tell a torn tail from corruption.
 
 use super::{LogId, Vote};
 
 /// Bytes before the payload.
 pub(super) const HEADER: usize = 16;
-/// Records start at multiples of this, which is what lets recovery look for them behind a bad one.
+/// The alignment of records. Recovery uses it to search for records after a bad one.
 pub(super) const ALIGN: usize = 8;
-/// The length field has 24 bits.
+/// The most bytes of a payload: the length field has 24 bits.
 pub(super) const PAYLOAD_MAX: usize = (1 << 24) - 1;
 
 const LAST: u8 = 0x80;
 
-/// What a record says.
+/// The content of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Record<'a> {
-    /// The vote, from here on.
+    /// The vote from this record on.
     Vote(Vote),
     /// An entry of the log.
     Entry { id: LogId, membership: bool, data: &'a [u8] },
-    /// Entries from this index on are gone.
+    /// The entries from this index on are removed.
     Truncate(u64),
-    /// Entries up to this one are gone.
+    /// The entries up to this one are removed.
     Purge(LogId),
-    /// Entries up to this one are known to be committed.
+    /// The entries up to this one are known to be committed.
     Committed(LogId),
-    /// A membership that stood when this segment began: the entry itself may lie in a deleted segment.
+    /// A membership that was in force when this segment began. Its entry may lie in a removed segment.
     Standing { id: LogId, data: &'a [u8] },
 }
 
-/// A record that was believed, and where the next one starts.
+/// A valid record, and the offset of the next one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Read<'a> {
     pub(super) record: Record<'a>,
@@ -50,12 +50,13 @@ pub(super) struct Read<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Bytes on disk.
+    /// Returns the bytes of the record on disk.
     pub(super) fn size(&self) -> usize {
         (HEADER + self.payload_size()).next_multiple_of(ALIGN)
     }
 
-    /// Appends the record to `buffer`, unsealed: [`seal`] gives it its checksum when its place is known.
+    /// Appends the record to `buffer` without a checksum. [`seal`] adds the checksum when the offset is
+    /// known.
     pub(super) fn write(&self, batch: u64, buffer: &mut Vec<u8>) {
         let start = buffer.len();
         let length = u32::try_from(self.payload_size()).expect("payloads are bounded by PAYLOAD_MAX");
@@ -117,8 +118,8 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Gives the records of one batch, which lie in `buffer` at `starts`, their checksums for the place where
-/// the buffer will be written, and marks the last of them.
+/// Marks the last record of a batch and writes the checksums of all its records. The records begin in
+/// `buffer` at `starts`; the buffer is then written at `offset`.
 pub(super) fn seal(buffer: &mut [u8], starts: &[usize], seed: u32, offset: u64) {
     let Some((&last, _)) = starts.split_last() else { return };
     buffer[last + 7] |= LAST;
@@ -131,17 +132,16 @@ pub(super) fn seal(buffer: &mut [u8], starts: &[usize], seed: u32, offset: u64) 
     }
 }
 
-/// The record at `offset` of a segment, if there is one that can be believed.
+/// Returns the record at `offset` of a segment, if it is valid.
 pub(super) fn read(segment: &[u8], offset: usize, seed: u32) -> Option<Read<'_>> {
     read_placed(segment, offset, offset as u64, seed)
 }
 
-/// The record at `at` of `bytes`, which were read from somewhere in a segment, so that the record's own
-/// offset there is `offset`.
+/// Returns the record at `at` of `bytes`, if it is valid. `offset` is the record's own offset in the segment.
 pub(super) fn read_placed(bytes: &[u8], at: usize, offset: u64, seed: u32) -> Option<Read<'_>> {
     let header = bytes.get(at..at + HEADER)?;
     let tag = header[7];
-    // Cheap tests first: behind a bad record this is called at every aligned offset.
+    // Cheap checks first: after a bad record, recovery calls this at every aligned offset.
     if tag & !LAST == 0 || tag & !LAST > 7 {
         return None;
     }
@@ -156,7 +156,7 @@ pub(super) fn read_placed(bytes: &[u8], at: usize, offset: u64, seed: u32) -> Op
     Some(Read { record, batch: number(header, 8)?, last: tag & LAST != 0, next })
 }
 
-/// The number from which all checksums of a segment start.
+/// Returns the number from which all checksums of a segment start.
 pub(super) fn seed(salt: u64, segment: u64) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&salt.to_le_bytes());
@@ -164,7 +164,8 @@ pub(super) fn seed(salt: u64, segment: u64) -> u32 {
     hasher.finalize()
 }
 
-/// Because a CRC is linear, two offsets below 2^32 never give the same bytes the same checksum.
+/// Computes the checksum of bytes at an offset. A CRC is linear, so two offsets below 2^32 never give the
+/// same bytes the same checksum.
 fn checksum(seed: u32, offset: u64, bytes: &[u8]) -> u32 {
     let offset = u32::try_from(offset).expect("segments are shorter than 4 GiB");
     let mut hasher = crc32fast::Hasher::new_with_initial(seed ^ offset);
@@ -172,7 +173,7 @@ fn checksum(seed: u32, offset: u64, bytes: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// The batch number that a header names, believed or not.
+/// Returns the batch number that a header names, valid or not.
 pub(super) fn claimed_batch(segment: &[u8], offset: usize) -> Option<u64> {
     number(segment, offset + 8)
 }

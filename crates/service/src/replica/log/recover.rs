@@ -1,21 +1,21 @@
-//! Recovery: which records can be believed after a crash, and when it is better not to start.
+//! Recovery: decides which records are valid after a crash, and when the node must not start.
 //!
-//! Batch `n+1` is written only after batch `n` is synced. So when a crash tears something, it tears the last
-//! batch, and nobody was ever told that this batch is durable: it is cut off whole. But a bad record with
-//! anything of a later batch behind it was durable once: that is corruption, and a node that forgot what it
-//! had promised (a vote, an entry that made a majority) must not start.
+//! **Intuition.** Batch `n+1` is written only after batch `n` is synced. So a crash can tear only the last
+//! batch. No reply was sent for that batch, and recovery cuts it off whole. But a bad record with anything of
+//! a later batch behind it was durable once: that is corruption. A node that lost a durable vote or entry
+//! must not start.
 //!
-//! The rules, in the order in which they are tried where the reading of records ends:
-//! 1. nothing but zeros to the end of the segment, and no batch begun: the segment ends here;
-//! 2. the oldest segment is not number 1 and has no whole batch: older segments were deleted, which happens
-//!    only after a batch of a later one was synced, so this is corruption;
-//! 3. a valid record of a later batch follows, or a later segment is not empty: corruption;
-//! 4. otherwise a torn tail: zeroed from the end of the last whole batch on.
+//! **Rules**, in the order in which they are tried at the first invalid record:
+//! 1. Only zeros follow to the end of the segment, and no batch has begun: the segment ends here.
+//! 2. The oldest segment is not number 1 and has no whole batch: corruption. Older segments are removed only
+//!    after a batch of a later one was synced.
+//! 3. A valid record of a later batch follows, or a later segment is not empty: corruption.
+//! 4. Otherwise it is a torn tail, zeroed from the end of the last whole batch on.
 //!
-//! The trap: what a killed *process* had written and not synced is still in the page cache. Recovery would
-//! believe it, the node would act on it, and a power cut would then take it away. Hence one sync at the end. And
-//! if it was the sync that failed, the page cache may hold the batch and think that it is on the disk: a second sync
-//! would write nothing. Hence the last batch, the only one of which that can be so, is written once more before it.
+//! **Trap.** After a *process* is killed, its unsynced writes are still in the page cache. Recovery would
+//! accept them, and a power failure could then remove them. So recovery ends with a sync. If a sync had
+//! failed before, the page cache may treat the batch as written, and a second sync would write nothing. So
+//! recovery first writes the last batch again, the only one that can be affected.
 
 use std::io;
 use std::ops::Range;
@@ -26,20 +26,20 @@ use super::segment::{self, Segment};
 use super::{LogId, OpenError, Torn};
 use crate::replica::disk::Disk;
 
-/// The log as found, ready to be written on.
+/// The recovered log, ready for the next batch.
 pub(super) struct Recovered {
     pub(super) index: Index,
     pub(super) current: Segment,
-    /// Where the next batch goes.
+    /// The offset at which the next batch is written.
     pub(super) offset: u64,
-    /// Its number.
+    /// The number of the next batch.
     pub(super) batch: u64,
-    /// Segments already prepared, in order.
+    /// Segments that were already prepared, in order.
     pub(super) spares: Vec<Segment>,
     pub(super) torn: Option<Torn>,
 }
 
-/// Reads all segments, cuts a torn tail, and refuses what is corrupt.
+/// Reads all segments, cuts off a torn tail, and rejects a corrupt log.
 pub(super) fn recover(disk: &dyn Disk, first_segment_bytes: u64) -> Result<Recovered, OpenError> {
     segment::remove_draft(disk)?;
     let mut numbers: Vec<u64> = disk.list()?.iter().filter_map(|name| segment::number(name)).collect();
@@ -67,17 +67,17 @@ pub(super) fn recover(disk: &dyn Disk, first_segment_bytes: u64) -> Result<Recov
 }
 
 struct Reader {
-    /// No segment was ever deleted.
+    /// `true` if no segment was ever removed.
     all: bool,
     index: Index,
-    /// The number of the next batch; unknown until the oldest segment's first record.
+    /// The number of the next batch; unknown until the first record of the oldest segment is read.
     expected: Option<u64>,
-    /// The last whole batch: its segment, and its offsets there.
+    /// The segment of the last whole batch, and its offsets there.
     last: Option<(u64, Range<usize>)>,
     torn: Option<Tail>,
 }
 
-/// Where a torn batch begins, and the batch that is torn.
+/// The position, length and number of a torn batch.
 struct Tail {
     segment: u64,
     offset: usize,
@@ -116,7 +116,7 @@ impl Reader {
         Ok(segment)
     }
 
-    /// Takes note of all whole batches from the segment's start; returns where reading ended.
+    /// Adds all whole batches of a segment to the index. Returns the offset of the first invalid record.
     fn read_batches(&mut self, segment: &Segment, bytes: &[u8]) -> Result<usize, OpenError> {
         let mut at = segment::HEADER;
         let mut begun: Vec<(usize, Read<'_>)> = Vec::new();
@@ -145,7 +145,8 @@ impl Reader {
         Ok(at)
     }
 
-    /// Torn tail or corruption? `at` is the first record not believed, `whole` the end of the last batch.
+    /// Tells a torn tail from corruption. `at` is the offset of the first invalid record, `whole` the end of
+    /// the last whole batch.
     fn judge(
         &mut self,
         segment: &Segment,
@@ -197,7 +198,7 @@ impl Reader {
         Ok(Recovered { index: self.index, current, offset: offset as u64, batch, spares, torn })
     }
 
-    /// The entries held must begin right behind the purge point, or a segment with entries is missing.
+    /// Checks that the first entry follows the purge point. Otherwise a segment with entries is missing.
     fn check_bounds(&mut self, segment: u64, offset: usize) -> Result<(), OpenError> {
         let wanted = self.index.purged.map_or(0, |id: LogId| id.index + 1);
         match self.index.first() {
@@ -218,7 +219,8 @@ impl Reader {
     }
 }
 
-/// Zeroes a torn batch: left where it is, its remains could one day end exactly where a new record ends.
+/// Zeroes a torn batch. If it stayed, a later record could end exactly where its remains begin, and recovery
+/// would read them.
 fn cut(segments: &[Segment], tail: &Tail) -> Result<Torn, OpenError> {
     let segment = segments.iter().find(|segment| segment.number == tail.segment).expect("it was read");
     segment.file.write_at(&vec![0; tail.bytes], tail.offset as u64)?;

@@ -1,8 +1,8 @@
-//! Segments: files of zeros, made ahead of need, filled from the front, deleted from the oldest on.
+//! Segments: files of zeros, prepared in advance, filled from the front, removed oldest first.
 //!
-//! A segment gets its name only when it is complete: zeros to its end, the fixed header, all synced. So a
-//! segment with a bad header is corruption, never a crash; and writing into it never changes its length,
-//! so that a sync of data has no metadata to write (this is what makes zero-filled segments fast).
+//! **Rules.** A segment gets its name only when it is complete: zeros to its end and the fixed header, all
+//! synced. So a bad header is always corruption, never the result of a crash. Writes into a segment never
+//! change its length, so a sync writes no metadata and is fast.
 //!
 //! ```text
 //! 0          8         12        16        24        32                    64
@@ -17,8 +17,8 @@ use crate::replica::disk::{Disk, File};
 
 /// Bytes before the first record.
 pub(super) const HEADER: usize = 64;
-/// Zeros are written and synced in steps of this, so that a sync of the hot path waits for one step at most. Smaller
-/// steps would not be kinder: it is the number of syncs that the hot path feels.
+/// The bytes of zeros written before each sync, so that a sync of a batch waits for one step at most. Smaller
+/// steps would not help: the cost to the batches is the number of syncs.
 pub(super) const STEP: usize = 1024 * 1024;
 
 const MAGIC: [u8; 8] = *b"CONCLAVE";
@@ -31,25 +31,25 @@ const DRAFT: &str = "segment.draft";
 pub(super) struct Segment {
     pub(super) number: u64,
     pub(super) size: u64,
-    /// What its checksums start from.
+    /// The start value of its checksums.
     pub(super) seed: u32,
     pub(super) file: Arc<dyn File>,
 }
 
-/// The file that holds segment `number`.
+/// Returns the name of the file that holds segment `number`.
 pub(super) fn name(number: u64) -> String {
     format!("{number:020}{SUFFIX}")
 }
 
-/// The number of the segment that a file of this name holds, if it holds one.
+/// Returns the number of the segment that a file of this name holds, if it holds one.
 pub(super) fn number(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(SUFFIX)?;
     (digits.len() == 20).then(|| digits.parse().ok()).flatten()
 }
 
-/// Makes an empty segment, durably: zeros in small steps, then the header, then the name.
+/// Creates an empty segment, durably: zeros in small steps, then the header, then the name.
 pub(super) fn prepare(disk: &dyn Disk, number: u64, size: u64) -> io::Result<Segment> {
-    // What is left of it takes room that others may need, if there was not enough; the error is the first one's.
+    // Remove a partial file, because other files may need the space. The error of `fill` is returned.
     fill(disk, number, size).inspect_err(|_| drop(remove_draft(disk)))
 }
 
@@ -71,7 +71,7 @@ fn fill(disk: &dyn Disk, number: u64, size: u64) -> io::Result<Segment> {
     Ok(Segment { number, size, seed: record::seed(salt, number), file })
 }
 
-/// Removes what an interrupted [`prepare`] left.
+/// Removes the file that an interrupted [`prepare`] left.
 pub(super) fn remove_draft(disk: &dyn Disk) -> io::Result<()> {
     match disk.remove(DRAFT) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -79,7 +79,7 @@ pub(super) fn remove_draft(disk: &dyn Disk) -> io::Result<()> {
     }
 }
 
-/// Opens segment `number` and reads all of it; the error says what is wrong with its header.
+/// Opens segment `number` and reads all of it. The error says what is wrong with its header.
 pub(super) fn open(disk: &dyn Disk, number: u64) -> io::Result<(Segment, Vec<u8>)> {
     let file = disk.open(&name(number))?;
     let size = file.size()?;

@@ -1,14 +1,14 @@
-//! The writer: turns drained changes into one batch, one write and one sync, and only then says so.
+//! The writer: turns queued changes into one batch, one write and one sync, and only then reports success.
 //!
-//! The rules:
-//! - records are written in the order in which the changes were queued, whatever they are;
-//! - a batch lies in one segment; if it does not fit, the next segment begins with what stands now (vote,
-//!   purge point, memberships) and then the batch;
-//! - a batch is in the index, and its changes are acknowledged, only after its sync returned;
-//! - after any failure the writer writes nothing more: what is on the disk is then unknown.
+//! **Rules.**
+//! - Records are written in the order in which their changes were queued, whatever their kind.
+//! - A batch lies in one segment. If it does not fit, the next segment begins with the current state (vote,
+//!   purge point, memberships), followed by the batch.
+//! - A batch enters the index, and its changes complete, only after its sync returned.
+//! - After any failure the writer writes nothing more, because the content of the disk is unknown.
 //!
-//! The trap: an entry that does not follow the last one would make the *next start* fail. It is refused before
-//! anything is written.
+//! **Trap.** An entry that does not follow the last one would make the *next start* fail. It is rejected
+//! before anything is written.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,7 +24,7 @@ use super::segment::{self, Segment};
 use super::{Change, LogId, Options, lock};
 use crate::replica::disk::Disk;
 
-/// Owns the end of the log. Runs on one thread, which is not one of the async runtime.
+/// The owner of the end of the log. Runs on a thread of its own, outside the async runtime.
 pub(super) struct Writer {
     index: Arc<Mutex<Index>>,
     current: Segment,
@@ -61,7 +61,7 @@ impl Writer {
         (writer, index)
     }
 
-    /// Makes the changes durable, in order; several batches if they are many.
+    /// Makes the changes durable, in order. Writes several batches if the changes are too long for one.
     pub(super) fn commit<'a>(&mut self, changes: impl Iterator<Item = &'a Change> + Clone) -> io::Result<()> {
         self.check(changes.clone())?;
         for change in changes {
@@ -69,7 +69,8 @@ impl Writer {
                 Change::Vote(vote) => self.push(Record::Vote(*vote))?,
                 Change::Truncate { from } => self.push(Record::Truncate(*from))?,
                 Change::Purge(id) => self.push(Record::Purge(*id))?,
-                // Only a hint that saves work after a restart: it rides along and is never worth a sync.
+                // The commit index only saves work after a restart. It is written with a batch and never
+                // causes a sync.
                 Change::Committed(id) => self.committed = self.committed.max(Some(*id)),
                 Change::Append(entries) => {
                     for entry in entries {
@@ -82,7 +83,7 @@ impl Writer {
         self.flush()
     }
 
-    /// Refuses entries that leave a hole and truncations of what is purged.
+    /// Rejects entries that leave a hole and truncations of purged entries.
     fn check<'a>(&self, changes: impl Iterator<Item = &'a Change>) -> io::Result<()> {
         let (mut next, mut purged) = {
             let index = lock(&self.index);
@@ -121,7 +122,7 @@ impl Writer {
         Ok(())
     }
 
-    /// One write, one sync; then the index learns of it.
+    /// Writes and syncs the batch once, then adds it to the index.
     fn flush(&mut self) -> io::Result<()> {
         if self.batch.starts.is_empty() {
             return Ok(());
@@ -142,7 +143,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Goes on in the next segment, with what stands at its head.
+    /// Changes to the next segment, which begins with the current state.
     fn roll(&mut self) -> io::Result<()> {
         let next = self.keeper.take(self.current.number + 1)?;
         self.keeper.want(next.number + 1);
@@ -160,7 +161,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Puts the batch just synced into the index; returns the segments that nobody needs any more.
+    /// Adds the batch just synced to the index. Returns the segments that are no longer needed.
     fn learn(&self) -> io::Result<Vec<u64>> {
         let mut index = lock(&self.index);
         for &start in &self.batch.starts {
@@ -178,7 +179,7 @@ impl Writer {
     }
 }
 
-/// The records of one batch, side by side.
+/// The records of one batch, in order.
 struct Batch {
     number: u64,
     bytes: Vec<u8>,
@@ -208,7 +209,7 @@ impl Batch {
     }
 }
 
-/// Prepares the next segment ahead of need and removes the old, off the writer's path.
+/// Prepares the next segment in advance and removes old ones, on a thread of its own.
 pub(super) struct SegmentPool {
     spares: VecDeque<Segment>,
     help: Help,
@@ -219,7 +220,7 @@ enum Help {
         errands: Sender<SegmentTask>,
         ready: Receiver<io::Result<Segment>>,
     },
-    /// The same work in the caller's own time, so that a test meets every crash at a chosen step.
+    /// The same work on the caller's thread, so that a test can crash at every step.
     #[cfg(test)]
     Inline {
         disk: Arc<dyn Disk>,
@@ -242,7 +243,7 @@ impl SegmentPool {
         let (done, ready) = channel();
         let thread = thread::Builder::new().name("log-keeper".to_owned()).spawn(move || {
             let mut to_remove = VecDeque::new();
-            // Ends when the writer is gone. At most one segment and a few removals are ever waiting.
+            // Ends when the writer is dropped. At most one segment and a few removals wait.
             while let Ok(errand) = inbox.recv() {
                 match errand {
                     SegmentTask::Prepare(number) => {
@@ -267,20 +268,20 @@ impl SegmentPool {
         Self { spares: VecDeque::new(), help }
     }
 
-    /// Asks for a segment to be prepared, unless one is.
+    /// Requests a segment to be prepared, unless there is one.
     fn want(&mut self, number: u64) {
         if !self.spares.is_empty() {
             return;
         }
         match &self.help {
-            // If the thread is gone, `take` says so.
+            // If the thread has ended, `take` returns the error.
             Help::Thread { errands, .. } => drop(errands.send(SegmentTask::Prepare(number))),
             #[cfg(test)]
             Help::Inline { .. } => {}
         }
     }
 
-    /// The prepared segment; waits for it if the writer was faster than the disk can make zeros.
+    /// Returns the prepared segment. Waits if the disk has not finished it yet.
     fn take(&mut self, number: u64) -> io::Result<Segment> {
         let segment = match self.spares.pop_front() {
             Some(spare) => spare,
@@ -313,7 +314,8 @@ impl SegmentPool {
     }
 }
 
-/// The segment that was asked for ahead of need. Had the disk no room for it then, it may have some now.
+/// Returns the segment requested in advance. If preparing it failed, tries once more, because the disk may
+/// have space now.
 fn prepared(
     errands: &Sender<SegmentTask>,
     ready: &Receiver<io::Result<Segment>>,
@@ -327,8 +329,9 @@ fn prepared(
     })
 }
 
-/// Oldest first, each made durable before the next: a hole between segments would look like corruption. One that cannot be
-/// removed is tried again with the next, and nothing behind it is removed before.
+/// Removes segments, oldest first, each durably before the next. A hole between segments would look like
+/// corruption. A segment that cannot be removed stays first in the queue and is tried again with the next
+/// removal.
 fn remove(disk: &dyn Disk, to_remove: &mut VecDeque<u64>) {
     while let Some(number) = to_remove.front() {
         match disk.remove(&segment::name(*number)).and_then(|()| disk.sync_names()) {
