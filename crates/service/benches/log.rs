@@ -1,5 +1,5 @@
-//! What a durable batch costs, beside what the disk charges for one bare sync, in one run; and how long a
-//! restart reads.
+//! The time of a durable batch, compared with one bare sync of the disk in the same run; and the time to read
+//! the log at a restart.
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
@@ -78,7 +78,7 @@ fn entries(start: u64, count: u64) -> Change {
     Change::Append((start..start + count).map(entry).collect())
 }
 
-/// In the target folder, which is on the disk that counts, as the temporary folder may not be.
+/// A folder in the target folder, which is on a real disk. The temporary folder may be in memory.
 struct Folder(PathBuf);
 
 impl Folder {

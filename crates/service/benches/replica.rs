@@ -1,5 +1,5 @@
-//! One node on the real disk: entries a second and latency for 1, 64 and 256 proposers with one command in flight
-//! each, beside the time of a bare fdatasync, in one run.
+//! One node on the real disk: entries per second and latency, compared with a bare fdatasync in the same run.
+//! It runs with 1, 64 and 256 proposers, each with one command in flight.
 //!
 //! `cargo bench -p conclave-service --bench replica`
 
@@ -18,7 +18,7 @@ const COMMAND_BYTES: usize = 100;
 const TIME: Duration = Duration::from_secs(3);
 
 fn main() {
-    // `cargo test --benches` only wants to know that it starts.
+    // `cargo test --benches` only checks that the program starts.
     if !std::env::args().any(|arg| arg == "--bench") {
         return;
     }
@@ -43,7 +43,7 @@ fn main() {
     print("fdatasync", bare_syncs(&folder.0));
 }
 
-/// How long each of `proposers` waited for each of its commands.
+/// Returns the time that each of the proposers waited for each of its commands.
 async fn propose(replica: &Replica<Counter>, proposers: usize) -> Vec<Duration> {
     let end = Instant::now() + TIME;
     let tasks: Vec<_> = (0..proposers)
@@ -67,7 +67,7 @@ async fn propose(replica: &Replica<Counter>, proposers: usize) -> Vec<Duration> 
     times
 }
 
-/// What the disk charges for making a small write durable, in a file of zeros.
+/// Returns the times of small durable writes to a file of zeros, without a replica.
 fn bare_syncs(folder: &Path) -> Vec<Duration> {
     let disk = RealDisk::open(folder.join("bare")).expect("the folder opens");
     let file = disk.create("zeros").expect("a file can be made");
@@ -122,7 +122,7 @@ impl Transport for Nobody {
     }
 }
 
-/// In the target folder, which is on the disk that counts, as the temporary folder may not be.
+/// A folder in the target folder, which is on a real disk. The temporary folder may be in memory.
 struct Folder(PathBuf);
 
 impl Folder {

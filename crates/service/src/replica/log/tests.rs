@@ -1,4 +1,4 @@
-//! The log as a whole, against crashes, decay and a simple twin.
+//! Tests of the whole log: crashes, damage, and a comparison with a simple model.
 
 mod changes;
 mod damage;
@@ -14,7 +14,7 @@ use crate::replica::disk::SimDisk;
 
 const SMALL: Options = Options { segment_bytes: 4096, batch_bytes: 4096, queue: 16 };
 
-/// The log without its threads: every step happens when the test says so.
+/// The log without its threads, so that the test controls every step.
 struct Bare {
     writer: Writer,
     index: Arc<Mutex<Index>>,
@@ -68,7 +68,7 @@ fn segments(disk: &SimDisk) -> Vec<String> {
     names
 }
 
-/// Where that ends which is written in a segment.
+/// Returns the offset after the last byte written in a segment.
 fn written(disk: &SimDisk, name: &str) -> usize {
     disk.content(name).unwrap().iter().rposition(|byte| *byte != 0).unwrap() + 1
 }

@@ -1,4 +1,4 @@
-//! The rules by hand, then whole replicas on a disk whose syncs can be held up, and fail.
+//! The rules of speculation, tested alone; then whole replicas on a disk whose syncs can wait and fail.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -51,7 +51,7 @@ fn what_follows_waits_for_the_disk_and_keeps_its_order() {
     ahead.on_written(5, &Ok(()));
     assert_eq!(*done.lock().unwrap(), [2, 3, 5]);
     assert!(!ahead.is());
-    // What is durable waits for nobody, and neither does what nobody was promised.
+    // These entries are durable, or were never promised, so the actions run at once.
     ahead.when_durable(4, noting(&done, 4));
     ahead.when_durable(9, noting(&done, 9));
     assert_eq!(*done.lock().unwrap(), [2, 3, 5, 4, 9]);
@@ -84,10 +84,10 @@ fn only_the_one_node_of_a_cluster_goes_ahead() {
     assert!(ahead.promise(1));
     ahead.on_membership(5, 1, [1, 2].into_iter(), true);
     assert!(!ahead.promise(6) && !ahead.may_be());
-    // Somebody may rely on that by now.
+    // A reader may rely on the durable state by now.
     ahead.on_membership(9, 1, [1].into_iter(), true);
     assert!(!ahead.promise(10) && !ahead.may_be());
-    // At the next start nobody does yet.
+    // At the next start no reader relies on it yet.
     let restarted = Speculation::new(Some(9));
     for (index, nodes) in [(0, &[1][..]), (5, &[1, 2]), (9, &[1])] {
         assert!(!restarted.promise(10), "the last membership is not applied yet");
@@ -122,11 +122,11 @@ impl Transport for Nobody {
     }
 }
 
-/// A node that is alone, and leads, on a disk whose syncs of the log wait while the gate is closed.
+/// A single node that leads, on a disk whose syncs of the log wait while the gate is closed.
 struct Held {
     disk: SimDisk,
     gate: Arc<Gate>,
-    /// How often something was written that is not the log.
+    /// The number of writes to files other than the log.
     beside: Arc<AtomicUsize>,
     replica: Replica<Notebook>,
     deliveries: Deliveries<Notebook>,
@@ -155,14 +155,14 @@ impl Held {
         Self { disk, gate, beside, replica, deliveries }
     }
 
-    /// Waits until a number is in the state, whether it is on the disk or not.
+    /// Waits until a number is in the state, durable or not.
     async fn applied(&self, number: u64) {
         while !self.replica.peek(|notebook| notebook.seen.contains(&number)) {
             tokio::task::yield_now().await;
         }
     }
 
-    /// What the frontends were told so far.
+    /// Returns the numbers delivered to the frontends so far.
     fn told(&mut self) -> Vec<u64> {
         let mut told = Vec::new();
         while let Ok(batch) = self.deliveries.try_recv() {
@@ -202,7 +202,7 @@ fn what_is_foregone_is_told_while_the_entry_is_written_and_not_again() {
         assert!(proposed.as_mut().now_or_never().is_none());
         node.applied(EARLY + 2).await;
         assert_eq!(node.deliveries.recv().await, Some(vec![early(EARLY + 1, 3)]));
-        // More are seen, but no more are durable.
+        // More numbers are in the state, but no more are durable.
         let mut second = Box::pin(replica.propose(vec![EARLY + 3, EARLY]));
         assert!(second.as_mut().now_or_never().is_none());
         node.applied(EARLY).await;
@@ -234,7 +234,7 @@ fn an_entry_is_applied_while_it_is_written_and_told_when_it_is_durable() {
         assert!(proposed.as_mut().now_or_never().is_none(), "the proposer waits");
         let mut read = Box::pin(node.replica.read(|notebook| notebook.seen.clone()));
         let mut stale = Box::pin(node.replica.read_stale(|notebook| notebook.seen.clone()));
-        // A leader is confirmed though the disk hangs, and what was acknowledged is there.
+        // The leader is confirmed although the sync hangs, because the acknowledged entries are durable.
         node.replica.confirm().await.unwrap();
         assert!(read.as_mut().now_or_never().is_none(), "the reader waits");
         assert!(stale.as_mut().now_or_never().is_none(), "so does one that is content with less");
@@ -261,7 +261,7 @@ fn of_what_the_power_took_nobody_has_heard() {
             node.applied(1).await;
             let replica = node.replica.clone();
             let read = tokio::spawn(async move { replica.read(|notebook| notebook.seen.clone()).await });
-            // The power goes while the disk works.
+            // The power fails during the sync.
             let disk = node.stop().await;
             let proposed = proposed.await.unwrap();
             assert!(
@@ -289,7 +289,7 @@ fn a_snapshot_is_not_on_disk_before_what_it_has_seen() {
         node.applied(1).await;
         let before = node.beside.load(Ordering::SeqCst);
         node.replica.snapshot().await.unwrap();
-        // Far longer than it takes to write one.
+        // This takes far longer than writing a snapshot.
         for _ in 0..20_000 {
             tokio::task::yield_now().await;
         }
@@ -317,7 +317,7 @@ fn a_second_node_hears_of_nothing_that_the_first_could_forget() {
         let last = node.replica.status().last;
         let replica = node.replica.clone();
         let admitted = tokio::spawn(async move { replica.admit(2, member(2), Default::default()).await });
-        // Had it been appended, the new node would be there now.
+        // If the change had been appended, the status would show the new node now.
         for _ in 0..1000 {
             tokio::task::yield_now().await;
         }
@@ -327,7 +327,7 @@ fn a_second_node_hears_of_nothing_that_the_first_could_forget() {
         admitted.await.unwrap().unwrap();
         assert_eq!(node.replica.status().membership.nodes.len(), 2);
         assert!(!node.replica.may_be_ahead());
-        // From now on nothing is in the state that is not durable.
+        // From now on the state holds only durable entries.
         node.gate.close();
         let replica = node.replica.clone();
         let proposed = tokio::spawn(async move { replica.propose(vec![2]).await });

@@ -1,4 +1,4 @@
-//! Three replicas over wires that can be cut, with disks that forget.
+//! Three replicas on a simulated network that can be cut, with disks that lose unsynced data.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn three_nodes_agree_go_on_without_their_leader_and_take_it_back() {
         assert!(last.term > 1);
         cluster.start(leader, disk).await;
         assert_eq!(cluster.agreed(last.index).await.seen, (0..150).collect::<Vec<_>>());
-        // Every node that lived through it heard every effect, once, in order.
+        // Every node that ran all the time delivered every effect once, in order.
         for node in others {
             let heard = cluster.nodes[&node].heard.clone();
             let numbers = || {
@@ -38,7 +38,7 @@ fn three_nodes_agree_go_on_without_their_leader_and_take_it_back() {
                 });
                 effects.map(|(number, _)| number).collect::<Vec<u64>>()
             };
-            // The state is there when the delivery is on its way, perhaps not yet here.
+            // The state changes before the delivery arrives, so wait for the delivery.
             while numbers().len() < 150 {
                 tokio::task::yield_now().await;
             }
@@ -91,12 +91,12 @@ fn a_node_far_behind_gets_a_snapshot_and_its_frontends_hear_of_it() {
             let heard = cluster.nodes[&3].heard.clone();
             let restored =
                 |delivery: &Delivery<_>| matches!(delivery, Delivery::Restored { id } if id.index > 300);
-            // The state is there when the delivery is on its way, perhaps not yet here.
+            // The state changes before the delivery arrives, so wait for the delivery.
             while !heard.lock().unwrap().iter().any(restored) {
                 tokio::task::yield_now().await;
             }
         }
-        // And it stands on that snapshot after a power cut.
+        // The node recovers from that snapshot after a power failure.
         let disk = cluster.kill(3).await;
         cluster.start(3, disk).await;
         last = write(&cluster.nodes[&3].replica, 400).await;
@@ -114,7 +114,7 @@ fn a_leader_that_lost_its_office_does_not_answer_with_what_was() {
         let others: Vec<NodeId> = cluster.nodes.keys().copied().filter(|node| *node != old).collect();
         let new = cluster.leader(&others).await;
         write(&cluster.nodes[&new].replica, 2).await;
-        // It may well still believe that it leads.
+        // The deposed leader may still believe that it leads.
         let deposed = &cluster.nodes[&old].replica;
         assert_eq!(deposed.read(|notebook| notebook.seen.clone()).await, Err(ReadError::Retry));
         assert_eq!(deposed.peek(|notebook| notebook.seen.clone()), vec![1]);
@@ -136,7 +136,8 @@ fn a_leader_that_restarts_at_once_does_not_read_what_was_before_its_last_commit(
         for round in 0..5 {
             let leader = cluster.leader(&[1, 2, 3]).await;
             let written = write(&cluster.nodes[&leader].replica, round).await;
-            // Before anybody misses it. What was committed it has on disk; that it was, perhaps not.
+            // Restart it before an election. It has the committed entries on disk, but perhaps not the commit
+            // index.
             let disk = cluster.kill(leader).await;
             cluster.start(leader, disk).await;
             let back = cluster.nodes[&leader].replica.clone();
@@ -171,7 +172,8 @@ fn a_proposal_of_a_leader_cut_off_is_never_reported_as_applied() {
     });
 }
 
-/// What a follower forwarded just before the leader lost its majority: there is an answer, though it says nothing.
+/// A follower may forward requests just before the leader loses its majority. They get a reply, though it
+/// does not tell the outcome.
 #[test]
 fn a_leader_cut_off_answers_its_peers_all_the_same() {
     run(async {
@@ -201,7 +203,7 @@ fn a_node_cut_off_asks_in_vain_and_raises_no_term() {
         cluster.wires.cut_off(apart, true);
         let before = cluster.wires.in_vain.borrow().get(&apart).copied().unwrap_or(0);
         let mut in_vain = cluster.wires.in_vain.subscribe();
-        // Two peers, asked in three elections at least.
+        // The node has called its two peers in at least three elections.
         in_vain.wait_for(|calls| calls.get(&apart).is_some_and(|calls| *calls >= before + 6)).await.unwrap();
         assert_eq!(cluster.nodes[&apart].replica.status().term, term, "it voted for itself without asking");
         cluster.wires.cut_off(apart, false);
@@ -220,7 +222,7 @@ fn a_leader_hands_its_office_over_before_anybody_misses_it() {
         let others: Vec<NodeId> = cluster.nodes.keys().copied().filter(|node| *node != old).collect();
         cluster.leader(&others).await;
         write(&cluster.nodes[&old].replica, 1).await;
-        // Whoever does not lead has nothing to hand over.
+        // A node that does not lead has no leadership to transfer.
         cluster.nodes[&old].replica.transfer_leadership().await;
     });
 }

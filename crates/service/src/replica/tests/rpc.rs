@@ -1,4 +1,4 @@
-//! Replicas among peers that are slow, far away, or say what they should not.
+//! Replicas among peers that are slow or distant, or send invalid requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -19,17 +19,17 @@ use super::support::{Act, Hooked, NO_ELECTIONS, Notebook, member, quick, run, wr
 
 const CLUSTER: u128 = 7;
 
-/// What happens to a request of so many bytes on its way.
+/// Decides the fate of a request with this many bytes.
 type Road = Arc<dyn Fn(usize) -> Passage + Send + Sync>;
 
 enum Passage {
-    /// It arrives after this time.
+    /// The request arrives after this time.
     After(Duration),
-    /// It is not even sent.
+    /// The request is not sent.
     Unsent(io::ErrorKind),
 }
 
-/// Nodes in one process, over a road that a test lays.
+/// Nodes in one process, on a network whose behaviour the test defines.
 struct Village {
     replicas: Arc<Mutex<BTreeMap<NodeId, Replica<Notebook>>>>,
     road: Road,
@@ -71,7 +71,7 @@ impl Village {
         replica
     }
 
-    /// Opens the first nodes on these disks; the first of them leads, all vote.
+    /// Opens the first nodes on these disks. The first one leads, and all vote.
     async fn found(&self, disks: Vec<Arc<dyn Disk>>) -> Vec<Replica<Notebook>> {
         let mut nodes = Vec::new();
         for (node, disk) in (1..).zip(disks) {
@@ -99,12 +99,12 @@ fn sim(count: u64) -> Vec<Arc<dyn Disk>> {
     (1..=count).map(|seed| Arc::new(SimDisk::new(seed).handle()) as Arc<dyn Disk>).collect()
 }
 
-/// Segments in which long entries have room.
+/// Options with segments that hold long entries.
 fn roomy() -> Options {
     Options { log: log::Options { segment_bytes: 8 * 1024 * 1024, ..log::Options::default() }, ..quick() }
 }
 
-/// The same, and who leads stays in office.
+/// Options as [`roomy`], without elections, so the first leader stays the leader.
 fn steady() -> Options {
     Options { election: NO_ELECTIONS, ..roomy() }
 }
@@ -152,7 +152,7 @@ fn a_leader_that_was_alone_gives_signs_of_life_to_whoever_comes() {
     run(async {
         let asked = Arc::new(Notify::new());
         let asks = asked.clone();
-        // Nobody else would say anything.
+        // Without elections, every request comes from the leader.
         let village = Village::new(steady(), move |bytes| {
             asks.notify_one();
             at_once(bytes)
@@ -170,12 +170,12 @@ fn a_leader_that_was_alone_gives_signs_of_life_to_whoever_comes() {
 #[test]
 fn a_follower_behind_a_slow_link_catches_up() {
     run(async {
-        // A megabyte takes a second and a half. Heartbeats take less than a millisecond.
+        // A megabyte takes a second and a half. A heartbeat takes less than a millisecond.
         let village =
             Village::new(roomy(), |bytes| Passage::After(Duration::from_nanos(1_500 * bytes as u64)));
         let leader = village.found(sim(1)).await.remove(0);
         for number in 0..4 {
-            // 400 KB each: the number is ten bytes long.
+            // Each entry has 400 KB, because the number takes ten bytes.
             leader.propose(vec![u64::MAX - number; 40_000]).await.unwrap();
         }
         let follower = village.open(2, Arc::new(SimDisk::new(2).handle())).await;
@@ -188,7 +188,7 @@ fn a_follower_behind_a_slow_link_catches_up() {
 
 #[test]
 fn what_is_too_long_for_one_question_goes_in_several_and_in_order() {
-    /// Of one message between nodes, as `peers` has it, but smaller.
+    /// The limit of one message between nodes. It is smaller than the limit in `peers`.
     const FRAME: usize = 9 * 1024 * 1024;
     run(async {
         let longest = Arc::new(AtomicUsize::new(0));
@@ -219,7 +219,7 @@ fn what_was_never_sent_is_known_not_to_be_done() {
             (io::ErrorKind::WouldBlock, ProposeError::Retry),
             (io::ErrorKind::BrokenPipe, ProposeError::Unknown),
         ] {
-            // Nothing else is so long.
+            // No other request is this long.
             let village = Village::new(steady(), move |bytes| match bytes > 5_000_000 {
                 true => Passage::Unsent(kind),
                 false => at_once(bytes),
@@ -242,7 +242,7 @@ fn what_comes_when_the_leader_has_just_gone_waits_for_its_successor() {
         write(&nodes[0], 1).await;
         village.replicas.lock().unwrap().remove(&1);
         nodes[0].shutdown().await;
-        // Neither has noticed: both ask for what only the former leader could do.
+        // The other nodes have not noticed. Both send requests that only the former leader could serve.
         assert!(nodes[1..].iter().all(|node| node.status().leader == Some(1)));
         let (proposed, read) =
             tokio::join!(nodes[1].propose_all(vec![vec![2]]), nodes[2].read(|notebook| notebook.seen[0]));
@@ -255,7 +255,8 @@ fn what_comes_when_the_leader_has_just_gone_waits_for_its_successor() {
 #[test]
 fn a_leader_that_was_out_of_reach_for_a_moment_gets_what_waited_for_it() {
     run(async {
-        // Only what is as long as this proposal does not get through, and not for long: the leader stays in office.
+        // Only three requests as long as this proposal are lost. Heartbeats arrive, so the leader stays the
+        // leader.
         let in_vain = Arc::new(AtomicUsize::new(0));
         let tried = in_vain.clone();
         let village = Village::new(steady(), move |bytes| {
@@ -286,7 +287,7 @@ fn a_leader_whose_frontends_do_not_listen_refuses_changes_instead_of_waiting_for
         let is_first =
             |delivery: &Delivery<_>| matches!(delivery, Delivery::Applied { id, .. } if id.index == 1);
         while !deliveries.recv().await.unwrap().iter().any(is_first) {}
-        // The queue has room for one. Another is applied, and waits.
+        // The queue has one place. The next entry is applied, and its delivery waits.
         leader.propose(vec![1]).await.unwrap();
         let proposed = leader.propose_all(vec![vec![2]]);
         while !leader.peek(|notebook| notebook.seen.contains(&2)) {
@@ -302,7 +303,7 @@ fn a_leader_whose_frontends_do_not_listen_refuses_changes_instead_of_waiting_for
     });
 }
 
-/// A follower that has heard of a leader, node 2, and holds three entries of it.
+/// A follower of a leader, node 2, with three entries from that leader.
 struct Follower {
     replica: Replica<Notebook>,
 }
@@ -335,7 +336,8 @@ impl Follower {
         assert!(self.lives().await, "{why}");
     }
 
-    /// Whether consensus still answers. A pre-vote changes nothing; and of a panic the status says nothing.
+    /// Returns whether openraft still replies. A pre-vote changes nothing, and the status does not show a
+    /// panic.
     async fn lives(&self) -> bool {
         let vote = Vote { term: 1, node: 2, committed: false };
         let reply = self.ask(&Request::PreVote(Ballot { vote, last: None, transfer: false })).await;
@@ -348,7 +350,7 @@ fn two_voters() -> Membership {
     Membership { voters: vec![BTreeSet::from([1, 2])], nodes }
 }
 
-/// Entries of term 1. The first is a membership, the others are commands.
+/// Returns entries of term 1. The first is a membership, the others are commands.
 fn entries(indices: Range<u64>, numbers: usize) -> Vec<WireEntry> {
     let data = |index: u64| match index {
         0 => postcard::to_extend(&two_voters(), vec![2]).unwrap(),
@@ -358,7 +360,7 @@ fn entries(indices: Range<u64>, numbers: usize) -> Vec<WireEntry> {
     indices.map(|index| entry(index).into()).collect()
 }
 
-/// The first three entries.
+/// Returns a request that appends the first three entries.
 fn append(vote: Vote) -> Request {
     Request::Append { vote, previous: None, committed: Some(id(1, 1)), entries: entries(0..3, 1) }
 }
@@ -396,7 +398,7 @@ fn what_no_leader_sends_is_refused_and_harms_nobody() {
             follower.refuses(&Request::Vote(ballot()), "a candidate asks").await;
             follower.refuses(&Request::PreVote(ballot()), "a candidate asks").await;
         }
-        // Entries 0 and 1 are committed, and of term 1.
+        // Entries 0 and 1 are committed and have term 1.
         follower.replica.wait_for(|status| status.applied >= Some(id(1, 1))).await.unwrap();
         follower.refuses(&after(Some(id(2, 1)), Vec::new()), "committed").await;
         follower.refuses(&snapshot(LEADER, id(2, 1)), "committed").await;
@@ -412,8 +414,8 @@ fn what_no_leader_sends_is_refused_and_harms_nobody() {
     });
 }
 
-/// What a peer could have sent, with some bytes changed: there is an answer, and the node lives. A change that is believed is the
-/// last one a node hears: the next would contradict it.
+/// A valid request with some bytes changed gets a reply, and the node continues to run. After a request that
+/// was accepted, the test uses a new node, because the next request would contradict it.
 #[test]
 fn no_request_that_was_changed_on_its_way_stops_a_node() {
     run(async {
@@ -446,7 +448,7 @@ fn no_request_that_was_changed_on_its_way_stops_a_node() {
             let mut request = seal_request(CLUSTER, 1, &requests[draw(requests.len())]).unwrap();
             for _ in 0..=draw(3) {
                 let at = head + draw(request.len() - head);
-                // Most numbers are small, and written as one byte.
+                // Most numbers are small and encoded as one byte.
                 request[at] = u8::try_from(draw(130)).unwrap();
             }
             let reply = follower.ask_bytes(&request).await;
@@ -463,7 +465,7 @@ fn no_request_that_was_changed_on_its_way_stops_a_node() {
     });
 }
 
-/// Reads a snapshot as long as nobody lets it go on.
+/// A machine that reads a snapshot only after the test permits it.
 struct Reluctant;
 
 static READING: Notify = Notify::const_new();
@@ -484,7 +486,7 @@ impl Machine for Reluctant {
     fn restore(_: &[u8]) -> Result<Self, String> {
         READING.notify_one();
         let (may, changed) = &MAY_GO_ON;
-        // Only so that the test fails and does not hang.
+        // The time limit makes the test fail instead of hang.
         let waited = changed.wait_timeout_while(may.lock().unwrap(), Duration::from_secs(20), |may| !*may);
         match waited.unwrap().1.timed_out() {
             true => Err("everybody waited for it".to_owned()),
@@ -527,7 +529,7 @@ fn a_follower_whose_last_batch_has_decayed_gets_it_again_from_the_same_leader() 
         village.replicas.lock().unwrap().remove(&2);
         nodes[1].shutdown().await;
         let end = |name: &str| disk.content(name).unwrap().iter().rposition(|byte| *byte != 0).unwrap_or(0);
-        // Behind the last that has records are those that were made ahead.
+        // The segments after the last one with records were prepared in advance.
         let names = disk.handle().list().unwrap().into_iter();
         let last_one = names.filter(|name| log::is_segment(name) && end(name) >= 64).max().unwrap();
         disk.flip(&last_one, end(&last_one), 0);
@@ -535,7 +537,7 @@ fn a_follower_whose_last_batch_has_decayed_gets_it_again_from_the_same_leader() 
         assert!(decayed.status().last < Some(last), "nothing has decayed");
         decayed.applied(last).await;
         assert_eq!(decayed.peek(|notebook| notebook.seen.clone()), [0, 1, 2, 3, 4]);
-        // The leader that found it out leads on.
+        // The leader that found the damage continues to lead.
         assert_eq!(nodes[0].propose(vec![5]).await.unwrap().term, term);
     });
 }

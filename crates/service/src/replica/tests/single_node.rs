@@ -1,4 +1,4 @@
-//! A replica alone: what it writes is there again, and what it is sent does not harm it.
+//! A single replica: its writes survive a restart, and invalid requests do not harm it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -97,7 +97,7 @@ fn effects_are_heard_in_order_before_the_proposer_is_answered() {
             let id = write(&replica, number).await;
             let mut heard = Vec::new();
             while heard.is_empty() {
-                // Already there: nothing here waits.
+                // The delivery has arrived already, so this need not wait.
                 heard = deliveries.try_recv().unwrap();
                 heard.retain(
                     |delivery| !matches!(delivery, Delivery::Applied { effects, .. } if effects.is_empty()),
@@ -151,7 +151,7 @@ fn a_command_too_large_is_refused_and_nothing_is_lost() {
         assert_eq!(replica.propose(vec![1; most + 1]).await, Err(ProposeError::TooLarge));
         replica.propose(vec![2; most - 8]).await.unwrap();
         assert_eq!(replica.read(|notebook| notebook.seen.clone()).await, Ok(vec![2]));
-        // Its neighbours are not refused with it.
+        // The commands beside it are accepted.
         let results = replica.propose_all(vec![vec![3], vec![1; most + 1], vec![4]]).await;
         assert!(matches!(results[..], [Ok(_), Err(ProposeError::TooLarge), Ok(_)]), "{results:?}");
         assert_eq!(replica.propose_all(vec![vec![1; most + 1]]).await, [Err(ProposeError::TooLarge)]);
@@ -173,10 +173,11 @@ fn a_log_of_few_but_large_entries_is_bounded_by_its_bytes() {
         for number in 0..200 {
             last = replica.propose(vec![u64::MAX - number; 300]).await.unwrap();
         }
-        // Far fewer than would be kept by their number.
+        // Far fewer entries than the option `keep` allows.
         assert!(last.index < options.keep);
         replica.wait_for(|status| status.purged.is_some_and(|id| id.index > 100)).await.unwrap();
-        // The log may have grown since it was looked at, then it is cut once more; and a purge is in it when something behind it is.
+        // The log may have grown since the last check; then it is cut once more. A purge is written with the
+        // next entry.
         let mut written = 200;
         loop {
             let purged = replica.status().purged;
@@ -219,7 +220,8 @@ fn a_disk_with_no_room_for_a_snapshot_does_not_stop_the_node() {
     });
 }
 
-/// Some before there is a leader, which a task gathers, and some after, which need no task.
+/// The first half is proposed before there is a leader and waits for one. The second half is proposed to the
+/// leader.
 #[test]
 fn what_is_handed_in_later_is_applied_later() {
     run(async {
@@ -241,7 +243,7 @@ fn what_is_handed_in_later_is_applied_later() {
     });
 }
 
-/// The runtime lets a task that has done much find nothing more ready until its next turn.
+/// After a task has done much work, the tokio runtime reports nothing as ready until the task's next turn.
 #[test]
 fn who_has_had_his_turn_hands_in_all_the_same() {
     run(async {
@@ -259,7 +261,7 @@ fn who_has_had_his_turn_hands_in_all_the_same() {
     });
 }
 
-/// The node bounds the commands in flight; the replica takes what it is given.
+/// The node bounds the commands in flight; the replica accepts all it gets.
 #[test]
 fn many_at_once_are_all_applied_in_their_order() {
     run(async {
@@ -313,7 +315,7 @@ fn a_data_folder_that_lost_its_log_or_its_snapshot_is_refused() {
             write(&replica, number).await;
         }
         replica.wait_for(|status| status.purged.is_some()).await.unwrap();
-        // The purge is in the log when something behind it is.
+        // The purge is written with the next entry.
         write(&replica, 200).await;
         replica.shutdown().await;
         disk.handle().remove("snapshot").unwrap();
@@ -322,7 +324,7 @@ fn a_data_folder_that_lost_its_log_or_its_snapshot_is_refused() {
     });
 }
 
-/// Whoever starts a node asks right away whether there is anything, or a cluster is to be founded.
+/// At its start, a node checks at once whether it has entries or must found a cluster.
 #[test]
 fn a_node_that_has_only_a_snapshot_knows_it_as_soon_as_it_is_open() {
     run(async {
@@ -371,14 +373,14 @@ fn a_message_for_another_node_or_cluster_is_refused() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
 
-    /// Whatever a peer sends, there is an answer and the node lives.
+    /// Any bytes from a peer get a reply, and the node continues to run.
     #[test]
     fn no_bytes_from_a_peer_stop_a_node(messages in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 64)) {
         run(async {
             let replica = alone_on(&SimDisk::new(1)).await;
             replica.wait_for(Status::leads).await.unwrap();
             for body in messages {
-                // Bare, and where a body is expected.
+                // Send the bytes alone, and as the body of an envelope.
                 replica.answer(&body).await;
                 let mut enveloped = rpc_client::seal_request(9, 1, &Request::ReadIndex).unwrap();
                 enveloped.pop();

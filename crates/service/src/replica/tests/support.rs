@@ -1,4 +1,4 @@
-//! What several tests need: folders that vanish, a machine simple enough to be right, nodes in one process.
+//! Helpers for several tests: temporary folders, a simple machine, and nodes in one process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -17,14 +17,14 @@ use super::super::{
     Transport,
 };
 
-/// A hang fails the test instead of holding everybody up; nothing else depends on the time.
+/// Runs a test with a time limit, so that a hang fails the test. No assertion depends on the time.
 pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build();
     let limited = async { tokio::time::timeout(Duration::from_secs(120), test).await.expect("it hangs") };
     runtime.expect("a runtime").block_on(limited)
 }
 
-/// A folder that is gone when the test is over.
+/// A folder that is removed when the test ends.
 pub(crate) struct TempFolder(PathBuf);
 
 impl TempFolder {
@@ -47,7 +47,7 @@ impl Drop for TempFolder {
     }
 }
 
-/// What a [`Hooked`] disk is about to do.
+/// The operation that a [`Hooked`] disk is about to perform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
     Create,
@@ -58,8 +58,8 @@ pub(crate) enum Act {
 
 type Hook = Arc<dyn Fn(Act, &str) -> io::Result<()> + Send + Sync>;
 
-/// A disk that asks before it makes a file, writes to it, syncs or removes it: whoever is asked may refuse, or take its time.
-/// A file that was renamed is called by its first name.
+/// A disk that calls a hook before it creates a file, writes to it, syncs or removes it. The hook may return
+/// an error or wait. After a rename, the hook gets the first name of the file.
 pub(crate) struct Hooked {
     disk: SimHandle,
     hook: Hook,
@@ -136,7 +136,7 @@ impl File for HookedFile {
     }
 }
 
-/// Whoever passes waits while it is closed.
+/// A gate: [`Gate::pass`] waits while it is closed.
 #[derive(Default)]
 pub(crate) struct Gate {
     closed: Mutex<bool>,
@@ -158,8 +158,8 @@ impl Gate {
     }
 }
 
-/// Remembers in which order it first saw which numbers; a number seen again changes nothing. That a number above
-/// [`EARLY`] is seen is early when as many are as it is above.
+/// A machine that records numbers in the order in which it first saw them. A number seen again changes
+/// nothing. The effect of `EARLY + n` may be sent early once `n` numbers are durable.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Notebook {
     pub(crate) seen: Vec<u64>,
@@ -169,7 +169,7 @@ pub(crate) const EARLY: u64 = 1 << 32;
 
 impl Machine for Notebook {
     type Command = Vec<u64>;
-    /// The number, and how many were seen with it.
+    /// The number, and how many numbers were seen including it.
     type Effect = (u64, usize);
 
     fn apply(&mut self, _id: LogId, numbers: Vec<u64>) -> Vec<(u64, usize)> {
@@ -202,7 +202,7 @@ impl Machine for Notebook {
     }
 }
 
-/// Nodes in one process, over wires that can be cut.
+/// Nodes in one process, on a simulated network that can be cut.
 pub(crate) struct Cluster {
     pub(crate) nodes: BTreeMap<NodeId, Node>,
     pub(crate) wires: Arc<Wires>,
@@ -215,10 +215,11 @@ pub(crate) struct Node {
     pub(crate) heard: Heard,
 }
 
-/// What a node's frontends were told so far.
+/// The deliveries to the frontends of a node so far.
 pub(crate) type Heard = Arc<Mutex<Vec<Delivery<(u64, usize)>>>>;
 
-/// Times short enough that an election takes no second, sizes small enough that segments change.
+/// Options with times so short that an election takes less than a second, and sizes so small that segments
+/// change.
 pub(crate) fn quick() -> Options {
     Options {
         log: log::Options { segment_bytes: 16 * 1024, batch_bytes: 4096, queue: 64 },
@@ -228,11 +229,11 @@ pub(crate) fn quick() -> Options {
     }
 }
 
-/// Times after which nobody stands for election by itself while a test runs, however slow the machine is.
+/// Election times so long that no node starts an election during a test, even on a slow machine.
 pub(crate) const NO_ELECTIONS: (Duration, Duration) = (Duration::from_secs(300), Duration::from_secs(400));
 
 impl Cluster {
-    /// `count` nodes, all voters, with a leader.
+    /// Starts `count` nodes, all voters, with a leader.
     pub(crate) async fn of(count: u64, options: Options) -> Self {
         let wires = Arc::new(Wires::default());
         let mut cluster = Self { nodes: BTreeMap::new(), wires, options };
@@ -247,14 +248,15 @@ impl Cluster {
         }
         let voters: BTreeSet<NodeId> = (1..=count).collect();
         first.set_voters(voters.clone()).await.unwrap();
-        // A majority knows it by now. Who does not would never stand for election if it were cut off first.
+        // A majority has the membership by now. A node without it would never start an election if it were
+        // cut off first.
         for node in cluster.nodes.values() {
             node.replica.wait_for(|status| status.membership.voters == [voters.clone()]).await.unwrap();
         }
         cluster
     }
 
-    /// Starts a node on what its disk holds.
+    /// Starts a node with the contents of its disk.
     pub(crate) async fn start(&mut self, node: NodeId, disk: SimDisk) {
         let identity = Identity { cluster: 7, node };
         let wire = Arc::new(Wire { from: node, wires: self.wires.clone() });
@@ -266,7 +268,7 @@ impl Cluster {
         self.nodes.insert(node, Node { disk, replica, heard });
     }
 
-    /// The node's machine loses power. Returns its disk.
+    /// Simulates a power failure of the node's machine. Returns its disk.
     pub(crate) async fn kill(&mut self, node: NodeId) -> SimDisk {
         let dead = self.nodes.remove(&node).unwrap();
         self.wires.plug(node, None);
@@ -275,7 +277,7 @@ impl Cluster {
         dead.disk
     }
 
-    /// Waits until some node that is not cut off leads, and returns it.
+    /// Waits until one of these nodes leads, and returns it.
     pub(crate) async fn leader(&self, among: &[NodeId]) -> NodeId {
         let waits = among.iter().map(|node| {
             let replica = self.nodes[node].replica.clone();
@@ -284,7 +286,8 @@ impl Cluster {
         futures_util::future::select_all(waits).await.0
     }
 
-    /// Waits until all nodes have applied this entry, and returns what they then hold, if it is the same.
+    /// Waits until all nodes have applied this entry, checks that their states are equal, and returns the
+    /// state.
     pub(crate) async fn agreed(&self, index: u64) -> Notebook {
         let mut states = Vec::new();
         for node in self.nodes.values() {
@@ -296,7 +299,7 @@ impl Cluster {
     }
 }
 
-/// Proposes until it is known to be applied: a number may be proposed twice.
+/// Proposes a number until it is known to be applied. It may be proposed twice.
 pub(crate) async fn write(replica: &Replica<Notebook>, number: u64) -> LogId {
     loop {
         let before = replica.status();
@@ -325,11 +328,11 @@ fn listen(mut deliveries: Deliveries<Notebook>) -> Heard {
     heard
 }
 
-/// All wires between the nodes.
+/// All connections between the nodes.
 #[derive(Default)]
 pub(crate) struct Wires {
     state: Mutex<WireState>,
-    /// How many calls each node made in vain.
+    /// The number of calls of each node that failed.
     pub(crate) in_vain: watch::Sender<BTreeMap<NodeId, u64>>,
 }
 
@@ -369,7 +372,7 @@ impl Wires {
     }
 }
 
-/// One node's end of the wires.
+/// The connections of one node.
 struct Wire {
     from: NodeId,
     wires: Arc<Wires>,
@@ -381,7 +384,7 @@ impl Transport for Wire {
         let (from, wires) = (self.from, self.wires.clone());
         Box::pin(async move {
             let answer = wires.between(from, to)?.answer(&request).await;
-            // A wire may be cut while the answer is on its way.
+            // The connection may be cut while the reply is on its way.
             wires.between(from, to)?;
             Ok(answer)
         })

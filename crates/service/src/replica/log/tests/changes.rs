@@ -1,4 +1,4 @@
-//! What is written is found again: entries, votes, truncations, purges and the segments that they change.
+//! Changes are found again after a restart: entries, votes, truncations, purges and changes of segments.
 
 use super::*;
 
@@ -19,7 +19,8 @@ fn a_fresh_log_is_empty_and_what_is_written_is_found_again() {
     assert_eq!(log.entries(), expected);
 }
 
-/// The next segment is prepared before the first batch is written: a power cut in between damages nothing.
+/// The next segment is prepared before the first batch is written. A power failure between the two damages
+/// nothing.
 #[test]
 fn a_log_with_two_segments_and_no_batch_yet_is_a_fresh_one() {
     let disk = SimDisk::new(1);

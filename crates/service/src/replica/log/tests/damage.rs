@@ -1,4 +1,4 @@
-//! Torn tails are cut, decay is refused: what a crash leaves and what no crash can.
+//! Recovery cuts off torn tails, which a crash can leave, and rejects damage, which no crash can leave.
 
 use super::*;
 use crate::replica::log::record::Record;
@@ -35,7 +35,7 @@ fn a_tail_torn_in_the_middle_of_a_batch_is_cut_though_records_of_it_follow() {
     log.commit(&[entries(1, 0..3, 10)]).unwrap();
     let whole = written(&disk, &name).next_multiple_of(record::ALIGN);
     log.commit(&[entries(1, 3..9, 10)]).unwrap();
-    // The first sector of the batch never arrived, the rest did.
+    // The first sector of the batch did not reach the disk; the rest did.
     disk.edit(&name, |bytes| bytes[whole..whole + 48].fill(0));
     let log = Bare::open(&disk).unwrap();
     assert_eq!(log.state.last, Some(id(1, 2)));
@@ -68,8 +68,8 @@ fn a_flipped_bit_before_the_last_batch_refuses_the_start_and_says_where() {
 
 #[test]
 fn a_bad_first_record_of_a_batch_is_torn_but_a_bad_last_record_before_it_is_corruption() {
-    // The case that the mark on a batch's last record exists for: between a valid record of batch 1 and a
-    // valid record of batch 2 lies a bad one. Whose is it?
+    // A bad record lies between a valid record of batch 1 and a valid record of batch 2. Only the mark on the
+    // last record of a batch shows which batch it belongs to.
     let disk = SimDisk::new(1);
     let name = segment::name(1);
     let mut log = Bare::open(&disk).unwrap();
@@ -104,7 +104,7 @@ fn bytes_that_look_like_a_later_record_inside_an_entry_do_not_fool_the_judge() {
     let name = segment::name(1);
     let mut log = Bare::open(&disk).unwrap();
     log.commit(&[entries(1, 0..1, 8)]).unwrap();
-    // A client stores bytes that are a record of batch 900, as valid as it can make one without the salt.
+    // A client stores bytes that look like a record of batch 900, as valid as possible without the salt.
     let mut forged = Vec::new();
     Record::Truncate(0).write(900, &mut forged);
     record::seal(&mut forged, &[0], 0, 0);
@@ -152,7 +152,7 @@ fn the_first_batch_of_the_oldest_segment_is_never_taken_for_a_torn_tail() {
 
 #[test]
 fn what_a_killed_process_left_unsynced_is_synced_before_it_is_believed() {
-    // The batch is in the page cache only; the process restarts, the machine does not.
+    // The batch is only in the page cache. The process restarts, but the machine does not.
     let mut believed = 0;
     for seed in 0..40 {
         let disk = SimDisk::new(seed);
@@ -171,7 +171,7 @@ fn what_a_killed_process_left_unsynced_is_synced_before_it_is_believed() {
 
 #[test]
 fn what_a_failed_sync_left_in_memory_is_written_again_before_it_is_believed() {
-    // The batch is longer than a block: of its last block the next batch would write it again.
+    // The batch is longer than a block. The next batch would write a shorter one again, without recovery.
     let large = Options { segment_bytes: 64 * 1024, batch_bytes: 64 * 1024, ..SMALL };
     for seed in 0..40 {
         let disk = SimDisk::new(seed);
@@ -180,7 +180,7 @@ fn what_a_failed_sync_left_in_memory_is_written_again_before_it_is_believed() {
         disk.fail_syncs_after(0);
         assert!(log.commit(&[vote(2, 2), entries(2, 2..4, 5000)]).is_err());
         disk.mend();
-        // The process starts again, the machine does not.
+        // The process restarts, but the machine does not.
         let mut log = Bare::open_with(&disk, large).unwrap();
         assert_eq!(log.state.last, Some(id(2, 3)), "seed {seed}: not to be told from what is durable");
         log.commit(&[entries(2, 4..5, 100)]).unwrap();

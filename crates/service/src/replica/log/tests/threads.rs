@@ -1,4 +1,4 @@
-//! The log with its threads: their order, and how it stops.
+//! The log with its threads: the order of changes, and how the log stops.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -87,7 +87,7 @@ fn a_writer_that_was_roused_in_vain_goes_on() {
     let disk = SimDisk::new(1);
     let (log, _) = Log::open(Arc::new(disk.handle()), SMALL).unwrap();
     for index in 0..5 {
-        // More often than the queue is long.
+        // More calls than the queue has places.
         (0..2 * SMALL.queue).for_each(|_| log.wake_writer());
         wait(&log, entries(1, index..index + 1, 8)).unwrap();
     }

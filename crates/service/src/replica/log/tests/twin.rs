@@ -1,4 +1,4 @@
-//! Random changes and crashes, against a twin that is as simple as can be; and random damage.
+//! Random changes and crashes, compared with a simple model of the log; and random damage.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use super::*;
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
-    /// Random batches, power lost at any operation, several lives: after each crash the log holds what some
-    /// prefix of the batches amounts to, and every acknowledged batch is in that prefix.
+    /// Random batches over several boots, with a power failure at any operation. After each crash the log
+    /// holds the result of some prefix of the batches, and that prefix includes every acknowledged batch.
     #[test]
     fn after_any_crash_every_acknowledged_batch_is_there(
         seed in any::<u64>(),
@@ -29,7 +29,8 @@ proptest! {
             let mut log = Bare::open(&disk).map_err(|error| TestCaseError::fail(error.to_string()))?;
             prop_assert_eq!(&Twin::of(&log), &twin);
             disk.lose_power_after(*operations);
-            // What the log may hold after a crash from here on: what is acknowledged, or one batch more.
+            // The states that the log may have after a crash from here on: the acknowledged one, or one batch
+            // more.
             let mut possible = vec![twin.clone()];
             for (at, steps) in batches.iter().enumerate() {
                 let term = (life * 1000 + at) as u64;
@@ -44,7 +45,8 @@ proptest! {
                     twin = after;
                     possible = vec![twin.clone()];
                 } else {
-                    // The changes may have been split into several batches: any prefix of them may be there.
+                    // The changes may have been split into several batches, so any prefix of them may be
+                    // there.
                     let mut part = twin.clone();
                     for change in &changes {
                         for change in parts(change) {
@@ -63,7 +65,7 @@ proptest! {
         }
     }
 
-    /// Whatever bytes lie in the folder, opening it ends in a log or in a clear error.
+    /// Opening a folder with any bytes returns a log or a clear error.
     #[test]
     fn no_bytes_make_recovery_panic(
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..40),
@@ -90,7 +92,7 @@ proptest! {
     }
 }
 
-/// What the log should hold, as simply as it can be said.
+/// A simple model of what the log must hold.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Twin {
     vote: Option<Vote>,
@@ -139,7 +141,7 @@ enum Step {
 }
 
 impl Step {
-    /// The step as a change that is lawful for a log in this state.
+    /// Returns the step as a change that is valid for a log in this state.
     fn change(&self, twin: &Twin, term: u64) -> Change {
         let floor = twin.purged.map_or(0, |id| id.index + 1);
         match *self {
