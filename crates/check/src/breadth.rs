@@ -1,7 +1,7 @@
 //! Breadth-first search, level by level, by several threads.
 //!
-//! Each thread takes chunks of the level, collects the states that it reaches by shard of the visited set, and
-//! looks up a batch at a time: one lock for a batch, and its cache misses overlap.
+//! Each thread takes chunks of the level. It collects the states that it reaches by shard of the visited set,
+//! and looks up a whole batch under one lock. The cache misses of a batch overlap.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,9 +11,9 @@ use crate::report::Verdict;
 use crate::stepper::Stepper;
 use crate::visited::{SHARDS, Visited, shard_of};
 
-/// States that a thread takes at a time.
+/// The number of states that a thread takes at a time.
 const CHUNK: usize = 512;
-/// States that are looked up at a time.
+/// The number of states that are looked up at a time.
 const BATCH: usize = 64;
 
 pub(crate) fn search<'r>(
@@ -74,7 +74,7 @@ fn expand(
     let take = || level.get(taken.fetch_add(1, Ordering::Relaxed));
     let Some((first, others)) = workers.split_first_mut() else { return };
     std::thread::scope(|scope| {
-        // A short level is not worth the threads.
+        // A short level is not worth the start of the threads.
         let helpers = if level.len() > 2 { others } else { &mut [] };
         for worker in helpers {
             scope.spawn(move || worker.run(take, visited, meter, &mut |_| {}));
@@ -85,7 +85,7 @@ fn expand(
     });
 }
 
-/// The failure with the shortest path; of several, always the same one.
+/// Returns the failure with the shortest path. Among several, the choice is always the same.
 fn nearest(workers: &mut [Worker<'_>], visited: &Visited, depth: u32) -> Option<Failure> {
     let found = workers.iter_mut().flat_map(|worker| std::mem::take(&mut worker.found));
     let nearest = found.min_by_key(|found| (found.last.is_some(), found.state, found.last))?;
@@ -94,8 +94,8 @@ fn nearest(workers: &mut [Worker<'_>], visited: &Visited, depth: u32) -> Option<
     Some(Failure { verdict: nearest.verdict, breach: nearest.breach, path, repeats_after: None })
 }
 
-/// The path to a state of that depth: back from parent to parent, of whom more than one may come into question,
-/// then forward along the edges that exist.
+/// Returns the path to a state at that depth. It goes back to all possible parents, level by level, and then
+/// forward along the edges that exist.
 fn way_to(state: u64, depth: u32, stepper: &mut Stepper<'_>, visited: &Visited) -> Vec<u64> {
     let mut layers = vec![vec![state]];
     for _ in 0..depth {
@@ -106,7 +106,7 @@ fn way_to(state: u64, depth: u32, stepper: &mut Stepper<'_>, visited: &Visited) 
         layers.push(parents);
     }
     let first = layers.pop().unwrap_or_default();
-    // Paths so far, each with the state that it leads to.
+    // The paths so far, each with the state at its end.
     let mut paths: Vec<(Vec<u64>, Vec<u32>)> = Vec::new();
     for state in stepper.initial() {
         let fingerprint = stepper.fingerprint(&state);
@@ -130,12 +130,12 @@ fn way_to(state: u64, depth: u32, stepper: &mut Stepper<'_>, visited: &Visited) 
     paths.pop().expect("a state that was found can be reached").0
 }
 
-/// A failure, as a worker notes it.
+/// A failure in the form that a worker records.
 struct Found {
     verdict: Verdict,
     breach: Breach,
     state: u64,
-    /// The state behind it, if a step from it is what failed.
+    /// The state after the failed step, if a step failed and not the state.
     last: Option<u64>,
 }
 
@@ -144,20 +144,20 @@ struct Worker<'r> {
     batches: Vec<Batch>,
     /// The next level, in chunks.
     next: Vec<Vec<u32>>,
-    /// Fingerprints that were met lately: most edges lead to where a neighbour's edge led a moment ago, and need
-    /// not be looked up again. The length is a power of two.
+    /// The fingerprints that were met last. Neighbouring states have many edges to the same states, and these
+    /// need no second lookup. The length is a power of two.
     recent: Vec<u64>,
     edges: u64,
     found: Vec<Found>,
 }
 
-/// How many fingerprints a thread remembers at most; so many leave room in its cache.
+/// The most fingerprints that a thread remembers. They fit into its cache.
 const MOST_RECENT: u64 = 1 << 13;
 
-/// States of one shard that wait to be looked up.
+/// States of one shard that wait for their lookup.
 #[derive(Default)]
 struct Batch {
-    /// Each with its parent.
+    /// The fingerprints, each with its parent.
     fingerprints: Vec<(u64, u64)>,
     words: Vec<u32>,
 }
@@ -184,7 +184,7 @@ impl<'r> Worker<'r> {
         tell: &mut dyn FnMut(&Meter),
     ) {
         let width = self.stepper.width();
-        // About half a byte a state.
+        // The list takes about half a byte per state.
         let wanted = (meter.states.load(Ordering::Relaxed) / 16).clamp(64, MOST_RECENT).next_power_of_two();
         if self.recent.len() < wanted as usize {
             self.recent = vec![0; wanted as usize];
@@ -247,7 +247,7 @@ impl<'r> Worker<'r> {
     }
 }
 
-/// Looks a batch up; what is new goes to the next level.
+/// Looks a batch up, and adds the new states to the next level.
 fn flush(batch: &mut Batch, shard: usize, next: &mut Vec<Vec<u32>>, visited: &Visited, meter: &Meter) {
     if batch.fingerprints.is_empty() {
         return;
@@ -255,7 +255,8 @@ fn flush(batch: &mut Batch, shard: usize, next: &mut Vec<Vec<u32>>, visited: &Vi
     let width = batch.words.len() / batch.fingerprints.len();
     let mut new = 0;
     let mut table = visited.lock(shard);
-    // The loads of this loop do not wait for each other: it costs about one cache miss, not a hundred.
+    // The loads of this loop do not depend on each other. The whole loop costs about one cache miss, not a
+    // hundred.
     let touched = batch.fingerprints.iter().fold(0, |all, (fingerprint, _)| all ^ table.touch(*fingerprint));
     std::hint::black_box(touched);
     for ((fingerprint, parent), words) in batch.fingerprints.iter().zip(batch.words.chunks_exact(width)) {

@@ -1,14 +1,14 @@
-//! Strongly connected components of the state graph, or of a part of it: Tarjan's algorithm, with a stack of its
-//! own, because graphs are deeper than threads' stacks.
+//! The strongly connected components of the state graph, or of a part of it, by Tarjan's algorithm. It has a
+//! stack of its own, because a graph can be deeper than the stack of a thread.
 
 use crate::graph::Graph;
 
 /// The components.
 pub(crate) struct Components {
-    /// The component of each state; [`OUTSIDE`] if it does not belong to the part. Numbered so that edges lead to
-    /// smaller numbers, or stay.
+    /// The component of each state; [`OUTSIDE`] if the state is not in the part. An edge leads to the same
+    /// component or to a smaller number.
     pub(crate) of: Vec<u32>,
-    /// The states of each, in their own order.
+    /// The states of each component, in ascending order.
     pub(crate) members: Vec<Vec<u32>>,
 }
 
@@ -16,7 +16,7 @@ pub(crate) struct Components {
 pub(crate) const OUTSIDE: u32 = u32::MAX;
 const UNSEEN: u32 = u32::MAX;
 
-/// The components of the part whose states are `inside`, with the edges between them.
+/// Returns the components of the states that are `inside`, with the edges between them.
 pub(crate) fn components(graph: &Graph, inside: impl Fn(u32) -> bool) -> Components {
     let mut search = Tarjan {
         order: vec![UNSEEN; graph.len()],
@@ -77,7 +77,7 @@ impl Tarjan {
         *low = to.min(*low);
     }
 
-    /// All edges of a state are done: it may be the first of its component.
+    /// Ends a state whose edges are all done. It may be the first state of its component.
     fn leave(&mut self, state: u32) {
         if self.low[state as usize] != self.order[state as usize] {
             return;
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Which states reach which, by trying.
+    /// Computes the states that each state reaches, by trying all paths.
     fn reach(graph: &Graph, inside: &[bool]) -> Vec<Vec<bool>> {
         let nodes = graph.len();
         (0..nodes)

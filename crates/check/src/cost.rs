@@ -1,13 +1,14 @@
-//! The least and the most messages over *all* complete executions: shortest and longest paths in the state graph.
+//! The fewest and the most messages over *all* complete executions: the shortest and the longest paths in the
+//! state graph.
 //!
-//! A complete execution ends in a state from which nothing leads on. If the graph has a cycle, no kind that is
-//! sent on it has a most; the least are shortest paths all the same.
+//! A complete execution ends in a state without edges. If a kind of message is sent on a cycle, it has no
+//! maximum. The minimum is a shortest path in any case.
 
 use crate::components::{Components, components};
 use crate::graph::Graph;
 use crate::report::{CheckError, Costs, Extent};
 
-/// What the executions of a graph cost.
+/// The costs of all executions of a graph.
 pub(crate) fn costs(graph: &Graph) -> Result<Costs, CheckError> {
     let mut named: Vec<_> =
         graph.kinds.iter().enumerate().map(|(kind, name)| (*name, extent(graph, Some(kind)))).collect();
@@ -17,7 +18,7 @@ pub(crate) fn costs(graph: &Graph) -> Result<Costs, CheckError> {
     Ok(Costs { states: graph.len() as u64, total, kinds: kinds.unwrap_or_default() })
 }
 
-/// The least and the most of one kind, or of all; `None` if no execution ends.
+/// Returns the extent of one kind, or of all kinds together; `None` if no execution ends.
 fn extent(graph: &Graph, kind: Option<usize>) -> Option<Extent> {
     let charge = |edge: usize| {
         let bill = &graph.bills[graph.charges[edge] as usize];
@@ -34,7 +35,7 @@ fn extent(graph: &Graph, kind: Option<usize>) -> Option<Extent> {
 const UNBOUNDED: u32 = u32::MAX;
 const UNKNOWN: u32 = u32::MAX;
 
-/// The least that leads to each state: Dial's algorithm, a bucket for each cost.
+/// Returns the fewest messages on the way to each state, by Dial's algorithm with one bucket per cost.
 fn least(graph: &Graph, charge: impl Fn(usize) -> u32) -> Vec<u32> {
     let mut least = vec![UNKNOWN; graph.len()];
     let mut buckets: Vec<Vec<u32>> = vec![graph.initial().collect()];
@@ -64,10 +65,10 @@ fn least(graph: &Graph, charge: impl Fn(usize) -> u32) -> Vec<u32> {
     least
 }
 
-/// The most that leads to each state: in topological order. What lies on or behind a cycle on which something is
-/// charged has no bound; a cycle on which nothing is charged changes nothing, and is walked through once.
+/// Returns the most messages on the way to each state, in topological order. A state on or after a cycle with
+/// messages has no maximum. A cycle without messages changes nothing, and is passed once.
 fn most(graph: &Graph, charge: impl Fn(usize) -> u32) -> Vec<u32> {
-    // Edges lead to smaller numbers: the largest comes first.
+    // Edges lead to smaller numbers, so the largest component comes first.
     let Components { of: component, members } = components(graph, |_| true);
     let parts = members.len();
     let mut most = vec![0; parts];

@@ -1,7 +1,7 @@
-//! From a path of fingerprints back to what happened: a trace like that of a simulated run.
+//! Turns a path of fingerprints into a trace, like that of a simulated run.
 //!
-//! The path is walked again from the beginning: at each state, the edge is taken that leads to the next
-//! fingerprint. Nothing is printed that was not stepped.
+//! The path is walked again from the start. At each state, the edge to the next fingerprint is taken. So
+//! every step of the trace was really executed.
 
 use conclave_kernel::trace::{FORMAT, What};
 use conclave_kernel::{Header, Input, NodeId, StepHead, Time, Trace};
@@ -15,7 +15,7 @@ use crate::report::Counterexample;
 use crate::stepper::{Action, Kind, Stepper};
 use crate::system::Post;
 
-/// The failure as a trace.
+/// Returns the failure as a trace.
 pub(crate) fn narrate<M: Model>(
     registry: &Registry<'_, M>,
     stepper: &mut Stepper<'_>,
@@ -39,7 +39,7 @@ struct Taken {
     posts: Vec<Post>,
 }
 
-/// Walks a path: the starts of the sites, and the edges after that.
+/// Walks a path: first the starts of the sites, then the edges.
 fn walk(stepper: &mut Stepper<'_>, path: &[Waypoint]) -> (Vec<Taken>, Vec<Taken>) {
     let Some((first, rest)) = path.split_first() else { return (Vec::new(), Vec::new()) };
     let (mut state, starts) = begin(stepper, first.fingerprint);
@@ -60,7 +60,7 @@ fn walk(stepper: &mut Stepper<'_>, path: &[Waypoint]) -> (Vec<Taken>, Vec<Taken>
     (starts, taken)
 }
 
-/// The initial state of that fingerprint, and how the sites started.
+/// Returns the initial state with that fingerprint, and the random choices with which the sites started.
 fn begin(stepper: &mut Stepper<'_>, fingerprint: u64) -> (Vec<u32>, Vec<Taken>) {
     let mut paths = vec![(stepper.before_start(), Vec::new())];
     let start = stepper.system.start();
@@ -81,13 +81,13 @@ fn begin(stepper: &mut Stepper<'_>, fingerprint: u64) -> (Vec<u32>, Vec<Taken>) 
     (state, falls.into_iter().map(|(action, posts)| Taken { action, posts }).collect())
 }
 
-/// The sites and what is in flight, with the numbers that a trace needs.
+/// The sites and the messages in flight, with the numbers that a trace needs.
 struct Stage<'r, 'm, M: Model> {
     registry: &'r Registry<'m, M>,
     trace: Trace<ProtocolOf<M>>,
     locals: Vec<Local<ProtocolOf<M>>>,
     stamps: Vec<u64>,
-    /// In the order sent.
+    /// The messages in flight, in the order sent.
     flying: Vec<Flying>,
     next_id: u64,
     moment: u64,
@@ -100,7 +100,7 @@ struct Flying {
     stamp: u64,
 }
 
-/// A trace shows steps a millisecond apart.
+/// The time between two steps of a trace: one millisecond.
 const STEP_NS: u64 = 1_000_000;
 
 impl<'r, 'm, M: Model> Stage<'r, 'm, M> {
@@ -203,10 +203,10 @@ impl<'r, 'm, M: Model> Stage<'r, 'm, M> {
         }
     }
 
-    /// The oldest message in flight that is that packet: its id and stamp.
+    /// Returns the id and the stamp of the oldest message in flight that is this packet.
     fn take(&mut self, packet: u32, keep: bool) -> (u64, u64) {
         let place = self.flying.iter().position(|flying| flying.packet == packet);
-        let place = place.expect("what is delivered was sent");
+        let place = place.expect("a delivered message was sent");
         let Flying { id, stamp, .. } = self.flying[place];
         if !keep {
             self.flying.remove(place);

@@ -1,7 +1,8 @@
 //! Depth-first search, by several threads.
 //!
-//! A stack in place of a level, and no parents in the visited set: the way to a state is the path on which the
-//! stack stands. A thread that runs dry is given the oldest states of another's stack, with the path to them.
+//! Each thread has a stack instead of a level, and the visited set has no parents. The path to a state is the
+//! path that the thread has taken. A thread without work receives the oldest states of another stack, with
+//! the path to them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,7 +12,7 @@ use crate::report::Verdict;
 use crate::stepper::Stepper;
 use crate::visited::Visited;
 
-/// How many states a thread expands between two looks at the clock.
+/// The number of states that a thread expands between two checks of the bounds.
 const STRETCH: u32 = 512;
 
 pub(crate) fn search<'r>(
@@ -51,9 +52,9 @@ pub(crate) fn search<'r>(
     (explored, workers.into_iter().map(|worker| worker.stepper).collect())
 }
 
-/// States to be expanded, each with its distance from the beginning; the latest last.
+/// States to be expanded, each with its depth. The latest state is last.
 struct Stack {
-    /// For each state: its depth, then its words.
+    /// The depth and then the words of each state.
     entries: Vec<u32>,
     stride: usize,
 }
@@ -68,7 +69,7 @@ impl Stack {
         self.entries.extend_from_slice(state);
     }
 
-    /// Moves the latest into `state`; its depth.
+    /// Moves the latest state into `state`, and returns its depth.
     fn pop(&mut self, state: &mut Vec<u32>) -> Option<u32> {
         let start = self.entries.len().checked_sub(self.stride)?;
         state.clear();
@@ -78,7 +79,7 @@ impl Stack {
         Some(depth)
     }
 
-    /// Parts with half of the oldest, all of one depth; `None` if there is not enough to share.
+    /// Splits off the older half, with states of one depth; `None` if there is too little to share.
     fn split(&mut self) -> Option<(u32, Self)> {
         let depth = *self.entries.first()?;
         let of_depth = self.entries.chunks_exact(self.stride).take_while(|entry| entry[0] == depth).count();
@@ -89,13 +90,13 @@ impl Stack {
     }
 }
 
-/// Something to explore: states, and the path of fingerprints that leads to them.
+/// A part of the exploration: states, and the path of fingerprints that leads to them.
 struct Task {
     path: Vec<u64>,
     stack: Stack,
 }
 
-/// Where threads that have too much meet threads that have nothing.
+/// The tasks that busy threads give to idle threads.
 struct Pool {
     desk: Mutex<Desk>,
     change: Condvar,
@@ -114,7 +115,7 @@ impl Pool {
         Self { desk, change: Condvar::new(), hungry: AtomicUsize::new(0) }
     }
 
-    /// Waits for something to do; `None` when all wait.
+    /// Waits for a task; `None` if all threads wait.
     fn take(&self) -> Option<Task> {
         let mut desk = self.lock();
         desk.idle += 1;

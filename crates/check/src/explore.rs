@@ -1,4 +1,4 @@
-//! What breadth-first and depth-first search have in common: bounds, findings, and the way back.
+//! The common parts of breadth-first and depth-first search: bounds, findings and paths.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

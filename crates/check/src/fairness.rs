@@ -1,19 +1,20 @@
-//! Who waits for ever although everybody does what he must?
+//! Sites that wait for ever in a fair execution.
 //!
-//! An infinite run is *weakly fair* if whatever stays possible from some moment on is done again and again. A
-//! request starves if a fair run exists in which it waits from some moment on: since there are finitely many
-//! states, if a cycle exists in which it waits throughout and which is fair.
+//! An infinite execution is *weakly fair* if a step that stays possible from some moment on is taken again
+//! and again. A request starves if it waits for ever in a fair execution. The number of states is finite, so
+//! there is such an execution exactly if there is a fair cycle on which the request waits throughout.
 //!
-//! **Rules**: for each obligation, take the states in which it is open and *only* the edges between them; find
-//! the strongly connected components; a component is fair if each fair action is impossible in some of its
-//! states or taken on some of its edges. For weak fairness the largest components are enough: what is possible
-//! throughout the whole and never taken in it is so in each part.
+//! **Rules**: take the states in which an obligation is open, and *only* the edges between them. Find the
+//! strongly connected components. A component is fair if each fair action is impossible in one of its states,
+//! or taken on one of its edges. For weak fairness the largest components are enough: an action that is
+//! always possible and never taken in the whole has the same property in each part.
 //!
-//! **Traps**, each of them met in other checkers: to report a cycle without asking whether it is fair; to ask it
-//! of the component of the whole graph, which leads out of the waiting and back; to count a step that changes
-//! nothing as progress (here such a step is no edge at all); to print as a cycle what is not a path.
+//! **Traps** of other checkers. They report a cycle that is not fair. They test the fairness of the component
+//! of the whole graph, which leaves the waiting and comes back. They count a step without change as progress;
+//! here such a step is no edge. They print a cycle that is no path.
 //!
-//! A timer that is armed again before it fires was put off, not neglected: such an edge counts as taking it.
+//! A timer that is armed again before it fires is postponed, not neglected. Such an edge counts as taking the
+//! timer.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -21,17 +22,17 @@ use crate::components::{Components, components};
 use crate::explore::Waypoint;
 use crate::graph::Graph;
 
-/// Somebody waits for ever.
+/// A fair cycle on which a site waits for ever.
 pub(crate) struct Lasso {
-    /// The obligation.
+    /// The bit of the obligation.
     pub(crate) bit: u32,
-    /// From the beginning into the cycle and once round it.
+    /// The path from the start into the cycle and once round it.
     pub(crate) path: Vec<Waypoint>,
-    /// After how many steps the cycle begins.
+    /// The number of steps before the cycle.
     pub(crate) repeats_after: usize,
 }
 
-/// A fair cycle in which some obligation stays open, if there is one.
+/// Returns a fair cycle on which an obligation stays open, if there is one.
 pub(crate) fn starvation(graph: &Graph) -> Option<Lasso> {
     let open = graph.pending.iter().fold(0, |all, pending| all | pending);
     let mut put_off: HashMap<usize, Vec<u32>> = HashMap::new();
@@ -41,7 +42,7 @@ pub(crate) fn starvation(graph: &Graph) -> Option<Lasso> {
     (0..u64::BITS).filter(|bit| open >> bit & 1 == 1).find_map(|bit| {
         let Components { of, mut members } =
             components(graph, |state| graph.pending[state as usize] >> bit & 1 == 1);
-        // Without steps that change nothing, a state alone lies on no cycle.
+        // Steps without change are no edges, so a component of one state has no cycle.
         members.retain(|states| states.len() > 1);
         members.sort_unstable_by_key(|states| states[0]);
         members.iter().find_map(|states| {
@@ -51,7 +52,7 @@ pub(crate) fn starvation(graph: &Graph) -> Option<Lasso> {
     })
 }
 
-/// One component.
+/// One component, and its part of the graph.
 struct Part<'g> {
     graph: &'g Graph,
     component: &'g [u32],
@@ -71,12 +72,12 @@ impl Part<'_> {
         possible.into_iter().all(|(action, times)| times < self.states.len() || taken.contains(&action))
     }
 
-    /// The fair actions that are possible in a state, wherever they lead.
+    /// Returns the fair actions that are possible in a state, in the whole graph.
     fn possible(&self, state: u32) -> BTreeSet<u32> {
         self.graph.edges(state).filter_map(|edge| self.graph.arcs[edge].fair()).collect()
     }
 
-    /// The fair actions that an edge takes or puts off.
+    /// Returns the fair actions that an edge takes or postpones.
     fn taken(&self, edge: usize) -> impl Iterator<Item = u32> + '_ {
         let put_off = self.put_off.get(&edge).into_iter().flatten().copied();
         self.graph.arcs[edge].fair().into_iter().chain(put_off)
@@ -93,9 +94,9 @@ impl Part<'_> {
             .filter(move |edge| self.component[self.graph.arcs[*edge].to as usize] == component)
     }
 
-    /// The way into the component and a fair cycle in it.
+    /// Returns the path into the component and a fair cycle in it.
     fn lasso(&self, bit: u32) -> Lasso {
-        // States are numbered in the order of their distance.
+        // The numbers of states grow with their distance from the start.
         let entry = self.states[0];
         let mut cycle: Vec<(u32, usize)> = Vec::new();
         let mut here = entry;
@@ -124,7 +125,7 @@ impl Part<'_> {
         Lasso { bit, path, repeats_after }
     }
 
-    /// Walks within the component to the nearest edge that will do; where it leads.
+    /// Walks within the component to the nearest edge that fits, and returns the state at its end.
     fn go(&self, from: u32, walked: &mut Vec<(u32, usize)>, wanted: impl Fn(usize, u32) -> bool) -> u32 {
         let mut reached: HashMap<u32, (u32, usize)> = HashMap::new();
         let mut queue = VecDeque::from([from]);
@@ -147,6 +148,6 @@ impl Part<'_> {
                 }
             }
         }
-        unreachable!("a component is strongly connected, and it was found to have such an edge")
+        unreachable!("a component is strongly connected and has such an edge")
     }
 }

@@ -1,4 +1,4 @@
-//! The whole state graph in memory: for what cannot be judged state by state.
+//! The whole state graph in memory, for properties of whole executions.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -7,22 +7,23 @@ use crate::explore::{Meter, Watcher, Waypoint};
 use crate::stepper::{Action, Edge, Kind, Outcome, Stepper};
 use crate::system::Post;
 
-/// States in the order of their discovery, and the edges between them.
+/// The states in the order of their discovery, and the edges between them.
 #[derive(Default)]
 pub(crate) struct Graph {
     pub(crate) fingerprints: Vec<u64>,
-    /// Which obligations are open in each state.
+    /// The open obligations of each state, one bit each.
     pub(crate) pending: Vec<u64>,
-    /// Where each state was first reached from; an initial one from itself.
+    /// The state from which each state was first reached. An initial state is its own parent.
     parents: Vec<u32>,
-    /// Where the edges of each state begin; one more at the end.
+    /// The first edge of each state, and the number of edges at the end.
     offsets: Vec<usize>,
     pub(crate) arcs: Vec<Arc>,
-    /// Edges on which a timer is put off: the edge, and the fair action that is thereby not possible throughout.
+    /// The edges on which a timer is postponed: the edge, and the fair action of the timer, which is then not
+    /// always possible.
     pub(crate) put_off: Vec<(usize, u32)>,
-    /// What each fair action is.
+    /// The contents of each fair action.
     pub(crate) actions: Vec<(Kind, u32, u32)>,
-    /// For each edge the messages that are sent on it, an index of `bills`; empty unless asked for.
+    /// The messages sent on each edge, as an index of `bills`; empty unless requested.
     pub(crate) charges: Vec<u32>,
     /// Messages by kind.
     pub(crate) bills: Vec<Vec<u32>>,
@@ -90,7 +91,7 @@ impl Graph {
         (Some(graph), bytes)
     }
 
-    /// The size of the tables in bytes, without the bills, of which there are few.
+    /// Returns the size of the tables in bytes, without the few bills.
     fn bytes(&self) -> usize {
         size_of_val(&self.fingerprints[..])
             + size_of_val(&self.pending[..])
@@ -101,7 +102,7 @@ impl Graph {
             + size_of_val(&self.charges[..])
     }
 
-    /// A graph for tests, in which only the shape matters.
+    /// Creates a graph from its shape, for tests.
     #[cfg(test)]
     pub(crate) fn of_edges(states: usize, ends: &[(u32, u32)]) -> Self {
         let mut graph = Self { fingerprints: vec![0; states], parents: vec![0; states], ..Self::default() };
@@ -118,7 +119,7 @@ impl Graph {
         self.fingerprints.len()
     }
 
-    /// The initial states: those that were reached from nowhere.
+    /// Returns the initial states, which are their own parents.
     pub(crate) fn initial(&self) -> impl Iterator<Item = u32> + '_ {
         (0..self.len() as u32).filter(|state| self.parents[*state as usize] == *state)
     }
@@ -127,7 +128,7 @@ impl Graph {
         self.offsets[state as usize]..self.offsets[state as usize + 1]
     }
 
-    /// The shortest path to a state.
+    /// Returns the shortest path to a state.
     pub(crate) fn path(&self, mut state: u32) -> Vec<Waypoint> {
         let mut path = Vec::new();
         loop {
@@ -142,9 +143,9 @@ impl Graph {
     }
 }
 
-/// What is needed only while the graph is built.
+/// The data that is needed only during the construction of the graph.
 struct Builder {
-    /// The edges out of the state at hand.
+    /// The edges of the current state.
     ends: Vec<End>,
     index: Index,
     actions: HashMap<(Kind, u32, u32), u32>,
@@ -160,7 +161,7 @@ struct End {
     posts: Vec<Post>,
 }
 
-/// Fingerprints are random already.
+/// A hasher for fingerprints, which are random already.
 type Index = HashMap<u64, u32, BuildHasherDefault<AsIs>>;
 
 #[derive(Default)]
@@ -179,7 +180,7 @@ impl Hasher for AsIs {
 }
 
 impl Builder {
-    /// The size of the index in bytes. Each place of the map has one more byte.
+    /// Returns the size of the index in bytes. Each place of the map has one more byte.
     fn index_bytes(&self) -> usize {
         self.index.capacity() * (size_of::<(u64, u32)>() + 1)
     }
@@ -226,7 +227,7 @@ impl Builder {
         }
     }
 
-    /// The number of a state; a new one's words are kept until it is expanded.
+    /// Returns the number of a state. Keeps the words of a new state until it is expanded.
     fn find(
         &mut self,
         graph: &mut Graph,
@@ -254,7 +255,7 @@ impl Builder {
         })
     }
 
-    /// Messages by kind, those to oneself left out.
+    /// Returns the messages by kind, without those of a site to itself.
     fn bill(&mut self, stepper: &mut Stepper<'_>, posts: &[Post]) -> Vec<u32> {
         let mut bill = vec![0; self.kinds.len()];
         for post in posts {
@@ -270,7 +271,7 @@ impl Builder {
             });
             bill[place] += 1;
         }
-        // So that equal bills are equal whenever they were written.
+        // Later bills know more kinds. Without zeros at the end, equal bills are equal lists.
         while bill.last() == Some(&0) {
             bill.pop();
         }

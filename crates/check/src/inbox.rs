@@ -1,26 +1,26 @@
-//! What is on its way to one site.
+//! The messages in flight to one site.
 //!
-//! A list of slots in order of senders. Over FIFO links a sender's slots stand in the order sent and only the
-//! first can be delivered; otherwise they are sorted, so that equal multisets are equal lists, and each distinct
-//! one can be delivered.
+//! The inbox is a list of slots in order of senders. Over FIFO links, the slots of a sender stand in the
+//! order sent, and only the first can be delivered. Otherwise the slots are sorted, so that equal multisets
+//! are equal lists, and each distinct one can be delivered.
 
 use smallvec::SmallVec;
 
 use crate::options::Order;
 
-/// The messages on their way to one site.
+/// The messages in flight to one site.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Inbox {
     slots: SmallVec<[Slot; 3]>,
 }
 
-/// A message on its way.
+/// A message in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Slot {
     pub(crate) from: u16,
-    /// Ticks since it was sent; 0 in the asynchronous mode.
+    /// The ticks since the message was sent; 0 in the asynchronous mode.
     pub(crate) age: u16,
-    /// Its number among the packets.
+    /// The number of the packet in the interner.
     pub(crate) packet: u32,
 }
 
@@ -29,7 +29,7 @@ impl Inbox {
         &self.slots
     }
 
-    /// With one more.
+    /// Returns the inbox with one more message.
     pub(crate) fn push(&self, slot: Slot, order: Order) -> Self {
         let place = match order {
             Order::Fifo => self.slots.partition_point(|other| other.from <= slot.from),
@@ -40,7 +40,7 @@ impl Inbox {
         more
     }
 
-    /// The places of those that may be delivered now; of equal ones, one.
+    /// Returns the places of the messages that can be delivered now. Of equal messages, it returns one.
     pub(crate) fn deliverable(&self, order: Order) -> impl Iterator<Item = usize> + '_ {
         (0..self.slots.len()).filter(move |&place| {
             let before = place.checked_sub(1).map(|before| self.slots[before]);
@@ -51,15 +51,15 @@ impl Inbox {
         })
     }
 
-    /// Without that one.
+    /// Returns the inbox without the message at that place.
     pub(crate) fn without(&self, place: usize) -> Self {
         let mut less = self.clone();
         less.slots.remove(place);
         less
     }
 
-    /// After that one was delivered, with a copy of it still on its way: in every place that the copy can have
-    /// among the messages of its link.
+    /// Returns the inboxes after a delivery of which a copy stays in flight: one for every place that the
+    /// copy can have among the messages of its link.
     pub(crate) fn with_copy(&self, place: usize, order: Order) -> Vec<Self> {
         match order {
             Order::Any => vec![self.clone()],
@@ -77,7 +77,7 @@ impl Inbox {
         }
     }
 
-    /// A tick later; `None` if a message must be delivered first.
+    /// Returns the inbox one tick later; `None` if a message must be delivered first.
     pub(crate) fn tick(&self, delay: u16) -> Option<Self> {
         let mut later = self.clone();
         for slot in &mut later.slots {
@@ -89,7 +89,7 @@ impl Inbox {
         Some(later)
     }
 
-    /// With senders and packets renamed.
+    /// Returns the inbox with senders and packets renamed.
     pub(crate) fn renamed(&self, order: Order, mut rename: impl FnMut(Slot) -> Slot) -> Self {
         self.slots.iter().fold(Self::default(), |renamed, slot| renamed.push(rename(*slot), order))
     }

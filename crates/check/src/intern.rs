@@ -1,24 +1,24 @@
-//! One small number for each distinct thing.
+//! Numbers for distinct items.
 //!
-//! A global state of the checked system is a handful of numbers instead of a tree of structures: each site's
-//! state, each inbox, each message is kept once, in an interner, and named by its index. Comparing is then
-//! exact (the interner compares the things themselves), copying a state copies forty bytes, and a local step
-//! is computed once for all the global states in which it occurs.
+//! A global state of the checked system is a few numbers instead of a tree of structures. Each state of a
+//! site, each inbox and each message is stored once, in an interner, and its index stands for it. Comparisons
+//! are exact, because the interner compares the items. A copy of a state takes forty bytes. A local step is
+//! computed once for all global states in which it occurs.
 
 use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use conclave_kernel::Digest;
 
-/// Things seen so far, shared by the threads that explore. A lookup happens only when a thread meets a
-/// combination for the first time, so one lock is enough.
+/// The items seen so far, shared by all threads. A thread looks an item up only when it meets a combination
+/// for the first time, so one lock is enough.
 pub(crate) struct Interner<T> {
     table: Mutex<Table<T>>,
 }
 
 struct Table<T> {
     items: Vec<T>,
-    /// Open addressing: the index of an item plus one; zero is free. The length is a power of two.
+    /// The index of an item plus one, with open addressing; 0 is free. The length is a power of two.
     slots: Vec<u32>,
 }
 
@@ -27,29 +27,30 @@ impl<T: Clone + Eq + Hash> Interner<T> {
         Self { table: Mutex::new(Table { items: Vec::new(), slots: vec![0; 16] }) }
     }
 
-    /// The number of a thing: a new one if it was never seen.
+    /// Returns the number of an item. An unknown item gets a new number.
     pub(crate) fn intern(&self, thing: T) -> u32 {
         self.lock().intern(thing)
     }
 
-    /// A copy of the thing of that number.
+    /// Returns a copy of the item with that number.
     pub(crate) fn get(&self, number: u32) -> T {
         self.lock().items[number as usize].clone()
     }
 
-    /// How many there are.
+    /// Returns the number of items.
     pub(crate) fn len(&self) -> usize {
         self.lock().items.len()
     }
 
-    /// Roughly how many bytes they occupy, without what they own on the heap.
+    /// Returns the approximate size in bytes, without the heap memory of the items.
     pub(crate) fn bytes(&self) -> usize {
         let table = self.lock();
         table.items.capacity() * size_of::<T>() + table.slots.capacity() * size_of::<u32>()
     }
 
     fn lock(&self) -> MutexGuard<'_, Table<T>> {
-        // A thread that panicked inside left the table whole: items are pushed before they are named.
+        // After a panic of another thread the table is consistent: items are pushed before they get their
+        // number.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -64,7 +65,8 @@ impl<T: Eq + Hash> Table<T> {
             }
             slot = (slot + 1) & (self.slots.len() - 1);
         }
-        let number = u32::try_from(self.items.len()).expect("memory ends long before four billion things");
+        let number =
+            u32::try_from(self.items.len()).expect("the memory is full long before four billion items");
         self.items.push(thing);
         self.slots[slot] = number + 1;
         if self.items.len() * 4 > self.slots.len() * 3 {

@@ -122,14 +122,14 @@ fn judge_cycles(
     watcher: Watcher<'_>,
 ) -> Result<(), String> {
     match (&explored.failure, explored.bound) {
-        (Some(_), _) => return Err("another violation was found first".into()),
+        (Some(_), _) => return Err("the search found another violation first".into()),
         (None, Some(_)) => return Err("the exploration is incomplete".into()),
-        (None, None) if options.symmetry => return Err("symmetric states were counted as one".into()),
+        (None, None) if options.symmetry => return Err("symmetric states count as one".into()),
         (None, None) => {}
     }
     let (states, most) = (explored.states, options.liveness_states);
     if states > most {
-        return Err(format!("{states} states; cycles are judged up to {most}"));
+        return Err(format!("{states} states; cycles are judged up to {most} states"));
     }
     let meter = Meter::new(Bounds { states: u64::MAX, ..options.bounds }, began);
     let (graph, bytes) = Graph::build(stepper, &meter, watcher, false);

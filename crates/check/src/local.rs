@@ -1,4 +1,4 @@
-//! One site as the checker keeps it: the algorithm's state, whether it is up, and its pending reminders.
+//! One site in the checker: the state of the algorithm, whether the site is up, and its pending timers.
 
 use std::time::Duration;
 
@@ -6,42 +6,42 @@ use conclave_kernel::{Cx, Effect, Env, Input, NodeId, Protocol, Sink, time};
 
 use crate::options::Timing;
 
-/// A site's part of a state.
+/// The part of a state that belongs to one site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Local<P: Protocol> {
     pub(crate) me: NodeId,
     pub(crate) site: P,
     pub(crate) up: bool,
     pub(crate) incarnation: u32,
-    /// In order of tags, so that equal sets are equal.
+    /// The pending timers in order of tags, so that equal sets are equal.
     timers: Vec<Armed<P::Timer>>,
 }
 
-/// A pending reminder.
+/// A pending timer.
 ///
-/// Which of two was armed first matters only if the first must fire first; so that, and not the order, is what
-/// is remembered.
+/// The order in which timers were armed is not stored. It matters only if one timer must fire before another;
+/// `behind` stores that.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Armed<T> {
     timer: T,
-    /// In ticks in the synchronous mode, else in nanoseconds.
+    /// The bounds in ticks in the synchronous mode, else in nanoseconds.
     min: u64,
     max: u64,
-    /// Ticks since it was armed; 0 in the asynchronous mode.
+    /// The ticks since the timer was armed; 0 in the asynchronous mode.
     age: u64,
-    /// Those that must fire before it.
+    /// The timers that must fire before this one.
     behind: Vec<T>,
 }
 
-/// What a step came to, for one sequence of dice.
+/// The result of a step for one sequence of random choices.
 pub(crate) struct Stepped<P: Protocol> {
     pub(crate) local: Local<P>,
     pub(crate) effects: Vec<Effect<P>>,
-    /// The reminders that were pending before and were moved: they may be put off for ever.
+    /// The timers that were pending before and were armed again. They may be postponed for ever.
     pub(crate) rearmed: Vec<P::Timer>,
 }
 
-/// A handler whose dice can fall in more ways than this is refused.
+/// The most combinations of random choices of one handler. A handler with more is rejected.
 pub(crate) const MOST_OUTCOMES: usize = 4096;
 
 impl<P: Protocol> Local<P> {
@@ -49,7 +49,7 @@ impl<P: Protocol> Local<P> {
         Self { me, site, up: true, incarnation: 0, timers: Vec::new() }
     }
 
-    /// The reminders that may go off now.
+    /// Returns the timers that can fire now.
     pub(crate) fn firing(&self, timing: Timing) -> impl Iterator<Item = P::Timer> + '_ {
         let may = move |armed: &&Armed<P::Timer>| match timing {
             Timing::Async => armed.behind.is_empty(),
@@ -58,7 +58,7 @@ impl<P: Protocol> Local<P> {
         self.timers.iter().filter(may).map(|armed| armed.timer)
     }
 
-    /// Hands an input to the site, once for each way in which its dice can fall; `None` if these are too many.
+    /// Runs a step once for each combination of random choices; `None` if there are too many.
     pub(crate) fn step(&self, nodes: u32, input: &Input<P>, timing: Timing) -> Option<Vec<Stepped<P>>> {
         let env = Env { incarnation: self.incarnation, ..Env::new(self.me, nodes) };
         let mut all = Vec::new();
@@ -84,18 +84,18 @@ impl<P: Protocol> Local<P> {
         }
     }
 
-    /// The site dies: its reminders are lost.
+    /// Returns the site after a crash. Its timers are lost.
     pub(crate) fn crash(&self) -> Self {
         Self { up: false, timers: Vec::new(), ..self.clone() }
     }
 
-    /// The site as it is when it comes back, before it handles that.
+    /// Returns the site after a restart, before it handles the recovery.
     pub(crate) fn revive(&self, fresh: Option<P>) -> Self {
         let site = fresh.unwrap_or_else(|| self.site.clone());
         Self { me: self.me, site, up: true, incarnation: self.incarnation + 1, timers: Vec::new() }
     }
 
-    /// A tick passes; `None` if a reminder must go off first.
+    /// Returns the site one tick later; `None` if a timer must fire first.
     pub(crate) fn tick(&self) -> Option<Self> {
         let mut later = self.clone();
         for armed in &mut later.timers {
@@ -139,7 +139,7 @@ impl<P: Protocol> Local<P> {
         self.timers.insert(place, Armed { timer, min, max, age: 0, behind });
     }
 
-    /// Whether it was armed.
+    /// Removes a timer. Returns whether it was armed.
     fn disarm(&mut self, timer: P::Timer) -> bool {
         let before = self.timers.len();
         self.timers.retain(|armed| armed.timer != timer);
@@ -150,24 +150,24 @@ impl<P: Protocol> Local<P> {
     }
 }
 
-/// A range of moments in whole ticks: not before the earliest, and not after the latest unless no tick falls
-/// between them.
+/// Converts a range of times to whole ticks: at least the earliest, and at most the latest unless no tick is
+/// in the range.
 fn in_ticks(min: Duration, max: Duration, tick: Duration) -> (u64, u64) {
     let tick = time::nanos(tick).max(1);
     let earliest = time::nanos(min).div_ceil(tick);
     (earliest, (time::nanos(max) / tick).max(earliest))
 }
 
-/// A sink whose dice fall in every way: each run replays what was thrown before and turns the last die on.
+/// A sink that takes every random choice. Each run repeats the earlier choices and advances the last one.
 struct Dice<P: Protocol> {
     effects: Vec<Effect<P>>,
-    /// What was thrown, and of how many.
+    /// The choices made, each with the number of its alternatives.
     thrown: Vec<(u32, u32)>,
     next: usize,
 }
 
 impl<P: Protocol> Dice<P> {
-    /// Turns the last die that has another face; whether there is one.
+    /// Advances the last choice that has another alternative. Returns whether there is one.
     fn turn(&mut self) -> bool {
         self.next = 0;
         while let Some((shown, faces)) = self.thrown.pop() {
@@ -194,7 +194,7 @@ impl<P: Protocol> Sink<P> for Dice<P> {
     }
 }
 
-/// A guard loops until nothing is enabled: run again on a copy, it must do nothing.
+/// Checks that the guards are done: run again on a copy, they must do nothing.
 fn assert_guards_settled<P: Protocol>(site: &P, env: Env) {
     let mut again = site.clone();
     let mut dice = Dice { effects: Vec::new(), thrown: Vec::new(), next: 0 };
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
     use serde::{Deserialize, Serialize};
 
-    /// Arms what it is told to, and throws two dice on a message.
+    /// Arms the timers of its commands, and makes two random choices per message.
     #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
     struct Clockwork;
 
@@ -276,7 +276,7 @@ mod tests {
         }
         assert_eq!(local.firing(SYNC).count(), 1);
         local = local.tick().unwrap();
-        assert!(local.tick().is_none(), "it must fire before the next tick");
+        assert!(local.tick().is_none(), "the timer must fire before the next tick");
         assert!(local.crash().tick().is_some());
     }
 

@@ -1,11 +1,12 @@
-//! A map from two small numbers to one, made for being asked a hundred million times.
+//! A map from two numbers to one, for hundreds of millions of lookups.
 //!
-//! Open addressing with linear probing, keys and values side by side. Entries are never removed.
+//! It uses open addressing with linear probing, and stores keys and values together. Entries are never
+//! removed.
 
 /// The map.
 pub(crate) struct Memo {
-    /// The first number plus one, the second, the value: twelve bytes. A first word of 0 is free. The length is a
-    /// power of two.
+    /// The slots of twelve bytes: the first number plus one, the second number, the value. A first word of 0
+    /// is free. The length is a power of two.
     slots: Vec<[u32; 3]>,
     len: usize,
 }
@@ -30,7 +31,7 @@ impl Memo {
         }
     }
 
-    /// Remembers something that was not known.
+    /// Adds an entry that is not in the map.
     pub(crate) fn insert(&mut self, one: u32, other: u32, value: u32) {
         self.len += 1;
         if self.len * 4 > self.slots.len() * 3 {

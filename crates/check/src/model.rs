@@ -1,66 +1,67 @@
-//! What a problem brings to the checker: the sites, the work offered to them, and the judge.
+//! The parts that a problem gives to the checker: the sites, the work and the judge.
 
 use std::fmt::Debug;
 use std::hash::Hash;
 
 use conclave_kernel::{NodeId, Property, Protocol};
 
-/// A closed system to be checked: which sites, which work, which properties.
+/// A closed system to be checked: its sites, its work and its properties.
 pub trait Model: Sync {
     /// The algorithm.
     type Protocol: Protocol;
-    /// Who offers the work and judges what happens.
+    /// The monitor, which offers the work and judges the steps.
     type Monitor: Monitor<Self::Protocol>;
 
     /// `problem/name` of the algorithm, for the header of traces.
     fn name(&self) -> String;
 
-    /// Everything else that is needed to explore it again, for the header of traces.
+    /// The other data that is needed to explore the model again, for the header of traces.
     fn scenario(&self) -> String {
         String::new()
     }
 
-    /// How many sites; at most [`MOST_NODES`].
+    /// The number of sites; at most [`MOST_NODES`].
     fn nodes(&self) -> u32;
 
-    /// A site as it is before it starts.
+    /// Creates a site in its state before the start.
     fn site(&self, me: NodeId) -> Self::Protocol;
 
-    /// The monitor before anything happened.
+    /// The monitor in its state before the start.
     fn monitor(&self) -> Self::Monitor;
 
-    /// The property that a request which waits for ever breaks: named when a run is stuck or starves.
+    /// The property that an endless wait violates. Reports of stuck states and of starvation name it.
     fn liveness(&self) -> Property;
 
-    /// The kind of a message, as the paper spells it, for those who count.
+    /// The kind of a message in the spelling of the paper.
     fn kind(&self, message: &<Self::Protocol as Protocol>::Message) -> &'static str;
 
-    /// The names of what should be seen somewhere in the exploration, or it showed nothing; at most 64.
+    /// The names of the observations that an exploration should make; without them it has tested too little.
+    /// At most 64.
     fn sometimes(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// Which of [`sometimes`](Self::sometimes) a site's state shows, a bit each.
+    /// The observations of [`sometimes`](Self::sometimes) in a site's state, one bit each.
     fn shows(&self, site: &Self::Protocol) -> u64 {
         let _ = site;
         0
     }
 
-    /// Judges a state in which nothing more can happen.
+    /// Judges a state without possible steps.
     fn at_rest(&self, sites: &[Self::Protocol], monitor: &Self::Monitor, findings: &mut Findings) {
         let _ = (sites, monitor, findings);
     }
 
-    /// Renamings of the sites under which the system looks the same; each maps site `i` to `[i]`. With
+    /// The renamings of the sites that leave the system unchanged; each maps site `i` to `[i]`. With
     /// [`Options::symmetry`](crate::Options::symmetry), states that differ by such a renaming count as one.
     ///
-    /// Sound only if no site compares ids: tie-breaks by id make every renaming wrong. The renamings must
-    /// form a group without its identity, and [`rename`](Self::rename) must be given.
+    /// They are sound only if no site compares ids: a tie-break by id makes every renaming wrong. The
+    /// renamings must form a group without its identity, and [`rename`](Self::rename) must be implemented.
     fn symmetries(&self) -> Vec<Vec<NodeId>> {
         Vec::new()
     }
 
-    /// How things look under a renaming of sites.
+    /// Renames the sites inside a part of the state.
     fn rename(&self, thing: Renamed<'_, Self>, to: &[NodeId])
     where
         Self: Sized,
@@ -69,107 +70,109 @@ pub trait Model: Sync {
     }
 }
 
-/// What [`Model::rename`] is to change in place: every site id inside.
+/// The part of a state in which [`Model::rename`] changes every site id in place.
 pub enum Renamed<'a, M: Model> {
-    /// A site's state. The checker itself moves it to its new place.
+    /// The state of a site. The checker itself moves it to its new place.
     Site(&'a mut M::Protocol),
     /// A message. The checker itself renames its sender and its receiver.
     Message(&'a mut <M::Protocol as Protocol>::Message),
     /// The monitor.
     Monitor(&'a mut M::Monitor),
-    /// What rides on a message.
+    /// The note of a message.
     Note(&'a mut <M::Monitor as Monitor<M::Protocol>>::Note),
 }
 
-/// The largest group that can be checked: obligations are a bit a site.
+/// The largest group that can be checked. Obligations have one bit per site.
 pub const MOST_NODES: u32 = u64::BITS;
 
-/// What stands above the algorithm: offers commands, sees commands and events, judges them. Its state is part
-/// of the checked state, so it should remember no more than it needs.
+/// The layer above the algorithm: it offers commands, sees commands and events, and judges them. Its state is
+/// part of the checked state, so it should hold no more than it needs.
 pub trait Monitor<P: Protocol>: Clone + Debug + Eq + Hash + Send + 'static {
-    /// What rides on every message for the judge's sake. Only if [`NOTES`](Self::NOTES).
+    /// The data that every message carries for the judge; only if [`NOTES`](Self::NOTES) is set.
     type Note: Clone + Debug + Default + Eq + Hash + Send + 'static;
 
-    /// Whether notes ride on messages. They make more states: leave them out where nothing is judged by them.
+    /// Whether messages carry notes. Notes increase the number of states, so a model that does not judge by
+    /// them should not use them.
     const NOTES: bool = false;
 
-    /// The commands that could be given now.
+    /// The commands that are possible now.
     fn offers(&self, offer: &mut dyn FnMut(Offer<P::Command>));
 
-    /// Which obligations are open, a bit each: those who ask and have not been granted. An obligation that
-    /// stays open for ever is a violation of [`Model::liveness`].
+    /// The open obligations, one bit each: the sites that have requested and are not granted. An obligation
+    /// that stays open for ever is a violation of [`Model::liveness`].
     fn pending(&self) -> u64;
 
-    /// Which of [`Model::sometimes`] this state shows, a bit each.
+    /// The observations of [`Model::sometimes`] in this state, one bit each.
     fn shows(&self) -> u64 {
         0
     }
 
-    /// A command is given.
+    /// Handles a command.
     fn on_command(&mut self, node: NodeId, command: &P::Command, findings: &mut Findings) {
         let _ = (node, command, findings);
     }
 
-    /// A site tells the layer above something.
+    /// Handles an event of a site.
     fn on_event(&mut self, node: NodeId, event: &P::Event, findings: &mut Findings) {
         let _ = (node, event, findings);
     }
 
-    /// A message leaves; the answer rides on it.
+    /// Handles a message that is sent, and returns its note.
     fn on_send(&mut self, from: NodeId, to: NodeId, message: &P::Message) -> Self::Note {
         let _ = (from, to, message);
         Self::Note::default()
     }
 
-    /// A message arrives, with what rode on it.
+    /// Handles a message that arrives, with its note.
     fn on_deliver(&mut self, from: NodeId, to: NodeId, note: &Self::Note) {
         let _ = (from, to, note);
     }
 
-    /// A site dies.
+    /// Handles the crash of a site.
     fn on_crash(&mut self, node: NodeId, findings: &mut Findings) {
         let _ = (node, findings);
     }
 
-    /// A site is back.
+    /// Handles the recovery of a site.
     fn on_recover(&mut self, node: NodeId, findings: &mut Findings) {
         let _ = (node, findings);
     }
 }
 
-/// A command that could be given now.
+/// A command that is possible now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer<C> {
-    /// To whom.
+    /// The site that receives the command.
     pub node: NodeId,
     /// The command.
     pub command: C,
-    /// Whether it must be given in the end if it stays on offer: a holder leaves, but nobody has to ask.
+    /// Whether the command must be given in the end if it stays possible. A holder must release; a site need
+    /// not request.
     pub required: bool,
 }
 
-/// What a judge has to say about a step.
+/// The findings of a judge about one step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Findings {
     breach: Option<Breach>,
 }
 
-/// A property that was broken.
+/// A violation of a property.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Breach {
-    /// Which.
+    /// The property.
     pub property: &'static str,
-    /// What happened, in a sentence with the sites' names.
+    /// The violation in one sentence with the names of the sites.
     pub why: String,
 }
 
 impl Findings {
-    /// This step broke a property. Of several, the first counts.
+    /// Reports that this step violates a property. Of several violations, the first counts.
     pub fn breach(&mut self, property: &Property, why: impl Into<String>) {
         self.breach.get_or_insert_with(|| Breach { property: property.name, why: why.into() });
     }
 
-    /// What was broken.
+    /// Returns the violation.
     pub fn into_breach(self) -> Option<Breach> {
         self.breach
     }

@@ -1,29 +1,29 @@
-//! How a model is to be explored.
+//! The options of an exploration.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Everything an exploration is a function of, besides the model.
+/// Everything besides the model that determines an exploration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// In which order messages arrive.
+    /// The order in which messages arrive.
     pub order: Order,
-    /// What is assumed of time.
+    /// The assumption about time.
     pub timing: Timing,
-    /// What may go wrong.
+    /// The faults that can occur.
     pub faults: Faults,
-    /// In which order states are visited.
+    /// The order in which states are visited.
     pub search: Search,
-    /// How many threads explore; at least 1.
+    /// The number of threads; at least 1.
     pub threads: usize,
-    /// Where to stop.
+    /// The bounds at which the exploration stops.
     pub bounds: Bounds,
-    /// Up to how many states cycles are judged: they need the whole graph in memory, about 100 bytes a state.
-    /// With 0, only stuck states are looked for.
+    /// The largest number of states for which cycles are judged. Judging needs the whole graph in memory,
+    /// about 100 bytes per state. With 0, only stuck states are found.
     pub liveness_states: u64,
-    /// Whether states that differ only by one of [`Model::symmetries`](crate::Model::symmetries) count as one.
-    /// Eventually-properties are then not judged on cycles.
+    /// Whether states that differ only by one of [`Model::symmetries`](crate::Model::symmetries) count as
+    /// one. Properties that must hold eventually are then not judged on cycles.
     pub symmetry: bool,
 }
 
@@ -42,77 +42,79 @@ impl Default for Options {
     }
 }
 
-/// In which order messages arrive.
+/// The order in which messages arrive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
-    /// Those of one link in the order sent.
+    /// The messages of one link arrive in the order sent.
     #[default]
     Fifo,
-    /// In any.
+    /// Messages arrive in any order.
     Any,
 }
 
-/// What is assumed of time. In both modes `cx.now()` is constant: an algorithm that reads it has no finite
-/// state space.
+/// The assumption about time. In both modes `cx.now()` is constant, because an algorithm that reads the time
+/// has infinitely many states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Timing {
-    /// Nothing: a message takes any time, a timer may fire at any moment. Only, of two timers pending at one
-    /// site, the one armed earlier goes first if its latest moment is not after the other's earliest.
+    /// No assumption: a message takes any time, and a timer may fire at any moment. One rule remains for two
+    /// timers of a site. The timer armed first fires first if its latest moment is not after the earliest
+    /// moment of the other.
     #[default]
     Async,
-    /// Time passes in ticks, each message is delivered within so many, and timers fire within their range.
+    /// Time passes in ticks. Each message is delivered within `delay` ticks, and timers fire within their
+    /// range.
     Sync {
-        /// The most ticks that a message takes.
+        /// The largest delay of a message in ticks.
         delay: u16,
-        /// How long a tick is, on the clocks that timers are set by.
+        /// The length of a tick on the clocks of the timers.
         tick: Duration,
     },
 }
 
-/// What may go wrong, and how often in one run.
+/// The faults that can occur in one execution, with their largest numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Faults {
-    /// At most so many messages are lost.
+    /// The largest number of lost messages.
     pub loss: u8,
-    /// At most so many arrive a second time.
+    /// The largest number of duplicated messages.
     pub duplication: u8,
-    /// At most so many crashes.
+    /// The largest number of crashes.
     pub crash: u8,
-    /// What crashed sites come back with; never, if not given.
+    /// The memory of a site that recovers. `None`: crashed sites never recover.
     pub recovery: Option<Recovery>,
 }
 
-/// What a site still knows after a crash.
+/// The memory of a site after a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Recovery {
-    /// Everything: the state was on stable storage.
+    /// All of it: the state was on stable storage.
     Stable,
-    /// Nothing: it starts afresh.
+    /// None: the site starts from its initial state.
     Amnesia,
 }
 
-/// In which order states are visited.
+/// The order in which states are visited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Search {
-    /// The nearest first: counterexamples are the shortest there are.
+    /// The nearest state first. Counterexamples are as short as possible.
     #[default]
     Breadth,
-    /// The latest first: half the memory, because nobody needs to remember where a state was reached from.
+    /// The latest state first. It needs half the memory, because no state stores its parent.
     Depth,
 }
 
-/// Where to stop: the verdict is then [`Verdict::Bounded`](crate::Verdict::Bounded).
+/// The bounds of an exploration. At a bound, the verdict is [`Verdict::Bounded`](crate::Verdict::Bounded).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// At about so many states: the steps under way are finished.
+    /// The largest number of states. It is approximate, because the steps that have begun are finished.
     pub states: u64,
-    /// At so many steps from the beginning.
+    /// The largest number of steps from the start.
     pub depth: u32,
-    /// After so long.
+    /// The largest time.
     pub time: Duration,
 }
 
@@ -122,15 +124,15 @@ impl Default for Bounds {
     }
 }
 
-/// How far an exploration is.
+/// The progress of an exploration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Progress {
-    /// Unique states so far.
+    /// The number of unique states so far.
     pub states: u64,
-    /// Steps from the beginning.
+    /// The number of steps from the start.
     pub depth: u32,
-    /// States found and not yet expanded.
+    /// The number of states that are found and not yet expanded.
     pub waiting: u64,
-    /// Since the beginning.
+    /// The time since the start.
     pub elapsed: Duration,
 }

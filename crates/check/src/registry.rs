@@ -1,4 +1,4 @@
-//! Everything that occurs in states, kept once and named by a number; shared by the threads.
+//! The contents of states, each stored once under a number, and shared by the threads.
 
 use conclave_kernel::{Effect, Input, NodeId, Protocol};
 
@@ -8,30 +8,30 @@ use crate::local::Local;
 use crate::model::{Model, Monitor};
 use crate::options::{Faults, Options, Order, Timing};
 
-/// The algorithm of a model, and what belongs to it.
+/// The algorithm of a model, and the types that belong to it.
 pub(crate) type ProtocolOf<M> = <M as Model>::Protocol;
 pub(crate) type NoteOf<M> = <<M as Model>::Monitor as Monitor<ProtocolOf<M>>>::Note;
 
-/// Whether notes ride on the messages of a model.
+/// Whether the messages of a model carry notes.
 pub(crate) const fn notes<M: Model>() -> bool {
     <M::Monitor as Monitor<ProtocolOf<M>>>::NOTES
 }
 
-/// The rules of the exploration, and what occurs in states whatever the algorithm is.
+/// The rules of the exploration, and the contents of states that do not depend on the algorithm.
 pub(crate) struct Ground {
     pub(crate) nodes: u32,
     pub(crate) order: Order,
     pub(crate) timing: Timing,
     pub(crate) faults: Faults,
-    /// Whether notes ride on messages.
+    /// Whether messages carry notes.
     pub(crate) notes: bool,
-    /// The renamings that are divided out; none unless asked for.
+    /// The renamings whose states count as one; empty unless requested.
     pub(crate) symmetries: Vec<Vec<NodeId>>,
     pub(crate) packets: Interner<Packet>,
     pub(crate) inboxes: Interner<Inbox>,
 }
 
-/// The ground, and the interners of what only the model knows.
+/// The ground, and the interners of the contents whose types the model defines.
 pub(crate) struct Registry<'m, M: Model> {
     pub(crate) model: &'m M,
     pub(crate) ground: Ground,
@@ -42,7 +42,7 @@ pub(crate) struct Registry<'m, M: Model> {
     pub(crate) monitors: Interner<M::Monitor>,
 }
 
-/// A message with its ends and what rides on it. `input` is what its receiver is handed.
+/// A message with its sender, its receiver and its note. `input` is the number of the receiver's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Packet {
     pub(crate) from: u16,
@@ -51,7 +51,7 @@ pub(crate) struct Packet {
     pub(crate) note: u32,
 }
 
-/// What a monitor sees of a step. Number 0 is a step that shows nothing.
+/// The part of a step that the monitor sees. Number 0 is a step that shows nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Observation<P: Protocol> {
     pub(crate) node: NodeId,
@@ -59,10 +59,10 @@ pub(crate) struct Observation<P: Protocol> {
     pub(crate) effects: Vec<Seen<P>>,
 }
 
-/// Why a site stepped, as far as the monitor is told.
+/// The cause of a step, as the monitor sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Cause<P: Protocol> {
-    /// It is not told.
+    /// The monitor does not see the cause.
     Silent,
     Message(NodeId),
     Command(P::Command),
@@ -74,11 +74,11 @@ pub(crate) enum Cause<P: Protocol> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Seen<P: Protocol> {
     Event(P::Event),
-    /// The number of the input that the receiver will be handed.
+    /// The receiver, and the number of its input.
     Send(NodeId, u32),
 }
 
-/// The empty inbox and the unit note, too, have the number 0.
+/// The number 0 also stands for the empty inbox and the unit note.
 pub(crate) const NOTHING: u32 = 0;
 
 impl<'m, M: Model> Registry<'m, M> {
@@ -108,7 +108,7 @@ impl<'m, M: Model> Registry<'m, M> {
         registry
     }
 
-    /// Roughly what the interners take.
+    /// Returns the approximate size of the interners in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.locals.bytes()
             + self.inputs.bytes()

@@ -149,7 +149,7 @@ impl fmt::Display for CheckError {
                 f,
                 "more than {states} states: costs need them all; give fewer nodes or entries, or a larger --most-states"
             ),
-            Self::NeverEnds => f.write_str("no execution ends, so none has a cost: leave out --cost"),
+            Self::NeverEnds => f.write_str("no execution ends, so no execution has a cost: leave out --cost"),
         }
     }
 }

@@ -1,8 +1,8 @@
-//! A counterexample, taken again: the recorded inputs are given to fresh sites, what they do is compared with what
-//! was recorded, and the judge is asked again.
+//! Repeats a counterexample. The recorded inputs go to fresh sites, their effects are compared with the
+//! recorded ones, and the judge checks the steps again.
 //!
-//! Exploring anew would not do: another search, or the same with more threads, may find another counterexample
-//! that is as good. Here nothing is searched; a trace repeats, or it is said where it does not.
+//! A new exploration cannot do that: another search, or more threads, may find another counterexample of the
+//! same length. Here nothing is searched. The trace repeats, or the error names the step that differs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,18 +14,18 @@ use crate::model::{Breach, Findings, Model, Monitor};
 use crate::options::{Options, Recovery};
 use crate::registry::sends;
 
-/// What a trace came to when it was taken again.
+/// The result of a repeated trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retraced {
-    /// How many steps it has.
+    /// The number of steps.
     pub steps: usize,
-    /// What broke on the way, and at which step.
+    /// The first violation, with its step.
     pub breach: Option<(usize, Breach)>,
-    /// Who still waits at its end.
+    /// The sites that still wait at the end.
     pub waiting: Vec<NodeId>,
 }
 
-/// Takes the steps of a trace again. The error says which step cannot be taken, or comes to something else.
+/// Repeats the steps of a trace. The error names the step that is impossible or has other effects.
 pub fn retrace<M: Model>(
     model: &M,
     options: &Options,
@@ -33,7 +33,10 @@ pub fn retrace<M: Model>(
 ) -> Result<Retraced, String> {
     let nodes = model.nodes();
     if trace.header.nodes != nodes {
-        return Err(format!("the trace has {} sites, but its scenario has {nodes}", trace.header.nodes));
+        return Err(format!(
+            "the trace has {} sites, but its scenario has {nodes}: record the trace again",
+            trace.header.nodes
+        ));
     }
     let mut stage = Stage {
         model,
@@ -70,7 +73,7 @@ struct Stage<'m, M: Model> {
     locals: Vec<Local<M::Protocol>>,
     monitor: M::Monitor,
     flying: BTreeMap<u64, Flying<M>>,
-    /// Messages that are about to arrive and stay under way.
+    /// Messages whose next delivery leaves a copy in flight.
     copied: BTreeSet<u64>,
     /// Sites that are about to start again.
     revived: BTreeSet<NodeId>,
@@ -97,10 +100,13 @@ impl<M: Model> Stage<'_, M> {
             }
             What::Recover(node) => _ = self.revived.insert(*node),
             What::Duplicate(id) => _ = self.copied.insert(*id),
-            // It is left under way: nobody receives it any more.
+            // The message stays in the table, but no step receives it.
             What::Lose(_) => {}
             What::Pause(_) | What::Resume(_) | What::Cut(_) | What::Heal(_) => {
-                return Err("the checker does not pause sites, nor cut links".into());
+                return Err(
+                    "the checker does not pause sites or cut links: repeat this trace with conclave replay"
+                        .into(),
+                );
             }
         }
         Ok(())
@@ -127,7 +133,7 @@ impl<M: Model> Stage<'_, M> {
                 let mut offered = false;
                 self.monitor.offers(&mut |offer| offered |= offer.node == node && offer.command == *command);
                 if !offered {
-                    return Err(format!("{node} could not get the command {command:?} at that step"));
+                    return Err(format!("the command {command:?} was not possible at {node}"));
                 }
                 self.monitor.on_command(node, command, &mut findings);
             }
@@ -138,21 +144,26 @@ impl<M: Model> Stage<'_, M> {
         if !local.up {
             return Err(format!("{node} is down"));
         }
-        // Its dice fell in some way; the trace says what came of it, not how.
-        let outcomes = local.step(nodes, input, timing).ok_or("its dice can fall in too many ways")?;
+        // The trace holds the effects of the random choices, not the choices. Try all of them.
+        let outcomes =
+            local.step(nodes, input, timing).ok_or("the step has too many combinations of random choices")?;
         let now = outcomes.first().map(|outcome| format!("{:?}", outcome.effects));
         let same = outcomes.into_iter().find(|outcome| outcome.effects == effects);
-        let same = same
-            .ok_or_else(|| format!("{node} did\n  then: {effects:?}\n  now:  {}", now.unwrap_or_default()))?;
+        let same = same.ok_or_else(|| {
+            format!(
+                "{node} has other effects\n  recorded: {effects:?}\n  now:      {}",
+                now.unwrap_or_default()
+            )
+        })?;
         *local = same.local;
         self.observe(head, effects, &mut findings);
         self.find(findings);
         Ok(())
     }
 
-    /// Takes a message from those under way; it must be there, as it was sent.
+    /// Removes a message from those in flight. It must be there, with the same contents.
     fn deliver(&mut self, head: &StepHead, from: NodeId, message: &MessageOf<M>) -> Result<(), String> {
-        let id = head.received.ok_or("a message without a number")?;
+        let id = head.received.ok_or("a received message has no number")?;
         let flying = self.flying.get(&id).ok_or_else(|| format!("message {id} is not in flight"))?;
         if (flying.from, flying.to) != (from, head.node) || flying.message != *message {
             return Err(format!("message {id} was sent with other contents"));
@@ -180,7 +191,7 @@ impl<M: Model> Stage<'_, M> {
     }
 
     fn local(&mut self, node: NodeId) -> Result<&mut Local<M::Protocol>, String> {
-        self.locals.get_mut(node.index()).ok_or_else(|| format!("there is no site {node}"))
+        self.locals.get_mut(node.index()).ok_or_else(|| format!("site {node} does not exist"))
     }
 
     fn find(&mut self, findings: Findings) {

@@ -1,9 +1,10 @@
-//! Where a state can go: every step of every site, and every fault within the budget.
+//! The successors of a state: every step of every site, and every fault within the budget.
 //!
-//! A state is a short list of numbers: for each site its own state and its inbox, then the monitor, then what
-//! is left of the fault budget. Each thread has a stepper, which remembers what every *local* step leads to: the
-//! protocol's code runs once for each pair of a site's state and an input, however many global states share it.
-//! Exploring is then arithmetic on a few words, and fingerprints are updated for the words that changed.
+//! A state is a short list of numbers: the state and the inbox of each site, then the monitor, then the rest
+//! of the fault budget. Each thread has a stepper, which remembers the result of every *local* step. So the
+//! code of the protocol runs once for each pair of a site's state and an input, however many global states
+//! contain it. The exploration then computes with a few words, and updates fingerprints for the words that
+//! changed.
 
 mod moves;
 mod rename;
@@ -20,7 +21,7 @@ use crate::system::{Judged, Offered, Post, System};
 
 pub(crate) use moves::{Action, Edge, Kind, Outlook};
 
-/// What one thread knows about steps.
+/// The steps that one thread knows.
 pub(crate) struct Stepper<'r> {
     pub(crate) system: &'r dyn System,
     pub(crate) ground: &'r Ground,
@@ -43,13 +44,13 @@ pub(crate) struct Stepper<'r> {
     breaches: Vec<Breach>,
     monitors: Vec<Option<MonitorInfo>>,
     offers: Vec<Offered>,
-    /// (site's state or inbox, how) to what it is a tick later, plus one; 0 if the clock must wait.
+    /// (site's state or inbox, mode) to the same one tick later, plus one; 0 if the tick must wait.
     ticks: [Memo; 2],
     renamed: rename::Renamings,
-    /// What of the model's `sometimes` was seen.
+    /// The model's `sometimes` that were seen, one bit each.
     pub(crate) seen: u64,
     pub(crate) crossing: bool,
-    /// A site whose dice can fall in too many ways.
+    /// A site with too many combinations of random choices, if there is one.
     pub(crate) trouble: Option<NodeId>,
     base: Vec<u32>,
     draft: Vec<u32>,
@@ -72,21 +73,21 @@ impl Span {
     }
 }
 
-/// Appends to a list; where that is.
+/// Appends to a list, and returns the span of the new items.
 fn extend<T>(list: &mut Vec<T>, items: impl IntoIterator<Item = T>) -> Span {
     let start = list.len() as u32;
     list.extend(items);
     Span { start, len: list.len() as u32 - start }
 }
 
-/// What a local step leads to, for one way in which the dice fall.
+/// The result of a local step for one combination of random choices.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outcome {
     local: u32,
     observation: u32,
     posts: Span,
     rearmed: Span,
-    /// Whether the dice can fall in yet another way: the next outcome is of the same step.
+    /// Whether the next outcome belongs to the same step, with other random choices.
     more: bool,
 }
 
@@ -100,7 +101,7 @@ struct InboxInfo {
 #[derive(Clone, Copy, Debug)]
 struct Delivery {
     packet: u32,
-    /// The inbox after it.
+    /// The inbox after the delivery.
     rest: u32,
 }
 
@@ -124,11 +125,11 @@ struct MonitorInfo {
     pending: u64,
 }
 
-/// Of a step whose dice can fall in too many ways.
+/// The outcome of a step with too many combinations of random choices.
 const NO_OUTCOME: u32 = u32::MAX;
 
-/// The number that a word contributes to the fingerprint of a state. Words are names of distinct things, so
-/// that a mixing bijection makes independent-looking numbers of them, whatever the things are.
+/// Returns the contribution of a word to the fingerprint of a state. Words are numbers of distinct items. A
+/// bijection that mixes the bits turns them into numbers that look independent.
 #[inline]
 fn contribution(slot: usize, word: u32) -> u64 {
     mix(((slot as u64 + 1) << 32 | u64::from(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15))
@@ -166,12 +167,13 @@ impl<'r> Stepper<'r> {
         }
     }
 
-    /// How many words a state has.
+    /// Returns the number of words of a state.
     pub(crate) fn width(&self) -> usize {
         2 * self.ground.nodes as usize + 2
     }
 
-    /// The states in which all sites have started: more than one if starting throws dice.
+    /// Returns the states in which all sites have started. There are several if the start makes random
+    /// choices.
     pub(crate) fn initial(&mut self) -> Vec<Vec<u32>> {
         let start = self.system.start();
         (0..self.ground.nodes).fold(vec![self.before_start()], |states, node| {
@@ -183,7 +185,7 @@ impl<'r> Stepper<'r> {
         })
     }
 
-    /// The state before any site has started.
+    /// Returns the state before any site has started.
     pub(crate) fn before_start(&mut self) -> Vec<u32> {
         let mut words = vec![NOTHING; self.width()];
         let (locals, first) = self.system.beginning();
@@ -197,7 +199,7 @@ impl<'r> Stepper<'r> {
         words
     }
 
-    /// The fingerprint of a state; of symmetric states, the same. Never 0.
+    /// Returns the fingerprint of a state, never 0. Symmetric states have the same fingerprint.
     pub(crate) fn fingerprint(&mut self, words: &[u32]) -> u64 {
         match self.ground.symmetries.len() {
             0 => nonzero(plain_fingerprint(words)),
@@ -205,17 +207,17 @@ impl<'r> Stepper<'r> {
         }
     }
 
-    /// Which obligations are open in a state.
+    /// Returns the open obligations of a state, one bit each.
     pub(crate) fn pending(&mut self, words: &[u32]) -> u64 {
         self.monitor(words[self.monitor_slot()]).pending
     }
 
-    /// Judges a state in which nothing more can happen.
+    /// Judges a state without possible steps.
     pub(crate) fn at_rest(&self, words: &[u32]) -> Option<Breach> {
         self.system.at_rest(&words[..self.ground.nodes as usize], words[self.monitor_slot()])
     }
 
-    /// What an edge broke.
+    /// Returns the violation on an edge.
     pub(crate) fn breach(&self, number: u32) -> Option<&Breach> {
         self.breaches.get((number as usize).checked_sub(1)?)
     }
@@ -227,12 +229,12 @@ impl<'r> Stepper<'r> {
         self.packets[number as usize]
     }
 
-    /// The reminders that an outcome put off, as inputs.
+    /// Returns the timers that an outcome postponed, as inputs.
     pub(crate) fn rearmed(&self, outcome: Outcome) -> &[u32] {
         outcome.rearmed.of(&self.rearmed)
     }
 
-    /// Roughly what it remembers.
+    /// Returns the approximate size of the memory in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let memos =
             [&self.steps, &self.pushes, &self.judgements, &self.sights, &self.ticks[0], &self.ticks[1]];
@@ -259,9 +261,9 @@ impl<'r> Stepper<'r> {
     }
 }
 
-/// What is computed once and remembered.
+/// The methods that compute a result once and remember it.
 impl Stepper<'_> {
-    /// The first outcome of handing an input to a site in that state; none if there are too many.
+    /// Returns the first outcome of an input in a site's state; none if there are too many.
     #[inline]
     fn first_outcome(&mut self, local: u32, input: u32) -> Option<usize> {
         let first = self.steps.get(local, input);
@@ -292,7 +294,7 @@ impl Stepper<'_> {
         first
     }
 
-    /// What the monitor makes of a step.
+    /// Returns the monitor's judgement of a step.
     #[inline]
     fn judge(&mut self, monitor: u32, observation: u32, note: u32) -> Judgement {
         let sight = if self.ground.notes { self.sight(observation, note) } else { observation };
@@ -325,7 +327,7 @@ impl Stepper<'_> {
         judgement
     }
 
-    /// The inbox with one packet more.
+    /// Returns the inbox with one more packet.
     #[inline]
     fn push(&mut self, inbox: u32, packet: u32) -> u32 {
         match self.pushes.get(inbox, packet) {
@@ -409,7 +411,7 @@ impl Stepper<'_> {
         info
     }
 
-    /// A site's state a tick later.
+    /// Returns a site's state one tick later.
     fn tick_local(&mut self, number: u32) -> Option<u32> {
         if let Some(later) = self.ticks[0].get(number, 0) {
             return later.checked_sub(1);
@@ -419,7 +421,7 @@ impl Stepper<'_> {
         later
     }
 
-    /// An inbox a tick later.
+    /// Returns an inbox one tick later.
     fn tick_inbox(&mut self, number: u32) -> Option<u32> {
         if let Some(later) = self.ticks[1].get(number, 0) {
             return later.checked_sub(1);
@@ -443,7 +445,7 @@ fn plain_fingerprint(words: &[u32]) -> u64 {
     words.iter().enumerate().fold(0, |sum, (slot, word)| sum.wrapping_add(contribution(slot, *word)))
 }
 
-/// 0 marks a free place in the table of states.
+/// Avoids 0, which marks a free place in the table of states.
 #[inline]
 fn nonzero(fingerprint: u64) -> u64 {
     fingerprint | u64::from(fingerprint == 0)

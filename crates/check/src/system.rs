@@ -1,9 +1,9 @@
-//! The checked system, asked by numbers.
+//! The checked system, addressed by numbers.
 //!
-//! Searching is the same for every algorithm: arithmetic on the numbers of things. Only the things themselves
-//! are the model's. [`System`] is the line between the two: each of its questions is asked once for each
-//! combination of numbers and then remembered, so that it may well be asked through a pointer, and the searches
-//! are compiled once and not once for each algorithm.
+//! The search is the same for every algorithm: it computes with the numbers of items. Only the items depend
+//! on the model. [`System`] separates the two. Each of its methods is called once for each combination of
+//! numbers, and the result is remembered. So a dynamic call is cheap enough, and the searches are compiled
+//! once and not once per algorithm.
 
 use conclave_kernel::{Effect, Input, NodeId};
 
@@ -14,39 +14,39 @@ use crate::registry::{
     Cause, Ground, NOTHING, Observation, Packet, ProtocolOf, Registry, Seen, notes, sends,
 };
 
-/// A model with its interners, as the searches see it.
+/// A model with its interners, in the form that the searches use.
 pub(crate) trait System: Sync {
     fn ground(&self) -> &Ground;
 
-    /// The sites' states before any has started, and the monitor.
+    /// Returns the states of the sites before the start, and the monitor.
     fn beginning(&self) -> (Vec<u32>, u32);
 
-    /// The input on which a site starts.
+    /// Returns the input with which a site starts.
     fn start(&self) -> u32;
 
-    /// What a site in that state makes of an input, once for each way in which its dice can fall; the site if
-    /// these are too many.
+    /// Returns the results of an input in a site's state, one for each combination of random choices. The
+    /// error is the site, if there are too many.
     fn step(&self, local: u32, input: u32) -> Result<Vec<Step>, NodeId>;
 
-    /// What the monitor makes of an observation and of the note that came with the message.
+    /// Returns the monitor's judgement of an observation and of the message's note.
     fn judge(&self, monitor: u32, observation: u32, note: u32) -> Judged;
 
-    /// Whether the site is up, and which of its reminders may go off, as inputs.
+    /// Returns whether the site is up, and its timers that can fire, as inputs.
     fn site(&self, local: u32) -> (bool, Vec<u32>);
 
-    /// What the monitor offers, and which obligations are open.
+    /// Returns the commands that the monitor offers, and the open obligations.
     fn watch(&self, monitor: u32) -> Watch;
 
-    /// A site's state a tick later; `None` if a reminder must go off first.
+    /// Returns a site's state one tick later; `None` if a timer must fire first.
     fn tick(&self, local: u32) -> Option<u32>;
 
-    /// Judges a state in which nothing more can happen.
+    /// Judges a state without possible steps.
     fn at_rest(&self, locals: &[u32], monitor: u32) -> Option<Breach>;
 
-    /// A message's kind, if the input is one.
+    /// Returns the kind of a message; `None` if the input is no message.
     fn kind(&self, input: u32) -> Option<&'static str>;
 
-    /// The name of the property that a wait without end breaks.
+    /// Returns the name of the property that an endless wait violates.
     fn liveness(&self) -> &'static str;
 
     fn renamed_local(&self, local: u32, which: usize) -> u32;
@@ -56,19 +56,19 @@ pub(crate) trait System: Sync {
     fn renamed_monitor(&self, monitor: u32, which: usize) -> u32;
 }
 
-/// A local step, for one way in which the dice fall.
+/// A local step for one combination of random choices.
 pub(crate) struct Step {
     pub(crate) local: u32,
     pub(crate) observation: u32,
     pub(crate) posts: Vec<Post>,
-    /// The reminders that it put off, as inputs.
+    /// The timers that the step postponed, as inputs.
     pub(crate) rearmed: Vec<u32>,
-    /// Which of [`Model::sometimes`] it shows.
+    /// The observations of [`Model::sometimes`] in the new state, one bit each.
     pub(crate) shows: u64,
 }
 
-/// A message sent. If notes ride on messages, they are posted when the monitor has judged the step: what rides
-/// on a message depends on it.
+/// A sent message. If messages carry notes, they are posted after the monitor has judged the step, because
+/// the note depends on the judgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Post {
     pub(crate) to: u32,
@@ -84,11 +84,11 @@ pub(crate) struct Judged {
 pub(crate) struct Watch {
     pub(crate) offers: Vec<Offered>,
     pub(crate) pending: u64,
-    /// Which of [`Model::sometimes`] it shows.
+    /// The observations of [`Model::sometimes`] in this state, one bit each.
     pub(crate) shows: u64,
 }
 
-/// A command that could be given now.
+/// A command that is possible now.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Offered {
     pub(crate) node: u32,
@@ -96,7 +96,7 @@ pub(crate) struct Offered {
     pub(crate) required: bool,
 }
 
-/// Inputs that are not the kernel's.
+/// Inputs that the kernel does not have.
 pub(crate) const CRASH: u32 = u32::MAX;
 pub(crate) const RECOVER: u32 = u32::MAX - 1;
 
@@ -236,8 +236,9 @@ impl<M: Model> System for Registry<'_, M> {
 }
 
 impl<M: Model> Registry<'_, M> {
-    /// The site as it handles the input, the input in the kernel's words, and what the monitor is told of it.
-    #[expect(clippy::type_complexity, reason = "three things that belong together only here")]
+    /// The site that handles the input, the input in the form of the kernel, and the cause that the monitor
+    /// sees.
+    #[expect(clippy::type_complexity, reason = "the three values belong together only here")]
     fn cause(
         &self,
         local: Local<ProtocolOf<M>>,

@@ -1,34 +1,35 @@
-//! The states seen so far, as 64-bit fingerprints.
+//! The set of visited states, as 64-bit fingerprints.
 //!
-//! Two states with one fingerprint count as one: with n states the chance that this ever happens is about
-//! n^2 / 2^65, and every report says what it was.
+//! Two states with the same fingerprint count as one. With n states, the probability of such a pair is about
+//! n^2 / 2^65. Every report contains it.
 //!
-//! Each shard is an open-addressing table in which a fingerprint's home is proportional to its value: the table
-//! is nearly sorted, growing is one pass from front to back, and the size can be any number, not only a power of
-//! two. It therefore grows by a third at a time: 10 to 13 bytes a fingerprint, half as much again with parents.
+//! Each shard is an open-addressing table in which the home of a fingerprint is proportional to its value. So
+//! the table is nearly sorted, and growing is one pass from front to back. The size can be any number, not
+//! only a power of two, so the table grows by a third at a time. It takes 10 to 13 bytes per fingerprint, and
+//! half as much again with parents.
 //!
-//! Of a parent only the upper half is kept: enough to find where it must stand in a sorted table, and the few that
-//! share it. Which of them it was is decided by walking the path forward.
+//! Only the upper half of a parent is stored. It identifies the few possible parents in a sorted table. The
+//! walk forward along the path decides between them.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The set, in shards so that threads seldom wait for each other.
+/// The set, in shards, so that threads seldom wait for each other.
 pub(crate) struct Visited {
     shards: Vec<Mutex<Shard>>,
 }
 
-/// How many shards there are.
+/// The number of shards.
 pub(crate) const SHARDS: usize = 1 << SHARD_BITS;
 const SHARD_BITS: u32 = 5;
 
-/// The shard of a fingerprint.
+/// Returns the shard of a fingerprint.
 #[inline]
 pub(crate) fn shard_of(fingerprint: u64) -> usize {
     (fingerprint >> (u64::BITS - SHARD_BITS)) as usize
 }
 
 impl Visited {
-    /// An empty set. With `parents`, each state remembers one from which it was reached.
+    /// Creates an empty set. With `parents`, each state stores one state from which it was reached.
     pub(crate) fn new(parents: bool) -> Self {
         Self { shards: (0..SHARDS).map(|_| Mutex::new(Shard::new(parents))).collect() }
     }
@@ -37,13 +38,13 @@ impl Visited {
         self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it is new.
+    /// Adds a state. Returns whether it is new.
     pub(crate) fn insert(&self, fingerprint: u64, parent: u64) -> bool {
         self.lock(shard_of(fingerprint)).insert(fingerprint, parent)
     }
 
-    /// The states from which that one may have been reached: the one that was given, and whoever has the same
-    /// upper half.
+    /// Returns the states from which that one may have been reached: the stored parent, and all states with
+    /// the same upper half.
     pub(crate) fn parents(&self, fingerprint: u64) -> Vec<u64> {
         let parent = self.lock(shard_of(fingerprint)).parent(fingerprint);
         let first = parent.map(|parent| u64::from(parent) << 32);
@@ -52,12 +53,12 @@ impl Visited {
         })
     }
 
-    /// How many there are.
+    /// Returns the number of states.
     pub(crate) fn len(&self) -> u64 {
         (0..SHARDS).map(|shard| self.lock(shard).len as u64).sum()
     }
 
-    /// The memory they take.
+    /// Returns the size of the tables in bytes.
     pub(crate) fn bytes(&self) -> usize {
         (0..SHARDS)
             .map(|shard| self.lock(shard))
@@ -68,9 +69,9 @@ impl Visited {
 
 /// One part of the set.
 pub(crate) struct Shard {
-    /// 0 is free.
+    /// The fingerprints; 0 is a free place.
     keys: Vec<u64>,
-    /// Beside the keys, the upper halves; empty if nobody remembers.
+    /// The upper halves of the parents, in the same places; empty if parents are not stored.
     parents: Vec<u32>,
     len: usize,
 }
@@ -83,13 +84,14 @@ impl Shard {
         Self { keys: vec![0; FEWEST_SLOTS], parents, len: 0 }
     }
 
-    /// Brings the home of a fingerprint into the cache. The answer means nothing, but must be used.
+    /// Loads the home of a fingerprint into the cache. The caller must use the result, but its value has no
+    /// meaning.
     #[inline]
     pub(crate) fn touch(&self, fingerprint: u64) -> u64 {
         self.keys[home(fingerprint, self.keys.len())]
     }
 
-    /// Whether it is new.
+    /// Adds a state. Returns whether it is new.
     #[inline]
     pub(crate) fn insert(&mut self, fingerprint: u64, parent: u64) -> bool {
         debug_assert_ne!(fingerprint, 0);
@@ -122,11 +124,11 @@ impl Shard {
         self.parents.get(slot).copied()
     }
 
-    /// All fingerprints from one to another, both included, that are there.
+    /// Returns all fingerprints of the table from `first` to `last`, both included.
     fn between(&self, first: u64, last: u64) -> Vec<u64> {
         let (mut slot, end) = (home(first, self.keys.len()), home(last, self.keys.len()));
         let mut found = Vec::new();
-        // Nobody stands behind a gap that is behind his home.
+        // A fingerprint never stands after a free place that is after its home.
         for _ in 0..self.keys.len() {
             let key = self.keys[slot];
             if (first..=last).contains(&key) {
@@ -158,13 +160,13 @@ impl Shard {
     }
 }
 
-/// Proportional to the value, within a shard.
+/// Returns the home of a fingerprint within its shard, proportional to its value.
 #[inline]
 fn home(fingerprint: u64, homes: usize) -> usize {
     ((u128::from(fingerprint << SHARD_BITS) * homes as u128) >> u64::BITS) as usize
 }
 
-/// The chance that among so many random fingerprints two were equal.
+/// Returns the probability that two of so many random fingerprints are equal.
 pub(crate) fn collision_probability(states: u64) -> f64 {
     let pairs = states as f64 * (states as f64 - 1.0).max(0.0) / 2.0;
     -(-pairs / 2f64.powi(64)).exp_m1()

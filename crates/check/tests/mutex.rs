@@ -73,7 +73,7 @@ fn memory_and_time_contain_the_graph_in_which_cycles_are_judged() {
     let least = 60 * judged.states;
     assert!(judged.bytes >= not_judged.bytes && judged.bytes > least, "{} {least}", judged.bytes);
     assert_eq!(judged.cycles_why, None);
-    let why = format!("{} states; cycles are judged up to 1000", not_judged.states);
+    let why = format!("{} states; cycles are judged up to 1000 states", not_judged.states);
     assert_eq!((not_judged.cycles, not_judged.cycles_why), (Cycles::NotJudged, Some(why)));
 }
 

@@ -1,4 +1,4 @@
-//! `conclave`: the one binary. Everything meets here, and only here.
+//! `conclave`: the only binary. It combines all crates.
 
 // They panic where nothing can be written: see `output`.
 #![warn(clippy::print_stderr, clippy::print_stdout)]
@@ -21,7 +21,8 @@ use command::lab;
 use command::{clock, service, tour};
 use output::Failure;
 
-/// Processes on different machines must agree: who holds the lock, who leads, what happened first.
+/// Locks, leader election and small files for processes on several machines; and a laboratory for the
+/// algorithms behind them
 #[derive(Parser)]
 #[command(name = "conclave", version, about, max_term_width = 110, after_help = EXAMPLES)]
 struct Cli {
@@ -31,24 +32,24 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  conclave run --local build -- make                 make, while holding `build`; needs no server
-  conclave serve                                     a lock service on this machine, with nothing to configure
-  conclave run build -- make                         make, while holding `build` of that service
-  conclave why build                                 who holds it, who waits for whom
-  conclave list mutex                                what there is, what it needs and what it costs
-  conclave sim mutex/maekawa --nodes 7 --load high   one run, measured and judged
-  conclave compare mutex --nodes 3,9,27              all algorithms on the same work
+  conclave run --local build -- make                 run make while holding `build`, without a server
+  conclave serve                                     start a lock service on this machine
+  conclave run build -- make                         run make while holding `build` of that service
+  conclave why build                                 show who holds it, and who waits for whom
+  conclave list mutex                                show the algorithms, their assumptions and their costs
+  conclave sim mutex/maekawa --nodes 7 --load high   run an algorithm, measure it and judge it
+  conclave compare mutex --nodes 3,9,27              run all algorithms on the same work
   conclave sim mutex/lamport --order any --delay exponential:1ms --load high --seeds 0..1000
-                                                     find a run that breaks it
+                                                     find a run that violates a property
 
-Exit codes: 0 done, 2 bad usage, 74 standard output cannot be written; `conclave COMMAND --help` tells the others.";
+Exit codes: 0 done, 2 bad usage, 74 standard output cannot be written; `conclave COMMAND --help` lists the others.";
 
-/// Each is described (`defer`) only when it is asked for: scripts start `conclave run` again and again, and all
-/// commands have some three hundred flags.
+/// A command is described (`defer`) only when it is used. Scripts start `conclave run` often, and all
+/// commands together have about three hundred flags.
 #[derive(Subcommand)]
 #[command(defer = true)]
 enum Command {
-    /// Measure this machine's clock against NTP servers, or serve it; never sets it
+    /// Measure this machine's clock against NTP servers, or serve its time; the clock is never set
     Clock(clock::Args),
     /// Print the manual page of a command, or write the pages of all commands
     Man(command::man::Args),
@@ -83,14 +84,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn is_service() -> bool {
-    let name = std::env::args_os().nth(1);
-    name.is_some_and(|name| name.to_str().is_some_and(service::Command::has_subcommand))
-}
-
-/// Prints a failure: one line of text, or JSON for a command of the service with `--json`.
+/// Prints a failure: one line of text, or one JSON object with `--json`.
 fn report(failure: &Failure) {
-    let json = is_service() && std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json");
+    let json = std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json");
     match json {
         _ if failure.message.is_empty() => {}
         true => output::note(&json!(failure.to_json()).to_string()),
@@ -103,7 +99,7 @@ fn fail(failure: &Failure) -> ExitCode {
     ExitCode::from(failure.code)
 }
 
-/// Prints help and version as they are, and an error in one line without the usage block.
+/// Prints help and version unchanged, and an error in one line without the usage block.
 fn refuse(error: &clap::Error) -> ExitCode {
     let given =
         |context| error.get(context).map(|value: &ContextValue| value.to_string()).unwrap_or_default();
@@ -124,8 +120,16 @@ fn refuse(error: &clap::Error) -> ExitCode {
             let given = given(ContextKind::InvalidArg);
             fail(&Failure::usage(format!("unexpected '{given}': put -- before the command")))
         }
+        ErrorKind::UnknownArgument => {
+            let mut message = format!("unknown option {}", given(ContextKind::InvalidArg));
+            let similar = given(ContextKind::SuggestedArg);
+            if !similar.is_empty() {
+                message += &format!("; did you mean {similar}?");
+            }
+            fail(&Failure::usage(message))
+        }
         _ => {
-            let text = error.to_string();
+            let text = error.to_string().replace("invalid digit found in string", "expected a whole number");
             let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
             let lines = lines.filter(|line| !line.is_empty() && !line.starts_with("For more information"));
             let message = lines.collect::<Vec<_>>().join(" ");
@@ -134,14 +138,14 @@ fn refuse(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// Help is a result like any other.
+/// Prints help to standard output, where it can fail like any other result.
 fn show(help: &clap::Error) -> ExitCode {
     let written = help.print().and_then(|()| io::stdout().flush());
     let failure = written.err().and_then(|error| output::unwritten(&error));
     failure.map_or(ExitCode::SUCCESS, |failure| fail(&failure))
 }
 
-/// The command whose subcommand is not known: `conclave` itself, or the first argument if that has subcommands.
+/// Returns the command whose subcommand is unknown: `conclave`, or the first argument if it has subcommands.
 fn asked_for() -> clap::Command {
     let mut all = Cli::command();
     all.build();
@@ -150,7 +154,8 @@ fn asked_for() -> clap::Command {
     inner.unwrap_or(all)
 }
 
-/// `conclave run db make`: the shell's habit, but a command could not have flags so.
+/// Whether the command line is like `conclave run db make`, without `--`. Then flags of `make` would be
+/// ambiguous.
 fn is_command_without_dashes(given: &str) -> bool {
     let takes_command = std::env::args_os().nth(1).is_some_and(|name| name == "run" || name == "elect");
     takes_command && !given.starts_with('-')

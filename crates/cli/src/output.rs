@@ -1,4 +1,4 @@
-//! How results and errors reach people and scripts.
+//! The output of results and errors, for people and scripts.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ use serde::Serialize;
 pub const USAGE: u8 = 2;
 /// A promised property was violated.
 pub const VIOLATED: u8 = 1;
-/// The runs ended before they proved anything, or put nothing to the test.
+/// The runs ended before they proved anything, or tested nothing.
 #[cfg(feature = "lab")]
 pub const BOUNDED: u8 = 3;
 /// Standard output could not be written (EX_IOERR).
@@ -36,7 +36,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure whose outcome is definite, and whose message contains the advice.
+    /// A failure with a definite outcome, whose message contains the advice.
     pub fn new(code: u8, kind: &'static str, message: impl Into<String>) -> Self {
         Self { message: message.into(), advice: "".into(), code, kind, is_definite: true }
     }
@@ -46,12 +46,12 @@ impl Failure {
         Self::new(USAGE, "usage", message)
     }
 
-    /// The same failure with an advice.
+    /// Returns the same failure with an advice.
     pub fn advise(self, advice: impl Into<Cow<'static, str>>) -> Self {
         Self { advice: advice.into(), ..self }
     }
 
-    /// The same failure of a command that may have had its effect.
+    /// Returns the same failure, of a command that may have had an effect.
     pub fn indefinite(self) -> Self {
         Self { is_definite: false, ..self }
     }
@@ -98,13 +98,13 @@ impl From<String> for Failure {
 /// The result of a command: its exit code, or its failure.
 pub type Done = Result<ExitCode, Failure>;
 
-/// Prints to standard output. A reader that went away (`| head`) ends the program quietly; what could not be written
-/// otherwise must not look like success.
+/// Prints to standard output. If the reader has gone (`| head`), the program ends without a message. Any
+/// other error of the output is a failure.
 pub fn print(text: &str) {
     print_bytes(text.as_bytes());
 }
 
-/// As [`print()`], for what may be no text.
+/// Prints bytes, which may be no text, like [`print()`].
 pub fn print_bytes(bytes: &[u8]) {
     if let Err(error) = try_print(bytes) {
         let failure = unwritten(&error);
@@ -114,14 +114,14 @@ pub fn print_bytes(bytes: &[u8]) {
     }
 }
 
-/// Prints all of it now, for who has something to do if that fails.
+/// Prints and flushes. Returns the failure to a caller that must act on it.
 pub fn try_print(bytes: &[u8]) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(bytes)?;
     stdout.flush()
 }
 
-/// The failure to write standard output; `None` if only its reader has gone away.
+/// The failure to write to standard output; `None` if only its reader has gone.
 pub fn unwritten(error: &io::Error) -> Option<Failure> {
     let failed = || {
         Failure::new(NOT_WRITTEN, "not-written", format!("standard output: {error}"))
@@ -131,20 +131,19 @@ pub fn unwritten(error: &io::Error) -> Option<Failure> {
     (error.kind() != io::ErrorKind::BrokenPipe).then(failed)
 }
 
-/// Says something on standard error, in a line of its own. There is nobody to tell if that cannot be written, and much that is
-/// more important than to be heard.
+/// Prints an error on its own line on standard error. A failure of standard error is ignored.
 pub fn complain(message: &str) {
     let lines: Vec<String> = message.lines().map(shown).collect();
     note(&format!("conclave: {}", lines.join("\n")));
 }
 
-/// A line on standard error, as it is.
+/// Prints a line on standard error unchanged.
 pub fn note(line: &str) {
-    // In one write: other processes may write there too.
+    // A single write keeps the line together: other processes may write to the same place.
     _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
-/// What others wrote, for a terminal: control characters are shown, not obeyed.
+/// Makes text of other programs safe for a terminal: control characters are escaped.
 pub fn shown(text: &str) -> String {
     let show = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
     text.chars().map(show).collect()
@@ -158,10 +157,10 @@ pub fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes a file whole: first beside it, then in its place, so that no half of it is ever seen.
+/// Writes a file: first to a temporary file beside it, then by a rename. So readers never see half of it.
 #[cfg(feature = "lab")]
 pub fn write_file(path: &std::path::Path, contents: &[u8]) -> Result<(), Failure> {
-    // A pipe or a device is written to; a file put in its place would take it away from everybody.
+    // A pipe or a device is written directly. A rename would replace it with a file.
     if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
         return std::fs::write(path, contents).map_err(|error| Failure::file(path, &error));
     }
@@ -172,7 +171,7 @@ pub fn write_file(path: &std::path::Path, contents: &[u8]) -> Result<(), Failure
     std::fs::rename(&beside, path).map_err(|error| Failure::file(path, &error))
 }
 
-/// Colours, on a terminal that wants them.
+/// Colours, if standard output is a terminal that accepts them.
 #[derive(Clone, Copy)]
 pub struct Paint {
     on: bool,
@@ -189,22 +188,22 @@ impl Paint {
         self.wrap("1", text)
     }
 
-    /// Something of less importance.
+    /// Less important text.
     pub fn dim(self, text: &str) -> String {
         self.wrap("2", text)
     }
 
-    /// Something good.
+    /// A good result.
     pub fn good(self, text: &str) -> String {
         self.wrap("32", text)
     }
 
-    /// Something bad.
+    /// A bad result.
     pub fn bad(self, text: &str) -> String {
         self.wrap("1;31", text)
     }
 
-    /// A verdict in the colour of its first word; any other text as it is.
+    /// Paints a verdict in the colour of its first word. Other text stays as it is.
     pub fn verdict(self, text: &str) -> String {
         match text.split([' ', ',', ':']).next() {
             Some("holds" | "yes" | "harmless") => self.good(text),
@@ -219,7 +218,7 @@ impl Paint {
     }
 }
 
-/// A progress bar on standard error; silent where that is no terminal.
+/// A progress bar on standard error; invisible if standard error is no terminal.
 #[cfg(feature = "lab")]
 pub fn progress(total: u64, what: &str) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg} {bar:40} {pos}/{len} {per_sec} {eta}");
@@ -235,7 +234,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table with these headings.
+    /// Creates a table with these headings.
     pub fn new(headings: &[&str]) -> Self {
         Self { rows: vec![headings.iter().map(ToString::to_string).collect()] }
     }
@@ -245,7 +244,8 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// The table as text, with bold headings. Cells under a heading of [`VERDICTS`] are painted as verdicts.
+    /// Returns the table as text, with bold headings. Cells under a heading of [`VERDICTS`] are painted as
+    /// verdicts.
     pub fn render(&self, paint: Paint) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
@@ -285,13 +285,13 @@ fn width_of(text: &str) -> usize {
     first + parts.map(shown).sum::<usize>()
 }
 
-/// A number as people read it: whole if it is whole, else with at most two decimals.
+/// A number as text: whole if it is whole, else with at most two decimals.
 pub fn number(value: f64) -> String {
     let text = format!("{value:.2}");
     text.strip_suffix(".00").map_or(text.clone(), ToOwned::to_owned)
 }
 
-/// So many of something, in words: `1 step`, `2 steps`, `1 entry`, `2 entries`.
+/// A count with its noun: `1 step`, `2 steps`, `1 entry`, `2 entries`.
 pub fn counted(count: impl Into<u64>, what: &str) -> String {
     match count.into() {
         1 => format!("1 {what}"),
@@ -299,7 +299,7 @@ pub fn counted(count: impl Into<u64>, what: &str) -> String {
     }
 }
 
-/// Several of something: `steps`, `entries`.
+/// The plural of a noun: `steps`, `entries`.
 pub fn plural(what: &str) -> String {
     what.strip_suffix('y').map_or_else(|| format!("{what}s"), |stem| format!("{stem}ies"))
 }
@@ -353,12 +353,12 @@ mod tests {
         let pipe = std::env::temp_dir().join(format!("conclave-pipe-{}", std::process::id()));
         let made = std::process::Command::new("mkfifo").arg(&pipe).status();
         assert!(made.expect("mkfifo is there").success());
-        // Open at both ends, so that nobody waits for the other.
+        // Open for reading and writing, so that neither side blocks.
         let mut reader = std::fs::File::options().read(true).write(true).open(&pipe).expect("just made");
-        write_file(&pipe, b"through").expect("somebody reads");
+        write_file(&pipe, b"through").expect("the pipe has a reader");
         let is_pipe = std::fs::metadata(&pipe).is_ok_and(|found| found.file_type().is_fifo());
-        std::fs::remove_file(&pipe).expect("nobody else removes it");
-        assert!(is_pipe, "a file took its place");
+        std::fs::remove_file(&pipe).expect("only this test removes it");
+        assert!(is_pipe, "a file replaced the pipe");
         let mut got = [0; 7];
         reader.read_exact(&mut got).expect("it was written");
         assert_eq!(&got, b"through");

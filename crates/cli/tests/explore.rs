@@ -164,7 +164,10 @@ fn the_text_says_whether_and_why_cycles_were_not_judged() {
         line.unwrap_or_else(|| panic!("{text}")).to_owned()
     };
     assert_eq!(cycles("check mutex/central", 0), "judged");
-    assert_eq!(cycles("check mutex/lamport --order any", 1), "not judged: another violation was found first");
+    assert_eq!(
+        cycles("check mutex/lamport --order any", 1),
+        "not judged: the search found another violation first"
+    );
     assert_eq!(
         cycles("check mutex/lamport --most-states 100", 3),
         "not judged: the exploration is incomplete"

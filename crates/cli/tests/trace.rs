@@ -220,7 +220,7 @@ fn the_bank_is_pictured_and_the_equivalent_execution_printed() {
     let trace = trace.to_str().expect("the path is UTF-8");
     for algorithm in ["snapshot/chandy-lamport", "snapshot/lai-yang"] {
         let text = prints(&["sim", algorithm, "--nodes", "3", "--acts", "20", "--trace", trace]);
-        assert!(text.contains("sum                 600, as it should be"), "{text}");
+        assert!(text.contains("sum                 600, as expected"), "{text}");
         let text = prints(&["trace", trace, "--snapshot", "1", "--most", "0"]);
         assert!(text.contains("---- the recorded state ----") && text.contains("consistent"), "{text}");
         assert!(prints(&["replay", trace, "--verify"]).contains("the run repeats exactly"));

@@ -1,8 +1,8 @@
-//! What every problem of the laboratory offers to those who know no problem: a scenario in, a report out.
+//! The interface of every problem of the laboratory: a scenario in, a report out.
 //!
-//! A problem implements [`Scenario`] for what its runs are a function of, and [`Report`] for what they show. From
-//! these two, `conclave sim` and `conclave replay` have everything: sweeps, swarms, shrinking, traces, pictures,
-//! the command that repeats a run.
+//! A problem implements [`Scenario`], which determines its runs, and [`Report`], which holds their results.
+//! `conclave sim` and `conclave replay` build on these two: ranges of seeds, swarms, shrinking, traces,
+//! diagrams, and the command that repeats a run.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -42,39 +42,39 @@ macro_rules! accessors {
 }
 pub(crate) use accessors;
 
-/// Everything a run of a problem is a function of.
+/// Everything that determines a run of a problem.
 pub trait Scenario: Clone + Debug + Default + Send + Sync + Serialize + DeserializeOwned {
     /// The problem's name on the command line.
     const PROBLEM: &'static str;
 
-    /// Whether a run reports its progress. Otherwise it ends by a flag of its own, and `--budget` is refused.
+    /// Whether a run reports its progress. If not, it ends by a flag of its own, and `--budget` is rejected.
     const REPORTS_PROGRESS: bool = true;
 
-    /// What a run shows.
+    /// The result of a run.
     type Report: Report;
 
-    /// The algorithms.
+    /// The cards of the algorithms.
     fn cards() -> &'static [Card];
 
     /// The algorithm's name.
     fn algorithm(&self) -> &str;
 
-    /// Chooses another algorithm.
+    /// Replaces the algorithm.
     fn set_algorithm(&mut self, name: &str);
 
-    /// Network, clocks, faults, seed.
+    /// Network, clocks, faults and seed.
     fn setup(&self) -> &Setup;
 
-    /// The same, to be changed.
+    /// Network, clocks, faults and seed, for changes.
     fn setup_mut(&mut self) -> &mut Setup;
 
-    /// The amount of work, in whatever the problem counts: what shrinking takes away.
+    /// The amount of work, in the units of the problem. Shrinking reduces it.
     fn work(&self) -> u64;
 
     /// Changes the amount of work.
     fn set_work(&mut self, work: u64);
 
-    /// About how long a run without faults takes: where a swarm puts its faults.
+    /// The approximate time of a run without faults. A swarm places its faults in this time.
     fn length(&self) -> Duration;
 
     /// Returns the time without progress after which a run without faults ends as bounded.
@@ -90,24 +90,24 @@ pub trait Scenario: Clone + Debug + Default + Send + Sync + Serialize + Deserial
         Limits { events: self.setup().budget, patience, ..Limits::default() }
     }
 
-    /// Says in a line what is wrong with it, if anything.
+    /// Checks the scenario. The error is one line.
     fn validate(&self) -> Result<(), String> {
         self.setup().validate()
     }
 
-    /// The problem's own flags, where they differ from the default: `--load high`.
+    /// The flags of the problem that differ from the default, such as `--load high`.
     fn flags(&self) -> Vec<String>;
 
-    /// Runs it. A recorder that wants anything is given the trace.
+    /// Runs the scenario. A recorder that keeps anything receives the trace.
     fn run(&self, recorder: &mut Recorder) -> Result<Self::Report, String>;
 
-    /// The bars of its space-time diagram.
+    /// The bars of the space-time diagram.
     fn spans(log: &Log) -> Vec<Span> {
         let _ = log;
         Vec::new()
     }
 
-    /// What a swarm may draw for this algorithm.
+    /// The limits of the world that a swarm draws for this algorithm.
     fn profile(&self) -> Profile {
         Profile::within(self.card().map_or(Needs::default(), |card| card.needs), self.length())
     }
@@ -117,7 +117,7 @@ pub trait Scenario: Clone + Debug + Default + Send + Sync + Serialize + Deserial
         Self::cards().iter().find(|card| card.name == self.algorithm())
     }
 
-    /// The same work in a world drawn from the seed, as wild as the algorithm's needs allow.
+    /// Returns the same work in a world drawn from the seed, within the needs of the algorithm.
     #[must_use]
     fn swarmed(&self) -> Self {
         let mut scenario = self.clone();
@@ -125,18 +125,18 @@ pub trait Scenario: Clone + Debug + Default + Send + Sync + Serialize + Deserial
         scenario
     }
 
-    /// The error for a name that no algorithm has.
+    /// The error for an unknown algorithm.
     fn unknown_algorithm(&self) -> String {
         let names = Self::cards().iter().map(|card| card.name);
         suggest::unknown(&format!("algorithm of problem {}", Self::PROBLEM), self.algorithm(), names)
     }
 
-    /// The scenario as JSON, as a trace carries it.
+    /// The scenario as JSON, as in the header of a trace.
     fn to_json(&self) -> String {
         serde_json::to_string(self).expect("a scenario holds only strings, numbers and lists")
     }
 
-    /// What a trace of it says of itself.
+    /// The header of a trace of this scenario.
     fn header(&self) -> Header {
         Header {
             format: FORMAT,
@@ -148,8 +148,8 @@ pub trait Scenario: Clone + Debug + Default + Send + Sync + Serialize + Deserial
         }
     }
 
-    /// The same without the faults that nobody demanded and that a run which ended then did not live to see.
-    /// It gives the same run; but what a command line names is demanded.
+    /// Returns the scenario without the faults after `end`, which give the same run. Faults that the user
+    /// demanded stay.
     #[must_use]
     fn until(&self, end: Time) -> Self {
         let mut scenario = self.clone();
@@ -175,14 +175,14 @@ pub trait Scenario: Clone + Debug + Default + Send + Sync + Serialize + Deserial
     }
 }
 
-/// Returns the time without progress after which a run ends as bounded: an hour, or more where one unit of work
-/// itself takes more than 36 seconds.
+/// Returns the time without progress after which a run ends as bounded: an hour, or more if one unit of work
+/// takes more than 36 seconds.
 pub(crate) fn patience(a_unit: Duration) -> Duration {
     const HOUR: Duration = Duration::from_secs(3_600);
     HOUR.max(a_unit.saturating_mul(100))
 }
 
-/// Refuses another budget for a problem whose runs end by another flag: it would have no effect.
+/// Rejects `--budget` for a problem whose runs end by another flag, because it would have no effect.
 pub(crate) fn refuse_budget(setup: &Setup, flag: &str) -> Result<(), String> {
     match setup.budget == Setup::default().budget {
         true => Ok(()),
@@ -190,7 +190,7 @@ pub(crate) fn refuse_budget(setup: &Setup, flag: &str) -> Result<(), String> {
     }
 }
 
-/// The flags of the world, where they differ from the problem's default.
+/// The flags of the world that differ from the problem's default.
 fn world_flags(setup: &Setup, default: &Setup) -> Vec<String> {
     let mut flags = Vec::new();
     if setup.delay != default.delay {
@@ -223,10 +223,10 @@ pub fn run<S: Scenario>(scenario: &S) -> Result<S::Report, String> {
     scenario.run(&mut Recorder::default())
 }
 
-/// Returns the smallest scenario found that still breaks a property.
+/// Returns the smallest scenario found that still violates a property.
 pub fn shrink<S: Scenario>(scenario: &S, property: &str) -> S {
     const MOST_TRIALS: u64 = 2_000;
-    /// Enough for a small run. A trial that is a livelock then ends soon.
+    /// The budget is enough for a small run, and a trial without progress ends soon.
     const TRIAL_BUDGET: u64 = 1_000_000;
     let with = |candidate: &Candidate| {
         let mut smaller = scenario.clone();
@@ -247,40 +247,40 @@ pub fn shrink<S: Scenario>(scenario: &S, property: &str) -> S {
     shrunk.map_or_else(|| scenario.clone(), |shrunk| with(&shrunk.candidate))
 }
 
-/// What a run showed.
+/// The result of a run.
 pub trait Report: Serialize + Send {
-    /// What the runs of all problems have in common.
+    /// The facts that the runs of all problems have.
     fn facts(&self) -> &Facts;
 
-    /// What the run was, beside its size and seed, as the headline says it: `load high`.
+    /// The parameters in the headline of the report, besides size and seed: `load high`.
     fn subject(&self) -> String {
         String::new()
     }
 
-    /// The figures as people read them, in order: a name and a value.
+    /// The figures in order, as text: a name and a value.
     fn figures(&self) -> Vec<(&'static str, String)>;
 }
 
-/// What the runs of all problems have in common. The names are those of the JSON object.
+/// The facts that the runs of all problems have. The fields are those of the JSON object.
 #[derive(Clone, Debug, Serialize)]
 pub struct Facts {
     /// The algorithm's name.
     pub algorithm: String,
-    /// N.
+    /// The number of sites.
     pub nodes: u32,
     /// The seed.
     pub seed: u64,
     /// Messages from one site to another.
     pub messages: u64,
-    /// Inputs handled.
+    /// The number of inputs handled.
     pub events: u64,
-    /// Inputs handled a second of wall time.
+    /// Inputs handled per second of wall time.
     pub events_per_s: f64,
-    /// How long the run took in the world's time.
+    /// The length of the run in simulated time.
     pub simulated_ns: u64,
-    /// The fingerprint of everything that happened.
+    /// The digest of the whole run.
     pub digest: String,
-    /// Why the run ended.
+    /// The reason for the end of the run.
     pub end: End,
     /// The reason why a run without progress was ended; `None` if it ended by itself.
     pub bounded: Option<String>,
@@ -288,11 +288,11 @@ pub struct Facts {
     pub properties: BTreeMap<&'static str, Verdict>,
     /// The evidence that is missing, for each promised property that was not judged.
     pub not_judged: BTreeMap<&'static str, &'static str>,
-    /// Promised properties that broke: where and how.
+    /// Violations of promised properties.
     pub violations: Vec<Violation>,
-    /// Properties that are not promised and broke.
+    /// Violations of properties that are not promised.
     pub unpromised: Vec<Violation>,
-    /// What the network and the fault plan did.
+    /// The actions of the network and of the fault plan.
     pub ledger: Ledger,
     /// The command that repeats the run.
     pub command: String,
@@ -300,7 +300,8 @@ pub struct Facts {
 
 impl Facts {
     /// Sorts the violations of a run into promised and unpromised properties, and gives each property its
-    /// verdict. A bounded run is no evidence for a property that must hold eventually: the run ended first.
+    /// verdict. A bounded run is no evidence for a property that must hold eventually, because the run ended
+    /// first.
     pub fn new<S: Scenario>(
         scenario: &S,
         card: &Card,
@@ -344,7 +345,7 @@ impl Facts {
         }
     }
 
-    /// Whether every promised property held and every fault that was asked for struck.
+    /// Whether every promised property held, and every fault that the user demanded occurred.
     pub fn passed(&self) -> bool {
         self.violations.is_empty() && self.ledger.unfired.is_empty()
     }
@@ -354,12 +355,12 @@ impl Facts {
         self.end == End::Bounded
     }
 
-    /// Returns whether the run put this promised property to the test.
+    /// Returns whether the run tested this promised property.
     pub fn has_judged(&self, property: &str) -> bool {
         matches!(self.properties.get(property), Some(Verdict::Holds | Verdict::Violated))
     }
 
-    /// Returns whether the run put any promised property to the test.
+    /// Returns whether the run tested any promised property.
     pub fn has_judged_any(&self) -> bool {
         self.properties.keys().any(|property| self.has_judged(property))
     }
@@ -368,24 +369,24 @@ impl Facts {
 /// Describes why a run without progress was ended.
 fn bounded(outcome: &Outcome, budget: u64) -> String {
     if outcome.idle_events >= budget {
-        return format!("no progress in {budget} events; --budget allows more");
+        return format!("no progress in {budget} events; use --budget to allow more");
     }
     format!("no progress in {} of simulated time", time::show(outcome.idle_time))
 }
 
-/// What is wanted of a run's trace, and what came of it.
+/// The requested forms of a run's trace, and the recorded trace.
 #[derive(Debug, Default)]
 pub struct Recorder {
     wants_lines: bool,
     wants_log: bool,
     /// The trace as JSON lines.
     pub lines: Vec<u8>,
-    /// The trace as a log, for pictures.
+    /// The trace as a log, for diagrams.
     pub log: Option<Log>,
 }
 
 impl Recorder {
-    /// A recorder that keeps the trace as JSON lines, or as a log, or both, or nothing.
+    /// Creates a recorder that keeps the trace as JSON lines, as a log, as both, or not at all.
     pub fn new(wants_lines: bool, wants_log: bool) -> Self {
         Self { wants_lines, wants_log, ..Self::default() }
     }
@@ -395,7 +396,7 @@ impl Recorder {
         self.wants_lines || self.wants_log
     }
 
-    /// Takes a trace.
+    /// Receives a trace.
     pub fn take<P: Protocol>(&mut self, trace: &Trace<P>) -> Result<(), String> {
         if self.wants_lines {
             log::write_trace(trace, &mut self.lines).map_err(|error| error.to_string())?;
@@ -407,18 +408,18 @@ impl Recorder {
     }
 }
 
-/// A number as people read it: whole if it is whole, else with at most two decimals.
+/// A number as text: whole if it is whole, else with at most two decimals.
 pub fn number(value: f64) -> String {
     let text = format!("{value:.2}");
     text.strip_suffix(".00").map_or(text.clone(), ToOwned::to_owned)
 }
 
-/// Nanoseconds as people read them.
+/// Nanoseconds as text.
 pub fn nanos(ns: f64) -> String {
     time::show(Duration::from_nanos(ns.round() as u64))
 }
 
-/// The range of a formula as people read it.
+/// The range of a formula as text.
 pub fn range(min: f64, max: f64, show: impl Fn(f64) -> String) -> String {
     match (min, max) {
         (min, max) if min == max => show(min),

@@ -1,4 +1,4 @@
-//! Many runs on all cores.
+//! Runs of many seeds on all cores.
 
 use std::num::NonZero;
 use std::ops::Range;
@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-/// Runs `job` for every seed on all cores and returns the answers in the order of seeds. `done` is called
-/// after each, from any thread, with how many are finished.
+/// Runs `job` for every seed on all cores, and returns the results in the order of seeds. Calls `done` after
+/// each job, from any thread, with the number of finished jobs.
 pub fn sweep<T: Send>(seeds: Range<u64>, job: impl Fn(u64) -> T + Sync, done: impl Fn(u64) + Sync) -> Vec<T> {
     let workers = thread::available_parallelism().map_or(1, NonZero::get);
     let next = AtomicU64::new(seeds.start);

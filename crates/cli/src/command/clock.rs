@@ -1,4 +1,4 @@
-//! `conclave clock`: how wrong is this machine's clock? Real NTP packets; the clock is never set.
+//! `conclave clock`: measures the error of this machine's clock with NTP packets. It never sets the clock.
 
 mod client;
 mod packet;
@@ -17,7 +17,7 @@ use super::duration;
 use crate::output::{self, Done, Failure, Paint, Table, VIOLATED};
 use client::{Asked, Manners, Measured};
 
-/// Measure this machine's clock against NTP servers, or serve it; never sets it.
+/// Measure this machine's clock against NTP servers, or serve its time; the clock is never set
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -25,35 +25,36 @@ pub struct Args {
     #[arg(value_name = "SERVER", required_unless_present = "serve", conflicts_with = "serve",
           value_parser = server_name)]
     servers: Vec<String>,
-    /// How often each server is asked; the exchange with the shortest round trip counts
+    /// The number of requests to each server; the one with the shortest round trip counts
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     samples: u32,
-    /// How long from one question to the next
+    /// The time from one request to the next
     #[arg(long, value_name = "D", default_value = "1s", value_parser = duration)]
     interval: Duration,
-    /// How long to wait for an answer
+    /// The longest time to wait for a reply
     #[arg(long, value_name = "D", default_value = "2s", value_parser = duration)]
     timeout: Duration,
-    /// Ask a server no further once its offset is known to within this; it is an error if --samples questions do not
-    /// suffice
+    /// Stop sending requests to a server when its offset is known within D. The command fails if --samples
+    /// requests are not enough
     #[arg(long, value_name = "D", value_parser = duration)]
     wanted: Option<Duration>,
-    /// At most so many of the servers are wrong [default: less than half]
+    /// The largest number of servers that may be wrong [default: less than half]
     #[arg(long, value_name = "N")]
     faulty: Option<usize>,
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
-    /// Answer NTP clients at this address with the system clock, for ever
+    /// Reply to NTP clients at this address with the time of the system clock, until a signal ends the
+    /// command
     #[arg(long, value_name = "ADDR", help_heading = "Serving",
           conflicts_with_all = ["samples", "interval", "timeout", "wanted", "faulty", "json"])]
     serve: Option<SocketAddr>,
-    /// The stratum to tell clients [default: 10]
+    /// The stratum in the replies [default: 10]
     #[arg(long, value_name = "N", help_heading = "Serving",
           value_parser = clap::value_parser!(u8).range(1..=15))]
     stratum: Option<u8>,
-    /// Vouch that the system clock is at most so wrong [default: what the kernel knows; if it knows nothing,
-    /// clients are told that the time is not known]
+    /// The largest error of the system clock, as you promise it to clients [default: the value of the kernel.
+    /// If the kernel has none, the replies say that the clock is not synchronised]
     #[arg(long, value_name = "D", help_heading = "Serving", value_parser = duration)]
     dispersion: Option<Duration>,
 }
@@ -66,17 +67,17 @@ Examples:
   conclave clock --serve 0.0.0.0:11123
   conclave clock --serve 127.0.0.1:11123 --stratum 3 --dispersion 5ms
 
-offset: the server's clock minus this one. bound: the most by which that is wrong if the server keeps its promises
-(root distance: half the delays, and all dispersions). The intersection holds the true offset if at most --faulty of the
-servers that answered are wrong.
-Exit codes: 0 every server answered (as exactly as --wanted) and enough of them agree, 1 one did not or they do not,
-2 bad usage.";
+offset: the server's clock minus this machine's clock. bound: the largest error of the offset, if the server
+keeps its promises (the root distance of NTP: half the delays, and all dispersions). The intersection contains
+the true offset if at most --faulty of the servers that replied are wrong.
+Exit codes: 0 every server replied (within --wanted, if given) and enough servers agree, 1 a server did not, or
+the servers disagree, 2 bad usage.";
 
-/// Refuses what can be no server, so that nobody waits for a name to be looked up that is none.
+/// Rejects a text that cannot be a server, so that no name is looked up for it.
 fn server_name(text: &str) -> Result<String, String> {
     const EXPECTED: &str = "expected HOST, HOST:PORT or [ADDRESS]:PORT";
     let (host, port) = match text.rsplit_once(':') {
-        // An address of version 6 is full of colons: its port comes after a bracket.
+        // An IPv6 address contains colons, so its port follows a bracket.
         Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, Some(port)),
         _ => (text, None),
     };
@@ -89,10 +90,10 @@ fn server_name(text: &str) -> Result<String, String> {
 pub fn run(args: &Args) -> Done {
     match args.serve {
         Some(address) => serve(args, address),
-        // Not by clap: what a positional argument conflicts with, it no longer requires.
-        None if args.stratum.is_some() || args.dispersion.is_some() => {
-            Err(Failure::usage("--stratum and --dispersion say how good the clock is that --serve serves"))
-        }
+        // clap cannot check this: an argument that conflicts with a positional argument makes that optional.
+        None if args.stratum.is_some() || args.dispersion.is_some() => Err(Failure::usage(
+            "--stratum and --dispersion describe the clock that --serve serves: add --serve, or leave them out",
+        )),
         None => measure(args),
     }
 }
@@ -102,9 +103,9 @@ fn serve(args: &Args, address: SocketAddr) -> Done {
     let ready = |address: SocketAddr| {
         let said = match quality() {
             Some(quality) => {
-                format!("stratum {}, wrong by at most {}", quality.stratum, time::show(quality.dispersion))
+                format!("stratum {}, error at most {}", quality.stratum, time::show(quality.dispersion))
             }
-            None => "not synchronised, and clients are told so (--dispersion vouches for it)".into(),
+            None => "not synchronised, and the replies say so (use --dispersion to promise a bound)".into(),
         };
         output::print(&format!("serving the system clock at {address}: {said}\n"));
     };
@@ -112,15 +113,15 @@ fn serve(args: &Args, address: SocketAddr) -> Done {
     served.map(|()| ExitCode::SUCCESS).map_err(|error| Failure::usage(format!("{address}: {error}")))
 }
 
-/// What all servers together say.
+/// The result over all servers.
 #[derive(Serialize)]
 struct Verdict {
     servers: Vec<Asked>,
-    /// The assumption: so many may be wrong.
+    /// The assumed largest number of wrong servers.
     faulty: usize,
-    /// The middle of what is agreed upon.
+    /// The middle of the interval that the servers agree on.
     offset_ns: Option<i64>,
-    /// Half its width.
+    /// Half the width of that interval.
     bound_ns: Option<u64>,
     #[serde(skip)]
     agreed: Option<Interval>,
@@ -134,12 +135,12 @@ impl Verdict {
 
 fn measure(args: &Args) -> Done {
     if args.timeout.is_zero() {
-        return Err(Failure::usage("--timeout 0 leaves no time for an answer"));
+        return Err(Failure::usage("--timeout is 0: give a longer time"));
     }
     if let Some(faulty) = args.faulty.filter(|faulty| *faulty >= args.servers.len()) {
         let (servers, most) = (args.servers.len(), args.servers.len() - 1);
         return Err(Failure::usage(format!(
-            "--faulty {faulty}: of {servers} servers at most {most} may be wrong"
+            "--faulty {faulty} is too large: of {servers} servers, at most {most} may be wrong"
         )));
     }
     let Args { samples, interval, timeout, wanted, .. } = *args;
@@ -187,7 +188,7 @@ fn describe(verdict: &Verdict, paint: Paint) -> String {
             text,
             "\n{}",
             paint.bad(&format!(
-                "the servers disagree: no offset fits all but {} of {answered}",
+                "the servers disagree: more than {} of {answered} are wrong; add servers, or raise --faulty",
                 verdict.faulty
             ))
         ),
@@ -215,15 +216,15 @@ fn remark(asked: &Asked, agreed: Option<Interval>) -> String {
         .is_some_and(|(measured, agreed)| measured.interval().intersect(agreed).is_none());
     match &asked.error {
         Some(error) => error.clone(),
-        None if apart => "wrong: apart from the others".into(),
+        None if apart => "wrong: it does not agree with the others".into(),
         None => String::new(),
     }
 }
 
-/// Where this clock is, seen from the servers.
+/// Describes this clock according to the servers.
 fn place(offset: Interval) -> &'static str {
     match offset {
-        _ if offset.contains(0) => "right as far as can be told",
+        _ if offset.contains(0) => "right within the bound",
         _ if offset.lo > 0 => "behind",
         _ => "ahead",
     }
@@ -269,7 +270,7 @@ mod tests {
         assert_eq!(agreed, Interval::new(90, 120));
         assert_eq!(client::agreement(&servers, 0), None);
         assert_eq!(remark(&servers[0], agreed), "");
-        assert_eq!(remark(&servers[2], agreed), "wrong: apart from the others");
+        assert_eq!(remark(&servers[2], agreed), "wrong: it does not agree with the others");
     }
 
     #[test]
@@ -286,7 +287,7 @@ mod tests {
     fn the_clock_is_behind_if_the_servers_are_ahead() {
         assert_eq!(place(Interval { lo: 5, hi: 9 }), "behind");
         assert_eq!(place(Interval { lo: -9, hi: -5 }), "ahead");
-        assert_eq!(place(Interval { lo: -9, hi: 5 }), "right as far as can be told");
+        assert_eq!(place(Interval { lo: -9, hi: 5 }), "right within the bound");
         assert_eq!((signed(-1_500_000), signed(0)), ("-1.5ms".into(), "+0".into()));
     }
 }

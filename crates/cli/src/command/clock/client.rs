@@ -1,4 +1,4 @@
-//! Asks NTP servers for the time, and makes one answer of what they say.
+//! The client: sends requests to NTP servers, and combines their replies.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
@@ -14,87 +14,87 @@ use serde::Serialize;
 
 use super::packet::{ALARM, LENGTH, Packet, SERVER, Stamp, UNSYNCHRONISED};
 
-/// PHI: what a clock may drift, in parts per million \[RFC5905 §7.2\].
+/// PHI: the largest drift of a clock, in parts per million \[RFC5905 §7.2\].
 const DRIFT_PPM: u32 = 15;
 
-/// How exactly our own clock is read, in nanoseconds: a system call and the scheduler lie between.
+/// The error of a reading of our own clock in nanoseconds, caused by the system call and the scheduler.
 const PRECISION: u64 = 1_000;
 
-/// How a server is asked.
+/// The way in which a server is asked.
 #[derive(Clone, Copy)]
 pub struct Manners {
-    /// How often.
+    /// The number of requests.
     pub samples: u32,
-    /// How long from one question to the next.
+    /// The time from one request to the next.
     pub interval: Duration,
-    /// How long an answer may take.
+    /// The longest time to wait for a reply.
     pub timeout: Duration,
-    /// It is asked no further once the offset is known to within this.
+    /// The bound at which no further request is sent.
     pub wanted: Option<Duration>,
 }
 
-/// What came of asking one server.
+/// The result for one server.
 #[derive(Debug, Serialize)]
 pub struct Asked {
-    /// As it was named.
+    /// The server as the user named it.
     pub server: String,
-    /// Where that is.
+    /// The address of the server.
     pub address: Option<SocketAddr>,
-    /// Questions.
+    /// The number of requests.
     pub sent: u32,
-    /// Usable answers.
+    /// The number of usable replies.
     pub received: u32,
-    /// What it said.
+    /// The measurement, if there is one.
     #[serde(flatten)]
     pub measured: Option<Measured>,
-    /// Whether it said something, as exactly as was wanted.
+    /// Whether there is a measurement within `wanted`.
     #[serde(skip)]
     pub is_good_enough: bool,
-    /// Why there is nothing, or less than there could be.
+    /// The reason why the measurement is missing or not good enough.
     pub error: Option<String>,
 }
 
-/// What a server said: the best of several exchanges. All in nanoseconds.
+/// The best of several exchanges with a server. All times are in nanoseconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measured {
     /// The server's clock minus ours.
     pub offset_ns: i64,
-    /// The round trip.
+    /// The time of the round trip.
     pub delay_ns: u64,
-    /// What clocks may have drifted, and how exactly they are read.
+    /// The possible drift of the clocks, and the error of their readings.
     pub dispersion_ns: u64,
-    /// ntpd's: root mean square of the differences to the best exchange.
+    /// The root mean square of the differences to the best exchange, as in ntpd.
     pub jitter_ns: u64,
-    /// The most by which the offset is wrong, against stratum 1, if the server keeps its promises.
+    /// The largest error of the offset against stratum 1, if the server keeps its promises.
     pub bound_ns: u64,
-    /// How far the server is from a reference clock.
+    /// The distance of the server from a reference clock.
     pub stratum: u8,
-    /// What it is set by: an address, or a name at stratum 1.
+    /// The server's source: a name at stratum 1, else an address.
     pub reference: String,
-    /// Its delay to the root and back.
+    /// The server's round trip to the root.
     pub root_delay_ns: u64,
-    /// Its dispersion up to the root.
+    /// The server's dispersion to the root.
     pub root_dispersion_ns: u64,
-    /// Whether a leap second is announced: 0 no, 1 inserted, 2 deleted.
+    /// The announced leap second: 0 none, 1 inserted, 2 deleted.
     pub leap: u8,
 }
 
 impl Measured {
-    /// Where the true offset lies.
+    /// The interval that contains the true offset.
     pub fn interval(&self) -> Interval {
         Interval::around(self.offset_ns, self.bound_ns)
     }
 }
 
-/// Asks all servers at once.
+/// Asks all servers at the same time.
 pub fn ask_all(servers: &[String], manners: Manners) -> Vec<Asked> {
     thread::scope(|scope| {
         let asking: Vec<_> = servers.iter().map(|server| scope.spawn(move || ask(server, manners))).collect();
-        asking.into_iter().map(|asked| asked.join().expect("a question does not panic")).collect()
+        asking.into_iter().map(|asked| asked.join().expect("a request does not panic")).collect()
     })
 }
 
-/// What the servers that answered agree upon if at most `faulty` of them are wrong.
+/// The interval that the servers with a reply agree on, if at most `faulty` of them are wrong.
 pub fn agreement(asked: &[Asked], faulty: usize) -> Option<Interval> {
     let intervals: Vec<Interval> =
         asked.iter().filter_map(|asked| asked.measured.as_ref()).map(Measured::interval).collect();
@@ -140,7 +140,7 @@ fn ask(server: &str, manners: Manners) -> Asked {
                 }
             }
             Err(Failed::Kissed(code)) => {
-                // It asks us to go away: we go.
+                // The server wants no more requests, so none is sent.
                 asked.error = Some(format!("the server refuses: {code}"));
                 break;
             }
@@ -174,7 +174,7 @@ fn measured(sample: &Sample, answer: &Packet, filter: &Filter, now: Time) -> Mea
     }
 }
 
-/// A name at stratum 1, an address (or the digest of a long one) below.
+/// The reference: a name at stratum 1, else an address, or the digest of a long address.
 fn reference(answer: &Packet) -> String {
     let id = answer.reference_id;
     if answer.stratum == 1 {
@@ -187,19 +187,19 @@ fn reference(answer: &Packet) -> String {
     std::net::Ipv4Addr::from(id).to_string()
 }
 
-/// `HOST`, `HOST:PORT`, `[V6]:PORT`; port 123 if none is given.
+/// Opens a socket to `HOST`, `HOST:PORT` or `[V6]:PORT`; the default port is 123.
 fn connect(server: &str) -> io::Result<(UdpSocket, SocketAddr)> {
     const PORT: u16 = 123;
     let bare = || (server.trim_start_matches('[').trim_end_matches(']'), PORT).to_socket_addrs();
     let open = |address: SocketAddr| {
         let any: SocketAddr = if address.is_ipv4() { ([0; 4], 0).into() } else { ([0_u16; 8], 0).into() };
         let socket = UdpSocket::bind(any)?;
-        // Connected: nobody else's packets are delivered.
+        // A connected socket receives only the packets of this address.
         socket.connect(address)?;
         Ok((socket, address))
     };
-    // A name may have addresses of a kind to which this machine has no way: the first that has one is taken.
-    let mut opened = Err(io::Error::new(io::ErrorKind::NotFound, "no address"));
+    // A name may have addresses that this machine cannot reach. Use the first address that can be opened.
+    let mut opened = Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
     for address in server.to_socket_addrs().or_else(|_| bare())? {
         opened = open(address);
         if opened.is_ok() {
@@ -209,7 +209,7 @@ fn connect(server: &str) -> io::Result<(UdpSocket, SocketAddr)> {
     opened
 }
 
-/// Why an exchange came to nothing.
+/// The reason why an exchange failed.
 enum Failed {
     Io(io::Error),
     NoAnswer,
@@ -222,13 +222,13 @@ impl std::fmt::Display for Failed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                f.write_str("nobody listens there")
+                f.write_str("no server listens at this address")
             }
             Self::Io(error) => write!(f, "{error}"),
             Self::NoAnswer => f.write_str("no answer"),
             Self::Kissed(code) => write!(f, "the server refuses: {code}"),
             Self::Unsynchronised => f.write_str("the server does not know the time"),
-            Self::Impossible => f.write_str("the server says that it thought for longer than we waited"),
+            Self::Impossible => f.write_str("the reply claims a processing time longer than the round trip"),
         }
     }
 }
@@ -236,7 +236,7 @@ impl std::fmt::Display for Failed {
 fn exchange_once(socket: &UdpSocket, timeout: Duration) -> Result<(Sample, Packet), Failed> {
     let nonce = Stamp(nonce().map_err(Failed::Io)?);
     let question = Packet::question(nonce).write();
-    // The round trip is read on the monotonic clock: the other may be stepped meanwhile.
+    // The round trip is measured on the monotonic clock, because the system clock may be stepped meanwhile.
     let (sent, started) = (unix_now(), Instant::now());
     socket.send(&question).map_err(Failed::Io)?;
     let (answer, elapsed) = loop {
@@ -253,7 +253,7 @@ fn exchange_once(socket: &UdpSocket, timeout: Duration) -> Result<(Sample, Packe
             Err(error) => return Err(Failed::Io(error)),
         };
         let elapsed = started.elapsed();
-        // Bogus, late or a duplicate: it does not echo what we sent.
+        // Ignore a forged, late or duplicate reply: it does not echo this request.
         match Packet::read(&bytes[..length]) {
             Some(answer) if answer.mode == SERVER && answer.origin == nonce => break (answer, elapsed),
             _ => {}
@@ -262,7 +262,7 @@ fn exchange_once(socket: &UdpSocket, timeout: Duration) -> Result<(Sample, Packe
     sample(sent, elapsed, &answer).map(|sample| (sample, answer))
 }
 
-/// What an answer says; `sent` in nanoseconds since 1970.
+/// The sample of a reply; `sent` is in nanoseconds since 1970.
 fn sample(sent: i64, elapsed: Duration, answer: &Packet) -> Result<Sample, Failed> {
     if let Some(code) = answer.kiss() {
         return Err(Failed::Kissed(code));
@@ -275,10 +275,10 @@ fn sample(sent: i64, elapsed: Duration, answer: &Packet) -> Result<Sample, Faile
     let ours = Stamp::from_unix(sent);
     let theirs = |stamp: Stamp| sent.saturating_add(stamp.since(ours));
     let (theta, delta) = exchange(sent, theirs(answer.receive), theirs(answer.transmit), received);
-    // 2^precision seconds, kept to what a clock can sensibly be.
+    // 2^precision seconds, limited to the range of real clocks.
     let precision = 1_000_000_000_u64 >> answer.precision.clamp(-30, 0).unsigned_abs();
     let epsilon = drift(elapsed, DRIFT_PPM) + PRECISION + precision;
-    // Otherwise a delay of nothing would promise an exact offset.
+    // Without this minimum, a round trip of 0 would promise an exact offset.
     let thought = answer.transmit.since(answer.receive);
     if thought > i64::try_from(time::nanos(elapsed).saturating_add(epsilon)).unwrap_or(i64::MAX) {
         return Err(Failed::Impossible);
@@ -294,7 +294,7 @@ fn sample(sent: i64, elapsed: Duration, answer: &Packet) -> Result<Sample, Faile
     })
 }
 
-/// Nanoseconds since 1970 by the system clock.
+/// The system clock in nanoseconds since 1970.
 pub fn unix_now() -> i64 {
     match SystemTime::now().duration_since(UNIX_EPOCH) {
         Ok(since) => i64::try_from(since.as_nanos()).unwrap_or(i64::MAX),
@@ -302,7 +302,7 @@ pub fn unix_now() -> i64 {
     }
 }
 
-/// A number that nobody can guess: who has not seen the question cannot answer it.
+/// A number that an attacker who has not seen the request cannot guess.
 fn nonce() -> io::Result<u64> {
     let mut bytes = [0; 8];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
@@ -314,7 +314,8 @@ mod tests {
     use super::*;
     use crate::command::clock::packet::Short;
 
-    /// What a server answers that is ahead by so much, after `there`, thinking for 1 ms.
+    /// The reply of a server whose clock is ahead by `ahead`, after a one-way delay of `there`, with 1 ms of
+    /// processing.
     fn answer(sent: i64, ahead: i64, there: i64) -> Packet {
         Packet {
             mode: SERVER,
@@ -339,7 +340,8 @@ mod tests {
                 let Ok(sample) = sample(NOW, elapsed, &answer(NOW, ahead, there)) else { panic!("usable") };
                 let bound = sample.root_distance(sample.at, DRIFT_PPM);
                 assert!(sample.theta.abs_diff(ahead) <= bound);
-                // Half the round trip and half the root delay, the root dispersion, and little else.
+                // The bound is half the round trip, half the root delay and the root dispersion, and little
+                // more.
                 let expected = (there + back) as u64 / 2 + 1_000_000 + 500_000;
                 assert!((expected..expected + 40_000).contains(&bound), "{bound} for {expected}");
             }

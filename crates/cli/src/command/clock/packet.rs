@@ -10,27 +10,27 @@
 //! 12..16   reference id; of stratum 0 the kiss code
 //! ```
 //!
-//! All big-endian. A stamp counts seconds since 1900 in 32.32 bits and wraps every 136 years: only differences
-//! mean anything, and they are taken modulo 2^64.
+//! All fields are big-endian. A stamp counts seconds since 1900 in 32.32 bits and wraps every 136 years. Only
+//! differences have a meaning; they are computed modulo 2^64.
 //!
-//! Why our own: the one well-kept crate with a packet writer, ntp-proto, says of itself that it is no public
-//! interface and brings a TLS stack; ntp-parser only reads. Forty-eight bytes are a hundred lines.
+//! No crate fits. The one maintained crate that writes packets, ntp-proto, declares its interface private and
+//! needs a TLS stack; ntp-parser only reads.
 
 use std::fmt;
 
-/// How long a packet is, without extensions.
+/// The length of a packet without extensions.
 pub const LENGTH: usize = 48;
 
-/// The mode of a question.
+/// The mode of a request.
 pub const CLIENT: u8 = 3;
-/// The mode of an answer.
+/// The mode of a reply.
 pub const SERVER: u8 = 4;
 /// The leap indicator of a clock that is not synchronised.
 pub const ALARM: u8 = 3;
 /// The stratum of a clock that is not synchronised.
 pub const UNSYNCHRONISED: u8 = 16;
 
-/// A packet.
+/// An NTP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
     pub leap: u8,
@@ -49,7 +49,7 @@ pub struct Packet {
 }
 
 impl Packet {
-    /// A client's question. It tells nothing of the client but a number to be echoed.
+    /// A client's request. The only data about the client is a random number for the server to echo.
     pub const fn question(nonce: Stamp) -> Self {
         Self {
             leap: 0,
@@ -68,7 +68,7 @@ impl Packet {
         }
     }
 
-    /// Reads one; `None` if it is too short. What follows the first 48 bytes is ignored.
+    /// Reads a packet; `None` if it is too short. Bytes after the first 48 are ignored.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; LENGTH] = bytes.first_chunk()?;
         let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
@@ -90,7 +90,7 @@ impl Packet {
         })
     }
 
-    /// As it travels.
+    /// Returns the packet as bytes.
     pub fn write(&self) -> [u8; LENGTH] {
         let mut bytes = [0; LENGTH];
         bytes[0] = self.leap << 6 | (self.version & 7) << 3 | self.mode & 7;
@@ -107,8 +107,8 @@ impl Packet {
         bytes
     }
 
-    /// The kiss code of an answer that is none: `RATE`, `DENY`. Stratum 0 without one is how some servers, chronyd
-    /// among them, say that they do not know the time.
+    /// The kiss code of a reply without a time: `RATE`, `DENY`. Some servers, such as chronyd, send stratum 0
+    /// without a code if they do not know the time.
     pub fn kiss(&self) -> Option<String> {
         let is_code = self.stratum == 0 && self.reference_id[0].is_ascii_alphabetic();
         is_code.then(|| self.reference_id.escape_ascii().to_string().replace("\\x00", ""))
@@ -120,12 +120,12 @@ impl Packet {
 pub struct Short(pub u32);
 
 impl Short {
-    /// That many nanoseconds, rounded up: it is a bound. Saturates after 18 hours.
+    /// Converts nanoseconds, rounded up because the span is a bound. Saturates after 18 hours.
     pub fn from_nanos(ns: u64) -> Self {
         Self(u32::try_from((u128::from(ns) << 16).div_ceil(1_000_000_000)).unwrap_or(u32::MAX))
     }
 
-    /// In nanoseconds, rounded up.
+    /// The span in nanoseconds, rounded up.
     pub fn nanos(self) -> u64 {
         (u64::from(self.0) * 1_000_000_000).div_ceil(1 << 16)
     }
@@ -136,17 +136,17 @@ impl Short {
 pub struct Stamp(pub u64);
 
 impl Stamp {
-    /// From nanoseconds since 1970.
+    /// Converts nanoseconds since 1970.
     pub fn from_unix(ns: i64) -> Self {
         const FROM_1900: i128 = 2_208_988_800;
         const BILLION: i128 = 1_000_000_000;
         let ns = i128::from(ns) + FROM_1900 * BILLION;
         let (seconds, rest) = (ns.div_euclid(BILLION), ns.rem_euclid(BILLION));
-        // To the nearest; the era is dropped.
+        // Rounds to the nearest value; the era is dropped.
         Self(((seconds << 32) + ((rest << 32) + BILLION / 2) / BILLION) as u64)
     }
 
-    /// By how many nanoseconds it is later than another, which is at most 68 years away.
+    /// The nanoseconds by which this stamp is later than another one, at most 68 years away.
     pub fn since(self, other: Self) -> i64 {
         let apart = self.0.wrapping_sub(other.0).cast_signed();
         ((i128::from(apart) * 1_000_000_000) >> 32) as i64
@@ -199,14 +199,18 @@ mod tests {
         let packet = Packet { reference_id: *b"RATE", ..Packet::question(Stamp(1)) };
         assert_eq!(packet.kiss().as_deref(), Some("RATE"));
         assert_eq!(Packet { stratum: 1, ..packet }.kiss(), None);
-        assert_eq!(Packet { reference_id: [0; 4], ..packet }.kiss(), None, "it does not know the time");
+        assert_eq!(
+            Packet { reference_id: [0; 4], ..packet }.kiss(),
+            None,
+            "the server does not know the time"
+        );
     }
 
     #[test]
     fn the_stamps_of_known_moments() {
         assert_eq!(Stamp::from_unix(0).0, 2_208_988_800 << 32);
         assert_eq!(Stamp::from_unix(500_000_000).0, 2_208_988_800 << 32 | 1 << 31);
-        // 2036-02-07 06:28:16, when the first era ends.
+        // The first era ends at 2036-02-07 06:28:16.
         assert_eq!(Stamp::from_unix(2_085_978_496_000_000_000).0, 0);
     }
 

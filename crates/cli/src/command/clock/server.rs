@@ -1,7 +1,7 @@
-//! Answers NTP clients with the system clock, and says honestly how good that is.
+//! The server: replies to NTP clients with the time of the system clock and its quality.
 //!
-//! An answer is as long as its question and needs no memory of who asked: there is nothing to amplify and
-//! nothing to fill up.
+//! A reply is as long as its request, and the server keeps no state for a client. So the server amplifies no
+//! attack, and its memory cannot fill up.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -12,28 +12,28 @@ use conclave_kernel::time;
 use super::client::unix_now;
 use super::packet::{ALARM, CLIENT, LENGTH, Packet, SERVER, Short, Stamp, UNSYNCHRONISED};
 
-/// What may be said of the system clock.
+/// The quality of the system clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quality {
-    /// How far it is from a reference clock.
+    /// The distance of the clock from a reference clock.
     pub stratum: u8,
-    /// The most by which it is wrong.
+    /// The largest error of the clock.
     pub dispersion: Duration,
 }
 
-/// What somebody vouches for, or what the kernel knows; `None` if nobody knows how good the clock is.
+/// Returns the quality that the user promised, or that of the kernel; `None` if neither is known.
 pub fn quality(stratum: Option<u8>, vouched: Option<Duration>) -> Option<Quality> {
     let dispersion = vouched.or_else(kernel_error)?;
     Some(Quality { stratum: stratum.unwrap_or(LOCAL_STRATUM), dispersion })
 }
 
-/// The stratum if nobody says better: the kernel knows how wrong its clock may be, not how far it is from the root.
+/// The default stratum. The kernel knows the error of its clock, but not its distance from the root.
 const LOCAL_STRATUM: u8 = 10;
 
-/// The most by which the kernel believes its clock to be wrong; `None` if it is not synchronised.
+/// Returns the largest error of the clock according to the kernel; `None` if it is not synchronised.
 #[allow(unsafe_code, reason = "no safe crate of ours asks the kernel about its clock")]
 fn kernel_error() -> Option<Duration> {
-    // SAFETY: all zeroes is a valid `timex`, and one whose `modes` is 0 changes nothing.
+    // SAFETY: a `timex` of zeroes is valid, and with `modes` 0 the call changes nothing.
     let (state, clock) = unsafe {
         let mut clock: libc::timex = std::mem::zeroed();
         let state = libc::adjtimex(&raw mut clock);
@@ -43,7 +43,7 @@ fn kernel_error() -> Option<Duration> {
     synchronised.then(|| Duration::from_micros(u64::try_from(clock.maxerror).unwrap_or(0)))
 }
 
-/// Answers for ever. `quality` is asked anew for every answer: the clock may get better or worse.
+/// Replies until an error. `quality` is called for every reply, because the clock may become better or worse.
 pub fn serve(
     address: SocketAddr,
     quality: impl Fn() -> Option<Quality>,
@@ -55,14 +55,14 @@ pub fn serve(
     loop {
         let (length, from) = match socket.recv_from(&mut bytes) {
             Ok(received) => received,
-            // Somebody to whom an answer was sent has gone, or a signal came.
+            // A client that received a reply has gone, or a signal arrived.
             Err(error) if is_passing(&error) => continue,
             Err(error) => return Err(error),
         };
         let received = unix_now();
         let Some(question) = Packet::read(&bytes[..length]).filter(is_question) else { continue };
         let answer = answer(&question, received, quality(), unix_now);
-        // Who cannot be reached will ask again.
+        // A client that cannot be reached repeats its request.
         _ = socket.send_to(&answer.write(), from);
     }
 }
@@ -78,7 +78,7 @@ fn is_question(packet: &Packet) -> bool {
 fn answer(question: &Packet, received: i64, quality: Option<Quality>, now: impl Fn() -> i64) -> Packet {
     let (leap, stratum, dispersion, reference) = match quality {
         Some(quality) => (0, quality.stratum, quality.dispersion, Stamp::from_unix(received)),
-        // Never set, as far as is known.
+        // The time at which the clock was set is unknown.
         None => (ALARM, UNSYNCHRONISED, Duration::from_secs(16), Stamp(0)),
     };
     Packet {
@@ -87,12 +87,12 @@ fn answer(question: &Packet, received: i64, quality: Option<Quality>, now: impl 
         mode: SERVER,
         stratum,
         poll: question.poll,
-        // About a microsecond.
+        // About one microsecond.
         precision: -20,
-        // The dispersion covers the whole way to the root.
+        // The dispersion covers the whole path to the root.
         root_delay: Short(0),
         root_dispersion: Short::from_nanos(time::nanos(dispersion)),
-        // Not an address, so that nobody finds a loop where there is none.
+        // The id is no address, so that no client finds a false loop.
         reference_id: *b"LOCL",
         reference,
         origin: question.transmit,
@@ -128,7 +128,8 @@ mod tests {
     fn only_questions_are_answered() {
         let question = Packet::question(Stamp(1));
         assert!(is_question(&question));
-        // An answer, a control message, and a version that is none: no two servers talk to each other for ever.
+        // A reply, a control message and an unknown version get no reply. So two servers never exchange
+        // packets without end.
         for (mode, version) in [(SERVER, 4), (6, 4), (7, 2), (CLIENT, 0), (CLIENT, 5)] {
             assert!(!is_question(&Packet { mode, version, ..question }), "{mode} {version}");
         }

@@ -98,13 +98,13 @@ pub struct Args {
     #[arg(long)]
     cost: bool,
     /// Draw the counterexample as a space-time diagram
-    #[arg(long, value_name = "FILE", help_heading = "What to write")]
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     svg: Option<PathBuf>,
     /// Write the counterexample as JSON lines, for `conclave replay`
-    #[arg(long, value_name = "FILE", help_heading = "What to write")]
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     trace: Option<PathBuf>,
     /// Print JSON instead of text
-    #[arg(long, help_heading = "What to write")]
+    #[arg(long, help_heading = "Output")]
     json: bool,
 }
 

@@ -44,10 +44,10 @@ pub struct Args {
     /// Plot the comparison. Mutex: messages per entry against the group size, measured and by formula.
     /// Election: messages to replace a crashed leader. Detector: mistakes against detection time. Timesync:
     /// the error over time, with the promised bound
-    #[arg(long, value_name = "FILE", help_heading = "What to write")]
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     svg: Option<PathBuf>,
     /// Print JSON instead of tables: an array with an object for each algorithm and size
-    #[arg(long, help_heading = "What to write")]
+    #[arg(long, help_heading = "Output")]
     json: bool,
 }
 
@@ -61,17 +61,19 @@ Examples:
   conclave compare deadlock --nodes 4,8 --delay exponential:1ms
   conclave compare timesync --delay lognormal:2ms,1.5 --svg clocks.svg
 
-Mutex: every algorithm runs three times at each size: with one request at a time (low), with two at a time (pair), and with
-a request of every site at all times (high). In pair, the critical section lasts at least 2NT, so that the second request
-arrives before the first site leaves. T is the mean one-way delay.
-Election: at boot, the highest site, the lowest site or all sites begin. Then the leader crashes, and the highest or the
-lowest of the other sites notices. The leader is the highest site that --crash leaves up. A site that --crash names must
-exist at every size. Detector: every algorithm runs with several values of D or of the threshold, on the same traffic and crashes.
-Deadlock: every detector runs on random requests of its model. Then detection, prevention and avoidance run on the same
-transactions, with one client per site.
-Timesync: every algorithm runs on the same network, but for dtp, which brings its own wire.
-Exit codes: 0 every promised property held that was put to the test, 1 one was violated (or a fault never struck), 2 bad usage,
-3 a run was bounded (see `conclave sim --help`), or no row put a promised property to the test.";
+Mutex: every algorithm runs three times at each size: with one request at a time (low), with two at a time
+(pair), and with a request of every site at all times (high). In pair, the critical section lasts at least
+2NT, so that the second request arrives before the first site leaves. T is the mean one-way delay.
+Election: at boot, the highest site, the lowest site or all sites begin. Then the leader crashes, and the
+highest or the lowest of the other sites notices. The leader is the highest site that --crash leaves up. A
+site that --crash names must exist at every size.
+Detector: every algorithm runs with several values of D or of the threshold, on the same traffic and crashes.
+Deadlock: every detector runs on random requests of its model. Then detection, prevention and avoidance run on
+the same transactions, with one client per site.
+Snapshot: every algorithm runs twice at each size: one site starts the snapshot, then all sites start it.
+Timesync: every algorithm runs on the same network. The exception is dtp: it always runs on cables of its own.
+Exit codes: 0 every promised property that was tested held, 1 a promised property was violated, or a fault did
+not occur, 2 bad usage, 3 a run was bounded (see `conclave sim --help`), or no run tested a promised property.";
 
 /// The result of a comparison.
 pub struct Compared {
@@ -91,7 +93,7 @@ impl Compared {
     ) -> Result<Self, Failure> {
         let json = serde_json::to_value(rows).map_err(|error| Failure::usage(error.to_string()))?;
         if verdicts.contains(&Verdict::NotJudged) {
-            text.push_str("-: not judged: no run of the row put a promised property to the test\n");
+            text.push_str("-: not judged, because no run of the row tested a promised property\n");
         }
         if verdicts.contains(&Verdict::Bounded) {
             text.push_str("bounded: a run of the row ended without progress; `conclave sim` shows the run\n");
@@ -103,13 +105,13 @@ impl Compared {
 /// The verdict on a row of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
-    /// Every promised property held that was put to the test.
+    /// Every promised property that a run tested held.
     Holds,
-    /// A promised property was violated, or a fault never struck.
+    /// A promised property was violated, or a fault did not occur.
     Violated,
     /// A run ended without progress.
     Bounded,
-    /// No run put a promised property to the test.
+    /// No run tested a promised property.
     NotJudged,
 }
 
@@ -150,7 +152,7 @@ fn cell(has_figure: bool, figure: &impl ToString) -> String {
     if has_figure { figure.to_string() } else { "-".into() }
 }
 
-/// Runs what was asked for.
+/// Runs the command.
 pub fn run(args: &Args) -> Done {
     if !problems::is_problem(&args.problem) {
         let instead = |problem: &str, name: &str| format!("type conclave compare {problem} --only {name}");
@@ -184,7 +186,7 @@ pub fn run(args: &Args) -> Done {
 }
 
 impl Args {
-    /// The cards of the algorithms that were asked for.
+    /// The cards of the algorithms that `--only` names, or all cards.
     fn cards<S: Problem>(&self) -> Result<Vec<&'static Card>, Failure> {
         let names = || S::cards().iter().map(|card| card.name);
         if let Some(stranger) = self.only.iter().find(|name| !names().any(|known| known == name.as_str())) {
@@ -196,12 +198,12 @@ impl Args {
         Ok(S::cards().iter().filter(|card| wanted(card.name)).collect())
     }
 
-    /// The group sizes that were asked for.
+    /// The group sizes that `--nodes` gives, or the default.
     fn sizes(&self) -> Vec<u32> {
         if self.nodes.is_empty() { vec![5] } else { self.nodes.clone() }
     }
 
-    /// The scenario that the flags describe; the algorithm is still to be chosen.
+    /// The scenario that the flags describe. The caller still has to set the algorithm.
     fn base<S: Problem>(&self, nodes: Option<u32>) -> Result<S, Failure> {
         let mut base: S = self.world.scenario("", nodes, &self.work)?;
         base.setup_mut().seed = self.seed;

@@ -32,16 +32,16 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 20)]
     reasons: usize,
     /// Write the graph for Graphviz
-    #[arg(long, value_name = "FILE", help_heading = "What to write")]
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     dot: Option<PathBuf>,
     /// Draw the graph
-    #[arg(long, value_name = "FILE", help_heading = "What to write")]
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     svg: Option<PathBuf>,
     /// Print the processor time of reading and of judging on standard error
-    #[arg(long, help_heading = "What to write")]
+    #[arg(long, help_heading = "Output")]
     timing: bool,
     /// Print JSON instead of text
-    #[arg(long, help_heading = "What to write")]
+    #[arg(long, help_heading = "Output")]
     json: bool,
 }
 

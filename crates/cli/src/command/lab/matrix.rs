@@ -33,10 +33,10 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
     /// Draw every counterexample into this folder
-    #[arg(long, value_name = "DIR", help_heading = "What to write")]
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
     svg: Option<PathBuf>,
     /// Print JSON instead of text
-    #[arg(long, help_heading = "What to write")]
+    #[arg(long, help_heading = "Output")]
     json: bool,
 }
 

@@ -102,7 +102,7 @@ pub fn not_a_problem(given: &str, instead: impl FnOnce(&str, &str) -> String) ->
 #[derive(clap::Args, Clone, Default)]
 #[command(next_help_heading = "The work")]
 pub struct ProblemArgs {
-    /// Mutex: which site requests when: low, high, pair, relay, poisson:MEAN, burst:SIZE,EVERY or
+    /// Mutex: the times and sites of the requests: low, high, pair, relay, poisson:MEAN, burst:SIZE,EVERY or
     /// script:NODE@TIME,... [default: low]
     #[arg(long, value_name = "LOAD")]
     pub load: Option<Work>,
@@ -175,7 +175,7 @@ pub struct ProblemArgs {
     /// [default: 100]
     #[arg(long, value_name = "N")]
     pub requests: Option<u64>,
-    /// Deadlock: the kind of requests: single, and, or, p-out-of-q [default: the most general that the
+    /// Deadlock: the kind of requests: single, and, or, p-out-of-q [default: the most general kind that the
     /// algorithm supports]
     #[arg(long, value_name = "MODEL")]
     pub model: Option<Model>,
@@ -188,8 +188,7 @@ pub struct ProblemArgs {
     /// Timesync: the time from one comparison of clocks to the next [default: 1s, dtp 1280ns]
     #[arg(long, value_name = "D", value_parser = duration)]
     pub every: Option<Duration>,
-    /// Timesync: the number of times that each site is asked for the time, about three per comparison
-    /// [default: 200]
+    /// Timesync: the number of measurements of each site's clock, about three per comparison [default: 200]
     #[arg(long, value_name = "N")]
     pub samples: Option<u64>,
     /// Timesync: the number of clock readings in one comparison [default: 4]
@@ -205,8 +204,8 @@ pub struct ProblemArgs {
     /// dtp 1]
     #[arg(long, value_name = "N")]
     pub fanout: Option<u32>,
-    /// Timesync: the largest error of a reading that Cristian accepts; it asks at most --probes times
-    /// [default: any]
+    /// Timesync: the largest error of a reading that cristian accepts. It repeats a worse reading, at most
+    /// --probes times [default: any error]
     #[arg(long, value_name = "D", value_parser = duration)]
     pub wanted: Option<Duration>,
 }

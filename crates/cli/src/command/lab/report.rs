@@ -1,4 +1,4 @@
-//! A report as people read it.
+//! The reports of runs as text.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use conclave_lab::problem::{Facts, Report as _};
 use super::problems::Problem;
 use crate::output::{BOUNDED, Paint, VIOLATED, counted};
 
-/// One run.
+/// Describes one run.
 pub fn describe<S: Problem>(report: &S::Report, paint: Paint) -> String {
     let facts = report.facts();
     let title = paint.bold(&format!("{}/{}", S::PROBLEM, facts.algorithm));
@@ -52,7 +52,7 @@ pub fn describe_many(runs: &[&Facts], paint: Paint) -> String {
         _ = writeln!(text, "{}", summary(runs, paint));
         let broken = runs.iter().filter(|facts| !facts.unpromised.is_empty()).count();
         if broken > 0 {
-            _ = writeln!(text, "properties that are not promised broke in {broken} of them");
+            _ = writeln!(text, "{} violated properties that are not promised", counted(broken as u64, "run"));
         }
     } else {
         let failures = paint.bad(&format!("{} failed", failed.len()));
@@ -73,15 +73,13 @@ fn summary(runs: &[&Facts], paint: Paint) -> String {
     let promised: BTreeSet<_> = runs.iter().flat_map(|facts| promised(facts)).collect();
     let is_judged = |property: &&&str| runs.iter().any(|facts| facts.has_judged(property));
     match promised.iter().filter(is_judged).count() {
-        0 => paint.bad("no promised property was put to the test"),
-        judged if judged < promised.len() => {
-            paint.good("every promised property that was put to the test held")
-        }
+        0 => paint.bad("no run tested a promised property"),
+        judged if judged < promised.len() => paint.good("every promised property that was tested held"),
         _ => paint.good("every promised property held"),
     }
 }
 
-/// Adds a line for each promised property: the number of runs that put it to the test.
+/// Adds a line for each promised property: the number of runs that tested it.
 fn evidence(runs: &[&Facts], text: &mut String) {
     for property in runs.iter().flat_map(|facts| promised(facts)).collect::<BTreeSet<_>>() {
         let judged = runs.iter().filter(|facts| facts.has_judged(property)).count();
@@ -94,7 +92,7 @@ fn promised(facts: &Facts) -> impl Iterator<Item = &'static str> {
     promised.map(|(property, _)| *property)
 }
 
-/// The seeds of some runs: the first ten.
+/// Lists the seeds of the first ten runs.
 fn seeds(runs: &[&Facts]) -> String {
     let seeds: Vec<_> = runs.iter().take(10).map(|facts| facts.seed.to_string()).collect();
     let more = if runs.len() > seeds.len() { ", ..." } else { "" };
@@ -120,7 +118,7 @@ fn verdicts(facts: &Facts, paint: Paint, text: &mut String) {
                 paint.dim(&format!("not judged ({missing})"))
             }
             (Verdict::NotPromised, Some(broken)) => {
-                format!("not promised, and broken at {}: {}", broken.at, broken.why)
+                format!("not promised, and violated at {}: {}", broken.at, broken.why)
             }
             (Verdict::NotPromised, None) => paint.dim("not promised"),
         };
@@ -134,6 +132,6 @@ fn verdicts(facts: &Facts, paint: Paint, text: &mut String) {
     }
     for fault in &facts.ledger.unfired {
         let ended = time::show(Duration::from_nanos(facts.simulated_ns));
-        _ = writeln!(text, "  {} {fault} never struck: the run ended at {ended}", paint.bad("fault"));
+        _ = writeln!(text, "  {} {fault} did not occur: the run ended at {ended}", paint.bad("fault"));
     }
 }

@@ -17,19 +17,19 @@ use crate::output::{self, Done, Failure, Paint};
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Which algorithm, as PROBLEM/ALGORITHM; `conclave list` shows them
+    /// The algorithm, as PROBLEM/ALGORITHM; `conclave list` shows all algorithms
     #[arg(value_name = "PROBLEM/ALGORITHM")]
     pub algorithm: String,
-    /// How many sites [default: 5]
+    /// The number of sites [default: 5]
     #[arg(long, value_name = "N", value_parser = world::nodes)]
     pub nodes: Option<u32>,
-    /// The seed of all dice [default: 1]
+    /// The seed of all random choices [default: 1]
     #[arg(long, value_name = "N", conflicts_with = "seeds")]
     pub seed: Option<u64>,
     /// Run every seed of a half-open range, on all cores
     #[arg(long, value_name = "A..B", value_parser = world::seeds)]
     pub seeds: Option<Range<u64>>,
-    /// Draw delays, pauses and holding partitions from each seed
+    /// Choose delays, pauses and partitions at random from each seed
     #[arg(long)]
     pub swarm: bool,
     /// The work of the run.
@@ -39,19 +39,19 @@ pub struct Args {
     #[command(flatten)]
     pub world: WorldArgs,
     /// Write the run as JSON lines
-    #[arg(long, value_name = "FILE", help_heading = "What to write", conflicts_with = "seeds")]
+    #[arg(long, value_name = "FILE", help_heading = "Output", conflicts_with = "seeds")]
     pub trace: Option<PathBuf>,
     /// Draw the run as a space-time diagram
-    #[arg(long, value_name = "FILE", help_heading = "What to write", conflicts_with = "seeds")]
+    #[arg(long, value_name = "FILE", help_heading = "Output", conflicts_with = "seeds")]
     pub svg: Option<PathBuf>,
     /// Write the run as a ShiViz log
-    #[arg(long, value_name = "FILE", help_heading = "What to write", conflicts_with = "seeds")]
+    #[arg(long, value_name = "FILE", help_heading = "Output", conflicts_with = "seeds")]
     pub shiviz: Option<PathBuf>,
     /// Write the run as a Mermaid sequence diagram
-    #[arg(long, value_name = "FILE", help_heading = "What to write", conflicts_with = "seeds")]
+    #[arg(long, value_name = "FILE", help_heading = "Output", conflicts_with = "seeds")]
     pub mermaid: Option<PathBuf>,
     /// Print JSON instead of text: an object for one run, an array for several
-    #[arg(long, help_heading = "What to write")]
+    #[arg(long, help_heading = "Output")]
     pub json: bool,
 }
 
@@ -67,19 +67,22 @@ Examples:
   conclave sim detector/phi-accrual --delay lognormal:5ms,1 --crash 2@30s
   conclave sim timesync/ntp --nodes 7 --fanout 1 --delay lognormal:2ms,1.5 --drift 200
 
---entries counts the requests of all sites together. Durations carry a unit: 250us, 1.5ms, 2s.
-A property is 'not judged' if the run could not have broken it, as exclusion in a run with one entry.
-A run ends as 'bounded' after --budget events without progress, or an hour of simulated time (longer where one step of the
-work takes so long). Progress is a request or an entry (mutex), fewer undecided sites (election), the end of a wait or a
-detection (deadlock), an act or a picture (snapshot).
-Exit codes: 0 every promised property held that was put to the test, 1 one was violated (or a fault that was asked for never
-struck), 2 bad usage, 3 a run was bounded, or no run put a promised property to the test.";
+--entries is the number of requests over all sites. A duration has a unit: 250us, 1.5ms, 2s.
+A property is 'not judged' if the run cannot violate it. For example, one entry cannot violate exclusion.
+A run ends as 'bounded' after --budget events without progress. It also ends so after an hour of simulated
+time without progress, or later if one step of the work takes longer. Progress is a request or an entry
+(mutex), fewer undecided sites (election), the end of a wait or a detection (deadlock), an act or a complete
+snapshot (snapshot).
+Exit codes: 0 every promised property that was tested held, 1 a promised property was violated, or a fault of
+the command line did not occur, 2 bad usage, 3 a run was bounded, or no run tested a promised property.";
 
-/// Runs what was asked for.
+/// Runs the command.
 pub fn run(args: &Args) -> Done {
     let (problem, name) = problems::find(&args.algorithm)?;
     let done = problems::visit(problem, Sim { args, name });
-    done.unwrap_or_else(|| Err(Failure::usage(format!("problem {problem} is not run in the simulator"))))
+    done.unwrap_or_else(|| {
+        Err(Failure::usage(format!("problem {problem} has no simulation: choose another problem")))
+    })
 }
 
 struct Sim<'a> {
@@ -171,7 +174,8 @@ fn run_many<S: Problem>(args: &Args, scenario: &S, seeds: Range<u64>) -> Done {
     Ok(report::code(&facts))
 }
 
-/// What to do about a failure: the smallest run that still shows it, and how to look at it.
+/// Prints the next steps after a failure: the smallest run that still shows it, and the commands that show
+/// that run.
 fn explain<S: Problem>(scenario: &S, report: &S::Report) {
     let facts = report.facts();
     let Some(violation) = facts.violations.first() else { return };

@@ -47,13 +47,13 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 40)]
     most: usize,
     /// Draw a space-time diagram
-    #[arg(long, value_name = "FILE", help_heading = "What to write")]
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     svg: Option<PathBuf>,
     /// Write a ShiViz log
-    #[arg(long, value_name = "FILE", help_heading = "What to write")]
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     shiviz: Option<PathBuf>,
     /// Print JSON instead of text
-    #[arg(long, help_heading = "What to write")]
+    #[arg(long, help_heading = "Output")]
     json: bool,
 }
 

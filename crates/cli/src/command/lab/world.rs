@@ -103,7 +103,8 @@ impl WorldArgs {
         let read = if is_json {
             serde_json::from_str(&text).map_err(|error| error.to_string())
         } else {
-            // By way of a JSON value, so that the reader of TOML is compiled once and not for each problem.
+            // Converts TOML to a JSON value first, so that the compiler makes one reader of TOML and not one
+            // per problem.
             let value =
                 toml::from_str::<serde_json::Value>(&text).map_err(|error| error.message().to_owned());
             value.and_then(|value| serde_json::from_value(value).map_err(|error| error.to_string()))
@@ -112,7 +113,7 @@ impl WorldArgs {
     }
 }
 
-/// Overwrites a value if another one was given.
+/// Replaces a value if another one is given.
 pub fn replace<T>(slot: &mut T, value: Option<T>) {
     if let Some(value) = value {
         *slot = value;

@@ -1,8 +1,8 @@
 //! `conclave bench`: measures throughput, latency and fairness, and checks mutual exclusion.
 //!
-//! **Rules.** A client is a session on its own connection with at most `--in-flight` requests outstanding; `--connections` lets
-//! clients share both, and then each has at least one outstanding. In the contended workload a client sends its release and its
-//! next acquire in one write.
+//! **Rules.** A client is a session on its own connection with at most `--in-flight` outstanding requests.
+//! With `--connections`, clients share connections and this limit, but each has at least one outstanding
+//! request. In the contended workload a client sends its release and its next acquire in one write.
 //!
 //! **Exclusion is checked during the measurement.** Every grant enters a table of this process first, and
 //! leaves it before its release is sent. A violation is a second grant that conflicts with one in the table,
@@ -50,7 +50,7 @@ pub struct Args {
     /// Print JSON instead of text
     #[arg(long)]
     pub json: bool,
-    /// Where the servers are.
+    /// The addresses of the servers.
     #[command(flatten)]
     pub server: ServerArgs,
 }

@@ -200,19 +200,20 @@ impl<'a> Attempt<'a> {
         self.limits.answer.saturating_sub(self.began.elapsed())
     }
 
+    /// The failure of an attempt without an answer. The request may have been queued, so the outcome is indefinite.
     fn no_answer(&self) -> Failure {
-        let message = match self.wait {
+        let (message, advice) = match self.wait {
             Wait::AtMost(_) => {
                 let seconds = PATIENCE.as_secs();
-                format!("the server does not answer, {seconds} s after the end of the wait; try later")
+                (format!("the server does not answer, {seconds} s after the end of the wait"), "try again later")
             }
-            _ => format!(
-                "the server does not answer within {} s, or it has no majority; run `conclave cluster status`, \
-                 then try again",
-                self.limits.answer.as_secs()
-            ),
+            _ => {
+                let seconds = self.limits.answer.as_secs();
+                let message = format!("the server does not answer within {seconds} s, or it has no majority");
+                (message, "run `conclave cluster status`, then try again")
+            }
         };
-        Failure::new(NO_SERVER, Code::NoAnswer.name(), message)
+        Failure::new(NO_SERVER, Code::NoAnswer.name(), message).advise(advice).indefinite()
     }
 }
 

@@ -122,7 +122,7 @@ impl Job {
     fn give_terminal(&mut self) {
         // Take back the terminal of an earlier call first.
         self.terminal = None;
-        self.terminal = terminal::transfer_leadership(self.group);
+        self.terminal = terminal::hand_over(self.group);
         if self.terminal.is_some() {
             self.wants_terminal = false;
             self.given_at = Some(Instant::now());

@@ -1,4 +1,4 @@
-//! The signals that end a command of ours, and those that `run` passes on to its command.
+//! The signals that end a command, and the signals that `run` passes on to its command.
 
 use std::future::poll_fn;
 use std::io;
@@ -9,7 +9,7 @@ use tokio::signal::unix::{self, SignalKind};
 
 use crate::output::Failure;
 
-/// The signals that ask a process to stop.
+/// The signals that request the end of a process.
 pub const STOP: &[Signal] = &[Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
 /// The signals that `run` passes on to its command.
 pub const PASSED_ON: &[Signal] =
@@ -19,13 +19,13 @@ pub const PASSED_ON: &[Signal] =
 pub struct Signals(Vec<(Signal, unix::Signal)>);
 
 impl Signals {
-    /// Starts to listen. A signal that was ignored when the process started (`nohup`, `&` in a script) stays
-    /// ignored, also for the commands that the process starts.
+    /// Starts to receive the signals. A signal that was ignored at the start of the process (`nohup`, `&` in
+    /// a script) stays ignored, also for the commands that the process starts.
     pub fn new(kinds: &[Signal]) -> Result<Self, Failure> {
         let listen = |kind: Signal| Ok((kind, unix::signal(SignalKind::from_raw(kind.as_raw()))?));
         let heeded = kinds.iter().copied().filter(|kind| !is_ignored(*kind));
         let listening = heeded.map(listen).collect::<io::Result<Vec<_>>>();
-        listening.map(Self).map_err(|error| Failure::usage(format!("signals: {error}")))
+        listening.map(Self).map_err(|error| Failure::usage(format!("cannot receive signals: {error}")))
     }
 
     /// Returns the next signal. The future may be dropped and made again; no signal is lost.

@@ -1,9 +1,10 @@
-//! The terminal of a command: whose it is, and that it comes back.
+//! The terminal of a command: passed to the command, and taken back when the command ends.
 //!
-//! A command runs in a process group of its own, so that all of it can be stopped. On a terminal only the foreground group may
-//! read. So the terminal is handed to a command that needs it, which the kernel stops when it tries (SIGTTIN, SIGTTOU), and
-//! taken back when it has ended. Not before: the foreground group has other members in a pipeline (`conclave run db -- dump |
-//! less`), which need it too.
+//! A command runs in a process group of its own, so that it can be stopped with all its children. Only the
+//! foreground group of a terminal may read from it. The kernel stops a command that needs the terminal
+//! (SIGTTIN, SIGTTOU); then the command receives the terminal until it ends. It does not receive the terminal
+//! earlier: in a pipeline (`conclave run db -- dump | less`) other members of the foreground group need it
+//! too.
 
 use std::fs::File;
 
@@ -12,14 +13,14 @@ use rustix::termios::{tcgetpgrp, tcsetpgrp};
 
 use crate::output;
 
-/// The terminal, while a command has it. Dropped, it comes back.
+/// The terminal, while a command has it. Dropping the value takes the terminal back.
 pub struct HandedOver {
     terminal: File,
     to: Pid,
 }
 
-/// Hands the terminal to a process group, if it is ours to give.
-pub fn transfer_leadership(to: Pid) -> Option<HandedOver> {
+/// Passes the terminal to a process group, if this process is in the foreground.
+pub fn hand_over(to: Pid) -> Option<HandedOver> {
     let terminal = File::options().read(true).write(true).open("/dev/tty").ok()?;
     let is_ours = tcgetpgrp(&terminal).is_ok_and(|foreground| foreground == getpgrp());
     (is_ours && tcsetpgrp(&terminal, to).is_ok()).then_some(HandedOver { terminal, to })
@@ -27,26 +28,26 @@ pub fn transfer_leadership(to: Pid) -> Option<HandedOver> {
 
 impl Drop for HandedOver {
     fn drop(&mut self) {
-        // Somebody else may have it meanwhile: the shell, for instance.
+        // Another process, such as the shell, may have the terminal meanwhile.
         if tcgetpgrp(&self.terminal).is_ok_and(|foreground| foreground == self.to) {
-            // A terminal that cannot be had back is gone.
+            // A terminal that cannot be taken back is gone.
             with_ttou_blocked(|| _ = tcsetpgrp(&self.terminal, getpgrp()));
         }
     }
 }
 
-/// Says something while a command runs. A standard error that nobody reads, or a terminal that belongs to the command, must not
-/// keep this process from watching over the lock: so it is said on a thread of its own.
+/// Prints a message while a command runs. Standard error may block, if it has no reader or the terminal
+/// belongs to the command. A thread of its own prints, so that this process continues to guard the lock.
 pub fn say(message: String) {
     tokio::task::spawn_blocking(move || with_ttou_blocked(|| output::complain(&message)));
 }
 
-/// A background process that takes the terminal, or writes to one that does not like it, is stopped by SIGTTOU, unless it
-/// blocks the signal.
+/// Runs `act` with SIGTTOU blocked. Otherwise the kernel stops a background process that takes the terminal
+/// or writes to it.
 #[allow(unsafe_code, reason = "no safe crate of ours changes the signal mask")]
 fn with_ttou_blocked(act: impl FnOnce()) {
-    // SAFETY: the sets are initialised by sigemptyset and pthread_sigmask before they are read, live on this stack, and the
-    // mask of this thread alone is changed and set back.
+    // SAFETY: sigemptyset and pthread_sigmask initialise the sets before they are read. The sets are on this
+    // stack. Only the mask of this thread is changed, and then restored.
     unsafe {
         let mut block: libc::sigset_t = std::mem::zeroed();
         let mut before: libc::sigset_t = std::mem::zeroed();

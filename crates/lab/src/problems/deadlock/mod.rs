@@ -1,11 +1,11 @@
-//! The deadlock problem: who waits for whom, who waits for ever, and what it costs to know.
+//! The deadlock problem: detection of deadlocks among waiting processes, and its cost.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
-//! | [`standing`] | [`Standing`]: a wait-for graph at one moment, judged: who is stuck, why, whom to abort |
-//! | `scenario` | [`Scenario`]: everything a run of a distributed detector is a function of |
-//! | `work` | processes that think, grant and ask, and the judge that sees it all |
-//! | `bank` | the same for those who lock: transactions under detection, prevention and avoidance |
+//! | [`standing`] | [`Standing`]: a wait-for graph at one moment: stuck processes, reasons, victims |
+//! | `scenario` | [`Scenario`]: everything that determines a run |
+//! | `work` | processes that think, grant and request, and their judge |
+//! | `bank` | transactions that lock, under detection, prevention and avoidance |
 //! | `report` | [`Report`]: the figures and the verdicts of one run |
 
 mod bank;
@@ -36,12 +36,16 @@ use work::Problem;
 /// A run of one detector, and its trace if one was recorded.
 pub type Run<D> = (Detected, Option<Trace<Site<D>>>);
 
-/// Runs a scenario of one detector, and records a trace if asked.
+/// Runs a scenario of one detector. Records a trace if `record` is set.
 pub fn run_algorithm<D: Detection>(scenario: &Scenario, record: bool) -> Result<Run<D>, String> {
     scenario.validate()?;
     let model = scenario.model.unwrap_or(D::MODEL);
     if !D::MODEL.includes(model) {
-        return Err(format!("{} judges requests {}, not {model}", D::CARD.name, D::MODEL));
+        return Err(format!(
+            "{} supports requests of model {}, but not {model}: give another --model",
+            D::CARD.name,
+            D::MODEL
+        ));
     }
     let group = Group::new(scenario.setup.nodes, !scenario.detect_only);
     let director = Problem::new(scenario, model);
@@ -63,12 +67,14 @@ pub fn run_algorithm<D: Detection>(scenario: &Scenario, record: bool) -> Result<
     Ok((Detected::new::<D>(scenario, model, problem, &outcome, seconds), trace))
 }
 
-/// Runs a scenario of one way to get locks, and records a trace if asked.
+/// Runs a scenario of one way to lock. Records a trace if `record` is set.
 pub fn run_way<L: Locking>(scenario: &Scenario, record: bool) -> Result<(Locked, Option<Trace<L>>), String> {
     scenario.validate()?;
     if scenario.model.is_some() || scenario.detect_only {
-        let why = "a transaction takes one lock at a time, and must end";
-        return Err(format!("--model and --detect-only mean nothing to {}: {why}", L::CARD.name));
+        return Err(format!(
+            "--model and --detect-only have no effect on {}, whose transactions take one lock at a time: leave them out",
+            L::CARD.name
+        ));
     }
     let estate = Estate { nodes: scenario.setup.nodes, locks: bank::locks(scenario.setup.nodes) };
     let mut world = World::new(scenario.setup.clone(), Bank::new(scenario), move |me| L::new(me, &estate));

@@ -13,49 +13,49 @@ use super::bank::{self, Bank};
 use super::work::Problem;
 use crate::problem::{self, Facts, nanos, number};
 
-/// What one run of the deadlock problem showed.
+/// The result of one run of the deadlock problem.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub enum Report {
-    /// Of a detector.
+    /// The result of a detector.
     Detected(Box<Detected>),
-    /// Of a way to get locks.
+    /// The result of a way to lock.
     Locked(Box<Locked>),
 }
 
-/// What a run of a detector showed. The names are those of the JSON object.
+/// The result of one run of a detector. The fields are those of the JSON object.
 #[derive(Clone, Debug, Serialize)]
 pub struct Detected {
-    /// What the runs of all problems have in common.
+    /// The facts that the runs of all problems have.
     #[serde(flatten)]
     pub facts: Facts,
-    /// What processes asked for.
+    /// The model of the requests.
     pub model: Model,
-    /// Whether deadlocks were only found.
+    /// Whether deadlocks were only detected, and not resolved.
     pub detect_only: bool,
-    /// How often a process blocked.
+    /// The number of requests. A process waits after each.
     pub requests: u64,
-    /// How many waits ended with enough grants.
+    /// The number of waits that ended with enough grants.
     pub proceeded: u64,
-    /// How many with an abort.
+    /// The number of waits that ended with an abort.
     pub aborted: u64,
-    /// How many waits closed a deadlock.
+    /// The number of requests that completed a deadlock.
     pub deadlocks: u64,
-    /// How often a process was declared deadlocked.
+    /// The number of declarations that a process is deadlocked.
     pub declared: u64,
-    /// How many of these came when an abort had ended the deadlock.
+    /// The number of declarations after an abort had ended the deadlock.
     pub declared_late: u64,
-    /// How many were phantoms: the process could proceed, and no abort had to do with it.
+    /// The number of phantoms: the process could proceed, and no abort was the cause.
     pub phantoms: u64,
-    /// How many processes were aborted for nothing.
+    /// The number of aborted processes that could proceed.
     pub needless_aborts: u64,
-    /// From the closing of a deadlock until it is declared: the mean.
+    /// The mean time from the completion of a deadlock to its declaration.
     pub found_after_ns: Option<f64>,
-    /// How long a process waited: the mean.
+    /// The mean time for which a process waited.
     pub wait_ns: Option<f64>,
     /// Messages by part.
     pub messages_by_part: BTreeMap<Part, u64>,
-    /// The detector's messages for one request: the mean.
+    /// The mean number of the detector's messages per request.
     pub detection_per_request: f64,
     /// Messages by kind.
     pub messages_by_kind: BTreeMap<&'static str, u64>,
@@ -96,27 +96,27 @@ impl Detected {
     }
 }
 
-/// What a run of a way to get locks showed. The names are those of the JSON object.
+/// The result of one run of a way to lock. The fields are those of the JSON object.
 #[derive(Clone, Debug, Serialize)]
 pub struct Locked {
-    /// What the runs of all problems have in common.
+    /// The facts that the runs of all problems have.
     #[serde(flatten)]
     pub facts: Facts,
-    /// Transactions that committed.
+    /// The number of transactions that committed.
     pub commits: u64,
-    /// How often a transaction had to start again.
+    /// The number of times that a transaction started again.
     pub aborts: u64,
-    /// How often a lock was not there at once.
+    /// The number of lock requests that had to wait.
     pub waits: u64,
-    /// How long a transaction waited for locks in all, messages included: the mean.
+    /// The mean total time for which a transaction waited for locks, with its messages.
     pub wait_ns: Option<f64>,
-    /// Work that was done and thrown away, as a share of all work.
+    /// The share of the work that aborts discarded.
     pub wasted: f64,
-    /// Commits a second of simulated time.
+    /// Commits per second of simulated time.
     pub throughput_per_s: f64,
-    /// Messages for one transaction: the mean.
+    /// The mean number of messages per transaction.
     pub messages_per_commit: Option<f64>,
-    /// Messages by part: of the locks, to detect, to resolve.
+    /// Messages by part: locks, detection, resolution.
     pub messages_by_part: BTreeMap<Part, u64>,
     /// Messages by kind.
     pub messages_by_kind: BTreeMap<&'static str, u64>,
@@ -142,7 +142,7 @@ impl Locked {
         }
     }
 
-    /// Messages of one part for one transaction: the mean.
+    /// Returns the mean number of messages of one part per transaction.
     pub fn part_per_commit(&self, part: Part) -> f64 {
         let sum = self.messages_by_part.get(&part).copied().unwrap_or(0);
         if self.commits == 0 { 0.0 } else { sum as f64 / self.commits as f64 }
@@ -160,11 +160,11 @@ impl problem::Report for Report {
     fn subject(&self) -> String {
         match self {
             Self::Detected(report) => {
-                let mode = if report.detect_only { "found only" } else { "resolved" };
+                let mode = if report.detect_only { "detected only" } else { "resolved" };
                 format!("requests {}, deadlocks {mode}", report.model)
             }
             Self::Locked(report) => {
-                format!("{} locks, {PER_TRANSACTION} a transaction", bank::locks(report.facts.nodes))
+                format!("{} locks, {PER_TRANSACTION} per transaction", bank::locks(report.facts.nodes))
             }
         }
     }
@@ -189,7 +189,7 @@ impl Detected {
             ("aborted for nothing", self.needless_aborts.to_string()),
             ("found after", self.found_after_ns.map_or("-".into(), nanos)),
             ("mean wait", self.wait_ns.map_or("-".into(), nanos)),
-            ("messages to detect", format!("{} a request", number(self.detection_per_request))),
+            ("messages to detect", format!("{} per request", number(self.detection_per_request))),
             ("  to resolve", part(Part::Resolution)),
             ("  of the processes", part(Part::Process)),
             ("  by kind", kinds(&self.messages_by_kind)),
@@ -201,11 +201,11 @@ impl Locked {
     fn figures(&self) -> Vec<(&'static str, String)> {
         vec![
             ("transactions", self.commits.to_string()),
-            ("  a second", number(self.throughput_per_s)),
+            ("  per second", number(self.throughput_per_s)),
             ("  started again", self.aborts.to_string()),
             ("mean wait", self.wait_ns.map_or("-".into(), nanos)),
-            ("work thrown away", format!("{}%", number(100.0 * self.wasted))),
-            ("messages each", self.messages_per_commit.map_or("-".into(), number)),
+            ("discarded work", format!("{}%", number(100.0 * self.wasted))),
+            ("messages, each", self.messages_per_commit.map_or("-".into(), number)),
             ("  of the locks", number(self.part_per_commit(Part::Process))),
             ("  to detect", number(self.part_per_commit(Part::Detection))),
             ("  to resolve", number(self.part_per_commit(Part::Resolution))),

@@ -1,4 +1,4 @@
-//! Everything a run of the deadlock problem is a function of.
+//! The scenario of the deadlock problem.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{Report, run_algorithm, run_way};
 use crate::problem::{self, Recorder};
 
-/// Everything a run of the deadlock problem is a function of.
+/// Everything that determines a run of the deadlock problem.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Scenario {
@@ -19,14 +19,15 @@ pub struct Scenario {
     pub algorithm: String,
     /// Network, clocks, faults, seed.
     pub setup: Setup,
-    /// How many requests in all, over all sites; transactions, of those who lock.
+    /// The number of requests over all sites; for a way to lock, the number of transactions.
     pub requests: u64,
-    /// What processes ask for; `None`: as much as the algorithm can judge. Means nothing to those who lock.
+    /// The model of the requests. `None`: the most general model that the algorithm supports. A way to lock
+    /// ignores it.
     pub model: Option<Model>,
-    /// How long a process that runs takes before it grants or asks again, a transaction before its next lock: the mean.
+    /// The mean time until a running process grants or requests, or a transaction takes its next lock.
     #[serde(with = "conclave_sim::text::duration")]
     pub think: Duration,
-    /// Whether deadlocks are only found, and not resolved.
+    /// Whether deadlocks are only detected, and not resolved.
     pub detect_only: bool,
 }
 
@@ -66,7 +67,7 @@ impl problem::Scenario for Scenario {
         a_request.saturating_mul(u32::try_from(self.requests).unwrap_or(u32::MAX))
     }
 
-    /// Long enough for a transaction that was aborted often: its pause is then 64 times as long as its work.
+    /// Allows for a transaction that was aborted often: its pause is then 64 times as long as its work.
     fn patience(&self) -> Duration {
         problem::patience(self.think.saturating_mul(64) + self.setup.delay.mean().saturating_mul(2))
     }

@@ -1,7 +1,8 @@
-//! The work and the judge: processes that think, grant and ask at random, and everything seen.
+//! The work and the judge: processes that think, grant and request at random.
 //!
-//! A process that runs thinks for a while, grants some of what it was asked for, and then perhaps asks others. When all
-//! requests of the run are made it only grants, so that whoever is not stuck comes to an end: at rest, who waits is stuck.
+//! A running process thinks for a while, grants some of the requests that it has received, and then may
+//! request itself. After the last request of the run, processes only grant, so every process that is not
+//! deadlocked proceeds. A process that waits when no event is left is therefore deadlocked.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use conclave_sim::{Desk, Director};
 
 use super::Scenario;
 
-/// At most so many violations are described.
+/// The most violations that are described.
 const MOST_DESCRIBED: usize = 16;
 const WORK: u64 = 0x776f_726b;
 
@@ -29,14 +30,14 @@ pub(super) struct Problem {
     think: Duration,
     requests_left: u64,
     dice: Prng,
-    /// Who will wake up by itself.
+    /// Whether the process has a wake-up scheduled.
     is_awake: Vec<bool>,
     waits_since: Vec<Option<Time>>,
-    /// When the process closed a deadlock that nobody has declared yet.
+    /// The time at which the process completed a deadlock that is not declared yet.
     closed_at: Vec<Option<Time>>,
 }
 
-/// What was counted.
+/// The counters of a run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts {
     pub(super) requests: u64,
@@ -100,7 +101,8 @@ impl Problem {
         }
     }
 
-    /// So many of some others; now and then of itself, which is a deadlock at once.
+    /// Draws a request of one or more other processes. A process sometimes requests itself, which is a
+    /// deadlock at once.
     fn draw(&mut self, me: NodeId) -> (u32, NodeSet) {
         let most = match self.model {
             Model::Single => 1,
@@ -126,7 +128,7 @@ impl Problem {
         (need, of)
     }
 
-    /// Ends the wait of a process: the run makes progress.
+    /// Ends the wait of a process, which is progress of the run.
     fn ends_wait<D: Detection>(&mut self, node: NodeId, desk: &mut Desk<'_, Site<D>, ()>) {
         if let Some(since) = self.waits_since[node.index()].take() {
             self.counts.waited += Duration::from_nanos(desk.now().0 - since.0);

@@ -1,9 +1,9 @@
-//! Quality of service, counted as the run goes on \[CTA02 §2\].
+//! The quality of service \[CTA02 §2\], counted during the run.
 //!
-//! Every ordered pair of sites is a detector: one watches, one is watched. A crash is *detected* by a watcher
-//! when the suspicion begins that stands when the site comes back or the run ends. A suspicion of a site that
-//! has been up ever since it was last heard is a *mistake*; it lasts until it is taken back or comes true. A
-//! crash that is over before a watcher ever suspected is *unnoticed* by it.
+//! Every ordered pair of sites is a detector: a watcher and a watched site. A watcher *detects* a crash with
+//! the suspicion that still lasts when the site recovers or the run ends. A *mistake* is a suspicion of a
+//! site that has been up since its last message arrived. The mistake lasts until the watcher withdraws it or
+//! the site crashes. A crash is *unnoticed* by a watcher if it ends before the watcher suspects the site.
 
 use conclave_algorithms::detector::spec::{ACCURACY, COMPLETENESS};
 use conclave_kernel::{Judgement, NodeId, Time, time};
@@ -12,27 +12,27 @@ use conclave_kernel::{Judgement, NodeId, Time, time};
 #[derive(Clone, Debug)]
 pub(super) struct Meter {
     sites: Vec<Site>,
-    /// A row a watcher.
+    /// One row per watcher.
     pairs: Vec<Pair>,
     pub(super) detections_ns: Vec<u64>,
     pub(super) mistakes: u64,
     pub(super) mistakes_ns: Vec<u64>,
     pub(super) unnoticed: u64,
-    /// For how long pairs were up together, summed over pairs.
+    /// The time for which both sites of a pair were up, summed over all pairs.
     pub(super) watched_ns: u128,
     watched_until: Time,
     /// Whether a heartbeat arrived.
     heard: bool,
-    /// Whether all who watched a crash suspected the site, or the crash lasted so long that they should.
+    /// Whether all watchers suspected a crashed site, or a crash lasted so long that they should have.
     crash_judged: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Site {
     up: bool,
-    /// Its latest crash.
+    /// The latest crash.
     crashed: Option<Time>,
-    /// Its lives so far.
+    /// The number of recoveries.
     lives: u32,
 }
 
@@ -40,7 +40,7 @@ struct Site {
 struct Pair {
     suspected: Option<Time>,
     wrongly: bool,
-    /// The life of the watched in which it was last heard.
+    /// The number of the watched site's recoveries at the last message that arrived from it.
     heard_in: u32,
 }
 
@@ -67,21 +67,21 @@ impl Meter {
         [
             COMPLETENESS.judged_unless(&[
                 (no_crash, "no site crashed"),
-                (!self.crash_judged, "no crash lasted long enough to be suspected by all"),
+                (!self.crash_judged, "no crash lasted long enough for all sites to suspect it"),
             ]),
             ACCURACY.judged_unless(&[(!self.heard, "no heartbeat arrived")]),
         ]
     }
 
-    /// A message arrives. It may have been sent in an earlier life; then it is still no news of this one, but
-    /// the detector cannot know, and silence counts from here.
+    /// Records the arrival of a message. The site may have sent it before a crash. The detector cannot know
+    /// that, and measures the silence from this arrival.
     pub(super) fn hears(&mut self, watcher: NodeId, about: NodeId) {
         let lives = self.sites[about.index()].lives;
         self.heard = true;
         self.pair(watcher, about).heard_in = lives;
     }
 
-    /// A watcher suspects; whether that is a mistake.
+    /// Records a suspicion. Returns whether it is a mistake.
     pub(super) fn suspects(&mut self, watcher: NodeId, about: NodeId, now: Time) -> bool {
         let Site { up, lives, .. } = self.sites[about.index()];
         let pair = self.pair(watcher, about);
@@ -102,12 +102,12 @@ impl Meter {
         let row = &mut self.sites[site.index()];
         (row.up, row.crashed) = (false, Some(now));
         for other in self.others(site) {
-            // What was a mistake has come true.
+            // The mistake ends here: the site has crashed.
             if self.pair(other, site).wrongly {
                 self.trusts(other, site, now);
                 self.pair(other, site).suspected = Some(now);
             }
-            // Who is dead suspects nobody.
+            // A crashed site suspects no site.
             self.trusts(site, other, now);
         }
     }
@@ -126,8 +126,8 @@ impl Meter {
         (row.up, row.lives) = (true, row.lives + 1);
     }
 
-    /// Ends the run. Every site that crashed before `deadline` should be suspected by all sites that are up.
-    /// Returns a sentence for each that is not.
+    /// Ends the run. All sites that are up should suspect every site that crashed before `deadline`. Returns
+    /// a sentence for each missing suspicion.
     pub(super) fn close(&mut self, end: Time, deadline: Time) -> Vec<String> {
         self.watch(end);
         let mut undetected = Vec::new();
@@ -150,14 +150,14 @@ impl Meter {
         undetected
     }
 
-    /// Returns whether there were watchers since the site crashed, and all of them suspect it.
+    /// Returns whether the crash has watchers, and all of them suspect the site.
     fn is_suspected_by_all(&mut self, site: NodeId) -> bool {
         let watchers = self.watchers(site);
         !watchers.is_empty()
             && watchers.into_iter().all(|watcher| self.pair(watcher, site).suspected.is_some())
     }
 
-    /// Returns the sites that were up all the time since a site crashed.
+    /// Returns the watchers: the sites that have been up since the crash of a site.
     fn watchers(&self, site: NodeId) -> Vec<NodeId> {
         let crashed = self.sites[site.index()].crashed;
         let watched = |other: &NodeId| {
@@ -206,7 +206,7 @@ mod tests {
         let mut meter = Meter::new(2);
         meter.crashes(B, Time(100));
         assert!(!meter.suspects(A, B, Time(150)));
-        meter.trusts(A, B, Time(160)); // a heartbeat that was under way when it died
+        meter.trusts(A, B, Time(160)); // the site sent this heartbeat before its crash
         assert!(!meter.suspects(A, B, Time(190)));
         meter.close(Time(1_000), Time(900));
         assert_eq!((meter.detections_ns, meter.mistakes), (vec![90], 0));
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(missing(&meter), Some("no site crashed"));
         meter.crashes(B, Time(100));
         meter.suspects(A, B, Time(110));
-        let too_early = Some("no crash lasted long enough to be suspected by all");
+        let too_early = Some("no crash lasted long enough for all sites to suspect it");
         let closed = |meter: &Meter, deadline| {
             let mut meter = meter.clone();
             meter.close(Time(200), Time(deadline));

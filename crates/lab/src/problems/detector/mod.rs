@@ -1,11 +1,11 @@
 //! The detector problem: a scenario in, a report out.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
 //! | `check` | [`Case`] and [`Watching`]: the problem in the checker |
 //! | [`compare`] | all algorithms on the same traffic, over a range of D |
-//! | `meter` | quality of service: detection times, mistakes, their durations |
-//! | `scenario` | [`Scenario`]: everything a run is a function of, and the command line that repeats it |
+//! | `meter` | quality of service: detection times, mistakes and their durations |
+//! | `scenario` | [`Scenario`]: everything that determines a run, and the command line that repeats it |
 //! | `report` | [`Report`]: the figures and the verdicts of one run |
 
 mod check;
@@ -28,7 +28,7 @@ pub use scenario::Scenario;
 use crate::problem::Scenario as _;
 use meter::Meter;
 
-/// Runs a scenario of one algorithm, and records a trace if asked.
+/// Runs a scenario of one algorithm. Records a trace if `record` is set.
 pub fn run_algorithm<P: Detector>(
     scenario: &Scenario,
     record: bool,
@@ -52,15 +52,15 @@ pub fn run_algorithm<P: Detector>(
     Ok((Report::new(scenario, &P::CARD, problem, &outcome, seconds), trace))
 }
 
-/// What a run is judged and measured by: the director of the detector problem.
+/// The director of the detector problem: it judges and measures a run.
 struct Problem {
     meter: Meter,
-    /// Whether the run is one in which no detector may suspect a site.
+    /// Whether no detector may suspect a site in this run.
     is_constant: bool,
     violations: Vec<Violation>,
 }
 
-/// At most so many violations are described; the meter counts all.
+/// The most violations that are described. The meter counts all.
 const MOST_DESCRIBED: usize = 16;
 
 impl Problem {
@@ -86,7 +86,7 @@ impl<P: Detector> Director<P> for Problem {
         }
         match *event {
             Event::Suspected(about) if self.meter.suspects(node, about, desk.now()) => {
-                let why = format!("{node} suspected {about}, who had been up since it was last heard");
+                let why = format!("{node} suspected {about}, which had been up since its last message");
                 self.broken(&ACCURACY, desk.now(), why);
             }
             Event::Suspected(_) => {}

@@ -7,42 +7,42 @@ use serde::Serialize;
 use super::{Problem, Scenario};
 use crate::problem::{self, Facts, nanos, number};
 
-/// What one run of the detector problem showed. The names are those of the JSON object.
+/// The result of one run of the detector problem. The fields are those of the JSON object.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// What the runs of all problems have in common.
+    /// The facts that the runs of all problems have.
     #[serde(flatten)]
     pub facts: Facts,
     /// T, in nanoseconds.
     pub period_ns: u64,
     /// D, in nanoseconds.
     pub margin_ns: u64,
-    /// From a crash to the suspicion that stands, over all crashes and all who watched.
+    /// The time from a crash to the suspicion that lasts, over all crashes and all watchers.
     pub detection_time: Option<Sample>,
-    /// Suspicions of sites that were up.
+    /// The number of suspicions of sites that were up.
     pub mistakes: u64,
-    /// The same, for one site that watches one other, a second.
+    /// The number of mistakes per second and per ordered pair of sites.
     pub mistake_rate_per_s: f64,
-    /// From such a suspicion until it was taken back.
+    /// The time from a mistake until the watcher withdrew the suspicion.
     pub mistake_duration: Option<Sample>,
-    /// The share of time in which a site that is up is rightly trusted.
+    /// The share of time in which a watcher trusts a site that is up.
     pub query_accuracy: f64,
-    /// Crashes repaired before somebody had noticed, counted for each who watched.
+    /// The number of crashes that ended before a watcher suspected the site, over all watchers.
     pub unnoticed_crashes: u64,
-    /// Heartbeats of all sites together.
+    /// The number of heartbeats per second, over all sites.
     pub messages_per_s: f64,
 }
 
 /// A sample of durations, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Sample {
-    /// How many.
+    /// The number of durations.
     pub count: u64,
-    /// Their mean.
+    /// The mean.
     pub mean_ns: f64,
-    /// The shortest.
+    /// The shortest duration.
     pub min_ns: u64,
-    /// The longest.
+    /// The longest duration.
     pub max_ns: u64,
 }
 
@@ -108,11 +108,11 @@ impl problem::Report for Report {
         };
         vec![
             ("detection time", sample(self.detection_time)),
-            ("mistakes", format!("{} ({:.2e} a second and pair)", self.mistakes, self.mistake_rate_per_s)),
+            ("mistakes", format!("{} ({:.2e} per second and pair)", self.mistakes, self.mistake_rate_per_s)),
             ("mistake duration", sample(self.mistake_duration)),
             ("query accuracy", format!("{:.6}", self.query_accuracy)),
             ("unnoticed crashes", self.unnoticed_crashes.to_string()),
-            ("messages", format!("{} a second", number(self.messages_per_s))),
+            ("messages", format!("{} per second", number(self.messages_per_s))),
         ]
     }
 }

@@ -1,4 +1,4 @@
-//! Everything a run of the detector problem is a function of.
+//! The scenario of the detector problem.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{Report, run_algorithm};
 use crate::problem::{self, Recorder};
 
-/// Everything a run of the detector problem is a function of.
+/// Everything that determines a run of the detector problem.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Scenario {
@@ -19,17 +19,17 @@ pub struct Scenario {
     pub algorithm: String,
     /// Network, clocks, faults, seed.
     pub setup: Setup,
-    /// T: a heartbeat is sent so often.
+    /// T: the time from one heartbeat to the next.
     #[serde(with = "conclave_sim::text::duration")]
     pub period: Duration,
-    /// D: how much longer than T silence may last.
+    /// D: the silence after T at which a site is suspected.
     #[serde(with = "conclave_sim::text::duration")]
     pub margin: Duration,
-    /// Phi, for the accrual detector.
+    /// Phi of the accrual detector.
     pub threshold: u32,
-    /// How many of the latest arrivals are remembered.
+    /// The number of latest arrivals that a site remembers.
     pub window: u32,
-    /// How long the run lasts.
+    /// The length of the run.
     #[serde(with = "conclave_sim::text::duration")]
     pub duration: Duration,
 }
@@ -49,7 +49,7 @@ impl Default for Scenario {
 }
 
 impl Scenario {
-    /// What the sites know from the start.
+    /// The knowledge of the sites at the start.
     pub fn group(&self) -> Group {
         Group {
             threshold: self.threshold,
@@ -58,8 +58,8 @@ impl Scenario {
         }
     }
 
-    /// Returns whether the run can break [`CONSTANT_ACCURACY`]. A message must not take longer than T: silence
-    /// counts from the start of a site, before the first heartbeat can arrive.
+    /// Returns the evidence that the run lacks to test [`CONSTANT_ACCURACY`]. A message must not take longer
+    /// than T: silence counts from the start of a site, before the first heartbeat can arrive.
     pub(super) fn constant_accuracy(&self) -> Judgement {
         let setup = &self.setup;
         let delays = || setup.links.iter().map(|link| link.delay).chain([setup.delay]);
@@ -77,13 +77,13 @@ impl Scenario {
         ])
     }
 
-    /// Who crashed less than so long before the end need not have been noticed.
+    /// Returns the time before the end of the run in which a new crash need not be noticed.
     pub(super) fn grace(&self) -> Duration {
         10 * (self.period + self.margin) + 20 * self.setup.delay.mean()
     }
 }
 
-/// More would make states that nobody can keep: a window is kept for every pair of sites.
+/// The largest window. A larger one would use too much memory, because every pair of sites has a window.
 const MOST_REMEMBERED: u32 = 10_000;
 
 impl problem::Scenario for Scenario {
@@ -97,7 +97,7 @@ impl problem::Scenario for Scenario {
 
     problem::accessors!();
 
-    /// In periods.
+    /// The amount of work, in periods.
     fn work(&self) -> u64 {
         (self.duration.as_nanos() / self.period.as_nanos().max(1)) as u64
     }

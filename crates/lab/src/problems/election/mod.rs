@@ -1,12 +1,12 @@
 //! The election problem: a scenario in, a report out.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
 //! | `check` | [`Elections`]: the problem in the checker |
 //! | [`compare`] | all algorithms on the same work |
-//! | `scenario` | [`Scenario`]: everything a run is a function of, and the command line that repeats it |
+//! | `scenario` | [`Scenario`]: everything that determines a run, and the command line that repeats it |
 //! | `report` | [`Report`]: the figures and the verdicts of one run |
-//! | `spans` | who leads, as bars of a diagram |
+//! | `spans` | the times of the leaders, as bars of a diagram |
 
 mod check;
 pub mod compare;
@@ -28,7 +28,7 @@ pub use scenario::{Ranks, Scenario, Start, Trigger, longest};
 
 use crate::problem::Scenario as _;
 
-/// Runs a scenario of one algorithm, and records a trace if asked.
+/// Runs a scenario of one algorithm. Records a trace if `record` is set.
 pub fn run_algorithm<P: Election>(
     scenario: &Scenario,
     record: bool,
@@ -50,32 +50,34 @@ pub fn run_algorithm<P: Election>(
 
 const STREAM: u64 = 0x656c_6563;
 
-/// What a run is judged and measured by: the director of the election problem.
+/// The director of the election problem: it judges and measures a run.
 struct Problem {
     judge: Judge,
     start: Start,
     trigger: Trigger,
     dice: Prng,
-    /// Elections still to be called for.
+    /// The number of elections that are still to be started.
     to_call: u64,
     notice: Duration,
-    /// The algorithm sends messages all the time: the run is never quiet, and must be ended.
+    /// Whether the algorithm sends messages all the time. Such a run is never quiet, and the director ends
+    /// it.
     idle_traffic: bool,
-    /// A run that is never quiet goes on until then at least, so that every fault strikes and is noticed.
+    /// The least time of a run that is never quiet, so that every fault occurs and the sites notice it.
     at_least: Duration,
-    /// And until then at most.
+    /// The most time of a run that is never quiet.
     at_most: Duration,
-    /// The longest that a detection takes. While no site is undecided, a run that is never quiet reports progress
-    /// so often.
+    /// The longest time of a detection. While all sites are decided, a run that is never quiet reports
+    /// progress once in this time.
     detection: Duration,
-    /// What everybody will hear of, by the key of the alarm.
+    /// The sites that crashed or recovered; the index is the key of the alarm at which the other sites notice
+    /// it.
     news: Vec<NodeId>,
     open: Option<Open>,
     held: Vec<Held>,
     /// The number of decisions of single sites.
     decisions: u64,
-    /// The fewest undecided sites since an election was last called for. A run makes progress when there are fewer
-    /// than ever: sites that decide again and again make none.
+    /// The fewest undecided sites since the start of the latest election. Only a smaller number is progress,
+    /// so sites that decide again and again make none.
     fewest_undecided: usize,
     kinds: BTreeMap<&'static str, u64>,
     messages: u64,
@@ -83,16 +85,16 @@ struct Problem {
     violations: Vec<Violation>,
 }
 
-/// An election under way.
+/// An election that has not ended.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     since: Time,
     messages_before: u64,
-    /// When the last site decided.
+    /// The time at which the last site decided.
     decided: Option<Time>,
 }
 
-/// An election that is over.
+/// An election that has ended.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     messages: u64,
@@ -100,7 +102,7 @@ struct Held {
     leader: NodeId,
 }
 
-/// What is left of a problem when the run is over.
+/// The findings of a run.
 struct Findings {
     held: Vec<Held>,
     kinds: BTreeMap<&'static str, u64>,
@@ -109,10 +111,10 @@ struct Findings {
     violations: Vec<Violation>,
 }
 
-/// At most so many violations are described; all are counted by the verdicts.
+/// The most violations that are described. The verdicts count all.
 const MOST_DESCRIBED: usize = 16;
 
-/// The keys of alarms that are not news.
+/// The keys of the other alarms.
 const NEXT: u64 = u64::MAX;
 const FINISH: u64 = u64::MAX - 1;
 const STILL_DECIDED: u64 = u64::MAX - 2;
@@ -121,7 +123,7 @@ impl Problem {
     fn new(scenario: &Scenario, group: &conclave_algorithms::election::Group, idle_traffic: bool) -> Self {
         let faults = &scenario.setup.faults;
         let last_fault = faults.iter().map(|fault| fault.until.unwrap_or(fault.at)).max().unwrap_or_default();
-        // Long enough for the slowest detection.
+        // The slowest detection takes less than this time.
         let detection = 3 * (group.detector.period + group.detector.margin);
         let at_least = last_fault + 10 * detection;
         let a_call = 100 * detection;
@@ -150,7 +152,8 @@ impl Problem {
         }
     }
 
-    /// Returns the limits of the run. Heartbeats go on without a decision, so their run has a time limit of its own.
+    /// Returns the limits of the run. Heartbeats continue without a decision, so such a run has its own time
+    /// limit.
     fn limits(&self, limits: Limits) -> Limits {
         let patience = Limits::default().patience;
         if self.idle_traffic { Limits { patience, time: self.at_most, ..limits } } else { limits }
@@ -164,14 +167,14 @@ impl Problem {
         ];
         let undecided: Vec<_> =
             self.judge.undecided().take(MOST_DESCRIBED).map(|it| it.to_string()).collect();
-        // In a bounded run the decision could still have come.
+        // In a bounded run, a site could still have decided later.
         if !undecided.is_empty() && outcome.end != End::Bounded {
             let why = match outcome.end {
-                End::Quiet => "and nothing can happen any more",
-                _ => "although there was time enough",
+                End::Quiet => "and no event is left",
+                _ => "although the run lasted long enough",
             };
             let who = undecided.join(", ");
-            self.broken(&E2, outcome.at, format!("{who} has not elected the highest that is up, {why}"));
+            self.broken(&E2, outcome.at, format!("{who} has not elected the highest site that is up, {why}"));
         }
         let Self { held, kinds, background, violations, .. } = self;
         Findings { held, kinds, background, judgements, violations }
@@ -189,7 +192,7 @@ impl Problem {
         self.fewest_undecided = usize::MAX;
     }
 
-    /// The election under way is over if everybody has decided; whether it is.
+    /// Ends the current election if all sites have decided. Returns whether it has ended.
     fn close(&mut self) -> bool {
         let Some(Open { since, messages_before, decided: Some(decided) }) = self.open else { return false };
         let Some(leader) = self.judge.highest() else { return false };
@@ -200,7 +203,7 @@ impl Problem {
         true
     }
 
-    /// Calls for the next election, if there is another.
+    /// Starts the next election, if one is left.
     fn call<P: Election>(&mut self, desk: &mut Desk<'_, P, ()>) {
         if self.to_call == 0 {
             return;
@@ -213,7 +216,7 @@ impl Problem {
             }
             _ => {
                 self.start(desk);
-                self.look(desk); // an algorithm that is always right has nothing to do
+                self.look(desk); // the leader may be correct already, without a message
             }
         }
     }
@@ -238,7 +241,7 @@ impl Problem {
         desk.command(starter, Command::Elect);
     }
 
-    /// Everybody hears who went or came; somebody calls for an election, if one is needed.
+    /// Informs all sites of a crash or a recovery. If a site is undecided, starts an election.
     fn tell<P: Election>(&mut self, about: NodeId, desk: &mut Desk<'_, P, ()>) {
         let up = self.judge.is_up(about);
         let command = if up { Command::Trust(about) } else { Command::Suspect(about) };
@@ -246,7 +249,7 @@ impl Problem {
             desk.command(site, command);
         }
         if up {
-            // Who was down has heard of nothing.
+            // The recovered site has missed the earlier crashes.
             for down in self.judge.sites().filter(|site| !self.judge.is_up(*site)) {
                 desk.command(about, Command::Suspect(down));
             }
@@ -256,7 +259,8 @@ impl Problem {
         }
     }
 
-    /// Whether everybody has decided now; an algorithm that is never quiet goes on at once.
+    /// Records whether all sites have decided. An algorithm that is never quiet then starts the next
+    /// election.
     fn look<P: Election>(&mut self, desk: &mut Desk<'_, P, ()>) {
         let undecided = self.judge.undecided().count();
         let decided = undecided == 0;
@@ -297,7 +301,7 @@ impl<P: Election> Director<P> for Problem {
 
     fn on_event(&mut self, node: NodeId, event: &Event, desk: &mut Desk<'_, P, ()>) {
         if !self.judge.is_up(node) {
-            self.judge.recovers(node); // what it says as it comes back is heard before that it is back
+            self.judge.recovers(node); // its event arrives before the report of its recovery
         }
         self.decisions += u64::from(matches!(event, Event::Elected { .. }));
         if let Some(why) = self.judge.tells(node, event) {

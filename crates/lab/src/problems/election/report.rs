@@ -9,50 +9,51 @@ use serde::Serialize;
 use super::{Findings, Scenario, Start};
 use crate::problem::{self, Facts, nanos, number, range};
 
-/// What one run of the election problem showed. The names are those of the JSON object.
+/// The result of one run of the election problem. The fields are those of the JSON object.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// What the runs of all problems have in common.
+    /// The facts that the runs of all problems have.
     #[serde(flatten)]
     pub facts: Facts,
-    /// Who began.
+    /// The sites that began.
     pub start: String,
-    /// How many elections came to an end.
+    /// The number of elections that ended.
     pub elections: u64,
-    /// Who led in the end.
+    /// The leader at the end of the run.
     pub leader: Option<u32>,
-    /// The mean over all elections, heartbeats aside.
+    /// The mean number of messages per election, without heartbeats.
     pub messages_per_election: f64,
-    /// The cheapest election.
+    /// The fewest messages of an election.
     pub messages_per_election_min: u64,
-    /// The dearest.
+    /// The most messages of an election.
     pub messages_per_election_max: u64,
-    /// The messages of the last election: the one that a crash made necessary, if there was one.
+    /// The messages of the last election. A crash caused it, if there was a crash.
     pub messages_of_last: u64,
     /// Messages by kind.
     pub messages_by_kind: BTreeMap<&'static str, u64>,
-    /// Messages that are sent whether or not an election is held, a second.
+    /// Messages per second that do not depend on an election.
     pub background_messages_per_s: f64,
-    /// From the beginning of an election, or the crash that made it necessary, until the last has decided.
+    /// The mean time from the start of an election, or from the crash that caused it, until the last site
+    /// decided.
     pub turnaround_ns: Option<f64>,
-    /// The longest.
+    /// The longest turnaround.
     pub turnaround_max_ns: Option<u64>,
-    /// That of the last election.
+    /// The turnaround of the last election.
     pub turnaround_of_last_ns: Option<u64>,
-    /// What the formulas of the card allow.
+    /// The ranges that the formulas of the card allow.
     pub formulas: Vec<Formula>,
 }
 
-/// A cost of the card beside what was measured.
+/// A formula of the card, with its range.
 #[derive(Clone, Debug, Serialize)]
 pub struct Formula {
-    /// What is counted.
+    /// The cost that the formula describes.
     pub measure: Measure,
-    /// The formula as people write it.
+    /// The formula in its written form.
     pub formula: &'static str,
-    /// The least it allows for one election; delays in nanoseconds.
+    /// The least that the formula allows for one election; delays in nanoseconds.
     pub min: f64,
-    /// The most it allows.
+    /// The most that the formula allows.
     pub max: f64,
 }
 
@@ -87,7 +88,7 @@ impl Report {
         }
     }
 
-    /// The card's formula and its range, to stand behind the measured value.
+    /// Returns the card's formula and its range, as the text after the measured value.
     fn formula(&self, measure: Measure, show: impl Fn(f64) -> String) -> String {
         let formula = self.formulas.iter().find(|formula| formula.measure == measure);
         formula.map_or(String::new(), |formula| {

@@ -1,4 +1,4 @@
-//! Everything a run of the election problem is a function of.
+//! The scenario of the election problem.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,7 +15,7 @@ use crate::diagram::span::Span;
 use crate::log::Log;
 use crate::problem::{self, Recorder};
 
-/// Everything a run of the election problem is a function of.
+/// Everything that determines a run of the election problem.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Scenario {
@@ -23,26 +23,25 @@ pub struct Scenario {
     pub algorithm: String,
     /// Network, clocks, faults, seed.
     pub setup: Setup,
-    /// Who begins an election, at boot and when a crash is noticed.
+    /// The sites that begin an election, at boot and after a crash is noticed.
     pub start: Start,
-    /// How many elections are called for. The first is at boot; those that crashes make necessary come on
-    /// top.
+    /// The number of elections. The first one is at boot. Elections after crashes come in addition.
     pub elections: u64,
-    /// What sets off the elections after the first.
+    /// The cause of the elections after the first.
     pub trigger: Trigger,
-    /// What counts before the id.
+    /// The ranks, which count before the ids.
     pub ranks: Ranks,
-    /// How long after a crash, or a return, everybody else hears of it.
+    /// The time after which the other sites notice a crash or a recovery.
     #[serde(with = "conclave_sim::text::duration")]
     pub notice: Duration,
-    /// The longest that a message takes, as bully's timeouts assume it. `None`: what the network really does,
-    /// or ten times the mean delay where that has no bound.
+    /// The longest delay of a message that the timeouts of bully assume. `None`: the longest delay of the
+    /// network, or ten times the mean delay if the delay has no bound.
     #[serde(with = "conclave_sim::text::optional_duration")]
     pub transmission: Option<Duration>,
-    /// The longest that an answer takes, likewise.
+    /// The longest time to reply that the timeouts assume.
     #[serde(with = "conclave_sim::text::duration")]
     pub processing: Duration,
-    /// How often the detector of the election over a detector sends a heartbeat. `None`: ten transmissions.
+    /// The time from one heartbeat to the next in an election over a detector. `None`: ten transmissions.
     #[serde(with = "conclave_sim::text::optional_duration")]
     pub period: Option<Duration>,
 }
@@ -65,7 +64,7 @@ impl Default for Scenario {
 }
 
 impl Scenario {
-    /// What the sites know of each other.
+    /// The knowledge of the sites about each other.
     pub fn group(&self) -> Group {
         let nodes = self.setup.nodes;
         let transmission = self.transmission.unwrap_or_else(|| longest(self.setup.delay));
@@ -79,7 +78,7 @@ impl Scenario {
     }
 }
 
-/// The longest that a message takes; ten times the mean where there is no such thing.
+/// Returns the longest delay of a message, or ten times the mean if the delay has no bound.
 pub fn longest(delay: Delay) -> Duration {
     match delay {
         Delay::Constant(delay) | Delay::Uniform(_, delay) => delay,
@@ -120,7 +119,7 @@ impl problem::Scenario for Scenario {
         let nodes = self.setup.nodes;
         match (&self.start, &self.ranks) {
             (Start::Site(site), _) if site.0 >= nodes => {
-                Err(format!("there is no node {}: the nodes are 0 to {}", site.0, nodes - 1))
+                Err(format!("node {} does not exist: give a node from 0 to {}", site.0, nodes - 1))
             }
             (_, Ranks::List(ranks)) if ranks.len() != nodes as usize => {
                 Err(format!("--ranks has {} ranks for {nodes} nodes: give one rank per node", ranks.len()))
@@ -162,7 +161,8 @@ impl problem::Scenario for Scenario {
 
     fn profile(&self) -> Profile {
         let needs = self.card().map(|card| card.needs).unwrap_or_default();
-        // One crash, for good: a site that is back in mid-announcement breaks E1, which nobody promises away.
+        // One crash without a recovery: a site that recovers during an announcement violates E1, for every
+        // algorithm.
         Profile { crashes: 1, stay_down: true, ..Profile::within(needs, self.length()) }
     }
 }
@@ -180,19 +180,19 @@ impl election::Visit for Run<'_> {
     }
 }
 
-/// Who begins an election. Of those that are up.
+/// The sites that begin an election. Only sites that are up begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Start {
-    /// Everybody.
+    /// All sites.
     All,
     /// The lowest candidate.
     Lowest,
-    /// The highest.
+    /// The highest candidate.
     Highest,
-    /// A random one.
+    /// A random site.
     Random,
-    /// This one; if it is down, the lowest.
+    /// This site; if it is down, the lowest.
     Site(NodeId),
 }
 
@@ -224,11 +224,11 @@ impl fmt::Display for Start {
     }
 }
 
-/// What sets off an election.
+/// The cause of an election.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Trigger {
-    /// Somebody says so, as at boot.
+    /// A command, as at boot.
     #[default]
     Elect,
     /// The leader resigns.
@@ -255,21 +255,21 @@ impl fmt::Display for Trigger {
     }
 }
 
-/// What counts before the id.
+/// The ranks of the candidates, which count before the ids.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Ranks {
-    /// Nothing: the largest id wins.
+    /// No ranks: the largest id wins.
     #[default]
     Ids,
-    /// A number from 1 to N each, drawn from the seed; no two the same.
+    /// Distinct random numbers from 1 to N.
     Random,
-    /// These.
+    /// The given ranks.
     List(Vec<u64>),
 }
 
 impl Ranks {
-    /// The ranks of a group; empty if they are all the same.
+    /// Returns the ranks of a group; empty if they are all equal.
     fn draw(&self, nodes: u32, seed: u64) -> Vec<u64> {
         const STREAM: u64 = 0x7261_6e6b;
         match self {
@@ -314,7 +314,7 @@ impl fmt::Display for Ranks {
     }
 }
 
-/// The way through text that the scenario file takes.
+/// The scenario file has these types as text.
 macro_rules! as_text {
     ($($type:ty),+) => {$(
         impl TryFrom<String> for $type {

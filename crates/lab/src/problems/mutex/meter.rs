@@ -1,4 +1,4 @@
-//! Messages, delays, bypass and fairness, counted as the run goes on.
+//! Counters of messages, delays, bypass and fairness.
 
 use conclave_algorithms::mutex::{Bill, Phase};
 use conclave_kernel::{NodeId, Time};
@@ -7,17 +7,17 @@ use conclave_kernel::{NodeId, Time};
 #[derive(Clone, Debug)]
 pub(super) struct Meter {
     sites: Vec<Site>,
-    /// The tallies of each site, the one last charged in front; apart from the rest, because every message
-    /// needs them.
+    /// The tallies of each site, the most recently charged one first. They are separate from `sites`, because
+    /// every message needs them.
     tallies: Vec<[Tally; TALLIES]>,
     pub(super) kinds: Vec<(&'static str, u64)>,
-    /// Which of them the last message was: mostly the next one is of the same kind.
+    /// The index of the last message's kind. The next message usually has the same kind.
     last_kind: usize,
     pub(super) enter_messages: u64,
     pub(super) exit_messages: u64,
     pub(super) multicasts: u64,
     pub(super) per_entry: Extremes,
-    /// Messages that serve nobody in particular, since the last entry.
+    /// Messages since the last entry that serve no particular request.
     shared_messages: u64,
     shares_messages: bool,
     asking: u64,
@@ -41,7 +41,7 @@ pub(super) struct Sample {
     pub(super) max: u64,
 }
 
-/// The least and the most.
+/// The minimum and the maximum.
 pub(super) type Extremes = Sample;
 
 impl Sample {
@@ -59,18 +59,17 @@ impl Sample {
     }
 }
 
-/// How many of its latest requests a site keeps a tally of: a message may come late, on behalf of a request
-/// that is over.
+/// The number of latest requests per site that have a tally. A late message may serve a request that is over.
 const TALLIES: usize = 4;
 
 #[derive(Clone, Debug, Default)]
 struct Site {
-    /// When it asked, until it leaves.
+    /// The time of the request, until the site leaves.
     asked: Option<Time>,
     inside: bool,
-    /// Nobody was inside or waiting when it asked.
+    /// Whether no site was inside or waiting at the request.
     alone: bool,
-    /// Entries by anybody before it asked.
+    /// Entries of all sites before the request.
     entries_before: u64,
     entries: u64,
     billed_requests: u64,
@@ -123,13 +122,13 @@ impl Meter {
     pub(super) fn enters(&mut self, node: NodeId, now: Time) -> bool {
         self.entries += 1;
         let site = &mut self.sites[node.index()];
-        // Who came back from a crash may be granted what it asked for before: the meter no longer counts it.
+        // A crash ends the request for the meter, but the recovered site may still be granted it.
         self.asking = self.asking.saturating_sub(u64::from(site.asked.is_some()));
         let is_first = !std::mem::replace(&mut site.inside, true);
         self.inside += u64::from(is_first);
         site.entries += 1;
         let Some(asked) = site.asked else { return false };
-        // Whoever asked in the meantime makes the delay one of contention.
+        // A request of another site in the meantime makes this a contended entry.
         if site.alone && self.asking == 0 {
             self.client_delay.take(now.0 - asked.0);
         }
@@ -158,7 +157,8 @@ impl Meter {
         }
     }
 
-    /// A dead site neither waits nor is inside; the delays around its death are nobody's.
+    /// Records a crash. The site neither waits nor is inside any more, and no delay is measured across the
+    /// crash.
     pub(super) fn crashes(&mut self, node: NodeId) {
         let site = &mut self.sites[node.index()];
         let asked = site.asked.take().is_some();
@@ -193,7 +193,7 @@ impl Meter {
         }
     }
 
-    /// A message of another kind than the one before it.
+    /// Counts a message of another kind than the last one.
     #[inline(never)]
     fn another_kind(&mut self, kind: &'static str) {
         self.last_kind = self.kinds.iter().position(|(known, _)| *known == kind).unwrap_or_else(|| {
@@ -203,7 +203,7 @@ impl Meter {
         self.kinds[self.last_kind].1 += 1;
     }
 
-    /// Most messages serve the request that was last charged at its site.
+    /// Charges a message to a request. Most messages serve the request that the site was last charged for.
     #[inline(always)]
     fn charge(&mut self, node: NodeId, request: u64) {
         let tally = &mut self.tallies[node.index()][0];
@@ -221,7 +221,7 @@ impl Meter {
         let slot = known.unwrap_or_else(|| {
             self.sites[node.index()].billed_requests += 1;
             let slots = (0..TALLIES).min_by_key(|slot| (tallies[*slot].messages > 0, tallies[*slot].request));
-            let oldest = slots.expect("a site keeps at least one tally");
+            let oldest = slots.expect("every site has at least one tally");
             let finished = std::mem::replace(&mut tallies[oldest], Tally { request, messages: 0 });
             if finished.messages > 0 {
                 self.per_entry.take(finished.messages);
@@ -232,7 +232,7 @@ impl Meter {
         tallies.swap(0, slot);
     }
 
-    /// Closes the books: open tallies are counted, and entries that cost nothing.
+    /// Ends the run: counts the open tallies, and the entries without messages.
     pub(super) fn close(&mut self) {
         for (site, tallies) in self.sites.iter().zip(&mut self.tallies) {
             for tally in std::mem::take(tallies).iter().filter(|tally| tally.messages > 0) {

@@ -1,11 +1,11 @@
 //! The mutex problem in the simulator: a scenario in, a report out.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
 //! | [`check`] | the problem in the checker: cases, judges |
 //! | [`compare`] | all algorithms on the same work |
-//! | `scenario` | [`Scenario`]: everything a run is a function of, and the command line that repeats it |
-//! | `work` | who asks when: low load, high load, pairs, Poisson, bursts, relays, scripts |
+//! | `scenario` | [`Scenario`]: everything that determines a run, and the command line that repeats it |
+//! | `work` | the requests: low load, high load, pairs, Poisson, bursts, relays, scripts |
 //! | `meter` | messages, delays, bypass, fairness |
 //! | `report` | [`Report`]: the figures and the verdicts of one run |
 
@@ -30,7 +30,7 @@ use crate::problem::Scenario as _;
 use meter::Meter;
 use work::Worker;
 
-/// Runs a scenario of one algorithm, and records a trace if asked.
+/// Runs a scenario of one algorithm. Records a trace if `record` is set.
 pub fn run_algorithm<P: Mutex>(
     scenario: &Scenario,
     record: bool,
@@ -38,7 +38,7 @@ pub fn run_algorithm<P: Mutex>(
     run_made(scenario, P::new, record)
 }
 
-/// The same, with sites that are made differently.
+/// Runs a scenario of one algorithm whose sites `make` creates.
 pub fn run_made<P: Mutex>(
     scenario: &Scenario,
     make: impl Fn(NodeId, &Group) -> P + 'static,
@@ -59,7 +59,7 @@ pub fn run_made<P: Mutex>(
     Ok((Report::new(scenario, &P::CARD, size, problem.findings(), &outcome, seconds), trace))
 }
 
-/// N and K of a group.
+/// N and K of a group: the number of sites and the size of the largest quorum.
 pub fn size_of(group: &Group) -> Size {
     let sizes = group.quorums.iter().map(|quorum| quorum.len() as u32);
     Size {
@@ -69,7 +69,7 @@ pub fn size_of(group: &Group) -> Size {
     }
 }
 
-/// N and K of an algorithm's group with the default quorums; `None` if nobody has that name.
+/// Returns N and K of an algorithm's group with the default quorums; `None` if no algorithm has that name.
 pub fn size_at(algorithm: &str, nodes: u32) -> Option<Size> {
     struct Measure(Scenario);
     impl mutex::Visit for Measure {
@@ -83,26 +83,26 @@ pub fn size_at(algorithm: &str, nodes: u32) -> Option<Size> {
     mutex::visit(algorithm, Measure(scenario)).flatten()
 }
 
-/// What a run is judged and measured by: the director of the mutex problem.
+/// The director of the mutex problem: it judges and measures a run.
 struct Problem {
     judge: Judge,
     meter: Meter,
     worker: Worker,
     violations: Vec<Violation>,
     sites: Vec<Site>,
-    /// A site that left and has more requests waiting asks again within the same step, but only after what
-    /// it says in leaving: whoever hears that knows nothing of the new request. Noted here until it asks.
+    /// The site that leaves and requests again in the same step. It requests after the messages of its exit,
+    /// so the receivers of these messages do not know the new request. The field holds the site until then.
     asks_again: Option<(NodeId, Time)>,
 }
 
-/// The problem's own view of a site: requests of one site are served one at a time.
+/// The problem's view of a site. A site serves its requests one at a time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Site {
     busy: bool,
     waiting: u32,
 }
 
-/// What is left of a problem when the run is over.
+/// The findings of a run.
 struct Findings {
     judge: Judge,
     meter: Meter,
@@ -110,7 +110,7 @@ struct Findings {
     unserved: Vec<NodeId>,
 }
 
-/// At most so many violations are described; all are counted by the verdicts.
+/// The most violations that are described. The verdicts count all.
 const MOST_DESCRIBED: usize = 16;
 
 impl Problem {
@@ -138,7 +138,7 @@ impl Problem {
         self.meter.asks(node, now);
     }
 
-    /// Records a grant. Returns whether it is the first for its request. Such grants are the run's progress.
+    /// Records a grant. Returns whether it is the first grant of its request. Such a grant is progress.
     fn granted(&mut self, node: NodeId, fence: mutex::Fence, now: Time) -> bool {
         let violations = &mut self.violations;
         self.judge.enters(node, fence, |Breach { property, why }| {
@@ -162,7 +162,8 @@ impl Problem {
         }
     }
 
-    /// Whoever was about to ask again has done so: its step is over, or it speaks of its new request.
+    /// Records the new request of a site that left, if one is noted: its step is over, or it sends for the
+    /// new request.
     #[inline]
     fn settle(&mut self) {
         if self.asks_again.is_some() {
@@ -227,7 +228,7 @@ impl<P: Mutex> Director<P> for Problem {
     #[inline]
     fn on_effect(&mut self, node: NodeId, effect: &Effect<P>) {
         match effect {
-            Effect::Send { to, .. } if *to == node => {} // what a site tells itself is not counted
+            Effect::Send { to, .. } if *to == node => {} // a message of a site to itself is not counted
             Effect::Send { .. } | Effect::SendTo { .. } | Effect::Broadcast { .. } => self.meter.multicast(),
             _ => {}
         }

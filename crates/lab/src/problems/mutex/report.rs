@@ -12,73 +12,73 @@ use super::scenario::{Scenario, Work};
 use super::{Findings, MOST_DESCRIBED};
 use crate::problem::{self, Facts, nanos, number, range};
 
-/// What one run of the mutex problem showed. The names are those of the JSON object.
+/// The result of one run of the mutex problem. The fields are those of the JSON object.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// What the runs of all problems have in common.
+    /// The facts that the runs of all problems have.
     #[serde(flatten)]
     pub facts: Facts,
-    /// K: the largest quorum, where the algorithm uses quorums.
+    /// K: the size of the largest quorum, if the algorithm uses quorums.
     pub quorum_size: Option<u32>,
-    /// Who asked when.
+    /// The load, as the flag gives it.
     pub load: String,
-    /// How often a site entered.
+    /// The number of entries.
     pub entries: u64,
-    /// The mean over all entries.
+    /// The mean number of messages per entry.
     pub messages_per_entry: f64,
-    /// The cheapest entry.
+    /// The fewest messages of an entry.
     pub messages_per_entry_min: u64,
-    /// The dearest entry.
+    /// The most messages of an entry.
     pub messages_per_entry_max: u64,
-    /// The mean if a multicast counts as one message.
+    /// The mean per entry if a multicast counts as one message.
     pub multicasts_per_entry: f64,
-    /// Messages sent to get in, for one entry.
+    /// The mean number of messages per entry that serve to enter.
     pub messages_to_enter: f64,
-    /// Messages sent to get out, for one entry.
+    /// The mean number of messages per entry that serve to leave.
     pub messages_to_exit: f64,
     /// Messages by kind.
     pub messages_by_kind: BTreeMap<&'static str, u64>,
-    /// From the request to the entry with nobody inside or waiting: the mean, in nanoseconds.
+    /// The mean time from a request to its entry in nanoseconds, if no other site is inside or waiting.
     pub client_delay_ns: Option<f64>,
-    /// The same, with its extremes.
+    /// The client delay with its extremes.
     pub client_delay: Option<Delays>,
-    /// From an exit to the next entry with exactly one waiting: the mean. Where no exit found exactly one
-    /// waiting, over all exits that found several.
+    /// The mean time from an exit to the next entry, if exactly one site waits. If no exit had exactly one
+    /// waiting site, the mean over all exits with several.
     pub sync_delay_ns: Option<f64>,
-    /// With exactly one waiting.
+    /// The sync delay with exactly one waiting site.
     pub sync_delay_one_waiting: Option<Delays>,
-    /// With several waiting.
+    /// The sync delay with several waiting sites.
     pub sync_delay_high_load: Option<Delays>,
-    /// From the request until the critical section is over: the mean.
+    /// The mean time from a request until the site leaves.
     pub response_time_ns: Option<f64>,
-    /// The same, with its extremes.
+    /// The response time with its extremes.
     pub response_time: Option<Delays>,
-    /// Entries a second of the world's time.
+    /// Entries per second of simulated time.
     pub throughput_per_s: f64,
-    /// Pairs of requests granted against their causal order; `None` above 128 sites.
+    /// Pairs of requests that were granted against their causal order; `None` above 128 sites.
     pub order_inversions: Option<u64>,
-    /// The most entries by others between a request and its grant.
+    /// The most entries of other sites between a request and its grant.
     pub max_bypass: u64,
-    /// Requests that found somebody inside or waiting.
+    /// The number of requests made while another site was inside or waiting.
     pub contended_requests: u64,
-    /// Jain's index of entries a site: 1 if all have the same, 1/N if one has all.
+    /// Jain's index of the entries per site: 1 if all sites have equally many, 1/N if one site has all.
     pub fairness: f64,
     /// The most and the fewest entries of a site.
     pub entries_per_site: (u64, u64),
-    /// What the formulas of the card allow.
+    /// The ranges that the formulas of the card allow.
     pub formulas: Vec<Formula>,
 }
 
 /// A sample of delays, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Delays {
-    /// How many.
+    /// The number of delays.
     pub count: u64,
-    /// Their mean.
+    /// The mean.
     pub mean_ns: f64,
-    /// The shortest.
+    /// The shortest delay.
     pub min_ns: u64,
-    /// The longest.
+    /// The longest delay.
     pub max_ns: u64,
 }
 
@@ -89,18 +89,18 @@ impl Delays {
     }
 }
 
-/// A cost of the card beside what was measured.
+/// A formula of the card, with its range and the measured value.
 #[derive(Clone, Debug, Serialize)]
 pub struct Formula {
-    /// What is counted.
+    /// The cost that the formula describes.
     pub measure: Measure,
-    /// The formula as people write it.
+    /// The formula in its written form.
     pub formula: &'static str,
-    /// The least it allows for one entry; delays in nanoseconds.
+    /// The least that the formula allows for one entry; delays in nanoseconds.
     pub min: f64,
-    /// The most it allows.
+    /// The most that the formula allows.
     pub max: f64,
-    /// What the run showed: the mean.
+    /// The measured mean.
     pub measured: Option<f64>,
 }
 
@@ -155,7 +155,7 @@ impl Report {
         report
     }
 
-    /// The card's formula and its range, to stand behind the measured value.
+    /// Returns the card's formula and its range, as the text after the measured value.
     fn formula(&self, measure: Measure, show: impl Fn(f64) -> String) -> String {
         let formula = self.formulas.iter().find(|formula| formula.measure == measure);
         formula.map_or(String::new(), |formula| {
@@ -197,7 +197,7 @@ impl problem::Report for Report {
     fn figures(&self) -> Vec<(&'static str, String)> {
         let kinds: Vec<_> =
             self.messages_by_kind.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
-        // Without an entry there is nothing to divide by.
+        // A run without entries has no figure per entry.
         let if_entered = |text: String| if self.entries == 0 { "-".into() } else { text };
         let per_entry = if_entered(format!(
             "{} (min {}, max {}){}",
@@ -230,24 +230,24 @@ impl problem::Report for Report {
             ),
             (
                 "fairness",
-                if_entered(format!("{} (entries a site: {fewest} to {most})", number(self.fairness))),
+                if_entered(format!("{} (entries per site: {fewest} to {most})", number(self.fairness))),
             ),
         ]
     }
 }
 
-/// Adds a violation of ME2 if a site still waits when no event is left. A bounded run proves nothing: a grant
-/// could have come later.
+/// Adds a violation of ME2 if a site still waits and no event is left. A bounded run proves nothing, because
+/// a later event could grant the request.
 fn starvation(findings: &mut Findings, outcome: &Outcome) {
     if outcome.end != End::Quiet || findings.unserved.is_empty() {
         return;
     }
     let shown = findings.unserved.iter().take(MOST_DESCRIBED).map(ToString::to_string).collect::<Vec<_>>();
-    let why = format!("{} still waits, and nothing can happen any more", shown.join(", "));
+    let why = format!("{} still waits, and no event is left", shown.join(", "));
     findings.violations.push(Violation { property: ME2.name.into(), at: outcome.at, why });
 }
 
-/// Jain's index, and the most and fewest entries of a site.
+/// Returns Jain's index, and the most and the fewest entries of a site.
 fn fairness(entries: impl Iterator<Item = u64>) -> (f64, (u64, u64)) {
     let (mut count, mut sum, mut squares, mut most, mut fewest) = (0.0, 0.0, 0.0, 0, u64::MAX);
     for entries in entries {

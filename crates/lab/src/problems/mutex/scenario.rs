@@ -1,4 +1,4 @@
-//! Everything a run of the mutex problem is a function of.
+//! The scenario of the mutex problem.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,7 +15,7 @@ use crate::diagram::span::{self, Span};
 use crate::log::Log;
 use crate::problem::{self, Recorder};
 
-/// Everything a run of the mutex problem is a function of.
+/// Everything that determines a run of the mutex problem.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Scenario {
@@ -23,15 +23,14 @@ pub struct Scenario {
     pub algorithm: String,
     /// Network, clocks, faults, seed.
     pub setup: Setup,
-    /// Who asks when.
+    /// The load.
     pub load: Work,
-    /// How many requests in all, over all sites.
+    /// The number of requests over all sites.
     pub entries: u64,
-    /// How long a site stays inside.
+    /// The time that a site stays in the critical section.
     #[serde(with = "conclave_sim::text::duration")]
     pub cs: Duration,
-    /// Whose permission a site asks for, where the algorithm uses quorums. `None`: a projective plane where
-    /// one exists, else a grid.
+    /// The quorums, if the algorithm uses quorums. `None`: a projective plane if one exists, else a grid.
     pub quorum: Option<Quorum>,
 }
 
@@ -49,7 +48,7 @@ impl Default for Scenario {
 }
 
 impl Scenario {
-    /// What the sites know of each other.
+    /// The knowledge of the sites about each other.
     pub fn group<P: Mutex>(&self) -> Result<Group, String> {
         let nodes = self.setup.nodes;
         if !P::USES_QUORUMS {
@@ -87,7 +86,7 @@ impl problem::Scenario for Scenario {
         an_entry.saturating_mul(u32::try_from(self.entries).unwrap_or(u32::MAX))
     }
 
-    /// Longer where requests come rarely: the next one may be far away, and the token of a ring goes round.
+    /// Allows for rare requests and for a token that circulates: the next entry may be far away.
     fn patience(&self) -> Duration {
         let next = match &self.load {
             Work::Poisson { mean } => mean.saturating_mul(100),
@@ -105,7 +104,7 @@ impl problem::Scenario for Scenario {
             && let Some((_, stranger)) = requests.iter().find(|(_, node)| node.0 >= self.setup.nodes)
         {
             return Err(format!(
-                "there is no node {}: the nodes are 0 to {}",
+                "node {} does not exist: give a node from 0 to {}",
                 stranger.0,
                 self.setup.nodes - 1
             ));
@@ -151,32 +150,33 @@ impl mutex::Visit for Run<'_> {
     }
 }
 
-/// Who asks when.
+/// The load: the times and the sites of the requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Work {
-    /// One request at a time, sites in turn, the next when nothing is under way.
+    /// One request at a time, from each site in turn. The next request comes when the run is quiet.
     #[default]
     Low,
-    /// Every site asks again when it leaves.
+    /// Every site requests again when it leaves.
     High,
-    /// Two at a time: one enters, the other waits for it.
+    /// Two requests at a time: one site enters, the other site waits.
     Pair,
-    /// At random moments, at random sites, so far apart on average.
+    /// Requests at random times and random sites.
     Poisson {
         /// The mean time between two requests.
         mean: Duration,
     },
-    /// Several at the same moment, at random sites, again and again.
+    /// Bursts of requests at random sites.
     Burst {
-        /// How many.
+        /// The number of requests per burst.
         size: u32,
-        /// How long from one burst to the next.
+        /// The time from one burst to the next.
         every: Duration,
     },
-    /// Who asks tells the next site, outside of the algorithm, which then asks too.
+    /// A chain of requests: a site that requests informs the next site, outside of the algorithm, which then
+    /// requests too.
     Relay,
-    /// At given moments, at given sites.
+    /// Requests at the given times and sites.
     Script(Vec<(Duration, NodeId)>),
 }
 

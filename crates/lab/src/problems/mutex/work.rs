@@ -1,4 +1,4 @@
-//! Who asks when.
+//! The times and the sites of the requests.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,43 +12,44 @@ use super::scenario::{Scenario, Work};
 
 const STREAM: u64 = 0x776f_726b;
 
-/// Gives the sites their work: issues exactly as many requests as were ordered, and releases after the time
-/// that the critical section takes.
+/// The source of the work: issues the requests of the scenario, and releases after the time of the critical
+/// section.
 pub(super) struct Worker {
     work: Work,
     nodes: u32,
     ordered: u64,
     issued: u64,
     served: u64,
-    /// Requests handed to a site and not yet served: a site that dies takes its own with it.
+    /// Requests that each site has received and not yet served. A crash of the site ends them.
     open: Vec<u64>,
-    /// Their sum.
+    /// The sum of `open`.
     all_open: u64,
-    /// Those that died with their site, while it is down.
+    /// Requests that ended with the crash of their site, while it is down.
     lost: Vec<u64>,
-    /// Their sum.
+    /// The sum of `lost`.
     all_lost: u64,
     section: Duration,
     delay: Duration,
-    /// The algorithm sends messages even when nobody asks: the run is never quiet.
+    /// Whether the algorithm sends messages without requests. Such a run is never quiet.
     idle_traffic: bool,
     dice: Prng,
-    /// Application messages under way, of the relay.
+    /// Application messages of the relay.
     whispers: Vec<Whisper>,
-    /// Those that arrived at a site which has not handled them yet, as a paused one.
+    /// Application messages that have arrived at a site and that it has not handled yet, for example a paused
+    /// site.
     unheard: VecDeque<(NodeId, Note)>,
-    /// The sites inside, also if they died there.
+    /// Whether each site is inside, or crashed inside.
     inside: Vec<bool>,
 }
 
-/// Somebody tells somebody that it has asked.
+/// An application message: a site informs another site that it has made a request.
 #[derive(Clone, Copy, Debug)]
 enum Whisper {
     Says { from: NodeId },
     Hears { to: NodeId, clock: u64, note: Note },
 }
 
-/// The key of an alarm: the next request is due. Every other key is the number of a whisper.
+/// The key of the alarm for the next request. Every other key is the index of a whisper.
 const NEXT: u64 = u64::MAX;
 
 impl Worker {
@@ -89,13 +90,14 @@ impl Worker {
         }
     }
 
-    /// A request reached its site.
+    /// Records that a request has reached its site.
     pub(super) fn asked(&mut self, node: NodeId) {
         self.open[node.index()] += 1;
         self.all_open += 1;
     }
 
-    /// A site takes note of an application message: from now on, not before, it knows what rode on it.
+    /// Returns the note of the application message that a site handles now. The site knows the note from now
+    /// on.
     pub(super) fn heard(&mut self, node: NodeId) -> Option<Note> {
         let first = self.unheard.iter().position(|(to, _)| *to == node)?;
         self.unheard.remove(first).map(|(_, note)| note)
@@ -108,7 +110,7 @@ impl Worker {
 
     pub(super) fn released<P: Mutex>(&mut self, node: NodeId, desk: &mut Desk<'_, P, Note>) {
         self.inside[node.index()] = false;
-        // A site that died while it asked, and came back with its state, is served nevertheless.
+        // A site that crashed while it waited, and kept its state, is served nevertheless.
         if self.open[node.index()] > 0 {
             self.open[node.index()] -= 1;
             self.all_open -= 1;
@@ -117,8 +119,8 @@ impl Worker {
         match self.work {
             Work::High => self.issue(node, desk),
             Work::Low | Work::Pair | Work::Relay if self.idle_traffic && self.served == self.issued => {
-                // Such an algorithm never falls quiet: the next request comes at a moment of no particular
-                // phase, within one round of the ring.
+                // Such an algorithm is never quiet. The next request comes at a random time, within one round
+                // of the ring.
                 let round = self.delay.saturating_mul(self.nodes);
                 let after = Duration::from_nanos(self.dice.below(conclave_kernel::time::nanos(round) + 1));
                 self.wake_for_next(after, desk);
@@ -135,7 +137,7 @@ impl Worker {
             return;
         }
         match self.work {
-            // The chain of a relay breaks off if the next site is still asking: begin another.
+            // The chain of a relay ends if the next site is still waiting. Begin another chain.
             Work::Low | Work::Relay => self.issue_in_turn(desk),
             Work::Pair => self.issue_pair(desk),
             _ => {}
@@ -164,7 +166,7 @@ impl Worker {
         }
     }
 
-    /// A site that dies takes its requests with it.
+    /// Records a crash, which ends the requests of the site.
     pub(super) fn crashed(&mut self, node: NodeId) {
         let lost = std::mem::take(&mut self.open[node.index()]);
         self.all_open -= lost;
@@ -173,7 +175,8 @@ impl Worker {
         self.unheard.retain(|(to, _)| *to != node);
     }
 
-    /// Whoever comes back inside (its state was stable) leaves; under high load it asks again.
+    /// Records a recovery. A site that recovers inside, with its state, leaves. Under high load it requests
+    /// again.
     pub(super) fn recovered<P: Mutex>(&mut self, node: NodeId, desk: &mut Desk<'_, P, Note>) {
         self.all_lost -= std::mem::take(&mut self.lost[node.index()]);
         if std::mem::take(&mut self.inside[node.index()]) {
@@ -184,7 +187,7 @@ impl Worker {
         }
     }
 
-    /// Whose turn it is; the dead are passed over.
+    /// Returns the next site in turn that is up.
     fn turn<P: Mutex>(&self, desk: &Desk<'_, P, Note>) -> Option<NodeId> {
         let nodes = u64::from(self.nodes);
         let mut in_turn = (0..nodes).map(|ahead| NodeId(((self.issued + ahead) % nodes) as u32));
@@ -210,7 +213,7 @@ impl Worker {
         }
     }
 
-    /// Two sites at the same moment: one of them then waits for the other.
+    /// Issues requests of two sites at the same moment, so that one of them waits for the other.
     fn issue_pair<P: Mutex>(&mut self, desk: &mut Desk<'_, P, Note>) {
         let Some(first) = self.turn(desk) else { return };
         self.issue(first, desk);
@@ -239,8 +242,9 @@ impl Worker {
         }
     }
 
-    /// The relay: a site that has asked tells the next one, outside of the algorithm; that one then asks too.
-    /// Its request happened after the first, and a fair algorithm must grant it after the first.
+    /// Handles a step of the relay. After its request, a site informs the next site outside of the algorithm,
+    /// which then requests too. The second request happened after the first, so a fair algorithm must grant
+    /// it later.
     fn whisper<P: Mutex>(&mut self, key: u64, judge: &mut Judge, desk: &mut Desk<'_, P, Note>) {
         match self.whispers[key as usize] {
             Whisper::Says { from } => {

@@ -1,13 +1,13 @@
-//! The snapshot problem in the simulator: an application at work, pictures taken of it, and the judge.
+//! The snapshot problem in the simulator: an application, snapshots of it, and the judge.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
 //! | `check` | [`Transfers`]: the problem in the checker |
 //! | [`compare`] | both algorithms on the same work |
-//! | `equivalent` | [`Equivalent`]: the run, reordered so that it passes through a picture |
-//! | `scenario` | [`Scenario`]: everything a run is a function of, and the command line that repeats it |
-//! | `play` | what the applications do in a run, and how their states are shown |
-//! | `report` | [`Report`]: the pictures, the figures and the verdicts of one run |
+//! | `equivalent` | [`Equivalent`]: the run, reordered so that it passes through a snapshot |
+//! | `scenario` | [`Scenario`]: everything that determines a run, and the command line that repeats it |
+//! | `play` | the acts of the applications, and their states in words |
+//! | `report` | [`Report`]: the snapshots, the figures and the verdicts of one run |
 
 mod check;
 pub mod compare;
@@ -33,7 +33,7 @@ use crate::log::Log;
 use crate::problem::Scenario as _;
 use play::Played;
 
-/// Runs a scenario of one algorithm around one application, and records a trace if asked.
+/// Runs a scenario of one algorithm around one application. Records a trace if `record` is set.
 fn run_algorithm<A: Played, P: Snapshot<A>>(
     scenario: &Scenario,
     record: bool,
@@ -41,7 +41,7 @@ fn run_algorithm<A: Played, P: Snapshot<A>>(
     run_made(scenario, P::new, record)
 }
 
-/// The same, with sites that are made differently.
+/// Runs a scenario of one algorithm whose sites `make` creates.
 pub(crate) fn run_made<A: Played, P: Snapshot<A>>(
     scenario: &Scenario,
     make_site: impl Fn(NodeId, u32, A) -> P + 'static,
@@ -70,7 +70,7 @@ pub(crate) fn run_made<A: Played, P: Snapshot<A>>(
     Ok((report, trace.filter(|_| record)))
 }
 
-/// What a run is judged and measured by: the director of the snapshot problem.
+/// The director of the snapshot problem: it judges and measures a run.
 struct Problem<A: Played> {
     judge: Judge<A>,
     shots: Vec<Shot>,
@@ -84,7 +84,7 @@ struct Problem<A: Played> {
     now: Time,
 }
 
-/// When a snapshot began and when the last site had it.
+/// The start of a snapshot, and the time at which the last site completed it.
 #[derive(Clone, Copy, Debug)]
 struct Timing {
     began: Time,
@@ -92,12 +92,12 @@ struct Timing {
     sites: u32,
 }
 
-/// The key of an alarm: the application does something. Every other key is the index of a snapshot.
+/// The key of the alarm for the next act of the application. Every other key is the index of a snapshot.
 const ACT: u64 = u64::MAX;
 
 const STREAM: u64 = 0x736e_6170;
 
-/// At most so many violations are described; all are counted by the verdicts.
+/// The most violations that are described. The verdicts count all.
 const MOST_DESCRIBED: usize = 16;
 
 impl<A: Played> Problem<A> {
@@ -126,7 +126,7 @@ impl<A: Played> Problem<A> {
         self.judge.finish(states.iter(), total, end == End::Quiet, |breach| note(violations, at, breach));
     }
 
-    /// The next act comes after a while of no particular length, with the gap as its mean.
+    /// Schedules the next act after a random time with the gap as its mean.
     fn schedule<P: Snapshot<A>>(&mut self, desk: &mut Desk<'_, P, Note<A>>) {
         if self.acts_left > 0 {
             self.acts_left -= 1;

@@ -1,4 +1,4 @@
-//! The pictures, the figures and the verdicts of one run.
+//! The snapshots, the figures and the verdicts of one run.
 
 use std::collections::BTreeMap;
 
@@ -12,61 +12,61 @@ use super::{Equivalent, Problem, Scenario, Timing};
 use crate::log::Log;
 use crate::problem::{self, Facts, nanos, number, range};
 
-/// What one run of the snapshot problem showed. The names are those of the JSON object.
+/// The result of one run of the snapshot problem. The fields are those of the JSON object.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// What the runs of all problems have in common.
+    /// The facts that the runs of all problems have.
     #[serde(flatten)]
     pub facts: Facts,
-    /// What the pictures were taken of.
+    /// The application.
     pub app: String,
-    /// How often a site was told to do something.
+    /// The number of acts that sites were told to do.
     pub acts: u64,
-    /// The pictures.
+    /// The snapshots.
     pub snapshots: Vec<Shown>,
     /// Messages by kind.
     pub messages_by_kind: BTreeMap<&'static str, u64>,
-    /// Messages of the snapshots themselves, for one: the mean.
+    /// The mean number of messages per snapshot, without those of the application.
     pub messages_per_snapshot: f64,
-    /// What the card's formula says of that, where it is exact.
+    /// The card's formula for that number with its value, if the formula is exact.
     pub formula: Option<String>,
 }
 
-/// One picture.
+/// One snapshot.
 #[derive(Clone, Debug, Serialize)]
 pub struct Shown {
-    /// Its number.
+    /// The number of the snapshot, from 1.
     pub id: SnapshotId,
-    /// Who started it.
+    /// The sites that started it.
     pub started_by: Vec<NodeId>,
-    /// When.
+    /// The start, in nanoseconds.
     pub started_at_ns: u64,
-    /// From then until the last site had it; `None` if some never had.
+    /// The time until the last site had completed it; `None` if a site never completed it.
     pub turnaround_ns: Option<u64>,
     /// The sites' states.
     pub states: Vec<serde_json::Value>,
-    /// The same in words.
+    /// The sites' states in words.
     pub states_in_words: Vec<String>,
-    /// The channels that were not empty.
+    /// The recorded channels that were not empty.
     pub channels: Vec<InTransit>,
-    /// The sum that no step changes, as the picture has it.
+    /// The conserved sum according to the snapshot.
     pub sum: Option<u64>,
-    /// As it should be.
+    /// The correct sum.
     pub expected_sum: Option<u64>,
-    /// Stable properties that the picture shows.
+    /// The stable properties that hold in the snapshot.
     pub stable: Vec<String>,
-    /// The run in an order that passes through the picture; of small runs only.
+    /// The run, reordered so that it passes through the snapshot; only for small runs.
     pub equivalent: Option<Equivalent>,
 }
 
-/// A channel that was not empty.
+/// A recorded channel that was not empty.
 #[derive(Clone, Debug, Serialize)]
 pub struct InTransit {
     /// The sender.
     pub from: NodeId,
     /// The receiver.
     pub to: NodeId,
-    /// What was on its way, in words.
+    /// The messages in the channel, in words.
     pub messages: Vec<String>,
 }
 
@@ -103,7 +103,7 @@ impl Report {
 }
 
 impl Report {
-    /// Adds to every picture how the run passes through it.
+    /// Adds to every snapshot the reordered run that passes through it.
     pub(super) fn explain(&mut self, log: &Log) {
         for shown in &mut self.snapshots {
             shown.equivalent = Equivalent::of(log, shown.id);
@@ -146,8 +146,8 @@ impl Shown {
 
     fn figures(&self, figures: &mut Vec<(&'static str, String)>) {
         let names: Vec<_> = self.started_by.iter().map(ToString::to_string).collect();
-        let turnaround = self.turnaround_ns.map_or("never complete everywhere".into(), |turnaround| {
-            format!("complete everywhere after {}", nanos(turnaround as f64))
+        let turnaround = self.turnaround_ns.map_or("never complete at all sites".into(), |turnaround| {
+            format!("complete at all sites after {}", nanos(turnaround as f64))
         });
         let started = nanos(self.started_at_ns as f64);
         figures.push((
@@ -165,12 +165,11 @@ impl Shown {
         let channels = if empty { "all empty".into() } else { shortened(channels) };
         figures.push(("  channels", channels));
         if let (Some(sum), Some(expected)) = (self.sum, self.expected_sum) {
-            let verdict =
-                if sum == expected { "as it should be".into() } else { format!("instead of {expected}") };
+            let verdict = if sum == expected { "as expected".into() } else { format!("expected {expected}") };
             figures.push(("  sum", format!("{sum}, {verdict}")));
         }
         if !self.stable.is_empty() {
-            figures.push(("  shows", shortened(self.stable.clone())));
+            figures.push(("  stable properties", shortened(self.stable.clone())));
         }
         if let Some(equivalent) = &self.equivalent {
             equivalent.figures(figures);
@@ -178,7 +177,7 @@ impl Shown {
     }
 }
 
-/// The first few of a list, and how many more there are.
+/// Joins the first items of a list, and adds the number of the others.
 fn shortened(mut words: Vec<String>) -> String {
     const MOST: usize = 12;
     let more = words.len().saturating_sub(MOST);

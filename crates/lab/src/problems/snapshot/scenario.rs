@@ -1,4 +1,4 @@
-//! Everything a run of the snapshot problem is a function of.
+//! The scenario of the snapshot problem.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,7 +16,7 @@ use super::play::Played;
 use super::{Report, run_algorithm};
 use crate::problem::{self, Recorder};
 
-/// Everything a run of the snapshot problem is a function of.
+/// Everything that determines a run of the snapshot problem.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Scenario {
@@ -24,17 +24,17 @@ pub struct Scenario {
     pub algorithm: String,
     /// Network, clocks, faults, seed.
     pub setup: Setup,
-    /// What the pictures are taken of.
+    /// The application.
     pub app: App,
-    /// What every account holds at first.
+    /// The initial balance of each account.
     pub balance: u64,
-    /// How often a site is told to do something, over all sites.
+    /// The number of acts over all sites.
     pub acts: u64,
     /// The mean time from one act to the next.
     #[serde(with = "conclave_sim::text::duration")]
     pub gap: Duration,
-    /// Who starts a snapshot and when; the first is number 1. If there are none, the first site starts one
-    /// halfway, and, where there is a stable property to be seen, another some time after the end.
+    /// The snapshots; the first has number 1. If the list is empty, the first site starts one halfway. If the
+    /// application has a stable property, it starts another one after the end of the work.
     pub snapshots: Vec<Shot>,
 }
 
@@ -53,7 +53,7 @@ impl Default for Scenario {
 }
 
 impl Scenario {
-    /// The snapshots that are taken.
+    /// Returns the snapshots of the run.
     pub(super) fn shots(&self) -> Vec<Shot> {
         if !self.snapshots.is_empty() {
             return self.snapshots.clone();
@@ -61,7 +61,8 @@ impl Scenario {
         let acts = u32::try_from(self.acts).unwrap_or(u32::MAX);
         let work = self.gap.saturating_mul(acts);
         let halfway = Shot { at: work / 2, nodes: vec![NodeId(0)] };
-        // A task is at most eight units of a millisecond: then even one site alone is done with all of them.
+        // A task is at most eight units of a millisecond. In this time, even a single site completes all
+        // tasks.
         let done = work.saturating_add(Duration::from_millis(10).saturating_mul(acts));
         let after = Shot { at: done, nodes: vec![NodeId(0)] };
         if self.app == App::Bank { vec![halfway] } else { vec![halfway, after] }
@@ -91,7 +92,7 @@ impl problem::Scenario for Scenario {
         last.saturating_add(self.setup.delay.mean().saturating_mul(4))
     }
 
-    /// Longer where acts and snapshots are far from each other.
+    /// Allows for large gaps between acts and snapshots.
     fn patience(&self) -> Duration {
         let last = self.shots().iter().map(|shot| shot.at).max().unwrap_or_default();
         problem::patience(self.gap + self.setup.delay.mean()).saturating_add(last)
@@ -103,7 +104,7 @@ impl problem::Scenario for Scenario {
         let strangers = self.snapshots.iter().flat_map(|shot| &shot.nodes);
         if let Some(stranger) = strangers.into_iter().find(|node| node.0 >= self.setup.nodes) {
             return Err(format!(
-                "there is no node {}: the nodes are 0 to {}",
+                "node {} does not exist: give a node from 0 to {}",
                 stranger.0,
                 self.setup.nodes - 1
             ));
@@ -129,7 +130,7 @@ impl problem::Scenario for Scenario {
         if self.gap != default.gap {
             flags.push(format!("--gap {}", exact(self.gap)));
         }
-        // Written out: where the default ones stand depends on the amount of work.
+        // The flags always list the snapshots, because the default times depend on the amount of work.
         flags.extend(self.snapshots.iter().map(|shot| format!("--snapshot {shot}")));
         flags
     }
@@ -163,16 +164,16 @@ impl<A: Played> snapshot::Visit<A> for Run<'_> {
     }
 }
 
-/// What the pictures are taken of.
+/// The application of which the snapshots are taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum App {
-    /// Transfers between accounts; the sum is conserved.
+    /// Transfers between accounts. The sum is conserved.
     #[default]
     Bank,
-    /// Work that spreads and dies out; its end is stable.
+    /// Tasks that spread and end. The end of all work is stable.
     Work,
-    /// Objects that refer to each other; garbage is stable.
+    /// Objects that refer to each other. Garbage is stable.
     Heap,
 }
 
@@ -198,13 +199,13 @@ impl fmt::Display for App {
     }
 }
 
-/// A snapshot to be taken: when, and who starts it.
+/// A snapshot: its time, and the sites that start it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Shot {
-    /// When it is started.
+    /// The time of the start.
     pub at: Duration,
-    /// By whom; several may start one snapshot at once.
+    /// The sites that start it. Several sites may start one snapshot at the same time.
     pub nodes: Vec<NodeId>,
 }
 

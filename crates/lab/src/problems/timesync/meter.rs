@@ -1,4 +1,4 @@
-//! Errors, bounds and spread, moment by moment.
+//! Errors, bounds and spread at each moment.
 
 use std::collections::BTreeMap;
 
@@ -7,26 +7,26 @@ use conclave_algorithms::timesync::{Event, Reading};
 use conclave_kernel::{NodeId, Time};
 use serde::Serialize;
 
-/// What all clients together said at one moment.
+/// The clocks of all clients at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Moment {
     /// The true time, in nanoseconds.
     pub at_ns: u64,
-    /// How far the worst clock is off: from the true time, or, where there is no reference outside, from another
-    /// clock.
+    /// The error of the worst clock: against the true time, or against another clock if there is no external
+    /// reference.
     pub error_ns: u64,
-    /// How far the clocks are from each other.
+    /// The largest difference between two clocks.
     pub spread_ns: u64,
-    /// How far it may be, by what the sites state; `None` as long as one of them states nothing.
+    /// The largest possible error, according to the sites; `None` if one of them states no bound.
     pub bound_ns: Option<u64>,
 }
 
-/// Measures while the run goes on.
+/// The measurements of a run.
 pub(super) struct Meter {
     servers: u32,
     is_external: bool,
     pub(super) moments: Vec<Moment>,
-    /// Of the moment under way: when, the smallest and the largest clock, and the two largest bounds.
+    /// The current moment: its time, the smallest and the largest clock, and the two largest bounds.
     now: Time,
     clocks: Option<(i64, i64)>,
     bounds: Option<(u64, u64)>,
@@ -69,7 +69,8 @@ impl Meter {
         }
     }
 
-    /// A reading of a site that was paused comes late and belongs to no moment: it is judged, not measured.
+    /// Adds a reading. A paused site gives its reading late; the judge checks it, but it belongs to no
+    /// moment.
     pub(super) fn told(&mut self, site: NodeId, now: Time, reading: &Reading) {
         if now != self.now || site.0 < self.servers {
             return;
@@ -85,7 +86,7 @@ impl Meter {
         *self.kinds.entry(kind).or_default() += 1;
     }
 
-    /// The moment under way is over.
+    /// Ends the current moment.
     pub(super) fn close(&mut self) {
         let bounds = self.bounds.replace((0, 0));
         let Some((low, high)) = self.clocks.take() else { return };

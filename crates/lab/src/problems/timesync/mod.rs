@@ -1,13 +1,13 @@
-//! The problem of physical time in the simulator: a scenario in, a report out.
+//! The timesync problem in the simulator: a scenario in, a report out.
 //!
-//! Every site is asked for the time again and again, all at the same moment; the judge knows the true time. The
-//! problem is not for the checker: every algorithm reads its clock, so that there is no finite number of states.
+//! All sites give their time at the same moments, again and again. The judge knows the true time. The checker
+//! does not have this problem: every algorithm reads its clock, so the number of states is infinite.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
 //! | [`compare`] | all algorithms on the same network: error and promised bound over time |
-//! | `scenario` | [`Scenario`]: everything a run is a function of, and the command line that repeats it |
-//! | `meter` | errors, bounds and spread, moment by moment |
+//! | `scenario` | [`Scenario`]: everything that determines a run, and the command line that repeats it |
+//! | `meter` | errors, bounds and spread at each moment |
 //! | `report` | [`Report`]: the figures and the verdicts of one run |
 
 pub mod compare;
@@ -29,8 +29,8 @@ pub use scenario::Scenario;
 use crate::problem::Scenario as _;
 use meter::Meter;
 
-/// Runs a scenario of one algorithm, and records a trace if asked. Which algorithm is said by the type alone: a mutant
-/// is not in the catalogue.
+/// Runs a scenario of one algorithm. Records a trace if `record` is set. The type alone chooses the
+/// algorithm, because a mutant is not in the catalogue.
 pub fn run_algorithm<P: TimeSync>(
     scenario: &Scenario,
     record: bool,
@@ -53,7 +53,7 @@ pub fn run_algorithm<P: TimeSync>(
     ))
 }
 
-/// What a run is judged and measured by: the director of the problem.
+/// The director of the timesync problem: it judges and measures a run.
 struct Problem {
     judge: Judge,
     meter: Meter,
@@ -64,14 +64,14 @@ struct Problem {
     left: u64,
 }
 
-/// Who goes by a site's clock, besides itself.
+/// The sites that follow a site's clock, besides itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reach {
-    /// Nobody: all ask a server.
+    /// None: all follow a server.
     Itself,
-    /// Those below it in the tree.
+    /// The sites below it in the tree.
     Below,
-    /// The group.
+    /// The whole group.
     All,
 }
 
@@ -85,7 +85,7 @@ impl Reach {
     }
 }
 
-/// At most so many violations of a property are described.
+/// The most violations of a property that are described.
 const MOST_DESCRIBED: usize = 4;
 
 impl Problem {
@@ -93,7 +93,7 @@ impl Problem {
         let servers = scenario.servers_of(&P::CARD);
         let is_external = scenario::is_external(&P::CARD);
         Self {
-            // In the first quarter of a run clocks are brought together.
+            // In the first quarter of a run, the clocks may still be apart.
             judge: Judge::new(group.nodes, servers, group.drift_ppm, Time::ZERO + scenario.length() / 4),
             meter: Meter::new(servers, is_external),
             violations: Vec::new(),
@@ -104,7 +104,7 @@ impl Problem {
         }
     }
 
-    /// Whether one goes by the other's clock.
+    /// Returns whether one site follows the clock of the other.
     fn goes_by(&self, one: NodeId, other: NodeId) -> bool {
         let above = |site: &NodeId| self.group.parent(*site);
         match self.reach {
@@ -161,7 +161,8 @@ impl<P: TimeSync> Director<P> for Problem {
         }
     }
 
-    /// A clock that is stepped back stands still until time has caught up.
+    /// Excuses the sites that follow a stepped clock. A clock that is stepped back stands still until the
+    /// time has caught up.
     fn on_step(&mut self, node: NodeId, by: i64, desk: &mut Desk<'_, P, ()>) {
         let from = desk.now() + Duration::from_nanos(by.min(0).unsigned_abs());
         let sites = (0..self.group.nodes).map(NodeId);
@@ -169,7 +170,7 @@ impl<P: TimeSync> Director<P> for Problem {
         misled.into_iter().for_each(|site| self.judge.stepped(site, from));
     }
 
-    /// Who comes back without its memory has a new clock.
+    /// Records a crash. A site that recovers without its memory has a new clock.
     fn on_crash(&mut self, node: NodeId, _desk: &mut Desk<'_, P, ()>) {
         self.judge.forgets(node);
     }

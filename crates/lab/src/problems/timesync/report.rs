@@ -11,39 +11,40 @@ use super::meter::{Meter, Moment};
 use super::scenario::{Scenario, is_external};
 use crate::problem::{self, Facts, nanos};
 
-/// What a run showed. The names are those of the JSON object.
+/// The result of one run. The fields are those of the JSON object.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// What the runs of all problems have in common.
+    /// The facts that the runs of all problems have.
     #[serde(flatten)]
     pub facts: Facts,
-    /// What errors are measured against: `truth`, or `group` where clocks are only kept together.
+    /// The reference of errors: `truth`, or `group` if the algorithm only keeps the clocks together.
     pub reference: &'static str,
-    /// How often a clock was compared with the reference.
+    /// The number of comparisons of a clock with the reference.
     pub synced: u64,
-    /// Comparisons without a usable answer.
+    /// The number of comparisons without a usable reply.
     pub missed: u64,
-    /// Answers that were too far away to be followed.
+    /// The number of replies that were too far away to be used.
     pub panicked: u64,
-    /// How often a site began to lead.
+    /// The number of times that a site became the leader.
     pub leaders: u64,
     /// Messages by kind.
     pub messages_by_kind: BTreeMap<&'static str, u64>,
-    /// The moments at which all sites stated a bound.
+    /// The number of moments at which all sites stated a bound.
     pub settled: u64,
-    /// Those at which the worst clock was further off than that: after a step, until it is found out.
+    /// The number of settled moments at which the error was larger than the bound. A step causes such moments
+    /// until the algorithm detects it.
     pub beyond: u64,
-    /// The worst clock, on average over those.
+    /// The mean error of the worst clock, over the settled moments.
     pub error_mean_ns: Option<f64>,
-    /// The worst clock at its worst.
+    /// The largest error of the worst clock.
     pub error_max_ns: Option<u64>,
-    /// The worst clock at the end.
+    /// The error of the worst clock at the end.
     pub error_last_ns: Option<u64>,
-    /// The worst bound, on average.
+    /// The mean of the largest bound.
     pub bound_mean_ns: Option<f64>,
-    /// The worst bound at its worst.
+    /// The largest bound.
     pub bound_max_ns: Option<u64>,
-    /// The worst bound at the end.
+    /// The largest bound at the end.
     pub bound_last_ns: Option<u64>,
     /// Error and bound over time.
     pub moments: Vec<Moment>,
@@ -60,7 +61,7 @@ impl Report {
         seconds: f64,
     ) -> Self {
         meter.close();
-        // A clock that is slewed runs fast on purpose: its pace says nothing.
+        // A slewed clock runs fast on purpose, so its rate is no error.
         let concerns = |name: &str| name != spec::PACE.name || card.promises(name);
         violations.retain(|violation| concerns(&violation.property));
         let mut judged = judge.judgements().to_vec();
@@ -107,7 +108,7 @@ impl problem::Report for Report {
         };
         let error = if self.reference == "truth" { "worst error" } else { "largest difference" };
         let mut figures = vec![
-            ("comparisons", format!("{}, and {} without an answer", self.synced, self.missed)),
+            ("comparisons", format!("{}, and {} without a usable reply", self.synced, self.missed)),
             (error, three(self.error_mean_ns, self.error_max_ns, self.error_last_ns)),
             ("promised bound", three(self.bound_mean_ns, self.bound_max_ns, self.bound_last_ns)),
             ("settled", format!("{} of {} moments", self.settled, self.moments.len())),
@@ -122,7 +123,7 @@ impl problem::Report for Report {
             figures.push(("leaders", self.leaders.to_string()));
         }
         if self.panicked > 0 {
-            figures.push(("not followed", self.panicked.to_string()));
+            figures.push(("rejected replies", self.panicked.to_string()));
         }
         figures
     }

@@ -1,4 +1,4 @@
-//! Everything a run of the problem of physical time is a function of.
+//! The scenario of the timesync problem.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::{Report, run_algorithm};
 use crate::problem::{self, Recorder};
 
-/// Everything a run of the problem is a function of.
+/// Everything that determines a run of the timesync problem.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Scenario {
@@ -22,25 +22,25 @@ pub struct Scenario {
     pub algorithm: String,
     /// Network, clocks, faults, seed.
     pub setup: Setup,
-    /// How long from one comparison of clocks to the next.
+    /// The time from one comparison of clocks to the next.
     #[serde(with = "conclave_sim::text::duration")]
     pub every: Duration,
-    /// How often every site is asked for the time, about three times a comparison.
+    /// The number of measurements of each site's clock, about three per comparison.
     pub samples: u64,
-    /// How often a server is asked in one comparison, where the algorithm asks more than once.
+    /// The number of readings in one comparison, if the algorithm reads more than once.
     pub probes: u32,
-    /// Marzullo: so many sites, the first, are time servers.
+    /// Marzullo: the number of time servers, which are the first sites.
     pub servers: u32,
-    /// Marzullo: so many of the servers, the last, have a wrong clock.
+    /// Marzullo: the number of servers with a wrong clock, which are the last servers.
     pub liars: u32,
-    /// NTP and DTP: how many sites hang on each in the tree; 1 is a chain.
+    /// NTP and DTP: the number of children of each site in the tree; 1 is a chain.
     pub fanout: u32,
-    /// Cristian: a reading that is less exact than this is not taken, and the server is asked again.
+    /// Cristian: the largest error of a reading that is accepted. After a worse reading, the site asks again.
     #[serde(with = "conclave_sim::text::optional_duration")]
     pub wanted: Option<Duration>,
 }
 
-/// 100 m of cable.
+/// The delay of a cable of 100 m.
 const WIRE: Delay = Delay::Constant(Duration::from_nanos(500));
 
 impl Default for Scenario {
@@ -62,7 +62,7 @@ impl Default for Scenario {
 }
 
 impl Scenario {
-    /// What the sites know of each other.
+    /// The knowledge of the sites about each other.
     pub fn group(&self, card: &Card) -> Group {
         Group {
             servers: self.servers_of(card),
@@ -77,7 +77,7 @@ impl Scenario {
         }
     }
 
-    /// The world of a run: time servers have the true time, unless they lie.
+    /// Returns the setup of a run: the time servers have the true time, except those with a wrong clock.
     pub(super) fn world(&self, card: &Card) -> Setup {
         let mut setup = self.setup.clone();
         let liars = if is_marzullo(card) { self.liars } else { 0 };
@@ -85,7 +85,7 @@ impl Scenario {
         setup
     }
 
-    /// How many sites are time servers, to be believed.
+    /// Returns the number of time servers.
     pub(super) fn servers_of(&self, card: &Card) -> u32 {
         match () {
             () if !is_external(card) => 0,
@@ -94,12 +94,13 @@ impl Scenario {
         }
     }
 
-    /// How long from one question to the next: in no simple ratio to the comparisons.
+    /// Returns the time from one measurement to the next. It is no simple fraction of the time between
+    /// comparisons.
     pub(super) fn sample_every(&self) -> Duration {
         self.every * 37 / 100
     }
 
-    /// The clocks of those who are believed do not jump.
+    /// Rejects a step of a clock that must be exact: that of a time server, or of dtp.
     fn validate_steps(&self) -> Result<(), String> {
         let stepped = self.setup.faults.iter().filter_map(|fault| match fault.kind {
             FaultKind::Step { node, .. } => Some(node),
@@ -119,7 +120,7 @@ impl Scenario {
         }
     }
 
-    /// Refuses a client that gives up every question before the reply can arrive: it would never know the
+    /// Rejects a client that gives up every request before the reply can arrive. It would never know the
     /// time.
     fn validate_patience(&self) -> Result<(), String> {
         let is_cristian = CRISTIANS.contains(&self.algorithm.as_str());
@@ -130,7 +131,7 @@ impl Scenario {
         }
         let questions = self.probes.saturating_add(1);
         Err(format!(
-            "{} gives up a question after {}, but the shortest round trip takes {}: raise --every above {}, or lower \
+            "{} gives up a request after {}, but the shortest round trip takes {}: raise --every above {}, or lower \
              --probes or --delay",
             self.algorithm,
             time::show(patience),
@@ -139,7 +140,7 @@ impl Scenario {
         ))
     }
 
-    /// The shortest time from a question to its reply, over all clients; `None` if there is no client.
+    /// Returns the shortest time from a request to its reply, over all clients; `None` if there is no client.
     fn shortest_round_trip(&self) -> Option<Duration> {
         let server = NodeId(0);
         let one_way = |from, to| {
@@ -150,14 +151,14 @@ impl Scenario {
         clients.map(|client| one_way(client, server).saturating_add(one_way(server, client))).min()
     }
 
-    /// The shortest that any message can take.
+    /// Returns the shortest delay of a message.
     fn minimum(&self) -> Minimum {
         let links = self.setup.links.iter().map(|link| link.delay);
         Minimum::both(links.chain([self.setup.delay]).map(shortest).min().unwrap_or_default())
     }
 }
 
-/// The shortest delay that a distribution can draw.
+/// Returns the shortest delay that a distribution can produce.
 fn shortest(delay: Delay) -> Duration {
     match delay {
         Delay::Constant(delay) | Delay::Uniform(delay, _) => delay,
@@ -165,11 +166,11 @@ fn shortest(delay: Delay) -> Duration {
     }
 }
 
-/// The algorithms that wait for each reply only for a while.
+/// Returns whether the algorithm stops waiting for a reply after a while.
 const CRISTIANS: [&str; 3] =
     [<Cristian<Narrowest>>::CARD.name, <Cristian<Averaged>>::CARD.name, <Cristian<Intersected>>::CARD.name];
 
-/// Whether an algorithm follows the true time, rather than keeping a group together.
+/// Returns whether an algorithm follows the true time. The others only keep the group together.
 pub(super) fn is_external(card: &Card) -> bool {
     card.promises(TRUTH.name)
 }
@@ -191,8 +192,8 @@ impl problem::Scenario for Scenario {
         &self.algorithm
     }
 
-    /// DTP lives on the wire, where everything is a hundred thousand times faster: it brings its own world, a
-    /// chain of cables with a beacon every 200 ticks.
+    /// DTP runs on cables, a hundred thousand times faster than the others. It sets its own network: a chain
+    /// of cables with a beacon every 200 ticks.
     fn set_algorithm(&mut self, name: &str) {
         name.clone_into(&mut self.algorithm);
         if name == timesync::Dtp::CARD.name {

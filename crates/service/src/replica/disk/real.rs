@@ -133,7 +133,9 @@ impl Created {
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
-                self.create(parent.ok_or(error)?)?;
+                // A parent that exists and still has no place for the folder: a file system like /proc.
+                let parent = parent.filter(|parent| !parent.is_dir()).ok_or(error)?;
+                self.create(parent)?;
                 self.create(folder)
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
@@ -288,6 +290,12 @@ mod tests {
         assert!(!folder.path().join("a/c").exists() && data.exists());
         RealDisk::open_provisional(&other).unwrap().keep();
         assert!(other.exists());
+    }
+
+    #[test]
+    fn a_folder_that_the_file_system_cannot_have_is_an_error() {
+        let error = RealDisk::open("/proc/nope/data").unwrap_err();
+        assert!(error.to_string().contains("cannot create the data folder"), "{error}");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The deadlock problem compared: every detector on random requests, then what to do about deadlocks on one kind of work.
+//! The comparison of the deadlock problem: all detectors on random requests, then all ways to handle
+//! deadlocks on the same transactions.
 
 use conclave_algorithms::deadlock::locking;
 use conclave_algorithms::deadlock::site::Part;
@@ -14,9 +15,9 @@ use crate::output::{self, Failure, Paint, Table, number};
 #[derive(Serialize)]
 #[serde(tag = "compares", rename_all = "snake_case")]
 enum Row<'r> {
-    /// A detector.
+    /// A row for a detector.
     Detector(&'r Detected),
-    /// A way to get locks.
+    /// A row for a way to lock: detection, prevention or avoidance.
     Strategy(&'r Locked),
 }
 
@@ -29,7 +30,7 @@ impl<'r> From<&'r Report> for Row<'r> {
     }
 }
 
-/// Runs every detector and every way to get locks, at each size.
+/// Runs every detector and every way to lock, at each size.
 pub fn compare(args: &Args) -> Result<Compared, Failure> {
     let cards = args.cards::<Scenario>()?;
     let sizes = args.sizes();
@@ -44,7 +45,7 @@ pub fn compare(args: &Args) -> Result<Compared, Failure> {
             scenario.set_algorithm(card.name);
             scenario.setup.nodes = nodes;
             if locking::CARDS.iter().any(|way| way.name == card.name) {
-                // These are of the detectors.
+                // These two flags concern detectors only.
                 (scenario.model, scenario.detect_only) = (None, false);
             }
             problem::run(&scenario)
@@ -74,7 +75,7 @@ fn tables(sizes: &[u32], reports: &[Report]) -> String {
         });
         let parts = [
             (format!("deadlock detection, N = {nodes}"), detectors(detected)),
-            (format!("what to do about deadlocks, {nodes} clients"), ways(locked)),
+            (format!("ways to handle deadlocks, {nodes} clients"), ways(locked)),
         ];
         for (title, table) in parts.into_iter().filter_map(|(title, table)| Some((title, table?))) {
             text.push_str(&paint.bold(&title));
@@ -83,10 +84,16 @@ fn tables(sizes: &[u32], reports: &[Report]) -> String {
             text.push('\n');
         }
     }
-    text.push_str("msgs/request: messages of the detector; phantoms: declared processes that could proceed; for nothing: aborted processes that\n\
-         could proceed; found after: the time from the request that completed the deadlock\n");
-    text.push_str("wait: the time for locks per transaction; wasted: the share of work that aborts discard; msgs: messages per transaction; detect,\n\
-         resolve: the part of them that detects and resolves deadlocks (DIE, WOUND)\n");
+    text.push_str(
+        "msgs/request: messages of the detector; late: declared after an abort had ended the deadlock;\n\
+         phantoms: declared, although the process could proceed; for nothing: aborted, although the process could\n\
+         proceed; found after: the time from the request that completed the deadlock\n",
+    );
+    text.push_str(
+        "wait: the time for which a transaction waits for locks; wasted: the share of the work that aborts discard;\n\
+         msgs: messages per transaction; detect, resolve: the part of them that detects and resolves deadlocks (DIE,\n\
+         WOUND)\n",
+    );
     text
 }
 

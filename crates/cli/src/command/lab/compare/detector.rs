@@ -39,7 +39,8 @@ pub fn compare(args: &Args) -> Result<Compared, Failure> {
     Compared::new(&rows, text, plot, &verdicts)
 }
 
-/// The verdict on a row: whether crashes were noticed. The comparison is about mistakes, so they count as no
+/// The verdict on a row: whether the watchers noticed the crashes. Mistakes are the subject of the
+/// comparison, so they are no violations.
 /// violation.
 fn verdict(row: &Row) -> Verdict {
     match row.report.facts.has_judged(COMPLETENESS.name) {

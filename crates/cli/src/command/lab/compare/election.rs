@@ -1,4 +1,4 @@
-//! The election problem compared: at boot, and after the death of the leader.
+//! The comparison of the election problem: at boot, and after the crash of the leader.
 
 use std::time::Duration;
 
@@ -38,12 +38,12 @@ fn tables(rows: &[Row]) -> String {
         text.push('\n');
         rest = others;
     }
-    text.push_str("boot: messages of the first election, by who begins\n");
+    text.push_str("boot: messages of the first election, by the site that begins\n");
     text.push_str(
-        "crash: the leader crashes (the highest site that --crash leaves up); messages to replace it, by the site that \
-         notices; time from the crash on\n",
+        "crash: the leader crashes (the highest site that --crash leaves up); messages to replace it, by the site\n\
+         that notices the crash; time: from the crash until the last site has decided\n",
     );
-    text.push_str("background: messages a second that are sent whether or not an election is held\n");
+    text.push_str("background: messages per second that do not depend on an election, such as heartbeats\n");
     text
 }
 

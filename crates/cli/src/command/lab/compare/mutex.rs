@@ -1,4 +1,4 @@
-//! The mutex problem compared: three loads, measured beside formula.
+//! The comparison of the mutex problem: three loads, with the measured costs beside the formulas.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ fn tables(rows: &[Row], delay: Duration) -> String {
     let paint = Paint::stdout();
     let mut text = String::new();
     if rows.first().map(|row| row.nodes) != rows.last().map(|row| row.nodes) {
-        text.push_str(&paint.bold("messages per entry, one request at a time, as the group grows"));
+        text.push_str(&paint.bold("messages per entry by group size, one request at a time"));
         text.push_str("\n\n");
         text.push_str(&growth(rows).render(paint));
         text.push('\n');
@@ -50,8 +50,13 @@ fn tables(rows: &[Row], delay: Duration) -> String {
         text.push('\n');
         rest = others;
     }
-    text.push_str("messages per entry: measured mean, then the card's formula; low = one request at a time, high = all always asking\n");
-    text.push_str("client: request to entry, alone; sync: exit to next entry with one waiting; bypass, Jain: at high load\n");
+    text.push_str(
+        "msgs: messages per entry, the measured mean beside the formula; low: one request at a time; high: every\n\
+         site always has a request\n\
+         client: from a request to its entry, without other requests; sync: from an exit to the next entry, with one\n\
+         site waiting; bypass: the most entries of other sites between a request and its entry; Jain: fairness, 1 is\n\
+         best (both at high load)\n",
+    );
     text
 }
 

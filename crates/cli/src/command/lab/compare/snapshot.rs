@@ -1,4 +1,5 @@
-//! The snapshot problem compared: one starts, all start; measured beside formula.
+//! The comparison of the snapshot problem: one site or all sites start it, with the measured costs beside the
+//! formulas.
 
 use std::time::Duration;
 
@@ -21,7 +22,8 @@ pub fn compare(args: &Args) -> Result<Compared, Failure> {
         }
     }
     let text = table(&rows, base.setup.delay.mean()).render(Paint::stdout());
-    let legend = "messages: of one snapshot, without the application's; one, all: how many sites start it; T: the mean delay\n";
+    let legend = "messages: of one snapshot, without those of the application; one, all: the sites that start it; on the way:\n\
+         recorded messages in channels; T: the mean delay\n";
     let verdicts: Vec<_> = rows.iter().map(|row| Verdict::of(&row.facts())).collect();
     Compared::new(&rows, format!("{text}\n{legend}"), None, &verdicts)
 }

@@ -1,4 +1,4 @@
-//! The problem of physical time compared: how wrong the clocks are, and how wrong they may be.
+//! The comparison of the timesync problem: the error of the clocks, and the bound that the sites promise.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use conclave_lab::sweep;
 use super::{Args, Compared, Verdict};
 use crate::output::{self, Failure, Paint, Table};
 
-/// Runs every algorithm at each size. The plot shows the largest.
+/// Runs every algorithm at each size. The plot shows the largest size.
 pub fn compare(args: &Args) -> Result<Compared, Failure> {
     let cards = args.cards::<Scenario>()?;
     let sizes = args.sizes();
@@ -46,8 +46,11 @@ fn tables(rows: &[Row]) -> String {
         text.push('\n');
         rest = others;
     }
-    text.push_str("error: of the worst clock, against the true time or (group) against another clock, mean and largest over time\n");
-    text.push_str("bound: what the sites promise at the same moments; settled: moments at which all promise something\n");
+    text.push_str(
+        "error: of the worst clock, against the true time (truth) or another clock (group); mean and largest over time\n\
+         bound: the bound that the sites promise, at the same moments; settled: the moments at which every site promises\n\
+         a bound\n",
+    );
     text
 }
 

@@ -1,4 +1,4 @@
-//! What one client does, over and over.
+//! The work of one client.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -9,19 +9,19 @@ use hdrhistogram::Histogram;
 use super::Workload;
 use super::judge::Judge;
 
-/// One request outstanding at a time, for one client.
+/// One outstanding request of a client.
 pub struct Worker {
     pub client: Client,
     pub number: u32,
     pub slot: u32,
     pub judge: Arc<Judge>,
-    /// Of all workers: one each would not fit the processor's caches.
+    /// The histogram of all workers. One per worker would not fit into the processor's caches.
     pub latencies: Arc<Mutex<Histogram<u64>>>,
     pub until: Instant,
 }
 
 impl Worker {
-    /// Acquires and releases until the time is over; returns how many pairs it made.
+    /// Acquires and releases until the time is over. Returns the number of completed pairs.
     pub async fn run(self, workload: Workload) -> Result<u64> {
         let mut pairs = 0;
         let mut turn = u64::from(self.number) + u64::from(self.slot) * 7;
@@ -30,7 +30,7 @@ impl Worker {
             self.judge.leave(&guard);
             turn += 1;
             next = if workload == Workload::Contended {
-                // In one write: the name is never idle for a round trip.
+                // Both go in one write, so the name is not idle for a round trip.
                 let (released, acquired) =
                     tokio::join!(biased; guard.release(), self.acquire(workload, turn));
                 released?;
@@ -44,7 +44,7 @@ impl Worker {
         Ok(pairs)
     }
 
-    /// `None` when the time is over.
+    /// Acquires once; `None` if the time is over.
     async fn acquire(&self, workload: Workload, turn: u64) -> Result<Option<Guard>> {
         let asked = Instant::now();
         if asked >= self.until {

@@ -196,7 +196,7 @@ async fn hold(
     detach().map_err(|error| cannot_hold(&error))?;
     let (questions, asked) = mpsc::channel(1);
     let answering = tokio::spawn(answer(listener, questions));
-    let mut keeper = SegmentPool {
+    let mut keeper = Keeper {
         guard: &guard,
         on_lost: &args.hold.on_lost,
         shell: callers.shell.as_ref(),
@@ -232,7 +232,7 @@ enum End {
 type Asking = (Question, oneshot::Sender<Vec<u8>>);
 
 /// The watch over a held lock.
-struct SegmentPool<'a> {
+struct Keeper<'a> {
     guard: &'a Guard,
     on_lost: &'a OnLost,
     shell: Option<&'a Watch>,
@@ -240,7 +240,7 @@ struct SegmentPool<'a> {
     alarm: Alarm,
 }
 
-impl SegmentPool<'_> {
+impl Keeper<'_> {
     async fn keep(
         &mut self,
         limit: Option<Duration>,
