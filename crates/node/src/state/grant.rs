@@ -475,7 +475,7 @@ impl Locks {
         let (ticket, rank, owner) = (waiter.rank.ticket, waiter.rank, waiter.owner);
         let soft = !self.owner(owner).holds.is_empty() && self.fits_ignoring_claims(&waiter);
         self.waiters.insert(ticket, waiter);
-        self.owners.get_mut(&owner).expect("resolved before").waiting = Some(rank);
+        self.owners.get_mut(&owner).expect("the owner exists").waiting = Some(rank);
         self.index(ticket);
         if soft {
             self.soft_blocked.insert(rank);
@@ -493,7 +493,7 @@ impl Locks {
             .filter(|id| self.is_upgrader(*id, rank))
             .collect();
         self.unindex(ticket);
-        let waiter = self.waiters.remove(&ticket).expect("it waits");
+        let waiter = self.waiters.remove(&ticket).expect("the request waits");
         self.owners.get_mut(&waiter.owner).expect("a waiter has an owner").waiting = None;
         for claim in &waiter.claims {
             let id = claim.resource;

@@ -195,18 +195,18 @@ impl Locks {
     pub(super) fn forget_if_idle(&mut self, id: LockId) {
         let slot = &mut self.slots[id.0 as usize];
         if slot.as_ref().is_some_and(Lock::is_idle) {
-            let lock = slot.take().expect("it was there a line ago");
+            let lock = slot.take().expect("it was found just before");
             self.names.remove(&lock.name);
             self.vacant.push(id);
         }
     }
 
     pub(super) fn lock(&self, id: LockId) -> &Lock {
-        self.slots[id.0 as usize].as_ref().expect("an id lives as long as somebody holds, waits or limits")
+        self.slots[id.0 as usize].as_ref().expect("a lock exists while it is held, waited for or limited")
     }
 
     pub(super) fn lock_mut(&mut self, id: LockId) -> &mut Lock {
-        self.slots[id.0 as usize].as_mut().expect("an id lives as long as somebody holds, waits or limits")
+        self.slots[id.0 as usize].as_mut().expect("a lock exists while it is held, waited for or limited")
     }
 
     pub(super) fn len(&self) -> usize {
@@ -230,11 +230,11 @@ impl Locks {
     }
 
     pub(super) fn waiter(&self, ticket: Ticket) -> &Waiter {
-        self.waiters.get(&ticket).expect("a queue names only those who wait")
+        self.waiters.get(&ticket).expect("a queue contains only waiters")
     }
 
     pub(super) fn owner(&self, id: OwnerId) -> &Owner {
-        self.owners.get(&id).expect("an owner lives as long as it holds or waits")
+        self.owners.get(&id).expect("an owner exists while it holds or waits")
     }
 
     /// Returns whether a waiter may take `demand` of `id` now.
@@ -311,7 +311,7 @@ impl Locks {
 
     /// Adds a waiter to the queues and indexes of its names.
     pub(super) fn index(&mut self, ticket: Ticket) {
-        let waiter = self.waiters.get(&ticket).expect("indexed while it waits");
+        let waiter = self.waiters.get(&ticket).expect("the request waits");
         let owner = self.owners.get(&waiter.owner).expect("a waiter has an owner");
         let (rank, owner_id, holds) = (waiter.rank, waiter.owner, !owner.holds.is_empty());
         let slots = &mut self.slots;
@@ -337,7 +337,7 @@ impl Locks {
 
     /// Removes a waiter from the queues and indexes of its names.
     pub(super) fn unindex(&mut self, ticket: Ticket) {
-        let waiter = self.waiters.get(&ticket).expect("indexed while it waits");
+        let waiter = self.waiters.get(&ticket).expect("the request waits");
         let (rank, owner_id) = (waiter.rank, waiter.owner);
         let slots = &mut self.slots;
         for claim in &waiter.claims {
@@ -417,7 +417,7 @@ impl Locks {
     pub(super) fn forget_owner_if_idle(&mut self, id: OwnerId) {
         let Some(owner) = self.owners.get(&id) else { return };
         if owner.holds.is_empty() && owner.waiting.is_none() {
-            let owner = self.owners.remove(&id).expect("it was there a line ago");
+            let owner = self.owners.remove(&id).expect("it was found just before");
             if let Some(label) = owner.label {
                 self.labels.remove(&(owner.session, label));
             }

@@ -252,7 +252,7 @@ impl State {
         let wait = acquire.wait;
         let ask = self.check_acquire(id, request, acquire);
         let settled = ask.and_then(|ask| self.locks.acquire(step.moment(), ask, &mut step.work));
-        let session = self.sessions.get_mut(&id).expect("looked up by the caller");
+        let session = self.sessions.get_mut(&id).expect("the caller found the session");
         match settled {
             Ok(Settled::Granted) => {
                 session.live.insert(request, ticket);
@@ -465,7 +465,7 @@ impl State {
             }
             TimerId::LockDelay { session, generation } => {
                 if self.delays.get(&session).is_some_and(|delay| delay.generation == generation) {
-                    let delay = self.delays.remove(&session).expect("it was there a line ago");
+                    let delay = self.delays.remove(&session).expect("it was found just before");
                     for ticket in delay.grants {
                         self.locks.release(ticket, &mut step.work);
                     }

@@ -265,7 +265,7 @@ impl Tree {
                 let old_bytes = self.expect(&path, expected)?.data.len();
                 self.check_room(data.len(), old_bytes)?;
                 self.bytes = self.bytes - old_bytes as u64 + data.len() as u64;
-                let file = self.files.get_mut(&path).expect("it was there a line ago");
+                let file = self.files.get_mut(&path).expect("it was found just before");
                 let data = std::mem::replace(&mut file.data, data);
                 undo.push(Undo::Write { path: path.clone(), data, modified: file.modified });
                 file.version += 1;
@@ -314,7 +314,7 @@ impl Tree {
         }
         self.check_room(file.data.len(), 0)?;
         let (_, name) = path.split().expect("only the root has no directory");
-        let directory = self.files.get_mut(&parent).expect("it was there a line ago");
+        let directory = self.files.get_mut(&parent).expect("it was found just before");
         undo.push(Undo::Create { path: path.clone(), parent, directory: directory.memo() });
         directory.children.insert(name.into());
         directory.next_number += u64::from(sequential);
@@ -342,7 +342,7 @@ impl Tree {
         let memo = directory.memo();
         directory.children.remove(name);
         directory.touch_children(index);
-        let file = self.files.remove(&path).expect("it was there a line ago");
+        let file = self.files.remove(&path).expect("it was found just before");
         self.bytes -= file.data.len() as u64;
         let ephemeral = file.ephemeral;
         changes.push(TreeChange { path: path.clone(), change: FileChange::Deleted, ephemeral });

@@ -1,5 +1,5 @@
-//! Early grants: each rule of [`super::super::handover`] alone, and then the guarantee behind the rules.
-//! Whatever part of the log is lost, and whatever happens later, no other client gets the name.
+//! Early grants: each rule of [`super::super::handover`] alone, and then the guarantee behind the rules. No
+//! other client gets the name, for any loss at the end of the log and any later history.
 
 use std::collections::BTreeSet;
 
