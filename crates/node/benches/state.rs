@@ -1,10 +1,11 @@
-//! What one entry costs the replicated state: uncontended pairs, an expression, a queue of 100,000.
+//! Benchmarks of the replicated state: the cost of single commands, with free names, an expression, and a
+//! queue of 100,000.
 
 use conclave_api::{Owner, Priority, RequestId, SessionId, VictimPolicy, Wait};
 use conclave_node::state::{Acquire, Answer, At, Command, Effect, Op, OpenSession, Request, State};
 use criterion::{Criterion, criterion_group, criterion_main};
 
-/// A state with sessions, fed one request at a time.
+/// A state with sessions that applies one request at a time.
 struct Feed {
     state: State,
     index: u64,
@@ -51,7 +52,7 @@ fn acquire(expr: &str) -> Op {
     })
 }
 
-/// Acquire and release, by 64 sessions in turn, each on names of its own.
+/// Acquires and releases by 64 sessions in turn, each with its own names.
 fn pairs(criterion: &mut Criterion, what: &str, expr: fn(u64) -> String) {
     const SESSIONS: u64 = 64;
     let ops: Vec<Op> = (0..SESSIONS).map(|session| acquire(&expr(session))).collect();
@@ -68,8 +69,8 @@ fn pairs(criterion: &mut Criterion, what: &str, expr: fn(u64) -> String) {
     });
 }
 
-/// One name handed on in a queue of `waiting`: the holder releases, the next is granted, the former queues up
-/// again.
+/// Passes one name along a queue of `waiting` requests: the holder releases, the next is granted, and the
+/// former holder queues again.
 fn handovers(criterion: &mut Criterion, waiting: u64) {
     const SESSIONS: u64 = 100;
     let op = acquire("hot");

@@ -52,9 +52,10 @@ pub struct Status {
     pub purged: Option<LogId>,
     /// The members of the cluster.
     pub membership: Membership,
-    /// The last index up to which each node's log is known to agree with this one. Empty unless this node leads.
+    /// The last index up to which the log of each node is known to agree with this one. Empty unless this
+    /// node leads.
     pub matched: BTreeMap<NodeId, Option<u64>>,
-    /// Whether the replica is running.
+    /// `true` while the replica is running.
     pub running: bool,
 }
 
@@ -73,9 +74,11 @@ impl Status {
 /// The reason why a command was not applied, as far as this node knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProposeError {
-    /// Definite: the command is not in the log. There is no leader, or it has just changed. The caller may retry here.
+    /// Definite: the command is not in the log. There is no leader, or it has just changed. The caller may
+    /// retry here.
     Retry,
-    /// Indefinite: the command may have been applied, or may be applied later. A retry is safe only with the same request id.
+    /// Indefinite: the command may have been applied, or may be applied later. A retry is safe only with the
+    /// same request id.
     Unknown,
     /// Definite: the node has stopped and did not take the command.
     Stopped,

@@ -1,7 +1,7 @@
 //! Converts protobuf messages to the types of this crate, and back.
 //!
-//! Decoding checks everything: an invalid request gets an error under its number, and other requests on the connection are not
-//! affected. Encoding cannot fail.
+//! Decoding checks everything. An invalid request gets an error under its number, and other requests on the
+//! connection are not affected. Encoding cannot fail.
 
 use conclave_api::proto::{secret_from_wire, v1};
 use conclave_api::{Claim, Code, Error, Expr, Fence, LockName, RequestId, SessionId, Version};
@@ -14,9 +14,9 @@ use crate::state::tree::{FileChange, FileDone, FileOp, MAX_OPERATIONS, Stat};
 use crate::state::watch::{Change, Event, LockChange, WatchTarget, What};
 use crate::state::{Acquire, Answer, EndCause, FilePath, Granted, Holder, Op, Queued};
 
-/// The lease of a session that names none.
+/// The lease of a session that requests no length, in milliseconds.
 const DEFAULT_TTL_MS: u64 = 10_000;
-/// The lock-delay of a session that names none.
+/// The lock-delay of a session that requests none, in milliseconds.
 const DEFAULT_LOCK_DELAY_MS: u64 = 1_000;
 
 impl From<v1::ClientMessage> for ClientRequest {
@@ -132,7 +132,7 @@ fn query(what: Option<v1::query::What>) -> Result<Query, Error> {
     })
 }
 
-/// Checks the start of a list. A text longer than any name is in no list.
+/// Rejects a prefix or a start position that is longer than any name.
 fn bounded(text: String, most: usize) -> Result<String, Error> {
     if text.len() > most {
         return Err(Error::new(Code::InvalidName, format!("a name has at most {most} bytes")));
@@ -319,7 +319,7 @@ pub fn lock(info: &LockInfo) -> v1::LockSummary {
     }
 }
 
-/// Encodes the answer to a `why` query. `why` is `None` if the state knows nothing of the name.
+/// Encodes the answer to a `why` query. `why` is `None` if the state has no record of the name.
 pub fn report(name: &LockName, why: Option<&WhyInfo>, index: u64) -> v1::Report {
     let Some(WhyInfo { lock, queue, deadlocks, breaks }) = why else {
         return v1::Report { name: name.as_str().into(), index, ..Default::default() };

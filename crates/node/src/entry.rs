@@ -1,13 +1,13 @@
-//! The service as the replica runs it: the pure state, fed with handfuls of commands.
+//! The state machine of the replica: the pure state, and batches of commands as log entries.
 //!
-//! **An entry is a handful.** Whatever clients asked while the last entry was being synced is one entry: what an entry costs
-//! (its way through consensus, its record, its callbacks) is paid once for all of them. The state knows nothing of that. It
-//! counts *commands*, and everything it derives from a place in the log (fences, session numbers, what a watch resumes
-//! by) comes from that count, so two commands of one entry are as far apart as two entries were
-//! (`docs/decisions/0011-an-entry-is-a-batch.md`).
+//! **Batches.** The commands that arrive during the sync of an entry become the next entry. So the costs of
+//! an entry (consensus, its record, its callbacks) are paid once for all of them. The state does not know
+//! about batches. It counts *commands*. Fences, numbers of sessions and indices of watches come from this
+//! count, so each command of an entry has its own (`docs/decisions/0011-an-entry-is-a-batch.md`).
 //!
-//! **Wall time.** The state compares no clocks, but people want to see since when a lock is held. So whoever proposes an
-//! entry writes its wall time into it, where it is the same for every node; it is shown, never compared.
+//! **Wall time.** The state compares no clocks, but reports show since when a lock is held. So the node that
+//! proposes an entry writes its wall time into the entry. The time is the same on every node, and it is only
+//! displayed.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,25 +16,27 @@ use crate::node::budget::command_size;
 use crate::state::handover::FENCE_LEAP;
 use crate::state::{At, Command, Effect, State};
 
-/// The most commands in an entry.
+/// The largest number of commands in an entry. Further commands go into the next entry.
 const MAX_COMMANDS: usize = 512;
-/// An entry is closed before it has more than this, unless one command alone has.
+/// The largest size of an entry, in bytes. Further commands go into the next entry. A single larger command
+/// gets an entry of its own.
 const MAX_BYTES: usize = 256 * 1024;
 
-/// Commands on their way into the log as one entry.
+/// The commands of one log entry.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Batch {
-    /// The wall time of the node that proposed them, in milliseconds since 1970.
+    /// The wall time of the proposing node, in milliseconds since 1970.
     pub wall_ms: u64,
-    /// What is to be done, in this order.
+    /// The commands, in the order in which they are applied.
     pub commands: Vec<Command>,
 }
 
-/// The receivers of results and the commands, both entry by entry.
+/// The tags and the commands, grouped by entry.
 type Packed<T> = (Vec<Vec<T>>, Vec<Vec<Command>>);
 
 impl Batch {
-    /// Packs commands into as few entries as the bounds allow, in order. Each command comes with a tag for its result.
+    /// Packs commands into as few entries as the bounds allow, in order. Each command comes with a tag for
+    /// its result.
     pub fn pack<T>(commands: impl IntoIterator<Item = (T, Command)>) -> Packed<T> {
         let (mut tags, mut entries): Packed<T> = (Vec::new(), Vec::new());
         let mut bytes = 0;
@@ -61,22 +63,23 @@ impl Batch {
 #[derive(Clone, Debug, Default)]
 pub struct Service {
     state: State,
-    /// How many commands are in the snapshot that this began with: those are not applied again at the next start.
+    /// The number of commands in the snapshot that the state was read from. They are not applied again at the
+    /// next start.
     restored: u64,
 }
 
 impl Service {
-    /// Nothing yet.
+    /// Creates the empty state.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The state, to be read.
+    /// Returns the state for queries.
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// How many commands are in the snapshot that the state began with.
+    /// Returns the number of commands in the snapshot that the state was read from.
     pub fn restored(&self) -> u64 {
         self.restored
     }
@@ -92,9 +95,10 @@ impl Service {
         effects
     }
 
-    /// Takes out of `effects` those that may be sent early: they follow from the first `durable` commands alone.
+    /// Removes from `effects` the replies that may be sent early, and returns them. They need only the first
+    /// `durable` commands.
     pub fn early(&self, durable: u64, effects: &mut Vec<Effect>) -> Vec<Effect> {
-        // Beyond that, a fence could be given out once more after a restart.
+        // Beyond this distance, a restart could grant a fence a second time.
         if self.state.applied().saturating_sub(durable) > FENCE_LEAP {
             return Vec::new();
         }
@@ -187,7 +191,7 @@ mod tests {
             .collect();
         assert_eq!(fences.len(), 2);
         assert!(fences[0] < fences[1]);
-        // A later entry goes on counting where this one ended, whatever its index.
+        // A later entry continues the count, whatever its own index.
         let effects =
             service.apply(LogId { term: 1, index: 2 }, Batch { wall_ms: 0, commands: vec![open()] });
         assert!(matches!(effects[0], Effect::SessionOpened { session: SessionId(5), .. }));
@@ -204,7 +208,7 @@ mod tests {
         assert_eq!(sizes(vec![open(), write(MAX_BYTES), open(), open()]), [1, 1, 2]);
     }
 
-    /// What waits for the disk, and what goes to another node in one piece, is bounded by weight.
+    /// The bounds of the buffers rely on this: a command never has more bytes than its computed size.
     #[test]
     fn nothing_weighs_less_than_it_takes_in_the_log() {
         let long = "x".repeat(500);

@@ -1,22 +1,25 @@
-//! The lease keeper: the leader's watch over everything that ends by itself.
+//! The timers of the leader: leases, limits of waits, and lock-delays.
 //!
-//! **Intuition.** The replicated state compares no clocks; somebody must. The leader does, from its monotonic clock, and
-//! says so in entries: this lease, this wait, this lock-delay is over. Here is that somebody, without a clock, a thread or a
-//! network of its own: times come in with every call, proposals go out.
+//! **Intuition.** The replicated state compares no clocks. Instead, the leader measures time with its
+//! monotonic clock. It proposes a command for each lease, wait or lock-delay that is over. This module
+//! decides which commands are due. It has no clock, thread or network: each call passes the time in, and
+//! returns the commands to propose.
 //!
 //! **Rules** (docs/service.md 5).
-//! - A lease is proposed to end no earlier than TTL * (1 + rho) after the last keep-alive was received; the client gives up
-//!   TTL * (1 - rho) after it sent it. So the client always knows first.
-//! - A new leader starts all timers in full once it has applied an entry of its own term, and not before. A leader that no
-//!   longer leads forgets them all.
-//! - A lease that follows another of its session ends no earlier than that would have: the client may not have heard of it.
-//! - A tick that comes late by more than a heartbeat starts all leases anew: while this process was stopped, keep-alives
-//!   may have gathered unread.
+//! - The end of a lease is proposed no earlier than TTL * (1 + rho) after the last keep-alive was received.
+//!   The client stops using its locks TTL * (1 - rho) after it sent that keep-alive. So the client always
+//!   stops first.
+//! - A new leader starts all timers in full, after it has applied an entry of its own term. A former leader
+//!   forgets all timers.
+//! - A new lease of a session ends no earlier than the previous one would have. The client may not have
+//!   received the change yet.
+//! - A tick that is late by more than a heartbeat restarts all leases. The process may have been stopped
+//!   while keep-alives waited unread.
 //!
-//! **The trap.** Between the proposal that ends a lease and its entry there is a gap, and a keep-alive may fall into it. A
-//! quorum round says that the leader still leads, not that the session still lives: were it answered, the client
-//! would believe in a lock that the entry on its way gives to another. So from the proposal on the lease is *ending* and
-//! is no longer extended, whatever arrives.
+//! **Trap.** A keep-alive may arrive after the end of its lease was proposed and before that entry is
+//! applied. A quorum round confirms the leader, not the session. If the node replied, the client would trust
+//! a lock that the entry gives to another session. So the lease is *ending* from the proposal on, and no
+//! keep-alive extends it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -25,15 +28,15 @@ use conclave_api::SessionId;
 
 use crate::state::{Command, Effect, TimerId};
 
-/// The monotonic time of this process, from a beginning of its own.
+/// The monotonic time of this process, since an arbitrary start.
 pub type Now = Duration;
 
-/// How the keeper counts.
+/// The parameters of the timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// The drift assumed between any two clocks, in millionths.
+    /// The largest drift between any two clocks that the leases allow for, in millionths.
     pub drift_ppm: u32,
-    /// A tick that is later than this starts all leases anew.
+    /// The interval between heartbeats. A tick that is late by more than this restarts all leases.
     pub heartbeat: Duration,
 }
 
@@ -43,47 +46,52 @@ impl Default for Timing {
     }
 }
 
-/// What a keep-alive came to.
+/// The result of a keep-alive on this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeepAliveResult {
-    /// The lease is extended. The answer may be sent once leadership was confirmed.
+    /// The lease is extended. The reply may be sent after a quorum has confirmed the leader.
     Extended,
-    /// The end of the lease was proposed: there is no answer, the session is told of its end.
+    /// The end of the lease was proposed. The node sends no reply to the keep-alive; `SessionEnded` follows.
     Ending,
-    /// There is no such lease: the session has ended, or never was.
+    /// The session has no lease: it has ended or never existed.
     Unknown,
-    /// This node does not lead, or not yet.
+    /// This node does not lead, or has not applied an entry of its own term yet.
     NotLeading,
 }
 
-/// Turns time into proposals. See the module.
+/// The timers of the leader, which turn time into commands.
+///
+/// The caller reports role changes, effects and keep-alives. It calls [`Leases::on_tick`] at
+/// [`Leases::next_tick`] and proposes the returned commands. Memory is bounded by the number of sessions,
+/// waits and lock-delays in the state.
 #[derive(Clone, Debug)]
 pub struct Leases {
     timing: Timing,
-    /// The term in which this node leads and has applied an entry.
+    /// The term in which this node leads and has applied an entry; `None` otherwise.
     term: Option<u64>,
-    /// The term of the last entry applied.
+    /// The term of the last applied entry.
     applied_term: u64,
     timers: BTreeMap<TimerId, Timer>,
-    /// The timers that run, by their end.
+    /// The running timers, ordered by the time at which they are due.
     due: BTreeSet<(Now, TimerId)>,
-    /// The lease of each session: keep-alives name no generation.
+    /// The current lease of each session. Keep-alives contain no generation, so they are looked up here.
     leases: BTreeMap<SessionId, TimerId>,
-    /// When the next tick should come.
+    /// The time of the next tick; `None` if no timer runs.
     next_tick: Option<Now>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Timer {
     length: Duration,
-    /// When its end is to be proposed, for the first time or again; `None` while a proposal is on its way.
+    /// The time at which the end is proposed, for the first time or again; `None` while a proposal is in
+    /// flight.
     due: Option<Now>,
-    /// Its end was proposed.
+    /// `true` after the end was proposed.
     ending: bool,
 }
 
 impl Leases {
-    /// Of a node that does not lead.
+    /// Creates the timers of a node that does not lead.
     pub fn new(timing: Timing) -> Self {
         Self {
             timing,
@@ -96,17 +104,19 @@ impl Leases {
         }
     }
 
-    /// The term in which this node keeps leases.
+    /// Returns the term in which this node runs the timers.
     pub fn term(&self) -> Option<u64> {
         self.term
     }
 
-    /// An entry of this term was applied. Returns whether the term is new; then the caller checks the role of this node.
+    /// Records that an entry of this term was applied. Returns whether the term is new; then the caller
+    /// checks the role of this node.
     pub fn on_applied_term(&mut self, term: u64) -> bool {
         std::mem::replace(&mut self.applied_term, term) != term
     }
 
-    /// The role of this node is known: the term in which it leads, or `None`. `timers` are called only when leases begin.
+    /// Records the role of this node: the term in which it leads, or `None`. `timers` is called only if
+    /// leases begin.
     pub fn on_status<T: IntoIterator<Item = (TimerId, u64)>>(
         &mut self,
         now: Now,
@@ -122,7 +132,8 @@ impl Leases {
         }
     }
 
-    /// This node leads, and has applied an entry of its own term. `timers` are all of [`crate::state::State::timers`].
+    /// Starts all timers: this node leads and has applied an entry of its own term. `timers` are all of
+    /// [`crate::state::State::timers`].
     pub fn on_leading(&mut self, now: Now, term: u64, timers: impl IntoIterator<Item = (TimerId, u64)>) {
         self.on_following();
         self.term = Some(term);
@@ -132,7 +143,7 @@ impl Leases {
         self.plan(now);
     }
 
-    /// This node does not lead, or leads in another term that it has not yet applied an entry of.
+    /// Forgets all timers: this node does not lead, or has not applied an entry of its own term yet.
     pub fn on_following(&mut self) {
         self.term = None;
         self.timers.clear();
@@ -141,7 +152,7 @@ impl Leases {
         self.next_tick = None;
     }
 
-    /// An entry was applied.
+    /// Starts or stops a timer after an entry was applied.
     pub fn on_effect(&mut self, now: Now, effect: &Effect) {
         if self.term.is_none() {
             return;
@@ -154,8 +165,8 @@ impl Leases {
         self.plan_sooner(now);
     }
 
-    /// A keep-alive has arrived at `now`. It extends the lease at once, which is always safe; it is answered only after a
-    /// quorum round that began after `now`.
+    /// Extends the lease of a keep-alive that arrived at `now`. Extending is always safe. The node replies
+    /// only after a quorum round that began after `now`.
     pub fn on_keep_alive(&mut self, now: Now, session: SessionId) -> KeepAliveResult {
         if self.term.is_none() {
             return KeepAliveResult::NotLeading;
@@ -168,8 +179,9 @@ impl Leases {
         KeepAliveResult::Extended
     }
 
-    /// An end could not be proposed, or nobody knows: it is proposed again after a heartbeat. A lease stays ending, for the
-    /// first proposal may have been taken after all; each ends the session once.
+    /// Proposes an end again after one heartbeat, because the proposal was rejected or its outcome is
+    /// unknown. A lease stays ending, because the first proposal may still be applied. A second end has no
+    /// effect.
     pub fn on_refused(&mut self, now: Now, timer: TimerId) {
         let due = now + self.timing.heartbeat;
         if let Some(known) = self.timers.get_mut(&timer).filter(|known| known.ending && known.due.is_none()) {
@@ -179,19 +191,19 @@ impl Leases {
         }
     }
 
-    /// An end was applied. A timer that the state has not stopped by an effect is forgotten here.
+    /// Forgets a timer whose end was applied, unless an effect has already stopped it.
     pub fn on_applied(&mut self, timer: TimerId) {
         if self.timers.get(&timer).is_some_and(|known| known.ending) {
             self.stop(&timer);
         }
     }
 
-    /// When [`Leases::on_tick`] is to be called next, at the latest.
+    /// Returns the latest time for the next call of [`Leases::on_tick`].
     pub fn next_tick(&self) -> Option<Now> {
         self.next_tick
     }
 
-    /// Gives what is over, as commands to propose in the term of [`Leases::term`].
+    /// Returns commands for the timers that are over, to be proposed in the term of [`Leases::term`].
     pub fn on_tick(&mut self, now: Now) -> Vec<Command> {
         let Some(term) = self.term else { return Vec::new() };
         if self.next_tick.is_some_and(|planned| now > planned + self.timing.heartbeat) {
@@ -216,7 +228,7 @@ impl Leases {
         let length = match timer {
             TimerId::Lease { session, .. } => {
                 former = self.leases.insert(session, timer);
-                // In this order nothing overflows, whatever lease a state of another version may hold.
+                // This order of operations cannot overflow, even with a lease length from another version.
                 after.saturating_add(after / 1_000_000 * self.timing.drift_ppm.min(1_000_000)).max(after)
             }
             TimerId::Wait { .. } | TimerId::LockDelay { .. } => after,
@@ -253,14 +265,15 @@ impl Leases {
         }
     }
 
-    /// The next tick is at the next end, and at most a heartbeat away while anything is counted: how late a tick is
-    /// says something only if ticks are frequent.
+    /// Plans the next tick: at the next end, and at most one heartbeat away while a timer runs. A late tick
+    /// reveals a pause only if ticks are frequent.
     fn plan(&mut self, now: Now) {
         let first = self.due.first().map(|(due, _)| *due);
         self.next_tick = first.map(|due| due.min(now + self.timing.heartbeat).max(now));
     }
 
-    /// As [`Leases::plan`], but a tick that was planned stays: else whatever happens first after a pause would hide it.
+    /// Does the same as [`Leases::plan`], but never moves a planned tick to a later time. Otherwise the first
+    /// event after a pause would hide the pause.
     fn plan_sooner(&mut self, now: Now) {
         let planned = self.next_tick;
         self.plan(now);
@@ -292,7 +305,7 @@ mod tests {
         keeper
     }
 
-    /// Ticks whenever the keeper asks for it, up to `until`; gives what it proposed, and when.
+    /// Calls `on_tick` at each planned time up to `until`. Returns the proposed ends with their times.
     fn run(keeper: &mut Leases, until: Now) -> Vec<(Now, TimerId)> {
         let mut proposed = Vec::new();
         while let Some(now) = keeper.next_tick().filter(|now| *now <= until) {
@@ -354,7 +367,7 @@ mod tests {
         let mut keeper = leader();
         keeper.on_effect(ms(0), &Effect::StartTimer { timer: DELAY, after_ms: 1_000 });
         let late = keeper.next_tick().expect("something is counted") + ms(20_000);
-        // An effect that is handled first must not hide the pause.
+        // An effect that is handled before the tick must not hide the pause.
         keeper
             .on_effect(late, &Effect::StopTimer { timer: TimerId::LockDelay { session: S, generation: 1 } });
         assert_eq!(keeper.on_tick(late), [Command::Expire { timer: DELAY, term: 3 }]);
@@ -394,8 +407,9 @@ mod tests {
     }
 
     proptest! {
-        /// A client whose clock runs up to 1 % slow (the worst case) sends keep-alives at random, each delayed at random; the
-        /// leader's process pauses at random. It must have given up before the end of its lease is proposed.
+        /// A client whose clock is up to 1 % slow (the worst case) sends keep-alives at random times, each
+        /// with a random delay. The process of the leader pauses at random. The client must stop before the
+        /// end of its lease is proposed.
         #[test]
         fn the_client_always_knows_first(steps in prop::collection::vec((1_u64..6_000, 0_u64..3_000, 0_u64..8_000), 1..40),
                                          slow_ppm in 0_u64..9_900) {

@@ -1,53 +1,61 @@
-//! A backup: what outlives the cluster that it was taken from.
+//! Backups: the part of the state that outlives its cluster.
 //!
-//! **Intuition.** A lease is a promise between a client and a cluster. When the cluster is lost the promise is too, and a
-//! copy of it would only lie: its secret would let whoever reads the copy speak for the session. So a backup holds what
-//! belongs to nobody in particular (files with their versions, limits of semaphores) and the numbers that must go on growing.
+//! **Intuition.** A lease is a promise between a client and a cluster. If the cluster is lost, the promise is
+//! lost too, so a copy of it would be false. A copy would also contain the secret of the session, and any
+//! reader could use the session. So a backup contains only data that belong to no session: files with their
+//! versions, and limits of semaphores. It also contains the numbers that must keep growing.
 //!
-//! **Rules** (docs/service.md 6). In a backup all sessions are over, with what they hold, wait for and keep back, and with
-//! their ephemeral files. Its bytes are a [snapshot](super::snapshot) of such a state. A restore moves the count of
-//! commands beyond everything that the lost cluster may have counted after the backup: by [`LEAP`], and to the time of the
-//! restore at least, so that the same backup can be restored again and again. All that grows comes from this count: fences,
-//! numbers of sessions, what a watch resumes by (it finds its changes forgotten, and is told to `resync`).
+//! **Rules** (docs/service.md 6). In a backup all sessions have ended, with their locks, waits, lock-delays
+//! and ephemeral files. Its bytes are a [snapshot](super::snapshot) of such a state. A restore raises the
+//! count of commands above all numbers that the lost cluster may have used after the backup. It adds
+//! [`LEAP`], and raises the count at least to a value that follows from the time of the restore. So the same
+//! backup can be restored several times. All growing numbers come from this count: fences, numbers of
+//! sessions, and indices of watches. A watch with an old index gets a `resync`.
 //!
-//! **The trap.** The state looks at no clock. Who restores does, and says what it saw; from then on it is a number like others.
+//! **Trap.** The state reads no clock. The caller of the restore reads it and passes the time; from then on
+//! it is a number like others.
 
 use super::State;
 use super::lock::Locks;
 use super::snapshot::SnapshotError;
 use super::watch::History;
 
-/// So many commands a cluster may have applied after the backup was taken.
+/// The number that a restore adds to the count of commands. The lost cluster must not have applied more than
+/// this after the backup.
 pub const LEAP: u64 = 1 << 32;
-/// It is counted from so many times the milliseconds since 1970: more than commands can be applied in one, leaps at restarts
-/// ([`super::handover::FENCE_LEAP`]) included.
+/// The smallest count after a restore, for each millisecond since 1970. It is larger than the number of
+/// commands that can be applied in a millisecond, even with a leap at each restart
+/// ([`super::handover::FENCE_LEAP`]).
 const COMMANDS_A_MS: u64 = 1 << 11;
-/// Beyond it, readers of JSON do not tell two numbers apart.
+/// The bound of all counts. A restore that would reach it is rejected, because readers of JSON cannot
+/// distinguish larger numbers.
 const LARGEST: u64 = 1 << 53;
 
-/// What is in a backup.
+/// A summary of the contents of a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contents {
-    /// Files; the root is always there, and not counted.
+    /// The number of files. The root always exists and is not counted.
     pub files: u64,
-    /// Bytes in them.
+    /// The bytes of data in all files.
     pub file_bytes: u64,
-    /// Semaphores.
+    /// The number of semaphores.
     pub semaphores: u64,
-    /// How many commands had been applied when it was taken: all of them are in it.
+    /// The number of commands applied before the backup was taken. The backup contains the effects of all of
+    /// them.
     pub applied: u64,
 }
 
 impl State {
-    /// The state as a backup.
+    /// Returns the state as a backup.
     pub fn to_backup(&self) -> Vec<u8> {
         self.without_sessions().to_snapshot()
     }
 
-    /// The state of a cluster that is founded from a backup at this time, in milliseconds since 1970.
+    /// Returns the first state of a cluster that is restored from a backup at the time `now_ms`, in
+    /// milliseconds since 1970.
     ///
     /// # Errors
-    /// [`SnapshotError`] if the bytes are none, or if its numbers, or the time, are too large to count on.
+    /// [`SnapshotError`] if the bytes are no backup, or if its numbers, or the time, are too large.
     pub fn from_backup(bytes: &[u8], now_ms: u64) -> Result<(Self, Contents), SnapshotError> {
         let mut state = Self::from_snapshot(bytes)?.without_sessions();
         let contents = state.contents();
@@ -65,7 +73,7 @@ impl State {
     fn without_sessions(&self) -> Self {
         let mut tree = self.tree.clone();
         let ephemerals = self.sessions.values().flat_map(|session| session.ephemerals.iter().cloned());
-        // Nobody is told: who could be has gone with its session.
+        // The changes are dropped: no session is left that could receive them.
         drop(tree.end_session(self.applied, ephemerals));
         let locks = self.locks.limits();
         Self {
@@ -89,22 +97,22 @@ impl State {
 }
 
 impl Contents {
-    /// Reads what is in a backup.
+    /// Reads the summary of a backup.
     ///
     /// # Errors
-    /// [`SnapshotError`] if the bytes are none.
+    /// [`SnapshotError`] if the bytes are no backup.
     pub fn of(bytes: &[u8]) -> Result<Self, SnapshotError> {
         Ok(State::from_snapshot(bytes)?.without_sessions().contents())
     }
 }
 
 impl Locks {
-    /// The semaphores, with all permits free, and what fences are counted from.
+    /// Returns the semaphores with all permits free, and the fence base.
     fn limits(&self) -> Self {
         let mut limits = Self::default();
         limits.fence_base = self.fence_base;
         for (_, lock) in self.all().filter(|(_, lock)| lock.limit.is_some()) {
-            // There is room for it: there was here.
+            // This cannot fail: the original table has more names and is within the limit.
             if let Some(id) = limits.intern(&lock.name) {
                 limits.lock_mut(id).limit = lock.limit;
             }

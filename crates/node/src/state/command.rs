@@ -1,9 +1,9 @@
-//! What goes into the replicated state and what comes out of it.
+//! The input and the output of the replicated state.
 //!
-//! A [`Command`] is one change; an entry of the log carries several. An [`Effect`] is what a node does about it; every
-//! node computes the same ones. Effects are addressed to *sessions*, not to nodes: each frontend carries out those of
-//! the sessions connected to it and drops the rest. Timers are for the leader alone: it starts them, and proposes
-//! [`Command::Expire`] when one runs out.
+//! A [`Command`] is one change; an entry of the log contains several. An [`Effect`] is an action that follows
+//! from a command. Every node computes the same effects. Effects are addressed to *sessions*, not to nodes.
+//! Each node carries out the effects for the sessions connected to it and drops the others. Timers concern
+//! the leader only: it starts them, and proposes [`Command::Expire`] when one runs out.
 
 use conclave_api::{
     Claim, Error, Expr, Fence, LockName, Owner, Priority, RequestId, SessionId, VictimPolicy, Wait,
@@ -15,202 +15,204 @@ use super::session::Broken;
 use super::tree::{FileDone, FileOp};
 use super::watch::Change;
 
-/// Where a command stands.
+/// The position of a command, and the time of its proposal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct At {
-    /// Its number: how many commands were applied, this one included.
+    /// The number of the command: the count of applied commands, this one included.
     pub index: u64,
-    /// The term of the leader that appended it.
+    /// The term of the leader that appended the command.
     pub term: u64,
-    /// The wall time of the node that proposed it, in milliseconds; shown to people, never compared.
+    /// The wall time of the node that proposed the command, in milliseconds. For display only, never
+    /// compared.
     pub wall_ms: u64,
 }
 
 /// One change of the state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Command {
-    /// Begins a session. Answered by [`Effect::SessionOpened`].
+    /// Opens a session. The reply is [`Effect::SessionOpened`] or [`Effect::SessionRefused`].
     OpenSession(OpenSession),
-    /// A session asks for something. Answered by [`Effect::Reply`].
+    /// Executes a request of a session. The reply is [`Effect::Reply`].
     Request(Request),
-    /// A timer ran out at the leader of `term`.
+    /// Ends a lease, a wait or a lock-delay, after a timer ran out at the leader of `term`.
     Expire {
-        /// Which timer, and which generation of it.
+        /// The timer, with its generation.
         timer: TimerId,
-        /// The term in which the leader counted; a lease ends only in the same one.
+        /// The term in which the leader ran the timer. A lease ends only if the entry has the same term.
         term: u64,
     },
-    /// A node that is alone has started again: it may have handed over what its log does not say (see
+    /// Records that a single node has restarted. It may have sent early grants that its log lost (see
     /// [`super::handover`]).
     Restarted {
-        /// By how much the next fence is larger than it would be.
+        /// The number that is added to all later fences.
         fences: u64,
     },
 }
 
-/// How a session is to be.
+/// The parameters of a new session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenSession {
-    /// Known to the client alone: the session is resumed with it. Random; also tells the client's answer from
-    /// others'.
+    /// A random number that only the client knows; it resumes the session with it. The node that proposed the
+    /// command also matches the reply to the client by it.
     pub secret: u128,
-    /// The lease.
+    /// The length of the lease, in milliseconds.
     pub ttl_ms: u64,
-    /// How long names stay untaken after an unclean end.
+    /// The lock-delay in milliseconds: the time for which nobody gets the names after an unclean end.
     pub lock_delay_ms: u64,
-    /// What people see.
+    /// The label of the session, for display.
     pub label: String,
 }
 
 /// A request of a session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Request {
-    /// Whose.
+    /// The session that sends the request.
     pub session: SessionId,
-    /// Its number: a retry has the same.
+    /// The number of the request. A retry has the same number.
     pub id: RequestId,
-    /// The lowest number whose answer the client does not have: older answers may be forgotten.
+    /// The lowest number whose answer the client has not received. The service may forget older answers.
     pub lowest: RequestId,
-    /// What is asked.
+    /// The operation.
     pub op: Op,
 }
 
-/// What a session can ask for.
+/// An operation of a session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Op {
-    /// A lock expression; or, with a value, leadership.
+    /// Acquires a lock expression, or campaigns for leadership if there is a value.
     Acquire(Acquire),
-    /// Gives back what that acquire was granted. To resign is to release.
+    /// Releases the grant of an acquire. A leader resigns by releasing.
     Release {
         /// The number of the acquire.
         grant: RequestId,
     },
-    /// Gives up that acquire: ends its wait, or releases it if it was granted meanwhile.
+    /// Cancels an acquire: ends its wait, or releases its grant if it was granted meanwhile.
     Cancel {
         /// The number of the acquire.
         request: RequestId,
     },
-    /// Turns what that acquire holds exclusively into shared.
+    /// Turns the exclusive locks of a grant into shared locks.
     Downgrade {
         /// The number of the acquire.
         grant: RequestId,
     },
-    /// Changes what the leader proclaims.
+    /// Replaces the value that the leader proclaims.
     Proclaim {
         /// The number of the campaign.
         grant: RequestId,
         /// The new value.
         value: Vec<u8>,
     },
-    /// Makes or changes a semaphore.
+    /// Creates a semaphore or changes its limit.
     Limit {
-        /// Its name.
+        /// The name of the semaphore.
         name: LockName,
-        /// The permits it has; 0 makes an unused one a plain name again.
+        /// The limit: the number of permits. 0 turns an unused semaphore into a plain name.
         permits: u32,
     },
-    /// Takes a name away from everybody who holds it.
+    /// Takes a name away from all its holders.
     Break {
         /// The name.
         name: LockName,
-        /// Why; told to the holders and recorded.
+        /// The reason. It is recorded and sent to the holders.
         reason: String,
     },
-    /// Ends another session, as if it had expired.
+    /// Ends another session, as if its lease had expired.
     EndSession {
-        /// Which.
+        /// The session to end.
         session: SessionId,
     },
-    /// Ends this session cleanly: no lock-delay.
+    /// Ends this session cleanly, without a lock-delay.
     Close,
-    /// Changes the lease of this session.
+    /// Changes the length of this session's lease.
     SetTtl {
-        /// The new lease.
+        /// The new length, in milliseconds.
         ttl_ms: u64,
     },
-    /// Changes files: all of them or none.
+    /// Executes file operations: all of them or none.
     Files(Vec<FileOp>),
 }
 
 impl Op {
-    /// Returns whether the operation only releases resources. Such operations are admitted even over a limit in bytes.
+    /// Returns whether the operation only releases resources. Such operations are admitted even over a limit
+    /// in bytes.
     pub fn only_releases(&self) -> bool {
         matches!(self, Self::Release { .. } | Self::Cancel { .. } | Self::Close | Self::EndSession { .. })
     }
 }
 
-/// An acquire.
+/// A request for names, given as a lock expression.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Acquire {
-    /// What is wanted.
+    /// The lock expression.
     pub expr: Expr,
-    /// Whose it will be.
+    /// The owner of the request.
     pub owner: Owner,
-    /// How long to wait for it.
+    /// The time that the request may wait.
     pub wait: Wait,
-    /// Who goes first.
+    /// The priority in the queue.
     pub priority: Priority,
-    /// Whose request is refused if this one closes a deadlock.
+    /// The policy that chooses the victim if this request closes a deadlock.
     pub policy: VictimPolicy,
-    /// What the winner proclaims, if this is a campaign: then the expression is a single exclusive name.
+    /// The value to proclaim, if this is a campaign. The expression is then a single exclusive name.
     pub value: Option<Vec<u8>>,
 }
 
-/// What a request is answered. All but [`Answer::Queued`] are final and remembered.
+/// The answer to a request. All answers except [`Answer::Queued`] are final, and the state remembers them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Answer {
-    /// Done; nothing to add.
+    /// The request was done. There is no result.
     Done,
-    /// The acquire waits; [`Answer::Granted`] or [`Answer::Refused`] follows under the same number.
+    /// The acquire waits. [`Answer::Granted`] or [`Answer::Refused`] follows under the same number.
     Queued(Queued),
     /// The acquire is granted.
     Granted(Granted),
-    /// The acquire no longer waits, or its grant was given back.
+    /// The acquire no longer waits, or its grant was released.
     Cancelled {
-        /// There was a grant, and it was released.
+        /// `true` if a grant existed and was released.
         released: bool,
     },
-    /// The files were changed.
+    /// The files were changed. Contains one result for each operation.
     Files(Vec<FileDone>),
-    /// Refused, definitely.
+    /// The request was rejected and had no effect.
     Refused(Error),
-    /// The limit of a semaphore is set.
+    /// The limit of a semaphore was set.
     Limited {
-        /// The permits before; `None` if the name was not a semaphore.
+        /// The limit before the change; `None` if the name was not a semaphore.
         before: Option<u32>,
     },
 }
 
-/// The place of an acquire that waits.
+/// The position of a waiting acquire.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Queued {
-    /// How many wait before it, on the name where most do.
+    /// The number of waiters before this one, in the queue where it is largest. An estimate in a long queue.
     pub ahead: u64,
-    /// Who holds what it waits for; the first few.
+    /// The first few holders of the names that the acquire waits for.
     pub holders: Vec<Holder>,
 }
 
-/// Who holds a name.
+/// A holder of a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
-    /// What is held.
+    /// The name.
     pub name: LockName,
-    /// Whose session.
+    /// The session of the holder.
     pub session: SessionId,
-    /// The owner, for people.
+    /// The owner, for display.
     pub owner: String,
-    /// How it is held.
+    /// The mode of the hold, or its permits.
     pub claim: Claim,
-    /// The fence it holds it by.
+    /// The fence of the hold.
     pub fence: Fence,
-    /// The wall time since when, in milliseconds; for display.
+    /// The wall time at which the hold began, in milliseconds; for display.
     pub since_ms: u64,
 }
 
-/// What an acquire was granted.
+/// The names and fences that an acquire was granted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Granted {
-    /// The names chosen, in canonical order.
+    /// The chosen names, in canonical order.
     pub names: Vec<GrantedName>,
 }
 
@@ -219,79 +221,81 @@ pub struct Granted {
 pub struct GrantedName {
     /// The name.
     pub name: LockName,
-    /// How it is held.
+    /// The mode of the hold, or its permits.
     pub claim: Claim,
-    /// The token to send to the store that guards it.
+    /// The fencing token for the store that the name guards.
     pub fence: Fence,
 }
 
 impl Granted {
-    /// The largest fence over the names.
+    /// Returns the largest fence of the names.
     pub fn fence(&self) -> Fence {
         self.names.iter().map(|name| name.fence).max().unwrap_or_default()
     }
 }
 
-/// What a node does about a command.
+/// An action that follows from a command. Every node computes it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Effect {
-    /// A session begins. Whoever waits with this secret is told its id.
+    /// A session was opened. The node that opened it with this secret sends the id to its client.
     SessionOpened {
-        /// Its id from now on.
+        /// The id of the session.
         session: SessionId,
-        /// The secret it was opened with.
+        /// The secret of the session.
         secret: u128,
     },
     /// A session could not be opened.
     SessionRefused {
-        /// The secret it was to be opened with.
+        /// The secret in the rejected command.
         secret: u128,
-        /// Why.
+        /// The reason.
         error: Error,
     },
-    /// A request is answered, at once or, for an acquire, later once more.
+    /// The reply to a request. An acquire that waits gets a second reply when the wait ends.
     Reply {
-        /// Whose request.
+        /// The session of the request.
         session: SessionId,
-        /// Which.
+        /// The number of the request.
         request: RequestId,
         /// The answer.
         answer: Answer,
-        /// The number of the command that must be durable before this is told: the one that is applied, or for a foregone
-        /// grant ([`super::handover`]) an earlier one.
+        /// The number of the command that must be durable before the reply is sent. It is the applied command
+        /// itself, or an earlier one for an early grant ([`super::handover`]).
         after: u64,
     },
     /// A name was taken away from its holder.
     Broken {
-        /// Whose grant.
+        /// The session that held the name.
         session: SessionId,
         /// The number of the acquire.
         grant: RequestId,
-        /// What was taken away.
+        /// The name.
         name: LockName,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A session is over: nothing of it waits, and what it held is free, or will be when its lock-delay is over.
+    /// A session has ended. None of its requests waits. Its names are free, or will be when its lock-delay is
+    /// over.
     SessionEnded {
-        /// Which.
+        /// The session that ended.
         session: SessionId,
-        /// Why.
+        /// The cause.
         cause: EndCause,
     },
-    /// The leader starts this timer. Nodes that do not lead ignore it; a new leader asks for all of them.
+    /// The leader starts this timer. Other nodes ignore the effect; a new leader starts all of
+    /// [`super::State::timers`].
     StartTimer {
-        /// Which.
+        /// The timer.
         timer: TimerId,
-        /// When it runs out.
+        /// The time until it runs out, in milliseconds.
         after_ms: u64,
     },
-    /// The leader forgets this timer.
+    /// The leader stops this timer.
     StopTimer {
-        /// Which.
+        /// The timer.
         timer: TimerId,
     },
-    /// Something watchable changed: for [`crate::node::watches::Watches`].
+    /// A file or a lock changed. Watches are served from this effect by [`crate::node::watches::Watches`].
     Changed(Change),
 }
 
@@ -301,41 +305,41 @@ impl Effect {
     }
 }
 
-/// A timer of the leader: what ends, and which generation of it.
+/// The identity of a timer of the leader: the thing that it ends, and its generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum TimerId {
-    /// The lease of a session: restarted by its keep-alives.
+    /// The lease of a session. Each keep-alive restarts it.
     Lease {
-        /// Whose.
+        /// The session.
         session: SessionId,
-        /// Raised when the lease is changed.
+        /// A number that grows with each change of the lease.
         generation: u64,
     },
-    /// The end of a wait-at-most.
+    /// The limit of a wait.
     Wait {
-        /// Whose.
+        /// The session.
         session: SessionId,
         /// The number of the acquire.
         request: RequestId,
-        /// The number of the acquire's command: never used twice.
+        /// The number of the acquire's command. It is never used twice.
         ticket: Ticket,
     },
-    /// The end of the lock-delay after an unclean end.
+    /// The end of a lock-delay.
     LockDelay {
         /// The session that ended.
         session: SessionId,
-        /// The command that ended it.
+        /// The number of the command that ended the session.
         generation: u64,
     },
 }
 
-/// Why a session ended.
+/// The cause of the end of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EndCause {
-    /// It was closed by its client.
+    /// The client closed the session.
     Closed,
-    /// Its lease ran out.
+    /// The lease expired.
     Expired,
-    /// An operator ended it.
+    /// An operator ended the session.
     Ended,
 }

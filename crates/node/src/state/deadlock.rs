@@ -1,25 +1,27 @@
-//! Overtaking and deadlock: the two questions about who waits for whom.
+//! Overtaking and deadlock detection, on the wait-for graph.
 //!
 //! **Intuition.** A waiter waits for *holders* (hard edges) and for the *claims* of waiters before it (soft
-//! edges). A cycle with a soft edge needs no victim: whoever stands behind the claim may overtake, because
-//! the claimant cannot proceed before it has finished anyway. Only a cycle of hard edges is a deadlock.
+//! edges). A cycle with a soft edge needs no victim. The waiter behind the claim may overtake, because the
+//! claimant cannot proceed before this waiter's owner has finished. Only a cycle of hard edges is a deadlock.
 //!
-//! *W cannot proceed until R's owner has finished* means two things: W is left over by the reduction (claims
-//! and all) in which R never finishes; and W waits in the end for something that R's owner holds. The first
-//! alone would let R pass anybody who is stuck for other reasons, such as a deadlock that was left standing.
+//! *W cannot proceed until R's owner has finished* means two things. First, W never finishes in the reduction
+//! (with all claims) in which R's owner never finishes. Second, W waits, directly or not, for a name that R's
+//! owner holds. The first condition alone would let R pass waiters that are stuck for other reasons, such as
+//! a deadlock that was left standing.
 //!
-//! **Rules** (docs/service.md 3 and 4). Both questions are decided by the reduction of [`WaitGraph`]. An owner for
-//! whose holds nobody waits closes nothing: no search. The policy of the request that closes a deadlock names
-//! the victim; its waiting request is refused, its holds stay; repeated until no deadlock is left. A deadlock
-//! that was left standing stays so: only those who were in none before are victims.
+//! **Rules** (docs/service.md 3 and 4).
+//! - Both questions are decided by the reduction of [`WaitGraph`].
+//! - If no request waits for the names of an owner, the owner closes no cycle, and no search is needed.
+//! - The policy of the request that closes a deadlock chooses the victim. The waiting request of the victim
+//!   is rejected, and its holds stay. This is repeated until no deadlock is left.
+//! - Owners in a deadlock that was left standing are not victims of a later deadlock.
+//! - A new wait can close a deadlock. So can a grant to an owner that already waits, and a lowered limit
+//!   ([`Cause`]). In these cases the members may have done nothing themselves; the first of them counts as
+//!   the closer.
 //!
-//! A deadlock is closed by a new wait; or by a grant to somebody who waits, or a lower limit ([`Cause`]): then
-//! others may come to be in it who did nothing, and the first of them is taken for the one that closed it.
-//!
-//! **How.** No second copy of holds and queues is kept in step with the tables of [`super::lock`]: the part
-//! of the graph that can matter, what is reachable from the request in question over blocked owners, is built
-//! when the question is asked. Building it costs what searching it costs, and it is asked only of owners who
-//! hold and wait and are waited for.
+//! **Method.** The graph is not kept beside the tables of [`super::lock`]. It is built for each question,
+//! from the part that is reachable from the request over blocked owners. Building it costs as much as
+//! searching it. The question arises only for owners that hold, wait and are waited for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Included, Unbounded};
@@ -31,31 +33,33 @@ use super::grant::{Moment, Outcome, Work};
 use super::lock::{Claims, LockId, Locks, OwnerId, Waiter};
 use super::rank::{Rank, Ticket};
 
-/// The edges of a deadlock that are told; a knot may have thousands.
+/// The largest number of edges in the report of a deadlock. Further edges are left out; a knot may have
+/// thousands.
 const MAX_EDGES_TOLD: usize = 32;
 
-/// Which edges are followed.
+/// The edges that a search follows.
 #[derive(Clone, Copy, PartialEq)]
 enum Edges {
     Hard,
     HardAndSoft,
 }
 
-/// What closes deadlocks, but for a new wait.
+/// The causes of a deadlock other than a new wait.
 #[derive(Clone, Copy)]
 pub(super) enum Cause {
-    /// The owner of this waiter is granted another request, of this policy.
+    /// The owner of this waiter is granted another request, which has this policy.
     Grant { waiting: Ticket, policy: VictimPolicy },
     /// The limit of this name is lowered.
     Limit(LockId),
 }
 
 impl Locks {
-    /// The first waiter in order that may overtake now, with what it takes.
+    /// Returns the first waiter in order that may overtake now, with the claims that it takes.
     pub(super) fn overtaker(&mut self) -> Option<(Ticket, Vec<Claim<LockId>>)> {
         let candidates: Vec<Rank> = self.soft_blocked.iter().copied().collect();
-        // Everybody who waits for any of them: one search for all, so that those whom others keep back need none of
-        // their own. The first is tried without: where each may go in its turn, that is all.
+        // All owners that wait for any of the candidates, found by one search. A candidate that does not fit
+        // even without the claims of these owners needs no search of its own. The first candidate is tried
+        // without this search, which is often enough.
         let mut dependents: Option<BTreeSet<OwnerId>> = None;
         for (number, rank) in candidates.iter().enumerate() {
             let waiter = self.waiters.get(&rank.ticket).filter(|waiter| {
@@ -81,14 +85,15 @@ impl Locks {
         None
     }
 
-    /// What a waiter may take if the claims of those who cannot proceed before its owner has finished do not
-    /// bind it.
+    /// Returns the claims that a waiter may take by overtaking. The claims of waiters that cannot proceed
+    /// before its owner has finished do not bind it.
     pub(super) fn overtaking_choice(&self, ticket: Ticket) -> Option<Vec<Claim<LockId>>> {
         let waiter = self.waiter(ticket);
         if !self.is_waited_for(waiter.owner) {
             return None;
         }
-        // Few wait for the owner, as a rule: they are looked up in its queues, not the queues in them.
+        // Usually few requests wait for the owner. So these are looked up in its queues, instead of searching
+        // the queues.
         let is_before = |other: &OwnerId| {
             let rank = self.owner(*other).waiting.expect("a dependent waits");
             waiter.claims.iter().map(|claim| self.lock(claim.resource)).any(|lock| {
@@ -97,15 +102,16 @@ impl Locks {
         };
         let mut before = self.dependents(&[waiter.owner]);
         before.retain(is_before);
-        // The graph can only tell that some of these bind after all.
+        // The graph can only remove owners from this set. If even the full set does not help, the graph is
+        // not needed.
         self.choice(waiter, Claims::BindExcept(&before))?;
         let graph = self.graph(&self.reach([waiter], Edges::HardAndSoft));
         let free: BTreeSet<OwnerId> = graph.held_up_without(before, &[waiter.owner]).into_iter().collect();
         self.choice(waiter, Claims::BindExcept(&free))
     }
 
-    /// Refuses victims, but none of `standing`, until the waiter closes no deadlock any more. Whether one is left
-    /// standing.
+    /// Rejects victims until the waiter closes no deadlock any more. Members of `standing` are never victims.
+    /// Returns whether a deadlock was left standing.
     pub(super) fn end_deadlocks(
         &mut self,
         moment: Moment,
@@ -120,11 +126,11 @@ impl Locks {
             }
             let graph = self.graph(&self.reach([waiter], Edges::Hard));
             let mut resolution = graph.resolution(waiter.owner);
-            // As long as victims are all that changes, the graph is good for the next deadlock too.
+            // The graph remains valid for the next deadlock as long as the rejections cause no grants.
             while self.waiters.contains_key(&ticket) {
                 let Some(why) = resolution.find() else { return false };
                 let mut candidates = why.candidates();
-                // Whoever is stuck anyway is held by another deadlock, which somebody left standing.
+                // Owners that are stuck in any case belong to another deadlock, which was left standing.
                 candidates.retain(|owner| !resolution.is_stuck_anyway(*owner) && !standing.contains(owner));
                 let victim = self.victim(self.waiter(ticket), policy, &candidates);
                 let owner = victim.map(|victim| self.waiter(victim).owner);
@@ -144,7 +150,7 @@ impl Locks {
         false
     }
 
-    /// Ends the deadlocks that were closed otherwise than by a wait; `standing` were in deadlocks before.
+    /// Ends the deadlocks that were closed by `cause`. The owners in `standing` were in deadlocks before.
     pub(super) fn end_closed_deadlocks(
         &mut self,
         moment: Moment,
@@ -156,7 +162,7 @@ impl Locks {
             let deadlocks = self.deadlocks_near(cause);
             let new = deadlocks.iter().flatten().filter(|owner| !standing.contains(owner));
             let waiting = new.filter_map(|owner| self.owner(*owner).waiting);
-            // Those first whose wait it was that changed.
+            // The waits changed by the cause come first.
             let is_closer = |rank: &Rank| match cause {
                 Cause::Grant { waiting, .. } => rank.ticket == waiting,
                 Cause::Limit(id) => self.lock(id).queue.contains_key(rank),
@@ -176,7 +182,8 @@ impl Locks {
         }
     }
 
-    /// Everybody who is in a deadlock with, or before, those whom such a change makes wait for more.
+    /// Returns the members of all deadlocks that contain, or block, the waiters concerned by `cause`. Called
+    /// before the change, to find the deadlocks that already exist.
     pub(super) fn deadlocked(&self, cause: Cause) -> BTreeSet<OwnerId> {
         self.deadlocks_near(cause).into_iter().flatten().collect()
     }
@@ -190,17 +197,19 @@ impl Locks {
         }
     }
 
-    /// The deadlocks that they, and those they wait for, are in.
+    /// Returns the deadlocks that contain these waiters, or owners that they wait for.
     fn deadlocks<'a>(&'a self, waiters: impl IntoIterator<Item = &'a Waiter>) -> Vec<Vec<OwnerId>> {
         self.graph(&self.reach(waiters, Edges::Hard)).deadlocks()
     }
 
-    /// Who of them, and of those they wait for, will wait for ever; sorted.
+    /// Returns those of these waiters, and of the owners that they wait for, that will wait for ever. The
+    /// result is sorted.
     pub(super) fn stuck<'a>(&'a self, waiters: impl IntoIterator<Item = &'a Waiter>) -> Vec<OwnerId> {
         self.graph(&self.reach(waiters, Edges::Hard)).stuck()
     }
 
-    /// How many are in deadlocks that were left standing: all that there are, or they would have been ended.
+    /// Returns the number of owners in deadlocks. Every existing deadlock was left standing; all others were
+    /// ended.
     pub(super) fn left_standing(&self) -> usize {
         let waiters = self.waiters.values().filter(|waiter| self.is_waited_for(waiter.owner));
         self.deadlocks(waiters).iter().map(Vec::len).sum()
@@ -209,7 +218,7 @@ impl Locks {
     fn victim(&self, closer: &Waiter, policy: VictimPolicy, candidates: &[OwnerId]) -> Option<Ticket> {
         let waiting = candidates.iter().filter_map(|owner| self.owner(*owner).waiting);
         let waiting = waiting.map(|rank| self.waiter(rank.ticket));
-        // Of equal ones the youngest owner, the one with the largest id.
+        // Of equal candidates, the youngest owner is chosen. It has the largest id.
         let victim = match policy {
             VictimPolicy::None => None,
             VictimPolicy::Requester => Some(closer),
@@ -223,7 +232,7 @@ impl Locks {
         victim.map(|waiter| waiter.rank.ticket)
     }
 
-    /// Who waits for whom, in words.
+    /// Returns the edges of a deadlock, at most [`MAX_EDGES_TOLD`].
     fn tell(&self, why: &Why<LockId, OwnerId>) -> Vec<WaitsFor> {
         let edge = |waiter: OwnerId, lock: LockId, holder: OwnerId| WaitsFor {
             waiter: self.owner_name(waiter),
@@ -249,7 +258,7 @@ impl Locks {
         edges.take(MAX_EDGES_TOLD).map(|(waiter, lock, holder)| edge(waiter, lock, holder)).collect()
     }
 
-    /// Everybody whom `starts` wait for, directly or not, and they themselves.
+    /// Returns the owners of `starts` and all owners that they wait for, directly or not.
     fn reach<'a>(&'a self, starts: impl IntoIterator<Item = &'a Waiter>, edges: Edges) -> Reach {
         let mut open: Vec<&Waiter> = starts.into_iter().collect();
         let owners = open.iter().map(|waiter| waiter.owner).collect();
@@ -281,19 +290,21 @@ impl Locks {
         reach
     }
 
-    /// Those who wait, directly or not, for something that the owner of any of these waiters holds.
+    /// Returns the owners that wait, directly or not, for a name that the owner of any of these waiters
+    /// holds.
     fn dependents_of_any(&self, ranks: &[Rank]) -> BTreeSet<OwnerId> {
         let owners =
             ranks.iter().filter_map(|rank| self.waiters.get(&rank.ticket)).map(|waiter| waiter.owner);
         self.dependents(&owners.collect::<Vec<_>>())
     }
 
-    /// Those who wait, directly or not, for something that any of `owners` holds; of several they may be among them.
+    /// Returns the owners that wait, directly or not, for a name that any of `owners` holds. If there are
+    /// several `owners`, the result may contain some of them.
     fn dependents(&self, owners: &[OwnerId]) -> BTreeSet<OwnerId> {
         let mut found = BTreeSet::new();
         let mut open = owners.to_vec();
-        // How far up its queue each name was followed, as in `reach`; holders are followed by the whole
-        // queue.
+        // The names whose holders were followed through the whole queue, and the rank behind which each queue
+        // was followed because of a claim.
         let mut held: BTreeSet<LockId> = BTreeSet::new();
         let mut claimed: BTreeMap<LockId, Rank> = BTreeMap::new();
         let mut next: Vec<Rank> = Vec::new();
@@ -305,7 +316,8 @@ impl Locks {
             }
             if let Some(rank) = self.owner(current).waiting {
                 let is_found = found.contains(&current);
-                // What it holds shared and wants alone, it keeps from everybody by holding it.
+                // The claims of a start owner do not count. An upgrader is the exception: it blocks all other
+                // waiters by its shared hold.
                 let binds = |id: &LockId| is_found || self.lock(*id).upgraders.contains(&rank);
                 let names = self.waiter(rank.ticket).claims.iter().map(|claim| claim.resource);
                 for id in names.filter(binds) {
@@ -322,14 +334,15 @@ impl Locks {
         found
     }
 
-    /// Those of a queue whom the holders keep waiting. Not who could share the name, or have permits that are free.
+    /// Returns the waiters of a queue that the holders block. Waiters that could share the name, or take free
+    /// permits, are not blocked.
     fn lacking(&self, id: LockId) -> impl Iterator<Item = &Rank> {
         let lock = self.lock(id);
         let is_lacking = |rank: &Rank, demand| !lock.leaves(demand, self.waiter(rank.ticket).owner);
         lock.queue.iter().filter(move |(rank, demand)| is_lacking(rank, **demand)).map(|(rank, _)| rank)
     }
 
-    /// Those of a queue whom the claim of `rank` keeps waiting.
+    /// Adds the waiters of a queue that the claim of `rank` blocks.
     fn waiting_behind(
         &self,
         id: LockId,
@@ -347,7 +360,8 @@ impl Locks {
         }
     }
 
-    /// The wait-for graph of those owners: what they wait for, and what they hold of the names that matter.
+    /// Returns the wait-for graph of these owners: their waiting requests, and their holds on the names of
+    /// this part.
     fn graph(&self, part: &Reach) -> WaitGraph<LockId, OwnerId> {
         const CONSISTENT: &str = "the tables keep what the graph checks";
         let mut graph = WaitGraph::new();
@@ -371,8 +385,8 @@ impl Locks {
     }
 }
 
-/// A part of the wait-for graph: owners, and the names they ask for with how far down their queues were
-/// followed.
+/// A part of the wait-for graph: owners, and the names that they request. Each name has the rank up to which
+/// its queue was followed.
 struct Reach {
     owners: BTreeSet<OwnerId>,
     names: BTreeMap<LockId, Option<Rank>>,

@@ -1,19 +1,19 @@
-//! Who is granted next: acquire, release, cancel, and the walk that follows each.
+//! The order of grants: acquire, release, cancel, and the walk of the queues that follows each.
 //!
-//! **Intuition.** Whatever changes a name makes an *agenda*: the first waiter of each changed name. The walk
-//! takes the agenda in the one total order of waiters, grants whoever fits, and moves each name on to its
-//! next waiter, until that name is *closed*: taken by a holder, or claimed by somebody who was left waiting.
-//! So a hot lock with a hundred thousand waiters costs two looks a release, and nobody is looked at whom the
-//! change cannot help.
+//! **Intuition.** A command that changes a name puts the first waiter of that name on the *agenda*. The walk
+//! takes waiters from the agenda in their total order and grants each one that fits. After each waiter, the
+//! walk continues with the next one of the same name, until the name is *closed*. A name is closed when
+//! holders take all of it, or when a waiter that must keep waiting claims it. So a release of a lock with
+//! 100,000 waiters examines two of them. Waiters that the change cannot help are not examined.
 //!
-//! **Rules** (docs/service.md 3). Waiters are examined by priority, then the number of their command. A granted waiter drops its
-//! claims on the alternatives it did not take, so its names join the agenda too. Only when the walk is over,
-//! overtaking is considered (see [`super::deadlock`]), one waiter at a time, each followed by a walk of its
-//! own.
+//! **Rules** (docs/service.md 3). Waiters are examined by priority, then by the number of their command. A
+//! granted waiter drops its claims on the alternatives that it did not take, so these names join the agenda
+//! too. Overtaking is considered only after the walk (see [`super::deadlock`]). It grants one waiter at a
+//! time, and each such grant is followed by a new walk.
 //!
-//! **The trap.** Behind the claim that closes a name there may be somebody who holds what the claimant needs:
-//! the walk must not *examine* those, but it must *remember* them ([`Locks::soft_blocked`]), or nobody ever
-//! lets them overtake.
+//! **Trap.** Behind the claim that closes a name there may be a waiter that holds what the claimant needs.
+//! The walk must not *examine* these waiters, but it must *remember* them in `Locks::soft_blocked`. Otherwise
+//! no later step lets them overtake.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,14 +27,14 @@ use super::lock::{Owner, OwnerId, Waiter};
 use super::lower::too_many_names;
 use super::rank::{Rank, Ticket};
 
-/// The command being applied: its number, and its wall time for display.
+/// The command being applied: its number, and its wall time in milliseconds for display.
 #[derive(Clone, Copy)]
 pub(super) struct Moment {
     pub(super) index: u64,
     pub(super) now_ms: u64,
 }
 
-/// An acquire, with its owner looked up.
+/// An acquire whose session and owner are known.
 pub(super) struct Ask {
     pub(super) session: SessionId,
     pub(super) request: RequestId,
@@ -46,28 +46,28 @@ pub(super) struct Ask {
     pub(super) value: Option<Vec<u8>>,
 }
 
-/// Whom a request belongs to.
+/// The owner of a request.
 pub(super) enum AskOwner {
-    /// Itself.
+    /// A new owner for this request alone.
     New,
-    /// The owner of that label in the session, if there is one yet.
+    /// The owner with that label in the session, created if necessary.
     Label(OwnerLabel),
-    /// Somebody who holds or waits.
+    /// An owner that already exists.
     Known(OwnerId),
 }
 
-/// What came of an acquire at once.
+/// The immediate result of an acquire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Settled {
-    /// It is granted.
+    /// The request is granted.
     Granted,
-    /// It waits.
+    /// The request waits.
     Waiting,
-    /// It was refused to end the deadlock it closed; the refusal is among the outcomes.
+    /// The request was rejected to end the deadlock that it closed. The rejection is among the outcomes.
     Victim,
 }
 
-/// What a command did to requests other than its own, and to names.
+/// A consequence of a command for other requests, or for names.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Outcome {
     Granted(Ticket),
@@ -77,27 +77,28 @@ pub(super) enum Outcome {
     Deadlock(Deadlock),
 }
 
-/// What one command still has to do, and what it has done.
+/// The remaining work of one command, and its results so far.
 #[derive(Default)]
 pub(super) struct Work {
-    /// Whom to examine next; with a name, its later waiters follow.
+    /// The waiters to examine next. If a name is given, its later waiters follow.
     agenda: BTreeSet<(Rank, Option<LockId>)>,
-    /// Somebody was left waiting by claims, or has a new edge: overtaking may be possible.
+    /// `true` if overtaking may be possible: claims keep a request waiting, or a request waits for a new
+    /// holder.
     unsettled: bool,
-    /// Permits claimed, as far as the walk has come.
+    /// The permits claimed before the current position of the walk.
     counted: Counted,
-    /// The grant that its client gives back by this command.
+    /// The grant that its own client releases by this command.
     pub(super) given_back: Option<Ticket>,
-    /// Whom a name was handed over to by that.
+    /// The waiter that got the released name, and the name.
     pub(super) heir: Option<(Ticket, LockId)>,
-    /// Names whose line somebody left otherwise.
+    /// The names that a request left in an irregular way (see [`super::handover`]).
     pub(super) disturbed: Vec<LockId>,
-    /// Names that may have fallen out of use.
+    /// The names that may have fallen out of use.
     pub(super) touched: Vec<LockId>,
     pub(super) outcomes: Vec<Outcome>,
 }
 
-/// Why a name has nothing for the rest of its queue.
+/// The reason why a name has nothing for the rest of its queue.
 #[derive(PartialEq)]
 enum Closed {
     Taken,
@@ -105,7 +106,7 @@ enum Closed {
 }
 
 impl Locks {
-    /// Grants, queues or refuses an acquire.
+    /// Grants, queues or rejects an acquire.
     pub(super) fn acquire(&mut self, moment: Moment, ask: Ask, work: &mut Work) -> Result<Settled, Error> {
         let wants = self.lower(&ask.expr, work)?;
         self.check_possible(&wants)?;
@@ -133,7 +134,8 @@ impl Locks {
             since_ms: moment.now_ms,
         };
         if let Some(choice) = self.choice(&waiter, Claims::Bind) {
-            // Whoever waits for what is granted now waits for somebody who waits.
+            // The owner already waits with another request. Requests that wait for the names granted now will
+            // wait for this owner, which can complete a deadlock.
             let closes = |waiting: &Rank| {
                 let is_wanted = choice.iter().any(|claim| !self.lock(claim.resource).queue.is_empty());
                 let cause = Cause::Grant { waiting: waiting.ticket, policy: ask.policy };
@@ -162,7 +164,7 @@ impl Locks {
         if self.waiters.contains_key(&ticket) {
             Ok(Settled::Waiting)
         } else if self.grants.contains_key(&ticket) {
-            // Its own notice would say the same again.
+            // The caller sends the reply to this grant. Another reply would repeat it.
             work.outcomes.retain(|outcome| *outcome != Outcome::Granted(ticket));
             Ok(Settled::Granted)
         } else {
@@ -170,7 +172,7 @@ impl Locks {
         }
     }
 
-    /// Gives back everything a grant holds.
+    /// Releases everything that a grant holds.
     pub(super) fn release(&mut self, ticket: Ticket, work: &mut Work) {
         let Some(grant) = self.grants.remove(&ticket) else { return };
         if work.given_back != Some(ticket) || !self.is_plain_grant(ticket, &grant) {
@@ -185,7 +187,8 @@ impl Locks {
         self.forget_owner_if_idle(grant.owner);
     }
 
-    /// Takes one name away from grants, which keep the others; gives those that had it, with their requests.
+    /// Takes one name away from grants, which keep their other names. Returns the grants that held it, with
+    /// their requests.
     pub(super) fn release_name(
         &mut self,
         tickets: impl IntoIterator<Item = Ticket>,
@@ -194,7 +197,7 @@ impl Locks {
     ) -> Vec<(Ticket, RequestId)> {
         let mut had = Vec::new();
         work.disturbed.push(id);
-        // By owner: what it waits for is looked at once, however many grants it had the name by.
+        // Grouped by owner, so that the waiting request of each owner is indexed again only once.
         let mut broken: BTreeMap<OwnerId, Vec<(Ticket, Item)>> = BTreeMap::new();
         for ticket in tickets {
             let Some(grant) = self.grants.get_mut(&ticket) else { continue };
@@ -220,7 +223,7 @@ impl Locks {
         had
     }
 
-    /// Turns what a grant holds exclusively into shared holds. Fences stay.
+    /// Turns the exclusive holds of a grant into shared holds. The fences stay.
     pub(super) fn downgrade(&mut self, ticket: Ticket, work: &mut Work) {
         let Some(mut grant) = self.grants.remove(&ticket) else { return };
         let owner = grant.owner;
@@ -251,12 +254,12 @@ impl Locks {
         work.outcomes.push(Outcome::Refused { ticket, session, request, error });
     }
 
-    /// Makes or changes a semaphore, and returns the limit before. A limit of 0 makes an unused one a plain
-    /// name again.
+    /// Creates or changes a semaphore, and returns its limit before. A limit of 0 turns an unused semaphore
+    /// into a plain name.
     ///
     /// # Errors
-    /// The name is held or waited for as a lock, or as a semaphore that is to become a plain name; or there
-    /// are too many names.
+    /// The name is held or waited for as a lock; the semaphore to remove is held or waited for; or there are
+    /// too many names.
     pub(super) fn set_limit(
         &mut self,
         moment: Moment,
@@ -281,8 +284,8 @@ impl Locks {
             lock.limit = None;
             return Ok(before);
         }
-        // Permits that were free may be gone: waits for them become waits for holders, and may complete
-        // deadlocks.
+        // Free permits may disappear. Requests that waited only for claims then wait for holders, which may
+        // complete deadlocks.
         let is_lowered = before.is_some_and(|before| permits < before);
         let standing = is_lowered.then(|| self.deadlocked(Cause::Limit(id)));
         self.lock_mut(id).limit = Some(permits);
@@ -298,7 +301,7 @@ impl Locks {
         Ok(before)
     }
 
-    /// Walks the agenda, then lets overtake whoever may, until nothing more can be granted.
+    /// Walks the agenda, then lets waiters overtake, until no more requests can be granted.
     pub(super) fn settle(&mut self, moment: Moment, work: &mut Work) {
         work.counted.clear();
         loop {
@@ -315,16 +318,16 @@ impl Locks {
         }
     }
 
-    /// Forgets the names that fell out of use; the command is over.
+    /// Forgets the names that fell out of use. This ends the command.
     pub(super) fn finish(&mut self, work: &mut Work) {
         for id in work.touched.drain(..) {
             self.forget_if_idle(id);
         }
     }
 
-    /// One step of the walk.
+    /// Examines one waiter of the agenda.
     fn examine(&mut self, moment: Moment, rank: Rank, walk: Option<LockId>, work: &mut Work) {
-        // Somebody may have left since; the walk goes on from its place.
+        // The waiter may have left the queue meanwhile. The walk then continues from its position.
         if let Some(waiter) = self.waiters.get(&rank.ticket) {
             let closed =
                 walk.and_then(|id| self.closed(id, rank, &mut work.counted).map(|closed| (id, closed)));
@@ -349,7 +352,8 @@ impl Locks {
         }
     }
 
-    /// Whether the name has nothing for `rank` and those after it.
+    /// Returns the reason why the name has nothing for `rank` and the waiters after it, or `None` if it may
+    /// have.
     fn closed(&self, id: LockId, rank: Rank, counted: &mut Counted) -> Option<Closed> {
         let lock = self.lock(id);
         if lock.is_taken() {
@@ -374,7 +378,7 @@ impl Locks {
         }
     }
 
-    /// A try: now, or by overtaking, or not at all.
+    /// Grants a request that must not wait, if it may overtake. Otherwise rejects it.
     fn try_to_overtake(&mut self, moment: Moment, ticket: Ticket, work: &mut Work) -> Result<Settled, Error> {
         let choice = if self.can_close_a_cycle(ticket) { self.overtaking_choice(ticket) } else { None };
         let waiter = self.dequeue(ticket, work);
@@ -385,8 +389,8 @@ impl Locks {
                 Ok(Settled::Granted)
             }
             None => {
-                // It was never there for anybody else: nothing of what leaving it put on the agenda has
-                // changed.
+                // The request was in the queues only for this test. Its removal changed nothing for other
+                // waiters.
                 work.agenda.clear();
                 self.forget_owner_if_idle(waiter.owner);
                 Err(Error::new(
@@ -397,7 +401,8 @@ impl Locks {
         }
     }
 
-    /// Whether edges lead *to* the waiter: somebody waits for what its owner holds, or behind its claims.
+    /// Returns whether edges lead *to* the waiter: a request waits for a name of its owner, or behind its
+    /// claims.
     fn can_close_a_cycle(&self, ticket: Ticket) -> bool {
         let waiter = self.waiter(ticket);
         self.is_waited_for(waiter.owner)
@@ -413,7 +418,7 @@ impl Locks {
         work.outcomes.push(Outcome::Granted(ticket));
     }
 
-    /// Makes a grant of what was chosen. The waiter is in no queue.
+    /// Creates a grant of the chosen claims. The waiter is not in any queue.
     fn grant(&mut self, moment: Moment, waiter: Waiter, choice: &[Claim<LockId>], work: &mut Work) {
         let Waiter { session, request, owner, rank, value, .. } = waiter;
         let fence = Fence(self.fence_base.saturating_add(moment.index));
@@ -435,8 +440,8 @@ impl Locks {
 
     fn release_item(&mut self, owner: OwnerId, item: &Item, work: &mut Work) {
         let lock = self.lock(item.lock);
-        // Where all claims fitted already, nobody waited for permits. (While its owner's holds change, a waiting
-        // request is in no queue: its claims are not counted.)
+        // If all claims fitted before, no request waited for permits. While the holds of an owner change, its
+        // waiting request is in no queue. Its claims are then not counted, so the test must exclude it.
         let is_no_help = lock.permits_claimed <= lock.free_permits() && self.owner(owner).waiting.is_none();
         self.remove_hold(owner, item.lock, item.demand);
         work.touched.push(item.lock);
@@ -447,7 +452,8 @@ impl Locks {
             Demand::Permits(_) if is_no_help => {}
             Demand::Permits(_) => self.examine_all(item.lock, work),
             Demand::Exclusive if own.exclusive == 0 => self.examine_all(item.lock, work),
-            // Others who share it already are not helped; those who want it alone are, once it is free.
+            // Other shared requests were not blocked by this hold. Exclusive requests can be granted when the
+            // name is free.
             Demand::Shared if lock.holds.is_empty() => self.examine_all(item.lock, work),
             Demand::Shared if lock.holds.len() == 1 => {
                 work.agenda.extend(lock.upgraders.iter().map(|rank| (*rank, None)));
@@ -456,7 +462,7 @@ impl Locks {
         }
     }
 
-    /// Puts the first waiter of a name on the agenda, and those who wait to upgrade.
+    /// Puts the first waiter of a name and all upgraders on the agenda.
     fn examine_all(&self, id: LockId, work: &mut Work) {
         let lock = self.lock(id);
         if let Some((first, _)) = lock.queue.first_key_value() {
@@ -469,14 +475,14 @@ impl Locks {
         let (ticket, rank, owner) = (waiter.rank.ticket, waiter.rank, waiter.owner);
         let soft = !self.owner(owner).holds.is_empty() && self.fits_ignoring_claims(&waiter);
         self.waiters.insert(ticket, waiter);
-        self.owners.get_mut(&owner).expect("resolved before").waiting = Some(rank);
+        self.owners.get_mut(&owner).expect("the owner exists").waiting = Some(rank);
         self.index(ticket);
         if soft {
             self.soft_blocked.insert(rank);
         }
     }
 
-    /// Takes a waiter out; whoever its claims kept waiting is put on the agenda.
+    /// Removes a waiter, and puts the waiters that its claims blocked on the agenda.
     fn dequeue(&mut self, ticket: Ticket, work: &mut Work) -> Waiter {
         let rank = self.waiter(ticket).rank;
         let upgraded: Vec<LockId> = self
@@ -487,7 +493,7 @@ impl Locks {
             .filter(|id| self.is_upgrader(*id, rank))
             .collect();
         self.unindex(ticket);
-        let waiter = self.waiters.remove(&ticket).expect("it waits");
+        let waiter = self.waiters.remove(&ticket).expect("the request waits");
         self.owners.get_mut(&waiter.owner).expect("a waiter has an owner").waiting = None;
         for claim in &waiter.claims {
             let id = claim.resource;
@@ -497,8 +503,8 @@ impl Locks {
             if upgraded.contains(&id) {
                 self.examine_all(id, work);
             } else if claim.demand == Demand::Shared {
-                // A shared claim kept back only those who want the name alone; of them, only the first in
-                // line. But whoever is left behind other claims alone may overtake them now.
+                // A shared claim blocks only exclusive requests. Of these, only the first in the queue can be
+                // granted now. But waiters that are behind other claims only may overtake these now.
                 work.unsettled |= lock.holding.range(rank..).next().is_some();
                 if let Some((first, Demand::Exclusive)) = lock.queue.first_key_value() {
                     work.agenda.insert((*first, None));
@@ -514,8 +520,8 @@ impl Locks {
         self.lock(id).upgraders.contains(&rank)
     }
 
-    /// Runs a change of an owner's holds with the owner's waiting request taken out of the indexes, which
-    /// depend on them, and has that request examined afterwards.
+    /// Changes the holds of an owner while its waiting request is out of the indexes, which depend on the
+    /// holds. Afterwards the request is examined.
     fn around_waiting(&mut self, owner: OwnerId, work: &mut Work, change: impl FnOnce(&mut Self, &mut Work)) {
         let Some(rank) = self.owners.get(&owner).and_then(|owner| owner.waiting) else {
             return change(self, work);
@@ -534,7 +540,7 @@ impl Locks {
         work.unsettled = true;
     }
 
-    /// The owner of a request, made if need be, and what it waits for already.
+    /// Returns the owner of a request, created if necessary, and the rank of its request that already waits.
     fn resolve_owner(
         &mut self,
         owner: AskOwner,
@@ -556,7 +562,8 @@ impl Locks {
         (id, self.owners.entry(id).or_insert_with(fresh).waiting)
     }
 
-    /// What an owner proclaims ends with the one grant that says it: so it campaigns for a name once.
+    /// Rejects a second campaign of an owner for the same name. A proclaimed value belongs to one grant and
+    /// ends with it.
     fn check_campaign(&self, owner: OwnerId, wants: &Request<LockId>) -> Result<(), Error> {
         let Some(id) = wants.as_single().map(|claim| claim.resource) else { return Ok(()) };
         let lock = self.lock(id);

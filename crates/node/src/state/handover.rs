@@ -1,32 +1,37 @@
-//! Handovers: grants that are foregone, because what is on disk leaves no other outcome.
+//! Early grants: grants that a single node may send before the release is durable, because no crash can
+//! change the next holder.
 //!
-//! **Intuition.** A name changes hands when its holder gives it back and the next in line gets it. Whose turn it would be was
-//! durable long before: the disk has had the whole line. What it does not have yet is only the holder's word that it is
-//! done, and for that the next one need not wait. If the power goes now, the log says that the old holder still holds;
-//! but that one has given the name up and will say so again, and whoever is granted it in the end is the very one who
-//! was told so. So a hot lock changes hands many times in one sync, and nobody is told anything that could turn out
-//! otherwise.
+//! **Intuition.** A holder releases a name, and the next waiter in the queue gets it. The whole queue is
+//! already durable, and with it the identity of the next waiter. Only the release itself is not durable yet,
+//! and the next waiter need not wait for it. If the power fails now, the log still shows the old holder. But
+//! its client has given the name up and will send the release again. Then the name goes to the same next
+//! waiter that already received the grant. So a name can change hands many times within one sync, and every
+//! grant that was sent stays true.
 //!
-//! **Rules.** A grant is foregone, from command `after` on, if
-//! - the name was given back by the client that held it: alone, by an owner that has nothing else;
-//! - the one who gets it was the first in line and *plain*: it waits without a limit for this one name, exclusively, by an
-//!   owner of its own, and is no campaign. Such a one holds nothing, so it is in no deadlock and nobody overtakes it;
-//! - since `after` everybody who was in line before it has left by having the name and giving it back in the same way. Whoever
-//!   leaves otherwise (a cancel, an expiry, a victim, a break, a choice of another name) *disturbs* the line: after a
-//!   crash it would be back, and might be granted first;
-//! - the heir itself is in line since `after` or before.
+//! **Rules.** A grant may be sent early, as soon as command `after` is durable, under four conditions:
+//! - The client that held the name released it. The grant had only this name, and its owner had nothing else.
+//! - The next waiter is *plain*: it waits without a limit for this one name, exclusively, with an owner of
+//!   its own, and is no campaign. So it holds nothing, it is in no deadlock, and no other waiter overtakes
+//!   it.
+//! - Since `after`, every request before it has left the queue in the regular way: it was granted the name
+//!   and its client released it. Cancels, expiries, victims, breaks and choices of another name are
+//!   irregular; they set `Lock::disturbed`. After a crash such a request would be in the queue again, and
+//!   might be granted first.
+//! - The next waiter has been in the queue since `after` or earlier.
 //!
-//! Then in every state from `after` on the heir waits, and before it there are only such as have given up the name.
+//! Then, in every state from `after` on, the next waiter waits. All requests before it belong to clients that
+//! have given the name up.
 //!
-//! **After a restart** two things must hold that the log does not say. Nobody who comes later may get before the heir, whatever
-//! its priority: so all who wait are moved on, in their order. And fences were handed out that are not in the log: so all
-//! that follow are larger by more than could have been. Both is done by [`Command::Restarted`](super::Command::Restarted), before
-//! anybody is served.
+//! **After a restart**, the log lacks two facts. First, no later request may be granted before the next
+//! waiter, whatever its priority. So all waiters are moved to the front, in their order. Second, fences were
+//! sent that are not in the log. So all later fences are raised by more than the fences that may have been
+//! sent. [`Command::Restarted`](super::Command::Restarted) does both, before any request is served.
 //!
-//! **The trap.** After a restart the heir waits where its client knows that it holds. Its release ends the wait.
+//! **Trap.** After a restart, the next waiter still waits in the state, but its client knows that it holds
+//! the name. A release from this client ends the wait.
 //!
-//! Whether anybody is told early is not decided here: only a node that is alone is ahead of its disk
-//! (`replica/ahead.rs`, `docs/decisions/0021-early-grants.md`).
+//! This module decides only which grants *may* be sent early. Only a single node applies entries ahead of its
+//! disk (`replica/ahead.rs`, `docs/decisions/0021-early-grants.md`).
 
 use conclave_algorithms::deadlock::Demand;
 
@@ -34,12 +39,13 @@ use super::grant::{Moment, Work};
 use super::lock::{Grant, LockId, Locks};
 use super::rank::{Rank, Ticket};
 
-/// By how much fences leap at a restart. Nothing is told early by a node that has applied as many commands beyond what is
-/// durable.
+/// The number by which fences grow at a restart. If more than this number of applied commands are not
+/// durable, no grant is sent early.
 pub const FENCE_LEAP: u64 = 1 << 14;
 
 impl Locks {
-    /// Whether a grant is of one name alone, by an owner that has nothing else.
+    /// Returns whether a grant has only one name, held exclusively, by an owner without a label and without
+    /// anything else.
     pub(super) fn is_plain_grant(&self, ticket: Ticket, grant: &Grant) -> bool {
         let [item] = grant.items[..] else { return false };
         let (owner, lock) = (self.owner(grant.owner), self.lock(item.lock));
@@ -50,7 +56,8 @@ impl Locks {
             && lock.campaign != Some(ticket)
     }
 
-    /// The name that a waiter inherits if it is granted now: it is plain, and the first in line.
+    /// Returns the name that a waiter takes over if it is granted now. The waiter must be plain and the first
+    /// in the queue.
     pub(super) fn heir(&self, ticket: Ticket) -> Option<LockId> {
         let waiter = self.waiter(ticket);
         let claim = waiter.wants.as_single().filter(|claim| claim.demand == Demand::Exclusive)?;
@@ -60,7 +67,8 @@ impl Locks {
         (is_plain && is_first && lock.upgraders.is_empty()).then_some(claim.resource)
     }
 
-    /// The foregone grant of the command, if there is one, and since which command it is; the command is over.
+    /// Returns the early grant of this command, if there is one, with the number of the command that must be
+    /// durable for it. Called at the end of the command.
     pub(super) fn foregone(&mut self, moment: Moment, work: &mut Work) -> Option<(Ticket, u64)> {
         let heir = work.heir.filter(|(_, id)| work.given_back.is_some() && !work.disturbed.contains(id));
         for id in work.disturbed.drain(..) {
@@ -69,12 +77,13 @@ impl Locks {
         heir.map(|(ticket, id)| (ticket, self.lock(id).disturbed.max(ticket.0)))
     }
 
-    /// Whether it waits, but may have been told before a restart that it holds.
+    /// Returns whether the request waits, but its client may have received an early grant before a restart.
     pub(super) fn may_have_been_told(&self, ticket: Ticket) -> bool {
         self.waiters.get(&ticket).is_some_and(|waiter| waiter.rank.is_moved_on())
     }
 
-    /// See [`super::Command::Restarted`].
+    /// Applies [`super::Command::Restarted`]: raises the fences, and moves all waiters before all later
+    /// requests.
     pub(super) fn on_restarted(&mut self, fences: u64) {
         self.fence_base = self.fence_base.saturating_add(fences);
         let soft_blocked = std::mem::take(&mut self.soft_blocked);

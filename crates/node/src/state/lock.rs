@@ -1,18 +1,20 @@
-//! Locks, semaphores, owners and waiters: the tables, and the one question asked of them: does this fit now?
+//! The tables of locks, semaphores, owners and waiters, and the test that decides if a request can be granted
+//! now.
 //!
-//! **Intuition.** A lock knows who holds it and who waits for it, in order. Whether a waiter may take a name
-//! depends on two things: on the *holds* of other owners, and on the *claims* of waiters before it.
+//! **Intuition.** A lock knows its holders and its waiters, in order. A waiter may take a name if two things
+//! allow it: the *holds* of other owners, and the *claims* of the waiters before it.
 //!
-//! **Rules** (docs/service.md 2 and 3). Exclusive and shared holds are re-entrant and counted, permits never are. A
-//! waiter claims every name of its expression, in its modes and counts, against those after it. An *upgrader*
-//! (holds shared, asks exclusive) goes before all waiters of that name: their claims do not bind it there,
-//! and its claim binds them all.
+//! **Rules** (docs/service.md 2 and 3). Exclusive and shared holds are re-entrant and counted; permits are
+//! not re-entrant. A waiter claims every name of its expression, in its modes and counts. Its claims bind all
+//! waiters after it. An *upgrader* holds a name shared and requests it exclusively. It goes before all other
+//! waiters of that name. Their claims do not bind it there, and its claim binds all of them.
 //!
-//! **The trap.** An owner's holds can change while it waits (another of its grants is released), and with
-//! them whether it upgrades: [`Locks::index`] and [`Locks::unindex`] are called around every such change.
+//! **Trap.** The holds of an owner can change while its request waits, because another of its grants is
+//! released. Then the request may become an upgrader, or stop being one. So [`Locks::unindex`] and
+//! [`Locks::index`] are called around every such change.
 //!
-//! Every index below can be recomputed from holds, owners and waiters; [`Locks::audit`] does, in tests and
-//! whenever a snapshot is read.
+//! Every index below can be recomputed from holds, owners and waiters. [`super::State::audit`] does this in
+//! tests and when a snapshot is read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Included, Unbounded};
@@ -23,60 +25,62 @@ use serde::{Deserialize, Serialize};
 
 use super::rank::{Rank, Ticket};
 
-/// A name in use, as an index into the table; reused when the name falls out of use.
+/// The index of a name in the table. It is reused after the name falls out of use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(super) struct LockId(u32);
 
-/// An owner: the ticket of the first request it made since it last had nothing.
+/// The identity of an owner: the ticket of the first request that it made since it last held or waited for
+/// nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(super) struct OwnerId(pub(super) u64);
 
-/// One name: who holds it, and who waits for it.
+/// A name in use, with its holders and its waiters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Lock {
     pub(super) name: LockName,
-    /// The permits there are, if the name is a semaphore.
+    /// The limit of permits, if the name is a semaphore.
     pub(super) limit: Option<u32>,
     pub(super) holds: BTreeMap<OwnerId, Hold>,
     /// The sum of the permits held.
     pub(super) permits_held: u64,
-    /// Everybody who waits, with what each claims here at most.
+    /// All waiters, each with the largest demand that it may take of this name.
     pub(super) queue: BTreeMap<Rank, Demand>,
     /// The sum of the permits claimed in the queue.
     pub(super) permits_claimed: u64,
-    /// Those of the queue who claim it exclusively.
+    /// The waiters that claim the name exclusively.
     pub(super) exclusive: BTreeSet<Rank>,
-    /// Those of the queue who hold it shared and ask for it exclusively.
+    /// The upgraders: waiters whose owner holds the name shared and that request it exclusively.
     pub(super) upgraders: BTreeSet<Rank>,
-    /// Those of the queue whose owner holds something: only they can overtake.
+    /// The waiters whose owner holds any name. Only they can overtake.
     pub(super) holding: BTreeSet<Rank>,
-    /// Holders who wait for something: the edges of the wait-for graph that lead on.
+    /// The holders that wait for another name. The wait-for graph continues through them.
     pub(super) blocked_holders: BTreeSet<OwnerId>,
-    /// What the holder proclaims, if the name is used as an election.
+    /// The value that the holder proclaims, if the name is used as an election.
     pub(super) value: Option<Vec<u8>>,
-    /// The grant that proclaims it: what it said goes with it, though its owner may hold the name by others.
+    /// The grant that proclaims the value. The value ends with this grant, even if other grants of its owner
+    /// still hold the name.
     pub(super) campaign: Option<Ticket>,
-    /// The last command by which somebody left the line otherwise than by giving the name back (see
-    /// [`super::handover`]).
+    /// The number of the last command by which a request left the queue or the holders in an irregular way.
+    /// The regular way is to be granted the name and to release it (see [`super::handover`]).
     pub(super) disturbed: u64,
 }
 
-/// What one owner holds of one name.
+/// The holds of one owner on one name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Hold {
-    /// Grants that hold it exclusively.
+    /// The number of grants that hold the name exclusively.
     pub(super) exclusive: u32,
-    /// Grants that hold it shared.
+    /// The number of grants that hold the name shared.
     pub(super) shared: u32,
-    /// Permits, over all grants.
+    /// The permits held, over all grants.
     pub(super) permits: u64,
     pub(super) fence: Fence,
-    /// The wall time of the command by which it came to be held; for display.
+    /// The wall time of the command that began the hold, in milliseconds; for display.
     pub(super) since_ms: u64,
 }
 
 impl Hold {
-    /// All of it as one demand.
+    /// Returns the hold as one demand.
     pub(super) fn demand(&self) -> Demand {
         if self.exclusive > 0 {
             Demand::Exclusive
@@ -92,13 +96,13 @@ impl Hold {
     }
 }
 
-/// Who requests belong to: the unit of re-entrancy and of deadlock detection.
+/// The party that holds and waits: the unit of re-entrancy and of deadlock detection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Owner {
     pub(super) session: SessionId,
     pub(super) label: Option<OwnerLabel>,
     pub(super) holds: BTreeSet<LockId>,
-    /// The request that waits: at most one.
+    /// The request that waits. An owner has at most one.
     pub(super) waiting: Option<Rank>,
 }
 
@@ -110,10 +114,10 @@ pub(super) struct Waiter {
     pub(super) owner: OwnerId,
     pub(super) rank: Rank,
     pub(super) wants: Request<LockId>,
-    /// The most it can take of each name: what it claims.
+    /// The largest demand that the request may take of each name.
     pub(super) claims: Vec<Claim<LockId>>,
     pub(super) policy: VictimPolicy,
-    /// What it proclaims when elected.
+    /// The value to proclaim after the election.
     pub(super) value: Option<Vec<u8>>,
     pub(super) since_ms: u64,
 }
@@ -135,16 +139,16 @@ pub(super) struct Item {
     pub(super) fence: Fence,
 }
 
-/// Whose claims count when it is asked whether something fits.
+/// The claims that count in a test of [`Locks::fits`].
 #[derive(Clone, Copy)]
 pub(super) enum Claims<'a> {
-    /// Those of all waiters before.
+    /// The claims of all waiters before.
     Bind,
-    /// Those of all waiters before, but of these owners.
+    /// The claims of all waiters before, except those of these owners.
     BindExcept(&'a BTreeSet<OwnerId>),
 }
 
-/// All names, owners, waiters and grants.
+/// The tables of all names, owners, waiters and grants.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Locks {
     names: BTreeMap<LockName, LockId>,
@@ -154,22 +158,23 @@ pub(super) struct Locks {
     pub(super) owners: BTreeMap<OwnerId, Owner>,
     pub(super) waiters: BTreeMap<Ticket, Waiter>,
     pub(super) grants: BTreeMap<Ticket, Grant>,
-    /// Waiters who hold something and, when last looked at, were kept waiting by claims alone. A superset:
-    /// checked before use.
+    /// Waiters that hold a name and were blocked only by claims when last examined. This is a superset, so
+    /// each member is checked before use.
     pub(super) soft_blocked: BTreeSet<Rank>,
-    /// Raised whenever fences were handed out that the log does not tell, so that they always grow.
+    /// The number that is added to every fence. It grows when fences may have been sent that the log does not
+    /// contain.
     pub(super) fence_base: u64,
 }
 
 impl Locks {
-    /// The most names in use at a time; beyond it new names are refused.
+    /// The largest number of names in use. Beyond it, requests for new names are rejected.
     pub(super) const MAX_NAMES: usize = 1 << 22;
 
     pub(super) fn find(&self, name: &LockName) -> Option<LockId> {
         self.names.get(name).copied()
     }
 
-    /// The lock of that name, made if there is none; `None` if there are too many.
+    /// Returns the id of the name, and creates the lock if necessary. Returns `None` at [`Self::MAX_NAMES`].
     pub(super) fn intern(&mut self, name: &LockName) -> Option<LockId> {
         if let Some(id) = self.find(name) {
             return Some(id);
@@ -186,29 +191,29 @@ impl Locks {
         Some(id)
     }
 
-    /// Forgets the name if nobody holds it, waits for it or limits it.
+    /// Forgets the name if it has no holder, no waiter and no limit.
     pub(super) fn forget_if_idle(&mut self, id: LockId) {
         let slot = &mut self.slots[id.0 as usize];
         if slot.as_ref().is_some_and(Lock::is_idle) {
-            let lock = slot.take().expect("it was there a line ago");
+            let lock = slot.take().expect("it was found just before");
             self.names.remove(&lock.name);
             self.vacant.push(id);
         }
     }
 
     pub(super) fn lock(&self, id: LockId) -> &Lock {
-        self.slots[id.0 as usize].as_ref().expect("an id lives as long as somebody holds, waits or limits")
+        self.slots[id.0 as usize].as_ref().expect("a lock exists while it is held, waited for or limited")
     }
 
     pub(super) fn lock_mut(&mut self, id: LockId) -> &mut Lock {
-        self.slots[id.0 as usize].as_mut().expect("an id lives as long as somebody holds, waits or limits")
+        self.slots[id.0 as usize].as_mut().expect("a lock exists while it is held, waited for or limited")
     }
 
     pub(super) fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// Every name in use, in order.
+    /// Returns every name in use, in order.
     pub(super) fn all(&self) -> impl Iterator<Item = (LockId, &Lock)> {
         self.names.values().map(|id| (*id, self.lock(*id)))
     }
@@ -225,14 +230,14 @@ impl Locks {
     }
 
     pub(super) fn waiter(&self, ticket: Ticket) -> &Waiter {
-        self.waiters.get(&ticket).expect("a queue names only those who wait")
+        self.waiters.get(&ticket).expect("a queue contains only waiters")
     }
 
     pub(super) fn owner(&self, id: OwnerId) -> &Owner {
-        self.owners.get(&id).expect("an owner lives as long as it holds or waits")
+        self.owners.get(&id).expect("an owner exists while it holds or waits")
     }
 
-    /// Whether a waiter may take `demand` of `id` now.
+    /// Returns whether a waiter may take `demand` of `id` now.
     pub(super) fn fits(
         &self,
         id: LockId,
@@ -268,7 +273,7 @@ impl Locks {
                     return true;
                 }
                 let mut before = lock.queue.range(..rank).filter(|(other, _)| binds(other));
-                // Ends as soon as it is decided: after at most as many claims that bind as there are free permits.
+                // This loop takes at most one step for each free permit, over the claims that bind.
                 loop {
                     if left < u64::from(count) {
                         return false;
@@ -282,12 +287,12 @@ impl Locks {
         }
     }
 
-    /// What the waiter would take now.
+    /// Returns the claims that the waiter would take now, or `None` if it must wait.
     pub(super) fn choice(&self, waiter: &Waiter, claims: Claims<'_>) -> Option<Vec<Claim<LockId>>> {
         choose(waiter, |id, demand| self.fits(*id, demand, waiter.rank, waiter.owner, claims))
     }
 
-    /// The same for one who waits, in the course of a walk: all claims before it bind.
+    /// Does the same as [`Locks::choice`] during a walk of the queues. All claims before the waiter bind.
     pub(super) fn choice_counting(
         &self,
         waiter: &Waiter,
@@ -299,14 +304,14 @@ impl Locks {
         })
     }
 
-    /// Whether the holders alone leave room for the waiter.
+    /// Returns whether the holders alone leave enough for the waiter.
     pub(super) fn fits_ignoring_claims(&self, waiter: &Waiter) -> bool {
         waiter.wants.is_satisfied(|id, demand| self.lock(*id).leaves(demand, waiter.owner))
     }
 
-    /// Enters a waiter into the queues and indexes of its names.
+    /// Adds a waiter to the queues and indexes of its names.
     pub(super) fn index(&mut self, ticket: Ticket) {
-        let waiter = self.waiters.get(&ticket).expect("indexed while it waits");
+        let waiter = self.waiters.get(&ticket).expect("the request waits");
         let owner = self.owners.get(&waiter.owner).expect("a waiter has an owner");
         let (rank, owner_id, holds) = (waiter.rank, waiter.owner, !owner.holds.is_empty());
         let slots = &mut self.slots;
@@ -330,9 +335,9 @@ impl Locks {
         }
     }
 
-    /// Takes a waiter out of the queues and indexes of its names.
+    /// Removes a waiter from the queues and indexes of its names.
     pub(super) fn unindex(&mut self, ticket: Ticket) {
-        let waiter = self.waiters.get(&ticket).expect("indexed while it waits");
+        let waiter = self.waiters.get(&ticket).expect("the request waits");
         let (rank, owner_id) = (waiter.rank, waiter.owner);
         let slots = &mut self.slots;
         for claim in &waiter.claims {
@@ -349,7 +354,7 @@ impl Locks {
         self.soft_blocked.remove(&rank);
     }
 
-    /// Adds to what an owner holds; gives the fence of that hold.
+    /// Adds a claim to the holds of an owner. Returns the fence of the hold.
     pub(super) fn add_hold(
         &mut self,
         owner: OwnerId,
@@ -378,7 +383,7 @@ impl Locks {
         fence
     }
 
-    /// Takes from what an owner holds.
+    /// Removes a demand from the holds of an owner.
     pub(super) fn remove_hold(&mut self, owner: OwnerId, id: LockId, demand: Demand) {
         let lock = self.slots[id.0 as usize].as_mut().expect("a hold keeps its name in use");
         let hold = lock.holds.get_mut(&owner).expect("a grant's items are held");
@@ -396,7 +401,8 @@ impl Locks {
         }
     }
 
-    /// A grant holds the name exclusively no more: if it was elected there, nobody is now. Whether it was.
+    /// Ends the election of a grant that no longer holds the name exclusively. Returns whether the grant was
+    /// the campaign.
     pub(super) fn end_campaign(&mut self, ticket: Ticket, id: LockId) -> bool {
         let lock = self.lock_mut(id);
         let is_campaign = lock.campaign == Some(ticket);
@@ -407,11 +413,11 @@ impl Locks {
         is_campaign
     }
 
-    /// Forgets an owner that neither holds nor waits.
+    /// Forgets an owner that holds nothing and does not wait.
     pub(super) fn forget_owner_if_idle(&mut self, id: OwnerId) {
         let Some(owner) = self.owners.get(&id) else { return };
         if owner.holds.is_empty() && owner.waiting.is_none() {
-            let owner = self.owners.remove(&id).expect("it was there a line ago");
+            let owner = self.owners.remove(&id).expect("it was found just before");
             if let Some(label) = owner.label {
                 self.labels.remove(&(owner.session, label));
             }
@@ -434,7 +440,7 @@ impl Locks {
         }
     }
 
-    /// Checks that names and slots name each other.
+    /// Checks that names and slots refer to each other.
     pub(super) fn audit_table(&self) -> Result<(), &'static str> {
         let is_named = |(name, id): (&LockName, &LockId)| self.contains(*id) && self.lock(*id).name == *name;
         let used = self.slots.iter().flatten().count();
@@ -453,7 +459,8 @@ impl Locks {
         }
     }
 
-    /// Whether somebody waits for something that the owner holds: only then can the owner close a cycle.
+    /// Returns whether a request waits for a name that the owner holds. Only then can the owner close a
+    /// cycle.
     pub(super) fn is_waited_for(&self, id: OwnerId) -> bool {
         self.owner(id).holds.iter().any(|lock| !self.lock(*lock).queue.is_empty())
     }
@@ -482,22 +489,22 @@ impl Lock {
         self.holds.is_empty() && self.queue.is_empty() && self.limit.is_none()
     }
 
-    /// Whether somebody holds it exclusively: then nobody else holds it.
+    /// Returns whether an owner holds the name exclusively. Then it is the only holder.
     pub(super) fn is_exclusive(&self) -> bool {
         self.holds.first_key_value().is_some_and(|(_, hold)| hold.exclusive > 0)
     }
 
-    /// Permits not held; none if the limit was lowered below what is held.
+    /// Returns the number of permits not held. It is 0 if the limit was lowered below the permits held.
     pub(super) fn free_permits(&self) -> u64 {
         u64::from(self.limit.unwrap_or(0)).saturating_sub(self.permits_held)
     }
 
-    /// Whether the holders leave nothing for anybody who waits.
+    /// Returns whether the holders leave nothing for any waiter.
     pub(super) fn is_taken(&self) -> bool {
         if self.limit.is_some() { self.free_permits() == 0 } else { self.is_exclusive() }
     }
 
-    /// Whether the other holders leave so much for an owner; whoever waits does not matter here.
+    /// Returns whether the other holders leave enough for an owner. Waiters are ignored.
     pub(super) fn leaves(&self, demand: Demand, owner: OwnerId) -> bool {
         let own = self.holds.get(&owner);
         match demand {
@@ -507,19 +514,19 @@ impl Lock {
         }
     }
 
-    /// The waiter that comes after `rank`.
+    /// Returns the next waiter after `rank`.
     pub(super) fn next_after(&self, rank: Rank) -> Option<Rank> {
         self.queue.range((Excluded(rank), Unbounded)).next().map(|(next, _)| *next)
     }
 }
 
-/// How many permits are claimed before a place in a queue. A walk asks in the order of waiters: each time is counted on
-/// from where the last one ended, not from the front.
+/// The permits claimed before a position in a queue. A walk visits the waiters in order, so each count
+/// continues at the position of the previous one.
 #[derive(Default)]
 pub(super) struct Counted(BTreeMap<LockId, (Rank, u64)>);
 
 impl Counted {
-    /// Whether the holders, and the claims before `rank`, leave so many permits.
+    /// Returns whether the holders, and the claims before `rank`, leave `count` permits.
     pub(super) fn leaves(&mut self, id: LockId, lock: &Lock, rank: Rank, count: u64) -> bool {
         let free = lock.free_permits();
         if lock.permits_claimed.saturating_add(count) <= free {
@@ -528,7 +535,7 @@ impl Counted {
         let known = self.0.get(&id).filter(|(last, _)| *last < rank).copied();
         let (from, mut claimed) = known.map_or((Unbounded, 0), |(last, claimed)| (Excluded(last), claimed));
         let mut before = lock.queue.range((from, Excluded(rank)));
-        // Ends as soon as it is decided.
+        // Stops as soon as the result is known.
         while claimed.saturating_add(count) <= free {
             let Some((other, demand)) = before.next() else { return true };
             claimed += permits(*demand);
@@ -537,7 +544,7 @@ impl Counted {
         false
     }
 
-    /// Somebody is in the queue no more.
+    /// Subtracts the claim of a waiter that left the queue.
     pub(super) fn leave(&mut self, rank: Rank, claim: Claim<LockId>) {
         if let Some((last, claimed)) = self.0.get_mut(&claim.resource)
             && rank <= *last
@@ -546,13 +553,13 @@ impl Counted {
         }
     }
 
-    /// Queues may have changed in other ways.
+    /// Forgets all counts. Must be called if the queues may have changed in other ways.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
 }
 
-/// What a waiter would take if so much of each name fits.
+/// Returns the claims that a waiter would take if exactly the demands accepted by `fits` are available.
 fn choose(waiter: &Waiter, mut fits: impl FnMut(&LockId, Demand) -> bool) -> Option<Vec<Claim<LockId>>> {
     match waiter.wants.as_single() {
         Some(claim) => fits(&claim.resource, claim.demand).then(|| vec![*claim]),
@@ -560,7 +567,7 @@ fn choose(waiter: &Waiter, mut fits: impl FnMut(&LockId, Demand) -> bool) -> Opt
     }
 }
 
-/// The permits of a demand.
+/// Returns the permits of a demand; 0 for a lock.
 pub(super) fn permits(demand: Demand) -> u64 {
     if let Demand::Permits(count) = demand { count.into() } else { 0 }
 }

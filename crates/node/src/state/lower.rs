@@ -1,4 +1,5 @@
-//! From syntax to request: which names an expression means, what each of them is, and whether it can ever be had.
+//! Translation of lock expressions to requests: finds the names, decides their kinds, and checks that a
+//! request is possible.
 
 use conclave_algorithms::deadlock::{Claim, Demand, Request, RequestError};
 use conclave_api::expr::{Leaf, Node};
@@ -8,7 +9,7 @@ use super::grant::Work;
 use super::lock::{LockId, Locks};
 
 impl Locks {
-    /// From syntax to request: looks the names up and decides what each is.
+    /// Translates an expression to a request. Creates the names that do not exist.
     pub(super) fn lower(&mut self, expr: &Expr, work: &mut Work) -> Result<Request<LockId>, Error> {
         self.lower_node(expr.node(), work)
     }

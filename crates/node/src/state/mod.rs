@@ -1,20 +1,22 @@
-//! The replicated state: sessions, locks, files, as one pure function of the log.
+//! The replicated state of the service: sessions, locks and files, as a pure function of the log.
 //!
-//! **Intuition.** Every node feeds the same commands to [`State::apply`] and comes to the same state, byte for
-//! byte, and to the same effects. So everything that must be agreed (who holds, who is next, who is the
-//! victim, what a retry is answered) is decided here, and nothing here can ask the world anything.
+//! **Intuition.** Every node applies the same commands with [`State::apply`]. All nodes get the same state,
+//! byte for byte, and the same effects. So every decision that all nodes must share is made here. Examples
+//! are the holder of a lock, the next waiter, the victim of a deadlock and the reply to a retry. The state
+//! has no access to anything outside the log.
 //!
-//! **Rules.** No clock is read or compared: that a lease, a wait or a lock-delay is over is a command,
-//! proposed by the leader and naming the generation it ends (docs/service.md 5). No unordered map is iterated. No
-//! input makes it panic: what makes no sense is answered by an error. Every table has a bound, told where it
-//! is defined.
+//! **Rules.** The state reads and compares no clocks. A lease, a wait or a lock-delay ends by a command that
+//! the leader proposes. The command names the generation that it ends (docs/service.md 5). No unordered map
+//! is iterated. No input causes a panic: an invalid request gets an error. Every table has a bound,
+//! documented at its definition.
 //!
-//! **The map.** [`command`]: what goes in and comes out. [`session`]: leases and remembered answers. `lock`:
-//! the tables and what fits. `grant`: who is next. [`handover`]: which grants are foregone. `deadlock`: overtaking and
-//! victims. [`tree`] and [`path`]: files. [`watch`]: what changed. [`query`]: what people ask. [`snapshot`]: all of it as
-//! bytes. [`backup`]: what of it outlives the cluster.
+//! **Modules.** [`command`]: commands, replies and effects. [`session`]: leases and remembered answers.
+//! `lock`: the tables of locks and waiters. `grant`: the order of grants. `lower`: from lock expressions to
+//! requests. `rank`: the position in a queue. [`handover`]: early grants. `deadlock`: overtaking and victims.
+//! [`tree`] and [`path`]: files. [`watch`]: the history of changes. [`query`]: read-only reports.
+//! [`snapshot`]: the state as bytes. [`backup`]: the part of the state that outlives the cluster.
 //!
-//! **Departure.** Watches are not replicated; only the history of changes is (see [`watch`]).
+//! **Departure.** Watches are not replicated. Only the history of changes is replicated (see [`watch`]).
 
 pub mod backup;
 pub mod command;
@@ -51,22 +53,23 @@ pub use self::command::{
 pub use self::path::FilePath;
 pub use self::rank::Ticket;
 
-/// The largest value of an election.
+/// The largest value of an election, in bytes. A larger value is rejected with [`Code::TooLarge`].
 pub const MAX_VALUE_BYTES: usize = 64 * 1024;
-/// The longest reason of a break.
+/// The longest reason of a break, in bytes. A longer reason is rejected with [`Code::InvalidArgument`].
 pub const MAX_REASON_BYTES: usize = 1024;
-/// How many deadlocks and breaks are remembered for `why`.
+/// The number of deadlocks, and of breaks, that are kept for `conclave why`. Beyond it the oldest is dropped.
 pub const INCIDENTS: usize = 64;
 
-/// Everything the service knows.
+/// The complete replicated state of the service.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct State {
     applied: u64,
     sessions: BTreeMap<SessionId, Session>,
     locks: Locks,
-    /// Waits that end by themselves.
+    /// The waiting acquires with a time limit, by ticket.
     waits: BTreeMap<Ticket, WaitLimit>,
-    /// What ended sessions still keep from others.
+    /// The ended sessions whose lock-delay is still running. Their names cannot be granted to other sessions
+    /// yet.
     delays: BTreeMap<SessionId, Delay>,
     tree: Tree,
     history: History,
@@ -87,7 +90,8 @@ struct Delay {
     grants: BTreeSet<Ticket>,
 }
 
-/// What `why` tells of the past.
+/// The latest deadlocks and breaks, for `conclave why`. Each has the index of its command and its wall time
+/// in ms.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Incidents {
     deadlocks: VecDeque<(u64, u64, Deadlock)>,
@@ -95,7 +99,7 @@ struct Incidents {
     breaks: VecDeque<(u64, u64, LockName, String)>,
 }
 
-/// One command being applied.
+/// The working data of one command while it is applied.
 struct Step<'a> {
     at: At,
     work: Work,
@@ -113,30 +117,30 @@ impl Step<'_> {
 }
 
 impl State {
-    /// Nothing yet.
+    /// Creates the empty state.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many commands were applied.
+    /// The number of commands that were applied.
     pub fn applied(&self) -> u64 {
         self.applied
     }
 
-    /// Whether no session exists, and no ended session keeps names back. Then nothing is held and nobody
+    /// Returns whether no session exists and no lock-delay is running. Then no lock is held and no request
     /// waits.
     pub fn is_quiet(&self) -> bool {
         self.sessions.is_empty() && self.delays.is_empty()
     }
 
-    /// Applies one command. One that was applied already has no effect.
+    /// Applies one command and returns its effects. A command that was applied before has no effect.
     pub fn apply(&mut self, at: At, command: Command) -> Vec<Effect> {
         let mut effects = Vec::new();
         self.apply_into(at, command, &mut effects);
         effects
     }
 
-    /// As [`State::apply`], into a buffer that can be used again.
+    /// Does the same as [`State::apply`], but appends the effects to a buffer that the caller can reuse.
     pub fn apply_into(&mut self, at: At, command: Command, effects: &mut Vec<Effect>) {
         if at.index <= self.applied {
             return;
@@ -154,7 +158,7 @@ impl State {
 
     fn open_session(&mut self, step: &mut Step<'_>, open: OpenSession) {
         let secret = open.secret;
-        // A session that has ended and keeps names back is still one.
+        // An ended session counts until its lock-delay is over.
         let room = if self.sessions.len() + self.delays.len() < MAX_SESSIONS {
             Ok(())
         } else {
@@ -188,7 +192,7 @@ impl State {
             Admission::Waiting(ticket) => {
                 return step.reply(id, request, Answer::Queued(self.locks.queued(ticket)));
             }
-            // The answer was forgotten, but the grant stands.
+            // The answer was forgotten, but the grant still exists.
             Admission::Held(ticket) => {
                 let granted = Answer::Granted(self.locks.granted(ticket));
                 return self.answer_again(step, id, request, granted);
@@ -220,7 +224,7 @@ impl State {
         self.answer(step, id, request, answer.unwrap_or_else(Answer::Refused));
     }
 
-    /// Remembers a final answer, and gives it.
+    /// Remembers a final answer and sends it.
     fn answer(&mut self, step: &mut Step<'_>, session: SessionId, request: RequestId, answer: Answer) {
         self.remember(session, request, &answer);
         step.reply(session, request, answer);
@@ -232,7 +236,8 @@ impl State {
         }
     }
 
-    /// Gives an answer once more. Who has not heard of a grant has not heard either of what was taken from it since.
+    /// Sends an answer again. A client that has not received its grant has not received the breaks of that
+    /// grant either. So they are sent again too.
     fn answer_again(&self, step: &mut Step<'_>, id: SessionId, request: RequestId, answer: Answer) {
         let is_granted = matches!(answer, Answer::Granted(_));
         step.reply(id, request, answer);
@@ -247,7 +252,7 @@ impl State {
         let wait = acquire.wait;
         let ask = self.check_acquire(id, request, acquire);
         let settled = ask.and_then(|ask| self.locks.acquire(step.moment(), ask, &mut step.work));
-        let session = self.sessions.get_mut(&id).expect("looked up by the caller");
+        let session = self.sessions.get_mut(&id).expect("the caller found the session");
         match settled {
             Ok(Settled::Granted) => {
                 session.live.insert(request, ticket);
@@ -288,7 +293,7 @@ impl State {
         Ok(Ask { session: id, request, owner, expr, priority, wait, policy, value })
     }
 
-    /// The ticket of a grant that a session holds.
+    /// Returns the ticket of a grant that the session holds.
     fn held(&self, session: SessionId, grant: RequestId) -> Result<Ticket, Error> {
         let ticket = self.sessions.get(&session).and_then(|session| session.live.get(&grant));
         let held = ticket.filter(|ticket| self.locks.grants.contains_key(ticket));
@@ -324,7 +329,7 @@ impl State {
                 Ok(Answer::Cancelled { released: true })
             }
             None => {
-                // The acquire may still be on its way, by another connection: it must find itself cancelled.
+                // The acquire may still arrive on another connection. Its answer is then `cancelled`.
                 if !session.has_seen(target) {
                     session.remember(target, Answer::Refused(cancelled()));
                 }
@@ -412,8 +417,8 @@ impl State {
         Ok(Answer::Done)
     }
 
-    /// Counts the lease of a session anew, by what it is now. The new one is started before the former is stopped, so
-    /// that it ends no earlier.
+    /// Restarts the lease of a session with its current length. The new timer starts before the old one
+    /// stops. So [`crate::leases`] can see the old deadline and end the new lease no earlier.
     fn restart_lease(&mut self, step: &mut Step<'_>, id: SessionId) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         let lease = |generation| TimerId::Lease { session: id, generation };
@@ -460,7 +465,7 @@ impl State {
             }
             TimerId::LockDelay { session, generation } => {
                 if self.delays.get(&session).is_some_and(|delay| delay.generation == generation) {
-                    let delay = self.delays.remove(&session).expect("it was there a line ago");
+                    let delay = self.delays.remove(&session).expect("it was found just before");
                     for ticket in delay.grants {
                         self.locks.release(ticket, &mut step.work);
                     }
@@ -469,8 +474,8 @@ impl State {
         }
     }
 
-    /// Ends a session: its waits are refused, its names released or, after an unclean end, kept back for a
-    /// while.
+    /// Ends a session and rejects its waiting requests. Its names are released, or kept for the lock-delay
+    /// after an unclean end. Returns `false` if there is no such session.
     fn end_session(&mut self, step: &mut Step<'_>, id: SessionId, cause: EndCause) -> bool {
         let Some(session) = self.sessions.remove(&id) else { return false };
         let timer = TimerId::Lease { session: id, generation: session.generation };
@@ -510,7 +515,7 @@ impl State {
         }
     }
 
-    /// Grants what became free, and tells everybody what the command did to them.
+    /// Grants the names that became free. Then creates the effects of all outcomes of the command.
     fn finish(&mut self, step: &mut Step<'_>) {
         self.locks.settle(step.moment(), &mut step.work);
         let foregone = self.locks.foregone(step.moment(), &mut step.work);

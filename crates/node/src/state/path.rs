@@ -1,7 +1,8 @@
-//! Paths of files: absolute, canonical, bounded.
+//! Paths of files: absolute, canonical and bounded.
 //!
-//! `/` is the root; segments are not empty, not `.` or `..`, and free of control characters. One file has one
-//! path: what is not canonical is refused, never repaired, so that two spellings cannot mean one file.
+//! `/` is the root. A segment is not empty, is not `.` or `..`, and contains no control characters. Each file
+//! has exactly one path. A path that is not canonical is rejected and never repaired, so two spellings cannot
+//! mean the same file.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,20 +10,20 @@ use std::sync::Arc;
 use conclave_api::{Code, Error};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// The path of a file. Cheap to clone, valid by construction.
+/// The path of a file. It is always valid, and cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FilePath(Arc<str>);
 
 impl FilePath {
-    /// The longest path, in bytes.
+    /// The largest length of a path, in bytes. A longer path is rejected.
     pub const MAX_BYTES: usize = 1024;
-    /// The deepest path, in segments.
+    /// The largest number of segments. A deeper path is rejected.
     pub const MAX_DEPTH: usize = 32;
 
     /// Checks a path.
     ///
     /// # Errors
-    /// [`Code::InvalidName`], with what is wrong.
+    /// [`Code::InvalidName`], with the reason.
     pub fn new(text: &str) -> Result<Self, Error> {
         let refuse = |why: &str| Err(Error::new(Code::InvalidName, format!("{text:?} is not a path: {why}")));
         if text.len() > Self::MAX_BYTES {
@@ -48,24 +49,24 @@ impl FilePath {
         }
     }
 
-    /// `/`.
+    /// Returns the path `/`.
     pub fn root() -> Self {
         Self("/".into())
     }
 
-    /// The path as text.
+    /// Returns the path as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The directory and the last segment; `None` for the root.
+    /// Returns the directory and the last segment; `None` for the root.
     pub fn split(&self) -> Option<(Self, &str)> {
         let (parent, name) = self.0.rsplit_once('/')?;
         let parent = if parent.is_empty() { Self::root() } else { Self(parent.into()) };
         (!name.is_empty()).then_some((parent, name))
     }
 
-    /// Whether `self` is the directory that `child` lies in.
+    /// Returns whether `self` is the directory that contains `child`.
     pub fn is_parent_of(&self, child: &Self) -> bool {
         let parent = child.0.rsplit_once('/').filter(|(_, name)| !name.is_empty()).map(|(parent, _)| parent);
         parent.is_some_and(|parent| parent == self.0.trim_end_matches('/'))

@@ -1,8 +1,8 @@
-//! What people and frontends ask: who holds, who waits, for whom, since when.
+//! Read-only queries: holders, waiters, sessions, files, timers and totals.
 //!
-//! Nothing here changes anything. Lists are cut to what was asked for and to [`PAGE_BYTES`], and deadlocks are looked for
-//! only from those who are shown, so that a status page cannot be made slow by a queue of a hundred thousand, nor by names
-//! that are all as long as may be.
+//! Nothing here changes the state. Lists are cut to the requested length and to [`PAGE_BYTES`]. Deadlocks are
+//! searched only from the waiters that are shown. So neither a queue of 100,000 waiters nor names of the
+//! largest length can make a report slow.
 
 use conclave_algorithms::deadlock::Demand;
 use conclave_api::{Claim, Code, Deadlock, Error, LockName, Priority, RequestId, SessionId, WaitsFor};
@@ -16,27 +16,31 @@ use super::session::{Broken, Session};
 use super::tree::Stat;
 use super::{Delay, State, WaitLimit};
 
-/// The holders told to somebody who is queued, and of each name in a list.
+/// The largest number of holders in a `queued` reply, and for each name in a list. Further holders are left
+/// out.
 const HOLDERS_TOLD: usize = 8;
-/// The holders and waiters of a name that somebody asks about.
+/// The largest number of holders, waiters and deadlocks in a report about one name. Further ones are left
+/// out.
 const SHOWN: usize = 100;
-/// About how much is told at once, as it travels: the larger is cut, with a word that there is more.
+/// The approximate size of one page of a list, in bytes on the wire. A longer list is cut, and [`Page::more`]
+/// is set.
 pub const PAGE_BYTES: usize = 256 * 1024;
-/// About what numbers and the frame around them add to each thing in a list.
+/// The approximate bytes of the numbers and the framing of each item in a list.
 const NUMBERS_BYTES: usize = 64;
-/// How far a queue is counted from either end before the position is an estimate.
+/// The number of waiters counted from either end of a queue. A position further from both ends is an
+/// estimate.
 const COUNTED: usize = 1024;
 
-/// The beginning of a list.
+/// One page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page<T> {
-    /// In order; one at least, if there is one.
+    /// The items in order. Not empty unless the list is empty or the limit is 0.
     pub items: Vec<T>,
-    /// There are more after the last.
+    /// `true` if there are more items after the last one.
     pub more: bool,
 }
 
-/// As many as were asked for, and as fit.
+/// Returns the first items, at most `limit`, with at most about [`PAGE_BYTES`] bytes.
 pub fn page<T>(items: impl Iterator<Item = T>, limit: usize, bytes: impl Fn(&T) -> usize) -> Page<T> {
     let (mut page, mut left) = (Page { items: Vec::new(), more: false }, PAGE_BYTES);
     for item in items {
@@ -51,140 +55,141 @@ pub fn page<T>(items: impl Iterator<Item = T>, limit: usize, bytes: impl Fn(&T) 
     page
 }
 
-/// One name in use.
+/// The report about one name in use.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LockInfo {
     /// The name.
     pub name: LockName,
-    /// The permits there are, if it is a semaphore.
+    /// The limit of permits, if the name is a semaphore.
     pub limit: Option<u32>,
-    /// The permits held, if it is a semaphore.
+    /// The permits held, if the name is a semaphore.
     pub permits_held: u64,
-    /// Whether it is held alone.
+    /// `true` if one owner holds the name exclusively.
     pub exclusive: bool,
-    /// Who holds it: in a list the first few, alone the first hundred.
+    /// The first holders: at most 8 in a list of names, at most 100 in a report about one name.
     pub holders: Vec<Holder>,
-    /// How many hold it.
+    /// The number of all holders.
     pub holders_total: u64,
-    /// How many wait for it.
+    /// The number of waiters.
     pub waiting: u64,
-    /// What the leader proclaims, if it is an election; not told in lists.
+    /// The proclaimed value, if the name is an election. Left out in lists.
     pub value: Option<Vec<u8>>,
 }
 
-/// Everything about one name: the answer to `conclave why NAME`.
+/// The complete report about one name: the answer to `conclave why NAME`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WhyInfo {
-    /// Who holds it.
+    /// The lock and its holders.
     pub lock: LockInfo,
-    /// Who waits for it, in order; the first hundred.
+    /// The first 100 waiters, in order.
     pub queue: Vec<WaiterInfo>,
-    /// Deadlocks lately in which it had a part.
+    /// The recent deadlocks that involve the name.
     pub deadlocks: Vec<DeadlockInfo>,
-    /// When it was lately taken away from its holders, and why.
+    /// The recent breaks of the name, with their reasons.
     pub breaks: Vec<BreakInfo>,
 }
 
-/// Somebody who waits.
+/// The report about one waiting request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WaiterInfo {
-    /// Whose session.
+    /// The session.
     pub session: SessionId,
     /// The number of the acquire.
     pub request: RequestId,
-    /// The owner, for people.
+    /// The owner, for display.
     pub owner: String,
-    /// Since when, wall time in milliseconds.
+    /// The wall time at which the wait began, in milliseconds.
     pub since_ms: u64,
-    /// Its priority.
+    /// The priority of the request.
     pub priority: Priority,
-    /// All names it waits for, with what it claims of each.
+    /// All names that the request waits for, with its claim on each.
     pub names: Vec<(LockName, Claim)>,
-    /// The owners that hold what it waits for; the first few.
+    /// The first few owners that hold these names.
     pub waits_for: Vec<String>,
-    /// It is part of a deadlock that was left standing, or waits for one.
+    /// `true` if the request belongs to a deadlock that policy `none` left standing, or waits for such a
+    /// deadlock.
     pub stuck: bool,
 }
 
 /// A deadlock that was found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadlockInfo {
-    /// The command that closed it.
+    /// The number of the command that closed it.
     pub index: u64,
-    /// When, wall time in milliseconds.
+    /// The wall time in milliseconds.
     pub wall_ms: u64,
-    /// Who waited for whom, and who was refused.
+    /// The cycle of waits, and the victim.
     pub deadlock: Deadlock,
 }
 
-/// A name that was taken away.
+/// A break: a name was taken away from its holders.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BreakInfo {
-    /// The command.
+    /// The number of the command.
     pub index: u64,
-    /// When, wall time in milliseconds.
+    /// The wall time in milliseconds.
     pub wall_ms: u64,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
-/// One session.
+/// The report about one session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionInfo {
-    /// Its id.
+    /// The id of the session.
     pub session: SessionId,
-    /// What its client calls it.
+    /// The label that its client gave it.
     pub label: String,
-    /// Its lease.
+    /// The length of the lease, in milliseconds.
     pub ttl_ms: u64,
-    /// How long its names stay untaken after an unclean end.
+    /// The lock-delay, in milliseconds.
     pub lock_delay_ms: u64,
-    /// Since when, wall time in milliseconds.
+    /// The wall time at which the session was opened, in milliseconds.
     pub since_ms: u64,
     /// The generation of its lease.
     pub generation: u64,
-    /// Acquires held.
+    /// The number of its granted acquires.
     pub held: u64,
-    /// Acquires that wait.
+    /// The number of its waiting acquires.
     pub waiting: u64,
-    /// Requests that its client has not acknowledged.
+    /// The number of answers that its client has not acknowledged.
     pub unanswered: u64,
-    /// Ephemeral files.
+    /// The number of its ephemeral files.
     pub ephemerals: u64,
 }
 
-/// Who leads.
+/// The leader of an election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leader {
-    /// Who.
+    /// The holder of the name.
     pub holder: Holder,
-    /// What it proclaims; nothing if it took the name as a plain lock.
+    /// The proclaimed value; `None` if the name is held as a plain lock.
     pub value: Option<Vec<u8>>,
 }
 
-/// How much there is of everything.
+/// The sizes of the tables, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Sessions.
+    /// The number of sessions.
     pub sessions: u64,
-    /// Names in use.
+    /// The number of names in use.
     pub names: u64,
-    /// Acquires held.
+    /// The number of granted acquires.
     pub grants: u64,
-    /// Acquires that wait.
+    /// The number of waiting acquires.
     pub waiting: u64,
-    /// Files, the root included.
+    /// The number of files, the root included.
     pub files: u64,
-    /// Bytes in files.
+    /// The bytes of data in all files.
     pub file_bytes: u64,
-    /// Deadlocks found since the beginning.
+    /// The number of deadlocks found so far.
     pub deadlocks: u64,
-    /// Acquires in deadlocks that were left standing.
+    /// The number of owners in deadlocks that were left standing.
     pub deadlocked: u64,
 }
 
 impl State {
-    /// Whether a session may be resumed with this secret.
+    /// Checks the secret with which a client resumes a session. Returns the session if the secret is right.
     ///
     /// # Errors
     /// [`Code::SessionEnded`] or [`Code::WrongSecret`].
@@ -199,7 +204,7 @@ impl State {
         Ok(info)
     }
 
-    /// One session.
+    /// Returns the report about one session.
     pub fn session(&self, id: SessionId) -> Option<SessionInfo> {
         let session = self.sessions.get(&id)?;
         let waiting = session.waiting.len() as u64;
@@ -217,35 +222,35 @@ impl State {
         })
     }
 
-    /// The sessions after `after`, at most `limit`.
+    /// Returns the sessions after `after`, at most `limit`.
     pub fn sessions(&self, after: Option<SessionId>, limit: usize) -> Page<SessionInfo> {
         let from = after.map_or(SessionId(0), |SessionId(id)| SessionId(id.saturating_add(1)));
         let sessions = self.sessions.range(from..).filter_map(|(id, _)| self.session(*id));
         page(sessions, limit, |session| session.label.len() + NUMBERS_BYTES)
     }
 
-    /// What a session holds, by the number of the acquire.
+    /// Returns the grants of a session, by the number of the acquire.
     pub fn grants(&self, session: SessionId) -> Vec<(RequestId, Granted)> {
         let live = self.sessions.get(&session).into_iter().flat_map(|session| &session.live);
         let held = live.filter(|(_, ticket)| self.locks.grants.contains_key(ticket));
         held.map(|(request, ticket)| (*request, self.locks.granted(*ticket))).collect()
     }
 
-    /// What was taken away from a session and its client has not released, the oldest first.
+    /// Returns the names taken away from a session that its client has not released yet, the oldest first.
     pub fn broken(&self, session: SessionId) -> impl Iterator<Item = &Broken> {
         self.sessions.get(&session).into_iter().flat_map(Session::broken)
     }
 
-    /// The names in use that begin with `prefix`, those after `after`, in order, at most `limit`; of each the
-    /// first few holders.
+    /// Returns the names in use that begin with `prefix` and come after `after`, in order, at most `limit`.
+    /// Each has its first few holders.
     pub fn locks(&self, prefix: &str, after: Option<&LockName>, limit: usize) -> Page<LockInfo> {
         let locks = self.locks.beginning_with(prefix, after);
         page(locks.map(|lock| self.locks.info(lock, HOLDERS_TOLD)), limit, LockInfo::bytes)
     }
 
-    /// The holders, the waiting requests and the recent incidents of a name; of each list what fits. `None`
-    /// if the state has no record of the name: then nobody holds it or waits for it. The records of an unused
-    /// name end with the history.
+    /// Returns the holders, the waiting requests and the recent incidents of a name. Each list is cut to one
+    /// page. Returns `None` if the state has no record of the name: then it has no holder and no waiter. The
+    /// records of an unused name end with the history.
     pub fn why(&self, name: &LockName) -> Option<WhyInfo> {
         let has_part = |deadlock: &Deadlock| deadlock.cycle.iter().any(|edge| edge.name == *name);
         let deadlocks = self.incidents.deadlocks.iter().filter(|(_, _, deadlock)| has_part(deadlock));
@@ -278,7 +283,7 @@ impl State {
         Some(WhyInfo { queue, lock, deadlocks, breaks })
     }
 
-    /// The deadlocks found lately.
+    /// Returns the recent deadlocks.
     pub fn deadlocks(&self) -> Vec<DeadlockInfo> {
         let info = |(index, wall_ms, deadlock): &(u64, u64, Deadlock)| DeadlockInfo {
             index: *index,
@@ -288,35 +293,37 @@ impl State {
         self.incidents.deadlocks.iter().map(info).collect()
     }
 
-    /// How many will wait for ever, found by looking at all who wait.
+    /// Returns the number of requests that wait for ever, found by a search from all waiters.
     #[cfg(test)]
     pub(super) fn stuck(&self) -> usize {
         self.locks.stuck(self.locks.waiters.values()).len()
     }
 
-    /// Who leads an election.
+    /// Returns the leader of an election.
     pub fn leader(&self, name: &LockName) -> Option<Leader> {
         let lock = self.locks.lock(self.locks.find(name)?);
         let holder = self.locks.holders(lock).next().filter(|_| lock.is_exclusive())?;
         Some(Leader { holder, value: lock.value.clone() })
     }
 
-    /// What a file contains, and what is known of it.
+    /// Returns the contents and the metadata of a file.
     pub fn file(&self, path: &FilePath) -> Option<(&[u8], Stat)> {
         self.tree.read(path)
     }
 
-    /// The names of the files in a directory, in order.
+    /// Returns the names of the files in a directory, in order.
     pub fn list(&self, path: &FilePath) -> Option<impl Iterator<Item = &str>> {
         self.list_after(path, "")
     }
 
-    /// The names of the files in a directory that come after `after`, in order: a page is found, not counted off.
+    /// Returns the names of the files in a directory that come after `after`, in order. The first one is
+    /// found by a search in the ordered set, not by a scan.
     pub fn list_after(&self, path: &FilePath, after: &str) -> Option<impl Iterator<Item = &str>> {
         self.tree.list_after(path, after)
     }
 
-    /// Every timer that must run: a new leader starts them all, in full.
+    /// Returns every timer that must run, with its full length in milliseconds. A new leader starts all of
+    /// them.
     pub fn timers(&self) -> Vec<(TimerId, u64)> {
         let leases = self.sessions.iter().map(|(id, session)| {
             (TimerId::Lease { session: *id, generation: session.generation }, session.lease_ms())
@@ -330,7 +337,7 @@ impl State {
         leases.chain(waits).chain(delays).collect()
     }
 
-    /// How much there is of everything.
+    /// Returns the sizes of the tables.
     pub fn totals(&self) -> Totals {
         Totals {
             sessions: self.sessions.len() as u64,
@@ -344,14 +351,14 @@ impl State {
         }
     }
 
-    /// What fences are counted from.
+    /// Returns the number that is added to every fence.
     pub fn fence_base(&self) -> u64 {
         self.locks.fence_base
     }
 }
 
 impl Locks {
-    /// What a grant holds, in canonical order.
+    /// Returns the names and fences of a grant, in canonical order.
     pub(super) fn granted(&self, ticket: Ticket) -> Granted {
         let items = self.grants.get(&ticket).map_or(&[][..], |grant| &grant.items);
         let name = |item: &super::lock::Item| GrantedName {
@@ -364,7 +371,7 @@ impl Locks {
         Granted { names }
     }
 
-    /// Where a waiter stands, and whom it waits for.
+    /// Returns the position of a waiter, and the holders that it waits for.
     pub(super) fn queued(&self, ticket: Ticket) -> Queued {
         let waiter = self.waiter(ticket);
         let ahead = waiter.claims.iter().map(|claim| self.ahead(claim.resource, waiter)).max();
@@ -372,7 +379,8 @@ impl Locks {
         Queued { ahead: ahead.unwrap_or(0), holders: held.take(HOLDERS_TOLD).collect() }
     }
 
-    /// How many wait before a waiter: counted from the nearer end, estimated in the middle of a long queue.
+    /// Returns the number of waiters before this one. It is counted from the nearer end, and estimated in the
+    /// middle of a long queue.
     fn ahead(&self, id: LockId, waiter: &Waiter) -> u64 {
         use std::ops::Bound::{Excluded, Unbounded};
         let queue = &self.lock(id).queue;
@@ -385,7 +393,7 @@ impl Locks {
         ahead as u64
     }
 
-    /// Why a try did not succeed.
+    /// Returns the reason why a request that must not wait was rejected.
     pub(super) fn obstacle(&self, waiter: &Waiter) -> String {
         let locks = || waiter.claims.iter().map(|claim| self.lock(claim.resource));
         let held = locks().find_map(|lock| {
@@ -399,7 +407,7 @@ impl Locks {
         held.or_else(claimed).unwrap_or_else(|| "not enough permits".into())
     }
 
-    /// An owner, for people.
+    /// Returns the description of an owner for display.
     pub(super) fn owner_name(&self, id: OwnerId) -> String {
         let owner = self.owner(id);
         if let Some(label) = &owner.label {

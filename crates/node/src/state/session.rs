@@ -1,21 +1,22 @@
-//! Sessions: the lease, and the answers remembered so that a retry takes effect once.
+//! Sessions: the lease, and the remembered answers that let a retry take effect only once.
 //!
-//! **Rules** (docs/service.md 5 and 7). Every request carries its number and the lowest number whose answer the
-//! client lacks. An answer is remembered until it is older than that. A retry is answered from memory; a
-//! retried acquire that still waits keeps its place. At most [`MAX_UNANSWERED`] requests are unanswered; then
-//! new ones are refused, clearly. What gives something back has a reserve of as many: who has asked too much
-//! must still be able to let go.
+//! **Rules** (docs/service.md 5 and 7). Every request carries its number, and the lowest number whose answer
+//! the client has not received. An answer is remembered until its number is below the lowest. A retry gets
+//! the remembered answer; a retried acquire that still waits keeps its place. A session has at most
+//! [`MAX_UNANSWERED`] unanswered requests. Beyond that, new requests are rejected with
+//! [`Code::TooManyUnanswered`]. Operations that only release have twice this limit, so that a busy session
+//! can still release its locks.
 //!
-//! A client may count `queued` as an answer: otherwise one long wait would pin the lowest number, and a busy
-//! session would run into the bound. The final answer to such an acquire comes *late*, below the lowest
-//! number; the last [`MAX_UNANSWERED`] late answers are remembered as well.
+//! A client may count `queued` as an answer. Otherwise one long wait would pin the lowest number, and a busy
+//! session would reach the limit. The final answer to such an acquire is *late*: its number is below the
+//! lowest. The last [`MAX_UNANSWERED`] late answers are remembered as well.
 //!
-//! What was taken away from a session is remembered until its client releases it, and told again whenever the
-//! session is resumed: a holder that was not connected when it happened must not go on believing. The last
-//! [`MAX_BROKEN`] are.
+//! A break is remembered until the client releases the grant. It is sent again when the session is resumed,
+//! because a holder that was not connected must learn of it. The last [`MAX_BROKEN`] breaks are remembered.
 //!
-//! **The trap.** A number below the lowest that is not remembered may have been done or not: the answer is
-//! [`Code::Forgotten`], never "not done". Unless it is seen to hold something: then it was granted.
+//! **Trap.** A number below the lowest without a remembered answer may have been done or not. The answer is
+//! then [`Code::Forgotten`], never "not done". One case is certain: a request that still holds a grant was
+//! granted.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -27,40 +28,43 @@ use super::command::{Answer, Op, OpenSession};
 use super::path::FilePath;
 use super::rank::Ticket;
 
-/// The most requests of a session whose answers the client has not acknowledged.
+/// The largest number of answers that the client has not acknowledged. Beyond it, new requests are rejected.
+/// Operations that only release are rejected beyond twice this number.
 pub const MAX_UNANSWERED: usize = 1024;
-/// The most that was taken away from a session and that its client has not released.
+/// The largest number of breaks remembered for a session. Beyond it, the oldest is forgotten.
 pub const MAX_BROKEN: usize = 1024;
-/// The most acquires of a session that are held or wait.
+/// The largest number of acquires of a session that hold or wait. Beyond it, new acquires are rejected.
 pub const MAX_LIVE: usize = 65_536;
-/// The most sessions, with those that have ended and still keep names back.
+/// The largest number of sessions, including ended sessions with a running lock-delay. Beyond it, new
+/// sessions are rejected.
 pub const MAX_SESSIONS: usize = 1 << 20;
-/// The shortest and the longest lease.
+/// The allowed lengths of a lease, in milliseconds. Other lengths are rejected.
 pub const TTL_MS: std::ops::RangeInclusive<u64> = 100..=86_400_000;
-/// The longest lock-delay.
+/// The longest lock-delay, in milliseconds. A longer one is rejected.
 pub const MAX_LOCK_DELAY_MS: u64 = 86_400_000;
 
 /// A session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Session {
     pub(super) open: OpenSession,
-    /// Raised when the lease is changed: an expiry of an older one has no effect.
+    /// The generation of the lease. It grows with each change of the lease; an expiry of an older generation
+    /// has no effect.
     pub(super) generation: u64,
-    /// The lease before a shorter one, and the request that changed it: the client may count by it until it has
-    /// acknowledged that.
+    /// The request that shortened the lease, and the longer lease before it, in milliseconds. The client may
+    /// count by the longer lease until it has acknowledged that request.
     former_lease: Option<(RequestId, u64)>,
     pub(super) since_ms: u64,
     lowest: RequestId,
     answers: BTreeMap<RequestId, Answer>,
-    /// Answers to acquires that waited, given when the client no longer asked for so old a number.
+    /// The late answers: their numbers are below `lowest`.
     late: BTreeMap<RequestId, Answer>,
-    /// The late answers by age, the oldest first.
+    /// The numbers of the late answers, the oldest answer first.
     late_order: VecDeque<RequestId>,
-    /// What was taken away, the oldest first.
+    /// The breaks that the client has not acknowledged by a release, the oldest first.
     broken: VecDeque<Broken>,
-    /// Acquires without a final answer.
+    /// The acquires without a final answer.
     pub(super) waiting: BTreeMap<RequestId, Ticket>,
-    /// Acquires that are held or wait.
+    /// The acquires that hold or wait.
     pub(super) live: BTreeMap<RequestId, Ticket>,
     pub(super) ephemerals: BTreeSet<FilePath>,
 }
@@ -70,20 +74,20 @@ pub(super) struct Session {
 pub struct Broken {
     /// The number of the acquire.
     pub grant: RequestId,
-    /// What was taken away.
+    /// The name.
     pub name: LockName,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
-/// Whether a request is new.
+/// The result of [`Session::admit`].
 pub(super) enum Admission {
     New,
-    /// It waits already.
+    /// A retry of an acquire that still waits.
     Waiting(Ticket),
-    /// It holds something, and its answer is forgotten.
+    /// A retry of an acquire that holds its grant. Its answer was forgotten.
     Held(Ticket),
-    /// It was answered so, or must be refused.
+    /// A retry with a remembered answer, or a rejected request.
     Answered(Answer),
 }
 
@@ -105,7 +109,7 @@ impl Session {
         }
     }
 
-    /// Decides whether a request is new, and forgets what its client has.
+    /// Decides if a request is new. Forgets the answers that the client has acknowledged.
     pub(super) fn admit(&mut self, id: RequestId, lowest: RequestId, op: &Op) -> Admission {
         self.lowest = self.lowest.max(lowest.min(id));
         while let Some(oldest) = self.answers.first_entry()
@@ -134,19 +138,20 @@ impl Session {
         Admission::New
     }
 
-    /// The lease as it must be counted: no shorter than the client may believe.
+    /// Returns the length of the lease that the leader must count, in milliseconds. It is never shorter than
+    /// the lease that the client may count.
     pub(super) fn lease_ms(&self) -> u64 {
         self.former_lease.map_or(self.open.ttl_ms, |(_, former_ms)| former_ms.max(self.open.ttl_ms))
     }
 
-    /// Changes the lease by a request.
+    /// Changes the length of the lease.
     pub(super) fn set_ttl(&mut self, request: RequestId, ttl_ms: u64) {
         let counted_ms = self.lease_ms();
         self.open.ttl_ms = ttl_ms;
         self.former_lease = (counted_ms > ttl_ms).then_some((request, counted_ms));
     }
 
-    /// Whether the client has acknowledged a shorter lease that it was not known to have heard of. Once.
+    /// Returns `true` once after the client has acknowledged the request that shortened the lease.
     pub(super) fn has_heard_of_lease(&mut self) -> bool {
         let lowest = self.lowest;
         self.former_lease.take_if(|(request, _)| *request < lowest).is_some()
@@ -169,7 +174,8 @@ impl Session {
         }
     }
 
-    /// Remembers what was taken away. Of a grant of which nothing is left nobody is told any more that it was made.
+    /// Remembers a break. If the grant has no names left, its remembered answer becomes an error. So a retry
+    /// does not receive the grant.
     pub(super) fn remember_broken(&mut self, broken: Broken, is_gone: bool) {
         let Broken { grant, name, reason } = &broken;
         if is_gone && let Some(answer) = self.answers.get_mut(grant).or_else(|| self.late.get_mut(grant)) {
@@ -182,31 +188,32 @@ impl Session {
         self.broken.push_back(broken);
     }
 
-    /// The client knows what was taken away from a grant.
+    /// Forgets the breaks of a grant, because the client has released or cancelled it.
     pub(super) fn forget_broken(&mut self, grant: RequestId) {
         self.broken.retain(|broken| broken.grant != grant);
     }
 
-    /// What was taken away and the client has not released, the oldest first.
+    /// Returns the remembered breaks, the oldest first.
     pub(super) fn broken(&self) -> impl Iterator<Item = &Broken> {
         self.broken.iter()
     }
 
-    /// Whether the request was seen, as far as is remembered; those before the lowest were.
+    /// Returns whether the request is known. All numbers below the lowest count as known.
     pub(super) fn has_seen(&self, id: RequestId) -> bool {
         id < self.lowest || self.answers.contains_key(&id) || self.waiting.contains_key(&id)
     }
 
-    /// Answers that the client has not acknowledged. Waits are not among them: `queued` was their answer, and
-    /// [`MAX_LIVE`] is their bound. Who waits often must still be able to release and to cancel.
+    /// Returns the number of answers that the client has not acknowledged. Waiting acquires do not count:
+    /// their answer was `queued`, and [`MAX_LIVE`] limits them. So a session with many waits can still
+    /// release and cancel.
     pub(super) fn unanswered(&self) -> usize {
         self.answers.len()
     }
 
-    /// Checks what is kept twice, and every bound that others rely on.
+    /// Checks that redundant data agree, and that the bounds of this module hold.
     ///
     /// # Errors
-    /// What contradicts what.
+    /// The contradiction.
     pub(super) fn audit(&self) -> Result<(), &'static str> {
         let order: BTreeSet<RequestId> = self.late_order.iter().copied().collect();
         if order.len() != self.late_order.len() || !order.iter().eq(self.late.keys()) {
@@ -219,7 +226,7 @@ impl Session {
     }
 }
 
-/// Checks what a session is to be.
+/// Checks the parameters of a new session.
 pub(super) fn check(open: &OpenSession) -> Result<(), Error> {
     let refuse = |message: String| Err(Error::new(Code::InvalidArgument, message));
     check_ttl(open.ttl_ms)?;

@@ -1,4 +1,4 @@
-//! The whole state as bytes: versioned, checked, the same on every node.
+//! The whole state as bytes: versioned, with a checksum, and the same on every node.
 //!
 //! ```text
 //! 0   4  "CNCS"
@@ -7,9 +7,9 @@
 //! 10  -  the state, in postcard
 //! ```
 //!
-//! **Rules.** Equal states have equal bytes: only ordered maps are written. What is read is checked before it
-//! is believed, the checksum first, then every index against what it indexes: a damaged or foreign snapshot
-//! is an error, never a panic later.
+//! **Rules.** Equal states have equal bytes, because only ordered maps are written. A reader checks the bytes
+//! before use: first the checksum, then every index against the data that it indexes. So a damaged or foreign
+//! snapshot causes an error, never a later panic.
 
 use conclave_algorithms::deadlock::Demand;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,25 +19,25 @@ use super::State;
 use super::lock::{Hold, LockId, Locks, OwnerId};
 
 const MAGIC: &[u8; 4] = b"CNCS";
-/// The format that is written, and the only one that is read.
+/// The format version that is written. A snapshot with another version is rejected.
 pub const VERSION: u16 = 3;
 const HEADER: usize = 10;
 
-/// Why bytes are no snapshot.
+/// The reason why bytes are not a valid snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SnapshotError {
-    /// It does not begin like one.
+    /// The bytes do not start with the header of a snapshot.
     NotASnapshot,
-    /// Written by another version of the service.
+    /// The snapshot has another format version.
     UnknownVersion(u16),
     /// Bytes were changed or lost.
     Damaged,
-    /// The bytes are as written, but what they say contradicts itself.
+    /// The checksum is right, but the contents contradict each other.
     Inconsistent(&'static str),
 }
 
 impl State {
-    /// The state as bytes.
+    /// Returns the state as bytes.
     pub fn to_snapshot(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEADER + 1024);
         bytes.extend(MAGIC);
@@ -50,10 +50,10 @@ impl State {
         bytes
     }
 
-    /// The state that the bytes say.
+    /// Reads a state from bytes.
     ///
     /// # Errors
-    /// [`SnapshotError`] if they are not what [`State::to_snapshot`] wrote.
+    /// [`SnapshotError`] if the bytes are not the output of [`State::to_snapshot`].
     pub fn from_snapshot(bytes: &[u8]) -> Result<Self, SnapshotError> {
         let Some((header, body)) = bytes.split_at_checked(HEADER) else {
             return Err(SnapshotError::NotASnapshot);
@@ -74,10 +74,10 @@ impl State {
         Ok(state)
     }
 
-    /// Checks everything that is kept twice.
+    /// Checks that all redundant data agree.
     ///
     /// # Errors
-    /// What contradicts what.
+    /// The contradiction.
     pub fn audit(&self) -> Result<(), &'static str> {
         self.locks.audit()?;
         self.tree.audit(|session, path| {
@@ -117,7 +117,7 @@ impl State {
 }
 
 impl Locks {
-    /// Checks references first, then recomputes everything that can be recomputed.
+    /// Checks the references first. Then recomputes the indexes and compares them.
     fn audit(&self) -> Result<(), &'static str> {
         self.audit_table()?;
         for (ticket, waiter) in &self.waiters {
@@ -151,7 +151,7 @@ impl Locks {
         ensure(self.soft_blocked.iter().all(is_rank), "somebody may overtake who does not wait")
     }
 
-    /// What the locks say is held must be the sum of what the grants say.
+    /// Checks that the holds of each lock are the sum of the grants.
     fn audit_holds(&self) -> Result<(), &'static str> {
         let mut holds: BTreeMap<(LockId, OwnerId), Hold> = BTreeMap::new();
         for grant in self.grants.values() {

@@ -1,15 +1,18 @@
-//! The tree of small files: Chubby's files, ZooKeeper's znodes.
+//! The tree of small files, like Chubby's files and ZooKeeper's znodes.
 //!
-//! **Intuition.** Every node is a file *and* a directory: it has data and children. Files are small and read
-//! and written whole, which is what makes versions and conditional writes enough to build on.
+//! **Intuition.** Every node is a file *and* a directory: it has data and children. Files are small, and are
+//! read and written as a whole. So versions and conditional writes are sufficient.
 //!
-//! **Rules.** A file's version is 1 when created and one more with every write; a condition names the version
-//! it expects. An *ephemeral* file ends with its session and has no children. A *sequential* file gets the
-//! next number of its directory appended, ten digits, never used twice while the directory lives. A multi is
-//! all or nothing: operations are done in order and undone in reverse when one fails.
+//! **Rules.**
+//! - A file has version 1 when it is created. Each write adds 1. A condition names the expected version.
+//! - An *ephemeral* file is removed when its session ends. It has no children.
+//! - A *sequential* file gets the next number of its directory appended, with ten digits. A directory never
+//!   uses a number twice.
+//! - The operations of a multi are executed in order. If one fails, the earlier ones are undone in reverse
+//!   order.
 //!
-//! **Bounds.** [`MAX_FILE_BYTES`] a file, [`MAX_FILES`] and [`MAX_TREE_BYTES`] in all, [`MAX_OPERATIONS`] a
-//! multi; beyond them the operation is refused.
+//! **Bounds.** [`MAX_FILE_BYTES`] for each file, [`MAX_FILES`] and [`MAX_TREE_BYTES`] in total,
+//! [`MAX_OPERATIONS`] for each multi. Beyond them the operation is rejected.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -19,100 +22,100 @@ use serde::{Deserialize, Serialize};
 
 use super::path::FilePath;
 
-/// The largest file.
+/// The largest size of a file, in bytes. Larger data are rejected.
 pub const MAX_FILE_BYTES: usize = 256 * 1024;
-/// The most files, the root included.
+/// The largest number of files, the root included. Beyond it, new files are rejected.
 pub const MAX_FILES: usize = 1 << 20;
-/// The most bytes of data in all files together.
+/// The largest sum of the data in all files, in bytes. An operation that would exceed it is rejected.
 pub const MAX_TREE_BYTES: u64 = 256 * 1024 * 1024;
-/// The most operations of one multi.
+/// The largest number of operations in a multi. A longer multi is rejected.
 pub const MAX_OPERATIONS: usize = 128;
 
-/// One change of the tree.
+/// An operation on the tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileOp {
-    /// Makes a file; the directory must exist.
+    /// Creates a file. The directory must exist.
     Create {
-        /// Where; for a sequential file, what the number is appended to.
+        /// The path. For a sequential file, the number is appended to it.
         path: FilePath,
-        /// What it contains.
+        /// The data of the file.
         data: Vec<u8>,
-        /// It ends with the session.
+        /// `true` if the file is removed when the session ends.
         ephemeral: bool,
-        /// The directory's next number is appended to its name.
+        /// `true` if the next number of the directory is appended to the name.
         sequential: bool,
     },
-    /// Replaces what a file contains.
+    /// Replaces the data of a file.
     Write {
-        /// Which file.
+        /// The path.
         path: FilePath,
-        /// What it contains from now on.
+        /// The new data.
         data: Vec<u8>,
-        /// Only if the file has this version.
+        /// The version that the file must have; `None` for no condition.
         expected: Option<Version>,
     },
-    /// Removes a file without children.
+    /// Removes a file that has no children.
     Delete {
-        /// Which file.
+        /// The path.
         path: FilePath,
-        /// Only if the file has this version.
+        /// The version that the file must have; `None` for no condition.
         expected: Option<Version>,
     },
-    /// Changes nothing: the others of the multi are done only if this file has this version.
+    /// Changes nothing, but fails if the file does not have the expected version. Then the whole multi fails.
     Check {
-        /// Which file.
+        /// The path.
         path: FilePath,
-        /// The version it must have.
+        /// The version that the file must have.
         expected: Version,
     },
 }
 
-/// What an operation did.
+/// The result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileDone {
-    /// Made, under this name.
+    /// The file was created at this path.
     Created(FilePath),
-    /// Written; its version now.
+    /// The file was written and has this version now.
     Written(Version),
-    /// Removed.
+    /// The file was removed.
     Deleted,
-    /// As it was expected.
+    /// The file has the expected version.
     Checked,
 }
 
-/// What is known of a file besides its data.
+/// The metadata of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stat {
-    /// 1 when created, one more with every write.
+    /// The version: 1 when created, plus 1 for each write.
     pub version: Version,
-    /// One more with every child made or removed.
+    /// The number of times that a child was created or removed.
     pub children_version: u64,
-    /// The command that made it.
+    /// The number of the command that created the file.
     pub created: u64,
-    /// The command of the last write.
+    /// The number of the command that wrote the file last.
     pub modified: u64,
-    /// The command that last made or removed a child.
+    /// The number of the command that last created or removed a child.
     pub children_modified: u64,
-    /// The session it ends with.
+    /// The session with which the file ends; `None` for a permanent file.
     pub ephemeral: Option<SessionId>,
-    /// How much it contains.
+    /// The size of the data, in bytes.
     pub bytes: u64,
-    /// How many children it has.
+    /// The number of children.
     pub children: u64,
 }
 
-/// What became of a path, for those who watch it.
+/// A change of a file, for watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileChange {
-    /// It was made.
+    /// The file was created.
     Created,
-    /// It was written.
+    /// The file was written and has this version now.
     Written(Version),
-    /// It was removed.
+    /// The file was removed.
     Deleted,
 }
 
-/// A change, with the session that the file belongs or belonged to.
+/// A change of a file, with the session of an ephemeral file.
 #[derive(Debug, PartialEq)]
 pub(super) struct TreeChange {
     pub(super) path: FilePath,
@@ -120,7 +123,7 @@ pub(super) struct TreeChange {
     pub(super) ephemeral: Option<SessionId>,
 }
 
-/// The files.
+/// All files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Tree {
     files: BTreeMap<FilePath, File>,
@@ -140,14 +143,14 @@ struct File {
     ephemeral: Option<SessionId>,
 }
 
-/// How to take a step back.
+/// The data that undo one operation.
 enum Undo {
     Create { path: FilePath, parent: FilePath, directory: Directory },
     Write { path: FilePath, data: Vec<u8>, modified: u64 },
     Delete { path: FilePath, file: File, parent: FilePath, directory: Directory },
 }
 
-/// What a directory was like.
+/// The counters of a directory before an operation.
 struct Directory {
     children_version: u64,
     children_modified: u64,
@@ -162,7 +165,7 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// Does all operations or none, and tells the changes in order.
+    /// Executes all operations or none. Returns the results and the changes, in order.
     pub(super) fn apply(
         &mut self,
         index: u64,
@@ -199,7 +202,7 @@ impl Tree {
     ) -> Vec<TreeChange> {
         let mut changes = Vec::new();
         for path in paths {
-            // An ephemeral file has no children, so nothing stands against it.
+            // An ephemeral file has no children, so the removal cannot fail.
             _ = self.remove(index, path, &mut changes, &mut Vec::new());
         }
         changes
@@ -209,7 +212,8 @@ impl Tree {
         self.files.get(path).map(|file| (&*file.data, file.stat()))
     }
 
-    /// The names in a directory after `after`. No name is empty: after nothing come all.
+    /// Returns the names in a directory that come after `after`. An empty `after` returns all, because no
+    /// name is empty.
     pub(super) fn list_after(&self, path: &FilePath, after: &str) -> Option<impl Iterator<Item = &str>> {
         let file = self.files.get(path)?;
         Some(file.children.range::<str, _>((Excluded(after), Unbounded)).map(|name| &**name))
@@ -261,7 +265,7 @@ impl Tree {
                 let old_bytes = self.expect(&path, expected)?.data.len();
                 self.check_room(data.len(), old_bytes)?;
                 self.bytes = self.bytes - old_bytes as u64 + data.len() as u64;
-                let file = self.files.get_mut(&path).expect("it was there a line ago");
+                let file = self.files.get_mut(&path).expect("it was found just before");
                 let data = std::mem::replace(&mut file.data, data);
                 undo.push(Undo::Write { path: path.clone(), data, modified: file.modified });
                 file.version += 1;
@@ -310,7 +314,7 @@ impl Tree {
         }
         self.check_room(file.data.len(), 0)?;
         let (_, name) = path.split().expect("only the root has no directory");
-        let directory = self.files.get_mut(&parent).expect("it was there a line ago");
+        let directory = self.files.get_mut(&parent).expect("it was found just before");
         undo.push(Undo::Create { path: path.clone(), parent, directory: directory.memo() });
         directory.children.insert(name.into());
         directory.next_number += u64::from(sequential);
@@ -338,7 +342,7 @@ impl Tree {
         let memo = directory.memo();
         directory.children.remove(name);
         directory.touch_children(index);
-        let file = self.files.remove(&path).expect("it was there a line ago");
+        let file = self.files.remove(&path).expect("it was found just before");
         self.bytes -= file.data.len() as u64;
         let ephemeral = file.ephemeral;
         changes.push(TreeChange { path: path.clone(), change: FileChange::Deleted, ephemeral });
@@ -346,7 +350,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Takes one step back; steps are taken back in reverse, so everything is where the step left it.
+    /// Undoes one operation. Operations are undone in reverse order, so each one finds the tree as it left
+    /// it.
     fn undo(&mut self, step: Undo) {
         const LEFT: &str = "undone in reverse: it is where the step left it";
         match step {

@@ -1,14 +1,14 @@
-//! Watches: what changed, in order, with nothing lost between a read and its watch.
+//! The history of changes, from which a watch continues without a gap after a read.
 //!
-//! **Intuition.** Every change has the number of its command. A read is done at some index; a watch says
-//! from which index on it wants the changes. As long as the history reaches back to it, it gets all of
-//! them, in order; if not, it is told so (*resync*: read again), never left in the dark.
+//! **Intuition.** Every change has the number of its command, and every read has an index. A watch names the
+//! index after which it wants changes. If the history reaches back to this index, the watch gets every
+//! change, in order. If not, it gets a *resync*, and the client must read again.
 //!
-//! **Rules** (docs/service.md 7). The history is replicated and part of the snapshot, so a watch can be resumed on
-//! any node. The watches themselves are not: the node that a client is connected to keeps them
-//! ([`crate::node::watches`]). A watch costs no log entry.
+//! **Rules** (docs/service.md 7). The history is replicated and part of the snapshot, so a watch can be
+//! resumed on any node. The watches themselves are not replicated: the node of the client's connection keeps
+//! them ([`crate::node::watches`]). A watch costs no log entry.
 //!
-//! **Bounds.** [`HISTORY_LENGTH`] changes are remembered.
+//! **Bounds.** The history has [`HISTORY_LENGTH`] changes.
 
 use std::collections::VecDeque;
 
@@ -19,72 +19,73 @@ use super::State;
 use super::path::FilePath;
 use super::tree::FileChange;
 
-/// How many changes are remembered.
+/// The number of changes in the history. Beyond it, the oldest is forgotten, and a watch that needs it gets a
+/// resync.
 pub const HISTORY_LENGTH: usize = 16_384;
 
-/// Something changed.
+/// A change of a file or a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// The command that changed it.
+    /// The number of the command that made the change.
     pub index: u64,
-    /// What it was.
+    /// The thing that changed, and the kind of change.
     pub what: What,
 }
 
-/// What changed, and how.
+/// The thing that changed, and the kind of change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum What {
     /// A file.
     File {
-        /// Which.
+        /// The path of the file.
         path: FilePath,
-        /// How.
+        /// The kind of change.
         change: FileChange,
     },
     /// A lock, semaphore or election.
     Lock {
-        /// Which.
+        /// The name.
         name: LockName,
-        /// How.
+        /// The kind of change.
         change: LockChange,
     },
 }
 
-/// What happened to a lock, semaphore or election.
+/// A change of a lock, semaphore or election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LockChange {
-    /// Somebody came to hold it, by this fence; a leader was elected.
+    /// The name was granted with this fence. For an election: a leader was elected.
     Taken(Fence),
-    /// Somebody gave it back; a leader resigned or was lost.
+    /// A hold of the name ended. For an election: the leader resigned or was lost.
     Released,
-    /// The leader proclaims another value.
+    /// The leader proclaimed another value.
     Proclaimed,
-    /// The limit was changed.
+    /// The limit was changed to this number of permits.
     Limited(u32),
 }
 
-/// What a watch looks at.
+/// The target of a watch.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum WatchTarget {
-    /// A file: made, written, deleted.
+    /// A file: created, written, deleted.
     File(FilePath),
-    /// The files that lie in a directory: made, deleted.
+    /// The files of a directory: created, deleted.
     Directory(FilePath),
     /// A lock, semaphore or election.
     Lock(LockName),
 }
 
-/// A watch of a session, numbered by its client.
+/// The number of a watch. Its client chooses it.
 pub type WatchId = u64;
 
-/// What a watch tells.
+/// An event of a watch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
-    /// It changed.
+    /// The target changed.
     Changed(Change),
-    /// Changes may be missing: read again. What follows is later than `index`.
+    /// Changes may be missing, so the client must read again. Later events have an index above `index`.
     Resync {
-        /// The entry up to which the reader must look.
+        /// The smallest index that the new read may have.
         index: u64,
     },
 }
@@ -93,12 +94,12 @@ pub enum Event {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct History {
     changes: VecDeque<Change>,
-    /// Changes up to this index may be forgotten.
+    /// The largest index up to which changes may have been forgotten.
     forgotten: u64,
 }
 
 impl History {
-    /// Nothing is known of what was up to this index.
+    /// Creates an empty history in which all changes up to `index` are forgotten.
     pub(super) fn forgotten(index: u64) -> Self {
         Self { changes: VecDeque::new(), forgotten: index }
     }
@@ -112,13 +113,13 @@ impl History {
         self.changes.push_back(change);
     }
 
-    /// Whether one of the latest changes is of this lock.
+    /// Returns whether one of the remembered changes concerns this lock.
     pub(super) fn mentions(&self, lock: &LockName) -> bool {
         let is_of_lock = |change: &Change| matches!(&change.what, What::Lock { name, .. } if name == lock);
         self.changes.iter().rev().any(is_of_lock)
     }
 
-    /// Everything after `index`; `None` if some of it is forgotten.
+    /// Returns every change after `index`; `None` if some of them are forgotten.
     fn since(&self, index: u64) -> Option<impl Iterator<Item = &Change>> {
         let from = self.changes.partition_point(|change| change.index <= index);
         (index >= self.forgotten).then(|| self.changes.range(from..))

@@ -1,4 +1,5 @@
-//! Backups: nothing of a session is in them, everything else is, and what grows has grown. [docs/service.md 6]
+//! Backups: they contain no data of sessions and all other data, and a restore raises all growing numbers.
+//! [docs/service.md 6]
 
 use conclave_api::Version;
 
@@ -8,10 +9,10 @@ use super::super::watch::{Event, WatchTarget};
 use super::*;
 use crate::node::watches::{WatcherId, Watches};
 
-/// Some day in 2026.
+/// A time in 2026, in milliseconds since 1970.
 const NOW_MS: u64 = 1_790_000_000_000;
 
-/// Files, a semaphore, and sessions that hold, wait, keep back and have files of their own.
+/// Returns a state with files, a semaphore, and sessions with holds, waits, a lock-delay and ephemeral files.
 fn busy() -> (World, Client) {
     let mut w = World::new();
     let a = w.client();
@@ -41,7 +42,7 @@ fn restored(bytes: &[u8], now_ms: u64) -> State {
     state
 }
 
-/// The fence of the first lock that is taken in a state.
+/// Returns the fence of the first lock that is acquired in a state.
 fn next_fence(state: &State) -> u64 {
     let mut w = World { state: state.clone(), index: state.applied(), ..World::new() };
     let client = w.client();
@@ -96,27 +97,28 @@ fn files_keep_their_versions_and_semaphores_their_limits() {
 fn fences_after_a_restore_are_larger_than_all_before_it_however_often_it_is_restored() {
     let (mut w, a) = busy();
     let bytes = w.state.to_backup();
-    // What the lost cluster gave out after the backup.
+    // The lost cluster granted a fence after the backup.
     let last = w.hold(a, acquire("late"));
     let last = w.fence(a, last).0;
     let once = restored(&bytes, NOW_MS);
     let first = next_fence(&once);
     assert!(first > last + u64::from(u32::MAX), "{first}");
-    // A second later, from the same backup: as if the first had been as busy as can be.
+    // A second restore after one second: the first restored cluster may have granted many fences meanwhile.
     let again = next_fence(&restored(&bytes, NOW_MS + 1000));
     assert!(again > first + 1_000_000, "{again} after {first}");
-    // Moments later, and the first was restarted meanwhile, each time with a leap.
+    // A restore 100 ms later, after the first restored cluster has restarted three times, each time with a
+    // leap.
     let mut restarted = once.clone();
     for _ in 0..3 {
         let at = At { index: restarted.applied() + 1, term: 1, wall_ms: 0 };
         restarted.apply(at, Command::Restarted { fences: handover::FENCE_LEAP });
     }
     assert!(next_fence(&restored(&bytes, NOW_MS + 100)) > next_fence(&restarted));
-    // And from a backup of what was restored, by a clock that stands still.
+    // A backup of the restored state, restored at the same clock time.
     let chained = next_fence(&restored(&once.to_backup(), NOW_MS));
     assert!(chained > first, "{chained} after {first}");
     assert!(chained < 1 << 53, "a reader of JSON takes it for another");
-    // A clock that knows nothing does no harm to those who have restored once.
+    // Even with a clock at 0, the first restore exceeds the fences of the lost cluster.
     assert!(next_fence(&restored(&bytes, 0)) > last);
 }
 
@@ -146,7 +148,7 @@ fn whoever_watched_before_is_told_to_read_again_and_no_session_comes_back() {
             "{from}: {notices:?}"
         );
     }
-    // Who has read since the restore misses nothing.
+    // A watch with an index after the restore gets all changes.
     let since = Watches::new().watch(&w.state, WatcherId(b.0.0), 1, target(), Some(b.0.0)).unwrap();
     assert!(matches!(since[..], [ref only] if matches!(only.event, Event::Changed(_))), "{since:?}");
 }
@@ -166,7 +168,7 @@ fn what_is_no_backup_is_refused() {
         damaged[byte] ^= 4;
         refused(&damaged);
     }
-    // The counts would come to an end.
+    // The time is too large: the counts would exceed their bound.
     assert!(matches!(State::from_backup(&bytes, u64::MAX), Err(SnapshotError::Inconsistent(_))));
 }
 
@@ -189,7 +191,7 @@ fn whatever_happened_before_a_restore_has_no_sessions_and_agrees_with_itself() {
             state.locks.all().filter(|(_, lock)| lock.limit.is_some()).count() as u64
         );
         assert!(next_fence(&again) > next_fence(&state), "seed {seed}");
-        // Where nobody has ended there is nothing more to end.
+        // A state without sessions is its own backup.
         assert_eq!(State::from_snapshot(&bytes).unwrap().to_backup(), bytes, "seed {seed}");
     }
 }

@@ -1,8 +1,8 @@
-//! docs/service.md 3 (overtaking) and 4.
+//! Overtaking (docs/service.md 3) and deadlocks (docs/service.md 4).
 
 use super::*;
 
-/// p holds a and waits for b; q holds b.
+/// Lets p hold a and wait for b, which q holds.
 fn half_a_cycle(w: &mut World) -> (Client, Client, RequestId) {
     let (p, q) = (w.client(), w.client());
     w.hold(p, by("p", "a"));
@@ -22,7 +22,7 @@ fn a_cycle_of_two_is_refused_to_the_requester_and_the_refusal_names_it() {
     assert_eq!(error.deadlock.as_ref().unwrap().to_string(), expected);
     assert_eq!(error.deadlock.unwrap().victim, Some(q_name));
     assert_eq!(w.waiting(), 1);
-    // Its holds stay; releasing them ends the wait of the other.
+    // The holds of the victim stay. Their release ends the wait of p.
     let (held, _) = w.state.grants(q.0)[0];
     w.release(q, held);
     assert_eq!(w.granted(p, waits).unwrap(), "b");
@@ -71,7 +71,7 @@ fn a_deadlock_left_standing_is_shown_and_can_be_ended_by_a_release() {
     let why = w.state.why(&name("a")).unwrap();
     assert!(why.queue[0].stuck);
     assert_eq!(why.deadlocks[0].deadlock.victim, None);
-    // Whoever merely waits for it closes nothing.
+    // A request that only waits for the deadlock closes no other one.
     w.hold(p, by("r", "c"));
     w.wait(q, acquire("c"));
     w.wait(p, by("r", "a"));
@@ -128,11 +128,11 @@ fn a_semaphore_is_a_weighted_p_out_of_q() {
     w.hold(c, by("p", "a & pool*2"));
     w.hold(c, by("q", "b & pool"));
     let third = w.hold(c, by("r", "pool"));
-    // p can finish once r does (two free make three... not enough), so q's permit is needed too.
+    // p still runs, so this wait is no deadlock.
     w.wait(c, by("q", "a"));
-    // One of r, none of q, none of its own: 1 < 2. A deadlock.
+    // p needs two permits. r can release one, q waits for p, and p's own permits do not count: a deadlock.
     assert_eq!(w.refused(c, by("p", "pool*2")).code, Code::Deadlock);
-    // One permit comes from r, who can finish: none.
+    // r can finish and release one permit: no deadlock.
     let one = w.wait(c, by("p", "pool"));
     w.release(c, third);
     assert_eq!(w.granted(c, one).unwrap(), "pool*1");
@@ -177,7 +177,8 @@ fn two_paths_to_one_holder_are_no_cycle() {
 
 #[test]
 fn a_cycle_through_a_soft_edge_is_broken_by_overtaking() {
-    // W waits for x and claims y; the holder of x asks for y: it may pass, since W needs it to finish anyway.
+    // The wide request waits for x and claims y. r, which holds x, may overtake it on y: the wide request
+    // needs r to finish anyway.
     let mut w = World::new();
     let c = w.client();
     let x = w.hold(c, by("r", "x"));
@@ -213,7 +214,8 @@ fn who_is_not_needed_does_not_overtake() {
 
 #[test]
 fn a_soft_cycle_closed_by_somebody_elses_wait_is_broken_too() {
-    // X holds x and stands behind W's claim on p; W needs h of R; R now waits for x: X must overtake W.
+    // W claims p and needs h, which R holds. X holds x and waits behind W's claim on p. Then R requests x, so
+    // X must overtake W.
     let mut w = World::new();
     let c = w.client();
     w.hold(c, by("X", "x"));
@@ -240,7 +242,7 @@ fn a_cycle_through_two_soft_edges_is_broken() {
     w.wait(c, acquire("q & h"));
     let r = w.wait(c, by("R", "p"));
     let (s, answer) = w.ask(c, by("S", "q"));
-    // One of them overtakes; then nobody is stuck.
+    // One of the two overtakes. Then no request is stuck.
     assert!(w.granted(c, r).is_some() || matches!(answer, Answer::Granted(_)), "{s}");
     assert_eq!(w.state.stuck(), 0);
     assert!(w.state.deadlocks().is_empty());
@@ -248,8 +250,8 @@ fn a_cycle_through_two_soft_edges_is_broken() {
 
 #[test]
 fn a_soft_cycle_that_an_alternative_hides_is_broken() {
-    // W wants m | h: m is of somebody who runs, but V claims it first and needs z of X, as h is of X. So W
-    // depends on X whatever happens to m, and X does not wait behind W's claim on p.
+    // W wants m or h. A running owner holds m, but V claims m before W and needs z, which X holds. X also
+    // holds h. So W depends on X in both cases, and W's claim on p does not bind X.
     let mut w = World::new();
     let c = w.client();
     w.hold(c, acquire("m"));
@@ -261,7 +263,8 @@ fn a_soft_cycle_that_an_alternative_hides_is_broken() {
 
 #[test]
 fn who_may_overtake_is_found_when_another_shared_claim_leaves() {
-    // `first` waits for somebody else, so its claim on p binds R; `second` waits for R itself, so its does not.
+    // `first` does not wait for R, so its claim on p binds R. The second request waits for R, so its claim
+    // does not.
     let mut w = World::new();
     let c = w.client();
     w.hold(c, acquire("cold"));
@@ -288,7 +291,8 @@ fn who_may_overtake_is_found_when_another_takes_an_alternative_to_its_shared_cla
     assert_eq!(w.granted(c, r).as_deref(), Some("p"));
 }
 
-/// D1 and D2 wait for each other and were left so by D2; and V, who holds b, waits for s of S.
+/// Creates a deadlock of D1 and D2, left standing by the policy of D2. V holds b and waits for s, which S
+/// holds.
 fn beside_a_standing_deadlock(w: &mut World) -> (Client, [RequestId; 3]) {
     let c = w.client();
     for (owner, own) in [("S", "s"), ("V", "b"), ("D1", "d1"), ("D2", "d2")] {
@@ -352,7 +356,7 @@ fn the_policy_of_a_grant_decides_what_it_closes() {
         let waits = if chosen == VictimPolicy::None { VictimPolicy::Requester } else { VictimPolicy::None };
         let o = w.wait(c, policy(by("o", "z"), waits));
         let v = w.wait(c, by("V", "x & y"));
-        // o takes x, for which V waits: now they wait for each other.
+        // o takes x, which V waits for. Now o and V wait for each other.
         w.hold(c, urgent(policy(by("o", "x"), chosen), 5));
         let code = |is_victim: bool| is_victim.then_some(Code::Deadlock);
         assert_eq!((w.refusal(c, o), w.refusal(c, v)), (code(refused == "o"), None), "{chosen:?}");
@@ -371,7 +375,7 @@ fn who_is_in_nobodys_way_is_no_victim() {
     w.hold(c, by("V", "b"));
     let a = w.wait(c, by("A", "s1"));
     let v = w.wait(c, by("V", "s2"));
-    // c will be had: its holder runs. So S does not need b, and V only waits for S.
+    // The holder of c runs, so S will get c and does not need b. So V waits for S, but S does not wait for V.
     w.hold(c, acquire("c"));
     w.wait(c, policy(by("S", "a & (b | c)"), VictimPolicy::Youngest));
     assert_eq!((w.refusal(c, a), w.refusal(c, v)), (Some(Code::Deadlock), None));
@@ -381,7 +385,7 @@ fn who_is_in_nobodys_way_is_no_victim() {
 fn who_only_waits_for_a_deadlock_left_standing_is_not_refused() {
     let mut w = World::new();
     let (c, _) = beside_a_standing_deadlock(&mut w);
-    // S waits for D1; V, who waits for S, holds only what S can do without: c is free.
+    // S waits for D1, and V waits for S. S does not need b, which V holds, because c is free.
     w.wait(c, by("S", "d1 & (b | c)"));
     assert_eq!((w.waiting(), w.state.totals().deadlocks), (4, 1));
 }
@@ -399,7 +403,7 @@ fn a_deadlock_beside_one_left_standing_has_its_own_victims() {
 
 #[test]
 fn who_was_left_standing_is_no_victim_of_who_joins() {
-    // S and D1 wait for each other too; but D1 was left standing, and so it stays.
+    // S and D1 wait for each other too. D1 is in a deadlock that was left standing, so it is no victim.
     let mut w = World::new();
     let c = w.client();
     for (owner, own) in [("S", "s"), ("D1", "d1"), ("D2", "d2")] {
@@ -413,7 +417,8 @@ fn who_was_left_standing_is_no_victim_of_who_joins() {
 
 #[test]
 fn who_waited_behind_a_deadlock_left_standing_may_close_another() {
-    // q waits for b of r, who was left in a deadlock with o; then q takes what r waits for.
+    // q waits for b, which r holds. r and o are in a deadlock that was left standing. Then q takes a shared,
+    // and r waits for a.
     let mut w = World::new();
     let c = w.client();
     w.hold(c, by("r", "b"));
@@ -428,7 +433,8 @@ fn who_waited_behind_a_deadlock_left_standing_may_close_another() {
 
 #[test]
 fn a_grant_to_who_was_left_standing_may_close_another() {
-    // O and D wait for each other and were left so. V waits for x, and O, who waits for b of V as well, takes it.
+    // O and D are in a deadlock that was left standing. O also waits for b, which V holds. Then O takes x,
+    // which V waits for.
     for chosen in [VictimPolicy::Requester, VictimPolicy::Youngest, VictimPolicy::None] {
         let mut w = World::new();
         let c = w.client();
@@ -441,7 +447,7 @@ fn a_grant_to_who_was_left_standing_may_close_another() {
         let v = w.wait(c, by("V", "x & y"));
         w.hold(c, urgent(policy(by("O", "x"), chosen), 5));
         assert_eq!(w.state.totals().deadlocks, 2, "{chosen:?}: it is found in the entry that closes it");
-        // O was left standing and stays so: only V was made stuck.
+        // O is in a deadlock that was left standing, so it is no victim. Only V became stuck by the grant.
         let is_victim = chosen != VictimPolicy::None;
         assert_eq!((w.refusal(c, o), w.refusal(c, v)), (None, is_victim.then_some(Code::Deadlock)));
         w.ask(c, Op::Cancel { request: waits });
@@ -472,7 +478,8 @@ fn a_limit_may_close_a_deadlock_of_who_waited_behind_one_left_standing() {
 
 #[test]
 fn a_limit_may_close_a_deadlock_with_who_was_left_standing() {
-    // As above, but q is itself in the deadlock that stands: V, who only now is in one, is refused.
+    // As in the test above, but q itself is in the deadlock that was left standing. Only V is new in a
+    // deadlock, so V is rejected.
     let mut w = World::new();
     let c = w.client();
     w.limit(c, "pool", 3);
@@ -497,7 +504,7 @@ fn who_was_left_in_a_deadlock_by_a_grant_keeps_its_own_policy() {
     w.hold(c, by("o", "k"));
     let o = w.wait(c, by("o", "z & pool & y"));
     let v = w.wait(c, by("V", "x & y"));
-    // o takes x, for which V waits, and wants that left standing: of this deadlock, not for ever.
+    // o takes x, which V waits for. Its policy `none` concerns this deadlock only, not later ones.
     w.hold(c, urgent(policy(by("o", "x"), VictimPolicy::None), 5));
     assert_eq!(w.state.totals().deadlocked, 2);
     w.ask(c, Op::Cancel { request: v });
@@ -511,7 +518,8 @@ fn who_was_left_in_a_deadlock_by_a_grant_keeps_its_own_policy() {
 
 #[test]
 fn who_holds_what_is_not_in_the_way_does_not_overtake() {
-    // W waits for d1, which nobody will give it, and for p and one of the four permits left. R has the fifth.
+    // W waits for d1, which it never gets, and for p and one of the four free permits. R holds the fifth
+    // permit.
     for (held, wanted) in [("pool", "pool"), ("n:shared", "n:shared")] {
         let mut w = World::new();
         let (c, _) = beside_a_standing_deadlock(&mut w);
@@ -525,7 +533,8 @@ fn who_holds_what_is_not_in_the_way_does_not_overtake() {
 
 #[test]
 fn who_upgrades_overtakes_whom_it_keeps_waiting() {
-    // W would share b with q, but q wants it alone and goes first there; on c it is W who does.
+    // On b, q goes before the wide request, because q holds b shared and upgrades. On c, the wide request
+    // goes first.
     let mut w = World::new();
     let c = w.client();
     let free = w.hold(c, acquire("c"));

@@ -1,5 +1,6 @@
-//! Dense histories: few names, many owners who hold and wait. After every entry nobody is left waiting whom the rules
-//! would grant, and whoever was left in a deadlock is no victim; and when all who run finish, nobody waits any more.
+//! Dense histories: few names, many owners that hold and wait. After every entry, no request waits that the
+//! rules would grant. No member of a deadlock that was left standing becomes a victim. After all running
+//! owners have finished, no request waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -96,7 +97,7 @@ impl Dense {
         })
     }
 
-    /// The simple twin of the state as it is.
+    /// Returns the simple model of the current state.
     fn model(&self) -> Model {
         let locks = &self.world.state.locks;
         let mut model = Model::default();
@@ -113,7 +114,8 @@ impl Dense {
         model
     }
 
-    /// Gives those who are in a deadlock left standing; `standing` are those who were before the entry.
+    /// Checks the state after an entry. `standing` are the requests in standing deadlocks before the entry;
+    /// the result are those after it.
     fn check(&self, standing: &BTreeSet<u64>, counted: u64) -> Result<BTreeSet<u64>, String> {
         let model = self.model();
         for (ticket, waits) in &model.waits {
@@ -150,7 +152,7 @@ impl Dense {
         Ok(still)
     }
 
-    /// Whoever runs gives everything back, until nobody runs; who waits then?
+    /// Releases the grants of running owners until no owner runs. Returns the requests that still wait.
     fn left_waiting(&mut self) -> Vec<Ticket> {
         loop {
             let locks = &self.world.state.locks;
@@ -190,7 +192,7 @@ fn dense_histories_leave_nobody_waiting_who_could_proceed() {
             }
         }
     }
-    // The histories are not vacuous.
+    // Without deadlocks the histories would test nothing.
     assert!(deadlocks > 100, "{deadlocks} deadlocks");
     assert!(left_standing > 100, "{left_standing} entries beside a deadlock left standing");
 }

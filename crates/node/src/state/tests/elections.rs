@@ -25,7 +25,7 @@ fn an_election_is_a_lock_with_a_value() {
 fn what_was_proclaimed_ends_with_the_campaign() {
     let value = |w: &World| w.state.leader(&name("x")).and_then(|leader| leader.value);
     let campaign = || with(by("A", "x"), |acquire| acquire.value = Some(b"A".to_vec()));
-    // Released, while its owner holds the name by another grant.
+    // The campaign is released while its owner holds the name by another grant.
     let mut w = World::new();
     let c = w.client();
     let elected = w.hold(c, campaign());
@@ -33,7 +33,8 @@ fn what_was_proclaimed_ends_with_the_campaign() {
     assert_eq!(value(&w), Some(b"A".to_vec()));
     w.release(c, elected);
     assert_eq!(value(&w), None);
-    // Downgraded; then somebody else takes the name as a plain lock without its ever being free.
+    // The campaign is downgraded. Then another owner takes the name as a plain lock. The name is never free
+    // in between.
     let mut w = World::new();
     let c = w.client();
     let elected = w.hold(c, campaign());
@@ -80,7 +81,7 @@ fn an_owner_campaigns_for_a_name_once() {
     let campaign = |value: u8| with(by("A", "x"), |acquire| acquire.value = Some(vec![value]));
     let held = w.hold(c, acquire("x"));
     let first = w.wait(c, campaign(1));
-    // By its second request it would be elected twice, when it comes to hold the name.
+    // While the first campaign waits, a second one of the same owner is rejected.
     assert_eq!(w.refused(c, urgent(campaign(2), 1)).code, Code::InvalidArgument);
     w.release(c, held);
     assert_eq!(w.refused(c, campaign(2)).code, Code::InvalidArgument);
@@ -98,7 +99,7 @@ fn who_watches_an_election_is_told_when_its_leader_steps_down() {
     let told = |w: &World| w.effects.iter().filter(|effect| matches!(effect, Effect::Changed(_))).count();
     w.ask(c, Op::Downgrade { grant: elected });
     assert_eq!((w.state.leader(&name("x")), told(&w)), (None, 1));
-    // A lock that was no election has no leader to lose.
+    // A lock that is no election has no leader that could step down.
     let plain = w.hold(c, acquire("y"));
     w.ask(c, Op::Downgrade { grant: plain });
     assert_eq!(told(&w), 0);

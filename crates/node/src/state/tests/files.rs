@@ -113,7 +113,7 @@ fn ephemeral_files_end_with_their_session_and_have_no_children() {
     assert_eq!(w.data("/alive"), None);
     let deleted = What::File { path: path("/alive"), change: FileChange::Deleted };
     assert!(w.effects.contains(&Effect::Changed(Change { index: w.index, what: deleted })));
-    // The path is free for another session, and its end does not touch what came after.
+    // The path is free for another session, and the ended session does not affect the new file.
     w.files(b, vec![create("/alive", "b")]).unwrap();
     assert_eq!(w.data("/alive").unwrap(), "b");
 }
@@ -168,7 +168,7 @@ fn events(notices: &[Notice]) -> Vec<u64> {
         .collect()
 }
 
-/// Tells the watchers what the last entry changed.
+/// Returns the notices for the changes of the last entry.
 fn tell(w: &World, watchers: &mut Watches) -> Vec<Notice> {
     let changes = w.effects.iter().filter_map(|effect| match effect {
         Effect::Changed(change) => Some(change),
@@ -211,7 +211,7 @@ fn a_change_seen_at_registration_is_not_told_again() {
     let a = w.client();
     w.files(a, vec![create("/x", "1")]).unwrap();
     watchers.watch(&w.state, WatcherId(a.0.0), 1, WatchTarget::File(path("/x")), None).unwrap();
-    // The effects of that entry come through only now.
+    // The effects of the entry reach the watches only now.
     assert_eq!(tell(&w, &mut watchers), []);
 }
 
@@ -340,7 +340,7 @@ fn bytes_that_are_no_snapshot_are_refused() {
 
 #[test]
 fn a_snapshot_with_a_right_checksum_that_contradicts_itself_is_refused() {
-    // Whatever one byte is changed to, either it is refused, or it is a consistent state.
+    // After a change of one byte, the snapshot is either rejected or a consistent state.
     let mut w = World::new();
     let a = w.client();
     w.limit(a, "pool", 3);

@@ -1,4 +1,5 @@
-//! Determinism and garbage: the same log gives the same bytes, through a snapshot too, and nothing panics.
+//! Determinism and invalid input: the same log gives the same bytes, also through a snapshot, and no input
+//! causes a panic.
 
 use proptest::prelude::*;
 
@@ -6,7 +7,7 @@ use super::super::tree::FileOp;
 use super::model::Dice;
 use super::*;
 
-/// An entry that may or may not make sense, with small numbers so that it often does.
+/// Returns a random command, which may be invalid. Its numbers are small, so that it is often valid.
 fn garbage(dice: &mut Dice, sessions: &[SessionId]) -> Command {
     let small = |dice: &mut Dice| RequestId(dice.roll(40));
     let session = match dice.roll(12) {
@@ -94,7 +95,8 @@ fn file(dice: &mut Dice) -> FileOp {
     }
 }
 
-/// A log of garbage, made against a state so that its sessions exist.
+/// Returns a log of random commands. Each one is applied to a state, so that later ones can name its
+/// sessions.
 pub(super) fn log(seed: u64, length: u64) -> Vec<(At, Command)> {
     let mut dice = Dice(seed);
     let mut state = State::new();
@@ -167,7 +169,7 @@ fn of_two_conflicting_grants_of_a_name_the_later_has_the_larger_fence() {
                 let Effect::Reply { session, request, answer: Answer::Granted(granted), .. } = effect else {
                     continue;
                 };
-                // Retries and downgrades repeat what was granted before.
+                // Retries and downgrades repeat earlier fences, so these are skipped.
                 for granted in
                     granted.names.iter().filter(|granted| granted.fence.0 == at.index + state.fence_base())
                 {

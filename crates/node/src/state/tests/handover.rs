@@ -1,5 +1,5 @@
-//! What is foregone: each rule of [`super::super::handover`] by itself, and then the promise behind them: whatever of the log is
-//! lost, and whatever happens afterwards, nobody else gets the name.
+//! Early grants: each rule of [`super::super::handover`] alone, and then the guarantee behind the rules. No
+//! other client gets the name, for any loss at the end of the log and any later history.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,8 @@ use super::model::Dice;
 use super::*;
 
 impl World {
-    /// Since which command the grant that the last entry made to a request is foregone, if it is.
+    /// Returns the number of the command that must be durable for the early grant in the last entry. Returns
+    /// `None` if the last entry contains no early grant for the request.
     fn foregone(&self, client: Client, id: RequestId) -> Option<u64> {
         let after = self.effects.iter().find_map(|effect| match effect {
             Effect::Reply { session, request, answer: Answer::Granted(_), after }
@@ -26,7 +27,8 @@ impl World {
     }
 }
 
-/// Whether `b`, who waits for x by `op` behind `a` who holds it, has a foregone grant when `a` releases after `between`.
+/// Lets `b` wait for x by `op` behind `a`, then runs `between`, then lets `a` release x. Returns whether `b`
+/// gets an early grant that depends on nothing after its own acquire.
 fn is_foregone(held: Op, op: Op, between: impl FnOnce(&mut World, Client, Client)) -> bool {
     let mut w = World::new();
     let (a, b) = (w.client(), w.client());
@@ -211,10 +213,11 @@ fn a_release_after_a_restart_ends_the_wait_of_who_was_told_before() {
     assert_eq!(w.waiting(), 0);
 }
 
-/// A request, by session and number.
+/// A request: its session and its number.
 type Who = (SessionId, RequestId);
 
-/// One random step of clients, operators and clocks. Of `gone` nobody speaks as of something it has; `spared` keeps its session.
+/// Returns a random command of a client, an operator or a timer. No command uses a request in `gone` as one
+/// that holds or waits. The session `spared` does not end.
 fn step(
     dice: &mut Dice,
     state: &State,
@@ -238,7 +241,7 @@ fn step(
     };
     let may_end = spared != Some(session);
     match dice.roll(28) {
-        // What the line of `a` lives on.
+        // Keeps the queue of `a` filled.
         20.. if dice.roll(2) == 0 => ask(session, acquire("a")),
         0..=6 => {
             let expr =
@@ -294,7 +297,7 @@ fn step(
     }
 }
 
-/// Who gives something up by a command.
+/// Returns the request that a command releases or cancels.
 fn given_up(command: &Command) -> Option<Who> {
     match command {
         Command::Request(Request { session, op: Op::Release { grant }, .. }) => Some((*session, *grant)),
@@ -303,17 +306,17 @@ fn given_up(command: &Command) -> Option<Who> {
     }
 }
 
-/// Somebody who was told ahead of the disk.
+/// The receiver of an early grant.
 struct Heir {
     who: Who,
     name: LockName,
     fence: Fence,
-    /// All who gave something up before.
+    /// All requests that were released or cancelled before.
     gone: BTreeSet<Who>,
 }
 
-/// Goes on at random from a state that was recovered: while the heir may believe what it was told, nobody else is granted that.
-/// Whether the heir was granted it once more.
+/// Continues at random from a recovered state. Asserts that no other client is granted the name while the
+/// receiver may trust its early grant. Returns whether the receiver is granted the name again.
 fn goes_on(seed: u64, mut state: State, heir: &Heir) -> bool {
     let (mut dice, (session, request)) = (Dice(seed), heir.who);
     let at = |state: &State| At { index: state.applied() + 1, term: 1, wall_ms: 0 };
@@ -322,7 +325,7 @@ fn goes_on(seed: u64, mut state: State, heir: &Heir) -> bool {
     let mut gone = heir.gone.clone();
     gone.insert(heir.who);
     for turn in 0..30 {
-        // What was given up is said again, soon or late; the heir says nothing.
+        // The earlier releases are sent again at random times. The receiver sends nothing.
         let command = if !unsaid.is_empty() && dice.roll(4) == 0 {
             let (session, grant) = unsaid.swap_remove(dice.roll(unsaid.len() as u64) as usize);
             let (id, op) = (RequestId(20_000 + grant.0), Op::Release { grant });
@@ -351,7 +354,7 @@ fn goes_on(seed: u64, mut state: State, heir: &Heir) -> bool {
     false
 }
 
-/// The promise. Many logs of a few commands, every state that may be recovered of it, many ways to go on.
+/// Tests many short logs, every state that may be recovered from each, and many continuations.
 #[test]
 fn whatever_is_lost_and_whatever_follows_nobody_else_gets_what_is_foregone() {
     let (mut heirs, mut recovered, mut granted_again) = (0, 0, 0);

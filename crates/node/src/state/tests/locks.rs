@@ -1,4 +1,4 @@
-//! docs/service.md 1, 2, 3 and 6.
+//! Expressions, owners, the order of grants, and fences (docs/service.md 1, 2, 3 and 6).
 
 use super::*;
 
@@ -231,7 +231,7 @@ fn an_owner_waits_for_one_request_at_a_time() {
     let error = w.refused(a, by("o", "y"));
     assert_eq!(error.code, Code::OwnerBusy);
     assert!(error.message.contains("already waits"), "{error}");
-    // What need not wait is no second waiting request.
+    // A request that is granted at once does not count as a second waiting request.
     w.hold(a, by("o", "z"));
     w.wait(a, by("p", "y"));
 }
@@ -316,7 +316,7 @@ fn an_upgrader_that_gives_its_shared_hold_back_is_an_ordinary_waiter() {
     let up = w.wait(a, by("o", "x"));
     w.release(a, mine);
     assert_eq!(w.granted(a, up), None);
-    // Now first come, first served: this one comes later and must not pass.
+    // The former upgrader is an ordinary waiter now, and a later request must not pass it.
     assert_eq!(w.refused(c, try_now(acquire("x:shared"))).code, Code::WouldWait);
 }
 
@@ -431,7 +431,8 @@ fn readers_behind_a_waiting_writer_wait() {
 
 #[test]
 fn a_release_examines_only_those_it_can_help() {
-    // Sixty thousand wait for x; the release of y must not care. Quadratic behaviour would take minutes here.
+    // 60,000 requests wait for x, and the release of y must not examine them. Quadratic work would take
+    // minutes.
     let mut w = World::new();
     let clients: Vec<Client> = (0..60).map(|_| w.client()).collect();
     let mut state = std::mem::take(&mut w.state);
@@ -614,7 +615,7 @@ fn lists_and_reports_are_cut_to_what_can_be_sent() {
     }
     assert_eq!(listed, 600);
     assert_eq!(w.state.why(&name(&long(0))).unwrap().lock.value, value);
-    // A hundred who wait for as many names as may be asked for at once.
+    // 100 requests wait, each for the largest number of long names.
     let many = (0..8).map(long).collect::<Vec<_>>().join("&");
     for id in (10_000..10_100).map(RequestId) {
         w.send_as(a, id, id, acquire(&many));
@@ -623,7 +624,7 @@ fn lists_and_reports_are_cut_to_what_can_be_sent() {
     assert_eq!(why.lock.waiting, 100);
     let names = why.queue.iter().flat_map(|waiter| &waiter.names).map(|(name, _)| name.as_str().len());
     assert!((1..=query::PAGE_BYTES).contains(&names.sum()));
-    // However little fits, there is a next page.
+    // A page contains at least one item, even if the item is too large.
     assert_eq!(query::page(1..=3, 10, |_| query::PAGE_BYTES + 1), query::Page { items: vec![1], more: true });
 }
 

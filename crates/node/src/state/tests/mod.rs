@@ -1,4 +1,5 @@
-//! The state, tested sentence by sentence against docs/service.md, against a simple model, and with garbage.
+//! Tests of the state: one for each sentence of docs/service.md, against a simple model, and with invalid
+//! input.
 
 mod backups;
 mod deadlocks;
@@ -19,7 +20,7 @@ use conclave_api::{
 use super::tree::FileOp;
 use super::*;
 
-/// A state with a log: every call is one entry.
+/// A state with a log. Each call adds one entry.
 struct World {
     state: State,
     index: u64,
@@ -37,12 +38,12 @@ impl World {
         Self { state: State::new(), index: 100, term: 1, next_request: 1, effects: Vec::new() }
     }
 
-    /// Applies one entry, and audits what came of it.
+    /// Applies one entry and audits the state.
     fn apply(&mut self, command: Command) -> Vec<Effect> {
         self.index += 1;
         let at = At { index: self.index, term: self.term, wall_ms: self.index * 1000 };
         let effects = self.state.apply(at, command);
-        // All of it is looked at: in a long history not every time.
+        // The audit examines the whole state, so a long history runs it only sometimes.
         if self.index < 500 || self.index.is_multiple_of(64) {
             self.state.audit().expect("the state agrees with itself");
         }
@@ -66,7 +67,7 @@ impl World {
         }
     }
 
-    /// A request under a fresh number, which nobody acknowledges.
+    /// Sends a request under a new number. The client never acknowledges the answer.
     fn send(&mut self, client: Client, op: Op) -> RequestId {
         let id = RequestId(self.next_request);
         self.next_request += 1;
@@ -78,7 +79,7 @@ impl World {
         self.apply(Command::Request(Request { session: client.0, id, lowest, op }))
     }
 
-    /// A request and its direct answer.
+    /// Sends a request and returns its immediate answer.
     fn ask(&mut self, client: Client, op: Op) -> (RequestId, Answer) {
         let id = self.send(client, op);
         (id, self.answer(client, id).expect("every request is answered by its own entry"))
@@ -88,21 +89,21 @@ impl World {
         self.ask(client, acquire(expr))
     }
 
-    /// An acquire that must be granted at once.
+    /// Sends an acquire that must be granted at once.
     fn hold(&mut self, client: Client, op: Op) -> RequestId {
         let (id, answer) = self.ask(client, op);
         assert!(matches!(answer, Answer::Granted(_)), "{answer:?}");
         id
     }
 
-    /// An acquire that must wait.
+    /// Sends an acquire that must wait.
     fn wait(&mut self, client: Client, op: Op) -> RequestId {
         let (id, answer) = self.ask(client, op);
         assert!(matches!(answer, Answer::Queued(_)), "{answer:?}");
         id
     }
 
-    /// A request that must be refused.
+    /// Sends a request that must be rejected.
     fn refused(&mut self, client: Client, op: Op) -> Error {
         match self.ask(client, op).1 {
             Answer::Refused(error) => error,
@@ -122,7 +123,7 @@ impl World {
         self.limited(client, &name(of), permits);
     }
 
-    /// Sets a limit, which must succeed; the limit before.
+    /// Sets a limit, which must succeed. Returns the limit before.
     fn limited(&mut self, client: Client, name: &LockName, permits: u32) -> Option<u32> {
         match self.ask(client, Op::Limit { name: name.clone(), permits }).1 {
             Answer::Limited { before } => before,
@@ -130,7 +131,7 @@ impl World {
         }
     }
 
-    /// What the last entry answered to a request.
+    /// Returns the answer to a request in the last entry.
     fn answer(&self, client: Client, id: RequestId) -> Option<Answer> {
         self.effects.iter().rev().find_map(|effect| match effect {
             Effect::Reply { session, request, answer, .. } if *session == client.0 && *request == id => {
@@ -140,7 +141,7 @@ impl World {
         })
     }
 
-    /// The names that the last entry granted to a request, printed.
+    /// Returns the names that the last entry granted to a request, as text.
     fn granted(&self, client: Client, id: RequestId) -> Option<String> {
         match self.answer(client, id)? {
             Answer::Granted(granted) => Some(print(&granted)),
@@ -206,7 +207,7 @@ fn label(text: &str) -> Owner {
     Owner::Label(OwnerLabel::new(text).unwrap())
 }
 
-/// An acquire by the owner of that label.
+/// Returns an acquire by the owner with that label.
 fn by(owner: &str, expr: &str) -> Op {
     with(acquire(expr), |acquire| acquire.owner = label(owner))
 }

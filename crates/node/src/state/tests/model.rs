@@ -1,5 +1,5 @@
-//! The grant rule, overtaking and deadlock against a twin that is too simple to be wrong: it keeps lists,
-//! tries every alternative of every expression, and after every entry looks at everybody.
+//! The rules for grants, overtaking and deadlocks, compared with a simple model. The model keeps lists and
+//! tries every alternative of every expression. It examines every request after every entry.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,9 +8,9 @@ use conclave_api::expr::Node;
 
 use super::*;
 
-/// A chosen or claimed set: each name once.
+/// A chosen or claimed set of names. Each name occurs once.
 pub(super) type Set = BTreeMap<LockName, Claim>;
-/// Who a request belongs to: a session's label, or the request itself.
+/// The owner of a request: a label of a session, or the request itself.
 pub(super) type Who = (SessionId, Result<String, u64>);
 
 #[derive(Clone, Debug)]
@@ -90,8 +90,8 @@ impl Model {
         }
     }
 
-    /// Grants whoever can be granted, the first in order first; then lets one overtake; until nothing
-    /// changes.
+    /// Grants requests in order until no request can be granted. Then lets one request overtake, and starts
+    /// again.
     fn settle(&mut self) {
         'again: loop {
             for ticket in self.in_order() {
@@ -126,7 +126,8 @@ impl Model {
         is_stuck
     }
 
-    /// Stuck, and waiting in the end for itself: whoever merely waits for a deadlock closes none.
+    /// Returns whether the request is stuck and waits, directly or not, for itself. A request that only waits
+    /// for a deadlock closes none.
     pub(super) fn closes_a_deadlock(&self, ticket: u64) -> bool {
         let stuck = self.stuck(None, false);
         let owners: BTreeSet<&Who> = stuck.iter().map(|ticket| &self.waits[ticket].who).collect();
@@ -147,8 +148,8 @@ impl Model {
         ahead.contains(&ticket)
     }
 
-    /// The names that keep a part of a request from being satisfied if `owners` never finish; none if it is
-    /// satisfied. Of a semaphore all permits of the request are meant, also where it names it twice.
+    /// Returns the names that block a part of a request if `owners` never finish; empty if the part is
+    /// satisfied. For a semaphore, all permits of the request count, even if it names the semaphore twice.
     fn lacking<'a>(&self, me: &Waits, part: &'a Node, owners: &BTreeSet<&Who>) -> BTreeSet<&'a LockName> {
         let (need, nodes) = match part {
             Node::Name(leaf) => {
@@ -172,7 +173,7 @@ impl Model {
         order.into_iter().map(|(_, ticket)| ticket).collect()
     }
 
-    /// The first alternative that is free and not claimed, but for the claims of `free`.
+    /// Returns the first alternative that is free and not claimed. The claims of `free` are ignored.
     pub(super) fn choice(&self, waits: &Waits, free: &BTreeSet<u64>) -> Option<Set> {
         let owners: BTreeSet<&Who> = self.grants.values().map(|(who, _)| who).collect();
         let claims: Vec<&Waits> =
@@ -180,8 +181,8 @@ impl Model {
         waits.alternatives.iter().find(|set| self.fits(waits, set, &owners, &claims)).cloned()
     }
 
-    /// The order-keeping question: who cannot proceed while this one does not finish? Their claims do not
-    /// bind it.
+    /// Returns the set that a request may take by overtaking. The claims of requests that cannot proceed
+    /// before it finishes do not bind it.
     pub(super) fn overtaking(&self, ticket: u64) -> Option<Set> {
         let me = &self.waits[&ticket];
         if !self.grants.values().any(|(who, _)| *who == me.who) {
@@ -192,7 +193,7 @@ impl Model {
         self.choice(me, &held_up.intersection(&dependent).copied().collect())
     }
 
-    /// Everybody who waits in the end for something that this one's owner holds.
+    /// Returns the requests that wait, directly or not, for a name that the owner of this request holds.
     fn dependents(&self, ticket: u64) -> BTreeSet<u64> {
         let holds = |who: &Who, name: &LockName| {
             self.grants.values().any(|(holder, set)| holder == who && set.contains_key(name))
@@ -200,12 +201,12 @@ impl Model {
         let names: BTreeSet<&LockName> =
             self.waits.values().flat_map(|waits| &waits.alternatives).flat_map(BTreeMap::keys).collect();
         let owners: BTreeSet<&Who> = self.grants.values().map(|(who, _)| who).collect();
-        // Who holds a name in a way that leaves enough of it is not waited for.
+        // A holder that leaves enough of a name for the waiter does not block it.
         let lacks = |from: &Waits, name: &LockName| {
             let claim = from.claims(name).map(|claim| Set::from([(name.clone(), claim)]));
             claim.is_some_and(|set| !self.fits(from, &set, &owners, &[]))
         };
-        // But whoever shares it and wants it alone keeps everybody from it.
+        // An upgrader is the exception: it blocks the waiters after it by its shared hold.
         let yields = |from: &Waits, to: &Waits, name: &LockName| {
             from.claims(name).is_some() && self.upgrades(to, name) && self.is_before(to, from, name)
         };
@@ -232,7 +233,7 @@ impl Model {
         }
     }
 
-    /// Reduction over everybody: whoever can proceed is taken out, until nobody can.
+    /// Reduces the wait-for graph: removes each request that can proceed, until none can. Returns the rest.
     pub(super) fn stuck(&self, never: Option<u64>, with_claims: bool) -> BTreeSet<u64> {
         let mut stuck: BTreeSet<u64> = self.waits.keys().copied().collect();
         loop {
@@ -251,7 +252,7 @@ impl Model {
         }
     }
 
-    /// Whether `set` can be taken if only `owners` hold what they hold and only `claims` claim.
+    /// Returns whether `set` can be taken if only the holds of `owners` and only these `claims` count.
     fn fits(&self, me: &Waits, set: &Set, owners: &BTreeSet<&Who>, claims: &[&Waits]) -> bool {
         set.iter().all(|(name, wanted)| {
             let held = self.grants.values().filter_map(|(who, set)| set.get(name).map(|claim| (who, *claim)));
@@ -279,12 +280,13 @@ impl Model {
         })
     }
 
-    /// Whether `other`'s claim on the name comes before `me`: by rank, but upgraders before all.
+    /// Returns whether the claim of `other` on the name comes before `me`. Upgraders come first, then the
+    /// rank decides.
     fn is_before(&self, other: &Waits, me: &Waits, name: &LockName) -> bool {
         (!self.upgrades(other, name), other.rank) < (!self.upgrades(me, name), me.rank)
     }
 
-    /// Whether it holds the name shared and asks for it exclusively.
+    /// Returns whether the owner holds the name shared and the request wants it exclusively.
     fn upgrades(&self, waits: &Waits, name: &LockName) -> bool {
         let mut mine = self.grants.values().filter(|(who, _)| *who == waits.who);
         waits.claims(name) == Some(Claim::Exclusive)
@@ -299,7 +301,7 @@ impl Model {
         })
     }
 
-    /// Every set that satisfies an expression, leftmost first.
+    /// Returns every set that satisfies an expression, the leftmost first.
     fn alternatives(&self, node: &Node) -> Result<Vec<Set>, Code> {
         match node {
             Node::Name(leaf) => {
@@ -321,7 +323,8 @@ impl Model {
         let Some((first, rest)) = nodes.split_first() else {
             return Ok(if count == 0 { vec![Set::new()] } else { Vec::new() });
         };
-        // Look at every name, also where nothing is to be chosen: errors do not depend on luck.
+        // Every name is examined, even if no choice is left. So an error does not depend on the other
+        // choices.
         let (mine, without) = (self.alternatives(first)?, self.choose(count, rest)?);
         if count == 0 {
             return Ok(vec![Set::new()]);
@@ -337,7 +340,7 @@ impl Model {
 }
 
 impl Waits {
-    /// The most it can take of a name.
+    /// Returns the largest claim on a name.
     fn claims(&self, name: &LockName) -> Option<Claim> {
         let claims = self.alternatives.iter().filter_map(|set| set.get(name).copied());
         claims.max_by_key(|claim| (*claim == Claim::Exclusive, permits(*claim)))
@@ -362,7 +365,7 @@ fn permits(claim: Claim) -> u32 {
     if let Claim::Permits(count) = claim { count } else { 0 }
 }
 
-/// A small generator, so that a seed means the same history next year.
+/// A small random generator. A seed gives the same history with every version of every library.
 pub(super) struct Dice(pub(super) u64);
 
 impl Dice {
@@ -406,7 +409,7 @@ struct Twins {
     world: World,
     model: Model,
     clients: Vec<Client>,
-    /// Every live acquire: whose, its number, its ticket.
+    /// Every request that holds or waits: its client, its number and its ticket.
     live: Vec<(Client, RequestId, u64)>,
 }
 
@@ -502,7 +505,7 @@ impl Twins {
         format!("end {client:?}")
     }
 
-    /// Whether both know the same holders and the same waiters.
+    /// Checks that the state and the model have the same holders and the same waiters.
     fn compare(&mut self) -> Result<(), String> {
         let locks = &self.world.state.locks;
         let held = locks.grants.keys().map(|ticket| {
@@ -541,7 +544,7 @@ fn random_histories_agree_with_the_model() {
         overtakings += twins.model.overtakings;
         deadlocks += twins.model.deadlocks;
     }
-    // The histories are not vacuous.
+    // Without enough of these events the histories would test nothing.
     assert!(overtakings > 100, "{overtakings} overtakings");
     assert!(deadlocks > 100, "{deadlocks} deadlocks");
 }

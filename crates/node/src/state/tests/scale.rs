@@ -1,10 +1,9 @@
-//! Crowds: histories that take minutes where a command looks at everybody for everybody, and an instant where
-//! it does not.
+//! Tests with very many requests. They take minutes if a command examines every request for every other one.
 
 use super::*;
 
-/// One session of a state without the audit of [`World::apply`], which looks at everything; every answer is
-/// acknowledged at once.
+/// A state with one session, without the audit of [`World::apply`], which examines the whole state. Every
+/// answer is acknowledged at once.
 struct Crowd {
     state: State,
     index: u64,
@@ -60,7 +59,7 @@ fn a_crowd_behind_claims_costs_an_unrelated_wait_nothing() {
     crowd.hold(by("P", "p1"));
     crowd.hold(acquire("p2"));
     crowd.wait(acquire("p1"));
-    // It has a new edge, so everybody who may overtake is looked at: each must cost one look.
+    // This wait adds an edge, so every candidate for overtaking is examined. Each must be examined only once.
     crowd.wait(by("P", "p2"));
 }
 
@@ -105,7 +104,8 @@ fn a_limit_is_lowered_under_a_crowd_that_holds() {
         crowd.wait(by(&owner, "hot & pool"));
         crowd.wait(acquire(&own));
     }
-    // Each of them is waited for and waits for permits, so each could close a deadlock with all who hold some.
+    // Each of these owners is waited for and waits for permits, so each could close a deadlock with the
+    // holders of permits.
     assert_eq!(crowd.ask(limit(3 * CROWD - 1)).1, Answer::Limited { before: Some(3 * CROWD) });
 }
 
@@ -142,7 +142,7 @@ fn a_crowd_that_waits_for_permits_and_more_is_counted_once() {
     for _ in 0..CROWD {
         crowd.wait(acquire("pool & hot"));
     }
-    // There is a permit for each of them: all are looked at, and wait on for the other name.
+    // A permit is free for each of them. All are examined, and all still wait for the other name.
     assert_eq!(crowd.ask(Op::Release { grant: one }).1, Answer::Done);
 }
 
@@ -155,7 +155,8 @@ fn a_crowd_that_is_waited_for_behind_a_claim_is_searched_once() {
         let (owner, own) = (format!("o{number}"), format!("own{number}"));
         crowd.hold(by(&owner, &own));
         crowd.wait(acquire(&format!("{own} & hot")));
-        // It may pass the one that needs it, but not the first, who does not: nor may anybody else.
+        // This request may overtake the one that needs its owner, but not the first one, which does not. The
+        // same holds for all others.
         crowd.wait(by(&owner, "hot"));
     }
 }
@@ -194,7 +195,8 @@ fn a_limit_that_closes_one_deadlock_leaves_a_crowd_alone() {
         crowd.wait(by(&owner, "pool & y"));
         crowd.wait(acquire(&own));
     }
-    // The permits left are those of owners who wait for q, and q waits for one. Without it nobody is stuck.
+    // The other permits are held by owners that wait for q, and q waits for a permit. Without q's request no
+    // owner is stuck.
     assert!(matches!(crowd.ask(limit(CROWD)).1, Answer::Limited { before: Some(_) }));
     assert_eq!((crowd.state.totals().deadlocks, crowd.state.stuck()), (1, 0));
 }
@@ -209,7 +211,7 @@ fn a_crowd_of_victims_is_found_by_one_search() {
         crowd.hold(by(&owner, "x:shared"));
         crowd.wait(by(&owner, "r"));
     }
-    // It waits for each of them, and each of them for it.
+    // R waits for all these owners, and each of them waits for R.
     crowd.wait(policy(by("R", "x"), VictimPolicy::Youngest));
     let totals = crowd.state.totals();
     assert_eq!((totals.deadlocks, totals.waiting), (CROWD, 1));

@@ -1,4 +1,4 @@
-//! docs/service.md 5 and 7.
+//! Leases and sessions (docs/service.md 5), retries and reconnection (docs/service.md 7).
 
 use super::*;
 
@@ -52,15 +52,16 @@ fn a_shorter_lease_is_counted_once_the_client_is_known_to_have_heard_of_it() {
     };
     assert_eq!(set_ttl(&mut w, 1, 2_000), [(lease(2), 10_000)]);
     assert_eq!(w.state.session(a.0).unwrap().ttl_ms, 2_000);
-    // Sent again: the answer was not heard.
+    // The same request again: the client has not received the answer.
     assert_eq!(set_ttl(&mut w, 1, 2_000), [(lease(2), 10_000)]);
     w.send_as(a, RequestId(2), RequestId(2), Op::Limit { name: name("p"), permits: 1 });
-    // The new lease is there before the old one is gone: whoever counts sees how long that would have lasted.
+    // The new lease starts before the old one stops. So the leader can see the old deadline.
     let changed =
         [Effect::StartTimer { timer: lease(3), after_ms: 2_000 }, Effect::StopTimer { timer: lease(2) }];
     assert_eq!(w.effects[..2], changed);
     assert_eq!(w.state.timers(), [(lease(3), 2_000)]);
-    // Of several, the longest that may still be believed in counts; a longer one counts at once.
+    // After several changes, the longest lease that the client may still count by is used. A longer lease
+    // counts at once.
     w.send_as(a, RequestId(3), RequestId(2), Op::SetTtl { ttl_ms: 1_000 });
     w.send_as(a, RequestId(4), RequestId(2), Op::SetTtl { ttl_ms: 500 });
     assert_eq!(w.state.timers(), [(lease(5), 2_000)]);
@@ -102,7 +103,7 @@ fn a_session_ended_by_an_operator_is_an_unclean_end() {
     assert!(w.effects.contains(&Effect::SessionEnded { session: a.0, cause: EndCause::Ended }));
     w.wait(b, acquire("x"));
     assert_eq!(w.refused(b, Op::EndSession { session: a.0 }).code, Code::SessionEnded);
-    // What is kept back can be broken.
+    // A name can be broken during its lock-delay.
     w.done(b, Op::Break { name: name("x"), reason: String::new() });
     assert_eq!(w.waiting(), 0);
 }
@@ -148,7 +149,7 @@ fn a_cancel_that_finds_the_grant_made_releases_it_in_the_same_entry() {
     let (_, answer) = w.ask(a, Op::Cancel { request: x });
     assert_eq!(answer, Answer::Cancelled { released: true });
     assert_eq!(w.granted(a, next).unwrap(), "x");
-    // A retry of the acquire finds it cancelled, not granted.
+    // A retry of the acquire is rejected as cancelled, not granted.
     w.send_as(a, x, RequestId(0), acquire("x"));
     assert_eq!(w.refusal(a, x), Some(Code::Cancelled));
 }
@@ -252,7 +253,7 @@ fn answers_older_than_the_lowest_unanswered_are_forgotten() {
     let x = w.hold(a, acquire("x"));
     w.send_as(a, RequestId(10), RequestId(10), Op::Limit { name: name("p"), permits: 1 });
     assert_eq!(w.state.session(a.0).unwrap().unanswered, 1);
-    // What is held is held all the same, and says so.
+    // The answer is forgotten, but the grant exists. So a retry is granted.
     w.send_as(a, x, RequestId(0), acquire("x"));
     assert_eq!(w.granted(a, x).unwrap(), "x");
     w.send_as(a, RequestId(11), RequestId(10), Op::Release { grant: x });
@@ -292,7 +293,7 @@ fn who_may_ask_no_more_can_still_give_back_what_it_has() {
     let (_, answer) = w.ask(a, Op::Cancel { request: y });
     assert_eq!(answer, Answer::Cancelled { released: true });
     assert_eq!(w.granted(b, next).unwrap(), "x y");
-    // The reserve has a bound as well.
+    // Releases have a limit as well.
     for id in ids().skip(1022).take(1022) {
         w.send_as(a, id, RequestId(0), Op::Release { grant: x });
         assert_eq!(w.refusal(a, id), Some(Code::NotHeld));
@@ -311,7 +312,7 @@ fn of_late_answers_the_oldest_is_forgotten_whatever_its_number() {
     for id in &ids {
         w.send_as(a, *id, *id, acquire("x"));
     }
-    // Answered the other way round than numbered: the last answer has the lowest number.
+    // The answers come in descending order of the numbers: the last answer has the lowest number.
     for (cancel, id) in (2_000..).map(RequestId).zip(ids.iter().rev()) {
         w.send_as(a, cancel, cancel, Op::Cancel { request: *id });
     }
@@ -353,16 +354,16 @@ fn who_was_away_when_a_name_was_taken_from_it_finds_out() {
     let known: Vec<Broken> = w.state.broken(a.0).cloned().collect();
     assert_eq!(known, [broken(heard, "x"), broken(unheard, "y")]);
     assert_eq!(State::from_snapshot(&w.state.to_snapshot()).as_ref(), Ok(&w.state));
-    // Sent again, an acquire that holds nothing any more is not granted.
+    // A retry of an acquire that holds nothing any more is rejected.
     w.send_as(a, heard, RequestId(0), acquire("x"));
     let Some(Answer::Refused(error)) = w.answer(a, heard) else { panic!("{:?}", w.effects) };
     assert_eq!(error.code, Code::NotHeld);
     assert!(error.message.contains("x was taken away: stuck"), "{error}");
-    // One that still holds something is, and hears at once what is missing.
+    // A retry of an acquire that still holds a name is granted, and the break is sent again.
     w.send_as(a, unheard, RequestId(0), acquire("y & z"));
     assert!(w.granted(a, unheard).is_some());
     assert_eq!(w.effects.last(), Some(&Effect::broken(a.0, broken(unheard, "y"))));
-    // Who releases it knows.
+    // A release acknowledges the break.
     assert_eq!(w.refused(a, Op::Release { grant: heard }).code, Code::NotHeld);
     w.release(a, unheard);
     assert_eq!(w.state.broken(a.0).count(), 0);
@@ -419,7 +420,7 @@ fn an_acquire_that_was_queued_is_remembered_below_the_lowest_too() {
     let a = w.client();
     let x = w.hold(a, acquire("x"));
     let (waits, refused) = (w.wait(a, acquire("x")), w.wait(a, acquire("x")));
-    // The client has seen `queued`, and goes on for long: more requests than may be unanswered.
+    // The client counts `queued` as the answer, and sends more requests than may be unanswered.
     for id in 100..1300 {
         w.send_as(a, RequestId(id), RequestId(id), Op::Limit { name: name("p"), permits: 1 });
         let before = (id > 100).then_some(1);
