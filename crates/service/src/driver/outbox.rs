@@ -70,7 +70,6 @@ impl Outbox {
         }
         if let Err(error) = inner.push(message) {
             // No message should be so large: files and pages are bounded far below a frame.
-            // error.
             inner.close(&Error::new(Code::Internal, error.to_string()));
         } else if inner.frames.bytes().len() <= OUTBOX_BYTES {
             return inner.capacity();
