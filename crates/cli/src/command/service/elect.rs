@@ -68,8 +68,7 @@ pub fn run(args: &Args) -> Done {
     })
 }
 
-/// Leads until a signal comes, or the leadership is lost. If standard output cannot be written, it does not
-/// lead.
+/// Leads until a signal arrives or the leadership is lost. Does not lead if standard output cannot be written.
 async fn lead(args: &Args, name: &LockName, value: &str, guard: &Guard, signals: &mut Signals) -> Done {
     let fence = guard.fence().0;
     let greeting = if args.json {

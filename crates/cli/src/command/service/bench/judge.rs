@@ -1,4 +1,4 @@
-//! Who holds what, as this process knows it; and what must not be.
+//! The check of mutual exclusion and of the order of fences in a benchmark.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use conclave_api::Claim;
 use conclave_client::Guard;
 
-/// Enters grants and takes them out again; counts what contradicts exclusion or the order of fences.
+/// The current holders in this process. Counts grants that violate exclusion or the order of fences.
 #[derive(Default)]
 pub struct Judge {
     names: Mutex<HashMap<String, Holders>>,
@@ -18,21 +18,21 @@ pub struct Judge {
 struct Holders {
     exclusive: u32,
     shared: u32,
-    /// The largest fence held exclusively so far.
+    /// The largest fence of an exclusive grant so far.
     last_exclusive: u64,
-    /// The largest fence of all.
+    /// The largest fence so far.
     last: u64,
 }
 
 impl Judge {
-    /// A grant has arrived.
+    /// Records a grant that has arrived.
     pub fn enter(&self, guard: &Guard) {
         for held in guard.held() {
             self.enter_one(&held.name, held.claim, held.fence.0);
         }
     }
 
-    /// A release is about to be sent.
+    /// Removes a grant whose release is about to be sent.
     pub fn leave(&self, guard: &Guard) {
         let mut names = self.names();
         for held in guard.held() {
@@ -46,12 +46,12 @@ impl Judge {
         }
     }
 
-    /// How often something was that must not be.
+    /// Returns the number of violations.
     pub fn violations(&self) -> u64 {
         self.violations.load(Ordering::Relaxed)
     }
 
-    /// Nobody panics while it is held; should it happen, the table is still whole.
+    /// No code panics while it holds this lock. Even after a panic, the table is consistent.
     fn names(&self) -> MutexGuard<'_, HashMap<String, Holders>> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! What one client does, over and over.
+//! The work of one client in a benchmark.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -9,19 +9,19 @@ use hdrhistogram::Histogram;
 use super::Workload;
 use super::judge::Judge;
 
-/// One request outstanding at a time, for one client.
+/// A client with at most one outstanding request.
 pub struct Worker {
     pub client: Client,
     pub number: u32,
     pub slot: u32,
     pub judge: Arc<Judge>,
-    /// Of all workers: one each would not fit the processor's caches.
+    /// The latencies of all workers together. A histogram per worker would not fit the processor's caches.
     pub latencies: Arc<Mutex<Histogram<u64>>>,
     pub until: Instant,
 }
 
 impl Worker {
-    /// Acquires and releases until the time is over; returns how many pairs it made.
+    /// Acquires and releases until the time is over, and returns the number of pairs.
     pub async fn run(self, workload: Workload) -> Result<u64> {
         let mut pairs = 0;
         let mut turn = u64::from(self.number) + u64::from(self.slot) * 7;
@@ -30,7 +30,7 @@ impl Worker {
             self.judge.leave(&guard);
             turn += 1;
             next = if workload == Workload::Contended {
-                // In one write: the name is never idle for a round trip.
+                // Send both in one write, so that the name is not idle for a round trip.
                 let (released, acquired) =
                     tokio::join!(biased; guard.release(), self.acquire(workload, turn));
                 released?;
@@ -44,7 +44,7 @@ impl Worker {
         Ok(pairs)
     }
 
-    /// `None` when the time is over.
+    /// Returns the grant, or `None` when the time is over.
     async fn acquire(&self, workload: Workload, turn: u64) -> Result<Option<Guard>> {
         let asked = Instant::now();
         if asked >= self.until {
