@@ -18,7 +18,7 @@ pub struct Config {
     pub data: PathBuf,
     /// The TCP address for clients and for other nodes.
     pub listen: SocketAddr,
-    /// Whether to listen only on a Unix socket in the data folder, for the same user on the same machine.
+    /// `true` to listen only on a Unix socket in the data folder, for the same user on the same machine.
     /// `listen` is then ignored.
     pub local: bool,
     /// The address at which others reach this node; `None` if it is `listen`.
@@ -28,7 +28,7 @@ pub struct Config {
     pub join: Vec<String>,
     /// A backup from which this node founds a new cluster. The data folder must be empty.
     pub restore: Option<PathBuf>,
-    /// Whether to listen beyond this machine although there is no encryption and no authentication.
+    /// `true` to listen beyond this machine although there is no encryption and no authentication.
     pub insecure: bool,
     /// The most client connections at a time. Further ones are closed at once.
     pub connections_max: usize,

@@ -239,8 +239,8 @@ impl Server {
         self.replica.wait_for(wanted).await
     }
 
-    /// Returns when a local node is to end: no connection, session or lock-delay has existed for `limit`, or
-    /// a newer version of the command requested the end of an unused node.
+    /// Returns when a local node is to end. Either no connection, session or lock-delay has existed for
+    /// `limit`, or a newer command has requested the end of the unused node.
     pub async fn unused(&self, limit: Duration) {
         self.usage.clone().over(limit).await;
     }

@@ -117,7 +117,7 @@ fn a_shell_chooses_its_end_when_the_lock_is_lost() {
     let mut killed = shell(&server, "$C lock --on-lost kill x; while :; do read line; done");
     killed.line();
     end_session_of(&server, "x");
-    // No exit code and no last line: KILL ended it.
+    // The shell has no exit code, because KILL ended it.
     assert_eq!(killed.child.wait().unwrap().code(), None);
     let file = server.data.join("lost");
     let hook = format!(

@@ -7,8 +7,8 @@
 //!                                                     <---- effects, in the order of the log
 //! ```
 //!
-//! **Rules.** The driver decides nothing. In each turn it passes all events to the node, executes the node's
-//! outputs in their order, and then writes to the connections that the node names. It never waits for a
+//! **Rules.** The driver decides nothing. In each turn it passes all events to the node and executes the
+//! node's outputs in their order. It then writes to the connections that the node names. It never waits for a
 //! connection.
 //!
 //! **Bounds.** The queue of events has [`EVENTS`] places. While it is full, the frontends stop reading.
@@ -68,7 +68,7 @@ pub(crate) struct Driver {
     outputs: Vec<Output>,
     /// Empty between turns; kept only to reuse its memory.
     scratch: Frames,
-    /// Whether no session and no lock-delay exists.
+    /// `true` if no session and no lock-delay exists.
     quiet: watch::Sender<bool>,
 }
 

@@ -39,7 +39,7 @@ pub(crate) struct Outbox {
     inner: Mutex<Inner>,
     task: AtomicWaker,
     socket: Option<Arc<Writer>>,
-    /// Whether reading is paused, because many requests of the client wait in the node.
+    /// `true` if reading is paused, because many requests of the client wait in the node.
     is_reading_paused: AtomicBool,
 }
 
@@ -48,11 +48,11 @@ struct Inner {
     /// The bytes that the socket did not take. The task writes them before anything else.
     rest: BytesMut,
     frames: Frames,
-    /// Whether the task has bytes that it has not written completely.
+    /// `true` if the task has bytes that it has not written completely.
     task_writes: bool,
-    /// Whether the node waits for free space.
+    /// `true` if the node waits for free space.
     room_awaited: bool,
-    /// Whether the outbox is closed. A closed outbox ignores further replies.
+    /// `true` if the outbox is closed. A closed outbox ignores further replies.
     closed: bool,
 }
 

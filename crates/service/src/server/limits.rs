@@ -34,7 +34,7 @@ pub(super) struct ConnectionLimits {
 /// The permit of a connection whose preface has not been read.
 pub(super) struct Unclassified {
     permit: OwnedSemaphorePermit,
-    /// Whether the permit is one for a client.
+    /// `true` if the permit is one for a client.
     is_client: bool,
 }
 

@@ -58,7 +58,7 @@ pub(super) fn belongs_to_local() -> StartError {
 /// decision, which then fails, or it is rejected.
 #[derive(Clone)]
 pub(super) struct Usage {
-    /// Whether no session and no lock-delay exists. The driver sets it.
+    /// `true` if no session and no lock-delay exists. The driver sets it.
     quiet: watch::Receiver<bool>,
     uses: Arc<watch::Sender<Uses>>,
 }
@@ -66,9 +66,9 @@ pub(super) struct Usage {
 #[derive(Default)]
 struct Uses {
     connections: usize,
-    /// Whether a connection has been counted.
+    /// `true` if a connection has been counted.
     has_begun: bool,
-    /// Whether the node is ending. No further connection is counted then.
+    /// `true` if the node is ending. No further connection is counted then.
     is_over: bool,
 }
 

@@ -67,9 +67,9 @@ pub struct Asked<'a> {
     pub expr: &'a Expr,
     /// The expression as the user typed it.
     pub text: &'a str,
-    /// Whether every name of the expression is requested shared.
+    /// `true` if every name of the expression is requested shared.
     pub shared: bool,
-    /// Whether messages while waiting are suppressed.
+    /// `true` if messages while waiting are suppressed.
     pub quiet: bool,
     /// The shell whose locks (`conclave lock`) stay held while this request waits.
     pub shell: Option<Shell>,

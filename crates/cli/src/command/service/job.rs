@@ -23,11 +23,11 @@ const SETTLES_WITHIN: Duration = Duration::from_secs(2);
 /// A running command.
 pub struct Job {
     group: Pid,
-    /// Whether the first process has ended.
+    /// `true` if the first process has ended.
     has_ended: bool,
-    /// Whether the kernel has stopped the command because it needs the terminal.
+    /// `true` if the kernel has stopped the command because it needs the terminal.
     wants_terminal: bool,
-    /// Whether the message that the command waits for the terminal was printed.
+    /// `true` if the message that the command waits for the terminal was printed.
     was_told: bool,
     terminal: Option<HandedOver>,
     /// The time at which the command got the terminal; `None` if it has not.

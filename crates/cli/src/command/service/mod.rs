@@ -106,7 +106,7 @@ pub fn run(command: &Command) -> Done {
 
 /// The request was rejected, for example because a file does not exist.
 const REFUSED: u8 = 1;
-/// No server answers (`EX_UNAVAILABLE`).
+/// No server replies (`EX_UNAVAILABLE`).
 const NO_SERVER: u8 = 69;
 /// The lock was not acquired (`EX_TEMPFAIL`).
 const NOT_ACQUIRED: u8 = 75;
@@ -125,7 +125,7 @@ const LAST_WORD: Duration = Duration::from_secs(1);
 /// The time for which a command polls for a reply before it sleeps.
 const AWAKE: Duration = Duration::from_millis(2);
 
-/// The flag that suppresses the line which says what a command has done.
+/// The flag that suppresses the line about the result of a command.
 #[derive(clap::Args)]
 pub struct Quiet {
     /// Do not print what was done

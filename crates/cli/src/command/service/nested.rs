@@ -1,6 +1,6 @@
 //! The check that a request does not wait for a lock whose holder waits for this request.
 //!
-//! **Intuition.** Two such locks can be known: the lock of a `conclave run` around this process, and a lock
+//! **Intuition.** Two kinds of such locks are known: that of a `conclave run` around this process, and those
 //! of `conclave lock` in the same shell. Each has its own session, so the service detects no deadlock. Their
 //! names and fences are known from the environment, or from the lock holders of the shell. A holder of such a
 //! name with the same fence is the outer lock.
@@ -45,7 +45,7 @@ struct Outer {
     /// The held names, with a space before and after each.
     names: String,
     fence: u64,
-    /// Whether the lock is one of `conclave lock`.
+    /// `true` if the lock is one of `conclave lock`.
     is_of_shell: bool,
 }
 

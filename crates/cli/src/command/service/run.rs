@@ -27,7 +27,7 @@ pub struct Args {
     /// Print one JSON object on standard error at the end, and nothing while waiting
     #[arg(long)]
     pub json: bool,
-    /// How to wait, and what to do when the lock is lost.
+    /// The options for waiting, and for the loss of the lock.
     #[command(flatten)]
     pub hold: HoldArgs,
     /// The command and its arguments

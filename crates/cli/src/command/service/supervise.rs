@@ -248,7 +248,7 @@ pub fn danger(guard: &Guard, left: Duration) -> String {
 pub struct Alarm {
     /// The time of the first action; `None` before it.
     told: Option<Instant>,
-    /// Whether the message that the lock is lost was printed.
+    /// `true` if the message that the lock is lost was printed.
     is_final: bool,
     killed: bool,
 }

@@ -1,8 +1,8 @@
 //! The start of the local node, as a background process.
 //!
 //! The node is this program with a special argument. It must outlive the command that starts it. So it has
-//! its own session (it gets no signal of the terminal), no descriptors of the caller, and the root folder as
-//! its working folder.
+//! its own session, and gets no signal of the terminal. It has no descriptors of the caller, and its working
+//! folder is the root folder.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;

@@ -1,12 +1,12 @@
 //! The sockets of lock holders: one Unix socket per holder, in a folder that only its user can write to.
 //!
-//! **Rules.** The name of a socket is `NAMESPACE-OWNER-KEY-HOLDER`: the number of the pid namespace, the
-//! shell (or `detached`), a hash of the server and the expression, and the process of the holder. So `unlock`
-//! finds the holders of its shell without a list that could be wrong. A socket on which no process listens is
-//! a trace: its holder ended without `unlock`, and its lock is lost.
+//! **Rules.** The name of a socket is `NAMESPACE-OWNER-KEY-HOLDER`. The parts are the number of the pid
+//! namespace and the shell (or `detached`). Then follow a hash of the server and the expression, and the
+//! process of the holder. So `unlock` finds the holders of its shell without a list that could be wrong. A
+//! socket on which no process listens is a trace: its holder ended without `unlock`, and its lock is lost.
 //!
-//! **Bounds.** A new holder removes the traces of shells that have ended, the traces with its own key, and
-//! traces of detached locks after a day.
+//! **Bounds.** A new holder removes the traces of shells that have ended and the traces with its own key. It
+//! removes traces of detached locks after a day.
 
 use std::fs::{self, DirEntry};
 use std::io::{self, BufRead, BufReader, Read, Write};

@@ -63,7 +63,7 @@ pub struct Args {
     /// The process that the background process of this lock is bound to. Only `lock` itself uses this flag.
     #[arg(long, hide = true)]
     holder: Option<Bound>,
-    /// How to wait, and what to do when the lock is lost.
+    /// The options for waiting, and for the loss of the lock.
     #[command(flatten)]
     pub hold: HoldArgs,
 }
