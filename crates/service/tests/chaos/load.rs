@@ -1,4 +1,4 @@
-//! The load: clients that use locks, registers and numbered files without a pause.
+//! The load: clients that use locks, registers and numbered files until the run ends.
 
 use std::io;
 use std::sync::Arc;
