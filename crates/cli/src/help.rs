@@ -1,8 +1,8 @@
-//! The help of `conclave` itself: its commands in groups.
+//! The help of `conclave` itself, with its commands in groups.
 //!
-//! clap has no groups of subcommands. So [`GROUPS`] is the one table of groups, and the list of commands is
-//! rendered into a help template. The template is made only for this help: it needs the descriptions of all
-//! commands.
+//! clap has no groups of subcommands. So [`GROUPS`] is the only table of groups, and the list of commands is
+//! rendered into a help template. The template is built only for this help, because it needs the descriptions
+//! of all commands.
 
 use std::fmt::Write as _;
 use std::io;
@@ -10,8 +10,8 @@ use std::io;
 use clap::{Command, CommandFactory};
 use rustix::termios::tcgetwinsize;
 
-/// The groups and their commands, in the order of the help. To add a command, add its name here. A test
-/// compares the table with the commands that exist.
+/// The groups and their commands, in the order of the help. Add the name of a new command here. A test
+/// compares the table with the existing commands.
 const GROUPS: &[(&str, &[&str])] = &[
     ("Locks", &["run", "lock", "unlock", "why", "locks", "limit", "break", "sessions", "elect"]),
     ("Files", &["get", "put", "ls", "rm", "watch"]),
@@ -21,8 +21,8 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Tools", &["tour", "clock", "completions", "man", "help"]),
 ];
 
-/// The error by which clap prints the help of `conclave` itself, with the commands in groups. `None` if the
-/// command line asks for another help.
+/// Returns the error by which clap prints the help of `conclave` itself, with the commands in groups. Returns
+/// `None` if the command line requests another help.
 pub fn grouped() -> Option<clap::Error> {
     let mut arguments = std::env::args_os().skip(1);
     let first = arguments.next().unwrap_or_default();
@@ -41,8 +41,8 @@ fn command() -> Command {
     ))
 }
 
-/// The columns of the help, as clap chooses them for the rest of the text: those of the terminal, else
-/// `COLUMNS`, at most 110.
+/// Returns the width of the help in columns, as clap chooses it: that of the terminal, else `COLUMNS`, at
+/// most 110.
 fn width() -> usize {
     const MOST: usize = 110;
     const WITHOUT_TERMINAL: usize = 100;
@@ -51,7 +51,7 @@ fn width() -> usize {
     size.filter(|columns| *columns > 0).unwrap_or(WITHOUT_TERMINAL).min(MOST)
 }
 
-/// The commands of each group with their descriptions, wrapped at that width.
+/// Returns the commands of each group with their descriptions, wrapped at this width.
 fn list(command: &Command, width: usize) -> String {
     let styles = command.get_styles();
     let (header, literal) = (styles.get_header(), styles.get_literal());

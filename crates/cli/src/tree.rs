@@ -1,13 +1,13 @@
-//! The tree of commands as data, for completions and man pages.
+//! The tree of commands as data, for completions and manual pages.
 //!
-//! Commands describe themselves only when they are used (`defer`). clap copies the tree for `conclave help
-//! COMMAND` before that, so the copy lacks nested commands. This tree is made from the described commands,
-//! without `help`, and is not parsed with.
+//! Commands add their arguments only when they are used (`defer`). clap copies the tree for `conclave help
+//! COMMAND` before that, so the copy lacks nested commands. This tree contains the complete commands, without
+//! `help`. It is not used for parsing.
 
 use clap::builder::PossibleValuesParser;
 use clap::{Command, CommandFactory};
 
-/// All commands with their arguments and nested commands, without `help` commands and `--help` flags.
+/// Returns all commands with their arguments and nested commands, without `help` commands and `--help` flags.
 pub fn commands() -> Command {
     let mut described = crate::Cli::command();
     described.build();
@@ -38,25 +38,25 @@ fn copy(described: &Command) -> Command {
     }
 }
 
-/// A text that lives as long as the process: clap takes no other without its feature `string`. The commands
-/// that use this tree print once and end, so the names of one tree are all that stays allocated.
+/// Returns a text that lives as long as the process, which clap requires without its feature `string`. The
+/// commands that use this tree print once and end, so little memory stays allocated.
 pub fn kept(text: &str) -> &'static str {
     text.to_owned().leak()
 }
 
-/// An argument whose values have names that are known in advance.
+/// An argument with values that are known in advance.
 pub struct Named {
     /// The command.
     pub command: &'static str,
     /// The id of the argument.
     pub argument: &'static str,
-    /// The names.
+    /// The values.
     pub names: Vec<String>,
 }
 
 impl Named {
-    /// Adds the names to the argument in a tree. The tree serves completions only: the command itself accepts
-    /// any text and suggests the nearest name.
+    /// Adds the values to the argument in a tree. The tree serves completions only: the command itself
+    /// accepts any text and suggests the nearest name.
     pub fn offer(&self, tree: Command) -> Command {
         let names = self.names.iter().map(|name| kept(name)).collect::<Vec<_>>();
         tree.mut_subcommand(self.command, |command| {
@@ -64,7 +64,7 @@ impl Named {
         })
     }
 
-    /// The line that offers the names in fish, if the argument has no flag.
+    /// Returns the line that offers the values in fish, if the argument has no flag.
     pub fn for_fish(&self, tree: &Command) -> String {
         let arguments = tree.find_subcommand(self.command).map(Command::get_positionals);
         let is_positional =

@@ -1,5 +1,5 @@
-//! The binary as a user meets it: help with examples, results for people and for scripts, exit codes, and one
-//! clear line for every mistake.
+//! Tests of the binary: help with examples, results for people and for scripts, exit codes, and one clear
+//! line for every mistake.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("output is UTF-8")
 }
 
-/// Runs a command that must end with that code, and returns what it printed.
+/// Runs a command that must exit with this code, and returns its output.
 #[track_caller]
 pub(crate) fn prints(command: &str, code: i32) -> String {
     let output = line(command);
@@ -33,7 +33,7 @@ fn json(command: &str, code: i32) -> Value {
     serde_json::from_str(&prints(command, code)).expect("--json prints JSON")
 }
 
-/// A command that must be refused with code 2 and one line, which says each of `wanted`.
+/// Checks that a command exits with code 2 and one line that contains each of `wanted`.
 #[track_caller]
 pub(crate) fn refused(command: &str, wanted: &[&str]) {
     let output = line(command);
@@ -47,7 +47,7 @@ pub(crate) fn refused(command: &str, wanted: &[&str]) {
     }
 }
 
-/// A folder of this test's own, empty.
+/// Returns a new, empty folder for this test.
 pub(crate) fn folder(test: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
     _ = std::fs::remove_dir_all(&folder);
@@ -63,15 +63,15 @@ pub(crate) fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The commands that a help lists, each with what it says of it.
+/// Returns the commands in a help text, each with its description.
 pub(crate) fn listed(help: &str) -> Vec<(String, String)> {
-    // `conclave` itself lists them in groups, of which the first is Locks.
+    // The help of `conclave` lists the commands in groups; the first group is Locks.
     let lines = help.lines().skip_while(|line| !["Commands:", "Locks:"].contains(line)).skip(1);
     let mut commands: Vec<(String, String)> = Vec::new();
     for line in lines.take_while(|line| *line != "Options:").filter(|line| line.starts_with(' ')) {
         let words = line.split_whitespace().collect::<Vec<_>>();
         match commands.last_mut() {
-            // What does not fit into a line goes on below, further in than a name.
+            // A long description continues on the next line, indented more than a name.
             Some((_, about)) if line.starts_with("   ") => *about = format!("{about} {}", words.join(" ")),
             _ => commands.push((words[0].to_owned(), words[1..].join(" "))),
         }
@@ -80,7 +80,7 @@ pub(crate) fn listed(help: &str) -> Vec<(String, String)> {
     commands
 }
 
-/// Examples are at the leaves: `conclave cluster --help` only lists what there is.
+/// Only commands without subcommands have examples: `conclave cluster --help` lists its subcommands.
 #[test]
 fn every_command_has_help_with_examples_that_begins_as_it_is_listed() {
     let mut seen = 0;
@@ -106,18 +106,19 @@ fn every_command_has_help_with_examples_that_begins_as_it_is_listed() {
     assert_eq!(conclave(&[]).status.code(), Some(2), "no command is bad usage");
 }
 
-/// The examples of the help are commands that work, and files that they write appear.
+/// The examples of the help work, and the files that they write exist.
 #[test]
 fn the_examples_of_the_help_work() {
     let folder = folder("examples");
     for command in ["", "list", "sim", "compare", "replay"] {
         let help = prints(&format!("{command} --help"), 0);
         let examples = help.lines().filter_map(|line| line.trim().strip_prefix("conclave "));
-        // Those of the service need one that runs: `tests/service`.
+        // Examples of the service need a server; `tests/service` tests them.
         let is_service =
             |example: &&str| ["serve", "run", "why"].contains(&example.split(' ').next().unwrap_or(""));
         for example in examples.filter(|example| !is_service(example)) {
-            // The general help explains each example behind two or more blanks; 1,000 seeds are for release.
+            // In the general help, an explanation follows each example after two or more spaces. 1,000 seeds
+            // take too long in a debug build.
             let example = example.split("  ").next().expect("a line").replace("0..1000", "0..20");
             let output = Command::new(env!("CARGO_BIN_EXE_conclave"))
                 .args(example.split_whitespace())
@@ -238,7 +239,8 @@ fn a_run_for_people_shows_metrics_beside_formulas_and_a_verdict_on_each_property
     }
 }
 
-/// A violated promise: exit code 1, seed, a command to paste that fails likewise, and a smaller run.
+/// A violated property causes exit code 1, and prints the seed, a command that repeats the failure, and a
+/// smaller run.
 #[test]
 fn a_violation_ends_with_1_and_a_command_that_repeats_it() {
     let shown =
@@ -321,7 +323,7 @@ fn a_comparison_marks_a_row_that_proves_nothing() {
     assert!(shown.contains("-: not judged"), "{shown}");
 }
 
-/// The command in a report of a drawn world gives the very same run.
+/// The command in the report of a swarm run repeats exactly that run.
 #[test]
 fn the_command_of_a_swarmed_run_repeats_it_to_the_digest() {
     for algorithm in ["token-ring", "lamport", "maekawa"] {
@@ -451,7 +453,7 @@ fn a_scenario_is_read_from_toml_and_json_and_flags_override_it() {
     }
 }
 
-/// The leader that the comparison crashes is the highest site that is up.
+/// The comparison crashes the leader: the highest site that is up.
 #[test]
 fn elections_are_compared_although_a_site_is_down_already() {
     let rows = json("compare election --nodes 5,7 --crash 4@50ms --json", 0);
@@ -459,7 +461,7 @@ fn elections_are_compared_although_a_site_is_down_already() {
     assert!(rows.len() >= 8);
     for row in rows {
         let command = row["crash_lowest"]["command"].as_str().expect("a command");
-        // Among 5 sites, site 4 led and is down already.
+        // With 5 sites, the highest site is site 4, which is down already.
         let leader = if row["nodes"] == 5 { "--crash 3@" } else { "--crash 6@" };
         assert!(command.contains("--crash 4@50ms") && command.contains(leader), "{command}");
     }
@@ -584,7 +586,7 @@ fn a_file_that_is_no_trace_is_refused_with_its_name() {
     }
 }
 
-/// `conclave ... | head -1`: the reader goes away, and that is no error.
+/// In `conclave ... | head -1`, the reader closes the pipe, which is no error.
 #[test]
 fn a_reader_that_goes_away_ends_the_program_quietly() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_conclave"))

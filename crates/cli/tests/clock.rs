@@ -1,6 +1,6 @@
-//! `conclave clock` on loopback: what it serves, it measures. The system clock is both sides' clock, so the true
-//! offset is 0 and must lie within the bound. And servers that refuse, do not know, lie or are forged, by hand.
-//! Against chrony: `scripts/test-clock.sh`.
+//! Tests of `conclave clock` on loopback: it measures its own server. Both use the system clock, so the true
+//! offset is 0 and must lie within the bound. Handmade servers refuse, have no time, lie or are forged.
+//! `scripts/test-clock.sh` tests against chrony.
 
 use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
@@ -9,7 +9,7 @@ use std::thread;
 
 use serde_json::Value;
 
-/// A server that ends with the test.
+/// A server process that ends with the test.
 struct Server {
     child: Child,
     address: String,
@@ -76,7 +76,7 @@ fn what_is_served_is_measured_and_the_true_offset_is_within_the_bound() {
 
 #[test]
 fn where_nobody_answers_the_exit_code_is_1_and_says_why() {
-    // A socket that is bound and never read: nothing is refused and nothing answered.
+    // A bound socket that is never read: it neither refuses nor replies.
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap().to_string();
     let output = Command::new(env!("CARGO_BIN_EXE_conclave"))
@@ -88,7 +88,8 @@ fn where_nobody_answers_the_exit_code_is_1_and_says_why() {
     assert!(text.contains("no answer") && text.contains("no server answered"), "{text}");
 }
 
-/// Asks a server made by hand once: `answers` says what it sends back to a question, in that order.
+/// Runs `conclave clock` once against a handmade server. `answers` returns the replies to a request, in the
+/// order in which they are sent.
 fn asked_by_hand(answers: impl Fn(&[u8; 48]) -> Vec<Vec<u8>> + Send + 'static) -> (Output, Value) {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
     let address = socket.local_addr().expect("it is bound").to_string();
@@ -108,7 +109,7 @@ fn asked_by_hand(answers: impl Fn(&[u8; 48]) -> Vec<Vec<u8>> + Send + 'static) -
     (output, server)
 }
 
-/// An answer to that question by a server of that stratum, whose clock shows 2026-01-01.
+/// Returns a reply to the request from a server of this stratum, whose clock shows 2026-01-01.
 fn answer(question: &[u8; 48], leap: u8, stratum: u8, reference: &[u8; 4]) -> Vec<u8> {
     let mut answer = vec![0; 48];
     answer[0] = leap << 6 | 4 << 3 | 4;
@@ -162,7 +163,7 @@ fn a_server_is_asked_until_its_offset_is_as_exact_as_wanted() {
     let output = clock(&[&server.address, "--json", "--wanted", "10s"]);
     assert!(output.status.success(), "{output:?}");
     assert_eq!(json(&output)["servers"][0]["sent"], 1, "the first was good enough");
-    // Never better than what the server vouches for.
+    // The bound is never smaller than the error that the server states.
     let output = clock(&[&server.address, "--json", "--wanted", "1ms"]);
     assert_eq!(output.status.code(), Some(1));
     let said = &json(&output)["servers"][0];
@@ -172,7 +173,7 @@ fn a_server_is_asked_until_its_offset_is_as_exact_as_wanted() {
 
 #[test]
 fn an_unsynchronised_server_of_ours_says_so() {
-    // Unless somebody vouches for it, or the kernel: then it is as good as that.
+    // If the kernel reports that its clock is synchronised, the server has the stratum of such a clock.
     let server = Server::start(&[]);
     let output = clock(&[&server.address, "--json"]);
     let said = &json(&output)["servers"][0];

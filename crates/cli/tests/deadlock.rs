@@ -1,4 +1,5 @@
-//! `conclave deadlock FILE`: the golden graph of the theory, every bug that real detectors had, and errors that point.
+//! Tests of `conclave deadlock FILE`: the reference graph of the theory, bugs of real detectors, and errors
+//! with a position.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -6,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
-/// A file of this test's own.
+/// Returns the path of a new file for this test.
 fn file(name: &str, contents: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("deadlock-{name}"));
     std::fs::write(&path, contents).expect("a file for the test");
@@ -22,7 +23,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("output is UTF-8")
 }
 
-/// The verdict on such a file, whose exit code agrees with it.
+/// Returns the verdict on a file with these contents, and checks that the exit code agrees.
 #[track_caller]
 fn verdict(name: &str, contents: &str, arguments: &[&str]) -> Value {
     let output = conclave(&file(name, contents), &[arguments, &["--json"]].concat());
@@ -34,7 +35,7 @@ fn verdict(name: &str, contents: &str, arguments: &[&str]) -> Value {
     verdict
 }
 
-/// A file that must be refused in one line, which begins with the place and says what is wrong.
+/// Checks that the command rejects the file in one line, which begins with the position and names the error.
 #[track_caller]
 fn refused(name: &str, contents: &str, place: &str, wanted: &str) {
     let path = file(name, contents);
@@ -89,14 +90,14 @@ fn golden_or_no_deadlock_while_p33_can_finish_then_a_knot_of_six() {
     assert_eq!(closed["abort"].as_array().unwrap().len(), 1, "one victim frees a knot");
 }
 
-/// matrixone#26302: two ways to one holder were taken for a cycle.
+/// matrixone#26302: two paths to one holder were reported as a cycle.
 #[test]
 fn converging_paths_are_not_a_cycle() {
     let diamond = "t1 holds a\nt2 holds b\nt2 waits a\nt3 holds c\nt3 waits a\nt4 waits b & c\n";
     assert_eq!(verdict("converging", diamond, &[])["stuck"], json!([]));
 }
 
-/// citus#1803: transactions of one node were taken for one process.
+/// citus#1803: two transactions of one node were treated as one process.
 #[test]
 fn two_transactions_of_one_node_are_two_processes() {
     let apart = "n1/t1 -> n2/t2\nn2/t3 -> n1/t4\n";
@@ -107,7 +108,7 @@ fn two_transactions_of_one_node_are_two_processes() {
     assert_eq!(verdict("merged", merged, &[])["stuck"], json!(["n1", "n2"]), "what merging makes of it");
 }
 
-/// citus#1572: a process that waits for itself was not found.
+/// citus#1572: a process that waits for itself was not detected.
 #[test]
 fn to_wait_for_oneself_is_a_cycle() {
     let itself = verdict("self", "t1 -> t1\nt2 -> t1\n", &[]);
@@ -121,7 +122,7 @@ fn to_wait_for_oneself_is_a_cycle() {
     assert_eq!(lock["stuck"], json!([]), "a lock is");
 }
 
-/// matrixone#26922: what is perhaps held, or held by whoever is next in line, was taken for held.
+/// matrixone#26922: a lock that is perhaps held, or requested by the next waiter, was treated as held.
 #[test]
 fn perhaps_held_is_not_held() {
     let perhaps = verdict("perhaps", "t1 holds a\nt2 perhaps holds b\nt1 waits b\nt2 waits a\n", &[]);
@@ -136,8 +137,8 @@ fn perhaps_held_is_not_held() {
     );
 }
 
-/// cockroach#45603: a deadlock was broken, and the victim never told. Here: whoever is stuck is named, and so is
-/// a victim for every deadlock, by every policy.
+/// cockroach#45603: a deadlock was broken, but its victim was never notified. Here the verdict names every
+/// stuck process, and a victim for each deadlock, by every policy.
 #[test]
 fn every_deadlock_has_a_victim_that_is_named() {
     let two = "a -> b\nb -> a\nc -> d\nd -> e\ne -> c\nf -> a & c\nf priority -5\na holds x, y\n";
@@ -252,7 +253,7 @@ fn pictures_are_written_and_standard_input_is_read() {
     assert_eq!(text(&output.stdout), "no deadlock: 1 of 2 processes wait, and all can proceed\n");
 }
 
-/// Runs a command line, which must end with that code.
+/// Runs a command line that must exit with this code, and returns its output.
 #[track_caller]
 fn line(command: &str, code: i32) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_conclave"))
@@ -304,7 +305,7 @@ fn reading_and_judging_are_timed_apart_on_standard_error() {
     assert!(timing.starts_with("read in ") && timing.contains(", judged in "), "{timing}");
 }
 
-/// Names alone, joined by one sign, are read without a tree: they mean the same as in brackets.
+/// Plain names joined by one operator are parsed without a tree. They mean the same as in brackets.
 #[test]
 fn a_plain_line_means_the_same_as_one_that_needs_a_tree() {
     let same = [

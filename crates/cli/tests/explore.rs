@@ -1,4 +1,4 @@
-//! `check`, `mutants` and `matrix` as a user meets them.
+//! Tests of `check`, `mutants` and `matrix`.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -53,7 +53,7 @@ fn a_counterexample_of_the_checker_is_replayed_and_drawn() {
     assert_eq!((&case["algorithm"], &case["order"]), (&Value::from("lamport"), &Value::from("any")));
 }
 
-/// In whatever problem: what the checker found happens again, and a trace that was tampered with does not.
+/// In every problem, the counterexample of the checker happens again, and a modified trace is rejected.
 #[test]
 fn a_counterexample_is_verified_step_by_step() {
     let folder = folder("verified");
@@ -97,7 +97,7 @@ fn me3_is_judged_on_request() {
     assert_eq!(json("check mutex/suzuki-kasami --causal --json", 1)["property"], "ME3");
 }
 
-/// No model of the checker has messages of applications, so no algorithm can show there that it keeps ME3.
+/// No model of the checker has application messages, so no algorithm can prove there that it keeps ME3.
 #[test]
 fn me3_never_holds_where_no_application_sends_messages() {
     const WHY: &str = "no application messages; see `sim --load relay`";
@@ -203,7 +203,7 @@ fn the_zoo_prints_what_was_caught_by_what() {
 fn the_matrix_has_no_empty_cell() {
     let folder = folder("matrix");
     let command = format!("matrix mutex --most-states 20000 --json --svg {}", folder.display());
-    // The fair ring never comes to rest: some of its cells stop at the bound, and say so.
+    // The fair ring never stops sending: some of its cells end at the bound and report it.
     let cells = json(&command, 3);
     let cells = cells.as_array().expect("an array");
     assert_eq!(cells.len(), 11 * 6);

@@ -1,4 +1,4 @@
-//! The help, the manual pages, the completions and the colours of the whole binary.
+//! Tests of the help, the manual pages, the completions and the colours of the binary.
 
 use std::io::Read;
 use std::process::{Command, Stdio};
@@ -44,7 +44,7 @@ fn every_command_has_a_manual_page() {
     refused("man run lock", &["conclave run has no command 'lock'"]);
 }
 
-/// What bash offers for the last word of a command line.
+/// Returns the words that bash offers for the last word of a command line.
 fn offered(line: &str) -> Vec<String> {
     let words: Vec<_> = line.split(' ').collect();
     let (last, before) = (words[words.len() - 1], words[words.len() - 2]);
@@ -81,11 +81,11 @@ fn the_shell_completes_names_of_the_catalogue_and_nested_commands() {
         "{fish}"
     );
     assert!(prints("completions zsh", 0).contains("mutex/maekawa"));
-    // The names are for the shell only: the command itself still suggests the nearest one.
+    // Only the shell uses the names; the command itself still suggests the nearest one.
     refused("sim mutex/maekwa", &["did you mean maekawa?"]);
 }
 
-/// The screen of a terminal on which a command runs.
+/// Returns the output of a command that runs on a terminal.
 fn on_a_terminal(command: &str, no_color: bool) -> String {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let screen = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
@@ -106,10 +106,10 @@ fn on_a_terminal(command: &str, no_color: bool) -> String {
     let mut child = if no_color { process.env("NO_COLOR", "1") } else { process.env_remove("NO_COLOR") }
         .spawn()
         .expect("the binary runs");
-    // The command has the other end now, and only the command.
+    // Drop the last copy of the terminal in this process; only the command has it now.
     drop(process);
     let (mut screen, mut seen, mut bytes) = (std::fs::File::from(screen), Vec::new(), [0; 4096]);
-    // An error says that the command has closed the terminal.
+    // An error means that the command has closed the terminal.
     while let Ok(count @ 1..) = screen.read(&mut bytes) {
         seen.extend_from_slice(&bytes[..count]);
     }

@@ -1,4 +1,4 @@
-//! The integration tests of the command line, in one binary: each further binary would link everything once more.
+//! The integration tests of the command line, in one binary, because each further binary takes another link.
 
 mod clock;
 mod service;

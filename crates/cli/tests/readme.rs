@@ -1,8 +1,8 @@
-//! Every command of `README.md`, typed in order into one shell, in one folder, as a reader types them.
+//! Runs every command of `README.md`, in order, in one shell and one folder, as a reader would type them.
 //!
-//! The differences from a reader: `cargo run --` is the binary under test, lines that begin with `cargo build` or
-//! `cargo test` are left out, ports are free ones, and each server ends with its block. The block of
-//! the tour is compared with `conclave tour --list` and not typed again, because `conclave tour` types it.
+//! The differences from a reader: `cargo run --` becomes the binary under test. Lines that begin with `cargo
+//! build` or `cargo test` are omitted. Ports are free ones. Each server ends with its block. The block of the
+//! tour is compared with `conclave tour --list` and not run again, because `conclave tour` runs it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -66,14 +66,14 @@ struct Block {
 
 /// A command, and the output that the README shows below it.
 struct Command {
-    /// The number of its line in the README.
+    /// The line number in the README.
     number: usize,
     line: String,
     shown: Vec<String>,
 }
 
 impl Command {
-    /// The exit code that the comment of the line states: `# exit 1: there is a deadlock`.
+    /// Returns the exit code that the comment of the line states: `# exit 1: there is a deadlock`.
     fn exit_code(&self) -> u8 {
         let stated = self.line.split_once("# exit ").map(|(_, stated)| stated);
         let code = stated.map(|stated| stated.split(':').next().unwrap_or_default().parse());
@@ -82,7 +82,7 @@ impl Command {
             .unwrap_or(0)
     }
 
-    /// The line without its comment, with the binary under test in place of cargo's.
+    /// Returns the line without its comment, with the binary under test in place of cargo's.
     fn text(&self) -> String {
         let text = self.line.split_once("  #").map_or(self.line.as_str(), |(text, _)| text);
         let text = text.trim_end();
@@ -119,7 +119,7 @@ fn blocks(readme: &str) -> Vec<Block> {
     blocks
 }
 
-/// The folder of the reader. It is removed at the end, also if the test fails.
+/// The working folder of the test. It is removed at the end, even if the test fails.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -143,10 +143,10 @@ impl Drop for Folder {
     }
 }
 
-/// A reader with a terminal for commands, and one for each server.
+/// The terminals of a reader: one for commands, and one for each server.
 struct Reader<'a> {
     folder: &'a Folder,
-    /// The free address in place of each port of the README.
+    /// The free address that replaces each port of the README.
     addresses: BTreeMap<u16, String>,
     shell: Shell,
     servers: Vec<Shell>,
@@ -159,7 +159,7 @@ impl<'a> Reader<'a> {
         Self { folder, addresses, shell, servers: Vec::new() }
     }
 
-    /// Types a command and compares its exit code and its output. Returns whether it was typed.
+    /// Runs a command and compares its exit code and its output. Returns whether it was run.
     async fn type_in(&mut self, command: &Command) -> bool {
         let Command { number, line, shown } = command;
         if line.starts_with("cargo build") || line.starts_with("cargo test") {
@@ -194,7 +194,7 @@ impl<'a> Reader<'a> {
         text
     }
 
-    /// Starts a server in a terminal of its own, and returns when it serves.
+    /// Starts a server in its own terminal, and returns when it serves.
     async fn serve(&mut self, text: &str) {
         let mut terminal = open_terminal(self.folder, &self.addresses[&7411]).await;
         terminal.enter(text).await.expect("the shell runs");
@@ -225,7 +225,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Opens a terminal in the reader's folder, with a server, a state folder and a local node of this test alone.
+/// Opens a terminal in the working folder, with a server, a state folder and a local node for this test only.
 async fn open_terminal(folder: &Folder, server: &str) -> Shell {
     let mut shell = Shell::start(&folder.path("work"), &folder.path("bin")).await.expect("sh starts");
     let (state, tmp) = (folder.path("state"), folder.path("tmp"));
@@ -243,7 +243,7 @@ async fn open_terminal(folder: &Folder, server: &str) -> Shell {
     shell
 }
 
-/// Types a line, and returns its exit code and its output.
+/// Types a line and returns its exit code and its output.
 async fn enter(shell: &mut Shell, text: &str) -> (u8, Vec<String>) {
     shell.enter(text).await.expect("the shell runs");
     let mut output = Vec::new();
@@ -259,7 +259,8 @@ async fn enter(shell: &mut Shell, text: &str) -> (u8, Vec<String>) {
     (code.unwrap_or_else(|_| panic!("`{text}` does not end: {}", output.join("\n"))), output)
 }
 
-/// Returns whether the output is as shown. A line `...` stands for any lines, and `...` in a line for any text.
+/// Returns whether the output is as shown. A line `...` stands for any lines, and `...` in a line for any
+/// text.
 fn matches(shown: &[&str], output: &[String]) -> bool {
     match (shown, output) {
         ([], rest) => rest.is_empty(),

@@ -1,4 +1,4 @@
-//! `conclave tour`: what it leaves behind, and how it fails.
+//! Tests of `conclave tour`: the files that it leaves, and its failures.
 
 use std::fs;
 use std::net::TcpStream;
@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use crate::service::support::{Running, conclave, new_path, until};
 
-/// A folder for temporary files of one test.
+/// A folder for the temporary files of one test.
 struct Temporary(PathBuf);
 
 impl Temporary {
@@ -113,7 +113,7 @@ fn a_claim_that_is_not_shown_ends_the_tour() {
     assert!(temporary.contents().is_empty());
 }
 
-/// Reads until the first command of the tour holds a lock. Returns the address of the server.
+/// Reads until the first command of the tour holds a lock, and returns the address of the server.
 fn until_holding(tour: &mut Running) -> String {
     let mut server = None;
     loop {
@@ -128,8 +128,8 @@ fn until_holding(tour: &mut Running) -> String {
     }
 }
 
-/// Puts a script in place of a program. Another process writes it: a file that is open for writing in this one, or in a
-/// child that another test has just forked, cannot be run.
+/// Replaces a program by a script. Another process writes the file. If this process wrote it, a child that
+/// another test forks could have it open for writing, and it could not be run.
 fn replace_program(folder: &Path, name: &str, script: &str) {
     let write = "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$0\" && chmod +x \"$0\"";
     let written = Command::new("sh").args(["-c", write]).arg(folder.join(name)).arg(script).status();

@@ -1,4 +1,4 @@
-//! `conclave trace` and the snapshot problem as a user meets them.
+//! Tests of `conclave trace` and of the snapshot problem.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -30,7 +30,7 @@ fn file(name: &str, contents: &str) -> PathBuf {
     path
 }
 
-/// The lectures' three processes as another program would log them.
+/// The three processes of the lectures, as another program would log them.
 const THREE_PROCESSES: &str = r#"P1 {"P1":1}
 A
 P1 {"P1":2}
@@ -99,8 +99,8 @@ fn the_example_of_three_processes_is_analysed_with_all_its_numbers() {
     );
 }
 
-/// The lectures' four processes: m12 is sent at P1's 2nd event and received by P2's 3rd, m21 sent at P2's 4th
-/// and received after P1's 2nd.
+/// The four processes of the lectures. P1 sends m12 at its 2nd event, and P2 receives it at its 3rd. P2 sends
+/// m21 at its 4th event, and P1 receives it after its 2nd.
 #[test]
 fn the_cuts_of_four_processes_are_judged() {
     let mut log = String::new();
@@ -128,7 +128,7 @@ fn the_cuts_of_four_processes_are_judged() {
     refused(&["trace", path, "--cut", "1,2,9,1"], "P3 has 4 events, not 9");
 }
 
-/// A log of another program that names P2 first, and whose second event comes first by causality.
+/// A log of another program. It names P2 first, and its second event comes first by causality.
 const OUT_OF_ORDER: &str =
     "P2 {\"P2\":1,\"P1\":1}\nreceives\nP1 {\"P1\":1}\nsends\nP2 {\"P2\":2,\"P1\":1}\nworks\n";
 
@@ -177,7 +177,7 @@ fn an_event_has_one_number_in_the_file_in_flags_and_in_every_output() {
     refused(&["trace", path, "--past", "3"], "there is no event 3: give a number from 0 to 2");
 }
 
-/// The clocks of a log show neither lost messages nor those that told their receiver nothing new.
+/// The clocks of a log do not show lost messages, nor messages that contain nothing new for their receiver.
 #[test]
 fn a_cut_of_a_log_without_messages_is_never_called_transitless() {
     let path = file("inferred.log", OUT_OF_ORDER);
@@ -203,7 +203,7 @@ fn a_cut_of_a_log_without_messages_is_never_called_transitless() {
             "{cut}"
         );
     }
-    // A trace of the simulator has its messages.
+    // A trace of the simulator contains its messages.
     let trace = file("recorded.jsonl", "");
     let trace = trace.to_str().expect("the path is UTF-8");
     prints(&["sim", "mutex/central", "--nodes", "2", "--entries", "1", "--trace", trace]);

@@ -1,4 +1,4 @@
-//! What an operator can set, and where data goes when nothing is set.
+//! The configuration of a node, and the default data folder.
 
 use std::env;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -11,38 +11,39 @@ use crate::membership::join;
 use crate::replica::{Options, log};
 use conclave_node::leases::Timing;
 
-/// How a node is to run. The default is one node on this machine.
+/// The configuration of a node. The default is a single node on this machine.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where the log, the snapshot and the identity of the node are kept.
+    /// The data folder, with the log, the snapshot and the identity of the node.
     pub data: PathBuf,
-    /// Where clients and peers are listened to.
+    /// The TCP address for clients and for other nodes.
     pub listen: SocketAddr,
-    /// Listen only on a Unix socket in the data folder, for the same user on the same machine. `listen` has
-    /// no effect then.
+    /// `true` to listen only on a Unix socket in the data folder, for the same user on the same machine.
+    /// `listen` is then ignored.
     pub local: bool,
-    /// Where others reach this node, if that is not `listen`.
+    /// The address at which others reach this node; `None` if it is `listen`.
     pub advertise: Option<String>,
-    /// Where members of a cluster are that this node is to join. Empty, a new data folder founds a cluster; a data folder that
-    /// belongs to a cluster stays in it, and these are a hint where others may be.
+    /// Addresses of members of the cluster to join. Empty: a new data folder founds a cluster. An existing
+    /// data folder stays in its cluster; the addresses then only help to find members.
     pub join: Vec<String>,
-    /// A backup with which this node, in an empty data folder, founds a new cluster.
+    /// A backup from which this node founds a new cluster. The data folder must be empty.
     pub restore: Option<PathBuf>,
-    /// Listen beyond this machine although nothing is encrypted and nobody is asked who they are.
+    /// `true` to listen beyond this machine although there is no encryption and no authentication.
     pub insecure: bool,
-    /// The most connections at a time; more are closed at once.
+    /// The most client connections at a time. Further ones are closed at once.
     pub connections_max: usize,
-    /// The drift assumed between any two clocks, in millionths.
+    /// The assumed difference of rate between any two clocks, in millionths.
     pub drift_ppm: u32,
-    /// How often the leader says that it lives; also how late a tick of the leases may be.
+    /// The interval of the leader's heartbeats, and the largest delay of a tick of the leases.
     pub heartbeat: Duration,
-    /// A node that heard nothing from the leader for a time between these two asks for votes.
+    /// The range of the election timeout. A node that receives nothing from the leader for so long starts an
+    /// election.
     pub election: (Duration, Duration),
-    /// A snapshot is taken after so many entries.
+    /// The number of entries after which the node writes a snapshot.
     pub snapshot_every: u64,
-    /// So many entries that a snapshot covers are kept, for followers that are only a little behind.
+    /// The number of entries before a snapshot that are kept, for followers that are only a little behind.
     pub keep: u64,
-    /// Sizes of the log.
+    /// The sizes of the log.
     pub log: log::Options,
 }
 
@@ -68,10 +69,10 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Checks what can be checked without touching anything.
+    /// Checks the configuration without access to the disk or the network.
     ///
     /// # Errors
-    /// What is wrong, for people.
+    /// The text says what is wrong.
     pub fn check(&self) -> Result<(), String> {
         if !self.listen.ip().is_loopback() && !self.insecure {
             return Err(format!(
@@ -138,8 +139,8 @@ impl Config {
     }
 }
 
-/// `$XDG_STATE_HOME/conclave`, else `~/.local/state/conclave`, else `conclave-data` in the current folder: the log is state
-/// that must outlive a reboot but is nobody's document.
+/// Returns `$XDG_STATE_HOME/conclave`, else `~/.local/state/conclave`, else `conclave-data` in the current
+/// folder. The log must survive a reboot, but is not a document of the user.
 fn default_data() -> PathBuf {
     let folder = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     folder("XDG_STATE_HOME")

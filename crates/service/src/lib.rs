@@ -1,4 +1,4 @@
-//! The replicated lock service: the node of `conclave-node`, with sockets, a disk and consensus around it.
+//! The replicated lock service: the node of `conclave-node`, with sockets, a disk and consensus.
 
 pub mod config;
 mod driver;

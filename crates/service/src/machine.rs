@@ -1,4 +1,4 @@
-//! The service as the replica runs it.
+//! The implementation of the replica's [`Machine`] by the service.
 
 use conclave_node::entry::{Batch, Service};
 use conclave_node::state::Effect;

@@ -1,21 +1,23 @@
-//! Between nodes: one TCP connection to each, many questions on it at once.
+//! Requests between nodes: one TCP connection in each direction, with many requests in flight.
 //!
 //! ```text
 //! preface   C1 'c' 'o' 'n' 'p' 'e' 'r' VERSION             the caller first, then the other
-//! question  LENGTH (4, big-endian)  NUMBER (8)  KIND (1)  BODY      answered by a frame of the same number and kind
+//! request   LENGTH (4, big-endian)  NUMBER (8)  KIND (1)  BODY      the reply has the same number and kind
 //! ```
 //!
-//! Kinds: 0 is consensus ([`Replica::answer`] makes the answer), 1 are keep-alives of clients of a node that does not lead,
-//! 2 is about belonging to the cluster (`joining`). The bodies are postcard, and name the cluster they are meant for. A
-//! question that is refused is answered by kind 255 with the reason as text; under number 0 that is the last word on
-//! the connection.
+//! Kinds: 0 is consensus ([`Replica::answer`] makes the reply). 1 is keep-alives that a follower forwards to
+//! the leader. 2 is requests of `membership::join`. Bodies are postcard; each names its cluster, except the
+//! request of a new node. A reply of kind 255 rejects a request with a text. With number 0 it is the last
+//! frame of the connection.
 //!
-//! **Rules.** A connection is made when it is needed. When it breaks, every question on it fails and the next makes a new
-//! one; nothing is sent twice from here, since only the caller knows whether that is right.
+//! **Rules.** A node connects when it sends a request and has no connection. A break fails all requests of
+//! the connection; the next request connects again. This module never sends a request twice, because only the
+//! caller knows whether that is safe.
 //!
-//! **Bounds.** [`MAX_BYTES`] a frame, [`MAX_CALLS`] questions under way on a connection, with [`MAX_IN_FLIGHT_BYTES`] in all.
-//! A question beyond the first two fails at once; one beyond the last is read when there is room. Whoever begins a frame goes on
-//! with it within [`PROGRESS_LIMIT`], or the connection ends.
+//! **Bounds.** [`MAX_BYTES`] per frame; [`MAX_CALLS`] requests in flight per connection;
+//! [`MAX_IN_FLIGHT_BYTES`] of requests that a server works on. Over the first two, a request fails at once.
+//! Over the third, the server stops reading until it has replied to some. An incomplete frame must progress
+//! within [`PROGRESS_LIMIT`], or the connection closes.
 
 use std::collections::HashMap;
 use std::io;
@@ -38,18 +40,21 @@ use crate::replica::Replica;
 use crate::replica::{Member, NodeId, Transport};
 use conclave_node::leases::KeepAliveResult;
 
-/// The longest frame.
+/// The most bytes of one frame. A larger request fails; a larger frame from the other node closes the
+/// connection.
 pub const MAX_BYTES: usize = 64 * 1024 * 1024;
-/// Questions under way on one connection.
+/// The most requests in flight on one connection. A further request fails at once.
 pub const MAX_CALLS: usize = 1024;
-/// Bytes of the questions that are being answered on one connection.
+/// The most bytes of requests that a server works on for one connection. Above it, the server reads nothing
+/// more.
 pub const MAX_IN_FLIGHT_BYTES: usize = 2 * MAX_BYTES;
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
-/// How long what was sent may stay unacknowledged by the other machine before the connection is given up. Otherwise TCP would
-/// ask ever more seldom, and find a node that is back only minutes later.
+/// The longest time that sent data may stay unacknowledged; the kernel then closes the connection. Otherwise
+/// TCP retransmits at growing intervals and detects the return of a node only minutes later.
 const UNACKNOWLEDGED_LIMIT: Duration = Duration::from_secs(3);
-/// How long nothing may move in the midst of a frame: what has come of it takes memory, and hides whatever follows.
+/// The longest pause within a frame. An incomplete frame takes memory and blocks the frames after it, so the
+/// connection is then closed.
 pub const PROGRESS_LIMIT: Duration = Duration::from_secs(30);
 const KEEP_ALIVE_LIMIT: Duration = Duration::from_secs(5);
 const HEADER: usize = 9;
@@ -59,16 +64,16 @@ const KEEP_ALIVE: u8 = 1;
 pub(crate) const JOINING: u8 = 2;
 const REFUSED: u8 = 255;
 
-/// How long a stranger has to take the last word.
+/// The longest wait for the other end to read the last frame.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
-/// Makes connections to other nodes: [`Tcp`], or something that a test can cut.
+/// A dialer of connections to other nodes: [`Tcp`], or that of a test, which can cut connections.
 pub trait Dial: Send + Sync + 'static {
-    /// Connects to `address`. Whoever calls sets a time limit.
+    /// Connects to `address`. The caller sets a time limit.
     fn dial(&self, address: &str) -> BoxFuture<'static, io::Result<TcpStream>>;
 }
 
-/// The network of the operating system.
+/// The TCP dialer of the operating system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tcp;
 
@@ -79,11 +84,11 @@ impl Dial for Tcp {
     }
 }
 
-/// The connections to other nodes.
+/// The connections of this node to other nodes.
 pub struct Peers {
     cluster: u128,
     dial: Arc<dyn Dial>,
-    /// By address. A closed sender is a broken connection.
+    /// The queues of requests, by address. A closed one belongs to a broken connection.
     links: Mutex<HashMap<String, mpsc::Sender<Call>>>,
 }
 
@@ -94,18 +99,18 @@ struct Call {
     answer: Reply,
 }
 
-/// Where an answer goes, or why there is none.
+/// The sender for the reply to a request, or for its error.
 type Reply = oneshot::Sender<io::Result<Vec<u8>>>;
-/// The questions on one connection that are not answered.
+/// The requests of one connection that have no reply yet, by number.
 type Pending = Arc<Mutex<HashMap<u64, Reply>>>;
 
 impl Peers {
-    /// No connections yet, to nodes of this cluster.
+    /// Creates the set of connections to nodes of `cluster`, without any connection yet.
     pub fn new(cluster: u128, dial: Arc<dyn Dial>) -> Self {
         Self { cluster, dial, links: Mutex::default() }
     }
 
-    /// Passes keep-alives on to the leader; what each came to.
+    /// Forwards keep-alives to the leader and returns the result of each.
     pub(crate) async fn keep_alive(
         &self,
         to: NodeId,
@@ -150,7 +155,8 @@ impl Transport for Peers {
     }
 }
 
-/// Makes a connection and carries questions until it breaks. Dropping those that were sent tells whoever asked.
+/// Connects and carries requests until the connection breaks. Requests already sent then fail, because their
+/// reply senders are dropped.
 async fn call(dial: Arc<dyn Dial>, address: String, mut calls: mpsc::Receiver<Call>) {
     let connected = tokio::time::timeout(CONNECT_LIMIT, connect(&*dial, &address)).await;
     if let Ok(Ok((reader, writer))) = connected {
@@ -158,7 +164,7 @@ async fn call(dial: Arc<dyn Dial>, address: String, mut calls: mpsc::Receiver<Ca
     }
     calls.close();
     while let Ok(Call { answer, .. }) = calls.try_recv() {
-        // Whoever stopped waiting does not want to know.
+        // The caller may have stopped waiting.
         drop(answer.send(Err(unreachable())));
     }
 }
@@ -181,7 +187,7 @@ async fn carry(reader: OwnedReadHalf, mut writer: OwnedWriteHalf, calls: &mut mp
     reading.abort();
 }
 
-/// Writes questions that keep to the bounds; whoever asked the others is told.
+/// Encodes the requests that are within the bounds. The others fail.
 fn put_questions(
     output: &mut BytesMut,
     number: &mut u64,
@@ -189,7 +195,7 @@ fn put_questions(
     batch: impl Iterator<Item = Call>,
 ) {
     let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
-    // Whoever stopped waiting is not answered, and not counted.
+    // Requests whose caller stopped waiting do not count.
     pending.retain(|_, answer| !answer.is_closed());
     for Call { kind, body, answer } in batch {
         if body.len() > MAX_BYTES - HEADER {
@@ -206,12 +212,12 @@ fn put_questions(
     }
 }
 
-/// Why a question was not sent.
+/// Returns the error for a request that was not sent.
 fn unreachable() -> io::Error {
     io::ErrorKind::HostUnreachable.into()
 }
 
-/// Asks one question of somebody who may be of any cluster, on a connection of its own.
+/// Sends one request on its own connection, also to a node of another cluster, and returns the reply.
 pub(crate) async fn call_once(dial: &dyn Dial, address: &str, kind: u8, body: &[u8]) -> io::Result<Vec<u8>> {
     let connected = tokio::time::timeout(CONNECT_LIMIT, connect(dial, address)).await;
     let (mut reader, mut writer) = connected.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
@@ -248,7 +254,7 @@ async fn read_answers(mut reader: OwnedReadHalf, pending: Pending) {
     while let Ok(Some((number, kind, body))) = read_frame(&mut reader, &mut input, PROGRESS_LIMIT).await {
         let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
         let answer = if kind == REFUSED { Err(refused(&body)) } else { Ok(body) };
-        // Whoever stopped waiting does not want to know.
+        // The caller may have stopped waiting.
         match (pending.remove(&number), answer) {
             (Some(reply), answer) => drop(reply.send(answer)),
             (None, Err(why)) if number == 0 => {
@@ -262,7 +268,7 @@ async fn read_answers(mut reader: OwnedReadHalf, pending: Pending) {
     pending.lock().unwrap_or_else(PoisonError::into_inner).clear();
 }
 
-/// Answers another node's questions until the connection ends; its preface has been read.
+/// Serves the requests of another node until the connection ends. The caller has read the preface.
 pub(crate) async fn serve(
     mut stream: TcpStream,
     version: u8,
@@ -298,7 +304,7 @@ pub(crate) async fn serve(
             Ok(Some(question)) => question,
             Ok(None) => break Ok(()),
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                // The stream cannot be read any further: the last word.
+                // The rest of the stream cannot be decoded. Send the reason as the last frame.
                 drop(answers.send((0, REFUSED, error.to_string().into_bytes())).await);
                 drop(answers);
                 drop(tokio::time::timeout(LAST_WORD, writing).await);
@@ -306,7 +312,7 @@ pub(crate) async fn serve(
             }
             Err(error) => break Err(error),
         };
-        // As if none were short: so there are never more than MAX_CALLS.
+        // Each request costs at least this, so that at most MAX_CALLS are in progress.
         let cost = u32::try_from(body.len().max(MAX_IN_FLIGHT_BYTES / MAX_CALLS)).unwrap_or(u32::MAX);
         let Ok(permit) = room.clone().acquire_many_owned(cost).await else { break Ok(()) };
         let (join_server, node_handle, answers) = (join_server.clone(), node_handle.clone(), answers.clone());
@@ -315,7 +321,7 @@ pub(crate) async fn serve(
                 Ok(body) => (kind, body),
                 Err(why) => (REFUSED, why.into_bytes()),
             };
-            // A connection that has ended needs no answers.
+            // An error means that the connection has ended.
             drop(answers.send((number, kind, body)).await);
             drop(permit);
         });
@@ -324,7 +330,7 @@ pub(crate) async fn serve(
     ended
 }
 
-/// The answer to one question, or why there is none.
+/// Returns the reply to one request, or the reason of the rejection.
 async fn answer(
     join_server: &JoinServer,
     node_handle: &NodeHandle,
@@ -354,7 +360,8 @@ async fn answer(
     }
 }
 
-/// The next frame; `None` at the end. Before it begins it may take its time, then something of it comes within `limit`.
+/// Returns the next frame, or `None` at the end of the stream. An incomplete frame must receive bytes within
+/// `limit`; an idle connection has no limit.
 async fn read_frame(
     reader: &mut OwnedReadHalf,
     input: &mut BytesMut,
@@ -371,7 +378,8 @@ async fn read_frame(
                 let mut frame = input.split_to(bytes);
                 return Ok(Some((frame.get_u64(), frame.get_u8(), frame.to_vec())));
             }
-            // In steps: a stranger's length alone must not cost its memory.
+            // Reserve in steps: the length in the header may be false, and must not allocate memory by
+            // itself.
             input.reserve((4 + bytes - input.len()).min(1024 * 1024));
         }
         let is_in_midst = !input.is_empty();
@@ -424,7 +432,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes one connection and answers `answers` questions on it with their own bodies turned round, last one first.
+    /// Accepts one connection and replies to `answers` requests in reverse order, with their bodies reversed.
     async fn answer_backwards(listener: &TcpListener, answers: usize) {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut preface = [0; frame::PREFACE_BYTES];
@@ -480,7 +488,7 @@ mod tests {
         assert_eq!(lost.unwrap_err().kind(), io::ErrorKind::NotConnected);
         let again = async {
             loop {
-                // Until the broken connection is noticed, questions on it fail too.
+                // Requests fail until the broken connection is detected.
                 if let Ok(answer) = peers.ask(&address, CONSENSUS, vec![1, 2]).await {
                     return answer;
                 }
@@ -504,7 +512,7 @@ mod tests {
         assert_eq!(refused.to_string(), "too many requests are in flight to this node");
         assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
         assert!(waiting.iter_mut().all(|answered| answered.try_recv().is_err()));
-        // Whoever stopped waiting makes room.
+        // A caller that stops waiting frees its place.
         waiting.pop();
         let ((calls, mut waiting), before) =
             ([call(1)].into_iter().unzip::<_, _, Vec<_>, Vec<_>>(), output.len());
@@ -537,7 +545,7 @@ mod tests {
         let mut input = BytesMut::new();
         let read = read_frame(&mut reader, &mut input, Duration::from_millis(1));
         let sent = async {
-            // It is waited for, and has not begun.
+            // The reader is waiting, and no frame has begun.
             tokio::task::yield_now().await;
             there.write_all(&[0, 0, 0, 200, 1]).await.unwrap();
         };

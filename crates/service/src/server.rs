@@ -1,18 +1,20 @@
-//! The server process: one port, everything behind it.
+//! The server process of a node: it opens the data folder, starts the node and serves connections.
 //!
-//! The first bytes of a connection say what it is: our native frames, another node, or else HTTP (1.1 or 2, and gRPC with
-//! it). A connection that says nothing is closed after [`FIRST_BYTES`], one whose other end is gone after [`GONE`].
+//! **Intuition.** One TCP port serves all protocols. The first bytes of a connection select one: native
+//! frames, frames of another node, or else HTTP (1.1 or 2, and gRPC over it).
 //!
-//! **Bounds.** So many clients as are configured, and so many nodes (`limits`); who comes then is refused.
+//! **Rules.**
+//! - Start: the server binds the port first, because other nodes need its address. It then opens the data
+//!   folder. A new folder founds a cluster, from a backup if one is configured (`restore`), or joins one
+//!   (`membership::join`). The server then serves the port, and a Unix socket for clients on the same
+//!   machine.
+//! - Stop: a leader transfers its leadership. The server then accepts no connection, sends a last message to
+//!   each client, writes the pending replies, and unlocks the data folder.
+//! - A local node (`Config::local`) has no port. It listens on a Unix socket in its data folder (`local`).
 //!
-//! A local node (`Config::local`) has no port. It listens on a Unix socket in its data folder, see `local`.
-//!
-//! **Starting.** The port is taken first, so that others can be told where this node is. The data folder is opened; a new one
-//! founds a cluster, from a backup if told so (`restore`), or joins one (`membership::join`). Then the port is served, and beside
-//! it a Unix socket for clients of this machine.
-//!
-//! **Stopping.** A leader hands its office over. Nothing more is accepted, every client is told goodbye, what is being
-//! written is written, and the data folder is free again.
+//! **Bounds.** `limits` bounds the connections of clients and of other nodes; further connections are closed.
+//! The server closes a connection that sends nothing for [`FIRST_BYTES`], and one whose other end has been
+//! unreachable for [`GONE`].
 
 mod accept;
 #[cfg(test)]
@@ -49,31 +51,33 @@ use conclave_node::state::handover::FENCE_LEAP;
 use limits::{ConnectionLimits, connections_max};
 use local::Usage;
 
-/// How long a connection may take to say what it is.
+/// The longest time until a connection sends its first bytes. The server then closes it.
 pub const FIRST_BYTES: Duration = Duration::from_secs(10);
-/// How long clients have to take the last word when the server stops.
+/// The longest wait for clients to read their last message when the server stops.
 const LAST_WORD: Duration = Duration::from_secs(3);
 
-/// How long a node that is alone may take to lead.
+/// The longest wait for a single node to become leader. Its start then fails.
 const LEAD_LIMIT: Duration = Duration::from_secs(30);
-/// The number of the node that founds a cluster.
+/// The node number of the founder of a cluster.
 const FOUNDER: u64 = 1;
-/// When a connection is silent for so long, the system begins to ask whether the other end is still there.
+/// The idle time of a TCP connection after which the kernel sends keep-alive probes.
 const SILENCE: Duration = Duration::from_secs(10);
-/// It asks so often, in this time each.
+/// The number of unanswered probes, [`QUESTION`] apart, after which the kernel closes the connection.
 const QUESTIONS: u32 = 3;
 const QUESTION: Duration = Duration::from_secs(5);
-/// Who does not answer for so long is gone, whether it left without a word or something that was sent to it never arrived.
+/// The longest time without an acknowledgement from the other end. The kernel then closes the connection,
+/// whether the other end vanished or data sent to it did not arrive.
 pub const GONE: Duration = Duration::from_secs(SILENCE.as_secs() + QUESTIONS as u64 * QUESTION.as_secs());
 
-/// The TCP address of a local node, which has none.
+/// The TCP address of a local node, which does not listen on TCP.
 const NO_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
-/// What a program that starts a node awaits. In a box, the node is compiled with this crate; else once more with every
-/// program, half a minute each.
+/// A boxed future, so that the code of the node is compiled once, in this crate. Unboxed, each program that
+/// awaits it would compile the code again (estimate: half a minute each).
 pub type Boxed<T> = BoxFuture<'static, T>;
 
-/// A node that serves. Dropped, it goes on in the background until the process ends; see [`Server::shutdown`].
+/// A running node. A dropped `Server` runs on in the background until the process ends; [`Server::shutdown`]
+/// stops it.
 pub struct Server {
     address: SocketAddr,
     replica: Replica<Service>,
@@ -85,28 +89,29 @@ pub struct Server {
     usage: Usage,
 }
 
-/// What a node stands on: the system's, or what a test can damage.
+/// The disk and the network that a node uses: those of the system, or those of a test that injects faults.
 pub struct Environment {
     /// The data folder.
     pub disk: Arc<dyn Disk>,
-    /// The way to other nodes.
+    /// The dialer for connections to other nodes.
     pub dial: Arc<dyn Dial>,
 }
 
-/// Why a server did not start.
+/// The reason why a server did not start.
 #[derive(Debug)]
 pub enum StartError {
-    /// What was asked makes no sense.
+    /// The configuration is invalid.
     Config(String),
     /// The data folder cannot be opened.
     Data(OpenError),
-    /// The port cannot be listened to.
+    /// The TCP port cannot be bound.
     Listen(SocketAddr, io::Error),
-    /// The Unix socket of a local node cannot be listened to.
+    /// The Unix socket of a local node cannot be bound.
     LocalListen(PathBuf, io::Error),
-    /// The node belongs to another cluster, or could neither found nor join one.
+    /// The data folder belongs to another cluster or to the other kind of node, or founding or joining a
+    /// cluster failed.
     Cluster(String),
-    /// The file is no backup that can be restored.
+    /// The file is not a backup that can be restored.
     Backup(PathBuf, String),
 }
 
@@ -135,8 +140,8 @@ impl From<OpenError> for StartError {
 }
 
 impl Server {
-    /// Starts a node on the data folder and the network that the configuration names. A start that fails, or
-    /// whose future is dropped, removes the data folder if it has created it.
+    /// Starts a node on the configured data folder and the network of the system. If the start fails or its
+    /// future is dropped, a data folder that it created is removed.
     ///
     /// # Errors
     /// [`StartError`] is the reason.
@@ -144,7 +149,7 @@ impl Server {
         config.check().map_err(StartError::Config)?;
         let folder = config.data.clone();
         if !config.local && local::is_marked(&folder) {
-            // Checked before the folder is locked: a local node that runs has locked it.
+            // Checked before the folder is opened: a running local node holds the lock of the folder.
             return Err(local::belongs_to_local());
         }
         let disk = Arc::new(blocking(move || RealDisk::open_provisional(folder)).await?);
@@ -154,10 +159,11 @@ impl Server {
         Ok(server)
     }
 
-    /// Starts a node: goes on in its data folder, or in a new one founds a cluster or joins one, and serves.
+    /// Starts a node on the given disk and network. An existing data folder is continued; a new one founds a
+    /// cluster or joins one.
     ///
     /// # Errors
-    /// [`StartError`] says why it did not.
+    /// [`StartError`] is the reason.
     pub fn start_in(config: Config, environment: Environment) -> Boxed<Result<Self, StartError>> {
         Box::pin(Self::boot(config, environment))
     }
@@ -180,7 +186,7 @@ impl Server {
         let (replica, deliveries) =
             Replica::open(disk.clone(), identity, peers.clone(), Service::new(), config.replica()).await?;
         if let Err(error) = begin(&replica, &disk, &advertised).await {
-            // Nothing writes to the data folder afterwards.
+            // Stop the replica, so that nothing writes to the data folder after the error is returned.
             replica.shutdown().await;
             return Err(error);
         }
@@ -211,47 +217,47 @@ impl Server {
         };
         let accepting = tokio::spawn(acceptor.run(Listeners { tcp: listener, local }));
         let settled = move || {
-            // Should it fail, the folder is merely still called fresh.
+            // If this fails, the folder only keeps its mark of a fresh folder.
             drop(tokio::task::spawn_blocking(move || unmark_fresh(&*disk)));
         };
         let presenting = tokio::spawn(join::present(join_server, dial, config.join, advertised, settled));
         Ok(Self { address, replica, node, stop, accepting, driver, presenting, usage })
     }
 
-    /// Which node of which cluster this is.
+    /// Returns the identity of this node: its cluster and its node number.
     pub fn identity(&self) -> Identity {
         self.replica.identity()
     }
 
-    /// How the node stands among the others.
+    /// Returns the status of this node in the cluster.
     pub fn status(&self) -> Status {
         self.replica.status()
     }
 
-    /// Waits until the status is as asked; `None` if the node stops before it is.
+    /// Waits until `wanted` accepts the status. Returns `None` if the node stops first.
     pub async fn wait_for(&self, wanted: impl FnMut(&Status) -> bool) -> Option<Status> {
         self.replica.wait_for(wanted).await
     }
 
-    /// Returns when a local node is to end: no connection, session or lock-delay has existed for `limit`,
-    /// or a newer command has asked for the end while nothing was held.
+    /// Returns when a local node is to end. Either no connection, session or lock-delay has existed for
+    /// `limit`, or a newer command has requested the end of the unused node.
     pub async fn unused(&self, limit: Duration) {
         self.usage.clone().over(limit).await;
     }
 
-    /// The TCP address, with the port that was chosen if the configuration left that open. A local node has
-    /// none: `0.0.0.0:0`.
+    /// Returns the TCP address, with the port that the system chose if the configured port is 0. For a local
+    /// node it is `0.0.0.0:0`.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns only when the node has stopped by itself, and says why: its disk failed, most likely. The process should
-    /// then end and be started anew.
+    /// Returns the reason when the node has stopped because of an error, for example of its disk. The process
+    /// should then end and be restarted.
     pub async fn failed(&self) -> String {
         self.replica.failed().await
     }
 
-    /// Stops: clients are told goodbye, the data folder is free afterwards.
+    /// Stops the node: sends a last message to each client, then unlocks the data folder.
     pub fn shutdown(self) -> Boxed<()> {
         Box::pin(async move {
             self.presenting.abort();
@@ -264,13 +270,13 @@ impl Server {
         })
     }
 
-    /// Stops without a word to anybody, as if the process was killed: what a test of recovery wants. The data folder is free
-    /// afterwards.
+    /// Stops the node without a message to any client, as if the process were killed. Tests of recovery use
+    /// it. Afterwards the data folder is unlocked.
     pub fn kill(self) -> Boxed<()> {
         Box::pin(async move {
             for task in [self.presenting, self.accepting, self.driver] {
                 task.abort();
-                // An error says that it was aborted, which is what is wanted.
+                // The error means that the task was aborted, as intended.
                 drop(task.await);
             }
             self.replica.shutdown().await;
@@ -278,7 +284,7 @@ impl Server {
     }
 }
 
-/// The TCP port; a local node has none.
+/// Binds the TCP port. Returns `None` for a local node.
 async fn listen(config: &Config) -> Result<Option<TcpListener>, StartError> {
     if config.local {
         return Ok(None);
@@ -287,8 +293,8 @@ async fn listen(config: &Config) -> Result<Option<TcpListener>, StartError> {
     listener.map(Some).map_err(|error| StartError::Listen(config.listen, error))
 }
 
-/// Who this node is: the first of a cluster that a backup founds, if that is wanted, else what the folder says, else the
-/// first node of a new cluster, else what a member says.
+/// Returns the identity of this node. In this order, it comes from the configured backup, the data folder, a
+/// newly founded cluster, or the member that admits the node.
 async fn identify(
     config: &Config,
     disk: &Arc<dyn Disk>,
@@ -320,7 +326,7 @@ async fn identify(
     join::admit(dial, &config.join, advertised).await.map_err(StartError::Cluster)
 }
 
-/// The log of a founder begins here, with a cluster of one; that of a newcomer begins with what the leader sends.
+/// Starts the log. A founder bootstraps a cluster of one node; a new member receives its log from the leader.
 async fn begin(replica: &Replica<Service>, disk: &Arc<dyn Disk>, advertised: &str) -> Result<(), StartError> {
     let Identity { node, .. } = replica.identity();
     let folder = disk.clone();
@@ -336,12 +342,13 @@ async fn begin(replica: &Replica<Service>, disk: &Arc<dyn Disk>, advertised: &st
         founded.map_err(|error| StartError::Cluster(error.to_string()))?;
     }
     if replica.status().membership.nodes.keys().eq([&node]) {
-        // Alone there is nobody to wait for but oneself: whoever connects from now on is served at once.
+        // A single node becomes leader without other votes. Wait for that, so that the first clients are
+        // served at once.
         let leads = tokio::time::timeout(LEAD_LIMIT, replica.wait_for(Status::leads)).await;
         match leads {
             Ok(Some(_)) => {}
             Ok(None) => {
-                // The node has stopped, and its log knows why: the disk is full, for example.
+                // The node has stopped. The log reports the reason, for example a full disk.
                 let why = tokio::time::timeout(LAST_WORD, replica.failed()).await;
                 let why = why.unwrap_or_else(|_| "consensus has stopped".to_owned());
                 return Err(StartError::Cluster(format!("the node stopped before it could lead: {why}")));
@@ -356,7 +363,8 @@ async fn begin(replica: &Replica<Service>, disk: &Arc<dyn Disk>, advertised: &st
     Ok(())
 }
 
-/// A node that is alone may have handed over what its log does not say: that is seen to before anybody is served.
+/// A single node may have sent early grants that its log lost. Reorders the queues and raises the fences
+/// before the node serves.
 async fn restart(replica: &Replica<Service>) -> Result<(), StartError> {
     let stuck = |error: &dyn fmt::Display| {
         StartError::Cluster(format!("the node cannot apply its first command: {error}"))
@@ -374,7 +382,7 @@ fn unmark_fresh(disk: &dyn Disk) -> io::Result<()> {
     if Identity::is_fresh(disk)? { Identity::unmark_fresh(disk) } else { Ok(()) }
 }
 
-/// Does something with the data folder where waiting for a disk holds nobody up.
+/// Runs a disk operation on a thread where blocking is allowed.
 async fn blocking<T: Send + 'static>(
     act: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T, StartError> {

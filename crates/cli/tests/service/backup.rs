@@ -1,4 +1,5 @@
-//! A cluster is lost and comes back from a backup: what is there again, what is not, and what grows.
+//! A cluster is lost and restored from a backup: the tests check which data remains, which is lost, and which
+//! numbers grow.
 
 use std::path::PathBuf;
 use std::process::Output;
@@ -9,7 +10,7 @@ use serde_json::Value;
 
 use crate::service::support::{self, Server, conclave, new_path};
 
-/// A file that is gone when the test is over.
+/// A backup file, deleted when the value is dropped.
 struct Backup(PathBuf);
 
 impl Backup {
@@ -32,7 +33,7 @@ fn fence_of(server: &Server, name: &str) -> u64 {
     server.text(&["run", name, "--", "sh", "-c", "echo $CONCLAVE_FENCE"]).trim().parse().unwrap()
 }
 
-/// Starts a node that must refuse to.
+/// Starts a node that must fail to start.
 fn refused(flags: &[&str]) -> (Option<i32>, String) {
     let Output { status, stderr, .. } =
         conclave().args(["serve", "--listen", "127.0.0.1:0"]).args(flags).output().unwrap();
@@ -55,7 +56,7 @@ fn a_cluster_that_is_lost_comes_back_from_its_backup() {
     assert_eq!(report["bytes"], std::fs::metadata(&backup.0).unwrap().len());
     let bytes = std::fs::read(&backup.0).unwrap();
     assert!(!bytes.windows(5).any(|window| window == b"build"), "what is held is in it");
-    // After the backup: the one is lost, the other is a fence that somebody has seen.
+    // After the backup: the write will be lost, and the fence was seen by a client.
     lost.text(&["put", "/config/colour", "too late"]);
     let last = fence_of(&lost, "seen");
     lost.kill();
@@ -72,7 +73,7 @@ fn a_cluster_that_is_lost_comes_back_from_its_backup() {
     assert!(fence > last && fence < 1 << 53, "{fence} after {last}");
     drop(holder);
 
-    // What was restored is as durable as anything, and what came since too.
+    // Restored data survives a restart, and so does newer data.
     first.text(&["put", "/since", "yes"]);
     first.kill();
     first.start_again();
@@ -86,7 +87,8 @@ fn a_cluster_that_is_lost_comes_back_from_its_backup() {
     restored(&second);
     assert_eq!(second.text(&["get", "/since"]), "yes");
     assert!(fence_of(&second, "seen") > fence);
-    // A node that follows gives as good a backup; and the first can be restored again, beyond what was given out since.
+    // A follower makes an equally good backup. The first backup can be restored again, with fences above all
+    // earlier ones.
     let other = Backup::new();
     let report = second.json(&["cluster", "backup", other.path(), "--json"]);
     assert_eq!(report["files"], 3);
@@ -100,21 +102,21 @@ fn a_cluster_that_is_lost_comes_back_from_its_backup() {
 fn a_holder_hears_from_the_restored_cluster_that_its_session_has_ended() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let mut lost = Server::start();
-    // Its lease lasts longer than a server takes to start, on any machine.
+    // The lease lasts longer than the start of a server on any machine.
     let patient = Client::options().ttl(Duration::from_secs(300));
     let client = runtime.block_on(patient.connect(&lost.address)).unwrap();
     let guard = runtime.block_on(client.lock("mine")).unwrap();
     let backup = Backup::new();
     lost.text(&["cluster", "backup", backup.path()]);
     lost.kill();
-    // At the same address, where the client looks for it.
+    // Use the same address, because the client reconnects to it.
     let address = lost.address.clone();
     let again = Server::start_at(&address, &["--restore", backup.path()]);
     assert_eq!(again.address, address);
     let loss = runtime.block_on(guard.lost());
     assert!(matches!(loss, Loss::Session(_)), "{loss:?}");
     assert_eq!(again.code(&["run", "--try", "mine", "--", "true"]), 0);
-    // The client goes on, with a session of the new cluster.
+    // The client continues with a new session of the restored cluster.
     let other = runtime.block_on(client.lock("other")).unwrap();
     assert!(other.fence() > guard.fence());
 }
@@ -156,7 +158,7 @@ fn what_cannot_be_backed_up_or_restored_is_said_with_what_to_do() {
     let (code, errors) = refused(&["--data", folder, "--restore", bad.path()]);
     assert!(code == Some(1) && errors.contains("is not a backup"), "{errors}");
     assert!(!data.exists(), "the folder is left behind");
-    // Another process uses the folder, then it belongs to a node that does not run.
+    // First another process uses the folder; then the folder belongs to a node that does not run.
     let (code, errors) = refused(&["--data", server.data.to_str().unwrap(), "--restore", backup.path()]);
     assert!(code == Some(1) && errors.contains("in use"), "{errors}");
     let mut server = server;

@@ -1,4 +1,4 @@
-//! Several nodes, each a process of its own: joining, `kill -9` of the leader under load, coming back.
+//! Tests of several nodes, each in its own process: joining, `kill -9` of the leader under load, and restart.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::service::support::{self, Running, Server, conclave};
 
-/// Starts a cluster of three nodes, and returns when all of them vote.
+/// Starts a cluster of three nodes and returns when all of them vote.
 pub fn three() -> Vec<Server> {
     let first = Server::start();
     let second = Server::start_joining(&first);
@@ -21,32 +21,32 @@ pub fn three() -> Vec<Server> {
     nodes
 }
 
-/// Asks a node until the cluster stands so.
+/// Queries a node until `wanted` accepts the status of the cluster, and returns that status.
 fn until(server: &Server, wanted: impl Fn(&Value) -> bool) -> Value {
     support::until("the cluster stands so", || {
-        // Without a leader the command says so by its exit code, and still prints.
+        // Without a leader the command exits with an error, but still prints the status.
         let output = server.output(&["cluster", "status", "--json", "--within", "5s"]);
         serde_json::from_slice(&output.stdout).ok().filter(|status| wanted(status))
     })
 }
 
-/// What the clients of a test share.
+/// The shared state of the clients of a test.
 struct Load {
     servers: String,
     stop: AtomicBool,
-    /// The fences of the name that everybody wants, in the order in which it was held.
+    /// The fences of the name that all clients use, in the order in which it was held.
     fences: Mutex<Vec<u64>>,
     done: watch::Sender<u64>,
 }
 
-/// What one client can say at the end.
+/// The final result of one client.
 struct Account {
     writes: u64,
     kept_session: bool,
     kept_lock: bool,
 }
 
-/// Takes the one name again and again, and under it counts in a file of its own; holds another name all the time.
+/// Repeats: acquires the common name and counts in this client's file. Holds another name all the time.
 async fn work(load: Arc<Load>, number: usize) -> Account {
     let client = Client::options().ttl(Duration::from_secs(60)).connect(&load.servers).await.unwrap();
     let mine = client.lock(&format!("mine/{number}")).await.unwrap();
@@ -160,7 +160,7 @@ fn a_node_comes_back_at_another_address_and_is_found_there() {
     let text = String::from_utf8_lossy(&refused.stderr);
     assert!(text.contains("refuses") && text.contains("of cluster"), "{text}");
 
-    // A new folder is a new node, which cannot be where another one is.
+    // A new folder is a new node, which cannot have the address of another node.
     let own_address = nodes[1].address.clone();
     let folder = std::env::temp_dir().join(format!("conclave-cli-none-{}", std::process::id()));
     let taken = conclave()
@@ -200,7 +200,7 @@ fn a_watch_leaves_a_node_that_has_fallen_silent() {
     let nodes = three();
     let servers: Vec<&str> = nodes.iter().map(|node| node.address.as_str()).collect();
     let mut command = conclave();
-    // It is connected to the first.
+    // The command is connected to the first server of the list.
     let mut watch = Running::start(command.args(["watch", "/config", "--server", &servers.join(",")]));
     assert!(watch.line().ends_with("watching\n"));
     nodes[0].signal(Signal::STOP);

@@ -1,7 +1,7 @@
-//! A server that refuses to end a deadlock: what `run` makes of it.
+//! Tests of `run` with a server that refuses a request to end a deadlock.
 //!
-//! One `run` asks once and holds nothing while it waits, so it cannot be a victim of a real deadlock today; the answer is a
-//! server's to give all the same.
+//! One `run` sends one request and holds nothing while it waits, so today it cannot be a victim of a real
+//! deadlock. A server may still send this reply.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -26,7 +26,7 @@ fn the_victim_of_a_deadlock_is_told_who_waits_for_whom() {
     assert!(errors.contains("p waits for a, held by q"), "{errors}");
 }
 
-/// Opens sessions, and calls every acquire a deadlock, until the client goes.
+/// Opens sessions and rejects every acquire as a deadlock, until the client disconnects.
 fn refuse_all(mut stream: TcpStream) {
     let (mut input, mut output) = (BytesMut::new(), BytesMut::new());
     output.extend_from_slice(&frame::preface(frame::CLIENT_MAGIC));

@@ -1,4 +1,4 @@
-//! What goes wrong, for people and for scripts: one line, or one JSON object, and an exit code that does not lie.
+//! Tests of errors, for people and for scripts: one line, or one JSON object, and the right exit code.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -131,7 +131,7 @@ fn a_server_that_is_named_by_nobody_is_the_usual_one() {
     let mut command = conclave();
     let asked = command.args(["why", "x"]).env("CONCLAVE_SERVER", "").output().unwrap();
     let errors = String::from_utf8(asked.stderr).unwrap();
-    // Perhaps one runs on this machine.
+    // A server may run on this machine.
     assert!(asked.status.success() || errors.contains("127.0.0.1:7411"), "{errors}");
     for args in [&["why", "x"][..], &["run", "x", "--", "true"], &["cluster", "status"]] {
         let asked = conclave().args(args).env("CONCLAVE_SERVER", " , ").output().unwrap();

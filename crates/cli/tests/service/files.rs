@@ -59,7 +59,8 @@ fn the_root_is_neither_written_nor_removed() {
     assert_eq!(server.json(&["get", "/", "--json"])["data"], "");
 }
 
-/// More than go in one transaction: the first ones were removed before the root was found not to be.
+/// The tree needs more than one transaction. Without the check, the first ones would remove files before the
+/// root is rejected.
 #[test]
 fn everything_at_once_is_refused_before_anything_is_removed() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! The local node: `--local` starts it, and it ends by itself.
+//! Tests of the local node: `--local` starts it, and it ends by itself.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,15 +12,15 @@ use serde_json::{Value, json};
 
 use crate::service::support::{Running, conclave, new_path, until};
 
-/// A folder for a local node. When the test is over, the node is killed and the folder removed.
+/// A folder for a local node. Dropping it kills the node and removes the folder.
 struct Place {
     folder: PathBuf,
     idle: &'static str,
 }
 
-/// Longer than any test.
+/// An idle time that is longer than any test.
 const LONG: &str = "1h";
-/// So short that a node ends between two commands.
+/// An idle time so short that a node ends between two commands.
 const AT_ONCE: &str = "0s";
 
 impl Place {
@@ -49,7 +49,7 @@ impl Place {
         serde_json::from_str(&self.text(args)).unwrap()
     }
 
-    /// Checks that a command fails with this code, and that its message has these parts.
+    /// Checks that a command fails with this code, and that its message contains these parts.
     fn fails(&self, args: &[&str], code: i32, parts: &[&str]) {
         let output = self.output(args);
         let errors = String::from_utf8(output.stderr).unwrap();
@@ -70,7 +70,7 @@ impl Place {
         running
     }
 
-    /// The process of the node that has started last.
+    /// Returns the process of the node that started last.
     fn node(&self) -> Pid {
         let about = self.about();
         Pid::from_raw(about["process"].as_i64().unwrap().try_into().unwrap()).unwrap()
@@ -80,7 +80,7 @@ impl Place {
         serde_json::from_slice(&fs::read(self.folder.join("node.json")).unwrap()).unwrap()
     }
 
-    /// Changes what the node says about itself.
+    /// Changes the version and the protocol in the node's description.
     fn forge(&self, version: &str, protocol: u8) {
         let mut about = self.about();
         about["version"] = json!(version);
@@ -105,7 +105,7 @@ impl Drop for Place {
         let process =
             serde_json::from_slice::<Value>(&about).ok().and_then(|about| about["process"].as_i64());
         let process = process.and_then(|process| process.try_into().ok()).and_then(Pid::from_raw);
-        // A number that another process has got since is left alone.
+        // Do not kill another process that has got the same number.
         if let Some(process) = process.filter(|process| is_node(*process, &self.folder)) {
             _ = kill_process(process, Signal::KILL);
         }
@@ -118,7 +118,7 @@ fn is_node(process: Pid, folder: &std::path::Path) -> bool {
     String::from_utf8_lossy(&line).contains(&folder.display().to_string())
 }
 
-/// Whether a process is gone, or is a zombie.
+/// Returns whether a process has ended or is a zombie.
 fn has_ended(process: Pid) -> bool {
     let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).unwrap_or_default();
     stat.is_empty() || stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'))
@@ -193,7 +193,8 @@ fn a_node_has_no_descriptor_of_the_command_that_starts_it() {
     command.envs(direct.get_envs().filter_map(|(name, value)| Some((name, value?))));
     assert!(command.output().unwrap().status.success());
     let open = format!("/proc/{}/fd", place.node().as_raw_nonzero());
-    // A descriptor may be closed while the folder is read. The lock of the starter is released just after the start.
+    // A descriptor may be closed while the folder is read. The node releases the lock of the starter just
+    // after the start.
     until("the node has only descriptors of its own", || {
         let links = fs::read_dir(&open).unwrap().filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
         let links: Vec<PathBuf> = links.collect();
@@ -282,7 +283,7 @@ fn a_server_and_a_local_node_never_share_a_folder() {
     serve.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&place.folder);
     let mut serve = Running::start(&mut serve);
     if !serve.line().is_empty() {
-        // It serves, which is wrong, and would not end.
+        // The server runs, which is the error that this test looks for. End it.
         serve.signal(Signal::TERM);
     }
     let (code, _, errors) = serve.end();

@@ -1,7 +1,7 @@
-//! `conclave lock` and `unlock`: real shells, real holders in the background.
+//! Tests of `conclave lock` and `unlock`, with real shells and real holders in the background.
 //!
-//! A holder sends TERM to its shell when the lock is lost. So every test locks from a shell of its own, or
-//! with `--for`, never from the process of the tests.
+//! A holder sends TERM to its shell when the lock is lost. So each test locks from its own shell or with
+//! `--for`, never from the process of the tests.
 
 use std::process::Command;
 
@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 
 use crate::service::support::{self, Running, Server, with_signals};
 
-/// A shell that runs a script, in which `$C` is conclave.
+/// Starts a shell that runs a script, in which `$C` is conclave.
 fn shell(server: &Server, script: &str) -> Running {
     let mut command = with_signals("sh");
     command.args(["-c", script]).env("C", env!("CARGO_BIN_EXE_conclave"));
     Running::start(command.env("CONCLAVE_SERVER", &server.address))
 }
 
-/// Runs a script to its end, and returns its lines.
+/// Runs a script to its end and returns its lines.
 fn lines(server: &Server, script: &str) -> Vec<String> {
     let (code, text, errors) = shell(server, script).end();
     assert_eq!(code, 0, "{errors}");
@@ -117,7 +117,7 @@ fn a_shell_chooses_its_end_when_the_lock_is_lost() {
     let mut killed = shell(&server, "$C lock --on-lost kill x; while :; do read line; done");
     killed.line();
     end_session_of(&server, "x");
-    // Only KILL ends it without its last line.
+    // The shell has no exit code, because KILL ended it.
     assert_eq!(killed.child.wait().unwrap().code(), None);
     let file = server.data.join("lost");
     let hook = format!(
@@ -214,7 +214,7 @@ fn the_shell_is_the_parent_of_the_command() {
 #[test]
 fn a_holder_keeps_no_pipe_of_its_shell_open() {
     let server = Server::start();
-    // The shell waits for the end of each pipe.
+    // The shell waits for the end of each pipe, which the holder must have closed.
     let script = "O=$($C lock x 2>&1 3>&1); P=$($C lock --for 1h y 2>&1 3>&1); echo $?; $C unlock y";
     assert_eq!(lines(&server, script), ["0"]);
 }

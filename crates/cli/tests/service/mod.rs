@@ -1,4 +1,4 @@
-//! The command line against a real server: processes, signals, exit codes.
+//! Tests of the command line with a real server: processes, signals, exit codes.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

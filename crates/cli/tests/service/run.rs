@@ -1,4 +1,4 @@
-//! `conclave run` and `elect`.
+//! Tests of `conclave run` and `conclave elect`.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -106,7 +106,7 @@ fn the_command_dies_with_a_run_that_is_killed() {
     let mut running = server.spawn(&["run", "x", "--", "sh", "-c", "echo held; exec sleep 1000"]);
     assert_eq!(running.line(), "held\n");
     running.child.kill().unwrap();
-    // Both have the pipe: only when the command is gone too does it end.
+    // Both processes have the pipe, so it ends only when the command has ended too.
     assert_eq!(running.line(), "");
     running.child.wait().unwrap();
 }
@@ -205,7 +205,7 @@ fn who_leads_without_a_command_is_shown_by_its_label_and_has_nothing_to_stop() {
 #[test]
 fn nobody_of_the_command_outlives_a_lock_that_is_taken_away() {
     let server = Server::start();
-    // The first process obeys TERM; the one in the background does not.
+    // The first process ends at TERM; the one in the background ignores it.
     let deaf = "(trap '' TERM; echo held; sleep 20; echo outlived) & wait";
     let mut running = server.spawn(&["run", "--ttl", "1s", "x", "--", "sh", "-c", deaf]);
     assert_eq!(running.line(), "held\n");
@@ -287,11 +287,11 @@ fn a_run_inside_a_run_does_not_wait_for_the_one_around_it() {
     assert_eq!(nested(&["a"], &["--server", &other.address, "a"]).0, Some(0), "another a");
 }
 
-/// Scripts start it again and again: see `docs/decisions/0017-a-fixed-address.md`.
+/// Scripts start the binary often: see `docs/decisions/0017-a-fixed-address.md`.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[test]
 fn the_binary_has_no_pointers_to_correct_when_it_starts() {
     let binary = std::fs::read(env!("CARGO_BIN_EXE_conclave")).unwrap();
-    // The type in the header of an ELF file: 2 is a program at a fixed address, 3 one that may lie anywhere.
+    // The type in the header of an ELF file: 2 is a program at a fixed address, 3 one at any address.
     assert_eq!((&binary[..4], binary[16]), (&b"\x7fELF"[..], 2));
 }

@@ -1,4 +1,5 @@
-//! Options of `conclave run`: the limits of the wait, the messages while it waits, and `--json`.
+//! Tests of the options of `conclave run`: the limits of the wait, the messages during the wait, and
+//! `--json`.
 
 use std::io::{BufRead, BufReader};
 
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 use crate::service::cluster::three;
 use crate::service::support::{Running, Server};
 
-/// The last line of standard error, as JSON.
+/// Returns the last line of standard error as JSON.
 fn summary(errors: &str) -> Value {
     let last = errors.lines().last().unwrap_or_default();
     serde_json::from_str(last).unwrap_or_else(|error| panic!("{error}: {errors:?}"))
@@ -42,7 +43,7 @@ fn a_waiting_command_names_the_holders_unless_it_is_quiet() {
     let line = first_error(&mut loud);
     assert!(line.starts_with("conclave: waiting for x: x is held by "), "{line}");
     assert!(line.contains("sh of session") && line.ends_with(", 1 ahead\n"), "{line}");
-    // The quiet one has waited for longer than the other.
+    // The command with `--quiet` has waited longer than the other.
     assert_eq!(holder.finish(), 0);
     assert_eq!(quiet.end(), (0, String::new(), String::new()));
     assert!(loud.child.wait().unwrap().success());
@@ -60,7 +61,7 @@ fn a_try_says_that_there_is_no_server_when_no_majority_answers() {
     };
     assert_eq!(tries(&nodes[0], "free").0, Some(0));
     assert_eq!(tries(&nodes[0], "taken").0, Some(75));
-    // Two nodes that do not answer but accept connections, then two that are gone.
+    // First, two nodes accept connections but do not reply. Later, two nodes are killed.
     nodes[1].signal(Signal::STOP);
     nodes[2].signal(Signal::STOP);
     for name in ["free", "taken"] {

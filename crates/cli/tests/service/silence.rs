@@ -1,4 +1,4 @@
-//! Servers that say nothing, and signals: nothing waits for ever.
+//! Tests of servers that send nothing, and of signals: no command waits for ever.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -44,7 +44,7 @@ fn a_node_that_finds_nobody_to_join_can_be_stopped() {
     let mut command = conclave();
     command.args(["serve", "--listen", "127.0.0.1:0", "--join", "127.0.0.1:1", "--data"]).arg(&data);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    // By then it listens for signals.
+    // The server handles signals before it creates the folder.
     support::until("it has its folder", || data.exists().then_some(()));
     support::send(&child, Signal::INT);
     assert_eq!(child.wait().unwrap().code(), Some(0));

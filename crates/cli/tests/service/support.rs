@@ -1,4 +1,4 @@
-//! A server process of its own for every test, and commands against it.
+//! A server process for each test, and commands that use it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,19 +10,20 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// A server and its folder; both are gone when the test is over.
+/// A server and its folder. Dropping it ends the server and removes the folder.
 pub struct Server {
     child: Child,
     pub address: String,
     pub data: PathBuf,
 }
 
-/// The program under test.
+/// Returns a command of the program under test.
 pub fn conclave() -> Command {
     with_signals(env!("CARGO_BIN_EXE_conclave"))
 }
 
-/// A program that ignores no signals: whoever runs the tests in the background may, and what is ignored from the start stays so.
+/// Returns a command that ignores no signals. Tests that run in the background may ignore some, and child
+/// processes inherit that.
 pub fn with_signals(program: &str) -> Command {
     let mut command = Command::new("env");
     command.args(["--default-signal=HUP,INT,QUIT,TERM", program]);
@@ -34,7 +35,7 @@ impl Server {
         Self::start_with(&[])
     }
 
-    /// A node of the cluster that another one belongs to.
+    /// Starts a node that joins the cluster of `member`.
     pub fn start_joining(member: &Self) -> Self {
         Self::start_with(&["--join", &member.address])
     }
@@ -43,32 +44,32 @@ impl Server {
         Self::start_at("127.0.0.1:0", flags)
     }
 
-    /// In a new folder, at an address.
+    /// Starts a node in a new folder, at this address.
     pub fn start_at(listen: &str, flags: &[&str]) -> Self {
         let data = new_path();
         let (child, address) = serve(&data, listen, flags);
         Self { child, address, data }
     }
 
-    /// Without a goodbye.
+    /// Kills the server, so that it sends no last message to its clients.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// For its end by itself.
+    /// Waits until the server ends by itself.
     pub fn wait(&mut self) -> ExitStatus {
         self.child.wait().unwrap()
     }
 
-    /// On the same folder and address.
+    /// Starts the server again, with the same folder and address.
     pub fn start_again(&mut self) {
         let (child, address) = serve(&self.data, &self.address, &[]);
         assert_eq!(address, self.address);
         self.child = child;
     }
 
-    /// On the same folder, at another address, with a hint where others are.
+    /// Starts the server again, with the same folder, another address, and a hint to a member.
     pub fn move_elsewhere(&mut self, hint: &str) {
         let (child, address) = serve(&self.data, "127.0.0.1:0", &["--join", hint]);
         assert_ne!(address, self.address);
@@ -85,17 +86,17 @@ impl Server {
         command
     }
 
-    /// Runs a command to its end.
+    /// Runs a command to its end and returns its output.
     pub fn output(&self, args: &[&str]) -> Output {
         self.command(args).output().unwrap()
     }
 
-    /// The exit code of a command.
+    /// Returns the exit code of a command.
     pub fn code(&self, args: &[&str]) -> i32 {
         self.output(args).status.code().unwrap()
     }
 
-    /// What a command prints that succeeds.
+    /// Returns the output of a command that must succeed.
     pub fn text(&self, args: &[&str]) -> String {
         let output = self.output(args);
         assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -106,7 +107,7 @@ impl Server {
         serde_json::from_str(&self.text(args)).unwrap()
     }
 
-    /// The status and the JSON of a path over HTTP.
+    /// Returns the status and the JSON of a path over HTTP.
     pub fn http(&self, path: &str) -> (u16, Value) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
@@ -116,12 +117,12 @@ impl Server {
         (status, serde_json::from_str(response.split_once("\r\n\r\n").unwrap().1).unwrap())
     }
 
-    /// Starts a command; what it prints can be read line by line.
+    /// Starts a command. Its output can be read line by line.
     pub fn spawn(&self, args: &[&str]) -> Running {
         Running::start(&mut self.command(args))
     }
 
-    /// Holds a lock until [`Running::finish`].
+    /// Starts a command that holds a lock until [`Running::finish`].
     pub fn hold(&self, args: &[&str]) -> Running {
         let command = ["--", "sh", "-c", "echo held $CONCLAVE_FENCE; read line"];
         let mut running = self.spawn(&[&["run"], args, &command].concat());
@@ -130,7 +131,7 @@ impl Server {
         running
     }
 
-    /// Returns when this many wait for a name.
+    /// Waits until `count` requests wait for a name, and returns the report of `why`.
     pub fn until_waiting(&self, name: &str, count: u64) -> Value {
         until("they wait", || {
             let why = self.json(&["why", name, "--json"]);
@@ -138,7 +139,7 @@ impl Server {
         })
     }
 
-    /// Returns when there are this many sessions.
+    /// Returns when there are `count` sessions.
     pub fn until_sessions(&self, count: usize) {
         until("there are as many sessions", || {
             let sessions = self.json(&["sessions", "--json"]);
@@ -147,7 +148,7 @@ impl Server {
     }
 }
 
-/// Asks until there is an answer; what takes minutes will never be.
+/// Calls `ask` until it returns a value. Panics after [`PATIENCE`].
 pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
     loop {
@@ -158,19 +159,19 @@ pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// How long anything may take that a test waits for.
+/// The longest wait of a test for any event. Then the test fails.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Also if a test has failed: nothing is left behind.
+        // Clean up even if the test has failed.
         drop(self.child.kill());
         drop(self.child.wait());
         drop(std::fs::remove_dir_all(&self.data));
     }
 }
 
-/// A command that runs.
+/// A running command.
 pub struct Running {
     pub child: Child,
     stdin: Option<ChildStdin>,
@@ -195,18 +196,18 @@ impl Running {
         send(&self.child, signal);
     }
 
-    /// Writes to its standard input.
+    /// Writes to the standard input of the command.
     pub fn write(&mut self, text: &str) {
         self.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
     }
 
-    /// Lets it read a line, and gives its exit code.
+    /// Sends a line to the command, waits for its end, and returns its exit code.
     pub fn finish(mut self) -> i32 {
         self.write("\n");
         self.end().0
     }
 
-    /// Waits for its end: the exit code, what else it printed, and its errors.
+    /// Waits for the end of the command. Returns the exit code, the remaining output, and the errors.
     pub fn end(mut self) -> (i32, String, String) {
         let (mut rest, mut errors) = (String::new(), String::new());
         self.lines.read_to_string(&mut rest).unwrap();
@@ -215,19 +216,19 @@ impl Running {
     }
 }
 
-/// A path under which there is nothing yet.
+/// Returns a path that does not exist.
 pub fn new_path() -> PathBuf {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     std::env::temp_dir().join(format!("conclave-cli-{}-{number}", std::process::id()))
 }
 
-/// A port that nobody listens on.
+/// Returns an address at which no process listens.
 pub fn free_address() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
-/// Where connections are taken, and nothing is ever said.
+/// Returns a listener that accepts connections and sends nothing, and its address.
 pub fn silent_server() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

@@ -1,4 +1,4 @@
-//! Commands on a terminal: who reads it, and Ctrl-Z.
+//! Tests of commands on a terminal: which process reads it, and Ctrl-Z.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -13,7 +13,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use crate::service::support::{PATIENCE, Server, with_signals};
 
-/// A shell on a terminal of its own, seen from the keyboard.
+/// A shell with its own terminal, as the user of its keyboard sees it.
 struct Terminal {
     keyboard: File,
     screen: Receiver<Vec<u8>>,
@@ -22,7 +22,7 @@ struct Terminal {
 }
 
 impl Terminal {
-    /// In the script `$C` is conclave.
+    /// Starts a shell that runs the script, in which `$C` is conclave.
     fn start(server: &Server, script: &str) -> Self {
         let keyboard = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&keyboard).unwrap();
@@ -45,7 +45,7 @@ impl Terminal {
         let (sender, screen) = mpsc::channel();
         thread::spawn(move || {
             let mut bytes = [0; 4096];
-            // An error says that everybody has closed the terminal.
+            // An error means that all processes have closed the terminal.
             while let Ok(count @ 1..) = output.read(&mut bytes) {
                 if sender.send(bytes[..count].to_vec()).is_err() {
                     return;
@@ -59,7 +59,7 @@ impl Terminal {
         self.keyboard.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Waits until this is on the screen.
+    /// Waits until this text is on the screen.
     fn see(&mut self, text: &str) {
         while !self.seen.contains(text) {
             match self.screen.recv_timeout(PATIENCE) {
@@ -72,7 +72,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // Also if a test has failed: with its terminal gone the shell and its jobs end.
+        // Clean up even if the test has failed: without the terminal, the shell and its jobs end.
         drop(self.shell.kill());
         drop(self.shell.wait());
     }
@@ -92,7 +92,7 @@ fn the_terminal_goes_to_a_command_that_reads_it_and_comes_back() {
 #[test]
 fn who_stops_itself_after_the_terminal_was_given_goes_on() {
     let server = Server::start();
-    // As programs do that ask for a password.
+    // Programs that read a password stop themselves in this way.
     let script = "$C run x -- sh -c 'read line; sh -c \"kill -STOP \\$\\$; echo went on\"; echo got $line'";
     let mut terminal = Terminal::start(&server, script);
     terminal.press("one\n");

@@ -1,4 +1,5 @@
-//! What operators look at: `locks`, `sessions`, `limit`, `bench`, `completions`, and what `serve` refuses.
+//! Tests of commands for operators: `locks`, `sessions`, `limit`, `bench`, `completions`, and the errors of
+//! `serve`.
 
 use rustix::process::Signal;
 

@@ -12,13 +12,14 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Outbox;
 
-/// An event for the driver.
+/// An event in the driver's queue.
 pub(crate) enum Event {
     /// An input for the node.
     Input(Input<Arc<Outbox>>),
-    /// Another node forwards keep-alives of its clients. The results are sent when a quorum has confirmed this node.
+    /// Keep-alives that another node forwards. `results` is sent after a quorum has confirmed this node as
+    /// leader.
     KeepAlives { sessions: Vec<SessionId>, results: oneshot::Sender<Vec<KeepAliveResult>> },
-    /// The node stops. `done` is sent when every connection has its last message.
+    /// The request to stop. `done` is sent after each connection got its last message.
     Stop { done: oneshot::Sender<()> },
 }
 
@@ -30,13 +31,13 @@ pub(crate) struct NodeHandle {
     pub(super) next: Arc<AtomicU64>,
 }
 
-/// The node has stopped.
+/// The error of a handle whose node has stopped.
 #[derive(Debug)]
 pub(crate) struct Stopped;
 
 impl NodeHandle {
-    /// Adds a connection. With a socket, the driver writes to it; without, as for gRPC, the connection's task takes the replies, and
-    /// the client may close its half of the connection.
+    /// Adds a connection. With a socket, the driver writes replies to it. Without one (gRPC), the task of the
+    /// connection takes the replies, and the client may close its half of the connection.
     pub(crate) async fn attach(&self, socket: Option<Arc<Writer>>) -> Result<ConnectionHandle, Stopped> {
         let connection = self.next.fetch_add(1, Ordering::Relaxed);
         let half_close = socket.is_none();
@@ -47,7 +48,8 @@ impl NodeHandle {
         Ok(ConnectionHandle { connection, outbox, sender: self.sender.clone() })
     }
 
-    /// Passes keep-alives of another node on and returns the result of each; nothing if this node has stopped.
+    /// Passes keep-alives of another node to the driver and returns the result of each. Returns no results if
+    /// this node has stopped.
     pub(crate) async fn keep_alive(&self, sessions: Vec<SessionId>) -> Vec<KeepAliveResult> {
         let (results, answered) = oneshot::channel();
         if self.sender.send(Event::KeepAlives { sessions, results }).await.is_err() {
@@ -66,7 +68,7 @@ impl NodeHandle {
     }
 }
 
-/// The handle of one connection. When it is dropped, the node forgets the connection.
+/// The handle of one connection. Dropping it removes the connection from the node.
 pub(crate) struct ConnectionHandle {
     connection: ConnectionId,
     pub(crate) outbox: Arc<Outbox>,
@@ -74,7 +76,7 @@ pub(crate) struct ConnectionHandle {
 }
 
 impl ConnectionHandle {
-    /// Passes messages of the client on. Waits while the driver's queue is full.
+    /// Passes messages of the client to the driver. Waits while the driver's queue is full.
     pub(crate) async fn send(&self, requests: Vec<ClientRequest>) -> Result<(), Stopped> {
         if requests.is_empty() {
             return Ok(());
@@ -83,12 +85,12 @@ impl ConnectionHandle {
         self.sender.send(Event::Input(requests)).await.map_err(|_| Stopped)
     }
 
-    /// The client has closed its half. The outbox closes when every request has a reply.
+    /// Reports that the client has closed its half. The outbox closes after every request has a reply.
     pub(crate) async fn finish(&self) {
         self.send_or_close(Input::HalfClosed(self.connection)).await;
     }
 
-    /// The bytes of the client cannot be decoded. The outbox closes with the error.
+    /// Reports that bytes of the client cannot be decoded. The outbox closes with the error.
     pub(crate) async fn fail(&self, error: Error) {
         self.send_or_close(Input::ReadFailed { connection: self.connection, error }).await;
     }
@@ -99,18 +101,18 @@ impl ConnectionHandle {
         }
     }
 
-    /// Replies were sent: passes that on if the node waits for room.
+    /// Reports that replies were sent. The node is notified only if it waits for free space in the outbox.
     pub(crate) fn on_sent(&self) {
         if self.outbox.take_drained() {
             self.pass_on(Input::Writable(self.connection));
         }
     }
 
-    /// Passes an input on without waiting.
+    /// Passes an input to the driver without waiting.
     fn pass_on(&self, input: Input<Arc<Outbox>>) {
         if let Err(mpsc::error::TrySendError::Full(input)) = self.sender.try_send(Event::Input(input)) {
             let sender = self.sender.clone();
-            // Rare: the driver is behind. A driver that has ended has forgotten the connection anyway.
+            // The queue is full, which is rare. A driver that has ended has removed the connection already.
             tokio::spawn(async move { drop(sender.send(input).await) });
         }
     }

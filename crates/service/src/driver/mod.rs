@@ -1,16 +1,17 @@
 //! The driver: one task that connects the [`Node`] with sockets, clocks and the replica.
 //!
 //! ```text
-//!   connections ---- requests, a group a read ----> driver -- inputs --> node
+//!   connections ---- requests, one group per read ---> driver -- inputs --> node
 //!       ^                                             |  <-- outputs --
-//!       +------- outbox, one write a turn ------------+---- batches ----> replica
+//!       +------- outbox, one write per turn ----------+---- batches ----> replica
 //!                                                     <---- effects, in the order of the log
 //! ```
 //!
-//! **Rules.** The driver decides nothing. It passes everything that happens to the node, carries out the node's outputs in their
-//! order, and then writes to the connections that the node names. It never waits for one of them.
+//! **Rules.** The driver decides nothing. In each turn it passes all events to the node and executes the
+//! node's outputs in their order. It then writes to the connections that the node names. It never waits for a
+//! connection.
 //!
-//! **Bounds.** The queue of events has [`EVENTS`] places. When it is full, connections are not read.
+//! **Bounds.** The queue of events has [`EVENTS`] places. While it is full, the frontends stop reading.
 
 mod handle;
 mod outbox;
@@ -43,13 +44,13 @@ pub(crate) use self::handle::{ConnectionHandle, NodeHandle};
 pub use self::outbox::OUTBOX_BYTES;
 pub(crate) use self::outbox::Outbox;
 
-/// The most events that wait for the driver.
+/// The most events that wait for the driver. Senders wait while the queue is full.
 const EVENTS: usize = 1024;
 
-/// A future of something that the node waits for, with the kind of event that it is.
+/// A future of a result for the node, with the kind of its event.
 type Pending = BoxFuture<'static, (Cause, Input<Arc<Outbox>>)>;
 
-/// The task between a node and its world.
+/// The task that connects a node with the network and the replica.
 pub(crate) struct Driver {
     node: Node<Arc<Outbox>>,
     replica: Replica<Service>,
@@ -58,20 +59,20 @@ pub(crate) struct Driver {
     deliveries: Deliveries<Service>,
     /// The start of the node's clock.
     began: Instant,
-    /// Batches, rounds and calls to the leader whose results have not arrived.
+    /// Batches, rounds and calls to the leader that have no result yet.
     pending: FuturesUnordered<Pending>,
-    /// The nodes that forwarded keep-alives and wait for the results.
+    /// The reply senders of nodes that forwarded keep-alives, by call.
     callers: HashMap<CallId, oneshot::Sender<Vec<KeepAliveResult>>>,
     last_call: CallId,
-    /// The outputs of the present turn. Empty between turns; only its memory is kept.
+    /// The outputs of the current turn. Empty between turns; kept only to reuse its memory.
     outputs: Vec<Output>,
-    /// Empty between turns; only its memory is kept.
+    /// Empty between turns; kept only to reuse its memory.
     scratch: Frames,
-    /// Whether no session and no lock-delay exists.
+    /// `true` if no session and no lock-delay exists.
     quiet: watch::Sender<bool>,
 }
 
-/// The replica, as the node sees it.
+/// The node's view of the replica.
 struct ReplicaView<'a>(&'a Replica<Service>);
 
 impl View for ReplicaView<'_> {
@@ -121,7 +122,7 @@ impl Driver {
         (driver, handle)
     }
 
-    /// Runs until the node is stopped, or the replica or all handles are gone.
+    /// Runs until the node is stopped, or until the replica or all handles are dropped.
     pub(crate) async fn run(mut self) {
         let (mut arrived, mut delivered) =
             (Vec::with_capacity(MAX_PER_TURN), Vec::with_capacity(MAX_PER_TURN));
@@ -187,12 +188,13 @@ impl Driver {
         self.handle(Input::Stop);
     }
 
-    /// Returns whether no session and no lock-delay exists, as of the entries that this node has applied.
+    /// Returns a watch: whether no session and no lock-delay exists, in the state that this node has applied.
     pub(crate) fn quiet(&self) -> watch::Receiver<bool> {
         self.quiet.subscribe()
     }
 
-    /// Reads the state only if the answer may have changed: a session that is connected here exists in the state.
+    /// Reports whether the state is quiet. Skips reading the state while a session is connected here, because
+    /// the state then is not quiet.
     fn report_quiet(&self) {
         if !self.node.has_sessions() || *self.quiet.borrow() {
             let is_quiet = self.replica.peek(|service| service.state().is_quiet());
@@ -225,7 +227,7 @@ impl Driver {
         cause
     }
 
-    /// Passes an event on. Returns the sender that waits for the end, if the node is to stop.
+    /// Passes an event to the node. For `Stop` it returns the sender that waits for the end instead.
     fn on_event(&mut self, event: Event) -> Option<oneshot::Sender<()>> {
         match event {
             Event::Input(input) => self.handle(input),
@@ -239,7 +241,7 @@ impl Driver {
         None
     }
 
-    /// Carries out the outputs of the turn, in their order.
+    /// Executes the outputs of the turn, in their order.
     fn carry_out(&mut self) {
         let mut outputs = std::mem::take(&mut self.outputs);
         for output in outputs.drain(..) {
@@ -274,7 +276,7 @@ impl Driver {
                 }
                 Output::AnswerKeepAlives { call, results } => {
                     if let Some(caller) = self.callers.remove(&call) {
-                        // The other node may have given up.
+                        // An error means that the other node has stopped waiting.
                         drop(caller.send(results));
                     }
                 }
@@ -290,7 +292,7 @@ fn wall_ms() -> u64 {
     u64::try_from(wall.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Returns a random number that nobody can guess; `None` if the system has none.
+/// Returns a random number that cannot be guessed; `None` if the system has none.
 fn secret() -> Option<u128> {
     let mut bytes = [0; 16];
     let read = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty());

@@ -1,18 +1,19 @@
-//! The replies that wait for one connection.
+//! The outbox: the replies that wait for one connection.
 //!
-//! The node puts replies in and never waits. The driver then writes to the socket itself: waking a task for one write
-//! would cost as much as the write. Bytes that the socket does not take are left to the connection's task, and so is everything
-//! behind them until the task has written them. A connection without a socket of its own (a gRPC stream) takes
-//! everything through its task.
+//! **Intuition.** The node adds replies and never waits. The driver writes to the socket itself, because
+//! waking a task for one write costs as much as the write. The connection's task writes the bytes that the
+//! socket did not take, and all replies after them until it has written everything. A connection without its
+//! own socket (a gRPC stream) sends all replies through its task.
 //!
-//! **Trap.** The driver and the task may both write to the socket, but never at the same time, or their bytes would mix. The task
-//! writes from the moment when it was left bytes, or the outbox was closed, until nothing is left. The driver writes only before
-//! and after.
+//! **Trap.** The driver and the task write at the same time, and their bytes mix. So the task writes only
+//! from the moment when bytes remain, or the outbox is closed, until nothing is left. The driver writes only
+//! before and after.
 //!
-//! **Bounds.** From [`FULL_BYTES`] on the node answers no more queries, and behind many of them the task reads no more, until
-//! there is room again. Other replies are added up to [`OUTBOX_BYTES`] and then written at once. If the socket already refused bytes,
-//! the client does not read: everything is dropped except a last message, and the connection closes. Nothing is lost by
-//! that: the state remembers answers, and watches learn of the gap.
+//! **Bounds.** From [`FULL_BYTES`] on, the node holds queries back, and the task stops reading if many of
+//! them wait. Other replies are added up to [`OUTBOX_BYTES`]; above that they are written at once. If the
+//! socket has already refused bytes, the client does not read. The outbox then drops everything except a last
+//! message, and the connection closes. The client loses no result: the state remembers replies, and watches
+//! report the gap.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,20 +39,20 @@ pub(crate) struct Outbox {
     inner: Mutex<Inner>,
     task: AtomicWaker,
     socket: Option<Arc<Writer>>,
-    /// The node has many waiting requests of the client: nothing more is read.
+    /// `true` if reading is paused, because many requests of the client wait in the node.
     is_reading_paused: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// The bytes that the socket did not take: the task writes them before anything else.
+    /// The bytes that the socket did not take. The task writes them before anything else.
     rest: BytesMut,
     frames: Frames,
-    /// The task was left bytes and has not written all of them.
+    /// `true` if the task has bytes that it has not written completely.
     task_writes: bool,
-    /// The node waits for room.
+    /// `true` if the node waits for free space.
     room_awaited: bool,
-    /// Nothing is added any more.
+    /// `true` if the outbox is closed. A closed outbox ignores further replies.
     closed: bool,
 }
 
@@ -61,14 +62,14 @@ impl Outbox {
         Self { socket, ..Self::default() }
     }
 
-    /// Adds a reply and returns whether queries must wait. It is not sent yet: see [`Outbox::flush`].
+    /// Adds a reply and returns whether queries must wait. [`Outbox::flush`] sends it.
     pub(crate) fn add(&self, message: &ServerMessage) -> Capacity {
         let mut inner = self.lock();
         if inner.closed {
             return Capacity::Free;
         }
         if let Err(error) = inner.push(message) {
-            // Only an answer can be as large, and files and pages are bounded far below.
+            // No message should be so large: files and pages are bounded far below a frame.
             inner.close(&Error::new(Code::Internal, error.to_string()));
         } else if inner.frames.bytes().len() <= OUTBOX_BYTES {
             return inner.capacity();
@@ -83,7 +84,8 @@ impl Outbox {
         capacity
     }
 
-    /// Writes everything and leaves the rest to the task. Returns `false` if the task was left bytes already.
+    /// Writes everything and leaves the rest to the task. Returns `false` without a socket, or if the task
+    /// has bytes already.
     fn write(&self, inner: &mut Inner) -> bool {
         let Some(socket) = self.socket.as_ref().filter(|_| !inner.task_writes) else { return false };
         let bytes = inner.frames.bytes();
@@ -107,11 +109,11 @@ impl Outbox {
         }
         std::mem::swap(&mut inner.frames, scratch);
         drop(inner);
-        // Without the lock, and still no other writer: the task writes only after it was left bytes, which happens here.
+        // No lock is needed: the task writes only after bytes remain, and they remain only below.
         let bytes = scratch.bytes();
         let written = socket.try_write(bytes).unwrap_or(0);
         if written < bytes.len() {
-            // If the connection is broken, the task finds out as well.
+            // An error counts as zero bytes: the task writes again and gets the error itself.
             let mut inner = self.lock();
             inner.rest.extend_from_slice(&bytes[written..]);
             inner.task_writes = true;
@@ -121,7 +123,8 @@ impl Outbox {
         scratch.clear();
     }
 
-    /// Returns whether the node is to learn that there is room. `true` once for each time that it waits.
+    /// Returns whether the node must be notified of free space. Returns `true` once for each time that the
+    /// node waits.
     pub(crate) fn take_drained(&self) -> bool {
         let mut inner = self.lock();
         let has_room = inner.room_awaited && inner.capacity() == Capacity::Free;
@@ -129,7 +132,8 @@ impl Outbox {
         has_room
     }
 
-    /// Returns whether nothing more is read for now. A task that waits in [`Outbox::poll_take`] is woken when reading resumes.
+    /// Returns whether reading is paused. A task that waits in [`Outbox::poll_take`] is woken when reading
+    /// resumes.
     pub(crate) fn is_reading_paused(&self) -> bool {
         self.is_reading_paused.load(Ordering::Acquire)
     }
@@ -140,13 +144,14 @@ impl Outbox {
         self.task.wake();
     }
 
-    /// Takes the frames that the task is to send; `None` at the end. The task calls it again when they are sent.
+    /// Takes the frames that the task is to send; `None` at the end. The task calls this again after it has
+    /// sent them.
     pub(crate) fn poll_take(&self, cx: &mut Context<'_>) -> Poll<Option<BytesMut>> {
         if let Some(ready) = self.take() {
             return Poll::Ready(ready);
         }
         self.task.register(cx.waker());
-        // A reply may have been added between the look and the registration, when no waker was registered.
+        // A reply may have been added before the waker was registered, so check again.
         self.take().map_or(Poll::Pending, Poll::Ready)
     }
 
@@ -199,7 +204,8 @@ impl Inner {
         if is_full { Capacity::Full } else { Capacity::Free }
     }
 
-    /// Adds a message. An answer that fits no frame becomes an error under its number: the connection goes on.
+    /// Adds a message. A reply that is too large for a frame becomes an error with its request number, and
+    /// the connection continues.
     fn push(&mut self, message: &ServerMessage) -> Result<(), FrameError> {
         match (self.frames.push(message), &message.message) {
             (Err(error), Some(Message::Answer(answer))) => {
@@ -214,7 +220,7 @@ impl Inner {
         if !self.closed {
             self.closed = true;
             let goodbye: ServerMessage = Goodbye { error: Some(why.into()) }.into();
-            // An error is far below a frame; without the last message the connection still closes.
+            // The message is far smaller than a frame. Without it the connection would still close.
             drop(self.frames.push(&goodbye));
         }
     }
@@ -256,7 +262,7 @@ mod tests {
         matches!(message.message, Some(Message::Goodbye(_)))
     }
 
-    /// An outbox with a socket, and the client's end of it.
+    /// Returns an outbox with a socket, and the client's end of the connection.
     async fn connected() -> (Outbox, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -409,7 +415,7 @@ mod tests {
             outbox.add(&kept(2));
             outbox.flush(&mut spare);
             assert!(take(&outbox).is_pending(), "the driver writes again");
-            // Whoever waits for more would wait for ever.
+            // Close the socket, so that a read of missing messages fails instead of waiting for ever.
             socket.shutdown().unwrap();
         };
         let (received, ()) = tokio::join!(read(&mut client, sent.len()), task);
@@ -419,7 +425,7 @@ mod tests {
     #[tokio::test]
     async fn the_driver_writes_nothing_while_the_task_has_something_in_hand() {
         let ((outbox, client), mut spare) = (connected().await, Frames::default());
-        // As if a write had not gone through, though now there is room.
+        // As if an earlier write had left bytes, although the socket now has space.
         outbox.lock().task_writes = true;
         outbox.add(&kept(1));
         outbox.flush(&mut spare);

@@ -1,15 +1,16 @@
-//! Whether polling is better than sleeping.
+//! The choice between polling and sleeping.
 //!
-//! Waking a thread takes some 30 us on a virtual machine, where an idle processor was given back to the host. The next request of
-//! a client that just got a reply, or the end of a sync, often arrives sooner. So threads on the path of a request poll for a
-//! while before they sleep, and let others run between two polls.
+//! **Intuition.** Waking a thread takes about 30 us on a virtual machine whose idle processor was given back
+//! to the host. The next request of a client, or the end of a sync, often arrives sooner. So threads that
+//! handle requests poll for a while before they sleep, and yield between two polls.
 //!
-//! **Trap.** With a single processor nothing can arrive while a thread polls.
+//! **Trap.** With a single processor, the polling thread keeps the processor from the thread that it waits
+//! for.
 
 use std::sync::LazyLock;
 use std::thread;
 
-/// Returns whether there is another processor on which something may happen meanwhile.
+/// Returns whether the process may use more than one processor.
 pub(crate) fn is_multi_core() -> bool {
     static SEVERAL: LazyLock<bool> =
         LazyLock::new(|| thread::available_parallelism().is_ok_and(|processors| processors.get() > 1));

@@ -1,4 +1,4 @@
-//! A driver of a node that belongs to no cluster.
+//! Tests of the driver with a node that belongs to no cluster.
 
 use conclave_node::entry::Service;
 use conclave_node::leases::Timing;
@@ -8,7 +8,7 @@ use crate::peers::Tcp;
 use crate::replica::disk::SimDisk;
 use crate::replica::{Identity, Options};
 
-/// Returns a driver that nobody runs: everything that is sent to it waits.
+/// Returns a driver that does not run, so that its events stay in the queue.
 pub(crate) async fn unserved() -> (Driver, NodeHandle) {
     let peers = Arc::new(Peers::new(7, Arc::new(Tcp)));
     let identity = Identity { cluster: 7, node: 1 };

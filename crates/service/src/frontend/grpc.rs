@@ -1,13 +1,15 @@
-//! The gRPC frontend: the same messages as the native one, one bidirectional stream a session, for every other language.
+//! The gRPC frontend: the messages of the native frontend, in one bidirectional stream per session, for other
+//! languages.
 //!
-//! With it come health (`grpc.health.v1`) and reflection, so that general tools can look at a server without the `.proto`.
+//! It also serves health (`grpc.health.v1`) and reflection, so that general tools can use a server without
+//! the `.proto`.
 //!
-//! **Rules.** One task a stream, which does what the native one does for a connection. HTTP takes the answers from it one frame at a
-//! time: it requests for more only while the client reads.
+//! **Rules.** Each stream has one task, like a native connection. HTTP takes one frame of replies at a time,
+//! and takes the next only while the client reads.
 //!
-//! **Bounds.** As many streams as there may be connections, however few of these they share: beyond them a stream is refused. Whoever
-//! does not take a frame within [`PROGRESS_LIMIT`] is forgotten, except for that frame: only the client can end the connection that it
-//! shares with other streams.
+//! **Bounds.** At most as many streams as client connections, counted over all connections; a further stream
+//! is refused. If a client does not take a frame within [`PROGRESS_LIMIT`], its task ends. That one frame
+//! stays in memory, because only the client can end a connection that it shares with other streams.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -32,17 +34,18 @@ use crate::driver::{ConnectionHandle, NodeHandle};
 use conclave_node::node::ClientRequest;
 use conclave_node::node::metrics;
 
-/// Frames that wait until HTTP takes them: the next is taken out of the outbox when the client has read, not before.
+/// The frames that wait for HTTP. The task takes the next from the outbox only after the client has read.
 const READY_FRAMES: usize = 1;
 
-/// The gRPC services of a node. So many streams may be open at a time, on all connections together; one more is refused as
-/// `resource_exhausted`.
+/// Returns the gRPC services of a node. Over `streams_max` open streams on all connections, a stream is
+/// refused with `resource_exhausted`.
 pub(crate) fn routes(node: NodeHandle, streams_max: usize) -> Routes {
     let conclave = ConclaveServer::new(Native { node, room: Arc::new(Semaphore::new(streams_max)) })
         .max_decoding_message_size(MAX_FRAME_BYTES)
         .max_encoding_message_size(MAX_FRAME_BYTES);
     let (reporter, health) = tonic_health::server::health_reporter();
-    // A node that cannot serve says goodbye on the stream: there is nothing more to tell here than that it is up.
+    // The health service reports only that the process runs. A node that stops sends its last message on the
+    // stream.
     tokio::spawn(async move { reporter.set_serving::<ConclaveServer<Native>>().await });
     let routes = Routes::new(conclave).add_service(health);
     let reflection = || {
@@ -56,7 +59,7 @@ pub(crate) fn routes(node: NodeHandle, streams_max: usize) -> Routes {
     routes.add_service(v1).add_service(v1alpha)
 }
 
-/// One stream a session.
+/// The gRPC service: one session per stream.
 struct Native {
     node: NodeHandle,
     room: Arc<Semaphore>,
@@ -82,7 +85,7 @@ impl Conclave for Native {
     }
 }
 
-/// The answers of a session, as HTTP takes them. Dropped when the stream is over, for whatever reason.
+/// The replies of a session, as a stream for HTTP. It is dropped when the gRPC stream ends for any reason.
 pub(crate) struct Answers {
     frames: mpsc::Receiver<Result<ServerFrame, Status>>,
     _room: OwnedSemaphorePermit,
@@ -96,7 +99,7 @@ impl Stream for Answers {
     }
 }
 
-/// Serves one stream until it ends, or the client takes nothing for as long as the limit.
+/// Serves one stream until it ends, or the client takes no frame for `limit`.
 async fn serve(
     connection: ConnectionHandle,
     requests: impl Stream<Item = Result<ClientFrame, Status>>,
@@ -119,7 +122,7 @@ async fn serve(
             frame = read(&connection.outbox, requests.as_mut()), if readable => {
                 readable = matches!(frame, Some(Ok(_)));
                 match frame {
-                    // A node that has stopped has closed the outbox.
+                    // An error means that the node has stopped; it has then closed the outbox.
                     Some(Ok(frame)) => drop(connection.send(frame.messages.into_iter().map(ClientRequest::from).collect()).await),
                     Some(Err(status)) => connection.fail(unreadable(&status)).await,
                     None => connection.finish().await,
@@ -129,13 +132,14 @@ async fn serve(
     }
 }
 
-/// Reads, unless the node has paused reading. A caller that also waits for the outbox is woken when reading resumes.
+/// Reads the next frame, unless the node has paused reading. A caller that also polls the outbox is woken
+/// when reading resumes.
 async fn read<F>(outbox: &Outbox, mut requests: Pin<&mut impl Stream<Item = F>>) -> Option<F> {
     poll_fn(|_| if outbox.is_reading_paused() { Poll::Pending } else { Poll::Ready(()) }).await;
     requests.next().await
 }
 
-/// Hands over frames, each when the one before was taken; `false` if one was not.
+/// Sends frames to HTTP, each after the previous one was taken. Returns `false` if one was not taken in time.
 async fn send(
     mut frames: BytesMut,
     answers: &mpsc::Sender<Result<ServerFrame, Status>>,
@@ -156,7 +160,7 @@ async fn send(
 
 fn unreadable(status: &Status) -> Error {
     let code = match status.code() {
-        // So says gRPC of too many bytes, and our codec of too many messages.
+        // gRPC uses the first code for too many bytes, our codec the second for too many messages.
         tonic::Code::OutOfRange | tonic::Code::ResourceExhausted => Code::TooLarge,
         _ => Code::Unsupported,
     };
@@ -181,7 +185,7 @@ mod tests {
         let (connection, (sender, _never_read)) =
             (node.attach(None).await.unwrap(), mpsc::channel(READY_FRAMES));
         let outbox = connection.outbox.clone();
-        // One frame is handed over; the next is one too many.
+        // The channel takes one frame; the second exceeds it.
         let large = v1::File { data: vec![0; 256 * 1024], ..Default::default() };
         let answer = v1::Answer { id: 1, result: Some(v1::answer::Result::File(large)) };
         (0..2).for_each(|_| _ = outbox.add(&answer.clone().into()));

@@ -45,18 +45,18 @@ use crate::replica::{NodeId, Replica};
 use conclave_node::entry::Service;
 use conclave_node::state;
 
-/// How long a majority may take to confirm a read.
+/// The longest wait for a majority to confirm a read. The response is then an error.
 const LIMIT: Duration = Duration::from_secs(5);
-/// How long a majority may take to confirm the leader for `/readyz`.
+/// The longest wait of `/readyz` for a majority to confirm the leader.
 const READY_LIMIT: Duration = Duration::from_secs(1);
-/// How long the node may take to make a backup.
+/// The longest time for making a backup. The response is then an error.
 const BACKUP_LIMIT: Duration = Duration::from_secs(60);
-/// The most backups that are sent at a time.
+/// The most backups that are sent at a time. A further request gets 503.
 const BACKUPS_MAX: usize = 2;
-/// The bytes of one piece of a backup that is sent.
+/// The number of bytes in one piece of a backup.
 const PIECE: usize = 64 * 1024;
 
-/// The advice for an unknown path.
+/// The advice in the response for an unknown path.
 const PATHS: &str =
     "use one of /healthz, /readyz, /metrics, /v1/locks, /v1/sessions, /v1/why/NAME, /v1/cluster, /v1/backup";
 
@@ -242,7 +242,7 @@ async fn backup(State(node): State<Arc<Node>>) -> Result<Response, Failure> {
     let bytes = Bytes::from(made.map_err(|error| Error::new(Code::NoQuorum, error.to_string()))?);
     let head =
         [(CONTENT_TYPE, "application/octet-stream".to_owned()), (CONTENT_LENGTH, bytes.len().to_string())];
-    // The permit is returned after the last piece.
+    // The stream owns the permit and returns it after the last piece.
     let pieces = stream::unfold((bytes, room), |(mut left, room)| async move {
         let piece = left.split_to(PIECE.min(left.len()));
         (!piece.is_empty()).then(|| (Ok::<_, Infallible>(piece), (left, room)))
@@ -250,11 +250,11 @@ async fn backup(State(node): State<Arc<Node>>) -> Result<Response, Failure> {
     Ok((head, Body::from_stream(pieces)).into_response())
 }
 
-/// An error as a response.
+/// An error as an HTTP response.
 struct Failure {
     status: StatusCode,
     error: Error,
-    /// An advice that replaces the one of the code.
+    /// The advice that replaces the default advice of the error code; `None` for the default.
     advice: Option<&'static str>,
 }
 

@@ -7,7 +7,7 @@ use conclave_node::state::query::Totals;
 
 use crate::replica::Status;
 
-/// Renders the counters of the node, and the size of the state.
+/// Returns the counters of the node and the size of the state as text.
 pub(crate) fn render(metrics: &Metrics, totals: Totals, status: &Status) -> String {
     let mut out = String::with_capacity(4096);
     metrics.each(|name, kind, help, value| line(&mut out, name, kind, help, value));

@@ -1,8 +1,10 @@
-//! The frontends. Each speaks one protocol: it reads bytes, decodes them, and passes requests to the node. It decides nothing.
+//! The frontends. Each serves one protocol: it reads bytes, decodes them, and passes requests to the node. It
+//! decides nothing.
 //!
 //! - `native`: length-prefixed protobuf frames, for the Rust client.
-//! - `grpc`: the same messages as a gRPC stream, for every other language; with health and reflection.
-//! - `http`: health, metrics and read-only JSON, for people and their tools. It reads the replica and proposes nothing.
+//! - `grpc`: the same messages as a gRPC stream, for other languages; with health and reflection.
+//! - `http`: health, metrics and read-only JSON, for people and tools. It reads the replica and proposes
+//!   nothing.
 //! - `metrics`: the counters as text.
 
 pub(crate) mod grpc;

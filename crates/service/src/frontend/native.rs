@@ -1,15 +1,15 @@
-//! The native frontend: length-prefixed protobuf frames on a connection (see [`conclave_api::proto::frame`]), by TCP or by a Unix
+//! The native frontend: length-prefixed protobuf frames ([`conclave_api::proto::frame`]) over TCP or a Unix
 //! socket.
 //!
-//! **Rules.** Each connection has one task. It decodes as many frames from one read as there are, and passes them to the node as
-//! one group. The driver writes the replies to the socket itself; the task writes the bytes that the socket did not take. Until
-//! they are written, and while the node has paused reading, the task reads nothing: a client that does not take replies cannot
-//! send more requests.
+//! **Rules.** Each connection has one task. It decodes all frames of one read and passes them to the node as
+//! one group. The driver writes the replies to the socket; the task writes only the bytes that the socket did
+//! not take. The task reads nothing until they are written, and nothing while the node has paused reading. So
+//! a client that does not read replies cannot send more requests.
 //!
-//! **Bounds.** A frame has at most 1 MiB; at most [`frame::READ_BYTES`] are read before the node gets them, unless a frame is larger.
-//! A client that has started a frame must continue it, and a client with replies to read must read some of them, within
-//! [`PROGRESS_LIMIT`]. Otherwise the connection closes, because it costs memory. Bytes that cannot be decoded get a last message with
-//! the reason; then the connection closes, after the client had a moment to read it.
+//! **Bounds.** A frame has at most 1 MiB. At most [`frame::READ_BYTES`] are read before the node gets them,
+//! unless a frame is larger. An incomplete frame, and replies that the client has not read, must progress
+//! within [`PROGRESS_LIMIT`], or the connection closes. If bytes cannot be decoded, the server sends a last
+//! message with the reason. It closes the connection after the client had time to read it.
 
 use std::future::poll_fn;
 use std::io;
@@ -28,14 +28,14 @@ use crate::driver::Outbox;
 use crate::driver::{ConnectionHandle, NodeHandle};
 use conclave_node::node::ClientRequest;
 
-/// How long nothing may move in the midst of a frame, or while a client does not read what there is for it.
+/// The longest time without progress of an incomplete frame, or of a client with replies to read.
 pub(super) const PROGRESS_LIMIT: Duration = Duration::from_secs(30);
-/// So many bytes are some progress.
+/// The number of bytes that must be written within [`PROGRESS_LIMIT`].
 const PROGRESS_BYTES: usize = 64 * 1024;
-/// How long a client has to read the last word.
+/// The longest wait for the client to close the connection after the last message.
 const LAST_WORD: Duration = Duration::from_secs(2);
 
-/// Serves one connection until it ends; its preface has been read, and `version` was the last byte of it.
+/// Serves one connection until it ends. The caller has read the preface; `version` is its last byte.
 pub(crate) async fn serve(
     (mut reader, writer): (Reader, Writer),
     version: u8,
@@ -71,7 +71,8 @@ pub(crate) async fn serve(
     }
 }
 
-/// Reads, unless the node has paused reading. A caller that also waits for the outbox is woken when reading resumes.
+/// Reads bytes, unless the node has paused reading. A caller that also polls the outbox is woken when reading
+/// resumes.
 async fn read_some(
     outbox: &Outbox,
     reader: &mut Reader,
@@ -92,7 +93,8 @@ async fn write(writer: &Writer, bytes: &[u8], limit: Duration) -> io::Result<()>
     Ok(())
 }
 
-/// Passes every whole frame to the node. Returns `false` if the rest cannot be decoded.
+/// Passes every complete frame to the node. Returns `false` if the rest cannot be decoded or the node has
+/// stopped.
 async fn take_frames(connection: &ConnectionHandle, input: &mut BytesMut) -> bool {
     let mut requests: Vec<ClientRequest> = Vec::new();
     let error = loop {
@@ -118,18 +120,18 @@ fn unreadable(error: &FrameError) -> Error {
     Error::new(code, error.to_string())
 }
 
-/// Closes so that the last word arrives: were unread bytes left behind, the system would cut the connection off and the
-/// client might never see what was sent.
+/// Closes the connection so that the last message arrives. If unread bytes remained, the kernel would reset
+/// the connection, and the client could miss the message.
 async fn close(mut reader: Reader, writer: &Writer) -> io::Result<()> {
     writer.shutdown()?;
     let mut rest = [0; 4096];
     let drain = async { while reader.read(&mut rest).await.is_ok_and(|bytes| bytes > 0) {} };
-    // Whoever goes on sending is cut off.
+    // A client that continues to send is disconnected after the limit.
     drop(tokio::time::timeout(LAST_WORD, drain).await);
     Ok(())
 }
 
-/// Reads a preface that is known to begin like one of ours.
+/// Reads the preface of a connection.
 pub(crate) async fn read_preface(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<[u8; PREFACE_BYTES]> {
     let mut preface = [0; PREFACE_BYTES];
     stream.read_exact(&mut preface).await?;
@@ -155,7 +157,7 @@ mod tests {
     #[tokio::test]
     async fn a_client_that_never_reads_does_not_stay() {
         let ((_reader, writer), _client) = connected().await;
-        // More than the system keeps for anybody.
+        // This is more than the buffers of the kernel take.
         let error = write(&writer, &vec![0; 256 * 1024 * 1024], MOMENT).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }

@@ -1,26 +1,26 @@
-//! How a node comes into a cluster, and stays findable in it.
+//! Joining: the protocol by which a node enters a cluster and keeps its address up to date.
 //!
 //! ```text
-//!   newcomer                        any member          leader
-//!      | admit me, I am at A ----------> | elsewhere: L
-//!      | admit me, I am at A ---------------------------> |  agreed: node 4 at A learns
-//!      | <---------------------- cluster C, you are node 4 |
-//!      | (keeps both, opens its log, listens; the leader sends it everything)
-//!      | I am node 4 of C at A --------------------------> |  has it caught up? agreed: it votes
-//!      | <--------------------------------------- settled |
+//!   new node                        any member          leader
+//!      | Admit, address A ----------> | Elsewhere: L
+//!      | Admit, address A ---------------------------> |  commits: node 4 at A is a learner
+//!      | <--------------- Admitted: cluster C, node 4  |
+//!      | (stores both, opens its log, listens; the leader replicates the log to it)
+//!      | Present: node 4 of C, address A ------------> |  caught up? commits: node 4 votes
+//!      | <----------------------------------- Settled  |
 //! ```
 //!
-//! **Rules** (docs/service.md 9). The first node of a cluster founds it; every other asks a member. A node that knows who it is never
-//! asks for another number, whatever `--join` says: the addresses are then only a hint where others may be. Changes of the
-//! membership are made one at a time, by the leader.
+//! **Rules** (docs/service.md 9). The first node founds the cluster; every other node sends a request to a
+//! member. A node with an identity never requests another one. The addresses of `--join` then only help it to
+//! find members. The leader changes the membership, one change at a time.
 //!
-//! **The trap.** A number must never have two nodes behind it, for they would vote twice. So an admission that nobody heard
-//! the answer of is not repeated with the same number: who asks again from the same address gets a new one, and the learner
-//! of that address, which never voted, is dropped. And since numbers are given upwards from the largest, no number comes
-//! back: the largest leaves the membership only together with the arrival of a larger one.
+//! **Trap.** A reply `Admitted` is lost and the new node repeats the request. If two nodes then had the same
+//! number, they could vote twice. So the leader never repeats a number: it assigns a new one and removes the
+//! learner of the same address, which has never voted. A new number is larger than all numbers of the
+//! membership. The largest number leaves only when a larger one enters, so no number returns.
 //!
-//! **Bounds.** [`MAX_NODES`] nodes in a cluster, then refused. A newcomer gives up after [`JOIN_LIMIT`]; a node that was
-//! admitted never does, it asks again at growing intervals until it votes.
+//! **Bounds.** A cluster has at most [`MAX_NODES`] nodes; further ones are refused. A new node gives up after
+//! [`JOIN_LIMIT`]. An admitted node never gives up: it repeats `Present` at growing intervals until it votes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -35,54 +35,55 @@ use crate::peers::{self, Dial};
 use crate::replica::{Identity, Member, MembershipError, NodeId, Replica, Status};
 use conclave_node::entry::Service;
 
-/// Nodes in one cluster, those that only learn included.
+/// The most nodes of one cluster, learners included. The leader refuses further ones.
 pub const MAX_NODES: usize = 16;
-/// How long a newcomer tries to be admitted. Then its start fails.
+/// The longest time that a new node tries to be admitted. Its start then fails.
 pub const JOIN_LIMIT: Duration = Duration::from_secs(30);
 
-/// A learner that lacks at most so many entries has caught up.
+/// The most entries by which a learner may be behind the leader and still get a vote.
 const CAUGHT_UP: u64 = 1_000;
-/// How long the leader waits for a learner to catch up before it says "later".
+/// The longest wait of the leader for a learner to catch up. It then replies `Later`.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a member may take to answer: it may wait for another change, and for the learner.
+/// The longest wait for the reply of a member, which may itself wait for another change and for the learner.
 const ANSWER_LIMIT: Duration = Duration::from_secs(15);
-/// How long a hint may take to answer when nothing depends on it.
+/// The longest wait for the reply to `Hello`. A member that does not reply in time is ignored.
 const HINT_LIMIT: Duration = Duration::from_secs(2);
-/// How often a node that does not belong to its cluster yet reports the reason.
+/// The time between two reports of the reason why a node is not admitted or does not vote.
 const REPORT_EVERY: Duration = Duration::from_secs(3);
 /// The first and the longest pause between two rounds of requests.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
-/// What a node asks of a member.
+/// A request of a node to a member.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Ask {
-    /// I am of this cluster; are you?
+    /// Asks whether the member belongs to this cluster.
     Hello { cluster: u128 },
-    /// I am new, and will be found there.
+    /// Requests the admission of a new node at this address.
     Admit { address: String },
-    /// I am this node, am found there, and want to vote if I do not.
+    /// Reports the address of a node, and requests a vote if it has none.
     Present { cluster: u128, node: NodeId, address: String },
 }
 
-/// What a member answers.
+/// The reply of a member.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Answer {
-    /// To [`Ask::Admit`]: who you are from now on.
+    /// The reply to [`Ask::Admit`]: the identity of the new node.
     Admitted { cluster: u128, node: NodeId },
-    /// It is as you say.
+    /// The request is fulfilled: the member belongs to the cluster, or the address is recorded and the node
+    /// votes.
     Settled,
-    /// Another node leads: ask there, if it is known where.
+    /// Another node is the leader. Its address is `None` if it is unknown.
     Elsewhere { leader: Option<String> },
-    /// Not now; ask again.
+    /// The request cannot be fulfilled now, for this reason. The sender repeats it.
     Later(String),
-    /// Never.
+    /// The request is refused for this reason. Repeating it does not help.
     Refused(String),
 }
 
-/// The member's side.
+/// The part of a member that handles join requests.
 pub(crate) struct JoinServer {
     pub(crate) replica: Replica<Service>,
-    /// One change at a time: the next number is chosen when the last one is agreed upon.
+    /// Allows one change at a time: the next number is chosen after the last change is committed.
     busy: Mutex<()>,
 }
 
@@ -174,7 +175,7 @@ impl JoinServer {
         Ok(Answer::Settled)
     }
 
-    /// How things stand, if this node leads.
+    /// Returns the status if this node leads, else the reply that names the leader.
     fn lead(&self) -> Result<Status, Answer> {
         let status = self.replica.status();
         if status.leads() { Ok(status) } else { Err(elsewhere(&status, status.leader)) }
@@ -193,7 +194,7 @@ fn elsewhere(status: &Status, leader: Option<NodeId>) -> Answer {
     Answer::Elsewhere { leader: leader.filter(|leader| *leader != status.node).and_then(address) }
 }
 
-/// A host and a port that can be connected to; whether somebody is there is another question.
+/// Returns whether the text has the form HOST:PORT with a port other than 0. It does not connect.
 pub(crate) fn is_address(address: &str) -> bool {
     let Some((host, port)) = address.rsplit_once(':') else { return false };
     let plain = |c: char| c.is_ascii_graphic();
@@ -203,11 +204,11 @@ pub(crate) fn is_address(address: &str) -> bool {
         && port.parse::<u16>().is_ok_and(|port| port != 0)
 }
 
-/// Asks the hints in turn until a member admits this node, for at most [`JOIN_LIMIT`]. Reports every few
-/// seconds why no member has.
+/// Sends `Admit` to the hints in turn until a member admits this node, for at most [`JOIN_LIMIT`]. Logs the
+/// reasons of the failures every few seconds.
 ///
 /// # Errors
-/// A member refuses this node for good, or the time is over.
+/// A member refuses this node, or the time is over.
 pub(crate) async fn admit(dial: &dyn Dial, hints: &[String], address: &str) -> Result<Identity, String> {
     let began = Instant::now();
     let mut pause = PAUSE.0;
@@ -238,14 +239,14 @@ pub(crate) async fn admit(dial: &dyn Dial, hints: &[String], address: &str) -> R
     }
 }
 
-/// The reply to a newcomer.
+/// The reply to a new node.
 enum Admission {
     Granted(Identity),
     Later(String),
     Refused(String),
 }
 
-/// Asks one member, and then the leader that it names, if there is one.
+/// Sends `Admit` to one member, and then to the leader that it names, if any.
 async fn admit_by(dial: &dyn Dial, hint: &str, address: &str) -> std::io::Result<Admission> {
     let request = || Ask::Admit { address: address.to_owned() };
     let mut member = hint.to_owned();
@@ -282,11 +283,10 @@ impl Reports {
     }
 }
 
-/// Checks that no hint belongs to another cluster than the data folder. A hint that does not reply proves
-/// nothing.
+/// Checks that no hint belongs to another cluster than the data folder. Hints that do not reply are ignored.
 ///
 /// # Errors
-/// One of them belongs to another cluster.
+/// A hint belongs to another cluster.
 pub(crate) async fn check_hints(dial: &dyn Dial, hints: &[String], identity: Identity) -> Result<(), String> {
     let hello = Ask::Hello { cluster: identity.cluster };
     let asked = hints.iter().map(async |hint| (hint, ask(dial, hint, &hello, HINT_LIMIT).await));
@@ -302,8 +302,8 @@ pub(crate) async fn check_hints(dial: &dyn Dial, hints: &[String], identity: Ide
     Ok(())
 }
 
-/// Asks the leader to record the address of this node and to give it a vote, until both are done. Then calls
-/// `settled`. Reports every few seconds why they are not.
+/// Sends `Present` to the leader until the address of this node is recorded and the node votes, then calls
+/// `settled`. Logs every few seconds why this has not happened yet.
 pub(crate) async fn present(
     join_server: Arc<JoinServer>,
     dial: Arc<dyn Dial>,
@@ -352,10 +352,10 @@ pub(crate) async fn present(
     }
 }
 
-/// Asks the members in turn until one replies, and then the leader that it names, if there is one.
+/// Sends the request to the members in turn until one replies, and then to the leader that it names, if any.
 ///
 /// # Errors
-/// No member replies: each with its error.
+/// No member replied. The text has the error of each.
 async fn ask_around(
     dial: &dyn Dial,
     members: impl Iterator<Item = String>,

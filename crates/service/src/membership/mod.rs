@@ -1,3 +1,3 @@
-//! The members of the cluster, and the ways in which they change.
+//! The membership of the cluster, and its changes.
 
 pub mod join;

@@ -1,5 +1,4 @@
-//! The connections of a server: it accepts them, finds out what they are, and serves them until the server
-//! stops.
+//! The connections of a server: it accepts them, detects their protocol, and serves them until it stops.
 
 use std::io;
 use std::sync::Arc;
@@ -31,19 +30,20 @@ use crate::membership::join::JoinServer;
 use crate::peers;
 use conclave_node::node::metrics;
 
-/// Accepts connections and serves each on a task of its own.
+/// The acceptor of connections. It serves each connection on its own task.
 #[derive(Clone)]
 pub(super) struct Acceptor {
     pub(super) limits: ConnectionLimits,
     pub(super) router: Router,
     pub(super) join_server: Arc<JoinServer>,
     pub(super) node: NodeHandle,
-    /// Only for a local node: clients may ask it to end, and its Unix socket serves HTTP too.
+    /// The use of a local node; `None` for other nodes. Clients may then request the end of the node, and its
+    /// Unix socket also serves HTTP.
     pub(super) usage: Option<Usage>,
     pub(super) stopped: watch::Receiver<bool>,
 }
 
-/// The listening sockets: TCP, the Unix socket, or both.
+/// The listening sockets: TCP, Unix, or both.
 pub(super) struct Listeners {
     pub(super) tcp: Option<TcpListener>,
     pub(super) local: Option<LocalListener>,
@@ -58,15 +58,15 @@ impl Acceptor {
             tokio::select! {
                 accepted = listeners.accept() => match accepted {
                     Ok(socket) => self.take(socket, &mut connections),
-                    // Out of descriptors, most likely: wait until some connection ends.
+                    // Most likely the process has no free descriptor. Retry when a connection may have ended.
                     Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
                 },
                 Some(_) = connections.join_next(), if !connections.is_empty() => {}
                 () = until(&mut stopped) => break,
             }
         }
-        // In this order: when the address is free, the next server on it may have taken the name of the
-        // socket.
+        // In this order: as soon as the TCP port is free, another server may bind it and create a Unix socket
+        // of the same name.
         drop(listeners.local);
         drop(listeners.tcp);
         while connections.join_next().await.is_some() {}
@@ -74,7 +74,7 @@ impl Acceptor {
 
     fn take(&self, socket: Socket, connections: &mut JoinSet<()>) {
         let acceptor = self.clone();
-        // How a stranger's connection ended is of interest to nobody but the stranger.
+        // An error of a connection concerns only its client. It is ignored here.
         match socket {
             Socket::Tcp(stream) => {
                 let Some(permit) = self.admit(self.limits.unknown()) else { return };
@@ -87,7 +87,7 @@ impl Acceptor {
         }
     }
 
-    /// Counts a connection that is rejected because there are too many.
+    /// Counts the connection as refused if it got no permit.
     fn admit<P>(&self, permit: Option<P>) -> Option<P> {
         if permit.is_none() {
             metrics::add(&self.node.metrics.connections_refused_total, 1);
@@ -95,8 +95,8 @@ impl Acceptor {
         permit
     }
 
-    /// Serves a connection of the Unix socket. Other nodes use TCP, and so does HTTP unless the node has no
-    /// TCP port.
+    /// Serves a connection of the Unix socket. It carries only native frames, except on a local node, which
+    /// has no TCP port.
     async fn serve_unix(mut self, local: Local, _permit: OwnedSemaphorePermit) -> io::Result<()> {
         if let Some(usage) = self.usage.take() {
             return self.serve_local(local, &usage).await;
@@ -113,8 +113,7 @@ impl Acceptor {
         native::serve((reader, writer), version, self.node).await
     }
 
-    /// Serves a connection of a local node: native, HTTP, or one of the requests of [`USE_MAGIC`] and
-    /// [`END_MAGIC`].
+    /// Serves a connection of a local node: native frames, HTTP, or a request [`USE_MAGIC`] or [`END_MAGIC`].
     async fn serve_local(mut self, mut local: Local, usage: &Usage) -> io::Result<()> {
         let mut counted = None;
         loop {
@@ -130,7 +129,7 @@ impl Acceptor {
             if magic == END_MAGIC {
                 return local.send(&[if usage.try_end() { ENDING } else { IN_USE }]);
             }
-            // A node that ends closes the connection without a reply.
+            // If the node is ending, close the connection without a reply.
             let Some(in_use) = counted.take().or_else(|| usage.begin()) else { return Ok(()) };
             match magic {
                 USE_MAGIC => {
@@ -181,7 +180,7 @@ impl Acceptor {
 }
 
 impl Listeners {
-    /// The next connection, from either socket.
+    /// Returns the next connection from either socket.
     async fn accept(&self) -> io::Result<Socket> {
         let tcp = async {
             match &self.tcp {
@@ -198,7 +197,7 @@ impl Listeners {
         tokio::select! {
             accepted = tcp => {
                 let (stream, _) = accepted?;
-                // This fails only if the connection is over already, which shows as soon as it is read.
+                // This fails only if the connection has ended; the next read then reports it.
                 drop(notice_the_end(&stream));
                 Ok(Socket::Tcp(stream))
             }
@@ -207,20 +206,20 @@ impl Listeners {
     }
 }
 
-/// Lets the system notice when the other end is gone without a word: a machine that lost its power, a cable
-/// that was pulled. Otherwise its place would be taken for ever.
+/// Enables TCP keep-alive, so that the kernel detects a lost peer: a machine without power, an unplugged
+/// cable. Without it, the connection would count against the limit for ever.
 fn notice_the_end(stream: &TcpStream) -> io::Result<()> {
     sockopt::set_tcp_keepidle(stream, SILENCE)?;
     sockopt::set_tcp_keepintvl(stream, QUESTION)?;
     sockopt::set_tcp_keepcnt(stream, QUESTIONS)?;
     sockopt::set_socket_keepalive(stream, true)?;
-    // While something is on its way to the other end, nothing is asked.
+    // The kernel sends no probes while sent data is unacknowledged, so this case needs its own limit.
     let limit = u32::try_from(GONE.as_millis()).expect("a few seconds");
     Ok(sockopt::set_tcp_user_timeout(stream, limit)?)
 }
 
-/// Serves HTTP. Closes a connection without a request within [`FIRST_BYTES`]: hyper itself would wait for
-/// ever for the rest of a preface.
+/// Serves HTTP. Closes a connection that sends no request within [`FIRST_BYTES`]; hyper waits without limit
+/// for the rest of a preface.
 async fn serve_http(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     router: Router,
@@ -236,7 +235,7 @@ async fn serve_http(
     builder.http1().timer(TokioTimer::new()).header_read_timeout(FIRST_BYTES);
     let mut http2 = builder.http2();
     http2.timer(TokioTimer::new()).max_concurrent_streams(256);
-    // Of a peer that is gone without a word nothing else is heard.
+    // Pings are the only way to detect an idle HTTP/2 peer that was lost.
     http2.keep_alive_interval(FIRST_BYTES).keep_alive_timeout(FIRST_BYTES);
     let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     let mut connection = std::pin::pin!(connection);
@@ -259,7 +258,7 @@ async fn serve_http(
 
 /// Returns when the server is to stop.
 async fn until(stopped: &mut watch::Receiver<bool>) {
-    // A sender that is gone is a server that was dropped: it goes on.
+    // A dropped sender means that the `Server` was dropped: continue to serve.
     if stopped.wait_for(|stopped| *stopped).await.is_err() {
         std::future::pending::<()>().await;
     }
@@ -284,7 +283,8 @@ mod tests {
         Server::start_in(config, Environment { disk, dial: Arc::new(Tcp) }).await.unwrap()
     }
 
-    /// Says what it is, and whether it is answered in kind or not at all.
+    /// Connects and sends a preface. Returns the stream if the server replies with the same preface, or
+    /// `None` if it closes.
     async fn is_served(server: &Server, magic: [u8; PREFACE_BYTES - 1]) -> Option<TcpStream> {
         let mut stream = TcpStream::connect(server.address()).await.unwrap();
         stream.write_all(&preface(magic)).await.unwrap();
@@ -307,7 +307,7 @@ mod tests {
             nodes.push(is_served(&server, PEER_MAGIC).await.expect("there is room for nodes"));
         }
         assert!(is_served(&server, PEER_MAGIC).await.is_none(), "a node too many");
-        // Whoever leaves makes room for its like.
+        // A closed connection returns its permit to the limit of its own kind.
         drop((first, nodes));
         while is_served(&server, CLIENT_MAGIC).await.is_none() {}
         while is_served(&server, PEER_MAGIC).await.is_none() {}

@@ -1,5 +1,5 @@
-//! A lock that passes from client to client while the disk hangs, and a server that loses its power then: real clients, real
-//! sockets, a disk that forgets.
+//! Tests of early grants while a sync hangs and the server then loses power: real clients, real sockets, and
+//! a disk that loses unsynced data.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::replica::disk::SimDisk;
 use crate::replica::log::is_segment;
 use crate::replica::tests::support::{Act, Gate, Hooked};
 
-/// A node that is alone, and whose disk can be held up.
+/// A single node with a disk whose syncs can be blocked.
 struct Alone {
     disk: SimDisk,
     gate: Arc<Gate>,
@@ -39,7 +39,7 @@ impl Alone {
         Client::connect(&self.server.address().to_string()).await.unwrap()
     }
 
-    /// The machine loses its power, and starts again.
+    /// Simulates a power failure and starts the node again.
     async fn lose_power(self) -> Self {
         let address = self.server.address();
         self.disk.crash();
@@ -54,13 +54,13 @@ fn run(test: impl Future<Output = ()>) {
     runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), test).await.expect("it hangs") });
 }
 
-/// A client that holds `x`, and others in line for it.
+/// Returns the guard of a client that holds `x`, and the requests of `waiting` clients in its queue.
 async fn line(node: &Alone, waiting: usize) -> (Guard, Vec<conclave_client::Acquiring>) {
     let guard = node.client().await.lock("x").await.unwrap();
     let mut line = Vec::new();
     for _ in 0..waiting {
         let mut waits = node.client().await.request("x").start().unwrap();
-        // It is told so when it is durable.
+        // The reply arrives only after the entry is synced.
         waits.queued().await.unwrap();
         line.push(waits);
     }
@@ -107,7 +107,7 @@ fn who_was_handed_a_lock_has_it_though_the_log_forgets() {
         let second = line[0].granted().await.unwrap();
         releases.push(tokio::spawn(second.release()));
         let third = line[1].granted().await.unwrap();
-        // Its log says that the first holds, and that two wait.
+        // The log still says that the first client holds the lock and two wait.
         let node = node.lose_power().await;
         let late = node.client().await;
         let mut late = late.request("x").priority(i32::MAX).start().unwrap();
@@ -118,7 +118,7 @@ fn who_was_handed_a_lock_has_it_though_the_log_forgets() {
         assert_eq!(third.standing(), Standing::Valid);
         let fence = third.fence();
         let late = tokio::spawn(async move { late.granted().await });
-        // Somebody else's answer comes behind whatever the late one could have been told.
+        // The reply to this later request arrives after any grant to `late` would have arrived.
         assert!(node.client().await.try_lock("x").await.unwrap().is_none());
         assert!(!late.is_finished());
         third.release().await.unwrap();

@@ -1,8 +1,10 @@
-//! For whom there is room on the port.
+//! Connection limits, separate for clients and for other nodes.
 //!
-//! So many clients as are configured, gRPC and HTTP among them, and [`NODES_MAX`] connections of other nodes. The two do not
-//! compete: a node that is full of clients still hears the others, or the cluster could not heal. Until it has said what it is,
-//! a connection counts as a client, or, if there is no room for one, as one of [`UNKNOWN_MAX`].
+//! **Rules.** Clients (gRPC and HTTP included) have the configured limit, other nodes have [`NODES_MAX`]. A
+//! node with the most clients must still accept other nodes, or the cluster could not recover.
+//!
+//! **Bounds.** An unclassified connection has sent no preface yet. It counts as a client, or, if no client
+//! place is free, as one of [`UNKNOWN_MAX`].
 
 use std::sync::Arc;
 
@@ -11,15 +13,17 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::membership::join::MAX_NODES;
 
-/// File descriptors that are not for those who connect: the log's, those of connections to other nodes, the runtime's.
+/// File descriptors that connections must leave free for the log, for connections to other nodes, and for the
+/// runtime.
 const OWN_DESCRIPTORS: usize = 128;
-/// Connections of other nodes: each has one, and now and then others for a question, or one that nobody has noticed the end of.
-/// Beyond, they are refused and come again.
+/// The most connections from other nodes. Each node has one, sometimes a short one for a request, or a broken
+/// one that is not detected yet. Further ones are closed; the other node connects again.
 pub(super) const NODES_MAX: usize = 4 * MAX_NODES;
-/// Connections that have not said what they are, when there is no room for a client. Beyond, they are refused unheard.
+/// The most unclassified connections beyond the limit of clients. Further ones are closed before their
+/// preface is read.
 const UNKNOWN_MAX: usize = 64;
 
-/// For whom there is room.
+/// The permits for connections, by kind.
 #[derive(Clone)]
 pub(super) struct ConnectionLimits {
     clients: Arc<Semaphore>,
@@ -27,10 +31,10 @@ pub(super) struct ConnectionLimits {
     unknown: Arc<Semaphore>,
 }
 
-/// The right to be connected, of somebody who has not said what it is.
+/// The permit of a connection whose preface has not been read.
 pub(super) struct Unclassified {
     permit: OwnedSemaphorePermit,
-    /// It has the place of a client already.
+    /// `true` if the permit is one for a client.
     is_client: bool,
 }
 
@@ -52,21 +56,21 @@ impl ConnectionLimits {
         Some(Unclassified { permit, is_client: false })
     }
 
-    /// It is a client.
+    /// Converts the permit to one for a client; `None` if no place is free.
     pub(super) fn as_client(&self, permit: Unclassified) -> Option<OwnedSemaphorePermit> {
         if permit.is_client { Some(permit.permit) } else { self.client() }
     }
 
-    /// It is another node: its place among the clients is free.
+    /// Returns a permit for another node and frees the unclassified one; `None` if no place is free.
     pub(super) fn as_node(&self, _: Unclassified) -> Option<OwnedSemaphorePermit> {
         self.nodes.clone().try_acquire_owned().ok()
     }
 }
 
-/// How many connections there may be: as many as wanted, if the process may have as many descriptors.
+/// Returns the limit of client connections: `wanted`, or less if the process may not open enough descriptors.
 pub(super) fn connections_max(wanted: usize) -> usize {
     let limit = getrlimit(Resource::Nofile);
-    // Should it be refused, there are as many as there were.
+    // If this fails, the limit stays as it is.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     let limit = getrlimit(Resource::Nofile).current;
     let room = limit.map_or(wanted, |descriptors| room_in(descriptors).min(wanted));
@@ -78,7 +82,7 @@ pub(super) fn connections_max(wanted: usize) -> usize {
     room
 }
 
-/// Clients must not keep the log from its next segment, nor other nodes from this one.
+/// Returns the number of clients that leaves enough descriptors for the log and for other nodes.
 fn room_in(descriptors: u64) -> usize {
     let descriptors = usize::try_from(descriptors).unwrap_or(usize::MAX);
     descriptors.saturating_sub(OWN_DESCRIPTORS + NODES_MAX + UNKNOWN_MAX).max(1)
@@ -99,7 +103,7 @@ mod tests {
         let room = ConnectionLimits::new(1);
         let mut unknown: Vec<_> = (0..=UNKNOWN_MAX).map(|_| room.unknown().unwrap()).collect();
         assert!(room.unknown().is_none());
-        // The first has the place of a client, the others do not.
+        // The first permit is one for a client, the others are not.
         assert!(room.as_client(unknown.pop().unwrap()).is_none());
         let client = room.as_client(unknown.swap_remove(0));
         assert!(client.is_some());

@@ -1,9 +1,8 @@
-//! The parts of a server that only a local node has: the mark on its data folder, and its end when nobody
-//! uses it.
+//! Parts of a server that only a local node has: the mark in its data folder, and its end when it is unused.
 //!
 //! A local node (`conclave run --local`) starts on demand and listens only on the Unix socket in its data
-//! folder. A file marks that folder, so that a local node and `conclave serve` never open the folder of the
-//! other.
+//! folder. A mark file in the folder ensures that a local node and `conclave serve` never open the same
+//! folder.
 
 use std::io;
 use std::path::Path;
@@ -16,20 +15,20 @@ use super::StartError;
 use crate::replica::Identity;
 use crate::replica::disk::Disk;
 
-/// The address that a local node has in the membership, and in what it tells clients.
+/// The address of a local node in the membership and in messages to clients.
 pub const ADDRESS: &str = "local";
-/// The least time that a new node waits for its first client.
+/// The shortest time that a new node waits for its first client.
 const FIRST_USE: Duration = Duration::from_secs(10);
-/// The file that marks the data folder of a local node.
+/// The name of the mark file in the data folder of a local node.
 const MARK: &str = "local-node";
 
-/// Whether a folder carries the mark of a local node. A folder that cannot be read has none.
+/// Returns whether a folder has the mark of a local node; `false` if it cannot be read.
 pub(super) fn is_marked(folder: &Path) -> bool {
     folder.join(MARK).exists()
 }
 
-/// Checks, under the lock of the folder, that the folder belongs to this kind of node. Marks a new folder
-/// of a local node.
+/// Checks that the folder belongs to this kind of node, and marks a new folder of a local node. The caller
+/// holds the lock of the folder.
 pub(super) fn claim(disk: &dyn Disk, is_local: bool) -> io::Result<Result<(), StartError>> {
     let is_marked = disk.list()?.iter().any(|name| name == MARK);
     if is_marked && !is_local {
@@ -52,14 +51,14 @@ pub(super) fn belongs_to_local() -> StartError {
     StartError::Cluster(text.to_owned())
 }
 
-/// The uses of a local node: it ends when there are none. Copies are handles of the same node.
+/// The use of a local node, which ends when it is unused. Copies are handles of the same node.
 ///
-/// **Trap.** A client could connect at the moment when the node decides to end. So one value has both the
-/// decision and the number of connections: a connection is either counted before the decision, which is
-/// then not taken, or it is refused.
+/// **Trap.** A client connects while the node decides to end, and the node ends with that client. So one
+/// value contains both the decision and the number of connections. A connection is either counted before the
+/// decision, which then fails, or it is rejected.
 #[derive(Clone)]
 pub(super) struct Usage {
-    /// No session and no lock-delay exists. The driver sets it.
+    /// `true` if no session and no lock-delay exists. The driver sets it.
     quiet: watch::Receiver<bool>,
     uses: Arc<watch::Sender<Uses>>,
 }
@@ -67,20 +66,21 @@ pub(super) struct Usage {
 #[derive(Default)]
 struct Uses {
     connections: usize,
-    /// A connection was counted.
+    /// `true` if a connection has been counted.
     has_begun: bool,
-    /// The node ends: no connection is counted any more.
+    /// `true` if the node is ending. No further connection is counted then.
     is_over: bool,
 }
 
 impl Uses {
-    /// The time without use after which the node ends. A new node waits at least [`FIRST_USE`] for its first client.
+    /// Returns the unused time after which the node ends: for a new node without a client, at least
+    /// [`FIRST_USE`].
     fn limit(&self, limit: Duration) -> Duration {
         if self.has_begun { limit } else { limit.max(FIRST_USE) }
     }
 }
 
-/// A counted connection. The node does not end by itself while it exists.
+/// A counted connection. The node does not end by itself while this value exists.
 pub(super) struct InUse(Arc<watch::Sender<Uses>>);
 
 impl Drop for InUse {
@@ -94,7 +94,7 @@ impl Usage {
         Self { quiet, uses: Arc::new(watch::Sender::default()) }
     }
 
-    /// Counts a connection. `None` if the node is ending.
+    /// Counts a connection. Returns `None` if the node is ending.
     pub(super) fn begin(&self) -> Option<InUse> {
         let is_counted = self.uses.send_if_modified(|uses| {
             if !uses.is_over {
@@ -106,8 +106,8 @@ impl Usage {
         is_counted.then(|| InUse(self.uses.clone()))
     }
 
-    /// Decides that the node ends, unless it is in use. Without a connection nobody can open a session
-    /// meanwhile.
+    /// Decides that the node ends, unless it is in use, and returns the decision. Without a connection no
+    /// client can open a session meanwhile.
     pub(super) fn try_end(&self) -> bool {
         let is_quiet = *self.quiet.borrow();
         self.uses.send_if_modified(|uses| {
@@ -116,7 +116,7 @@ impl Usage {
         })
     }
 
-    /// Returns when the node ends: nothing has used it for `limit`, or [`Usage::try_end`] has decided so.
+    /// Returns when the node is ending: it was unused for `limit`, or [`Usage::try_end`] succeeded.
     pub(super) async fn over(mut self, limit: Duration) {
         let mut uses = self.uses.subscribe();
         loop {
@@ -134,7 +134,7 @@ impl Usage {
                 () = tokio::time::sleep(limit), if is_unused => if self.try_end() {
                     return;
                 },
-                // The driver has stopped, and with it the server.
+                // The driver has stopped, and so has the server.
                 else => return,
             }
         }
@@ -168,7 +168,7 @@ mod tests {
         (quiet, Usage::new(seen))
     }
 
-    /// Lets a task go on until it waits.
+    /// Lets the other task run until it waits.
     async fn turns() {
         for _ in 0..100 {
             tokio::task::yield_now().await;

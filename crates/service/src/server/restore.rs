@@ -1,4 +1,5 @@
-//! A backup becomes a cluster: the file is read and judged before anything in the data folder is touched.
+//! Founding a cluster from a backup. The file is read and checked before anything is written to the data
+//! folder.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use conclave_node::state::State;
 use conclave_node::state::backup::Contents;
 use conclave_node::state::snapshot::SnapshotError;
 
-/// Founds a cluster in an empty folder from a backup.
+/// Founds a cluster in an empty data folder from a backup, and returns the identity of its first node.
 pub(super) async fn restore(
     file: &Path,
     disk: &Arc<dyn Disk>,

@@ -1,13 +1,15 @@
-//! The judgement of a history.
+//! The checks of a history.
 //!
-//! - **Exclusion in the order of fences**: of one name, sorted by fence, every hold ends before the next begins, by the one
-//!   clock of this process.
-//! - **Linearizable registers**: the service numbers the writes of a file, so their order need not be searched for. A history is
-//!   linearizable if every version has one value, every read saw a value that was written, and whenever one
-//!   operation ended before another began, the later one has no smaller version (a larger one, if it is a write).
-//! - **No acknowledged write lost**: that order holds for the reads at the end, on every node, too.
-//! - **In effect once**: every write has its own value, so a value under two versions, or in two numbered files, was done
-//!   twice. Nothing that was refused definitely was done, and versions are as many as writes that may have been.
+//! - **Exclusion in the order of fences**: for each name, sorted by fence, every hold ends before the next
+//!   begins. All times are from the one clock of this process.
+//! - **Linearizable registers**: the service numbers the writes of a file, so no search for their order is
+//!   needed. A history is linearizable if each version has one value and each read returned a written value.
+//!   In addition, an operation that began after another had ended has no smaller version, and a write has a
+//!   larger one.
+//! - **No acknowledged write lost**: the same order holds for the final reads on every node.
+//! - **Exactly once**: every write has its own value. A value with two versions, or in two numbered files,
+//!   was applied twice. No refused operation was applied. The number of versions is within the number of
+//!   writes that may have been applied.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -62,7 +64,7 @@ fn exclusion(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// An operation on a register, as its place in the order of versions says.
+/// An operation on a register, with its version.
 struct Op<'a> {
     began: Instant,
     ended: Instant,
@@ -119,7 +121,7 @@ fn register(entries: &[Entry], file: usize, finals: &[Finals]) -> Result<(), Str
                 "register {file}: version {largest} was acknowledged, {last} is all there is"
             ));
         }
-        // Version 1 is the file as it was made.
+        // Version 1 is the file as it was created.
         if !(acknowledged..=acknowledged + unknown).contains(&(last - 1)) {
             return Err(format!(
                 "register {file}: version {last} of {acknowledged} writes and perhaps {unknown}"
@@ -129,7 +131,7 @@ fn register(entries: &[Entry], file: usize, finals: &[Finals]) -> Result<(), Str
     Ok(())
 }
 
-/// Whatever ended before something else began has no larger version.
+/// Checks that no operation has a smaller version than one that ended before it began.
 fn in_order(file: usize, ops: &mut [Op<'_>]) -> Result<(), String> {
     ops.sort_by_key(|op| op.began);
     let mut ended: Vec<&Op<'_>> = ops.iter().collect();

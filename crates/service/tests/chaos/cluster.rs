@@ -1,4 +1,4 @@
-//! A few nodes on disks that forget.
+//! A cluster of a few nodes on disks that can lose unsynced data.
 
 use std::io;
 use std::ops::Range;
@@ -25,13 +25,13 @@ struct Node {
 }
 
 impl Cluster {
-    /// Founds a cluster of so many nodes: one, and others that join it. Returns when all vote.
+    /// Founds a cluster with one node and lets the others join it. Returns when all nodes vote.
     pub async fn found(seed: u64, nodes: usize) -> Self {
         let mut cluster = Self { wires: Wires::new(seed), nodes: Vec::new() };
         for slot in 0..nodes {
             let disk = SimDisk::new(seed * 10 + slot as u64);
             if nodes == 1 {
-                // What a node that is alone tells ahead of its disk is told while that works.
+                // A single node sends early grants only while a sync is in progress, so make syncs slow.
                 disk.slow_down(Duration::from_millis(1 + seed % 4));
             }
             cluster.nodes.push(Node { disk, server: None, address: "127.0.0.1:0".to_owned() });
@@ -45,12 +45,12 @@ impl Cluster {
         cluster
     }
 
-    /// All nodes.
+    /// Returns the slots of all nodes.
     pub fn slots(&self) -> Range<Slot> {
         0..self.nodes.len()
     }
 
-    /// Starts a node on what its disk holds.
+    /// Starts a node on the content of its disk.
     pub async fn start(&mut self, slot: Slot) {
         let others = self.nodes.iter().filter(|node| node.server.is_some());
         let join: Vec<String> = others.map(|node| node.address.clone()).collect();
@@ -60,7 +60,7 @@ impl Cluster {
             Server::start_in(config(listen, join.clone()), Environment { disk: disk.clone(), dial }).await
         };
         let server = match start(&self.nodes[slot].address).await {
-            // Somebody else has the port meanwhile: the node moves, as nodes do.
+            // Another process took the port meanwhile: use a new one, as a real node could.
             Err(StartError::Listen(..)) => start("127.0.0.1:0").await,
             started => started,
         };
@@ -71,7 +71,7 @@ impl Cluster {
         node.server = Some(server);
     }
 
-    /// The node's machine loses power: what was not synced survives by the dice.
+    /// Simulates a power failure. The seed of the disk decides which unsynced bytes survive.
     pub async fn cut_power(&mut self, slot: Slot) {
         if let Some(server) = self.nodes[slot].server.take() {
             self.nodes[slot].disk.crash();
@@ -79,41 +79,41 @@ impl Cluster {
         }
     }
 
-    /// The process dies; what it wrote is with the operating system.
+    /// Kills the process. The operating system keeps everything that it has written.
     pub async fn kill(&mut self, slot: Slot) {
         if let Some(server) = self.nodes[slot].server.take() {
             server.kill().await;
         }
     }
 
-    /// The node's disk.
+    /// Returns the disk of a node.
     pub fn disk(&self, slot: Slot) -> &SimDisk {
         &self.nodes[slot].disk
     }
 
-    /// The node, if it is up.
+    /// Returns the server of a node; `None` if it is down.
     pub fn server(&self, slot: Slot) -> Option<&Server> {
         self.nodes[slot].server.as_ref()
     }
 
-    /// The node that leads in the latest term, as far as the nodes that are up know.
+    /// Returns the running node that leads in the highest term; `None` if no node leads.
     pub fn leader(&self) -> Option<Slot> {
         let leads = |slot: &Slot| self.server(*slot).is_some_and(|server| server.status().leads());
         self.slots().filter(leads).max_by_key(|slot| self.server(*slot).map(|server| server.status().term))
     }
 
-    /// How the node that knows most stands.
+    /// Returns the status with the highest term and applied index.
     pub fn status(&self) -> Status {
         let up = self.slots().filter_map(|slot| self.server(slot));
         up.map(Server::status).max_by_key(|status| (status.term, status.applied.map(|id| id.index))).unwrap()
     }
 
-    /// Where all nodes are, or were.
+    /// Returns the last known addresses of all nodes.
     pub fn addresses(&self) -> Vec<String> {
         self.nodes.iter().map(|node| node.address.clone()).collect()
     }
 
-    /// Writes the disks into a folder.
+    /// Writes the content of the disks into a folder.
     pub fn save(&self, folder: &Path) -> io::Result<()> {
         for (slot, node) in self.nodes.iter().enumerate() {
             let folder = folder.join(format!("node-{}", slot + 1));
@@ -132,7 +132,7 @@ impl Cluster {
     }
 }
 
-/// Short times and small sizes: elections, segments and snapshots all happen within a second.
+/// Short timeouts and small sizes, so that elections, new segments and snapshots all happen within a second.
 fn config(listen: &str, join: Vec<String>) -> Config {
     Config {
         listen: listen.parse().unwrap(),

@@ -1,4 +1,4 @@
-//! What clients did and what they were told, with the times between which it happened.
+//! The history: the operations of the clients, their results, and the times of their begin and end.
 
 use std::fmt::Write;
 use std::io;
@@ -6,26 +6,26 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::Instant;
 
-/// What is known of an operation.
+/// The known outcome of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome<T> {
-    /// Done, with this result.
+    /// Applied, with this result.
     Done(T),
-    /// Definitely not done.
+    /// Certainly not applied.
     Refused(String),
-    /// Perhaps.
+    /// Applied or not; the client does not know.
     Unknown(String),
 }
 
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A register was written; the version it got.
+    /// A write to a register; the result is its version.
     Write { file: usize, value: String, outcome: Outcome<u64> },
-    /// A register was read: version and value.
+    /// A read of a register; the result is the version and the value.
     Read { file: usize, outcome: Outcome<(u64, String)> },
-    /// A file was made, under the next number of its folder; its path.
+    /// The creation of a file with the next number of its folder; the result is its path.
     Create { value: String, outcome: Outcome<String> },
-    /// A lock was held from the beginning of the entry to its end.
+    /// The holding of a lock, from the begin of the entry to its end.
     Held { name: usize, fence: u64, lost: bool },
 }
 
@@ -53,7 +53,8 @@ impl History {
         self.0.lock().unwrap().clone()
     }
 
-    /// Writes it into a folder, a line an entry: microseconds since the first, the client, what happened.
+    /// Writes the history into a folder, one entry per line: microseconds since the first entry, client,
+    /// event.
     pub fn save(&self, folder: &Path) -> io::Result<()> {
         let mut entries = self.entries();
         entries.sort_by_key(|entry| entry.began);

@@ -1,4 +1,4 @@
-//! The clients: locks, registers and numbered files, all day long.
+//! The load: clients that use locks, registers and numbered files until the run ends.
 
 use std::io;
 use std::sync::Arc;
@@ -16,27 +16,28 @@ use crate::cluster::Cluster;
 use crate::history::{Event, History, Outcome};
 
 const CLIENTS: usize = 4;
-/// Names and registers: few, so that clients meet.
+/// The number of lock names and of registers. It is small, so that clients conflict.
 pub const FEW: usize = 2;
-/// The lease of a client.
+/// The lease of every client except the first.
 const TTL: Duration = Duration::from_secs(2);
-/// The first client's, which is over before many a trouble is; and it holds locks for as long as one may take, in ms.
+/// The lease of the first client. It is shorter than many faults, so it expires. [`LONG_HOLD`] is the range
+/// of its long holds, in milliseconds.
 const SHORT_TTL: Duration = Duration::from_millis(600);
 const LONG_HOLD: (u64, u64) = (300, 1_500);
-/// How often a holder looks whether it still holds.
+/// The interval at which a holder checks its guard.
 const LOOK: Duration = Duration::from_millis(5);
-/// A cluster that makes no progress for so long after everything was healed hangs.
+/// The longest time without progress after all faults are repaired. The test then fails.
 const PROGRESS_LIMIT: Duration = Duration::from_secs(60);
 
 pub struct Load {
     stop: Arc<AtomicBool>,
-    /// How many rounds each client has done in which nothing failed.
+    /// The number of rounds without a failure, for each client.
     done: watch::Receiver<[u64; CLIENTS]>,
     clients: Vec<JoinHandle<()>>,
 }
 
 impl Load {
-    /// Makes the files, and begins.
+    /// Creates the files and starts the clients.
     pub async fn start(seed: u64, cluster: &Cluster, history: Arc<History>) -> Self {
         let servers = cluster.addresses().join(",");
         let client = connect(&servers).await;
@@ -62,7 +63,7 @@ impl Load {
         Self { stop: stop.clone(), done, clients: clients.collect() }
     }
 
-    /// Waits until every client has done everything once more.
+    /// Waits until every client has completed a whole round that began after this call.
     pub async fn progress(&self) -> Result<(), String> {
         let mut done = self.done.clone();
         let before = *done.borrow();
@@ -77,7 +78,7 @@ impl Load {
         }
     }
 
-    /// Ends; `gently`, everybody comes to the end of what they do.
+    /// Stops the clients. With `gently`, each finishes its round; otherwise they are aborted.
     pub async fn stop(&mut self, gently: bool) {
         self.stop.store(true, Ordering::Relaxed);
         for client in self.clients.drain(..) {
@@ -105,13 +106,13 @@ impl Worker {
             if self.round().await.is_ok() {
                 done.send_modify(|done| done[self.number] += 1);
             } else {
-                // What failed has been written down; a client whose session ended begins another.
+                // The history has the failed operation. Connect again, because the session may have ended.
                 self.client = None;
             }
         }
     }
 
-    /// One of everything, in an order of the dice.
+    /// Runs each kind of operation once, in an order that the seed decides.
     async fn round(&mut self) -> Result<(), Error> {
         let client = match &self.client {
             Some(client) => client.clone(),
@@ -123,7 +124,7 @@ impl Worker {
         self.client = Some(client.clone());
         let first = self.dice.below(4);
         for step in 0..4 {
-            // Load, not a busy loop: several clusters share two processors.
+            // Limit the load, because several clusters share the processors.
             tokio::time::sleep(Duration::from_millis(self.dice.between(1, 15))).await;
             match (first + step) % 4 {
                 0 => self.lock(&client).await?,
@@ -140,7 +141,7 @@ impl Worker {
         let (expr, limit) = (format!("lock-{name}"), Duration::from_secs(2));
         let granted = match self.dice.below(2) {
             0 => client.lock_within(&expr, limit).await?,
-            // The server knows of no limit: such a one may be handed the lock ahead of the disk.
+            // Here the request itself has no limit, so the server may send it an early grant.
             _ => tokio::time::timeout(limit, client.lock(&expr)).await.ok().transpose()?,
         };
         let Some(guard) = granted else { return Ok(()) };
@@ -153,7 +154,7 @@ impl Worker {
             tokio::time::sleep(LOOK.min(until - believed)).await;
             let now = Instant::now();
             lost = guard.standing() == Standing::Lost;
-            // Taken before the look: then it was still believed.
+            // `now` was taken before the check, so the guard was still valid at `now`.
             believed = if lost { believed } else { now };
         }
         self.history.push_until(self.number, began, believed, Event::Held { name, fence, lost });
@@ -189,22 +190,22 @@ impl Worker {
         usize::try_from(self.dice.below(FEW as u64)).unwrap()
     }
 
-    /// A value that nobody else writes.
+    /// Returns a value that no other operation writes.
     fn value(&mut self) -> String {
         self.next += 1;
         format!("{}-{}", self.number, self.next)
     }
 }
 
-/// What every node says at the end.
+/// The final content of the files on one node.
 pub struct Finals {
-    /// By register: version and value.
+    /// Version and value of each register.
     pub registers: Vec<(u64, String)>,
-    /// The numbered files: path and value.
+    /// Path and value of each numbered file.
     pub numbered: Vec<(String, String)>,
 }
 
-/// Asks every node, each for itself.
+/// Returns the final content of each node, read from that node.
 pub async fn finals(cluster: &Cluster) -> Result<Vec<Finals>, String> {
     let mut all = Vec::new();
     for address in cluster.addresses() {
@@ -225,7 +226,7 @@ pub async fn finals(cluster: &Cluster) -> Result<Vec<Finals>, String> {
     Ok(all)
 }
 
-/// How many locks the nodes have handed over ahead of their disks, as they count it.
+/// Returns the number of early grants that the nodes report in their metrics.
 pub async fn handovers(cluster: &Cluster) -> io::Result<u64> {
     let mut all = 0;
     for address in cluster.addresses() {

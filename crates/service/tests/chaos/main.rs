@@ -1,21 +1,22 @@
-//! Whole clusters in which much goes wrong, under load: partitions, power cuts, leaders that change. Then everything is
-//! healed, progress is demanded, and the history is judged. Every fourth seed is of a node that is alone, and loses its power.
+//! Clusters under load with many faults: partitions, power failures, changes of the leader. Then all faults
+//! are repaired, the clients must progress, and the history is checked. Every fourth seed runs a single node
+//! that loses power.
 //!
-//! Real servers and real clients over real sockets, on disks that forget what was not synced. The wires between nodes can
-//! be cut, silenced and slowed. What goes wrong, and when, is drawn from the seed; threads and sockets are the system's,
-//! so a seed is likely to show the same again, not certain to. (A simulated network such as turmoil's replaces sockets and
-//! the clock of the runtime, but not the log's writer thread nor the clock that leases are counted by: what is left
-//! would be a simulation of neither.)
+//! Servers, clients and sockets are real; the disks lose unsynced data. The connections between nodes can be
+//! cut, silenced and slowed. The seed decides the faults and their times. Threads and sockets belong to the
+//! system, so a seed probably repeats its run, but not certainly. (A simulated network such as turmoil
+//! replaces sockets and the runtime's clock. It does not replace the log's writer thread, nor the clock of
+//! the leases.)
 //!
-//! Judged, see `check`: exclusion in the order of fences; no acknowledged write lost; files linearizable; what was asked
-//! once is in effect once.
+//! The checks, see `check`: exclusion in the order of fences; no acknowledged write lost; files linearizable;
+//! each operation applied at most once.
 //!
 //! ```console
 //! $ CONCLAVE_SEEDS=0..2000 cargo test --release -p conclave-service --test chaos -- --ignored --nocapture
 //! $ CONCLAVE_SEEDS=17 cargo test -p conclave-service --test chaos -- --ignored --nocapture       # one seed
 //! ```
 //!
-//! A failure prints its seed and leaves the history and the disks in a folder, which it names.
+//! A failure prints its seed and the folder in which it saves the history and the disks.
 
 #![allow(
     clippy::unwrap_used,
@@ -40,28 +41,29 @@ use history::History;
 use load::Load;
 use wires::Cut;
 
-/// Clusters that run at once: most of their time they wait.
+/// The number of clusters that run at a time. Each spends most of its time waiting.
 const AT_ONCE: usize = 8;
 
-/// How many nodes a seed has. One that is alone has nobody to wait for, and goes ways of its own through the log.
+/// Returns the number of nodes for a seed. A single node is included because it uses the log in its own way:
+/// it applies entries before they are synced.
 fn nodes(seed: u64) -> usize {
     if seed % 4 == 3 { 1 } else { 3 }
 }
 
-/// What was seen over all seeds: a check of nothing proves nothing.
+/// Counters over all seeds. They show that the faults really happened.
 #[derive(Debug, Default)]
 struct Seen {
     operations: usize,
     uncertain: usize,
     grants: usize,
     lost_guards: usize,
-    /// Locks that were handed over ahead of the disk, since the last power cut.
+    /// Early grants since the last power failure.
     handovers: u64,
     elections: u64,
     snapshots: usize,
 }
 
-/// One seed, from the founding to the judgement.
+/// Runs one seed, from founding the cluster to checking the history.
 async fn run(seed: u64) -> Result<Seen, String> {
     let mut dice = Prng::stream(seed, 0xc4a05, 0);
     let mut cluster = Cluster::found(seed, nodes(seed)).await;
@@ -118,7 +120,7 @@ fn sweep(seeds: Range<u64>) {
     });
     println!("{count} seeds: {seen:?}");
     assert!(seen.operations > 0 && seen.grants > 0 && seen.elections > count, "nothing was tested: {seen:?}");
-    // In one run these may be missing.
+    // A run of few seeds may lack some of these.
     let much = seen.uncertain > 0 && seen.snapshots > 0 && seen.lost_guards > 0 && seen.handovers > 0;
     assert!(count < 10 || much, "nothing went wrong: {seen:?}");
 }
@@ -128,7 +130,8 @@ fn nothing_acknowledged_is_lost_whatever_goes_wrong() {
     sweep(0..24);
 }
 
-/// It took the connection, and it has no way of opening a session; the others do, and have not heard of the client.
+/// The isolated leader accepts the connection but cannot open a session. The other nodes can, and have never
+/// received a message of this client.
 #[test]
 fn who_begins_at_a_leader_without_a_majority_is_sent_to_the_others() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -145,7 +148,7 @@ fn who_begins_at_a_leader_without_a_majority_is_sent_to_the_others() {
     });
 }
 
-/// `CONCLAVE_SEEDS`: a range or a single seed; a thousand if it is not set.
+/// Runs the seeds in `CONCLAVE_SEEDS`, a range or a single seed; 1,000 seeds if it is not set.
 #[test]
 #[ignore = "a long time: see the head of the file"]
 fn nothing_acknowledged_is_lost_over_many_seeds() {

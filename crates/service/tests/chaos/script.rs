@@ -1,4 +1,4 @@
-//! What goes wrong, drawn from the seed.
+//! The faults of a run, chosen by the seed.
 
 use std::time::Duration;
 
@@ -8,7 +8,8 @@ use crate::cluster::Cluster;
 use crate::load::Load;
 use crate::wires::{Cut, Slot};
 
-/// Chaos for a while, then everything is healed and progress demanded; twice, for what the first time left behind.
+/// Injects faults, then repairs all of them and waits for progress. Runs twice, because the first time may
+/// leave a damaged state behind.
 pub async fn play(dice: &mut Prng, cluster: &mut Cluster, load: &Load) -> Result<(), String> {
     for _ in 0..2 {
         for _ in 0..dice.between(1, 3) {
@@ -19,7 +20,7 @@ pub async fn play(dice: &mut Prng, cluster: &mut Cluster, load: &Load) -> Result
         }
         cluster.wires.mend();
         for slot in cluster.slots() {
-            // A disk that was to lose power, and did, has stopped its node.
+            // The node may have stopped because its disk lost power at a later operation.
             if cluster.server(slot).is_none_or(|server| !server.status().running) {
                 cluster.cut_power(slot).await;
                 cluster.start(slot).await;
@@ -30,7 +31,7 @@ pub async fn play(dice: &mut Prng, cluster: &mut Cluster, load: &Load) -> Result
     Ok(())
 }
 
-/// All that can happen to a node that is alone: now, or in the middle of something.
+/// Cuts the power of a single node: at once, or at a later disk operation.
 async fn power_cut(dice: &mut Prng, cluster: &mut Cluster) {
     if dice.below(2) == 0 {
         cluster.disk(0).lose_power_after(dice.between(1, 60));
@@ -44,7 +45,7 @@ async fn power_cut(dice: &mut Prng, cluster: &mut Cluster) {
 
 async fn trouble(dice: &mut Prng, cluster: &mut Cluster) {
     let any = slot(dice, cluster);
-    // The leader is where it hurts.
+    // Prefer the leader, because its faults have the largest effect.
     let victim = if dice.below(3) < 2 { cluster.leader().unwrap_or(any) } else { any };
     let how = if dice.below(2) == 0 { Cut::Severed } else { Cut::Silent };
     match dice.below(8) {
@@ -53,7 +54,7 @@ async fn trouble(dice: &mut Prng, cluster: &mut Cluster) {
             pass(dice, 300, 1_200).await;
         }
         2 => {
-            // One direction only: it hears and is not heard, or the other way round.
+            // Cut one direction only: the node receives but cannot send, or the reverse.
             for other in cluster.slots().filter(|other| *other != victim) {
                 let (from, to) = if dice.below(2) == 0 { (victim, other) } else { (other, victim) };
                 cluster.wires.cut(from, to, how);
@@ -71,7 +72,7 @@ async fn trouble(dice: &mut Prng, cluster: &mut Cluster) {
             cluster.start(victim).await;
         }
         5 => {
-            // In the middle of something: the disk fails at a moment of its own choosing.
+            // The disk loses power at a random later operation.
             cluster.disk(victim).lose_power_after(dice.between(1, 60));
             pass(dice, 100, 500).await;
             cluster.cut_power(victim).await;
@@ -100,7 +101,7 @@ async fn trouble(dice: &mut Prng, cluster: &mut Cluster) {
     pass(dice, 0, 400).await;
 }
 
-/// Cuts a node off from all others, both ways.
+/// Cuts a node off from all others, in both directions.
 pub fn isolate(cluster: &Cluster, victim: Slot, how: Cut) {
     for other in cluster.slots().filter(|other| *other != victim) {
         cluster.wires.cut(victim, other, how);
@@ -112,7 +113,7 @@ fn slot(dice: &mut Prng, cluster: &Cluster) -> Slot {
     usize::try_from(dice.below(cluster.slots().len() as u64)).unwrap()
 }
 
-/// Trouble takes time to be felt: elections are counted in real milliseconds.
+/// Lets a fault last: election timeouts are real milliseconds.
 async fn pass(dice: &mut Prng, least: u64, most: u64) {
     tokio::time::sleep(Duration::from_millis(dice.between(least, most))).await;
 }

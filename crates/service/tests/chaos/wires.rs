@@ -1,4 +1,4 @@
-//! The wires between nodes: every connection goes through a relay that can be cut, silenced and slowed.
+//! The connections between nodes. Each goes through a relay that can be cut, silenced and slowed.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,19 +13,19 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// A node's place: 0 is the founder's.
+/// The place of a node in the cluster; 0 is the founder.
 pub type Slot = usize;
 
-/// What is wrong with a wire, in one direction.
+/// A fault of a connection, in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// Connections break, and none can be made.
+    /// Connections break, and new ones fail.
     Severed,
-    /// Nothing arrives, and nobody is told; what was sent arrives when the wire is mended.
+    /// No data arrives and no error is reported. The data arrives after the repair.
     Silent,
 }
 
-/// All wires.
+/// The relay of all connections between the nodes of a cluster.
 pub struct Wires {
     addresses: Mutex<BTreeMap<String, Slot>>,
     cuts: watch::Sender<BTreeMap<(Slot, Slot), Cut>>,
@@ -38,24 +38,24 @@ impl Wires {
         Arc::new(Self { addresses: Mutex::default(), cuts: watch::Sender::new(BTreeMap::new()), dice })
     }
 
-    /// A node is there from now on.
+    /// Records the address of a node.
     pub fn place(&self, slot: Slot, address: String) {
         self.addresses.lock().unwrap().insert(address, slot);
     }
 
-    /// Damages the wire from one node to another, that direction only.
+    /// Cuts the direction from one node to another.
     pub fn cut(&self, from: Slot, to: Slot, cut: Cut) {
         self.cuts.send_modify(|cuts| {
             cuts.insert((from, to), cut);
         });
     }
 
-    /// Mends everything.
+    /// Repairs all faults.
     pub fn mend(&self) {
         self.cuts.send_modify(BTreeMap::clear);
     }
 
-    /// Now and then something takes longer.
+    /// Delays about one of 16 transfers.
     async fn dawdle(&self) {
         let wait = {
             let mut dice = self.dice.lock().unwrap();
@@ -67,7 +67,7 @@ impl Wires {
     }
 }
 
-/// One node's end of the wires.
+/// The dialer of one node, which connects through the relay.
 pub struct Wire {
     pub from: Slot,
     pub wires: Arc<Wires>,
@@ -96,13 +96,13 @@ impl Dial for Wire {
     }
 }
 
-/// Carries one direction until either end, or the wire, is gone.
+/// Copies one direction until either end closes or the direction is severed.
 async fn carry(wires: Arc<Wires>, way: (Slot, Slot), mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
     let mut cuts = wires.cuts.subscribe();
     let mut buffer = vec![0; 16 * 1024];
     loop {
         let severed = async {
-            // The sender lives as long as the cluster.
+            // The sender exists as long as the cluster.
             drop(cuts.wait_for(|cuts| cuts.get(&way) == Some(&Cut::Severed)).await);
         };
         let count = tokio::select! {

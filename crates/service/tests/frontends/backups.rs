@@ -1,4 +1,4 @@
-//! Backups taken from a node, and nodes made from them, on disks that lose their power.
+//! Tests of backups: made by a node, and restored to new nodes on disks that lose power.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use tokio::io::AsyncReadExt;
 use crate::doors::raw;
 use crate::support::{Folder, Native, fence, http_get, start};
 
-/// A backup in a file, which is gone when the test is over.
+/// A backup in a file that is deleted when the value is dropped.
 struct Backup(PathBuf);
 
 impl Backup {
@@ -29,12 +29,12 @@ impl Backup {
         Self(path)
     }
 
-    /// Of a state with one file, which says this.
+    /// Returns a backup of a state with one file that contains `text`.
     fn saying(text: &str) -> Self {
         Self::of(text, &[("/config".to_owned(), text.into())])
     }
 
-    /// Of a state with these files.
+    /// Returns a backup of a state with these files.
     fn of(name: &str, files: &[(String, Vec<u8>)]) -> Self {
         let mut state = State::new();
         let open = OpenSession { secret: 1, ttl_ms: 1000, lock_delay_ms: 0, label: String::new() };
@@ -57,7 +57,7 @@ impl Drop for Backup {
     }
 }
 
-/// Starts a node on what a disk holds; with a backup, from that.
+/// Starts a node on the content of a disk, or restores the backup if there is one.
 async fn start_on(disk: &SimDisk, backup: Option<&Backup>) -> Result<Server, StartError> {
     let config = Config {
         listen: "127.0.0.1:0".parse().unwrap(),
@@ -70,7 +70,7 @@ async fn start_on(disk: &SimDisk, backup: Option<&Backup>) -> Result<Server, Sta
     Server::start_in(config, Environment { disk: Arc::new(disk.handle()), dial: Arc::new(Tcp) }).await
 }
 
-/// What `/config` says on a node.
+/// Returns the content of `/config` on a node.
 async fn config_of(server: &Server) -> Option<String> {
     let mut client = Native::connect(server).await;
     match client.query(false, v1::query::What::File(v1::ReadFile { path: "/config".into() })).await {
@@ -83,7 +83,7 @@ fn names(disk: &SimDisk) -> Vec<String> {
     disk.handle().list().unwrap()
 }
 
-/// What became of a restore that lost its power after so many operations of the disk.
+/// The result of a restore during which the disk lost power.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fate {
     Untouched,
@@ -113,7 +113,7 @@ async fn cut_after(operations: u64, blue: Arc<Backup>, green: Arc<Backup>) -> Fa
                 let refused = start_on(&disk, None).await.map(drop).unwrap_err().to_string();
                 assert!(refused.contains("restore again"), "after {operations}: {refused}");
             }
-            // From another backup: of the first nothing must be left.
+            // Restore another backup: nothing of the first may remain.
             (start_on(&disk, Some(&green)).await, "green")
         }
     };
@@ -121,7 +121,7 @@ async fn cut_after(operations: u64, blue: Arc<Backup>, green: Arc<Backup>) -> Fa
     assert_eq!(config_of(&server).await.as_deref(), Some(says), "after {operations}, {fate:?}");
     disk.crash();
     server.kill().await;
-    // And once more, without a word.
+    // Start again, without a backup.
     let server = start_on(&disk, None).await.unwrap();
     assert_eq!(config_of(&server).await.as_deref(), Some(says), "after {operations}, {fate:?}");
     server.kill().await;
@@ -131,7 +131,7 @@ async fn cut_after(operations: u64, blue: Arc<Backup>, green: Arc<Backup>) -> Fa
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restore_that_loses_its_power_has_happened_or_is_done_again() {
     let (blue, green) = (Arc::new(Backup::saying("blue")), Arc::new(Backup::saying("green")));
-    // A restore is a dozen operations; then the log begins.
+    // The restore takes about a dozen disk operations; the log follows.
     let cuts: Vec<_> =
         (0..40).map(|operations| tokio::spawn(cut_after(operations, blue.clone(), green.clone()))).collect();
     let mut fates = Vec::new();
@@ -169,7 +169,7 @@ async fn what_cannot_be_restored_leaves_the_folder_as_it_was() {
     assert_eq!(config_of(&server).await.as_deref(), Some("good"));
     server.kill().await;
 
-    // It is a node's now, whatever the backup.
+    // The folder now belongs to a node, whatever the backup contains.
     let contents = || names(&disk).into_iter().map(|name| disk.content(&name)).collect::<Vec<_>>();
     let before = contents();
     let refused = start_on(&disk, Some(&Backup::saying("other"))).await.map(drop).unwrap_err();
@@ -203,7 +203,7 @@ async fn a_backup_over_http_has_what_was_answered_and_nothing_of_sessions() {
     let (head, bytes) = (String::from_utf8_lossy(&answer[..end]).to_lowercase(), &answer[end + 4..]);
     assert!(head.starts_with("http/1.1 200") && head.contains("application/octet-stream"), "{head}");
     assert!(head.contains(&format!("content-length: {}", bytes.len())), "{head}");
-    // As it is written there: to look for its plain bytes would find nothing, whatever is in it.
+    // The secret as the backup encodes it. A search for the plain bytes would never find anything.
     let secret = u128::from_be_bytes(opened.secret[..].try_into().unwrap());
     let secret = postcard::to_stdvec(&secret).unwrap();
     assert!(!bytes.windows(secret.len()).any(|window| window == secret), "there is a secret in it");
@@ -218,7 +218,7 @@ async fn a_backup_over_http_has_what_was_answered_and_nothing_of_sessions() {
     let config = Config { restore: Some(backup.0.clone()), ..other.config() };
     let second = Server::start(config).await.unwrap();
     assert_ne!(second.identity().cluster, server.identity().cluster);
-    // Both are there, as if the first had been lost for a moment only.
+    // The session and the file exist on the second server, as after a short loss of contact.
     let mut old = Native::connect(&second).await;
     old.send([v1::Resume { session: opened.session, secret: opened.secret.clone(), lowest: 1 }]).await;
     assert_eq!(old.expect_goodbye().await.name, "session-ended");
@@ -234,7 +234,7 @@ async fn a_backup_over_http_has_what_was_answered_and_nothing_of_sessions() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_two_take_a_backup_a_third_is_refused() {
-    // More than a connection holds that nobody reads.
+    // More bytes than the buffers of a connection take while its client does not read.
     let files: Vec<_> = (0..1024).map(|number| (format!("/{number}"), vec![7; 32 * 1024])).collect();
     let large = Backup::of("large", &files);
     let folder = Folder::new();
@@ -251,7 +251,7 @@ async fn while_two_take_a_backup_a_third_is_refused() {
     }
     let (status, text) = http_get(&server, "/v1/backup").await;
     assert!(status == 503 && text.contains("overloaded") && text.contains("retry later"), "{status} {text}");
-    // One goes away, the other is through: either makes room.
+    // One client disconnects and the other has received everything: each frees a place.
     drop(slow.pop());
     let mut bytes = Vec::new();
     slow[0].read_to_end(&mut bytes).await.unwrap();

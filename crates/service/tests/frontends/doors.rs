@@ -1,4 +1,5 @@
-//! Bad input at every door: a clear error, nothing lost, no panic. And the doors for people and their tools.
+//! Tests of bad input to every frontend: the error is clear, no data is lost, nothing panics. Also tests of
+//! HTTP and gRPC.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -18,7 +19,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::support::{Folder, Native, error, fence, http_get, start};
 
-/// Bytes that look random and are the same in every run (splitmix64).
+/// Pseudo-random bytes (splitmix64), the same in every run.
 pub struct Noise(pub u64);
 
 impl Noise {
@@ -34,7 +35,7 @@ impl Noise {
     }
 }
 
-/// A server on which somebody holds a lock: whatever strangers do, the holder keeps it.
+/// A server with a client that holds a lock. Other connections must not affect that lock.
 pub struct Scene {
     _folder: Folder,
     pub server: Server,
@@ -70,7 +71,7 @@ pub async fn raw(server: &Server, bytes: &[u8]) -> TcpStream {
     stream
 }
 
-/// Reads to the end, which must come; a reset counts.
+/// Reads until the connection ends. A reset counts as the end.
 async fn ends(mut stream: TcpStream) {
     drop(stream.shutdown().await);
     let mut rest = Vec::new();
@@ -104,7 +105,7 @@ async fn random_bytes_at_the_unix_socket_harm_nobody() {
         let socket = Socket::connect(&scene.server.address().to_string()).await.unwrap();
         assert!(matches!(socket, Socket::Unix(_)));
         let (mut reader, writer) = socket.into_split();
-        // It may have been closed already.
+        // The server may have closed the connection already.
         drop(writer.write_all(&input).await);
         drop(writer.shutdown());
         drop(reader.read_to_end(&mut Vec::new()).await);
@@ -253,7 +254,7 @@ async fn grpc(server: &Server) -> ConclaveClient<Channel> {
     ConclaveClient::new(channel.connect().await.unwrap())
 }
 
-/// Everything that a gRPC stream is told which asks this, and nothing more.
+/// Sends these messages on a new gRPC stream, closes the sending half, and returns all replies.
 async fn told_by_grpc(server: &Server, messages: Vec<v1::ClientMessage>) -> Vec<Message> {
     let outbound = futures_util::stream::iter([v1::ClientFrame { messages }]);
     let mut answers = grpc(server).await.session(outbound).await.unwrap().into_inner();
@@ -353,7 +354,7 @@ async fn streams_that_share_a_connection_are_no_more_than_there_may_be_connectio
     config.connections_max = 2;
     let server = Server::start(config).await.unwrap();
     let mut client = grpc(&server).await;
-    // A stream that asks nothing, and ends with its sender.
+    // A stream without a request, which ends when its sender is dropped.
     let stream = || {
         let (sender, mut asks) = tokio::sync::mpsc::channel(1);
         (sender, futures_util::stream::poll_fn(move |cx| asks.poll_recv(cx)))
@@ -366,7 +367,7 @@ async fn streams_that_share_a_connection_are_no_more_than_there_may_be_connectio
     let (_sender, asks) = stream();
     let refused = client.session(asks).await.unwrap_err();
     assert_eq!(refused.code(), tonic::Code::ResourceExhausted, "{refused}");
-    // Whoever leaves makes room.
+    // A stream that ends frees its place.
     open.pop();
     loop {
         let (_sender, asks) = stream();
@@ -377,7 +378,7 @@ async fn streams_that_share_a_connection_are_no_more_than_there_may_be_connectio
     server.kill().await;
 }
 
-/// The code of a failure, after a check of its form.
+/// Checks the form of a failure and returns its code.
 fn failure_code(text: &str) -> String {
     let body: serde_json::Value = serde_json::from_str(text).unwrap_or_else(|_| panic!("no JSON: {text}"));
     let fields: BTreeSet<&str> = body["error"].as_object().unwrap().keys().map(String::as_str).collect();

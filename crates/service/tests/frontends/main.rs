@@ -1,4 +1,4 @@
-//! The frontends of a node in this process, spoken to as strangers would.
+//! Tests of the frontends, over sockets, against a node in this process.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! One node, spoken to by native frames: sessions, locks, files, watches, and what must not be lost.
+//! Tests of one node over native frames: sessions, locks, files, watches, and results that must not be lost.
 
 use conclave_api::proto::v1;
 use conclave_api::proto::v1::answer::Result as Answer;
@@ -202,7 +202,7 @@ async fn reads_see_what_was_answered_and_watches_miss_nothing_after_a_read() {
     let made = writer.request(files(create("/config", b"one"))).await;
     assert!(matches!(writer.answer(made).await, Answer::Files(_)));
 
-    // A reader needs no session.
+    // Reads work without a session.
     let mut reader = Native::connect(&server).await;
     let read = v1::query::What::File(v1::ReadFile { path: "/config".into() });
     let Answer::File(file) = reader.query(false, read).await else { panic!("no file") };
@@ -237,7 +237,7 @@ async fn many_large_files_are_read_at_once() {
     let ops = vec![v1::FileOp { op: Some(v1::file_op::Op::Create(create)) }];
     let made = client.request(v1::request::Op::Files(v1::Files { ops })).await;
     assert!(matches!(client.answer(made).await, Answer::Files(_)));
-    // Far more than waits for anybody, some of it behind a majority's word and some not.
+    // Far more replies than an outbox takes. Some of the reads wait for a majority and some do not.
     let what = || Some(v1::query::What::File(v1::ReadFile { path: "/large".into() }));
     let reads: Vec<_> = (100..200).map(|id| v1::Query { id, stale: id % 2 == 0, what: what() }).collect();
     client.send(reads).await;

@@ -1,4 +1,4 @@
-//! The door for other nodes, and strangers at it: whatever they say they are told what is wrong, and nobody is harmed.
+//! Tests of connections from other nodes. A false node gets an error with a reason and harms nothing.
 
 use std::collections::BTreeSet;
 
@@ -17,14 +17,14 @@ const KEEP_ALIVE: u8 = 1;
 const JOINING: u8 = 2;
 const REFUSED: u8 = 255;
 
-/// A node that can say what it likes.
+/// A false node, which can send any frame.
 struct Stranger {
     stream: TcpStream,
     input: BytesMut,
     number: u64,
 }
 
-/// What is asked about belonging, as it travels.
+/// A join request, as it is encoded.
 #[derive(Serialize)]
 enum Ask<'a> {
     Hello { cluster: u128 },
@@ -69,7 +69,7 @@ impl Stranger {
         (kind, body)
     }
 
-    /// The next frame; nothing if the connection ends.
+    /// Returns the next frame; `None` if the connection has ended.
     async fn frame(&mut self) -> Option<(u64, u8, Vec<u8>)> {
         loop {
             if let Some(length) =
@@ -152,7 +152,8 @@ async fn a_node_of_another_cluster_is_refused_whatever_it_wants() {
     assert!(stranger.refused(KEEP_ALIVE, &alive).await.contains("another cluster"));
     let elsewhere = postcard::to_stdvec(&(me.cluster, me.node + 1, vec![1_u64])).unwrap();
     assert!(stranger.refused(KEEP_ALIVE, &elsewhere).await.contains("this is node"));
-    // An envelope of consensus: version, cluster, addressee, "confirm that you lead".
+    // The envelope of a consensus message: version, cluster, addressee, and the kind of "confirm that you
+    // lead".
     let envelope = postcard::to_stdvec(&(1_u8, other, me.node, 6_u8)).unwrap();
     let (_, reply) = stranger.ask(CONSENSUS, &envelope).await;
     assert!(String::from_utf8_lossy(&reply).contains("another cluster"));
@@ -165,8 +166,8 @@ async fn a_node_of_another_cluster_is_refused_whatever_it_wants() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn newcomers_at_the_same_moment_have_different_numbers() {
-    // Each comes again and again, as another node at the same address: one number in a hundred would be given twice if the
-    // next were chosen before the last is known.
+    // Each address repeats its request, each time as a new node. If the leader chose a number before the last
+    // change is committed, about one number in a hundred would be assigned twice.
     const TIMES: usize = 40;
     let scene = Scene::new().await;
     let mut strangers = Vec::new();
@@ -209,7 +210,8 @@ async fn who_cannot_be_found_is_not_admitted_and_who_never_comes_is_not_missed()
     );
     let unknown = Ask::Present { cluster: me.cluster, node: 77, address: "host:1" };
     assert!(matches!(stranger.join(&unknown).await, Answer::Refused(why) if why.contains("77")));
-    // Admitted, it only learns; asked again from there it is another node, and the first is forgotten.
+    // The new node is a learner. A second request from the same address gets a new number, and the first
+    // learner is removed.
     let admitted = |node| Answer::Admitted { cluster: me.cluster, node };
     assert_eq!(stranger.join(&Ask::Admit { address: "127.0.0.1:1" }).await, admitted(2));
     assert_eq!(stranger.join(&Ask::Admit { address: "127.0.0.1:1" }).await, admitted(3));

@@ -1,4 +1,4 @@
-//! A server in this process, and the plainest client there can be.
+//! A server in this process, and a minimal client.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use conclave_service::server::Server;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// A folder that is gone when the test is over.
+/// A folder that is deleted when the value is dropped.
 pub struct Folder(PathBuf);
 
 impl Folder {
@@ -37,7 +37,7 @@ pub async fn start(folder: &Folder) -> Server {
     Server::start(folder.config()).await.unwrap()
 }
 
-/// A client that speaks native frames.
+/// A client that uses native frames.
 pub struct Native {
     pub stream: TcpStream,
     input: BytesMut,
@@ -66,7 +66,7 @@ impl Native {
         Self { stream, input: BytesMut::new(), received: VecDeque::new(), next: 1 }
     }
 
-    /// A client with a session, and what is needed to resume it.
+    /// Returns a client with a session, and the data to resume the session.
     pub async fn with_session(server: &Server) -> (Self, v1::Opened) {
         let mut client = Self::connect(server).await;
         client.send([v1::Open { ttl_ms: 60_000, ..Default::default() }]).await;
@@ -82,7 +82,7 @@ impl Native {
         self.stream.write_all(&out).await.unwrap();
     }
 
-    /// Sends a request under the next number.
+    /// Sends a request with the next number and returns that number.
     pub async fn request(&mut self, op: v1::request::Op) -> u64 {
         let id = self.next;
         self.next += 1;
@@ -105,7 +105,7 @@ impl Native {
         self.answer(id).await
     }
 
-    /// The next message; `None` at the end.
+    /// Returns the next message; `None` at the end.
     pub async fn receive(&mut self) -> Option<v1::server_message::Message> {
         loop {
             if let Some(message) = self.received.pop_front() {
@@ -120,7 +120,7 @@ impl Native {
         }
     }
 
-    /// The next answer, which must be to this request.
+    /// Returns the next reply, which must have this number.
     pub async fn answer(&mut self, id: u64) -> v1::answer::Result {
         match self.receive().await {
             Some(v1::server_message::Message::Answer(answer)) if answer.id == id => answer.result.unwrap(),
@@ -135,7 +135,7 @@ impl Native {
         }
     }
 
-    /// The last word of the server, and then the end.
+    /// Returns the error of the last message and checks that the connection then ends.
     pub async fn expect_goodbye(&mut self) -> v1::Error {
         let goodbye = match self.receive().await {
             Some(v1::server_message::Message::Goodbye(goodbye)) => goodbye,
@@ -146,7 +146,7 @@ impl Native {
     }
 }
 
-/// The fence of a grant.
+/// Returns the fence of a grant.
 pub fn fence(result: &v1::answer::Result) -> u64 {
     match result {
         v1::answer::Result::Granted(granted) => granted.names[0].fence,
@@ -161,7 +161,7 @@ pub fn error(result: v1::answer::Result) -> v1::Error {
     }
 }
 
-/// A plain HTTP request; the status and the body.
+/// Sends a plain HTTP request and returns the status and the body.
 pub async fn http_get(server: &Server, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(server.address()).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");

@@ -1,7 +1,7 @@
 //! `conclave cluster backup`: saves the data that outlives the cluster in a file.
 //!
-//! The bytes come by HTTP, as `curl` would fetch them. They are checked, written to a temporary file and
-//! synced. Only then is this file renamed, so a file of the given name is always a whole backup.
+//! The command fetches the bytes by HTTP, as `curl` would. It checks them, writes them to a temporary file,
+//! and syncs it. Only then it renames that file, so a file of the given name is always a complete backup.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -50,16 +50,16 @@ sessions, no locks and no secrets. Any node can send it.
 Exit codes: 0 the backup is whole and on disk, 1 the server sent none, 2 bad usage or the file
 cannot be written, 69 no server answers.";
 
-/// How long a server may be silent. It takes at most a minute to make a large backup.
+/// The longest silence of a server. A large backup takes at most a minute to make.
 const SILENCE: Duration = Duration::from_secs(65);
-/// How long a server may take to accept a connection.
+/// The longest wait for a server to accept a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 /// The longest head of a response, and the longest body of an error, in bytes.
 const TEXT_BYTES_MAX: u64 = 64 * 1024;
 /// The largest backup that is accepted, in bytes.
 const BACKUP_BYTES_MAX: u64 = 4 << 30;
 
-/// The advice after a reply that no conclave server of this version sends.
+/// The advice after a reply that a conclave server of this version never sends.
 const NOT_CONCLAVE: &str = "check that the address is that of a conclave server of this version";
 
 #[derive(Serialize)]
@@ -99,7 +99,7 @@ pub fn run(args: &Args) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Checks that the file may be written, as far as that is known before the write.
+/// Checks that the file may be written, as far as possible before the write.
 fn check_place(args: &Args) -> Result<(), Failure> {
     match std::fs::symlink_metadata(&args.file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -126,17 +126,17 @@ fn save(path: &Path, bytes: &[u8]) -> io::Result<()> {
         file.sync_all()?;
         std::fs::rename(&beside, path)
     })();
-    // A part of a backup is useless. The error is that of the write.
+    // An incomplete backup is useless, so delete it. The error returned is that of the write.
     written.inspect_err(|_| drop(std::fs::remove_file(&beside)))?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(folder)?.sync_all()
 }
 
-/// The backup of the first server that sends one.
+/// Returns the backup of the first server that sends one.
 async fn fetch_any(servers: &str) -> Result<Vec<u8>, Failure> {
     let mut refused = failure(Error::new(Code::Unreachable, "no server is named"));
     for server in servers.split(',').map(str::trim).filter(|server| !server.is_empty()) {
-        // The prefix forces TCP, and HTTP always uses TCP.
+        // Remove the prefix, which forces TCP; HTTP always uses TCP.
         let address = server.strip_prefix("tcp:").unwrap_or(server);
         match fetch(address).await {
             Ok(bytes) => return Ok(bytes),
@@ -170,7 +170,7 @@ async fn fetch(address: &str) -> Result<Vec<u8>, Failure> {
     Err(Failure::new(code, kind, format!("{address} sends no backup: {reason}")).advise(advice))
 }
 
-/// A plain GET: one connection, and one response with a `Content-Length`.
+/// Sends a plain GET: one connection, and one response with a `Content-Length`.
 async fn get(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     host: &str,

@@ -1,7 +1,7 @@
-//! `conclave cluster status`: the state of each node, from the node itself.
+//! `conclave cluster status`: the state of each node, as the node itself reports it.
 //!
-//! The first node that replies names the members. Then the command asks all members at the same time, for a
-//! bounded time. So it also works while nodes are down, and without a majority.
+//! The first node that replies names the members. The command then queries all members at the same time, for
+//! a bounded time. So it works while nodes are down, and without a majority.
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -98,7 +98,7 @@ fn show_status(args: &StatusArgs) -> Done {
 async fn status(args: &StatusArgs) -> Result<Status, Failure> {
     let servers = args.server.addresses()?;
     if local::is_named(&servers) {
-        // Starts the node. Its own message is better than that of a client without a server.
+        // This starts the node. Its error is better than that of a client without a server.
         local::Local::find()?.connect().await?;
     }
     let seen = first_answer(args, &servers).await.map_err(super::failure)?;
@@ -124,8 +124,8 @@ async fn status(args: &StatusArgs) -> Result<Status, Failure> {
     Ok(judge(&seen, &answers))
 }
 
-/// The state that the first node replies. A node that is stuck still accepts connections, so each has a
-/// bounded time.
+/// Returns the state from the first node that replies. A stuck node still accepts connections, so the time
+/// for each is bounded.
 async fn first_answer(args: &StatusArgs, servers: &str) -> conclave_client::Result<Cluster> {
     let mut refused = Error::new(Code::Unreachable, "no server is named");
     for address in servers.split(',').map(str::trim).filter(|address| !address.is_empty()) {
@@ -149,7 +149,7 @@ async fn ask(address: String) -> conclave_client::Result<Cluster> {
     client.cluster().await
 }
 
-/// Joins the replies of the nodes. The reply with the latest term names the leader.
+/// Combines the replies of the nodes. The reply with the highest term names the leader.
 fn judge(seen: &Cluster, answers: &[Result<Cluster, String>]) -> Status {
     let latest =
         answers.iter().flatten().chain([seen]).max_by_key(|answer| (answer.term, answer.leader.is_some()));

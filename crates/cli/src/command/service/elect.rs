@@ -27,7 +27,7 @@ pub struct Args {
     /// Print JSON when the election is won (without a command)
     #[arg(long, conflicts_with = "command")]
     pub json: bool,
-    /// How to wait, and what to do when the leadership is lost.
+    /// The options for waiting, and for the loss of the leadership.
     #[command(flatten)]
     pub hold: HoldArgs,
     /// The command and its arguments
@@ -68,8 +68,8 @@ pub fn run(args: &Args) -> Done {
     })
 }
 
-/// Leads until a signal comes, or the leadership is lost. If standard output cannot be written, it does not
-/// lead.
+/// Leads until a signal arrives or the leadership is lost. Returns at once if standard output cannot be
+/// written.
 async fn lead(args: &Args, name: &LockName, value: &str, guard: &Guard, signals: &mut Signals) -> Done {
     let fence = guard.fence().0;
     let greeting = if args.json {

@@ -42,7 +42,7 @@ pub struct HoldArgs {
     /// Whose request is refused if this one closes a deadlock
     #[arg(long, value_name = "POLICY", default_value = "requester")]
     pub on_deadlock: Policy,
-    /// Where the servers are.
+    /// The addresses of the servers.
     #[command(flatten)]
     pub server: ServerArgs,
 }
@@ -62,14 +62,14 @@ pub enum Policy {
     None,
 }
 
-/// The lock that a command asks for.
+/// The lock that a command requests.
 pub struct Asked<'a> {
     pub expr: &'a Expr,
     /// The expression as the user typed it.
     pub text: &'a str,
-    /// Every name of the expression is wanted shared.
+    /// `true` if every name of the expression is requested shared.
     pub shared: bool,
-    /// No messages are printed while waiting.
+    /// `true` if messages while waiting are suppressed.
     pub quiet: bool,
     /// The shell whose locks (`conclave lock`) stay held while this request waits.
     pub shell: Option<Shell>,
@@ -104,15 +104,15 @@ pub fn hold<T>(
             }
             Err(failure) => (None, Err(failure)),
         };
-        // The end of the session releases the lock. A guard that is dropped before would send a release of
-        // its own.
+        // The end of the session releases the lock. The guard is dropped later, because its drop would send
+        // another release.
         attempt.close(&client).await;
         drop(guard);
         done
     })
 }
 
-/// One attempt to acquire a lock. Its time runs from [`Attempt::start`].
+/// An attempt to acquire a lock. Its time runs from [`Attempt::start`].
 pub struct Attempt<'a> {
     args: &'a HoldArgs,
     asked: &'a Asked<'a>,
@@ -122,7 +122,7 @@ pub struct Attempt<'a> {
 }
 
 impl<'a> Attempt<'a> {
-    /// Starts the time of the attempt.
+    /// Starts an attempt and its time.
     pub fn start(args: &'a HoldArgs, asked: &'a Asked<'a>) -> Self {
         let wait = wait(args);
         Self { args, asked, wait, limits: Limits::of(wait), began: Instant::now() }
@@ -138,15 +138,15 @@ impl<'a> Attempt<'a> {
             options = options.lock_delay(delay);
         }
         if self.wait == Wait::Try {
-            // The client fails before the deadline of this attempt, and its error has the reason of the
-            // server.
+            // The client then fails before the deadline of this attempt, and its error contains the server's
+            // reason.
             options = options.patience(self.limits.answer * 3 / 4);
         }
         let connected = timeout(self.left(), self.args.server.open(options.label(label))).await;
         connected.map_err(|_| self.no_answer())?
     }
 
-    /// Makes the request with the options of the command line.
+    /// Builds the request with the options of the command line.
     pub fn request(&self, client: &Client, label: &str) -> Result<Request, Failure> {
         let request = client.owner(label).map_err(failure)?.request(self.asked.text);
         let request = if self.asked.shared { request.shared() } else { request };
@@ -169,8 +169,8 @@ impl<'a> Attempt<'a> {
             signal = signals.next() => killed_by(signal),
             () = sleep(self.left()) => self.no_answer(),
         };
-        // Only the reply to the cancel proves that nothing is held. A second signal ends the wait for this
-        // reply.
+        // Only the reply to the cancel proves that this session holds nothing. A second signal ends the wait
+        // for this reply.
         tokio::select! {
             _ = timeout(self.limits.last_word, acquiring.cancel()) => {}
             _ = signals.next() => {}
@@ -217,26 +217,27 @@ impl<'a> Attempt<'a> {
     }
 }
 
-/// How long the server may stay silent after the end of a limited wait. Then the command ends with 69.
+/// The longest silence of the server after the end of a limited wait. Then the command exits with 69.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The time of `--try` from its start to the answer: longer than the election of a new leader (1.4 s). Then
-/// it ends with 69.
+/// The longest time of `--try` from its start to the reply. It is longer than the election of a new leader
+/// (1.4 s). Then the command exits with 69.
 const TRY_PATIENCE: Duration = Duration::from_secs(2);
-/// The time of `--try` for the reply to the cancel, and again for the reply to the end of the session.
+/// The longest wait of `--try` for the reply to the cancel, and again for the reply to the end of the
+/// session.
 const TRY_LAST_WORD: Duration = Duration::from_millis(250);
 
-/// The longest times that an attempt waits for a server that does not answer.
+/// The longest times that an attempt waits for a server that does not reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Limits {
-    /// From the start to the answer. [`Duration::MAX`] is no limit.
+    /// The time from the start to the reply. [`Duration::MAX`] means no limit.
     answer: Duration,
-    /// For the reply to a cancel, and again for the reply to the end of the session.
+    /// The time for the reply to a cancel, and again for the reply to the end of the session.
     last_word: Duration,
 }
 
 impl Limits {
-    /// The server counts the time of a limited wait. The limit here is for a server that does not answer in
-    /// this time.
+    /// Returns the limits for a wait. The server itself ends a limited wait; these limits are for a server
+    /// that does not reply.
     fn of(wait: Wait) -> Self {
         match wait {
             Wait::Try => Self { answer: TRY_PATIENCE, last_word: TRY_LAST_WORD },
@@ -249,8 +250,8 @@ impl Limits {
     }
 }
 
-/// The failure of a request that was not granted. A lock that was never granted cannot be lost, so 76 and 1
-/// become 75.
+/// Converts the error of a request that was not granted. The exit codes 76 (lost) and 1 become 75, because
+/// this lock was never granted.
 fn not_acquired(error: Error) -> Failure {
     let failure = failure(error);
     let code = if matches!(failure.code, LOST | REFUSED) { NOT_ACQUIRED } else { failure.code };
@@ -304,10 +305,10 @@ mod tests {
     #[test]
     fn a_try_ends_within_three_seconds_whatever_the_servers_do() {
         let Limits { answer, last_word } = Limits::of(Wait::Try);
-        // The answer, the cancel, the end of the session.
+        // The reply, the reply to the cancel, and the end of the session.
         assert!(answer + 2 * last_word < Duration::from_secs(3));
-        // A name that is not resolved leaves a thread behind, which the end of the runtime waits for. Then
-        // there is no session.
+        // Resolving a name blocks a thread, and the end of the runtime waits for that thread. There is no
+        // session then.
         assert!(answer + LAST_WORD <= Duration::from_secs(3));
     }
 }

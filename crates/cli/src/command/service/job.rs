@@ -1,9 +1,9 @@
-//! The process group of a command: it sends signals to the group, sees why it stops, and counts its
-//! processes.
+//! The process group of a command: it sends signals to the group, detects why the group stops, and checks
+//! whether processes remain.
 //!
-//! **The number of a group** is the number of its first process. The kernel may reuse it when that process
-//! has been waited for and the group is empty. So this module only looks at the first process (`WNOWAIT`):
-//! until it is waited for, a signal to the group cannot reach other processes.
+//! **Trap.** The number of a group is the number of its first process. The kernel may reuse it after that
+//! process is reaped and the group is empty. A signal to the group would then reach other processes. So this
+//! module only observes the first process (`WNOWAIT`) and does not reap it.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -13,29 +13,29 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 use super::supervise::NOT_SUSPENDED;
 use super::terminal::{self, HandedOver};
 
-/// The time between two looks for changes without an event: the group is empty, or this process is in the
+/// The interval of checks for changes that cause no event: the group is empty, or this process is in the
 /// foreground.
 const OFTEN: Duration = Duration::from_millis(50);
-/// How long to look for stopped processes after the group got the terminal. A program that reads a password
-/// may stop itself only after that, and the kernel reports only the first process of the group.
+/// The time in which stopped processes are looked for after the group got the terminal. A program that reads
+/// a password may stop itself only then, and the kernel reports only the first process of the group.
 const SETTLES_WITHIN: Duration = Duration::from_secs(2);
 
 /// A running command.
 pub struct Job {
     group: Pid,
-    /// Its first process has ended.
+    /// `true` if the first process has ended.
     has_ended: bool,
-    /// The kernel has stopped it because it needs the terminal.
+    /// `true` if the kernel has stopped the command because it needs the terminal.
     wants_terminal: bool,
-    /// The user knows that the command waits for the terminal.
+    /// `true` if the message that the command waits for the terminal was printed.
     was_told: bool,
     terminal: Option<HandedOver>,
-    /// The time at which the command got the terminal.
+    /// The time at which the command got the terminal; `None` if it has not.
     given_at: Option<Instant>,
 }
 
 impl Job {
-    /// The group whose first process has this number.
+    /// Creates the job for the group whose first process has this number.
     pub fn new(group: Pid) -> Self {
         Self {
             group,
@@ -47,26 +47,26 @@ impl Job {
         }
     }
 
-    /// The number of the group.
+    /// Returns the number of the group.
     pub fn number(&self) -> i32 {
         self.group.as_raw_nonzero().get()
     }
 
-    /// Whether its first process has ended, so that it can be waited for.
+    /// Returns whether the first process has ended, so that it can be reaped.
     pub fn has_ended(&self) -> bool {
         self.has_ended
     }
 
-    /// Sends a signal to all processes of the group. It is no error if none is left.
+    /// Sends a signal to all processes of the group. An empty group is no error.
     pub fn send(&self, signal: Signal) {
         _ = kill_process_group(self.group, signal);
         if self.wants_terminal {
-            // A stopped process does not handle signals.
+            // A stopped process handles a signal only after it is continued.
             _ = kill_process_group(self.group, Signal::CONT);
         }
     }
 
-    /// Looks at the state of the first process, and continues it if it was stopped.
+    /// Checks the state of the first process, and continues it if it was stopped.
     pub fn look(&mut self) {
         let quietly = WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let ended = waitid(WaitId::Pid(self.group), WaitIdOptions::EXITED | quietly);
@@ -90,13 +90,13 @@ impl Job {
         }
     }
 
-    /// The time until the next look, if no event comes before.
+    /// Returns the time until the next check, if no event comes before.
     pub fn next_look(&self) -> Duration {
         let is_soon = self.wants_terminal || self.has_ended || self.is_settling();
         if is_soon { OFTEN } else { Duration::MAX }
     }
 
-    /// Whether no process of the group runs. Without `/proc` the answer is no.
+    /// Returns whether no process of the group runs. Returns `false` if `/proc` is missing.
     pub fn is_empty(&self) -> bool {
         !self.has_member(|_, state| !matches!(state, "Z" | "X"))
     }
@@ -105,8 +105,8 @@ impl Job {
         self.given_at.is_some_and(|given| given.elapsed() < SETTLES_WITHIN)
     }
 
-    /// Whether a process of the group satisfies `wanted`, which gets its number and state. Without `/proc`
-    /// the answer is yes.
+    /// Returns whether `wanted` accepts a process of the group; its arguments are the number and the state.
+    /// Returns `true` if `/proc` is missing.
     fn has_member(&self, wanted: impl Fn(i32, &str) -> bool) -> bool {
         let Ok(processes) = fs::read_dir("/proc") else { return true };
         let stats = processes.flatten().filter_map(|process| fs::read(process.path().join("stat")).ok());
@@ -117,8 +117,8 @@ impl Job {
         stats.into_iter().any(|stat| is_wanted(&String::from_utf8_lossy(&stat)))
     }
 
-    /// Hands the terminal to the command. In the background that is impossible: the command waits until the
-    /// shell brings this process to the foreground.
+    /// Gives the terminal to the command. A background process cannot do that: the command then waits until
+    /// the shell brings this process to the foreground.
     fn give_terminal(&mut self) {
         // Take back the terminal of an earlier call first.
         self.terminal = None;
@@ -136,8 +136,8 @@ impl Job {
     }
 }
 
-/// The number, the state and the group of a process, from its file `stat`: `number (program) state parent
-/// group ...`. The name of the program may contain any bytes.
+/// Returns number, state and group of a process, from its file `stat`: `number (program) state parent group
+/// ...`. The name of the program may contain any bytes.
 fn member(stat: &str) -> Option<(i32, &str, i32)> {
     let (process, _) = stat.split_once(' ')?;
     let (_, fields) = stat.rsplit_once(')')?;

@@ -1,23 +1,22 @@
-//! The server named `local`: a node of this user on this machine, which starts on demand and ends when
-//! nobody uses it.
+//! The server named `local`: a node of this user on this machine, which starts on demand and ends when it is
+//! unused.
 //!
-//! **Intuition.** The data folder is the identity of the node (`place`). A client looks for the Unix socket
-//! in that folder. If no node listens, the client starts one (`start`) and connects to it (`node` is that
-//! process).
+//! **Intuition.** The data folder identifies the node (`place`). A client connects to the Unix socket in that
+//! folder. If no node listens, the client starts one (`start`) and connects to it (`node` is that process).
 //!
 //! **Rules.**
 //! - A client starts a node only while it holds the lock of the file `starter`. The new node inherits this
-//!   lock and releases it when it listens. So clients that come together start one node, even if the
-//!   starting client is killed.
-//! - The new node waits for the lock of the data folder, at most [`node::FOLDER_LIMIT`]: a node that ends
-//!   needs a moment.
-//! - A client that loses its connection connects in the same way again, so it also starts the next node.
+//!   lock and releases it when it listens. So several clients start only one node, even if the starting
+//!   client is killed.
+//! - The new node waits for the lock of the data folder for at most [`node::FOLDER_LIMIT`], because the
+//!   previous node may still be ending.
+//! - A client that loses its connection connects in the same way again, so it may start the next node.
 //! - A newer command replaces an older node if nothing is held (`about`).
 //!
-//! **Trap.** The system accepts a connection for a node that is about to end, and a request that is sent
-//! then may have been done or not. So a client first asks the node to serve the connection ([`USE_MAGIC`]).
-//! A node that has agreed does not end while the connection is open. Without its reply nothing was done,
-//! and the client starts the next node.
+//! **Trap.** A node is about to end, but the kernel still accepts a connection and a request for it. The
+//! client then does not know whether the request was applied. So a client first requests service
+//! ([`USE_MAGIC`]). A node that agrees does not end while the connection is open. Without that reply no
+//! request was sent, and the client starts the next node.
 
 mod about;
 mod log;
@@ -41,31 +40,31 @@ use crate::output::Failure;
 
 /// The name of the server, in place of an address.
 pub const NAME: &str = "local";
-/// Rounds of looking for a node and starting one. Each further round means that a node ended in between.
+/// The most attempts to find or start a node. Each further attempt means that a node ended in between.
 const ROUNDS: u32 = 5;
-/// The time that a node has to reply to the request to serve a connection, or to end.
+/// The longest wait for the node's reply to a request to serve a connection or to end.
 const REPLY_LIMIT: Duration = Duration::from_secs(10);
 
-/// Connects a client to the local node, which is started if it does not run.
+/// Connects a client to the local node, and starts the node if it does not run.
 pub async fn open(options: Options) -> Result<Client, Failure> {
     let node = Local::find()?;
     let first = Mutex::new(Some(node.connect().await?));
     options.connector(Arc::new(OnDemand { node, first })).connect(NAME).await.map_err(failure)
 }
 
-/// Whether a list of servers is the local node.
+/// Returns whether a list of servers names the local node.
 pub fn is_named(servers: &str) -> bool {
     servers.trim() == NAME
 }
 
-/// The local node, by its data folder.
+/// The local node, identified by its data folder.
 #[derive(Clone)]
 pub struct Local {
     folder: PathBuf,
 }
 
 impl Local {
-    /// The node of this user on this machine.
+    /// Returns the node of this user on this machine.
     pub fn find() -> Result<Self, Failure> {
         Ok(Self { folder: place::folder()? })
     }
@@ -93,7 +92,7 @@ impl Local {
         Err(unusable(format!("the local node ends as soon as it has started{why}; see {}", log.display())))
     }
 
-    /// Connects to the node that runs, if it is of use to this version.
+    /// Connects to the running node, if this version can use it.
     async fn reach(&self) -> Result<Reached, Failure> {
         let socket = match self.exchange(USE_MAGIC).await? {
             Reply::Byte(socket, SERVING) => socket,
@@ -104,7 +103,7 @@ impl Local {
         let speaks = about.protocol == About::ours().protocol;
         match about.age() {
             Age::Older => {
-                // The node does not end while this connection is open.
+                // Close the connection, because the node does not end while it is open.
                 drop(socket);
                 self.replace(&about, speaks).await
             }
@@ -116,8 +115,8 @@ impl Local {
         }
     }
 
-    /// Asks an older node to end. A node that is in use goes on; then this command uses it, if it `speaks`
-    /// the same protocol.
+    /// Requests that an older node ends. A node that is in use continues; this command then uses it if it
+    /// `speaks` the same protocol.
     async fn replace(&self, about: &About, speaks: bool) -> Result<Reached, Failure> {
         match self.exchange(END_MAGIC).await? {
             Reply::Byte(_, IN_USE) if speaks => Ok(match self.exchange(USE_MAGIC).await? {
@@ -133,7 +132,7 @@ impl Local {
         }
     }
 
-    /// Connects to the node and sends it one request, which is replied to by one byte.
+    /// Connects to the node, sends one request and reads the reply of one byte.
     async fn exchange(&self, magic: [u8; 7]) -> Result<Reply, Failure> {
         let mut socket = match Socket::connect_in(&self.folder).await {
             Ok(Socket::Unix(socket)) => socket,
@@ -161,7 +160,7 @@ impl Local {
     }
 }
 
-/// The reply to one request to the node.
+/// The result of one request to the node.
 enum Reply {
     Byte(Socket, u8),
     /// No node listens, or it is ending.
@@ -169,7 +168,7 @@ enum Reply {
 }
 
 impl Reply {
-    /// The reason why the node does not serve.
+    /// Returns the reason why the node does not serve.
     fn refusal(self) -> io::Error {
         match self {
             Self::Byte(_, ENDING) => io::Error::new(io::ErrorKind::ConnectionRefused, "the node is ending"),
@@ -179,17 +178,17 @@ impl Reply {
     }
 }
 
-/// The result of looking for a node.
+/// The result of connecting to the node.
 enum Reached {
     Node(Socket),
     /// No node listens, for this reason.
     Nobody(io::Error),
 }
 
-/// Connects a client, each time it needs a connection. Starts the node if it does not run.
+/// The connector of the client. It starts the node if it does not run.
 struct OnDemand {
     node: Local,
-    /// The connection that [`open`] has made already.
+    /// The connection that [`open`] has made already; `None` after its use.
     first: Mutex<Option<Socket>>,
 }
 
@@ -209,12 +208,12 @@ impl Connector for OnDemand {
     }
 }
 
-/// A failure to find, start or use the local node.
+/// Returns the failure to find, start or use the local node.
 fn unusable(message: String) -> Failure {
     Failure::new(NO_SERVER, Code::Unreachable.name(), message)
 }
 
-/// A failure of the system in the data folder.
+/// Returns the failure of a system call in the data folder.
 fn folder_failure(what: &str, path: &Path, error: &io::Error) -> Failure {
     unusable(format!(
         "{what} {}: {error}; correct that, or set {} to another folder",

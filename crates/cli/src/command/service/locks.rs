@@ -102,7 +102,7 @@ pub fn list(args: &ListArgs) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Sets a limit.
+/// Sets the number of permits of a semaphore.
 pub fn limit(args: &LimitArgs) -> Done {
     let LimitArgs { name, permits, .. } = args;
     let before = args.server.with(async |client| client.limit(name, *permits).await)?;
@@ -114,7 +114,7 @@ pub fn limit(args: &LimitArgs) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The line that says what a limit has changed.
+/// Returns the line that reports the change of a limit.
 fn limited(name: &str, before: Option<u32>, now: u32) -> String {
     let permits = |count: u32| counted(count, "permit");
     match (before, now) {

@@ -75,7 +75,7 @@ pub enum Command {
     Completions(completions::Args),
 }
 
-/// Runs the local node, if this is the process that `--local` starts. It is no command of the help or of completions.
+/// Runs the local node if this process is the one that `--local` starts. Help and completions do not show it.
 pub fn run_if_local_node() -> Option<Done> {
     local::run_if_node()
 }
@@ -106,7 +106,7 @@ pub fn run(command: &Command) -> Done {
 
 /// The request was rejected, for example because a file does not exist.
 const REFUSED: u8 = 1;
-/// No server answers (`EX_UNAVAILABLE`).
+/// No server replies (`EX_UNAVAILABLE`).
 const NO_SERVER: u8 = 69;
 /// The lock was not acquired (`EX_TEMPFAIL`).
 const NOT_ACQUIRED: u8 = 75;
@@ -115,17 +115,17 @@ const LOST: u8 = 76;
 /// The request was rejected to end a deadlock.
 const DEADLOCK: u8 = 77;
 
-/// The advice of a command that finds no server.
+/// The advice in the error of a command that cannot reach a server.
 const START_ONE: &str =
     "check the address; start a server (conclave serve), or add --local to use a node that starts by itself";
 
-/// How long a command waits for the end of its session. After this time, the session ends with its lease.
+/// The longest wait for the end of the session. After it, the session ends with its lease.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
-/// How long a command polls for an answer before it sleeps.
+/// The time for which a command polls for a reply before it sleeps.
 const AWAKE: Duration = Duration::from_millis(2);
 
-/// The flag that suppresses the line which says what a command has done.
+/// The flag that suppresses the line about the result of a command.
 #[derive(clap::Args)]
 pub struct Quiet {
     /// Do not print what was done
@@ -134,7 +134,7 @@ pub struct Quiet {
 }
 
 impl Quiet {
-    /// Prints what the command has done, unless the flag is set.
+    /// Prints the line, unless the flag is set.
     fn print(&self, line: &str) {
         if !self.quiet {
             output::print(&format!("{line}\n"));
@@ -156,8 +156,8 @@ pub struct ServerArgs {
 }
 
 impl ServerArgs {
-    /// The servers of the flag, else of `CONCLAVE_SERVER` unless it is empty, else the default. Each has a
-    /// port.
+    /// Returns the servers of the flag, else of `CONCLAVE_SERVER` unless it is empty, else the default. Each
+    /// has a port.
     fn addresses(&self) -> Result<String, Failure> {
         if self.local {
             return Ok(local::NAME.to_owned());
@@ -178,7 +178,7 @@ impl ServerArgs {
         self.open(options.label(label("conclave"))).await
     }
 
-    /// Connects with these options. The local node is started if it does not run.
+    /// Connects with these options. Starts the local node if it does not run.
     async fn open(&self, options: Options) -> Result<Client, Failure> {
         let servers = self.addresses()?;
         if local::is_named(&servers) {
@@ -202,18 +202,18 @@ impl ServerArgs {
     }
 }
 
-/// Ends the session. If no server answers in time, the session ends with its lease.
+/// Ends the session. If no server replies in time, the session ends with its lease.
 async fn close(client: &Client) {
     close_within(client, LAST_WORD).await;
 }
 
-/// Ends the session as [`close`], and waits for the reply at most this long.
+/// Ends the session like [`close`], and waits for the reply for at most `limit`.
 async fn close_within(client: &Client, limit: Duration) {
     drop(tokio::time::timeout(limit, awake(client.close())).await);
 }
 
-/// Waits for an answer, at first by polling. On a virtual machine an idle processor is given to other
-/// machines, and comes back later than most answers.
+/// Waits for a reply, at first by polling. On a virtual machine, an idle processor is given to other machines
+/// and comes back later than most replies.
 async fn awake<T>(answer: impl Future<Output = T>) -> T {
     let mut answer = pin!(answer);
     let until = Instant::now() + AWAKE;
@@ -221,24 +221,24 @@ async fn awake<T>(answer: impl Future<Output = T>) -> T {
         tokio::select! {
             biased;
             answer = answer.as_mut() => return answer,
-            // Other threads on this processor go first; one of them may be the server.
+            // Let other threads of this processor run first; one of them may be the server.
             () = tokio::task::yield_now() => thread::yield_now(),
         }
     }
     answer.await
 }
 
-/// Runs a future on this thread: starting other threads would take longer than most commands.
+/// Runs a future on this thread, because starting other threads takes longer than most commands.
 fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::usage(format!("cannot start the runtime: {error}")))?;
     let done = runtime.block_on(future);
-    // The last messages get a bounded time: the server may not read them.
+    // The time for the last messages is bounded, because the server may not read them.
     runtime.shutdown_timeout(LAST_WORD);
     done
 }
 
-/// The failure of a command that the service, or the way to it, has refused.
+/// Converts an error of the client to the failure of the command.
 fn failure(error: Error) -> Failure {
     let Error { code, message, .. } = error;
     let advice = if code == Code::Unreachable { START_ONE } else { code.advice() };
@@ -246,7 +246,7 @@ fn failure(error: Error) -> Failure {
     Failure { message, advice: advice.into(), code: exit, kind, is_definite: code.is_definite() }
 }
 
-/// The servers in `text`, each with a port.
+/// Returns the servers in `text`, each with a port.
 fn servers(text: &str) -> Result<String, String> {
     if local::is_named(text) {
         return Ok(text.trim().to_owned());
@@ -257,7 +257,8 @@ fn servers(text: &str) -> Result<String, String> {
     conclave_api::parse_servers(text).map(|servers| servers.join(","))
 }
 
-/// The label of this process for lists: host, process and `what`, cut to the bound of an owner's label.
+/// Returns the label of this process for lists: host, process and `what`, cut to the longest label of an
+/// owner.
 fn label(what: &str) -> String {
     let system = rustix::system::uname();
     let host = system.nodename().to_string_lossy();
@@ -272,7 +273,7 @@ fn label(what: &str) -> String {
         .collect()
 }
 
-/// The time since a wall time, in words.
+/// Returns the time since a wall time, in words.
 fn ago(since_ms: u64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let then = Duration::from_millis(since_ms);
@@ -284,7 +285,7 @@ fn ago(since_ms: u64) -> String {
     }
 }
 
-/// Bytes as text; bytes that are not UTF-8 are replaced.
+/// Returns bytes as text. Bytes that are not UTF-8 are replaced.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

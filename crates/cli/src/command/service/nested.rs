@@ -1,9 +1,9 @@
-//! The check that a request does not wait for a lock that is released only after the request has ended.
+//! The check that a request does not wait for a lock whose holder waits for this request.
 //!
-//! Two such locks are known: the lock of a `conclave run` around this process, and a lock of `conclave lock`
-//! in the same shell. Each has its own session, so the service sees no deadlock. But their names and fences
-//! are known here, from the environment of the command or from the holders of the shell: the holder of such a
-//! name with exactly that fence is the outer lock.
+//! **Intuition.** Two kinds of such locks are known: that of a `conclave run` around this process, and those
+//! of `conclave lock` in the same shell. Each has its own session, so the service detects no deadlock. Their
+//! names and fences are known from the environment, or from the lock holders of the shell. A holder of such a
+//! name with the same fence is the outer lock.
 
 use conclave_api::Claim;
 use conclave_api::expr::{Leaf, Node};
@@ -13,8 +13,8 @@ use super::hold::Asked;
 use super::{DEADLOCK, failure, lock};
 use crate::output::Failure;
 
-/// Refuses a request that would wait for ever. A request that has another way is not refused: an alternative,
-/// or a permit of a semaphore.
+/// Refuses a request that would wait for ever. It does not refuse a request that may succeed in another way:
+/// by an alternative, or by a permit of a semaphore.
 pub async fn check(client: &Client, asked: &Asked<'_>, wait: Wait) -> Result<(), Failure> {
     let outer = outer(asked, wait);
     if outer.is_empty() {
@@ -42,16 +42,16 @@ pub async fn check(client: &Client, asked: &Asked<'_>, wait: Wait) -> Result<(),
 
 /// A lock that stays held until this process has ended.
 struct Outer {
-    /// The names held, with a space around each.
+    /// The held names, with a space before and after each.
     names: String,
     fence: u64,
-    /// It is a lock of `conclave lock`.
+    /// `true` if the lock is one of `conclave lock`.
     is_of_shell: bool,
 }
 
 impl Outer {
-    /// Whether the name is among the names held. A name in quotes may look like several names. Then the fence
-    /// decides.
+    /// Returns whether the name is among the held names. A quoted name may look like several names; the fence
+    /// then decides.
     fn may_hold(&self, leaf: &Leaf) -> bool {
         self.names.contains(&format!(" {} ", leaf.name))
     }
@@ -71,15 +71,15 @@ impl Outer {
     }
 }
 
-/// The outer locks of a request that waits. A request with a limit is refused only for a lock of its own
-/// shell.
+/// Returns the outer locks of a request that waits. A request with a limit is refused only for a lock of its
+/// own shell.
 fn outer(asked: &Asked<'_>, wait: Wait) -> Vec<Outer> {
     if wait == Wait::Try {
         return Vec::new();
     }
     let around = if wait == Wait::Forever { around() } else { None };
     let of_shell = asked.shell.into_iter().flat_map(|shell| lock::sockets(Some(shell)));
-    // A holder that does not answer is not waited for again: the service decides.
+    // Skip a holder that does not reply; the request then goes to the service.
     let of_shell = of_shell.filter_map(|socket| lock::status(&socket).ok().flatten()).flat_map(|status| {
         let outer = |(name, fence): (String, u64)| {
             let name = LockName::new(&name).map_or(name, |name| name.to_string());
@@ -90,14 +90,14 @@ fn outer(asked: &Asked<'_>, wait: Wait) -> Vec<Outer> {
     around.into_iter().chain(of_shell).collect()
 }
 
-/// The lock of the `conclave run` around this process.
+/// Returns the lock of the `conclave run` around this process.
 fn around() -> Option<Outer> {
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
     let fence = variable("CONCLAVE_FENCE").parse().ok()?;
     Some(Outer { names: format!(" {} ", variable("CONCLAVE_LOCKS")), fence, is_of_shell: false })
 }
 
-/// Collects the names that every choice of the expression needs.
+/// Collects the names that every alternative of the expression needs.
 fn collect_needed<'a>(node: &'a Node, needed: &mut Vec<&'a Leaf>) {
     match node {
         Node::Name(leaf) if matches!(leaf.claim, Claim::Exclusive | Claim::Shared) => needed.push(leaf),

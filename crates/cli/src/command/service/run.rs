@@ -27,7 +27,7 @@ pub struct Args {
     /// Print one JSON object on standard error at the end, and nothing while waiting
     #[arg(long)]
     pub json: bool,
-    /// How to wait, and what to do when the lock is lost.
+    /// The options for waiting, and for the loss of the lock.
     #[command(flatten)]
     pub hold: HoldArgs,
     /// The command and its arguments
@@ -61,7 +61,7 @@ to end a deadlock, 126 the command cannot be run, 127 there is no such command."
 
 /// Acquires the lock, runs the command, and releases the lock.
 pub fn run(args: &Args) -> Done {
-    // An error here shows the place of the mistake without a server.
+    // Parse here, so that an error shows its position without a server.
     let expr = args.expr.parse::<Expr>().map_err(|error| Failure::usage(error.to_string()))?;
     let quiet = args.hold.quiet || args.json;
     let asked =
@@ -71,7 +71,7 @@ pub fn run(args: &Args) -> Done {
     }
     let result = supervised(&args.hold, &asked, &args.command, |request| request).map_err(with_message)?;
     let text = serde_json::to_string(&result).map_err(|error| Failure::usage(error.to_string()))?;
-    // Nothing else is printed any more: the runtime has ended.
+    // The runtime has ended, so nothing is printed after this.
     output::note(&text);
     Ok(ExitCode::from(result.exit))
 }
@@ -100,7 +100,7 @@ fn supervised(
     })
 }
 
-/// The result of a run, as `--json` prints it. Scripts read the names of its fields.
+/// The result of a run, as `--json` prints it. Scripts use the names of the fields.
 #[derive(Serialize)]
 struct Summary {
     names: Vec<String>,
@@ -110,7 +110,7 @@ struct Summary {
     /// The exit code of `run`.
     exit: u8,
     ended: Ended,
-    /// The reason, if the lock was lost before the command had ended.
+    /// The reason of the loss; `None` if the lock was held until the command had ended.
     lost: Option<String>,
 }
 
@@ -130,7 +130,8 @@ impl Summary {
     }
 }
 
-/// A signal during the wait has no message for people, but scripts expect an error object.
+/// Gives the failure a message. A signal during the wait has none for people, but scripts expect an error
+/// object.
 fn with_message(failure: Failure) -> Failure {
     if !failure.message.is_empty() {
         return failure;

@@ -1,16 +1,16 @@
-//! Runs a command under a lock: passes signals on, and stops the whole command before another client can get
-//! the lock.
+//! Running a command under a lock: passes signals on, and stops the whole command before another client can
+//! get the lock.
 //!
 //! **Rules** (docs/service.md 5 and 10). The command has its own process group. The group gets TERM 3 s
-//! before the deadline of the lease, and KILL 1 s before it. With a short lease, these times are three tenths
-//! and one tenth of it. If an operator takes the lock away, the group has the time between TERM and KILL.
-//! After the deadline it has no time: it gets KILL at once. These times are for all processes of the group:
-//! if the first process has ended, the others still get KILL.
+//! before the deadline of the lease, and KILL 1 s before it. For a short lease, these times are three tenths
+//! and one tenth of the lease. If an operator breaks the lock, the time between TERM and KILL is the same.
+//! After the deadline the group gets KILL at once. The times apply to all processes of the group: if the
+//! first process has ended, the others still get KILL.
 //!
-//! **The trap.** A stopped process (SIGSTOP, a suspended machine) cannot watch the lease, and its command may
-//! go on without the lock. Only a store that compares fences rejects that command: give it `$CONCLAVE_FENCE`.
-//! If this process is killed, the kernel kills the command's first process, but not the processes that it has
-//! started.
+//! **Trap.** A stopped process (SIGSTOP, a suspended machine) cannot watch the lease, and its command may
+//! continue without the lock. Only a store that compares fences rejects that command: give it
+//! `$CONCLAVE_FENCE`. If this process is killed, the kernel kills the command's first process, but not the
+//! processes that it has started.
 
 use std::ffi::OsString;
 use std::io;
@@ -32,13 +32,13 @@ use crate::output::Failure;
 /// The action when the lock is in danger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OnLost {
-    /// TERM, then KILL.
+    /// Send TERM, then KILL.
     Term,
-    /// KILL at once.
+    /// Send KILL at once.
     Kill,
-    /// A message, nothing else.
+    /// Print a message only.
     Warn,
-    /// A shell command that runs instead of TERM, then KILL.
+    /// Run a shell command instead of TERM, then send KILL.
     Command(String),
 }
 
@@ -53,44 +53,44 @@ pub fn on_lost(text: &str) -> Result<OnLost, String> {
     })
 }
 
-/// The longest time between two looks at the deadline: leases run on while the machine is suspended, timers
-/// do not.
+/// The longest time between two checks of the deadline. Leases expire while the machine is suspended, but
+/// timers then do not run.
 pub const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// The times before the deadline at which the command gets TERM and KILL.
+/// The times before the deadline of the lease at which the command gets TERM and KILL.
 #[derive(Clone, Copy)]
 pub struct Margins {
     pub term: Duration,
     kill: Duration,
 }
 
-/// The lease of a session that asks for no other.
+/// The lease of a session that requests no other.
 const USUAL_TTL: Duration = Duration::from_secs(10);
 
 impl Margins {
-    /// The margins for a lease of this length, or of the usual length.
+    /// Returns the margins for a lease of this length; `None` is the default length.
     pub fn of(ttl: Option<Duration>) -> Self {
         let ttl = ttl.unwrap_or(USUAL_TTL);
         Self { term: Duration::from_secs(3).min(ttl * 3 / 10), kill: Duration::from_secs(1).min(ttl / 10) }
     }
 }
 
-/// The end of a command.
+/// The result of a command.
 pub struct Outcome {
     /// The exit code for the shell: the command's, 128 + its signal, or [`LOST`].
     pub exit: u8,
     pub ended: Ended,
 }
 
-/// How a command ended. `--json` prints the variants in lower case.
+/// The kind of end of a command. `--json` prints the variants in lower case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ended {
-    /// By itself.
+    /// The command exited by itself.
     Exited,
-    /// By a signal that `run` did not send because of the lock.
+    /// A signal ended the command, and `run` did not send it because of the lock.
     Signal,
-    /// It was stopped because the lock was lost, or about to be lost.
+    /// `run` stopped the command because the lock was lost or about to be lost.
     Lost,
 }
 
@@ -128,11 +128,11 @@ pub async fn supervise(
     }
 }
 
-/// The message for Ctrl-Z. A suspended command would keep the lock without doing anything, and nobody would
-/// watch the lease.
+/// The message for Ctrl-Z. A suspended command would keep the lock without working, and this process would
+/// not watch the lease.
 pub const NOT_SUSPENDED: &str = "a command that holds a lock is not suspended";
 
-/// The watch over the deadline while the command runs.
+/// The check of the deadline while the command runs.
 struct Danger<'a> {
     guard: &'a Guard,
     on_lost: &'a OnLost,
@@ -155,25 +155,25 @@ impl Danger<'_> {
         }
     }
 
-    /// Whether the command must end because of the lock.
+    /// Returns whether the command must end because of the lock.
     fn must_stop(&self) -> bool {
         self.alarm.told.is_some() && *self.on_lost != OnLost::Warn
     }
 
-    /// Whether the command is over, with all processes that must end. Only then may its first process be
-    /// waited for, because its number is the number of the group.
+    /// Returns whether the command and all processes that must end have ended. Only then may the first
+    /// process be reaped, because its number is the number of the group.
     fn is_over(&self) -> bool {
         if !self.job.has_ended() || (self.must_stop() && !self.alarm.killed && !self.job.is_empty()) {
             return false;
         }
         if self.must_stop() {
-            // A process may have forked while the others were counted.
+            // A process may have forked during the check of the group.
             self.job.send(Signal::KILL);
         }
         true
     }
 
-    /// Acts on the danger, then prints a message. Printing may block, so it comes second.
+    /// Acts on the danger, then prints a message. The message comes second, because printing may block.
     fn tell(&self, left: Duration) {
         match self.on_lost {
             OnLost::Term => self.job.send(Signal::TERM),
@@ -199,7 +199,7 @@ impl Danger<'_> {
         }
     }
 
-    /// The time until KILL, after the command was told to stop.
+    /// Returns the time until KILL, after the command was asked to stop.
     fn grace(&self) -> Duration {
         if *self.on_lost == OnLost::Kill {
             return Duration::ZERO;
@@ -208,8 +208,8 @@ impl Danger<'_> {
         let given = given.saturating_sub(self.alarm.told.map(|told| told.elapsed()).unwrap_or_default());
         let left = self.guard.remaining().saturating_sub(self.margins.kill);
         match self.guard.loss() {
-            // A server may still confirm the lock. The rest of a command that has ended does not get that
-            // much time.
+            // A server may still confirm the lock. If the first process has ended, the remaining ones get
+            // less time.
             None if self.job.has_ended() => left.min(given),
             None => left,
             Some(Loss::Broken { .. }) => given,
@@ -235,7 +235,7 @@ impl Danger<'_> {
     }
 }
 
-/// The danger in words. `left` is the time until the deadline.
+/// Returns the danger in words. `left` is the time until the deadline.
 pub fn danger(guard: &Guard, left: Duration) -> String {
     match guard.loss() {
         Some(loss) => format!("the lock is lost: {loss}"),
@@ -243,19 +243,19 @@ pub fn danger(guard: &Guard, left: Duration) -> String {
     }
 }
 
-/// The actions that the present danger has caused so far.
+/// The actions that the current danger has caused so far.
 #[derive(Default)]
 pub struct Alarm {
-    /// The time of the first action.
+    /// The time of the first action; `None` before it.
     told: Option<Instant>,
-    /// The user has been told that the lock is lost.
+    /// `true` if the message that the lock is lost was printed.
     is_final: bool,
     killed: bool,
 }
 
 impl Alarm {
-    /// Whether an action is due. If a server confirms the lock again after a warning or a hook, the alarm is
-    /// over, and the next danger causes an action again.
+    /// Returns whether an action is due. If a server confirms the lock after a warning or a hook, the alarm
+    /// is reset. The next danger then causes an action again.
     pub fn look(&mut self, is_in_danger: bool, is_lost: bool, on_lost: &OnLost) -> bool {
         if !is_in_danger {
             if matches!(on_lost, OnLost::Warn | OnLost::Command(_)) && !self.killed {
@@ -263,8 +263,7 @@ impl Alarm {
             }
             return false;
         }
-        // A command that goes on after a warning gets no signal. So the message comes again when the lock is
-        // lost.
+        // After a warning the command continues, so the message is repeated when the lock is lost.
         let is_news = self.told.is_none() || (*on_lost == OnLost::Warn && is_lost && !self.is_final);
         self.told.get_or_insert_with(Instant::now);
         self.is_final |= is_lost;
@@ -272,7 +271,7 @@ impl Alarm {
     }
 }
 
-/// Refuses to start a command that would have to be stopped at once.
+/// Fails if the command would have to be stopped at once.
 fn check_time(left: Duration, margins: Margins) -> Result<(), Failure> {
     if left > margins.term {
         return Ok(());
@@ -281,7 +280,7 @@ fn check_time(left: Duration, margins: Margins) -> Result<(), Failure> {
     Err(Failure::new(LOST, "lost", message))
 }
 
-/// The exit code as a shell gives it: the code, or 128 + the signal.
+/// Returns the exit code as a shell does: the code, or 128 + the signal.
 fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
@@ -302,12 +301,13 @@ pub fn pass_lock(guard: &Guard, command: &mut Command) {
 }
 
 fn names(guard: &Guard) -> String {
-    // A name with spaces is quoted, so that a reader can split the list.
+    // Quote a name with spaces, so that a reader can split the list.
     let show = |name| LockName::new(name).map_or_else(|_| name.to_owned(), |name| name.to_string());
     guard.locks().map(show).collect::<Vec<_>>().join(" ")
 }
 
-/// Makes the kernel kill the command if this process is killed: the command must not go on without the lock.
+/// Makes the kernel kill the command if this process is killed, because the command must not continue without
+/// the lock.
 #[allow(unsafe_code, reason = "a child can request this only between fork and exec")]
 fn die_with_parent(command: &mut Command) {
     #[cfg(target_os = "linux")]
@@ -325,7 +325,7 @@ fn die_with_parent(command: &mut Command) {
     }
 }
 
-/// The failure of a command that was not started: 127 if there is no such command, else 126, as in a shell.
+/// Returns the failure of a command that cannot run: 127 if it does not exist, else 126, as in a shell.
 fn cannot(command: &[OsString], error: &io::Error) -> Failure {
     let name = command.first().map(|name| name.to_string_lossy()).unwrap_or_default();
     let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };

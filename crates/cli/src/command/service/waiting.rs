@@ -1,4 +1,5 @@
-//! The messages on standard error while a command waits for a lock: soon after the request, then rarely.
+//! The messages on standard error while a command waits for a lock. The first comes soon, the later ones
+//! rarely.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -10,11 +11,12 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::hold::Asked;
 use super::{ago, terminal};
 
-/// A request that is granted earlier prints nothing.
+/// The time until the first message. A request that is granted earlier prints nothing.
 const FIRST_AFTER: Duration = Duration::from_secs(1);
-/// How long the server may take to answer for one message. Then the message says that it does not answer.
+/// The longest wait for the server's replies to one message. The message then says that the server does not
+/// reply.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
-/// The names of an expression that one message looks up; the message leaves out the others.
+/// The most names of an expression that one message looks up. Further names are omitted.
 const MAX_NAMES: usize = 4;
 
 /// Prints messages until the caller drops the future. `place` is the place in the queue at the time of the
@@ -31,11 +33,11 @@ pub async fn report(client: &Client, asked: &Asked<'_>, place: &Queued) -> Infal
             .map_or("the server does not answer".to_owned(), |(holders, ahead)| describe(&holders, ahead));
         say(&format!("waiting for {expr} for {}: {place}", minutes(after)));
     }
-    // The times have no end.
+    // Not reached: the times never end.
     std::future::pending().await
 }
 
-/// The times of the later messages, from the request: after 1 and 5 minutes, then every 15 minutes.
+/// Returns the times of the later messages, from the request: after 1 and 5 minutes, then every 15 minutes.
 fn later() -> impl Iterator<Item = Duration> {
     [1, 5]
         .into_iter()
@@ -47,15 +49,15 @@ fn minutes(time: Duration) -> String {
     format!("{} min", time.as_secs() / 60)
 }
 
-/// The holders of the first names of an expression, and how many requests are ahead of this session's
-/// request.
+/// Returns the holders of the first names of an expression, and the number of requests before that of this
+/// session.
 async fn look_up(client: &Client, expr: &Expr) -> Option<(Vec<Holder>, u64)> {
     let session = client.session()?;
     let (mut holders, mut ahead) = (Vec::new(), 0);
     for leaf in expr.leaves().into_iter().take(MAX_NAMES) {
         let report = client.why(leaf.name.as_str()).await.ok()?;
         let place = report.waiters.iter().position(|waiter| waiter.session == session.0);
-        // A request that is not among the waiters listed is behind all of them.
+        // A request that is not in the list is behind all listed ones.
         ahead = ahead.max(place.unwrap_or(report.waiters.len()) as u64);
         holders.extend(report.holders.into_iter().take(1));
     }
@@ -71,7 +73,8 @@ fn describe(holders: &[Holder], ahead: u64) -> String {
     if parts.is_empty() { "it is next".to_owned() } else { parts.join(", ") }
 }
 
-/// A standard error that nobody reads must not keep this process from keeping its session alive.
+/// Prints a message from another thread: a blocked standard error must not stop the keep-alives of this
+/// process.
 fn say(message: &str) {
     terminal::say(message.to_owned());
 }

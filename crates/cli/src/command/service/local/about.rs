@@ -1,6 +1,6 @@
 //! The version of the local node, in a file beside its socket.
 //!
-//! The node writes the file before it listens. A client reads it after it has connected, so the file
+//! The node writes the file before it listens. A client reads the file after it has connected. So the file
 //! describes that node or a later one.
 
 use std::cmp::Ordering;
@@ -14,21 +14,21 @@ use serde::{Deserialize, Serialize};
 
 /// The name of the file in the data folder.
 const NAME: &str = "node.json";
-/// The name while the file is written.
+/// The temporary name of the file while it is written.
 const DRAFT: &str = "node.json.tmp";
 
-/// The facts about a node.
+/// The description of a node.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct About {
     /// The version of the program: `1.2.3`.
     pub version: String,
     /// The version of the protocol, which is in the preface of a connection.
     pub protocol: u8,
-    /// The number of the process, as that process sees it.
+    /// The number of the process, in the pid namespace of that process.
     pub process: u32,
 }
 
-/// The version of a node, compared with that of this command.
+/// The age of a node compared with this command.
 #[derive(Debug, PartialEq)]
 pub enum Age {
     Older,
@@ -37,18 +37,19 @@ pub enum Age {
 }
 
 impl About {
-    /// The facts about a node that this process runs.
+    /// Returns the description of a node that this process runs.
     pub fn ours() -> Self {
         let version = env!("CARGO_PKG_VERSION").to_owned();
         Self { version, protocol: VERSION, process: std::process::id() }
     }
 
-    /// Reads the file. `None` if it is missing or unreadable; then the handshake of the protocol decides.
+    /// Reads the file. Returns `None` if it is missing or unreadable; the handshake of the protocol then
+    /// decides.
     pub fn read(folder: &Path) -> Option<Self> {
         serde_json::from_slice(&std::fs::read(folder.join(NAME)).ok()?).ok()
     }
 
-    /// Writes the file whole.
+    /// Writes the file atomically.
     pub fn write(&self, folder: &Path) -> io::Result<()> {
         let mut options = OpenOptions::new();
         let mut draft =
@@ -57,7 +58,8 @@ impl About {
         std::fs::rename(folder.join(DRAFT), folder.join(NAME))
     }
 
-    /// Whether the node is older than this command. A version that cannot be read counts as the same.
+    /// Returns whether the node is older or newer than this command. A version that cannot be parsed counts
+    /// as the same.
     pub fn age(&self) -> Age {
         match (numbers(&self.version), numbers(env!("CARGO_PKG_VERSION"))) {
             (Some(theirs), Some(ours)) => match theirs.cmp(&ours) {

@@ -1,9 +1,9 @@
 //! The log of the local node: a file in its data folder, of bounded size.
 //!
-//! Standard error of the process is the file, so that messages of a panic are in it too.
+//! Standard error of the process is the file, so it also receives the messages of a panic.
 //!
-//! **Bound.** When the file has [`BYTES_MAX`], it becomes `node.log.old`, which is replaced, and a new file
-//! begins.
+//! **Bounds.** At [`BYTES_MAX`], the file is renamed to `node.log.old`, which replaces the previous one, and
+//! a new file begins.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -12,29 +12,29 @@ use std::path::{Path, PathBuf};
 
 /// The name of the file in the data folder.
 pub const NAME: &str = "node.log";
-/// The name of the file before.
+/// The name of the previous file.
 const OLD: &str = "node.log.old";
-/// The size at which a new file begins, in bytes.
+/// The size in bytes at which a new file begins.
 const BYTES_MAX: u64 = 256 * 1024;
 
-/// Opens the file to append to it.
+/// Opens the file for appending.
 pub fn open(folder: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).mode(0o600).open(folder.join(NAME))
 }
 
-/// A writer to standard error that keeps the file small.
+/// A writer to standard error that bounds the size of the file.
 pub struct Log {
     folder: PathBuf,
     bytes_max: u64,
 }
 
 impl Log {
-    /// A writer for the log in this folder. Standard error is the file.
+    /// Creates a writer for the log in this folder. Standard error must be the file already.
     pub fn new(folder: &Path) -> Self {
         Self { folder: folder.to_owned(), bytes_max: BYTES_MAX }
     }
 
-    /// Begins a new file if this one is full. Returns the new one.
+    /// Begins a new file if this one is full, and returns it.
     fn rotate(&self, file: &File) -> io::Result<Option<File>> {
         if file.metadata()?.len() < self.bytes_max {
             return Ok(None);

@@ -1,7 +1,8 @@
-//! The process of the local node, which `start` runs. It is no subcommand: help and completions do not show it.
+//! The process of the local node, which `start` runs. It is no subcommand: help and completions do not show
+//! it.
 //!
-//! Its standard input is the locked file `starter`, its standard output a pipe to the starting command, and
-//! its standard error the log. It sends one line, a [`Report`], and then releases the first two.
+//! Its standard input is the locked file `starter`, its standard output is a pipe to the starting command,
+//! and its standard error is the log. It sends one line, a [`Report`], and then releases the first two.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -27,13 +28,14 @@ use crate::output::{self, Done, Failure};
 
 /// The first argument of the process.
 pub const COMMAND: &str = "local-node";
-/// The time that the node waits for the lock of its folder. A node that ends needs less.
+/// The longest wait of the node for the lock of its folder. A node that is ending needs less time.
 pub const FOLDER_LIMIT: Duration = Duration::from_secs(5);
-/// The time without any use after which the node ends.
+/// The unused time after which the node ends.
 const IDLE: Duration = Duration::from_secs(60);
-/// The variable with that time, for tests.
+/// The variable that replaces [`IDLE`], for tests.
 const IDLE_VARIABLE: &str = "CONCLAVE_LOCAL_IDLE";
-/// The size of a segment of the log: less than that of a server, because the folder is in a home folder.
+/// The size of a segment of the log in bytes. It is smaller than that of a server, because the folder is in a
+/// home folder.
 const SEGMENT_BYTES: u64 = 8 * 1024 * 1024;
 
 /// The line that a node sends to the command that starts it.
@@ -43,12 +45,12 @@ pub enum Report {
     Ready,
     /// Another process has locked the data folder.
     Busy,
-    /// The node cannot start.
+    /// The node cannot start, for this reason.
     Failed(String),
 }
 
 impl Report {
-    /// Reads a line. `None` if the process ended without one.
+    /// Parses a line. Returns `None` if the process ended without one.
     pub fn parse(line: &str) -> Option<Self> {
         match line.strip_suffix('\n')? {
             "ready" => Some(Self::Ready),
@@ -63,12 +65,12 @@ impl Report {
             Self::Busy => "busy\n".to_owned(),
             Self::Failed(why) => format!("failed {}\n", output::shown(why)),
         };
-        // The starting command may have been killed. The node is then of use to others.
+        // The starting command may have been killed. Other commands can still use the node.
         _ = output::try_print(line.as_bytes());
     }
 }
 
-/// Serves, if the arguments of this process are those of a node: [`COMMAND`] and the data folder.
+/// Serves if the arguments of this process are those of a node: [`COMMAND`] and the data folder.
 pub fn run_if_node() -> Option<Done> {
     let mut args = std::env::args_os().skip(1);
     let is_node = args.next().is_some_and(|command| command == COMMAND);
@@ -78,7 +80,7 @@ pub fn run_if_node() -> Option<Done> {
     })
 }
 
-/// Serves until nobody uses the node.
+/// Serves until the node is unused.
 fn run(folder: &Path) -> Done {
     log_to(folder);
     let idle = idle()?;
@@ -100,12 +102,12 @@ fn run(folder: &Path) -> Done {
         server.shutdown().await;
         Ok(ExitCode::SUCCESS)
     });
-    // A thread may wait for the lock of the folder.
+    // Do not wait for threads: one may still wait for the lock of the folder.
     runtime.shutdown_background();
     done
 }
 
-/// Starts the server and reports that to the starting command.
+/// Starts the server and reports the result to the starting command.
 async fn begin(folder: &Path) -> Result<Server, Failure> {
     let (report, begun) = match start(folder).await {
         Ok(server) => (Report::Ready, Ok(server)),
@@ -139,13 +141,13 @@ fn idle() -> Result<Duration, Failure> {
     }
 }
 
-/// Messages of the service go to the log.
+/// Sends the messages of the service to the log.
 fn log_to(folder: &Path) {
     let folder = folder.to_owned();
     let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_target(false);
     let lines = lines.with_writer(move || Log::new(&folder));
     let ours = Targets::new().with_default(Level::ERROR).with_target("conclave_service", Level::INFO);
-    // This fails only if there is a subscriber already, which then stays.
+    // This fails only if there is a subscriber already; that one stays.
     drop(tracing_subscriber::registry().with(lines).with(ours).try_init());
 }
 

@@ -1,8 +1,8 @@
 //! The data folder of the local node.
 //!
-//! **Rules.** The folder follows from the user and the machine alone, so that all commands of a user find
-//! the same node. The home folder comes from the password database, because `HOME`, `TMPDIR` and the `XDG`
-//! variables differ between a shell, a cron job and `sudo`. The machine is in the path, because several
+//! **Rules.** The user and the machine alone determine the folder, so that all commands of a user find the
+//! same node. The home folder comes from the password database, because `HOME`, `TMPDIR` and the `XDG`
+//! variables differ between a shell, a cron job and `sudo`. The path contains the machine, because several
 //! machines may share one home folder over a network.
 //!
 //! `CONCLAVE_LOCAL_DIR` replaces the folder, for tests and for containers without a home folder.
@@ -15,18 +15,18 @@ use std::path::{Path, PathBuf};
 use super::unusable;
 use crate::output::Failure;
 
-/// The variable with the data folder, if the usual place is of no use.
+/// The variable that replaces the data folder.
 pub const VARIABLE: &str = "CONCLAVE_LOCAL_DIR";
-/// The usual place in the home folder.
+/// The default folder, relative to the home folder.
 const IN_HOME: &str = ".local/state/conclave-local";
-/// The files with the number of the machine. The first that has one counts.
+/// The files with the number of the machine. The first file with a valid number is used.
 const MACHINE_FILES: [&str; 2] = ["/etc/machine-id", "/var/lib/dbus/machine-id"];
-/// The digits of that number.
+/// The number of digits of the machine's number.
 const MACHINE_DIGITS: usize = 32;
-/// The largest entry of the password database that is read, in bytes.
+/// The largest entry of the password database in bytes. A larger one is an error.
 const PASSWD_BYTES_MAX: usize = 1 << 20;
 
-/// The data folder.
+/// Returns the data folder.
 pub fn folder() -> Result<PathBuf, Failure> {
     if let Some(folder) = std::env::var_os(VARIABLE).filter(|folder| !folder.is_empty()) {
         let folder = PathBuf::from(folder);
@@ -46,7 +46,7 @@ pub fn folder() -> Result<PathBuf, Failure> {
     }
 }
 
-/// The number of the machine, or the name of the host if the system has no number.
+/// Returns the number of the machine, or the name of the host if the system has no number.
 fn machine() -> String {
     let numbers = MACHINE_FILES.iter().filter_map(|file| std::fs::read_to_string(file).ok());
     numbers.map(|number| number.trim().to_owned()).find(|number| is_number(number)).unwrap_or_else(|| {
@@ -55,7 +55,8 @@ fn machine() -> String {
     })
 }
 
-/// Images of containers may have an empty file, and a machine that boots for the first time another word.
+/// Returns whether the text is a machine number. The file may be empty in a container image, or contain a
+/// word at the first boot.
 fn is_number(text: &str) -> bool {
     text.len() == MACHINE_DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
@@ -65,7 +66,7 @@ fn by_host(name: &str) -> String {
     format!("host-{}", name.chars().map(plain).collect::<String>())
 }
 
-/// The home folder of a user in the password database.
+/// Returns the home folder of a user from the password database.
 #[allow(unsafe_code, reason = "no safe crate of ours reads the password database")]
 fn home(user: u32) -> io::Result<Option<PathBuf>> {
     let mut buffer: Vec<libc::c_char> = vec![0; 1024];

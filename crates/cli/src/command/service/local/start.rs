@@ -1,8 +1,8 @@
 //! The start of the local node, as a background process.
 //!
-//! The node is this program again, with an argument of its own. It must outlive the command that starts it: it
-//! has a session of its own (no signal of the terminal reaches it), no descriptors of the caller, and the
-//! root folder as its working folder.
+//! The node is this program with a special argument. It must outlive the command that starts it. So it has
+//! its own session, and gets no signal of the terminal. It has no descriptors of the caller, and its working
+//! folder is the root folder.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
@@ -25,12 +25,12 @@ use crate::output::Failure;
 
 /// The file that is locked while a node is started.
 const STARTER: &str = "starter";
-/// The time that a start may take.
+/// The longest time of a start. Then the command fails.
 const START_LIMIT: Duration = Duration::from_secs(30);
-/// The longest message of a node that does not start, in bytes.
+/// The longest message in bytes of a node that does not start. Further bytes are not read.
 const MESSAGE_BYTES_MAX: u64 = 64 * 1024;
 
-/// Makes the folder if it is missing, and waits for the right to start a node in it.
+/// Creates the folder if it is missing, and waits for the lock that allows starting a node in it.
 pub async fn lock(folder: &Path) -> Result<File, Failure> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.map_err(|error| folder_failure("cannot make the folder of the local node,", folder, &error))?;
@@ -47,8 +47,8 @@ pub async fn lock(folder: &Path) -> Result<File, Failure> {
     }
 }
 
-/// Locks a file on a thread of its own: the wait has no limit there, and ends with the process. The runtime
-/// would wait for a thread of its pool.
+/// Locks a file on a separate thread. The wait has no limit and ends with the process; the runtime would wait
+/// for a thread of its own pool.
 async fn locked(file: File) -> io::Result<File> {
     let (sender, done) = oneshot::channel();
     thread::Builder::new().name("starter".to_owned()).spawn(move || {
@@ -58,13 +58,13 @@ async fn locked(file: File) -> io::Result<File> {
                 locked => break locked.map(|()| file),
             }
         };
-        // The caller may have given up. Then the lock is released here.
+        // The caller may have stopped waiting. The lock is then released here.
         drop(sender.send(locked));
     })?;
     Ok(done.await.map_err(io::Error::other)??)
 }
 
-/// Starts a node and waits until it listens. `unreached` is the reason why no node was found before.
+/// Starts a node and waits until it listens. `unreached` is the error of the earlier attempt to connect.
 pub async fn node(folder: &Path, starter: File, unreached: &io::Error) -> Result<(), Failure> {
     let log =
         log::open(folder).map_err(|error| folder_failure("cannot open", &folder.join(log::NAME), &error))?;
@@ -92,7 +92,7 @@ pub async fn node(folder: &Path, starter: File, unreached: &io::Error) -> Result
     }
 }
 
-/// The message if another process has locked the folder, and no node listens.
+/// Returns the message for a folder that another process has locked although no node listens.
 fn busy(folder: &Path, unreached: &io::Error) -> String {
     let process = About::read(folder)
         .map_or_else(String::new, |about| format!(", perhaps process {} of its last node", about.process));
@@ -111,14 +111,15 @@ fn spawn(folder: &Path, starter: File, log: File) -> io::Result<tokio::process::
     command.spawn()
 }
 
-/// This program. An upgrade may have removed its file; then the system still has its contents.
+/// Returns the path of this program. If an upgrade has removed its file, `/proc/self/exe` still has its
+/// content.
 fn program() -> PathBuf {
     let file = std::env::current_exe().ok().filter(|file| file.exists());
     file.unwrap_or_else(|| PathBuf::from("/proc/self/exe"))
 }
 
-/// Takes the child out of the session of the caller, and closes descriptors that the caller has inherited:
-/// a lock or a pipe of a script would otherwise stay open as long as the node.
+/// Moves the child to its own session, and closes descriptors that the caller has inherited. Otherwise a lock
+/// or a pipe of a script would stay open as long as the node.
 #[allow(unsafe_code, reason = "a child can only do this between fork and exec")]
 fn detach(command: &mut Command) {
     // SAFETY: between fork and exec only system calls are made; nothing is allocated and no lock is taken.
@@ -131,7 +132,7 @@ fn detach(command: &mut Command) {
     }
 }
 
-/// Has the system close all descriptors but the first three in the new program.
+/// Makes the kernel close all descriptors above standard error when the new program starts.
 #[allow(unsafe_code, reason = "no safe crate of ours closes descriptors that others have opened")]
 fn close_on_exec() {
     #[cfg(target_os = "linux")]
@@ -146,14 +147,14 @@ fn close_on_exec() {
             return;
         }
     }
-    // An older system. The bound is far above what a shell hands on.
+    // An older kernel has no such call. The bound is far above the descriptors that a shell passes on.
     for descriptor in 3..4096 {
         // SAFETY: as above; a number without a descriptor is an error and nothing else.
         unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
     }
 }
 
-/// Releases the lock that the starting command has passed on, and the pipe to that command.
+/// Releases the inherited lock of the starting command, and the pipe to that command.
 pub fn release() -> io::Result<()> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(null.as_fd())?;

@@ -1,12 +1,12 @@
 //! The sockets of lock holders: one Unix socket per holder, in a folder that only its user can write to.
 //!
-//! **Rules.** The name of a socket is `NAMESPACE-OWNER-KEY-HOLDER`: the number of the pid namespace, the
-//! shell (or `detached`), a hash of the server and the expression, and the process of the holder. So `unlock`
-//! finds the holders of its shell without a list that could be wrong. A socket without a process behind it is
-//! the trace of a holder that ended without `unlock`: the lock of such a holder is lost.
+//! **Rules.** The name of a socket is `NAMESPACE-OWNER-KEY-HOLDER`. The parts are the number of the pid
+//! namespace and the shell (or `detached`). Then follow a hash of the server and the expression, and the
+//! process of the holder. So `unlock` finds the holders of its shell without a list that could be wrong. A
+//! socket on which no process listens is a trace: its holder ended without `unlock`, and its lock is lost.
 //!
-//! **Bounds.** A new holder removes the traces of shells that have ended, the traces with its own key, and
-//! traces of detached locks after a day.
+//! **Bounds.** A new holder removes the traces of shells that have ended and the traces with its own key. It
+//! removes traces of detached locks after a day.
 
 use std::fs::{self, DirEntry};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -24,21 +24,21 @@ use super::shell::Shell;
 
 /// The most bytes of a reply.
 const MAX_REPLY: u64 = 1 << 20;
-/// How long a holder may take to answer a question about its state. A holder that takes longer is stopped.
+/// The longest wait for a holder's reply about its state. A holder that takes longer is probably stopped.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
-/// How long the trace of a detached lock stays.
+/// The time after which the trace of a detached lock is removed.
 const TRACE_STAYS: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A question to a holder: one line of JSON. The holder replies with one line and closes the connection.
+/// A request to a holder: one line of JSON. The holder replies with one line and closes the connection.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Question {
-    /// The state of the lock; the reply is a [`Status`].
+    /// Requests the state of the lock; the reply is a [`Status`].
     Status,
-    /// The order to release the lock; the reply is an [`Unlocked`].
+    /// Requests the release of the lock; the reply is an [`Unlocked`].
     Unlock,
 }
 
-/// The lock of a holder.
+/// The state of the lock of a holder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     pub server: String,
@@ -52,9 +52,9 @@ pub struct Status {
 /// The result of a release.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unlocked {
-    /// The exit code of `unlock`.
+    /// The exit code for `unlock`.
     pub exit: u8,
-    /// The error; empty if the lock is released.
+    /// The error; empty if the lock was released.
     pub message: String,
 }
 
@@ -73,21 +73,21 @@ impl Key<'_> {
         format!("{}{:016x}-", prefix(self.shell), hash(&[self.server, self.expr]))
     }
 
-    /// The sockets with this key.
+    /// Returns the sockets with this key.
     pub fn sockets(&self) -> Vec<PathBuf> {
         with_prefix(&self.prefix())
     }
 }
 
-/// All sockets of a shell, or of the detached locks.
+/// Returns all sockets of a shell; for `None`, those of the detached locks.
 pub fn sockets(shell: Option<Shell>) -> Vec<PathBuf> {
     with_prefix(&prefix(shell))
 }
 
-/// Sends a question to the holder behind a socket. `limit` is the longest time until the reply.
+/// Sends a request to the holder that listens on a socket. `limit` is the longest time until the reply.
 ///
 /// # Errors
-/// One of [`HAS_ENDED`] if there is no holder any more, or it ends meanwhile.
+/// One of [`HAS_ENDED`] if no holder listens, or if it ends before the reply.
 pub fn ask<T: DeserializeOwned>(
     socket: &Path,
     question: &Question,
@@ -105,7 +105,7 @@ pub fn ask<T: DeserializeOwned>(
     serde_json::from_str(&reply).map_err(io::Error::other)
 }
 
-/// The errors of a socket without a holder, or whose holder ends while it is asked.
+/// The errors of a request to a holder that has ended, or ends before it replies.
 const HAS_ENDED: [io::ErrorKind; 5] = [
     io::ErrorKind::ConnectionRefused,
     io::ErrorKind::NotFound,
@@ -114,10 +114,10 @@ const HAS_ENDED: [io::ErrorKind; 5] = [
     io::ErrorKind::BrokenPipe,
 ];
 
-/// The state of the lock behind a socket; `None` if the holder has ended.
+/// Returns the state of the lock of a holder; `None` if the holder has ended.
 ///
 /// # Errors
-/// The holder does not answer.
+/// The holder does not reply.
 pub fn status(socket: &Path) -> io::Result<Option<Status>> {
     match ask(socket, &Question::Status, Some(ANSWERS_WITHIN)) {
         Ok(status) => Ok(Some(status)),
@@ -126,7 +126,7 @@ pub fn status(socket: &Path) -> io::Result<Option<Status>> {
     }
 }
 
-/// A value as one line of JSON.
+/// Returns a value as one line of JSON.
 pub fn line(value: &impl Serialize) -> Vec<u8> {
     // The types of this module always have a JSON form.
     let mut line = serde_json::to_vec(value).unwrap_or_default();
@@ -134,7 +134,7 @@ pub fn line(value: &impl Serialize) -> Vec<u8> {
     line
 }
 
-/// The socket of this holder. The caller removes it only if no trace shall stay.
+/// The socket of this holder. A socket that is not removed remains as a trace.
 pub struct Socket {
     path: PathBuf,
 }
@@ -152,18 +152,18 @@ impl Socket {
             remove(trace);
         }
         let path = folder().join(format!("{}{}", key.prefix(), std::process::id()));
-        // An earlier holder with the number of this process has ended.
+        // An earlier holder with the same process number has ended.
         remove(&path);
         Ok((UnixListener::bind(&path)?, Self { path }))
     }
 
-    /// Removes the socket: a later `unlock` does not find this holder.
+    /// Removes the socket, so that a later `unlock` does not find this holder.
     pub fn remove(&self) {
         remove(&self.path);
     }
 }
 
-/// Removes a socket. Another process may have removed it before.
+/// Removes a socket. Another process may have removed it already.
 pub fn remove(socket: &Path) {
     drop(fs::remove_file(socket));
 }
@@ -192,14 +192,14 @@ fn sweep() {
     }
 }
 
-/// Whether no process listens on a socket.
+/// Returns whether no process listens on a socket.
 fn is_trace(socket: &Path) -> bool {
     UnixStream::connect(socket).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 fn with_prefix(prefix: &str) -> Vec<PathBuf> {
     let folder = folder();
-    // A folder that others can write to is not read: another user could pretend to hold the lock.
+    // Ignore a folder that others can write to: another user could pretend to hold the lock.
     if is_safe(&user_folder()).and_then(|()| is_safe(&folder)).is_err() {
         return Vec::new();
     }
@@ -218,13 +218,13 @@ fn prefix(shell: Option<Shell>) -> String {
     format!("{}-{owner}-", namespace())
 }
 
-/// The number of the pid namespace: in another container, the same number is another process.
+/// Returns the number of the pid namespace. In another container, the same process number is another process.
 fn namespace() -> u64 {
     fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }
 
-/// FNV-1a over texts. It is the same in every version of this program, and a collision only needs `unlock` to
-/// compare.
+/// Returns the FNV-1a hash of texts. It is the same in every version of this program; after a collision,
+/// `unlock` compares the texts.
 fn hash(texts: &[&str]) -> u64 {
     let bytes = texts.iter().flat_map(|text| text.bytes().chain([0]));
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -251,7 +251,7 @@ mod tests {
         let (listener, socket) = Socket::bind(&key).expect("the folder is ours");
         let path = socket.path.clone();
         let asking = tokio::task::spawn_blocking(move || status(&path).ok());
-        // The connection is closed without a reply.
+        // Accept the request and close the connection without a reply.
         drop(listener.accept().await.expect("the question comes"));
         assert_eq!(asking.await.ok(), Some(Some(None)));
         socket.remove();

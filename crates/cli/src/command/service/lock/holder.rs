@@ -1,14 +1,14 @@
-//! The process in the background that holds a lock for a shell, or for a limited time.
+//! The background process that holds a lock for a shell, or for a limited time.
 //!
 //! **Rules.** Standard input is a connection to `conclave lock`, the foreground process. The holder writes
 //! one line when it has the lock. The foreground process writes one byte when it has printed this line. If
-//! the connection ends before, the holder gives up. Afterwards the holder ends for one of five reasons:
-//! `unlock`, the end of the shell, the end of `--for`, a signal, or the end of its process. After a loss it
-//! stays until one of these, so that `unlock` can report the loss.
+//! the connection ends earlier, the holder releases the lock. Later the holder ends for one of five reasons:
+//! `unlock`, the end of the shell, the end of `--for`, a signal, or its own crash. After a loss it continues
+//! until one of these, so that `unlock` can report the loss.
 //!
-//! **Trap.** A holder keeps the descriptors that it inherits. A pipe among them would never end for its
-//! reader, and an inherited `flock` would stay. So the holder closes all descriptors but standard error, and
-//! standard error too if it is a pipe.
+//! **Trap.** A holder inherits a pipe, and its reader waits for ever for the end of the pipe. An inherited
+//! `flock` stays locked. So the holder closes all descriptors except standard error, and standard error too
+//! if it is a pipe.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -44,7 +44,7 @@ use crate::output::{Done, Failure};
 #[derive(Clone, Copy, Debug)]
 pub enum Bound {
     Shell(Shell),
-    /// No process: the lock has a longest time.
+    /// No process. The lock has a longest time instead.
     Detached,
 }
 
@@ -104,11 +104,11 @@ pub fn run(args: &Args, expr: &Expr, bound: Bound) -> Done {
 /// Makes this process independent of its terminal, and returns the connection to the foreground process.
 fn foreground() -> io::Result<StdStream> {
     let stream = StdStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    // Fails if standard input is no socket.
+    // This fails if standard input is not a socket.
     stream.set_nonblocking(true)?;
     stream.peer_addr()?;
     close_inherited(stream.as_raw_fd());
-    // A process that leads its session already needs no new one.
+    // This fails if the process leads a session already, which is as good.
     _ = setsid();
     Ok(stream)
 }
@@ -121,7 +121,7 @@ struct Callers {
 }
 
 impl Callers {
-    /// The result of `future`, unless the shell or the foreground process ends first.
+    /// Returns the result of `future`, or a failure if the shell or the foreground process ends first.
     async fn or_give_up<T>(&self, future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
         tokio::select! {
             biased;
@@ -135,7 +135,7 @@ impl Callers {
     /// has read the report.
     async fn foreground_ended(&self) {
         loop {
-            // A socket may be called readable although there is nothing to read.
+            // A socket may be reported as readable without data.
             let readable = self.foreground.readable().await;
             let read = readable.and_then(|()| self.foreground.try_read(&mut [0]));
             if !read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
@@ -144,7 +144,7 @@ impl Callers {
         }
     }
 
-    /// Reports the lock; returns whether the foreground process has confirmed it.
+    /// Reports the lock and returns whether the foreground process has confirmed it.
     async fn confirm(&mut self, report: &[u8]) -> bool {
         let mut confirmation = [0];
         let exchange = async {
@@ -158,7 +158,7 @@ impl Callers {
     }
 }
 
-/// The failure of a holder whose callers have ended. Nobody reads its message.
+/// Returns the failure of a holder whose callers have ended. Its message is never printed.
 fn given_up() -> Failure {
     Failure::new(NOT_ACQUIRED, "cancelled", "")
 }
@@ -206,12 +206,12 @@ async fn hold(
     match keeper.keep(args.hold_for, &status, asked, signals).await {
         End::Unlocked(reply) => {
             socket.remove();
-            // The client of this socket may have ended; the lock is released all the same.
+            // The client may have ended, but the lock is released anyway.
             drop(reply.send(line(&release(guard).await)));
             drop(timeout(LAST_WORD, answering).await);
         }
         End::Shell => socket.remove(),
-        // The socket stays as a trace: a later `unlock` reports that the lock had ended before.
+        // The socket stays as a trace, so that a later `unlock` reports the earlier end of the lock.
         End::Time | End::Signal => {}
     }
     Ok(ExitCode::SUCCESS)
@@ -228,10 +228,10 @@ enum End {
     Signal,
 }
 
-/// A question to the holder, and the place for the line of its reply.
+/// A request to the holder, and the sender for its reply.
 type Asking = (Question, oneshot::Sender<Vec<u8>>);
 
-/// The watch over a held lock.
+/// The check of the deadline while the lock is held.
 struct Keeper<'a> {
     guard: &'a Guard,
     on_lost: &'a OnLost,
@@ -270,7 +270,7 @@ impl Keeper<'_> {
         }
     }
 
-    /// Acts once if the lock is in danger, or lost.
+    /// Acts once if the lock is in danger, and once if it is lost.
     fn look(&mut self) {
         let left = self.guard.remaining();
         let is_lost = self.guard.loss().is_some();
@@ -284,7 +284,7 @@ impl Keeper<'_> {
         if left.is_zero() { LOOK_EVERY } else { left.min(LOOK_EVERY) }
     }
 
-    /// Does what `--on-lost` says, then prints a message.
+    /// Performs the action of `--on-lost`, then prints a message.
     fn act(&self, why: &str) {
         let action = match (self.on_lost, self.shell) {
             (OnLost::Term, Some(shell)) => {
@@ -319,8 +319,7 @@ impl Keeper<'_> {
     }
 }
 
-/// Releases the lock, and waits for the reply of the server. A server that is gone delays this until the
-/// lease ends.
+/// Releases the lock and waits for the server's reply. Without a server, this takes until the lease expires.
 async fn release(guard: Guard) -> Unlocked {
     match guard.release().await {
         Ok(()) => Unlocked { exit: 0, message: String::new() },
@@ -331,17 +330,17 @@ async fn release(guard: Guard) -> Unlocked {
     }
 }
 
-/// The most bytes of a question.
+/// The most bytes of a request. Further bytes are not read.
 const MAX_QUESTION: u64 = 1024;
-/// The time for a question to arrive, and for its reply to be read. A slower client gets no reply.
+/// The longest wait for a request to arrive, and for its reply to be read. A slower client gets no reply.
 const EXCHANGE_WITHIN: Duration = Duration::from_secs(1);
 
-/// Reads questions from the socket, one client at a time, until the lock is unlocked. The system queues
+/// Reads requests from the socket, one client at a time, until the lock is released. The kernel queues
 /// further clients.
 async fn answer(listener: UnixListener, questions: mpsc::Sender<Asking>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
-            // There is no descriptor left for a client. Try again when there may be one.
+            // The process has no free descriptor. Retry later.
             sleep(EXCHANGE_WITHIN).await;
             continue;
         };
@@ -355,7 +354,7 @@ async fn answer(listener: UnixListener, questions: mpsc::Sender<Asking>) {
             return;
         }
         let Ok(answer) = answer.await else { return };
-        // A client that has ended needs no reply.
+        // The client may have ended.
         drop(timeout(EXCHANGE_WITHIN, stream.get_mut().get_mut().write_all(&answer)).await);
         if is_last {
             return;
@@ -363,7 +362,7 @@ async fn answer(listener: UnixListener, questions: mpsc::Sender<Asking>) {
     }
 }
 
-/// The line that `conclave lock` prints.
+/// Returns the line that `conclave lock` prints.
 fn report(is_json: bool, status: &Status) -> Vec<u8> {
     if !is_json {
         return format!("{}\n", status.fence).into_bytes();
@@ -374,7 +373,7 @@ fn report(is_json: bool, status: &Status) -> Vec<u8> {
     line(&json!({ "names": names, "fences": fences, "fence": status.fence, "holder": std::process::id() }))
 }
 
-/// Closes all descriptors above standard error, but not `keep`.
+/// Closes all descriptors above standard error except `keep`.
 #[allow(unsafe_code, reason = "a descriptor that no Rust value owns can only be closed by its number")]
 fn close_inherited(keep: RawFd) {
     let open = fs::read_dir("/dev/fd").into_iter().flatten().flatten();
@@ -389,7 +388,7 @@ fn close_inherited(keep: RawFd) {
     }
 }
 
-/// Replaces standard error by `/dev/null`, unless it is a terminal or a file: a reader of a pipe would wait
+/// Replaces standard error by `/dev/null`, unless it is a terminal or a file: the reader of a pipe would wait
 /// for its end.
 fn detach() -> io::Result<()> {
     let errors = io::stderr();

@@ -6,11 +6,12 @@
 //!
 //! **Rules.** The holder watches the process that the lock is bound to, by a pidfd, and releases the lock
 //! when that process ends. While it waits for the grant, the holder also watches the foreground process
-//! (`conclave lock`), and cancels the request when that process ends. The grant counts only when the
+//! (`conclave lock`), and cancels the request when that process ends. The holder keeps the lock only if the
 //! foreground process has printed the fence and confirmed it.
 //!
-//! **Trap.** If the holder is killed (kill -9), nobody stops the script, and the lock ends with its lease.
-//! `unlock` then reports the loss. Only a store that compares fences rejects the script's writes in between.
+//! **Trap.** If the holder is killed (kill -9), no process stops the script, and the lock ends with its
+//! lease. `unlock` then reports the loss. Only a store that compares fences rejects the script's writes in
+//! between.
 
 mod folder;
 mod holder;
@@ -62,7 +63,7 @@ pub struct Args {
     /// The process that the background process of this lock is bound to. Only `lock` itself uses this flag.
     #[arg(long, hide = true)]
     holder: Option<Bound>,
-    /// How to wait, and what to do when the lock is lost.
+    /// The options for waiting, and for the loss of the lock.
     #[command(flatten)]
     pub hold: HoldArgs,
 }
@@ -86,7 +87,7 @@ With --json, the object has names, fences, fence and holder (the process in the 
 Exit codes: 0 held; 1 the shell cannot be watched; 2 bad usage, 69 no server or no majority, 75 not acquired, 77 refused to end a
 deadlock, or because this shell holds the name already; 128 + the signal that ended the wait.";
 
-/// Acquires a lock, and leaves a process in the background that holds it.
+/// Acquires a lock and leaves a background process that holds it.
 pub fn lock(args: &Args) -> Done {
     let expr = args.expr.parse::<Expr>().map_err(|error| Failure::usage(error.to_string()))?;
     if args.hold_for.is_some_and(|limit| limit.is_zero()) {
@@ -123,7 +124,7 @@ async fn start(bound: Bound) -> Done {
     let mut granted = String::new();
     tokio::select! {
         biased;
-        // An error is the end of the holder.
+        // An error means that the holder has ended.
         _ = stream.read_line(&mut granted) => {}
         signal = signals.next() => {
             stop(&mut holder, &mut signals).await;
@@ -131,13 +132,13 @@ async fn start(bound: Bound) -> Done {
         }
     }
     if !granted.ends_with('\n') {
-        // The holder has printed its error.
+        // The holder has printed its error already.
         return not_held(&mut holder).await;
     }
     let confirmed = match output::try_print(granted.as_bytes()) {
         Ok(()) => stream.write_all(b"\n").await,
         Err(error) => {
-            // Without the confirmation, the holder releases the lock.
+            // Close without a confirmation, so that the holder releases the lock.
             drop(stream);
             drop(holder.wait().await);
             return Err(output::unwritten(&error).unwrap_or_else(|| {
@@ -155,10 +156,10 @@ async fn start(bound: Bound) -> Done {
     }
 }
 
-/// Stops a holder that still waits, and waits until it has cancelled its request. A second signal ends this
-/// wait.
+/// Stops a holder that still waits for the grant, and waits until it has cancelled its request. A second
+/// signal ends this wait.
 async fn stop(holder: &mut Child, signals: &mut Signals) {
-    // The holder is not waited for yet, so its number is its own.
+    // The holder is not reaped yet, so no other process has its number.
     if let Some(pid) = holder.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
         // A holder that has ended needs no signal.
         _ = kill_process(pid, Signal::TERM);
@@ -191,7 +192,8 @@ fn cannot_start(error: &io::Error) -> Failure {
     )
 }
 
-/// The result of a holder that has ended without the lock. It has printed its error, unless it was killed.
+/// Returns the result of a holder that ended without the lock. It has printed its error, unless it was
+/// killed.
 async fn not_held(holder: &mut Child) -> Done {
     let status = holder.wait().await.map_err(|error| cannot_start(&error))?;
     match status.code().filter(|code| *code != 0).and_then(|code| u8::try_from(code).ok()) {

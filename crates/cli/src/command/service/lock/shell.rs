@@ -1,8 +1,8 @@
 //! The process that a lock is bound to: usually the shell that calls `conclave lock`.
 //!
-//! **Trap.** A process number alone is not an identity, because the kernel reuses it. So a [`Shell`] also has
-//! the start time of the process, and a holder watches the process by a pidfd, which never refers to another
-//! process.
+//! **Trap.** The process ends, and the kernel gives its number to another process. So a [`Shell`] also
+//! contains the start time of the process. A holder watches the process by a pidfd, which never refers to
+//! another process.
 
 use std::fmt;
 use std::fs;
@@ -17,7 +17,7 @@ use tokio::io::unix::AsyncFd;
 use crate::command::service::REFUSED;
 use crate::output::Failure;
 
-/// A process, by its number and its start time in ticks since the boot. As text: `NUMBER.START`.
+/// A process, by its number and its start time in ticks since the boot. The text form is `NUMBER.START`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shell {
     pid: Pid,
@@ -25,12 +25,12 @@ pub struct Shell {
 }
 
 impl Shell {
-    /// The parent of this process.
+    /// Returns the parent of this process.
     pub fn parent() -> Result<Self, Failure> {
         let parent = getppid().ok_or_else(|| unbound("the calling shell is outside this container"))?;
         let shell = Self::of(parent)?;
-        // The parent is still the parent, so the start time read above is not that of a later process with
-        // the same number.
+        // Check the parent again: if it is unchanged, the start time above is not that of a later process
+        // with the same number.
         if getppid() != Some(parent) {
             return Err(unbound("the calling shell has ended"));
         }
@@ -40,7 +40,7 @@ impl Shell {
         Ok(shell)
     }
 
-    /// The process with this number.
+    /// Returns the process with this number.
     pub fn of(pid: Pid) -> Result<Self, Failure> {
         match started(pid) {
             Ok(started) => Ok(Self { pid, started }),
@@ -48,12 +48,12 @@ impl Shell {
         }
     }
 
-    /// The number of the process.
+    /// Returns the number of the process.
     pub fn number(&self) -> i32 {
         self.pid.as_raw_nonzero().get()
     }
 
-    /// Whether the process still runs. A zombie counts as running.
+    /// Returns whether the process still runs. A zombie counts as running.
     pub fn is_alive(&self) -> bool {
         started(self.pid).is_ok_and(|started| started == self.started)
     }
@@ -68,12 +68,11 @@ impl Shell {
             io::ErrorKind::Unsupported => unbound("this system has no pidfd_open (Linux 5.3 or later)"),
             _ => unbound(&format!("process {shell}: {error}")),
         })?;
-        // The descriptor may refer to a later process with the same number. That process has another start
-        // time.
+        // The descriptor may refer to a later process with the same number, which has another start time.
         if !self.is_alive() {
             return Err(unbound(&format!("process {shell} has ended")));
         }
-        // A lost lock stops the process by a signal.
+        // Check the permission to send signals, because a lost lock stops the process by a signal.
         test_kill_process(self.pid).map_err(|error| unbound(&format!("process {shell}: {error}")))?;
         let fd = watch(fd).map_err(|error| unbound(&format!("process {shell}: {error}")))?;
         Ok(Watch { fd, shell: *self })
@@ -99,28 +98,28 @@ impl FromStr for Shell {
     }
 }
 
-/// The watch over a process by its pidfd.
+/// A watch of a process by its pidfd.
 pub struct Watch {
     fd: AsyncFd<OwnedFd>,
     shell: Shell,
 }
 
 impl Watch {
-    /// The number of the process.
+    /// Returns the number of the process.
     pub fn number(&self) -> i32 {
         self.shell.number()
     }
 
-    /// Returns when the process has ended. The future may be dropped and made again.
+    /// Returns when the process has ended. A dropped future may be created again.
     pub async fn ended(&self) {
-        // A pidfd becomes readable at the end of its process, and stays so. An error means that the runtime
-        // has ended.
+        // A pidfd becomes readable at the end of its process and stays readable. An error means that the
+        // runtime has ended.
         if let Ok(mut ready) = self.fd.readable().await {
             ready.retain_ready();
         }
     }
 
-    /// Sends a signal to the process. It is no error if the process has ended.
+    /// Sends a signal to the process. A process that has ended is no error.
     pub fn send(&self, signal: Signal) {
         #[cfg(target_os = "linux")]
         {
@@ -164,7 +163,7 @@ fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(fd, Interest::READABLE)
 }
 
-/// The start time of a process, from field 22 of its file `stat`: `number (program) state ...`.
+/// Returns the start time of a process, from field 22 of its file `stat`: `number (program) state ...`.
 fn started(pid: Pid) -> io::Result<u64> {
     let stat =
         fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())).map_err(|error| match error.kind() {
@@ -172,7 +171,7 @@ fn started(pid: Pid) -> io::Result<u64> {
             _ => error,
         })?;
     let stat = String::from_utf8_lossy(&stat);
-    // The name of the program may contain anything, also parentheses.
+    // The name of the program may contain any characters, even parentheses.
     let fields = stat.rsplit_once(')').map(|(_, fields)| fields.split_ascii_whitespace());
     let started = fields.and_then(|mut fields| fields.nth(19)?.parse().ok());
     started.ok_or_else(|| io::Error::other("its start time cannot be read"))

@@ -29,7 +29,7 @@ pub struct UnlockArgs {
     /// Print JSON instead of text
     #[arg(long)]
     pub json: bool,
-    /// Where the servers are.
+    /// The addresses of the servers.
     #[command(flatten)]
     pub server: ServerArgs,
 }
@@ -49,7 +49,7 @@ lock was lost before.";
 pub fn unlock(args: &UnlockArgs) -> Done {
     let expr = args.expr.parse::<Expr>().map_err(|error| Failure::usage(error.to_string()))?.to_string();
     let server = args.server.addresses()?;
-    // Without a shell there may still be a detached lock.
+    // Without a shell, the lock may be a detached one.
     let shell = args.pid.map_or_else(Shell::parent, Shell::of).ok();
     let wanted = Wanted { expr: &expr, server: &server, fence: args.fence };
     let found = match shell.map(|shell| wanted.find(Some(shell))).transpose()?.unwrap_or_default() {
@@ -92,8 +92,8 @@ struct Found {
 }
 
 impl Wanted<'_> {
-    /// Finds the lock among those of a shell, or among the detached ones. Of several, it takes the latest of
-    /// a shell; it rejects several detached ones, because they may belong to different scripts.
+    /// Finds the lock among those of a shell, or among the detached ones. Of several locks of a shell it
+    /// takes the latest. It rejects several detached locks, because they may belong to different scripts.
     fn find(&self, shell: Option<Shell>) -> Result<Found, Failure> {
         let key = Key { shell, server: self.server, expr: self.expr };
         let mut found = Found::default();
@@ -127,8 +127,8 @@ impl Wanted<'_> {
     }
 }
 
-/// Asks the holder to release its lock, and waits for the result. It takes until the end of the lease if no
-/// server answers.
+/// Requests the release from the holder and waits for the result. If no server replies, this takes until the
+/// lease expires.
 fn release(socket: &std::path::Path) -> Result<(), Failure> {
     let Unlocked { exit, message } =
         ask(socket, &Question::Unlock, None).map_err(|error| no_reply(&error))?;
