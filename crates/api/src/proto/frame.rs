@@ -12,7 +12,7 @@
 //! letter, so no HTTP request begins with it, and one port serves both protocols.
 //!
 //! **Trap.** A stranger sends the length of 4 GiB and nothing else; a reader that reserves the memory first
-//! has lost it. So the length is checked first, and memory is reserved only as the bytes arrive. Another
+//! may run out of it. So the length is checked first, and memory is reserved as the bytes arrive. Another
 //! stranger sends one frame of empty messages, each with two bytes on the wire and hundreds in memory. So the
 //! messages are counted before they are decoded.
 
