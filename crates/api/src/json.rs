@@ -23,7 +23,7 @@ pub struct FailureBody<'a> {
     pub code: Cow<'a, str>,
     /// The problem, with its particulars; without the advice.
     pub message: Cow<'a, str>,
-    /// Whether the request is known to have had no effect.
+    /// True if the request is known to have had no effect.
     pub definite: bool,
     /// The next step for the user.
     pub advice: Cow<'a, str>,
@@ -72,7 +72,7 @@ pub struct Report<'a> {
     deadlocks: Vec<Deadlock<'a>>,
     breakings: Vec<Breaking<'a>>,
     index: u64,
-    /// Whether the service has a record of the name.
+    /// True if the service has a record of the name.
     known: bool,
 }
 

@@ -48,9 +48,9 @@ pub struct Children {
 /// The options for the creation of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Create {
-    /// Whether the file is deleted when the session ends.
+    /// True if the file is deleted when the session ends.
     pub ephemeral: bool,
-    /// Whether the parent's next number, with ten digits, is appended to the name.
+    /// True if the parent's next number, with ten digits, is appended to the name.
     pub sequential: bool,
 }
 

@@ -59,7 +59,7 @@ pub(crate) struct Shared {
     /// and during each write. So messages are written in the order in which the core returned them.
     line: Mutex<Option<Line>>,
     wake: Notify,
-    /// Whether the present connection, or the last one, uses a Unix socket.
+    /// True if the present connection, or the last one, uses a Unix socket.
     is_local: AtomicBool,
 }
 
@@ -353,7 +353,7 @@ async fn serve(socket: Socket, shared: &Shared) -> io::Result<()> {
 #[derive(Default)]
 struct Due {
     at: Option<Now>,
-    /// Whether the alarm goes off within [`LOOK_EVERY`] in any case.
+    /// True if the alarm goes off within [`LOOK_EVERY`] in any case.
     is_near: bool,
 }
 

@@ -379,10 +379,10 @@ pub mod file_op {
         /// The content: at most 256 KiB.
         #[prost(bytes = "vec", tag = "2")]
         pub data: ::prost::alloc::vec::Vec<u8>,
-        /// Whether the file is deleted when the session ends.
+        /// True if the file is deleted when the session ends.
         #[prost(bool, tag = "3")]
         pub ephemeral: bool,
-        /// Whether the parent's next number, with ten digits, is appended to the name.
+        /// True if the parent's next number, with ten digits, is appended to the name.
         #[prost(bool, tag = "4")]
         pub sequential: bool,
     }
@@ -594,7 +594,7 @@ pub struct GrantedName {
 /// The result of a Cancel: the acquire holds nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Cancelled {
-    /// Whether the acquire had been granted, and was released.
+    /// True if the acquire had been granted, and was released.
     #[prost(bool, tag = "1")]
     pub released: bool,
 }
@@ -643,7 +643,7 @@ pub struct Error {
     /// The message for people, with the particulars.
     #[prost(string, tag = "3")]
     pub message: ::prost::alloc::string::String,
-    /// Whether the request is known to have had no effect.
+    /// True if the request is known to have had no effect.
     #[prost(bool, tag = "4")]
     pub definite: bool,
     /// The part of the system that can remove the cause.
@@ -685,7 +685,7 @@ pub struct Query {
     /// The number of the query, from the same sequence as those of requests.
     #[prost(uint64, tag = "1")]
     pub id: u64,
-    /// Whether this node answers from its own state, which may be old, without a majority. Otherwise the read is
+    /// True if this node answers from its own state, which may be old, without a majority. Otherwise the read is
     /// linearizable: it sees every change that was answered to any client before the query was sent.
     #[prost(bool, tag = "2")]
     pub stale: bool,
@@ -812,7 +812,7 @@ pub struct Children {
     /// The state of the parent file itself.
     #[prost(message, optional, tag = "2")]
     pub stat: ::core::option::Option<Stat>,
-    /// Whether there are more: send the query again with `after` set to the last name.
+    /// True if there are more: send the query again with `after` set to the last name.
     #[prost(bool, tag = "3")]
     pub more: bool,
     /// The index of the state that was read.
@@ -825,7 +825,7 @@ pub struct Locks {
     /// The names, in order.
     #[prost(message, repeated, tag = "1")]
     pub locks: ::prost::alloc::vec::Vec<LockSummary>,
-    /// Whether there are more: send the query again with `after` set to the last name.
+    /// True if there are more: send the query again with `after` set to the last name.
     #[prost(bool, tag = "2")]
     pub more: bool,
     /// The index of the state that was read.
@@ -887,7 +887,7 @@ pub struct Report {
     /// The index of the state that was read.
     #[prost(uint64, tag = "11")]
     pub index: u64,
-    /// Whether the service has a record of the name: a holder, a waiting request, a limit, or one of its latest
+    /// True if the service has a record of the name: a holder, a waiting request, a limit, or one of its latest
     /// 16,384 changes, 64 deadlocks and 64 breakings. A name without a record has no holder and no waiting
     /// request.
     #[prost(bool, tag = "12")]
@@ -917,7 +917,7 @@ pub struct Waiter {
     /// The owners that hold the names it waits for: the first few.
     #[prost(string, repeated, tag = "7")]
     pub waits_for: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Whether it is part of a deadlock that was left in place, or waits for one.
+    /// True if it is part of a deadlock that was left in place, or waits for one.
     #[prost(bool, tag = "8")]
     pub stuck: bool,
 }
@@ -937,7 +937,7 @@ pub struct Sessions {
     /// The sessions, in order.
     #[prost(message, repeated, tag = "1")]
     pub sessions: ::prost::alloc::vec::Vec<SessionSummary>,
-    /// Whether there are more: send the query again with `after` set to the last number.
+    /// True if there are more: send the query again with `after` set to the last number.
     #[prost(bool, tag = "2")]
     pub more: bool,
     /// The index of the state that was read.
@@ -1006,7 +1006,7 @@ pub struct Member {
     /// The address for clients and for other nodes.
     #[prost(string, tag = "2")]
     pub address: ::prost::alloc::string::String,
-    /// Whether the node votes; otherwise it is a learner.
+    /// True if the node votes; otherwise it is a learner.
     #[prost(bool, tag = "3")]
     pub voter: bool,
     /// The index up to which the node's log is known to match the leader's. Only the leader reports it, for
