@@ -285,7 +285,7 @@ impl Core {
         while self.may_send() {
             let Some(next) = self.out.pop_front() else { break };
             if let Some(message) = self.message(next) {
-                out.push(&message).expect("a message beyond the bound is not taken in");
+                out.push(&message).expect("submit and watch reject a message that no frame can carry");
             }
         }
     }
