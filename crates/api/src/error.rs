@@ -59,7 +59,7 @@ macro_rules! codes {
                 match self { $(Self::$code => Fault::$fault),* }
             }
 
-            /// Whether the request is known to have had no effect.
+            /// Returns whether the request is known to have had no effect.
             pub const fn is_definite(self) -> bool {
                 match self { $(Self::$code => $definite),* }
             }

@@ -1,4 +1,4 @@
-//! Lock expressions: what a request asks for, as text and as a tree.
+//! Lock expressions: the names that a request acquires, as text and as a tree.
 //!
 //! ```text
 //! expr   := and ('|' and)*                      & binds tighter than |
@@ -9,19 +9,20 @@
 //!           anything else in double quotes
 //! ```
 //!
-//! **Intuition.** `src & dst` is both, `gpu0 | gpu1` the first that can be had, `2 of (a, b, c)` two
+//! **Intuition.** `src & dst` means both, `gpu0 | gpu1` the first that is available, `2 of (a, b, c)` two
 //! different ones.
 //!
-//! **Rules.** `:shared` on a group is distributed over its names and `*n` on a group is an error, so a tree
-//! holds modes and counts at its leaves only. Groups that change nothing are dropped and nested `&` or `|`
-//! are flattened: the tree *is* the canonical form, and printing it is one walk. Bounds: 64 names, groups 8
-//! deep, 4 KiB, for what is typed and for what is printed back.
+//! **Rules.** `:shared` on a group applies to each of its names, and `*n` on a group is an error. So only the
+//! leaves of a tree have modes and counts. Groups without an effect are dropped, and nested `&` or `|` are
+//! flattened. The tree *is* the canonical form, and one walk prints it. Bounds: 64 names, groups 8 deep, 4
+//! KiB; they apply to the text and to its canonical form.
 //!
-//! **The trap.** Distribution lengthens: a text of just 4 KiB may have a canonical form of more. It is
-//! refused when it is read, not when somebody else reads it back.
+//! **Trap.** A text of almost 4 KiB has a group with `:shared`. In the canonical form each name has its own
+//! `:shared`, so that form is longer than 4 KiB. A node that reads it back from the log would reject it. So
+//! the parser rejects the text at once.
 //!
-//! Spans are kept at the leaves, so that a refusal by the service can point at the name; they are no part of
-//! equality.
+//! Leaves keep their spans, so that an error of the service can point at the name. Spans do not take part in
+//! comparisons.
 
 mod parse;
 #[cfg(test)]
@@ -37,14 +38,14 @@ use crate::{Error, LockName};
 
 pub use parse::ExprError;
 
-/// The longest expression, in bytes.
+/// The longest expression, in bytes. A longer one is rejected.
 pub const MAX_BYTES: usize = 4096;
-/// The most names in an expression, counted with repetition.
+/// The maximum number of names, with repetitions. One more is rejected.
 pub const MAX_NAMES: usize = 64;
-/// The deepest nesting of groups.
+/// The deepest nesting of groups. A deeper one is rejected.
 pub const MAX_DEPTH: usize = 8;
 
-/// A lock expression, in canonical form and within bounds by construction.
+/// A lock expression, always in canonical form and within its bounds.
 ///
 /// ```
 /// use conclave_api::Expr;
@@ -55,34 +56,34 @@ pub const MAX_DEPTH: usize = 8;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Expr(Node);
 
-/// One place of the tree; [`Expr::node`] gives the root.
+/// A node of the tree; [`Expr::node`] returns the root.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Node {
-    /// A name.
+    /// One name.
     Name(Leaf),
-    /// Every member: `a & b`. Never empty, never an `All` directly inside.
+    /// All members: `a & b`. Never empty, and never with an `All` as a direct member.
     All(Vec<Node>),
-    /// The first member that can be had: `a | b`. Never empty, never an `Any` directly inside.
+    /// The first available member: `a | b`. Never empty, and never with an `Any` as a direct member.
     Any(Vec<Node>),
     /// This many different members: `2 of (a, b, c)`.
     AtLeast(u32, Vec<Node>),
 }
 
-/// A name with what is asked of it.
+/// A name with its claim.
 #[derive(Clone, Debug)]
 pub struct Leaf {
-    /// The lock or semaphore.
+    /// The name of the lock or semaphore.
     pub name: LockName,
-    /// What is asked of it.
+    /// The mode or the number of permits.
     pub claim: Claim,
-    /// Where the name stands in the text that was parsed, in bytes; no part of equality.
+    /// The place of the name in the parsed text, in bytes. Comparisons ignore it.
     pub span: Range<usize>,
 }
 
-/// What is asked of one name.
+/// The mode in which a name is requested or held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Claim {
-    /// `name`: alone; one permit, if the name is a semaphore.
+    /// `name`: exclusive. One permit, if the name is a semaphore.
     Exclusive,
     /// `name:shared`.
     Shared,
@@ -91,24 +92,24 @@ pub enum Claim {
 }
 
 impl Expr {
-    /// A single name, exclusive.
+    /// An expression of one name, exclusive.
     pub fn name(name: LockName) -> Self {
         Self(Node::Name(Leaf { name, claim: Claim::Exclusive, span: 0..0 }))
     }
 
-    /// The tree.
+    /// The root of the tree.
     pub fn node(&self) -> &Node {
         &self.0
     }
 
-    /// The leaves, from the left; a name occurs as often as it was written.
+    /// The leaves, from left to right, with repetitions.
     pub fn leaves(&self) -> Vec<&Leaf> {
         let mut leaves = Vec::new();
         self.0.collect_leaves(&mut leaves);
         leaves
     }
 
-    /// The name, when the expression asks for one name alone.
+    /// The leaf, if the expression is a single name.
     pub fn as_single(&self) -> Option<&Leaf> {
         match &self.0 {
             Node::Name(leaf) => Some(leaf),
@@ -117,7 +118,7 @@ impl Expr {
     }
 }
 
-/// The names of an expression, each once, in the order of the text.
+/// Returns the names of an expression, each once, in the order of the text.
 ///
 /// A text that is no expression and contains no operator is a single name, such as `my lock`.
 ///
@@ -218,7 +219,7 @@ impl fmt::Display for Leaf {
     }
 }
 
-/// Prints the suffix.
+/// Prints the suffix of the claim.
 impl fmt::Display for Claim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -229,7 +230,7 @@ impl fmt::Display for Claim {
     }
 }
 
-/// As its canonical text: whoever reads it back has checked it.
+/// Writes the canonical text, which always parses again.
 impl Serialize for Expr {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match &self.0 {

@@ -1,6 +1,6 @@
-//! The JSON that `--json` of the command line and HTTP have in common.
+//! The JSON types that `--json` of the command line and HTTP share.
 //!
-//! All but [`Failure`] is made from messages of the wire, so that both print the same.
+//! All types except [`Failure`] are made from wire messages, so that both interfaces print the same.
 
 use std::borrow::Cow;
 
@@ -23,7 +23,7 @@ pub struct FailureBody<'a> {
     pub code: Cow<'a, str>,
     /// The problem, with its particulars; without the advice.
     pub message: Cow<'a, str>,
-    /// Whether the request is known to have had no effect.
+    /// True if the request is known to have had no effect.
     pub definite: bool,
     /// The next step for the user.
     pub advice: Cow<'a, str>,
@@ -46,24 +46,24 @@ impl<'a> From<&'a Error> for Failure<'a> {
     }
 }
 
-/// A name in a list.
+/// A name in a list of locks.
 #[derive(Clone, Debug, Serialize)]
 pub struct Lock<'a> {
     name: &'a str,
     limit: Option<u32>,
-    /// The first few.
+    /// At most the first few holders.
     holders: Vec<Holder<'a>>,
     holders_total: u64,
     waiters_total: u64,
 }
 
-/// Everything about a name.
+/// The report about one name.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report<'a> {
     name: &'a str,
     limit: Option<u32>,
     permits_held: u64,
-    /// What is no text is shown as well as it can be.
+    /// The value of an election. Bytes that are not UTF-8 are replaced.
     value: Option<Cow<'a, str>>,
     holders: Vec<Holder<'a>>,
     holders_total: u64,
@@ -72,7 +72,7 @@ pub struct Report<'a> {
     deadlocks: Vec<Deadlock<'a>>,
     breakings: Vec<Breaking<'a>>,
     index: u64,
-    /// Whether the service has a record of the name.
+    /// True if the service has a record of the name.
     known: bool,
 }
 
@@ -87,7 +87,7 @@ pub struct Session<'a> {
     since_ms: u64,
 }
 
-/// Who holds a name.
+/// A holder of a name.
 #[derive(Clone, Debug, Serialize)]
 pub struct Holder<'a> {
     session: u64,
@@ -98,7 +98,7 @@ pub struct Holder<'a> {
     permits: Option<u32>,
 }
 
-/// Who waits for it.
+/// A request that waits for a name.
 #[derive(Clone, Debug, Serialize)]
 pub struct Waiter<'a> {
     session: u64,
@@ -111,14 +111,14 @@ pub struct Waiter<'a> {
     stuck: bool,
 }
 
-/// A deadlock, standing or lately ended.
+/// A present or recent deadlock.
 #[derive(Clone, Debug, Serialize)]
 pub struct Deadlock<'a> {
     cycle: Vec<WaitsFor<'a>>,
     victim: Option<&'a str>,
 }
 
-/// One edge of it.
+/// One edge of a deadlock.
 #[derive(Clone, Debug, Serialize)]
 pub struct WaitsFor<'a> {
     waiter: &'a str,
@@ -126,7 +126,7 @@ pub struct WaitsFor<'a> {
     holder: &'a str,
 }
 
-/// When a name was taken away, and why.
+/// The time and the reason when an operator took a name away.
 #[derive(Clone, Debug, Serialize)]
 pub struct Breaking<'a> {
     at_ms: u64,

@@ -1,12 +1,13 @@
-//! Names of locks, semaphores and elections: one namespace, shaped like paths.
+//! Names of locks, semaphores and elections, in one namespace and with the form of paths.
 //!
-//! **Rules.** Segments joined by `/`; one leading `/` is dropped, so `/a/b` and `a/b` are one lock. Letters,
-//! digits, `_`, `.` and `-` need no quotes; everything else is written in double quotes, where `\"` and `\\`
-//! stand for the two characters that would otherwise end the name or escape. Control characters are refused
-//! everywhere: names are printed on terminals.
+//! **Rules.** A name has segments joined by `/`. One leading `/` is dropped, so `/a/b` and `a/b` are the same
+//! lock. Letters, digits, `_`, `.` and `-` need no quotes. Any other name is written in double quotes, with
+//! `\"` and `\\` for those two characters. Control characters are always rejected, because names are printed
+//! on terminals.
 //!
-//! **The trap.** A quoted name is not a second namespace: `"a/b"` and `a/b` are the same lock. So empty
-//! segments are refused in quotes too, or `"/a"` and `a` could not both be printed back.
+//! **Trap.** Quotes do not make a second namespace: `"a/b"` and `a/b` are the same lock. If quotes allowed
+//! empty segments, `"/a"` would be a name that starts with `/`. Printed and read back, it would become `a`.
+//! So empty segments are rejected in quotes too.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// The name of a lock, semaphore or election. Cheap to clone, valid by construction.
+/// The name of a lock, semaphore or election. It is always valid, and cheap to clone.
 ///
 /// ```
 /// use conclave_api::LockName;
@@ -28,13 +29,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 pub struct LockName(Arc<str>);
 
 impl LockName {
-    /// The longest name, in bytes.
+    /// The longest name, in bytes. A longer one is rejected.
     pub const MAX_BYTES: usize = 512;
 
-    /// Checks a name as it is, without quotes; a leading `/` is dropped.
+    /// Checks a name without quotes. A leading `/` is dropped.
     ///
     /// # Errors
-    /// [`NameError`] says what is wrong with it.
+    /// [`NameError`] with the reason.
     pub fn new(text: &str) -> Result<Self, NameError> {
         let name = text.strip_prefix('/').unwrap_or(text);
         if name.is_empty() {
@@ -57,26 +58,26 @@ impl LockName {
         &self.0
     }
 
-    /// Whether the name can be written without quotes.
+    /// Returns whether the name can be written without quotes.
     pub fn is_bare(&self) -> bool {
         self.0.bytes().all(|byte| is_bare(byte) || byte == b'/')
     }
 }
 
-/// Why a name is none.
+/// The reason why a text is not a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameError {
-    /// Nothing there.
+    /// The text is empty.
     Empty,
-    /// Longer than [`LockName::MAX_BYTES`].
+    /// The text is longer than [`LockName::MAX_BYTES`].
     TooLong,
-    /// A control character.
+    /// The text contains a control character.
     Control,
-    /// `//`, or a `/` at the end.
+    /// The text contains `//`, or ends with `/`.
     EmptySegment,
 }
 
-/// Whether `byte` may stand in a name without quotes.
+/// Returns whether `byte` may be part of a name without quotes.
 pub(crate) fn is_bare(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-')
 }
@@ -96,14 +97,14 @@ impl fmt::Display for NameError {
 
 impl std::error::Error for NameError {}
 
-/// Names are ordered as their texts.
+/// A name compares and hashes like its text.
 impl Borrow<str> for LockName {
     fn borrow(&self) -> &str {
         self.as_str()
     }
 }
 
-/// Prints the form that an expression can contain: quoted where it must be.
+/// Prints the name as an expression contains it, in quotes if it needs them.
 impl fmt::Display for LockName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_bare() {

@@ -1,4 +1,4 @@
-//! The plain words of the service: ids, fences, and how a request wishes to be treated.
+//! Basic types of the service: numbers, fences, owners, and the options of a request.
 
 use std::fmt;
 
@@ -6,68 +6,70 @@ use serde::{Deserialize, Serialize};
 
 use crate::LockName;
 
-/// A session: the number of the command that opened it, so never used twice.
+/// The number of a session: the number of the command that opened it. It is never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SessionId(pub u64);
 
-/// A request within its session, numbered by the client and never reused: a retry carries the same number and
-/// gets the same answer.
+/// The number of a request within its session. The client chooses it and never reuses it. A retry has the
+/// same number and gets the same answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RequestId(pub u64);
 
-/// A fencing token. Of two conflicting grants of a name the later has the strictly larger fence, for ever.
+/// A fencing token. Of two conflicting grants of a name, the later one has the strictly larger fence, for
+/// ever.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Fence(pub u64);
 
-/// The version of a file: 1 when created, one more with every write.
+/// The version of a file: 1 after its creation, and one more with each write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Version(pub u64);
 
-/// Who goes first: the larger number; equal ones by entry. A busy high priority may starve the lower ones.
+/// The priority of a request. Larger numbers are granted first, equal ones in the order of the log. Frequent
+/// requests of a high priority may starve lower ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Priority(pub i32);
 
-/// How long an acquire is willing to wait.
+/// The time that an acquire may wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Wait {
-    /// Now or not at all. Obeys the claims of those who wait already.
+    /// No wait: granted at once or rejected. The claims of waiting requests apply.
     Try,
-    /// This many milliseconds, counted by the leader.
+    /// At most this many milliseconds, measured by the leader.
     AtMost(u64),
-    /// Until granted, cancelled or refused.
+    /// Until the request is granted, cancelled or rejected.
     #[default]
     Forever,
 }
 
-/// Whose waiting request is refused when a request closes a deadlock.
+/// The choice of the waiting request to reject when a request completes a deadlock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum VictimPolicy {
-    /// The request that closes it.
+    /// The request that completes the deadlock.
     #[default]
     Requester,
-    /// That of the owner who came last.
+    /// The request of the owner that is the youngest.
     Youngest,
-    /// That with the lowest priority; of equal ones the youngest owner's.
+    /// The request with the lowest priority; if equal, that of the youngest owner.
     LowestPriority,
-    /// That of the owner who holds the fewest names; of equal ones the youngest.
+    /// The request of the owner that holds the fewest names; if equal, that of the youngest owner.
     FewestLocks,
-    /// Nobody's: the deadlock stands and is shown.
+    /// No request: the deadlock stays, and reports show it.
     None,
 }
 
-/// Whose the lock will be: the unit of re-entrancy and of deadlock detection.
+/// The owner of a lock: the unit of re-entrancy and of deadlock detection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Owner {
-    /// The request itself: it excludes every other request.
+    /// The request itself, which excludes every other request.
     #[default]
     Request,
-    /// All requests of the session under this label.
+    /// One owner for all requests of the session with this label.
     Label(OwnerLabel),
-    /// The owner of an earlier grant of the session: this is how a guard is upgraded.
+    /// The owner of an earlier grant of the session; used to upgrade a grant.
     OfGrant(RequestId),
 }
 
-/// The longest label of a session, in bytes.
+/// The longest label of a session, in bytes. A longer one is rejected.
 pub const MAX_SESSION_LABEL_BYTES: usize = 256;
 
 /// The label of an owner, unique within its session.
@@ -76,13 +78,13 @@ pub const MAX_SESSION_LABEL_BYTES: usize = 256;
 pub struct OwnerLabel(String);
 
 impl OwnerLabel {
-    /// The longest label, in bytes.
+    /// The longest label, in bytes. A longer one is rejected.
     pub const MAX_BYTES: usize = 128;
 
     /// Checks a label.
     ///
     /// # Errors
-    /// Empty, longer than [`OwnerLabel::MAX_BYTES`], or with control characters.
+    /// The text is empty, longer than [`OwnerLabel::MAX_BYTES`], or contains control characters.
     pub fn new(text: impl Into<String>) -> Result<Self, LabelError> {
         let text = text.into();
         if text.is_empty() || text.len() > Self::MAX_BYTES || text.chars().any(char::is_control) {
@@ -91,35 +93,35 @@ impl OwnerLabel {
         Ok(Self(text))
     }
 
-    /// The label.
+    /// The text of the label.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// A label that is none.
+/// The error for a text that is not a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LabelError;
 
-/// A deadlock as it was found: who waits for whom, and whose request was refused.
+/// A deadlock at its detection: who waits for whom, and the owner whose request was rejected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deadlock {
-    /// Edges `waiter -> name -> holder`. Of a cycle the holder is the next waiter; of a knot, where each waits for any of
-    /// several, they are those among its members. The first few, if there are many.
+    /// Edges `waiter -> name -> holder`. In a cycle each holder is the next waiter. In a knot each member
+    /// waits for any of several, and the edges are those among the members. Only the first few, if there are
+    /// many.
     pub cycle: Vec<WaitsFor>,
-    /// The owner whose waiting request was refused; `None` when the policy was to leave the deadlock
-    /// standing.
+    /// The owner whose waiting request was rejected; `None` if the policy left the deadlock in place.
     pub victim: Option<String>,
 }
 
-/// One edge of the wait-for graph, in words.
+/// One edge of the wait-for graph, as text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitsFor {
-    /// Who waits.
+    /// The owner that waits.
     pub waiter: String,
-    /// For what.
+    /// The name that it waits for.
     pub name: LockName,
-    /// Who holds it.
+    /// The owner that holds the name.
     pub holder: String,
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv6Addr, SocketAddr};
 
-/// The port of the service.
+/// The default port of the service.
 pub const DEFAULT_PORT: u16 = 7411;
 
 /// The longest address, in bytes. A longer one is rejected.

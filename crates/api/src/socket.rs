@@ -1,18 +1,22 @@
-//! The way between a client and a server: TCP, or on one machine a Unix socket, which costs half of it.
+//! The connection between a client and a server: TCP, or on one machine a Unix socket, which needs half the
+//! CPU time.
 //!
-//! **Intuition.** A client that is told `127.0.0.1:7411` means a server on its own machine. If that server is the same user's,
-//! it also listens on a Unix socket whose path follows from the address, and the client takes that. If there is none, or
-//! nobody behind it, there is TCP: nobody has to configure anything, and nothing fails that did not fail before.
+//! **Intuition.** A client with the address `127.0.0.1:7411` means a server on its own machine. If that
+//! server belongs to the same user, it also listens on a Unix socket, whose path follows from the address.
+//! The client uses that socket. If the socket is missing, or no server listens on it, the client uses TCP. So
+//! users configure nothing, and no connection fails that worked with TCP.
 //!
 //! **Rules.** The path is `/tmp/conclave-USER/NETWORK-ADDRESS`, with the numbers of the user and of the
-//! network namespace: the same address in another container is another server. An address with `tcp:`
-//! before it is only tried by TCP. The socket of a local node (`conclave run --local`) is in its data
-//! folder instead: see `folder`.
+//! network namespace: the same address in another container is another server. An address with the prefix
+//! `tcp:` uses only TCP. The socket of a local node (`conclave run --local`) is in its data folder instead:
+//! `folder`.
 //!
-//! **Two traps.** A Unix socket calls itself writable whenever the other side has read something, so whoever waits for that as
-//! well is woken for nothing by every message: here only reading is waited for, and writing when it has failed. And anybody
-//! may create that folder before its user does, and listen in it. So both sides look: it must be a folder, of this very
-//! user, that nobody else may write to.
+//! **Traps.**
+//! - A Unix socket becomes writable whenever the other side reads. A task that waits for readable and
+//!   writable is then woken for nothing by each message. So the tasks wait for readable only, and for
+//!   writable only after a failed write.
+//! - Another user may create the folder in `/tmp` first, and listen in it. So both sides check it: it must
+//!   be a folder of this user that no other user may write to.
 
 mod folder;
 
@@ -32,15 +36,15 @@ use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixListener, UnixStream, tcp};
 
-/// Before an address that is only to be tried by TCP.
+/// The prefix of an address that uses only TCP.
 const TCP_ONLY: &str = "tcp:";
 
-/// A connection.
+/// A connection between a client and a server.
 #[derive(Debug)]
 pub enum Socket {
-    /// By the network, or loopback.
+    /// A TCP connection, over the network or loopback.
     Tcp(TcpStream),
-    /// Within the machine.
+    /// A Unix socket, within the machine.
     Unix(Local),
 }
 
@@ -48,13 +52,13 @@ impl Socket {
     /// Connects to a server: an address, or a name and a port.
     ///
     /// # Errors
-    /// Those of TCP.
+    /// The errors of TCP.
     pub async fn connect(server: &str) -> io::Result<Self> {
         let (server, may_be_local) = match server.strip_prefix(TCP_ONLY) {
             Some(server) => (server, false),
             None => (server, true),
         };
-        // An address needs no resolver, and no thread for it.
+        // An address needs no resolver, and so no thread for it.
         let stream = match server.parse::<SocketAddr>() {
             Ok(address) => {
                 if may_be_local && let Some(local) = connect_local(address).await {
@@ -68,7 +72,7 @@ impl Socket {
         Ok(Self::Tcp(stream))
     }
 
-    /// Both directions, each by itself.
+    /// Splits the connection into its two directions.
     pub fn into_split(self) -> (Reader, Writer) {
         match self {
             Self::Tcp(stream) => {
@@ -86,7 +90,7 @@ impl Socket {
 async fn connect_local(address: SocketAddr) -> Option<Socket> {
     let path = path_of(address)?;
     is_safe(path.parent()?).ok()?;
-    // Whatever is wrong with it, there is TCP.
+    // After any error the caller uses TCP.
     let stream = UnixStream::connect(path).await.ok()?;
     Local::new(stream).ok().map(Socket::Unix)
 }
@@ -95,11 +99,12 @@ async fn connect_local(address: SocketAddr) -> Option<Socket> {
 #[derive(Debug)]
 pub struct Local {
     stream: Arc<AsyncFd<net::UnixStream>>,
-    /// How much is read at once.
+    /// The maximum number of bytes of the next read.
     step: usize,
 }
 
-/// Enough for most that is said at once, and little to clear before; the most when that was not enough.
+/// The usual and the largest read, in bytes. The usual one holds most messages and needs little memory to be
+/// zeroed. The largest one follows a read that filled its buffer.
 const STEP: (usize, usize) = (4 * 1024, 64 * 1024);
 
 impl Local {
@@ -116,7 +121,7 @@ impl Local {
                 Ok(read) => {
                     buffer.advance(read);
                     if read < room {
-                        // That was all: whatever comes next is announced.
+                        // Everything is read: the system reports the next bytes.
                         ready.clear_ready();
                     }
                     self.step = if read < room { STEP.0 } else { STEP.1 };
@@ -130,7 +135,7 @@ impl Local {
     }
 
     async fn writable(&self) -> io::Result<()> {
-        // By a second descriptor, so that the first is not told of it ever after.
+        // Use a second descriptor. The first one would otherwise wake its task for writability from then on.
         let stream = watched(self.stream.get_ref().try_clone()?, Interest::WRITABLE)?;
         stream.writable().await?.retain_ready();
         Ok(())
@@ -145,12 +150,12 @@ fn watched(stream: net::UnixStream, interest: Interest) -> io::Result<AsyncFd<ne
     AsyncFd::with_interest(stream, interest)
 }
 
-/// What arrives.
+/// The read half of a connection.
 #[derive(Debug)]
 pub enum Reader {
-    /// See [`Socket::Tcp`].
+    /// The read half of a [`Socket::Tcp`].
     Tcp(tcp::OwnedReadHalf),
-    /// See [`Socket::Unix`].
+    /// The read half of a [`Socket::Unix`].
     Unix(Local),
 }
 
@@ -167,20 +172,20 @@ impl AsyncRead for Reader {
     }
 }
 
-/// Where one writes.
+/// The write half of a connection.
 #[derive(Debug)]
 pub enum Writer {
-    /// See [`Socket::Tcp`].
+    /// The write half of a [`Socket::Tcp`].
     Tcp(tcp::OwnedWriteHalf),
-    /// See [`Socket::Unix`].
+    /// The write half of a [`Socket::Unix`].
     Unix(Local),
 }
 
 impl Writer {
-    /// Writes as much as goes through at once.
+    /// Writes as many bytes as the socket accepts now.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] if nothing does: see [`Writer::writable`].
+    /// [`io::ErrorKind::WouldBlock`] if it accepts none; then wait with [`Writer::writable`].
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(writer) => writer.try_write(bytes),
@@ -188,10 +193,10 @@ impl Writer {
         }
     }
 
-    /// Waits until something may go through.
+    /// Waits until the socket may accept bytes.
     ///
     /// # Errors
-    /// If the runtime has ended.
+    /// The runtime has ended.
     pub async fn writable(&self) -> io::Result<()> {
         match self {
             Self::Tcp(writer) => writer.writable().await,
@@ -199,10 +204,10 @@ impl Writer {
         }
     }
 
-    /// Writes all of it.
+    /// Writes all bytes.
     ///
     /// # Errors
-    /// If the connection is broken.
+    /// The connection is broken.
     pub async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             match self.try_write(bytes) {
@@ -214,10 +219,10 @@ impl Writer {
         Ok(())
     }
 
-    /// Says that nothing more will be written.
+    /// Closes this direction: nothing more will be written.
     ///
     /// # Errors
-    /// If the connection is broken.
+    /// The connection is broken.
     pub fn shutdown(&self) -> io::Result<()> {
         match self {
             Self::Tcp(writer) => rustix::net::shutdown(writer.as_ref(), Shutdown::Write)?,
@@ -227,7 +232,7 @@ impl Writer {
     }
 }
 
-/// Where a server listens for clients of its own machine and user. Dropped, the socket's name is gone.
+/// A Unix listener for clients of the same machine and user. Its drop removes the path of the socket.
 #[derive(Debug)]
 pub struct LocalListener {
     listener: UnixListener,
@@ -235,16 +240,17 @@ pub struct LocalListener {
 }
 
 impl LocalListener {
-    /// Listens for those who would otherwise come to this address, on which the caller listens already: so whoever had the name
-    /// before is gone.
+    /// Listens on the Unix socket that belongs to `address`. The caller listens on `address` already, so an
+    /// earlier owner of the path has ended; its path is replaced.
     ///
     /// # Errors
-    /// If there is no such place: the address is of another machine, the folder not ours, or the system refuses.
+    /// The address belongs to another machine, the folder does not belong to this user alone, or the system
+    /// rejects the socket.
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         let path = path_of(address).ok_or(io::ErrorKind::Unsupported)?;
         let folder = path.parent().ok_or(io::ErrorKind::Unsupported)?;
         make_private(folder)?;
-        // What cannot be swept stays, and is in nobody's way.
+        // A path that cannot be removed stays, and does no harm.
         drop(sweep(folder));
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -253,10 +259,10 @@ impl LocalListener {
         Ok(Self { listener: UnixListener::bind(&path)?, path })
     }
 
-    /// The next connection.
+    /// Accepts the next connection.
     ///
     /// # Errors
-    /// Out of descriptors, most likely.
+    /// The error of the system, most likely that the process has no descriptor left.
     pub async fn accept(&self) -> io::Result<Socket> {
         let (stream, _) = self.listener.accept().await?;
         Local::new(stream).map(Socket::Unix)
@@ -265,18 +271,18 @@ impl LocalListener {
 
 impl Drop for LocalListener {
     fn drop(&mut self) {
-        // A name that stays leads nowhere, and whoever follows it goes on to TCP.
+        // If the path stays, clients find no listener and use TCP.
         drop(std::fs::remove_file(&self.path));
     }
 }
 
-/// Removes the names that killed servers of this network left. Whoever lives is known to the system; should another server
-/// take a dead name at this very moment, its clients come by TCP.
+/// Removes the paths that killed servers of this network namespace left. Paths of living servers are in the
+/// system's list of sockets. If another server binds a dead path at this moment, its clients use TCP.
 fn sweep(folder: &Path) -> io::Result<()> {
     let network = format!("{}-", network());
     let is_ours =
         |entry: &DirEntry| entry.file_name().to_str().is_some_and(|name| name.starts_with(&network));
-    // The names first: who is among them and lives is among the living as well.
+    // Read the paths first: a server that is alive and has a path now is then also in the later list.
     let names: Vec<PathBuf> =
         std::fs::read_dir(folder)?.flatten().filter(is_ours).map(|entry| entry.path()).collect();
     let sockets = std::fs::read("/proc/net/unix")?;
@@ -284,7 +290,7 @@ fn sweep(folder: &Path) -> io::Result<()> {
     let living: HashSet<&Path> =
         sockets.lines().filter_map(|line| line.split(' ').next_back()).map(Path::new).collect();
     for dead in names.iter().filter(|name| !living.contains(name.as_path())) {
-        // Another server may be sweeping too.
+        // Another server may remove the same path.
         drop(std::fs::remove_file(dead));
     }
     Ok(())
@@ -295,7 +301,7 @@ fn network() -> u64 {
     std::fs::metadata("/proc/self/ns/net").map_or(0, |namespace| namespace.ino())
 }
 
-/// Where the Unix socket of the server at this address is, if the address can be one of this machine.
+/// Returns the path of the Unix socket for this address, if the address can belong to this machine.
 fn path_of(address: SocketAddr) -> Option<PathBuf> {
     let ip = match address.ip() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
@@ -306,7 +312,8 @@ fn path_of(address: SocketAddr) -> Option<PathBuf> {
     ip.is_loopback().then(|| user_folder().join(name))
 }
 
-/// The folder for the sockets of this user. It may not exist, or may not be private: see [`make_private`].
+/// The folder for the sockets of this user. It may not exist, or may not be private; [`make_private`] creates
+/// and checks it.
 pub fn user_folder() -> PathBuf {
     format!("/tmp/conclave-{}", rustix::process::getuid().as_raw()).into()
 }
@@ -322,10 +329,11 @@ pub fn make_private(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Checks that only this user, or root, can have put something into a folder.
+/// Checks that only this user, or root, can create files in a folder.
 ///
 /// # Errors
-/// [`io::ErrorKind::PermissionDenied`] if another user can, [`io::ErrorKind::NotFound`] if there is no such folder.
+/// [`io::ErrorKind::PermissionDenied`] if another user can, [`io::ErrorKind::NotFound`] if the folder does
+/// not exist.
 pub fn is_safe(folder: &Path) -> io::Result<()> {
     let found = std::fs::symlink_metadata(folder)?;
     let is_ours = |found: &Metadata| found.is_dir() && found.uid() == rustix::process::getuid().as_raw();
@@ -376,7 +384,7 @@ mod tests {
         drop(local);
         assert!(!path.exists());
         assert!(matches!(Socket::connect(&address.to_string()).await.unwrap(), Socket::Tcp(_)));
-        // What a killed server leaves behind, and what the next one makes of it.
+        // A killed server leaves its path; the next server replaces it.
         drop(UnixListener::bind(&path).unwrap());
         assert!(matches!(Socket::connect(&address.to_string()).await.unwrap(), Socket::Tcp(_)));
         let _local = LocalListener::bind(address).unwrap();
@@ -389,7 +397,7 @@ mod tests {
         let (_tcp, address) = listener().await;
         let living = LocalListener::bind(address).unwrap();
         let folder = living.path.parent().unwrap();
-        // Of a server that was killed, and of one in another container, about which nobody can know.
+        // One path of a killed server, and one of a server in another container, whose state is unknown here.
         let (dead, elsewhere) =
             (format!("{}-dead-{}", network(), address.port()), format!("elsewhere-{}", address.port()));
         let (dead, elsewhere) = (folder.join(dead), folder.join(elsewhere));
@@ -412,7 +420,7 @@ mod tests {
                 Socket::Unix(_) => local.accept().await.unwrap(),
             };
             let ((mut heard, said), (mut read, answered)) = (client.into_split(), accepted.into_split());
-            // More than the system keeps for one who does not read.
+            // More than the system buffers for a side that does not read.
             let question = vec![7; 16 << 20];
             let (mut question_read, mut answer) = (Vec::new(), Vec::new());
             let ask = async {

@@ -1,4 +1,4 @@
-//! Requests with options, their owners, and the wait for them.
+//! Requests with options, their owners, and requests that wait.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::core::{Reply, stopped};
 use crate::guard::Guard;
 use crate::{Result, Semaphore};
 
-/// A lock to be asked for. Nothing is sent before [`Request::start`].
+/// A request for a lock. Nothing is sent before [`Request::start`].
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -33,52 +33,54 @@ impl Request {
         Self { client: client.clone(), acquire: v1::Acquire::of(expr) }
     }
 
-    /// Every name shared.
+    /// Makes every name of the expression shared.
     pub fn shared(mut self) -> Self {
         self.acquire.expr = format!("({}):shared", self.acquire.expr);
         self
     }
 
-    /// How long to wait.
+    /// Sets how long the request waits.
     pub fn wait(mut self, wait: Wait) -> Self {
         self.acquire.set_wait(wait);
         self
     }
 
-    /// Waits at most this long, counted by the server; nothing is [`Wait::Try`].
+    /// Sets the wait limit, measured by the server. Zero means [`Wait::Try`].
     pub fn within(self, limit: Duration) -> Self {
         let wait = if limit.is_zero() { Wait::Try } else { Wait::AtMost(millis(limit)) };
         self.wait(wait)
     }
 
-    /// The larger goes first; 0 unless said otherwise. A busy high priority starves the lower ones.
+    /// Sets the priority; the default is 0. Larger priorities are granted first. Frequent requests of a high
+    /// priority starve lower ones.
     pub fn priority(mut self, priority: i32) -> Self {
         self.acquire.priority = priority;
         self
     }
 
-    /// Whose waiting request is refused if this one closes a deadlock.
+    /// Sets which waiting request is rejected if this one completes a deadlock.
     pub fn on_deadlock(mut self, policy: VictimPolicy) -> Self {
         self.acquire.policy = v1::VictimPolicy::from(policy).into();
         self
     }
 
-    /// Makes it a campaign: what the winner proclaims.
+    /// Makes the request a campaign; the winner proclaims `value`.
     pub fn value(mut self, value: impl Into<Vec<u8>>) -> Self {
         self.acquire.value = Some(value.into());
         self
     }
 
-    /// Whose it will be.
+    /// Sets the owner of the lock.
     pub(crate) fn owned_by(mut self, owner: conclave_api::Owner) -> Self {
         self.acquire.set_owner(owner);
         self
     }
 
-    /// Sends it, with everything else that was asked since the last write.
+    /// Sends the request. Requests of one moment share one write.
     ///
     /// # Errors
-    /// Too many requests are without an answer, or the expression is too long.
+    /// [`Code::TooManyUnanswered`] if too many requests have no reply; [`Code::TooLarge`] if the expression
+    /// is too long.
     pub fn start(self) -> Result<Acquiring> {
         let Self { client, acquire } = self;
         let (done, granted) = oneshot::channel();
@@ -90,28 +92,29 @@ impl Request {
     }
 }
 
-/// A lock that was asked for. Dropped, the request is given up, as soon as the server hears of it.
+/// A request for a lock that was sent. Dropping it cancels the request in the background.
 #[must_use = "dropped, the request is given up"]
 pub struct Acquiring {
     handle: Arc<Handle>,
     id: u64,
-    /// `None` when it has ended.
+    /// `None` after the final reply.
     granted: Option<oneshot::Receiver<Result<v1::Granted>>>,
     queued: Option<oneshot::Receiver<v1::Queued>>,
 }
 
 impl Acquiring {
-    /// The place in the queue and who holds what is wanted, once; `None` if it is granted or refused first, or was told.
+    /// Returns the place in the queue and the holders of the names, once. Returns `None` if the request has
+    /// its final reply, or if an earlier call has returned the place.
     pub async fn queued(&mut self) -> Option<v1::Queued> {
         let told = self.queued.as_mut()?.await.ok();
         self.queued = None;
         told
     }
 
-    /// Waits for the grant. May be dropped and called again.
+    /// Waits for the grant. The future can be dropped and the method called again.
     ///
     /// # Errors
-    /// The refusal.
+    /// The rejection of the request.
     pub async fn granted(&mut self) -> Result<Guard> {
         let Some(granted) = &mut self.granted else {
             return Err(Error::new(Code::InvalidArgument, "this request already has its final answer"));
@@ -123,10 +126,10 @@ impl Acquiring {
             .map(|granted| Guard::new(self.handle.clone(), self.id, &granted))
     }
 
-    /// As [`Acquiring::granted`]; that it was not granted in the time it was willing to wait is no error.
+    /// Waits for the grant, and returns `None` if the wait limit ends first.
     ///
     /// # Errors
-    /// Any other refusal.
+    /// Any other rejection of the request.
     pub async fn granted_in_time(&mut self) -> Result<Option<Guard>> {
         match self.granted().await {
             Ok(guard) => Ok(Some(guard)),
@@ -135,10 +138,11 @@ impl Acquiring {
         }
     }
 
-    /// Gives up. When this returns, nothing is held by the request, also if it was granted meanwhile.
+    /// Cancels the request. When this returns, the request holds nothing, even if it was granted in the
+    /// meantime.
     ///
     /// # Errors
-    /// Nobody answered: what was asked for may be held until the session ends.
+    /// No server replied: the names may be held until the session ends.
     pub async fn cancel(mut self) -> Result<()> {
         if self.granted.take().is_none() {
             return Ok(());
@@ -158,7 +162,7 @@ impl Drop for Acquiring {
     }
 }
 
-/// An owner: what its requests hold belongs together. See [`Client::owner`].
+/// An owner, whose locks belong together. [`Client::owner`] creates it.
 #[derive(Clone)]
 pub struct Owner {
     client: Client,
@@ -170,43 +174,45 @@ impl Owner {
         Self { client: client.clone(), label }
     }
 
-    /// Its label.
+    /// The label of the owner.
     pub fn label(&self) -> &str {
         self.label.as_str()
     }
 
-    /// As [`Client::request`].
+    /// Creates a request of this owner; otherwise the same as [`Client::request`].
     pub fn request(&self, expr: &str) -> Request {
         self.client.request(expr).owned_by(conclave_api::Owner::Label(self.label.clone()))
     }
 
-    /// As [`Client::lock`]. What this owner holds already is not waited for.
+    /// Waits until `expr` is granted, like [`Client::lock`]. The owner does not wait for names that it
+    /// already holds.
     ///
     /// # Errors
-    /// As [`Client::lock`]; [`Code::OwnerBusy`] if another request of this owner waits.
+    /// The same as [`Client::lock`], and [`Code::OwnerBusy`] if another request of this owner waits.
     pub async fn lock(&self, expr: &str) -> Result<Guard> {
         self.request(expr).start()?.granted().await
     }
 
-    /// As [`Client::try_lock`].
+    /// Acquires `expr` if it is free now, like [`Client::try_lock`].
     ///
     /// # Errors
-    /// As [`Owner::lock`].
+    /// The same as [`Owner::lock`].
     pub async fn try_lock(&self, expr: &str) -> Result<Option<Guard>> {
         self.request(expr).wait(Wait::Try).start()?.granted_in_time().await
     }
 
-    /// As [`Client::lock_within`].
+    /// Waits for `expr` for at most `limit`, like [`Client::lock_within`].
     ///
     /// # Errors
-    /// As [`Owner::lock`].
+    /// The same as [`Owner::lock`].
     pub async fn lock_within(&self, expr: &str, limit: Duration) -> Result<Option<Guard>> {
         self.request(expr).within(limit).start()?.granted_in_time().await
     }
 }
 
 impl Guard {
-    /// A request of the owner of this guard: asking for a name exclusively that is held shared is an upgrade.
+    /// Creates a request of the same owner as this guard. An exclusive request for a name that is held shared
+    /// is an upgrade.
     pub fn request(&self, expr: &str) -> Request {
         let client = Client { handle: self.handle().clone() };
         client.request(expr).owned_by(conclave_api::Owner::OfGrant(RequestId(self.id())))
@@ -214,7 +220,7 @@ impl Guard {
 }
 
 impl Semaphore {
-    /// A request for permits, with options.
+    /// Creates a request for `permits` of this semaphore, with options.
     pub fn request(&self, permits: u32) -> Request {
         self.client().request(&self.expr(permits))
     }

@@ -1,4 +1,4 @@
-//! The client: a handle to a session, cheap to clone.
+//! The client: a handle to a session; cheap to clone.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,17 +22,18 @@ use crate::{Result, Wait};
 /// The address of a server that was started without `--listen`.
 pub const DEFAULT_SERVER: &str = "127.0.0.1:7411";
 
-/// A client of the service: at most one session, on one connection. Clones share it.
+/// A client of the service, with at most one session on one connection. All clones share both.
 ///
-/// The session is opened by the first request that needs one, kept alive, resumed on any node after a lost connection, and
-/// ended when the last clone, guard and watch is gone. [`Client::close`] ends it and waits until that is known. What needs
-/// one afterwards, a watch that goes on for instance, opens another.
+/// The first request that needs a session opens it. The client keeps it alive and, after a lost connection,
+/// resumes it on any node. The session ends when the last clone, guard and watch is dropped.
+/// [`Client::close`] ends it earlier and waits for the reply. A later request opens a new session; so does a
+/// watch that goes on.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) handle: Arc<Handle>,
 }
 
-/// How a client connects.
+/// The options of a connection.
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -58,109 +59,114 @@ impl fmt::Debug for Options {
     }
 }
 
-/// Dropped with the last clone: then the task ends.
+/// The shared part of all clones, guards and watches. Its drop ends the session and the task.
 pub(crate) struct Handle {
     pub(crate) shared: Arc<Shared>,
 }
 
 impl Client {
-    /// Connects to the first of `servers` that answers: `HOST` or `HOST:PORT`, several with commas between.
-    /// The port is 7411 if it is absent.
+    /// Connects to the first of `servers` that replies. The list has items `HOST` or `HOST:PORT`, with commas
+    /// between. The port is 7411 if it is absent.
     ///
-    /// A server of the same user on the same machine is reached by its Unix socket if its address is a
-    /// loopback address (`127.0.0.1:7411`). The prefix `tcp:` before the address forces TCP.
+    /// If the address is a loopback address (`127.0.0.1:7411`), a server of the same user is reached by its
+    /// Unix socket. The prefix `tcp:` before the address forces TCP.
     ///
     /// # Errors
-    /// As [`Options::connect`].
+    /// The same as [`Options::connect`].
     pub async fn connect(servers: &str) -> Result<Self> {
         Self::options().connect(servers).await
     }
 
-    /// To connect with other than the usual options.
+    /// Returns the default options, to change them before connecting.
     pub fn options() -> Options {
         let (opening, patience) = (Opening::default(), Duration::from_secs(10));
         Options { opening, patience, connector: None }
     }
 
-    /// Waits until `expr` is granted: `db`, `src & dst`, `gpu0 | gpu1`, `2 of (a, b, c)`, `plan:shared`, `pool*3`.
+    /// Waits until `expr` is granted: `db`, `src & dst`, `gpu0 | gpu1`, `2 of (a, b, c)`, `plan:shared`,
+    /// `pool*3`.
     ///
-    /// Two locks of one client exclude each other; see [`Client::owner`] for those that belong together. Dropping the
-    /// future gives the wait up.
+    /// Two locks of one client exclude each other; [`Client::owner`] creates an owner for locks that belong
+    /// together. Dropping the future cancels the request.
     ///
     /// # Errors
-    /// A refusal: the expression is none, it can never be had, or waiting for it closes a deadlock.
+    /// A rejection: `expr` is not an expression, it can never be granted, or waiting for it completes a
+    /// deadlock.
     pub async fn lock(&self, expr: &str) -> Result<Guard> {
         self.request(expr).start()?.granted().await
     }
 
-    /// Takes `expr` if it is free now.
+    /// Acquires `expr` if it is free now. Returns `None` if it is not.
     ///
     /// # Errors
-    /// As [`Client::lock`].
+    /// The same as [`Client::lock`].
     pub async fn try_lock(&self, expr: &str) -> Result<Option<Guard>> {
         self.request(expr).wait(Wait::Try).start()?.granted_in_time().await
     }
 
-    /// Waits at most `limit`, counted by the server.
+    /// Waits for `expr` for at most `limit`, measured by the server. Returns `None` if it is not granted in
+    /// time.
     ///
     /// # Errors
-    /// As [`Client::lock`].
+    /// The same as [`Client::lock`].
     pub async fn lock_within(&self, expr: &str, limit: Duration) -> Result<Option<Guard>> {
         self.request(expr).within(limit).start()?.granted_in_time().await
     }
 
-    /// Whether the server is, or was last, reached by its Unix socket.
+    /// Returns whether the present connection, or the last one, uses a Unix socket.
     pub fn is_local(&self) -> bool {
         self.handle.shared.is_local()
     }
 
-    /// A request with options.
+    /// Creates a request for `expr`, with options.
     pub fn request(&self, expr: &str) -> Request {
         Request::new(self, expr)
     }
 
-    /// An owner: its requests belong together. They are re-entrant, one of them waits at a time, and deadlocks are found
-    /// among owners.
+    /// Creates an owner, whose requests belong together. Its locks are re-entrant, and at most one of its
+    /// requests waits at a time. Deadlocks are detected between owners.
     ///
     /// # Errors
-    /// [`Code::InvalidArgument`] if the label is empty, longer than 128 bytes or has control characters.
+    /// [`Code::InvalidArgument`] if the label is empty, longer than 128 bytes, or contains control
+    /// characters.
     pub fn owner(&self, label: &str) -> Result<Owner> {
         let label = OwnerLabel::new(label);
         let label = label.map_err(|error| Error::new(Code::InvalidArgument, error.to_string()))?;
         Ok(Owner::new(self, label))
     }
 
-    /// Campaigns in the election `name` and returns when it is won, proclaiming `value`.
+    /// Campaigns in the election `name`, and returns when this client is the leader. `value` is what it then
+    /// proclaims.
     ///
     /// # Errors
-    /// As [`Client::lock`].
+    /// The same as [`Client::lock`].
     pub async fn elect(&self, name: &str, value: impl Into<Vec<u8>>) -> Result<Leadership> {
         let guard = self.request(&quoted(name)).value(value.into()).start()?.granted().await?;
         Ok(Leadership::new(guard))
     }
 
-    /// Who leads in the election `name`.
+    /// Returns the leader of the election `name`, if there is one.
     ///
     /// # Errors
-    /// The name is none, or no majority answers.
+    /// The name is invalid, or no majority of the servers replies.
     pub async fn leader(&self, name: &str) -> Result<Option<Leader>> {
         Ok(election::leader(self.why(name).await?))
     }
 
-    /// A semaphore, made or changed to have `permits`.
+    /// Creates the semaphore `name`, or changes its limit to `permits`.
     ///
     /// # Errors
-    /// As [`Client::limit`].
+    /// The same as [`Client::limit`].
     pub async fn semaphore(&self, name: &str, permits: u32) -> Result<Semaphore> {
         self.limit(name, permits).await?;
         Ok(Semaphore::new(self, name))
     }
 
-    /// Makes or changes a semaphore; 0 makes an unused one a plain name again. Returns the permits before, or
-    /// `None` if the name was not a semaphore.
+    /// Creates a semaphore or changes its limit. The limit 0 makes an unused semaphore a plain name again.
+    /// Returns the previous limit, or `None` if the name was not a semaphore.
     ///
     /// # Errors
-    /// [`Code::WrongKind`] if somebody holds the name, or waits for it, as a lock.
+    /// [`Code::WrongKind`] if the name is in use as a lock: it has a holder or a waiter.
     pub async fn limit(&self, name: &str, permits: u32) -> Result<Option<u32>> {
         match self.change(v1::request::Op::Limit(v1::Limit { name: name.into(), permits })).await? {
             v1::answer::Result::Limited(v1::Limited { before }) => Ok(before),
@@ -168,24 +174,24 @@ impl Client {
         }
     }
 
-    /// Takes a name away from everybody who holds it; they are told `reason`.
+    /// Takes a name away from all its holders. The server sends them `reason`.
     ///
     /// # Errors
-    /// [`Code::NotHeld`] if nobody does.
+    /// [`Code::NotHeld`] if the name has no holder.
     pub async fn break_lock(&self, name: &str, reason: &str) -> Result<()> {
         let broken = v1::Break { name: name.into(), reason: reason.into() };
         self.done(v1::request::Op::Break(broken)).await
     }
 
-    /// Ends another session as if its lease had run out.
+    /// Ends another session as if its lease had expired.
     ///
     /// # Errors
-    /// [`Code::SessionEnded`] if there is none.
+    /// [`Code::SessionEnded`] if the session does not exist.
     pub async fn end_session(&self, session: SessionId) -> Result<()> {
         self.done(v1::request::Op::EndSession(v1::EndSession { session: session.0 })).await
     }
 
-    /// The files.
+    /// Returns a handle to the tree of files.
     pub fn files(&self) -> Files {
         Files::new(self)
     }
@@ -193,15 +199,15 @@ impl Client {
     /// Watches one lock, semaphore or election.
     ///
     /// # Errors
-    /// The name is none, or there are too many watches.
+    /// The name is invalid, or the connection has too many watches.
     pub async fn watch_lock(&self, name: &str) -> Result<Watch> {
         Watch::begin(self, v1::watch::Target::Lock(name.into()), None).await
     }
 
-    /// Everything about one name: holders, queue, deadlocks, breakings.
+    /// Returns the report about one name: holders, queue, deadlocks, names that operators took away.
     ///
     /// # Errors
-    /// The name is none, or no majority answers.
+    /// The name is invalid, or no majority of the servers replies.
     pub async fn why(&self, name: &str) -> Result<v1::Report> {
         match self.ask(v1::query::What::Why(v1::Why { name: name.into() })).await? {
             v1::answer::Result::Report(report) => Ok(report),
@@ -209,10 +215,10 @@ impl Client {
         }
     }
 
-    /// The names in use that begin with `prefix`.
+    /// Returns the names in use that begin with `prefix`.
     ///
     /// # Errors
-    /// No majority answers.
+    /// No majority of the servers replies.
     pub async fn locks(&self, prefix: &str) -> Result<Vec<v1::LockSummary>> {
         let mut all: Vec<v1::LockSummary> = Vec::new();
         loop {
@@ -231,10 +237,10 @@ impl Client {
         }
     }
 
-    /// The sessions.
+    /// Returns all sessions.
     ///
     /// # Errors
-    /// No majority answers.
+    /// No majority of the servers replies.
     pub async fn sessions(&self) -> Result<Vec<v1::SessionSummary>> {
         let mut all: Vec<v1::SessionSummary> = Vec::new();
         loop {
@@ -252,10 +258,10 @@ impl Client {
         }
     }
 
-    /// The nodes, as the one that this client is connected to sees them; answered without a majority too.
+    /// Returns the nodes, as the connected node sees them. This works without a majority.
     ///
     /// # Errors
-    /// The connection is lost, and no node is found.
+    /// The connection is lost, and no other node can be reached.
     pub async fn cluster(&self) -> Result<v1::Cluster> {
         match self.ask(v1::query::What::Cluster(v1::ReadCluster {})).await? {
             v1::answer::Result::Cluster(cluster) => Ok(cluster),
@@ -263,15 +269,16 @@ impl Client {
         }
     }
 
-    /// The session, if one is open.
+    /// The number of the session, if one is open.
     pub fn session(&self) -> Option<SessionId> {
         self.handle.shared.with(|core, _| core.session()).map(SessionId)
     }
 
-    /// Ends the session cleanly: what it holds is free, without a lock-delay, when this returns. Guards are lost.
+    /// Ends the session cleanly. All its names are free, without a lock-delay, when this returns. All its
+    /// guards are lost.
     ///
     /// # Errors
-    /// Nobody answered: the session ends by itself when its lease has run out.
+    /// No server replies. The session then ends when its lease expires.
     pub async fn close(&self) -> Result<()> {
         if !self.handle.shared.with(|core, _| core.has_session()) {
             return Ok(());
@@ -282,7 +289,7 @@ impl Client {
         }
     }
 
-    /// A change that is answered by "done".
+    /// Sends a change whose reply is `Done`.
     pub(crate) async fn done(&self, op: v1::request::Op) -> Result<()> {
         match self.change(op).await? {
             v1::answer::Result::Done(_) => Ok(()),
@@ -294,7 +301,7 @@ impl Client {
         answered(self.start(op)?).await
     }
 
-    /// Asks for a change, and does not wait.
+    /// Sends a change without waiting for the reply.
     pub(crate) fn start(&self, op: v1::request::Op) -> Result<AnswerToCome> {
         let (sender, answer) = oneshot::channel();
         self.handle.shared.ask(|core, now| core.request(now, op, Reply::Once(sender)))?;
@@ -309,48 +316,49 @@ impl Client {
 }
 
 impl Options {
-    /// The lease: how long the session outlives its client, and how soon a client that is cut off must stop believing.
-    /// The server's default is 10 seconds.
+    /// Sets the lease, TTL: how long the session lives without its client. A disconnected client loses its
+    /// locks after this time. The server's default is 10 seconds.
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.opening.ttl_ms = millis(ttl).max(1);
         self
     }
 
-    /// How long names stay untaken after an unclean end of the session. The server's default is one second.
+    /// Sets the lock-delay: how long names stay unavailable after an unclean end of the session. The server's
+    /// default is one second.
     #[must_use]
     pub fn lock_delay(mut self, delay: Duration) -> Self {
         self.opening.lock_delay_ms = Some(millis(delay));
         self
     }
 
-    /// What people see in lists: a host and a program, for instance. At most 256 bytes.
+    /// Sets the label that lists show, for example a host and a program. At most 256 bytes.
     #[must_use]
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.opening.label = label.into();
         self
     }
 
-    /// How long a request is offered to servers that cannot take it, or that cannot be reached. 10 seconds, unless said
-    /// otherwise. A release is offered for as long as the session lives, and so is a lock that is waited for.
+    /// Sets how long a request is retried while servers reject it or cannot be reached. The default is 10
+    /// seconds. A release, and an acquire that is queued, are retried for as long as the session lives.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Replaces the way to connect, for the first connection and for all later ones. The connector may, for
-    /// example, start a server on demand. It gives meaning to the names in the list of servers.
+    /// Replaces the way to connect, for the first connection and for all later ones. A connector can, for
+    /// example, start a server on demand. It defines the meaning of the names in the list of servers.
     #[must_use]
     pub fn connector(mut self, connector: Arc<dyn Connector>) -> Self {
         self.connector = Some(connector);
         self
     }
 
-    /// Connects to the first of `servers` that answers; see [`Client::connect`] for their form.
+    /// Connects to the first of `servers` that replies; [`Client::connect`] describes the form of the list.
     ///
     /// # Errors
-    /// [`Code::Unreachable`] if no server answers; [`Code::InvalidArgument`] if an address is wrong or the
+    /// [`Code::Unreachable`] if no server replies; [`Code::InvalidArgument`] if an address is wrong or the
     /// label is too long.
     pub async fn connect(self, servers: &str) -> Result<Client> {
         if self.opening.label.len() > MAX_SESSION_LABEL_BYTES {
@@ -358,7 +366,7 @@ impl Options {
             return Err(Error::new(Code::InvalidArgument, text));
         }
         let seeds = match &self.connector {
-            // The names have a meaning for the connector alone.
+            // Only the connector knows the meaning of the names.
             Some(_) => servers.split(',').map(|name| name.trim().to_owned()).collect(),
             None => parse_servers(servers).map_err(|message| Error::new(Code::InvalidArgument, message))?,
         };
@@ -373,23 +381,24 @@ impl Options {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // Best effort, in the order things were asked: releases of guards first, then the end.
+        // Best effort. Requests keep their order: the releases of dropped guards go first, then the end of
+        // the session.
         self.shared.ask(Core::close);
     }
 }
 
-/// Waits for an answer.
+/// Waits for the final reply to a request.
 pub(crate) async fn answered(answer: AnswerToCome) -> Result<v1::answer::Result> {
     answer.await.unwrap_or_else(|_| Err(stopped()))
 }
 
-/// A server that answers something else than was asked.
+/// The error for a reply of another kind than the request needs.
 pub(crate) fn unexpected(answer: &v1::answer::Result) -> Error {
     let text = format!("the server sent a reply to another request: {answer:?}");
     Error::new(Code::Internal, text.chars().take(200).collect::<String>())
 }
 
 pub(crate) fn millis(duration: Duration) -> u64 {
-    // A millisecond that has begun counts: nobody who says 100 us means "try".
+    // Round up: 100 us must not become 0, which means "try".
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

@@ -1,8 +1,8 @@
-//! The clock that leases are counted by.
+//! The clock that measures leases.
 //!
-//! **The trap.** The usual monotonic clock stands still while the machine is suspended; the server's does not. A laptop that
-//! is opened after an hour would believe in a lease that ended long ago. Where the system has a clock that counts
-//! through suspension, that is the one.
+//! **Trap.** The usual monotonic clock stops while the machine is suspended; the server's clock goes on. A
+//! laptop wakes up after an hour, and its client would still believe in a lease that ended long ago. So this
+//! module uses a clock that counts suspension, if the system has one.
 
 use std::sync::OnceLock;
 use std::time::Duration;

@@ -1,27 +1,36 @@
-//! The client's side of the conversation, without a socket: what was asked, what is held, what is to be sent.
+//! The client's protocol state without a socket: unanswered requests, grants, watches, and the messages to
+//! send.
 //!
 //! **Rules** (docs/service.md 7).
-//! - Requests are numbered upwards and stay in the table until their final answer. After a lost connection the session is
-//!   resumed and everything in the table is sent again under its number: it takes effect once, a wait keeps its place.
-//! - A session is opened by the first request that needs one, in the same write; who only reads has none. A watch needs one:
-//!   it asks nothing, and only the answers to keep-alives tell that its server is there, and belongs to a majority.
-//! - A server that has no majority, too much to do, or stops, has not taken the request: it is sent again after
-//!   [`RETRY_AFTER`], until the client's patience is over, counted from the first refusal. What is queued was taken.
+//! - Requests have increasing numbers, and stay in the table until their final answer. After a lost
+//!   connection the client resumes the session, and sends every request of the table again under its number.
+//!   Each takes effect once, and a waiting acquire keeps its place.
+//! - The first request that needs a session opens it, in the same write. Queries need no session. A watch
+//!   needs one: it sends nothing, so only the answers to keep-alives show that its server is alive and
+//!   belongs to a majority.
+//! - A server that has no majority, is overloaded or is shutting down rejects a request without accepting
+//!   it. The client sends it again after [`RETRY_AFTER`]. It stops when the `patience` of the client has
+//!   passed since the first rejection. A queued acquire was accepted, so it is retried without that limit.
 //!
-//! **The trap.** If the connection breaks while a session is being opened, nobody knows its number: it cannot be resumed, and
-//! what was sent behind the opening may have been done. An acquire is then asked again in a new session, for the old
-//! one ends by itself; one that was given up is not, for its cancel is lost too. Anything else is reported as
-//! `disconnected`, which is not definite. Never sent twice. A server that refuses the opening has done nothing of it: then
-//! everything is asked again.
+//! **Trap.** The connection breaks while a session is being opened. The client does not know the number of
+//! the session, so it cannot resume it. The requests sent after `Open` may have been applied.
+//! - An acquire is sent again in a new session: the old session ends by itself, and its grants with it. An
+//!   acquire that was abandoned is not sent again, because its cancel is lost too.
+//! - Every other request fails with `disconnected`, which is not definite. The client never sends it twice.
+//! - If the server rejected the opening, it applied none of these requests. The client sends all of them
+//!   again.
 //!
-//! **A node that is of no use.** A connection is of use if a session was opened or resumed on it, or something answered. If not,
-//! it has refused all that was asked: what is of a session fails when the lease is past its deadline, anything else when
-//! there is no session and the client's patience is over. It says the last reason. A node that is asked something and
-//! says nothing is left: with a session as the lease says, otherwise after [`SILENCE`], twice as long each time, up to
-//! [`MAX_SILENCE_DOUBLED`], until a connection is of use.
+//! **Useless connections.** A connection is useful if a session was opened or resumed on it, or if a request
+//! was answered. Otherwise it counts as a failed attempt:
+//! - Requests of a session fail when the deadline of the lease has passed. Queries, watches and requests
+//!   without a session fail when `patience` has passed. The error is that of the last attempt.
+//! - The client leaves a node that is silent although an answer is due. With a session the lease decides
+//!   when. Without one it is after [`SILENCE`], doubled for each silent node, up to [`MAX_SILENCE_DOUBLED`]
+//!   times, until a connection is useful.
 //!
-//! **Bounds.** At most [`MAX_UNANSWERED`] requests and queries without an answer: then `too-many-unanswered`. What lets go of
-//! something is always taken in, and is offered for as long as the session lives: there is no more of it than was had.
+//! **Bounds.** At most [`MAX_UNANSWERED`] requests and queries have no answer; one more is rejected with
+//! `too-many-unanswered`. Releases, cancels and closes are always accepted, and retried for as long as the
+//! session lives. Their number is bounded by the number of grants and acquires.
 
 mod answers;
 mod sending;
@@ -41,33 +50,35 @@ use crate::guard::Loss;
 use crate::lease::{Lease, Life, Now, Standing};
 use crate::watch::{Notice, Queue};
 
-/// Requests and queries that may be without an answer.
+/// The maximum number of requests and queries without an answer. One more is rejected with
+/// `too-many-unanswered`.
 pub(crate) const MAX_UNANSWERED: usize = 1024;
-/// A request that the server has not taken is sent again after this.
+/// The delay before a request is sent again that the server did not accept.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
-/// A server that says nothing for so long is left: one that has not even greeted, and one that was asked something. A server
-/// without a majority refuses an opening before; a read it keeps for longer, and meanwhile another server may know better.
+/// The silence after which the client leaves a server: before the server's greeting, and after it if an
+/// answer is due. A server without a majority rejects `Open` sooner. It may delay a read for longer, but
+/// another server may answer sooner.
 const SILENCE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(4));
-/// How often that is doubled: slow is not silent, but nobody is slow for minutes.
+/// The maximum number of doublings of [`SILENCE`]. A slow server gets more time, but not minutes.
 const MAX_SILENCE_DOUBLED: u32 = 3;
 
-/// Where a final answer will be.
+/// The receiver of the final answer to a request.
 pub(crate) type AnswerToCome = oneshot::Receiver<Result<v1::answer::Result, Error>>;
 
-/// What a final answer is handed to.
+/// The receiver of an answer, on the side of the core.
 pub(crate) enum Reply {
     Once(oneshot::Sender<Result<v1::answer::Result, Error>>),
     Acquire {
         done: oneshot::Sender<Result<v1::Granted, Error>>,
         queued: Option<oneshot::Sender<v1::Queued>>,
     },
-    /// Nobody waits for it.
+    /// The answer is ignored.
     Forget,
 }
 
 impl Reply {
-    /// Whoever waits for it may be gone: then it is of no interest.
+    /// The receiver may be gone; the error is then ignored.
     fn fail(self, error: Error) {
         match self {
             Self::Once(reply) => drop(reply.send(Err(error))),
@@ -77,7 +88,7 @@ impl Reply {
     }
 }
 
-/// How a session is opened.
+/// The parameters of `Open`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Opening {
     pub(crate) ttl_ms: u64,
@@ -85,65 +96,70 @@ pub(crate) struct Opening {
     pub(crate) label: String,
 }
 
-/// See the module.
+/// The state of the client. The caller holds a lock around it, passes in every event with the time, and sends
+/// the messages that [`Core::drain`] returns.
 pub(crate) struct Core {
     opening: Opening,
     patience: Duration,
     connected: bool,
     connection: Connection,
-    /// How often in a row a silent server was left.
+    /// The number of silent servers that the client left in a row.
     left: u32,
     session: Session,
     next_id: u64,
-    /// Boxed: a tree shifts its neighbours at every change.
+    /// The requests and queries without a final answer, by number. Boxed, because the tree moves its entries
+    /// at every change.
     pending: BTreeMap<u64, Box<Pending>>,
-    /// Those of them that are not even queued: the first is the lowest number the server must remember.
+    /// The entries of `pending` that have no answer at all, not even `Queued`. The first is the lowest number
+    /// that the server must remember.
     unanswered: BTreeSet<u64>,
-    /// How many requests were asked since none was unanswered.
+    /// The number of requests since `unanswered` was last empty: the size of the present burst.
     together: usize,
-    /// How many it had been before.
+    /// The size of the burst before.
     usually_together: usize,
     held: HashMap<u64, Held>,
-    /// Grants that came when the lease was past its deadline: handed out when it is confirmed again.
+    /// Grants that arrived after the deadline of the lease. They are delivered when a keep-alive confirms the
+    /// lease.
     late: Vec<(u64, v1::Granted)>,
     watches: BTreeMap<u64, Watched>,
     out: VecDeque<Out>,
-    /// What was sent behind an opening that is not answered.
+    /// The number of messages sent after `Open` and before its answer; at most `MAX_BEHIND`.
     behind: usize,
     retry_at: Option<Now>,
     standing: Standing,
-    /// Counts changes of how things held stand.
+    /// Counts the changes of the state of grants.
     changes: watch::Sender<u64>,
     nodes: Vec<String>,
     closing: bool,
-    /// Nobody sends anything any more.
+    /// The client's task has ended: nothing is sent any more.
     stopped: bool,
 }
 
-/// What is known of the connection, or the last one.
+/// The state of the present connection, or of the last one.
 #[derive(Default)]
 struct Connection {
     is_greeted: bool,
-    /// See the module.
+    /// A session was opened or resumed on the connection, or a request was answered.
     is_of_use: bool,
-    /// The server has refused whatever it was to do, and done nothing of it.
+    /// The server rejected the connection, and applied none of the requests sent on it.
     is_refused: bool,
     goodbye: Option<Error>,
-    /// Since when nothing was heard, if something is waited for.
+    /// The time of the latest message from the server, or of the first request that waits for an answer.
     quiet_since: Now,
-    /// When to look whether it is silent. Not moved by what is heard meanwhile: that would set an alarm for every answer.
+    /// The time of the next check for silence. Messages do not move it: that would set the alarm again for
+    /// each answer.
     look_at: Option<Now>,
 }
 
 enum Session {
     None,
-    /// Sent then; the answer will tell its number.
+    /// `Open` was sent at this time. The answer contains the number of the session.
     Opening(Now),
     Open {
         id: u64,
         secret: Vec<u8>,
         lease: Lease,
-        /// The server has confirmed it on this connection.
+        /// The server has confirmed the session on this connection.
         attached: bool,
     },
 }
@@ -151,10 +167,10 @@ enum Session {
 struct Pending {
     what: What,
     reply: Reply,
-    /// Since when servers do not take it.
+    /// The time of the first rejection in a row; `None` if the last sending was not rejected.
     refused_since: Option<Now>,
     sent: bool,
-    /// Sent, and possibly done, without an answer that tells.
+    /// An earlier sending may have been applied, but its answer was lost.
     uncertain: bool,
     retry: bool,
 }
@@ -164,13 +180,14 @@ impl Pending {
         matches!(self.what, What::Request(v1::request::Op::Acquire(_)))
     }
 
-    /// Whether it gives something back: were it given up, that would stay held for as long as the session lives.
+    /// Returns whether the request only releases resources. If it were dropped, they would stay held for as
+    /// long as the session lives.
     fn lets_go(&self) -> bool {
         lets_go(&self.what)
     }
 
-    /// Whether it may be in effect although the session, and with it the memory of what was answered, has ended: it was sent
-    /// twice, the first time perhaps in time, and what it does does not end with the session.
+    /// Returns whether an effect of the request may exist although the session has ended. That is so if an
+    /// earlier sending may have been applied, and the effect outlives the session.
     fn may_outlive(&self, why: Code) -> bool {
         use v1::request::Op;
         let outlives = matches!(
@@ -189,13 +206,13 @@ enum What {
 struct Held {
     life: Life,
     loss: Option<Loss>,
-    /// Its session has ended.
+    /// The session of the grant has ended.
     ended: bool,
 }
 
 impl Held {
-    /// Whether its end is to be told. What was lost by the deadline was given back then; of what was broken, other names are
-    /// still held, for whoever needs a moment to stop.
+    /// Returns whether the server must get a release. A grant lost by the deadline was released then. A grant
+    /// with a broken name still holds its other names.
     fn is_to_be_given_back(&self) -> bool {
         !self.ended && self.loss != Some(Loss::Deadline)
     }
@@ -204,19 +221,21 @@ impl Held {
 struct Watched {
     target: v1::watch::Target,
     after: Option<u64>,
-    /// The index of the last event, and how many of that index were told: one entry may change many things.
+    /// The index of the latest event, and the number of events delivered with that index. One log entry may
+    /// change many things.
     last: Option<(u64, usize)>,
-    /// So many events of that index are told again.
+    /// The number of events of that index that the server sends again, and the client skips.
     to_skip: usize,
     begun: Option<oneshot::Sender<Result<u64, Error>>>,
     queue: Arc<Queue>,
-    /// Since when there is no server for it.
+    /// The time of the first rejection in a row; `None` if a server serves the watch.
     refused_since: Option<Now>,
     retry: bool,
 }
 
 impl Watched {
-    /// What to ask for, from where it was left: of the last index some may not have been told.
+    /// The message that starts the watch where it stopped. It asks for all events of the last index again,
+    /// because some may be missing.
     fn ask(&mut self, id: u64) -> v1::Watch {
         let (after, seen) = match self.last {
             Some((index, seen)) => (Some(index.saturating_sub(1)), seen),
@@ -247,7 +266,7 @@ impl Watched {
 
     fn fail(self, error: Error) {
         match self.begun {
-            // Whoever asked may have stopped waiting.
+            // The caller may have stopped waiting.
             Some(begun) => drop(begun.send(Err(error))),
             None => self.queue.end(error),
         }
@@ -288,17 +307,17 @@ impl Core {
         }
     }
 
-    /// Asks for a change.
+    /// Submits a request that changes the state.
     pub(crate) fn request(&mut self, now: Now, op: v1::request::Op, reply: Reply) -> Result<u64, Error> {
         self.submit(now, What::Request(op), reply)
     }
 
-    /// Reads.
+    /// Submits a read.
     pub(crate) fn query(&mut self, now: Now, what: v1::query::What, reply: Reply) -> Result<u64, Error> {
         self.submit(now, What::Query(what), reply)
     }
 
-    /// Gives up an acquire that nobody waits for any more.
+    /// Drops an acquire or a grant in the background: cancels or releases it.
     pub(crate) fn abandon(&mut self, now: Now, id: u64) {
         self.late.retain(|(late, _)| *late != id);
         if let Some(pending) = self.pending.get_mut(&id) {
@@ -313,8 +332,8 @@ impl Core {
         }
     }
 
-    /// As [`Core::abandon`], with an answer: only when it has come is the acquire known not to hold anything. `None` if that is
-    /// known already.
+    /// Cancels an acquire like [`Core::abandon`], and returns the receiver of the answer. The acquire holds
+    /// nothing once the answer is there. Returns `None` if that is certain already.
     pub(crate) fn cancel(&mut self, now: Now, id: u64) -> Result<Option<AnswerToCome>, Error> {
         self.late.retain(|(late, _)| *late != id);
         match self.pending.get_mut(&id) {
@@ -333,7 +352,7 @@ impl Core {
         Ok(Some(receiver))
     }
 
-    /// Gives back what is held. [`Code::NotHeld`] if it was lost before.
+    /// Releases a grant. Returns [`Code::NotHeld`] if it was lost before.
     pub(crate) fn release(&mut self, now: Now, id: u64) -> Result<AnswerToCome, Error> {
         let release = v1::request::Op::Release(v1::Release { grant: id });
         let not_held = |loss: &Loss| Error::new(Code::NotHeld, loss.to_string());
@@ -349,7 +368,7 @@ impl Core {
         Ok(receiver)
     }
 
-    /// How a grant stands, and if it is lost, why.
+    /// The state of a grant, and the reason if it is lost.
     pub(crate) fn standing(&self, now: Now, id: u64) -> (Standing, Option<Loss>) {
         match (self.held.get(&id), &self.session) {
             (Some(Held { loss: Some(loss), .. }), _) => (Standing::Lost, Some(loss.clone())),
@@ -361,7 +380,7 @@ impl Core {
         }
     }
 
-    /// Until when what is held is to be believed.
+    /// The deadline of the lease, if a session is open.
     pub(crate) fn deadline(&self) -> Option<Now> {
         match &self.session {
             Session::Open { lease, .. } => Some(lease.deadline()),
@@ -369,7 +388,7 @@ impl Core {
         }
     }
 
-    /// How long nothing changes by itself in how things held stand.
+    /// How long the state of the grants stays the same without input.
     pub(crate) fn changes_in(&self, now: Now) -> Duration {
         match &self.session {
             Session::Open { lease, .. } => lease.changes_in(now),
@@ -377,7 +396,7 @@ impl Core {
         }
     }
 
-    /// The number of the session, once it is known.
+    /// The number of the session, if it is open.
     pub(crate) fn session(&self) -> Option<u64> {
         match &self.session {
             Session::Open { id, .. } => Some(*id),
@@ -385,27 +404,27 @@ impl Core {
         }
     }
 
-    /// Whether there is a session, or will be: its number may not be known yet, and what needs one may not be sent yet.
+    /// Returns whether a session exists, or a submitted request will open one.
     pub(crate) fn has_session(&self) -> bool {
         !matches!(self.session, Session::None) || self.asks_for_session()
     }
 
-    /// Whether something is held that can still be lost.
+    /// Returns whether a grant exists that can still be lost.
     pub(crate) fn is_holding(&self) -> bool {
         self.held.values().any(|held| held.loss.is_none())
     }
 
-    /// Told whenever something held may stand differently.
+    /// A receiver that changes whenever the state of a grant may have changed.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// The nodes that the server has told of.
+    /// The addresses of the nodes, as the server sent them.
     pub(crate) fn nodes(&self) -> &[String] {
         &self.nodes
     }
 
-    /// Watches something; the queue gets what happens to it.
+    /// Starts a watch; `queue` receives its events.
     pub(crate) fn watch(
         &mut self,
         now: Now,
@@ -447,13 +466,14 @@ impl Core {
         }
     }
 
-    /// Nobody answers: everything asked fails, the session is given up and ends by itself.
+    /// Fails all requests and watches with `error`, and drops the session. The session ends on the server
+    /// when its lease expires.
     pub(crate) fn give_up(&mut self, error: &Error) {
         self.end(&Loss::Session(error.message.clone()), error);
         self.fail_all(error);
     }
 
-    /// The client's task is gone: nothing is sent or heard any more.
+    /// Fails everything, now and later: the client's task has ended.
     pub(crate) fn stop(&mut self) {
         self.stopped = true;
         self.connected = false;
@@ -461,7 +481,7 @@ impl Core {
         self.give_up(&stopped());
     }
 
-    /// The last handle is gone: what is to be said is said, then the session is closed.
+    /// Closes the session, after everything that is still to be sent. The last handle was dropped.
     pub(crate) fn close(&mut self, now: Now) {
         self.closing = true;
         if !matches!(self.session, Session::None) {
@@ -469,12 +489,12 @@ impl Core {
         }
     }
 
-    /// Whether nobody is there any more.
+    /// Returns whether the last handle was dropped.
     pub(crate) fn is_closing(&self) -> bool {
         self.closing
     }
 
-    /// Whether nobody is there any more, and everything was said.
+    /// Returns whether the last handle was dropped and everything was sent.
     pub(crate) fn is_closed(&self) -> bool {
         self.closing && self.out.is_empty()
     }
@@ -509,7 +529,8 @@ impl Core {
     }
 
     fn request_quietly(&mut self, now: Now, op: v1::request::Op) {
-        // A release or a cancel fits every frame, and is not counted.
+        // Cannot fail while the client runs: a release or a cancel fits into a frame, and no bound applies to
+        // it.
         drop(self.request(now, op, Reply::Forget));
     }
 
@@ -524,12 +545,12 @@ impl Core {
         self.pending.remove(&id)
     }
 
-    /// Whether it was asked already, and is not answered.
+    /// Returns whether the same operation has been submitted and has no final answer.
     fn is_asked(&self, op: &v1::request::Op) -> bool {
         self.pending.values().any(|pending| matches!(&pending.what, What::Request(asked) if asked == op))
     }
 
-    /// The session is over: nothing of it is held, nothing of it waits.
+    /// Ends the session in the client: all its grants are lost, and all its requests fail.
     fn end(&mut self, loss: &Loss, error: &Error) {
         if matches!(self.session, Session::None) {
             return;
@@ -573,7 +594,7 @@ impl Core {
     }
 }
 
-/// The client's task is gone, with its runtime or by a panic.
+/// The error of a client whose task has ended with its runtime or by a panic.
 pub(crate) fn stopped() -> Error {
     Error::new(Code::Disconnected, "the task of the client was stopped")
 }
@@ -583,7 +604,7 @@ fn lets_go(what: &What) -> bool {
     matches!(what, What::Request(Op::Release(_) | Op::Cancel(_) | Op::Close(_)))
 }
 
-/// Refuses what no frame can carry. A frame has numbers, tags and lengths around what it says.
+/// Rejects a message that no frame can carry. Numbers, tags and lengths take at most 128 bytes more.
 fn check_fits(bytes: usize) -> Result<(), Error> {
     if bytes + 128 > MAX_FRAME_BYTES {
         return Err(Error::new(Code::TooLarge, format!("a request has at most {MAX_FRAME_BYTES} bytes")));

@@ -6,21 +6,21 @@ use conclave_api::{Fence, SessionId};
 use crate::Result;
 use crate::guard::{Guard, Loss};
 
-/// Leadership of an election, until it is resigned or lost. Dropped, it is resigned.
+/// The leadership of an election, until this client resigns or loses it. Dropping it resigns.
 pub struct Leadership {
     guard: Guard,
 }
 
-/// Who leads.
+/// The leader of an election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leader {
-    /// What the leader proclaims.
+    /// The value that the leader proclaims.
     pub value: Vec<u8>,
-    /// The fence of its leadership: a later leader has a larger one.
+    /// The fence of this leadership. A later leader has a larger one.
     pub fence: Fence,
-    /// Its session.
+    /// The session of the leader.
     pub session: SessionId,
-    /// The leader, for people.
+    /// A text that describes the leader, for display.
     pub owner: String,
 }
 
@@ -34,29 +34,29 @@ impl Leadership {
         self.guard.fence()
     }
 
-    /// Changes what is proclaimed.
+    /// Changes the value that this leader proclaims.
     ///
     /// # Errors
-    /// [`crate::Code::NotHeld`] if it is lost.
+    /// [`crate::Code::NotHeld`] if the leadership is lost.
     pub async fn proclaim(&self, value: impl Into<Vec<u8>>) -> Result<()> {
         let proclaim = v1::Proclaim { grant: self.guard.id(), value: value.into() };
         self.guard.client().done(v1::request::Op::Proclaim(proclaim)).await
     }
 
-    /// Returns when it is lost, and says why.
+    /// Returns the reason as soon as the leadership is lost.
     pub async fn lost(&self) -> Loss {
         self.guard.lost().await
     }
 
-    /// Resigns, and returns when others can lead.
+    /// Resigns, and returns when other clients can lead.
     ///
     /// # Errors
-    /// [`crate::Code::NotHeld`] if it was lost before.
+    /// [`crate::Code::NotHeld`] if the leadership was lost before.
     pub async fn resign(self) -> Result<()> {
         self.guard.release().await
     }
 
-    /// The guard behind it.
+    /// The guard of the lock behind this leadership.
     pub fn guard(&self) -> &Guard {
         &self.guard
     }

@@ -8,7 +8,7 @@ use crate::client::unexpected;
 use crate::watch::Watch;
 use crate::{Client, Code, Error, Result};
 
-/// The files: small, versioned, watched. Paths begin with `/`; every file may have children.
+/// The tree of small, versioned files. A path begins with `/`, and every file may have children.
 ///
 /// ```no_run
 /// # async fn example(client: conclave_client::Client) -> conclave_client::Result<()> {
@@ -23,47 +23,47 @@ pub struct Files {
     client: Client,
 }
 
-/// A file as it was read.
+/// The content of a file, with its state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct File {
-    /// What it contains.
+    /// The content.
     pub data: Vec<u8>,
-    /// Its version, children and dates.
+    /// The version, the number of children and the indices of the latest changes.
     pub stat: v1::Stat,
-    /// The state that was read: a watch from here misses nothing.
+    /// The index of the state that was read. A watch after this index has no gap.
     pub index: u64,
 }
 
 /// The children of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Children {
-    /// Their names, without the path, in order.
+    /// The names of the children, without the path, in order.
     pub names: Vec<String>,
-    /// What is known of the file itself.
+    /// The state of the parent file itself.
     pub stat: v1::Stat,
-    /// The state that the first page was read at: a watch from here misses nothing.
+    /// The index of the state in which the first page was read. A watch after this index has no gap.
     pub index: u64,
 }
 
-/// How a file is made.
+/// The options for the creation of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Create {
-    /// It ends with the session.
+    /// True if the file is deleted when the session ends.
     pub ephemeral: bool,
-    /// The directory's next number, ten digits, is appended to its name.
+    /// True if the parent's next number, with ten digits, is appended to the name.
     pub sequential: bool,
 }
 
-/// One change; several are done all or not at all.
+/// One operation on a file. Several operations are applied together, or none of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileOp {
-    /// Makes a file.
+    /// Creates a file.
     Create(String, Vec<u8>, Create),
-    /// Replaces what it contains, if it has the version.
+    /// Replaces the content of a file. With a version, only if the file has this version.
     Write(String, Vec<u8>, Option<Version>),
-    /// Removes it, if it has the version.
+    /// Deletes a file. With a version, only if the file has this version.
     Delete(String, Option<Version>),
-    /// Changes nothing: the others are done only if the file has the version.
+    /// Changes nothing. The other operations are applied only if the file has this version.
     Check(String, Version),
 }
 
@@ -99,7 +99,7 @@ impl Files {
                     let more = page.more && !page.names.is_empty();
                     all.names.extend(page.names);
                     all.stat = page.stat.unwrap_or_default();
-                    // Of the first page: the later ones were read later.
+                    // Keep the index of the first page: the later pages were read at larger indices.
                     all.index = all.index.min(page.index);
                     if !more {
                         return Ok(all);
@@ -110,10 +110,10 @@ impl Files {
         }
     }
 
-    /// Makes a file; gives the path it has, which for a sequential one has its number.
+    /// Creates a file. Returns its path, with the appended number if the file is sequential.
     ///
     /// # Errors
-    /// [`Code::FileExists`], or [`Code::NoSuchFile`] if its directory is not there.
+    /// [`Code::FileExists`], or [`Code::NoSuchFile`] if the parent does not exist.
     pub async fn create(&self, path: &str, data: impl Into<Vec<u8>>, how: Create) -> Result<String> {
         match self.one(FileOp::Create(path.into(), data.into(), how)).await? {
             Done::Created(path) => Ok(path),
@@ -121,7 +121,7 @@ impl Files {
         }
     }
 
-    /// Replaces what a file contains, if it has the version expected; gives the version from now on.
+    /// Replaces the content of a file, if it has the version `expected`. Returns the new version.
     ///
     /// # Errors
     /// [`Code::NoSuchFile`], [`Code::VersionMismatch`].
@@ -137,10 +137,10 @@ impl Files {
         }
     }
 
-    /// Writes a file, making it if it is not there; gives the version from now on.
+    /// Writes a file, and creates it if it does not exist. Returns the new version.
     ///
     /// # Errors
-    /// [`Code::NoSuchFile`] if its directory is not there.
+    /// [`Code::NoSuchFile`] if the parent does not exist.
     pub async fn put(&self, path: &str, data: impl Into<Vec<u8>>) -> Result<Version> {
         let data = data.into();
         loop {
@@ -150,14 +150,14 @@ impl Files {
             }
             match self.create(path, data.clone(), Create::default()).await {
                 Ok(_) => return Ok(Version(1)),
-                // Somebody made it meanwhile.
+                // Another client has created the file in the meantime.
                 Err(error) if error.code == Code::FileExists => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Removes a file without children, if it has the version expected.
+    /// Deletes a file without children, if it has the version `expected`.
     ///
     /// # Errors
     /// [`Code::NoSuchFile`], [`Code::NotEmpty`], [`Code::VersionMismatch`].
@@ -165,10 +165,10 @@ impl Files {
         self.one(FileOp::Delete(path.into(), expected)).await.map(drop)
     }
 
-    /// Changes several files, in order: all of them or none. Gives what was done, one for one.
+    /// Applies several operations in order: all of them or none. Returns one result for each operation.
     ///
     /// # Errors
-    /// That of the first change that cannot be done.
+    /// The error of the first operation that fails.
     pub async fn multi(&self, ops: Vec<FileOp>) -> Result<Vec<v1::FileDone>> {
         let files = v1::Files { ops: ops.into_iter().map(Into::into).collect() };
         match self.client.change(v1::request::Op::Files(files)).await? {
@@ -177,18 +177,20 @@ impl Files {
         }
     }
 
-    /// Watches one file: made, written, removed. With `after`, from that index on.
+    /// Watches one file for creation, writes and deletion. `after` is the index after which events begin;
+    /// `None` means now.
     ///
     /// # Errors
-    /// The path is none, or there are too many watches.
+    /// The path is invalid, or the connection has too many watches.
     pub async fn watch(&self, path: &str, after: Option<u64>) -> Result<Watch> {
         Watch::begin(&self.client, v1::watch::Target::File(path.into()), after).await
     }
 
-    /// Watches the children of one file: made and removed. With `after`, from that index on.
+    /// Watches the children of one file for creation and deletion. `after` is the index after which events
+    /// begin; `None` means now.
     ///
     /// # Errors
-    /// As [`Files::watch`].
+    /// The same as [`Files::watch`].
     pub async fn watch_children(&self, path: &str, after: Option<u64>) -> Result<Watch> {
         Watch::begin(&self.client, v1::watch::Target::Children(path.into()), after).await
     }

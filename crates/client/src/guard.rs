@@ -1,4 +1,4 @@
-//! What is held, and how long to believe it.
+//! Guards: the names of one grant, and how long they are valid.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,11 +11,12 @@ use crate::Result;
 use crate::client::{Client, Handle, answered, unexpected};
 use crate::lease::Standing;
 
-/// Something held: all names of one grant. Dropped, it is released as soon as the server hears of it;
-/// [`Guard::release`] waits until it is.
+/// All names of one grant. Dropping the guard releases them in the background; [`Guard::release`] also waits
+/// for the reply.
 ///
-/// The lock is advice. A process that is stopped for long wakes up believing in a lock that somebody else has: send the
-/// fence to whatever the lock protects, and let it refuse a smaller one than it has seen.
+/// Locks are advisory. A process that was paused for long may still act on a lock that another client now
+/// holds. Send the fence to the store that the lock protects. The store must reject a fence smaller than the
+/// largest that it has seen.
 #[must_use = "dropped, it is released"]
 pub struct Guard {
     handle: Arc<Handle>,
@@ -29,24 +30,24 @@ pub struct Guard {
 pub struct HeldName {
     /// The name.
     pub name: String,
-    /// The token to send to the store that guards it.
+    /// The fencing token for the store that this name protects.
     pub fence: Fence,
-    /// How it is held.
+    /// The mode of the hold: exclusive, shared, or a number of permits.
     pub claim: Claim,
 }
 
-/// Why something is no longer held.
+/// The reason for the loss of a grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Loss {
     /// The lease was not confirmed in time.
     Deadline,
-    /// The session has ended; why, in words.
+    /// The session has ended. The text gives the reason.
     Session(String),
     /// An operator took a name away. The grant's other names are held until the guard is dropped.
     Broken {
-        /// Which.
+        /// The name.
         name: String,
-        /// What the operator said.
+        /// The reason that the operator gave.
         reason: String,
     },
 }
@@ -56,12 +57,12 @@ impl Guard {
         Self { handle, id, names: held(granted), released: false }
     }
 
-    /// The largest fence of the grant: for a store that guards everything it covers.
+    /// The largest fence of the grant, for a store that all its names protect together.
     pub fn fence(&self) -> Fence {
         self.names.iter().map(|held| held.fence).max().unwrap_or_default()
     }
 
-    /// The fence of one name: for the store that guards that name.
+    /// The fence of one name, for the store that this name protects.
     pub fn fence_of(&self, name: &str) -> Option<Fence> {
         let name = name.strip_prefix('/').unwrap_or(name);
         self.names.iter().find(|held| held.name == name).map(|held| held.fence)
@@ -72,27 +73,28 @@ impl Guard {
         self.names.iter().map(|held| held.name.as_str())
     }
 
-    /// The names held, with their fences and how.
+    /// The names held, with their fences and modes.
     pub fn held(&self) -> &[HeldName] {
         &self.names
     }
 
-    /// How it stands, now.
+    /// The state of the guard now.
     pub fn standing(&self) -> Standing {
         self.handle.shared.with(|core, now| core.standing(now, self.id).0)
     }
 
-    /// Why it is lost, if it is.
+    /// The reason for the loss; `None` while the guard is not lost.
     pub fn loss(&self) -> Option<Loss> {
         self.handle.shared.with(|core, now| core.standing(now, self.id).1)
     }
 
-    /// It is to be believed until then. Keep-alives move it; past it the guard is lost, finally.
+    /// The time until which the guard is valid. Each answered keep-alive moves it. After it the guard is
+    /// lost, finally.
     pub fn deadline(&self) -> Instant {
         Instant::now() + self.remaining()
     }
 
-    /// How long it is to be believed from now on.
+    /// The time until the deadline; zero if the guard is lost.
     pub fn remaining(&self) -> Duration {
         self.handle.shared.with(|core, now| match core.standing(now, self.id) {
             (Standing::Lost, _) => Duration::ZERO,
@@ -100,7 +102,8 @@ impl Guard {
         })
     }
 
-    /// Returns when it is lost, and says why. At the deadline at the latest, whatever the server does.
+    /// Returns the reason as soon as the guard is lost. Returns at the deadline at the latest, whatever the
+    /// server does.
     pub async fn lost(&self) -> Loss {
         loop {
             let mut changes = self.handle.shared.with(|core, _| core.changes());
@@ -110,14 +113,14 @@ impl Guard {
             }
             let wait = self.remaining();
             tokio::select! {
-                // An error says that the client is gone; the deadline remains.
+                // An error means that the client is gone; the deadline still ends the wait.
                 Ok(()) = changes.changed() => {}
                 () = tokio::time::sleep(wait) => {}
             }
         }
     }
 
-    /// Returns when it stands differently than `from`, and says how.
+    /// Returns the new state as soon as it differs from `from`.
     pub async fn changed(&self, from: Standing) -> Standing {
         loop {
             let mut changes = self.handle.shared.with(|core, _| core.changes());
@@ -127,18 +130,19 @@ impl Guard {
             }
             let wait = self.handle.shared.with(|core, now| core.changes_in(now));
             tokio::select! {
-                // An error says that the client is gone; the clock remains.
+                // An error means that the client is gone; the clock still ends the wait.
                 Ok(()) = changes.changed() => {}
                 () = tokio::time::sleep(wait) => {}
             }
         }
     }
 
-    /// Gives it back, and returns when others can have it.
+    /// Releases the grant, and returns when other clients can acquire its names.
     ///
     /// # Errors
-    /// [`crate::Code::NotHeld`] if it was lost before: what was done under it may have collided. Any other error: it is not known to
-    /// be free yet, and is still offered to the server for as long as the session lives.
+    /// [`crate::Code::NotHeld`] if the guard was lost before; other clients may have held the names during
+    /// the work. After any other error the names may still be held. The client then retries the release for
+    /// as long as the session lives.
     pub async fn release(mut self) -> Result<()> {
         self.released = true;
         match answered(self.handle.shared.ask(|core, now| core.release(now, self.id))?).await? {
@@ -147,11 +151,11 @@ impl Guard {
         }
     }
 
-    /// Turns what is held exclusively into shared: others who want it shared come in, nobody comes between. From when it is
-    /// asked on the guard says shared, also if the future is dropped, or fails.
+    /// Downgrades the exclusive names of the grant to shared. No exclusive request is granted in between. The
+    /// guard reports the names as shared from the first call on, also if the future is dropped or fails.
     ///
     /// # Errors
-    /// [`crate::Code::NotHeld`] if it is lost.
+    /// [`crate::Code::NotHeld`] if the guard is lost.
     pub async fn downgrade(&mut self) -> Result<()> {
         let op = v1::request::Op::Downgrade(v1::Downgrade { grant: self.id });
         let answer = self.client().start(op)?;

@@ -1,81 +1,94 @@
-//! The lease as its client sees it: until when may I believe that I hold what I hold?
+//! The lease as the client sees it: the time until which it may use its locks.
 //!
-//! **Intuition.** The server promises to keep a session for a time after it *received* a keep-alive. The client does not know
-//! when that was, but it knows when it *sent* it, which was before. So it counts from there, a little shorter than was
-//! promised because clocks drift, and stops believing before the server may stop keeping.
+//! **Intuition.** The server keeps a session for one TTL after it *received* a keep-alive. The client does
+//! not know that time, but it knows the earlier time at which it *sent* the keep-alive. So the client counts
+//! from the sending, and subtracts the possible drift of the clocks. Its deadline is then before the end of
+//! the session on the server.
 //!
 //! **Rules** (docs/service.md 5).
-//! - deadline = time before sending + TTL * (1 - rho), of the latest keep-alive that was answered. A grant never moves it.
-//! - A keep-alive is due TTL/3 after the sending of the last one answered, and again every TTL/6 until one is.
-//! - A node that leaves a keep-alive without an answer for TTL/8 is left, before jeopardy: another may answer. A node that
-//!   took longer before is given twice that, and each next one twice as long until one answers: slow is not silent.
-//! - *Jeopardy*: TTL/2 has passed since the sending of the last one answered. *Lost*: the deadline has passed.
-//! - Lost is final for what was held: it belongs to a *life* of the lease. An answer that comes after the deadline begins a
-//!   new life, in which nothing of the old one is believed.
+//! - deadline = time before sending + TTL * (1 - rho), of the latest keep-alive that was answered. A grant
+//!   never moves the deadline.
+//! - A keep-alive is due TTL/3 after the latest answered one was sent, and again every TTL/6 until one is
+//!   answered.
+//! - The client leaves a node that does not answer a keep-alive for TTL/8. That is before jeopardy, so
+//!   another node may answer in time. A node that took longer before gets twice its last time. Each next node
+//!   gets twice as long, until one answers: a slow node is not a silent node.
+//! - *Jeopardy*: TTL/2 has passed since the latest answered keep-alive was sent. *Lost*: the deadline has
+//!   passed.
+//! - Lost is final for every grant of that [`Life`] of the lease. An answer that arrives after the deadline
+//!   begins a new life. Grants of the old life stay lost.
 //!
-//! **The trap.** A process that was stopped may wake up past its deadline and first read an answer that was sent before it.
-//! Were the deadline simply moved, a guard that another thread has just seen lost would be valid again. So every
-//! input looks at the clock first.
+//! **Trap.** A paused process wakes up after its deadline, and first reads an answer that was sent before the
+//! deadline. Another thread has already seen the guard lost. If the answer simply moved the deadline, that
+//! guard would be valid again. So each input checks the clock first.
 //!
-//! No clock, timer or socket of its own: times come in with every call, keep-alives go out as tokens.
+//! The lease has no clock, timer or socket of its own. The caller passes the time with each call, and sends
+//! the keep-alives whose tokens it gets.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Monotonic time, from a beginning of its own.
+/// Monotonic time, since an arbitrary start.
 pub type Now = Duration;
 
-/// How far what is held under the lease can be relied upon.
+/// The state of a lease, or of a grant under it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// The session is being kept alive.
+    /// The lease is confirmed, and no keep-alive is overdue.
     Valid,
-    /// A keep-alive is overdue, the deadline not reached: finish, or get ready to stop.
+    /// A keep-alive is overdue, but the deadline has not passed: finish the work, or prepare to stop.
     Jeopardy,
-    /// The deadline has passed: somebody else may hold it by now.
+    /// The deadline has passed: another client may hold the lock now.
     Lost,
 }
 
-/// One stretch of time in which the lease was never lost. What was granted in one life is never believed in another.
+/// A period in which the lease was never lost. A grant belongs to one life, and is lost in all later ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Life(u64);
 
-/// The lease of one session. See the module.
+/// The lease of one session.
+///
+/// The caller sends a keep-alive for each token from [`Lease::poll`] and reports each answer to
+/// [`Lease::on_kept_alive`]. It reports each new connection to [`Lease::on_reconnected`]. At most 16
+/// keep-alives wait for an answer.
 #[derive(Clone, Debug)]
 pub struct Lease {
     ttl: Duration,
     drift_ppm: u32,
-    /// When the last message that was answered was sent.
+    /// The sending time of the latest message that the server answered.
     confirmed: Now,
-    /// Keep-alives without an answer, by token, with the time before they were sent.
+    /// Keep-alives without an answer: the token, and the time before the sending.
     asked: VecDeque<(u64, Now)>,
     next_token: u64,
     life: Life,
-    /// How long a keep-alive may be without an answer on one connection.
+    /// How long a keep-alive may stay without an answer on one connection.
     patience: Duration,
 }
 
-/// No node is called silent sooner, however short the lease: it may have had something else to do.
+/// The minimum time before a node counts as silent, however short the lease. A healthy node may be busy for
+/// this long.
 const MIN_PATIENCE: Duration = Duration::from_millis(500);
-/// Keep-alives that may be without an answer; older ones are forgotten, for a newer one says more.
+/// The maximum number of keep-alives without an answer. Beyond it the oldest is dropped: a newer one confirms
+/// more.
 const MAX_ASKED: usize = 16;
 
 impl Lease {
-    /// Of a session whose opening was sent at `sent`, before the server began to count.
+    /// Creates the lease of a session. `sent` is the time before `Open` was sent, so the server began to
+    /// count later.
     pub fn new(sent: Now, ttl: Duration, drift_ppm: u32) -> Self {
         let (asked, patience) = (VecDeque::new(), least_patience(ttl));
         Self { ttl, drift_ppm, confirmed: sent, asked, next_token: 1, life: Life(0), patience }
     }
 
-    /// What is held is to be believed until then, exclusively.
+    /// The time at which every grant is lost (exclusive). Before it no other client can hold the locks.
     pub fn deadline(&self) -> Now {
-        // Rounded in the client's disfavour.
+        // Round the drift up, so that the deadline is never too late.
         let drift = self.ttl.as_nanos().saturating_mul(u128::from(self.drift_ppm)).div_ceil(1_000_000);
         let drift = Duration::from_nanos(u64::try_from(drift).unwrap_or(u64::MAX));
         self.confirmed + self.ttl.saturating_sub(drift)
     }
 
-    /// How it stands.
+    /// The state of the lease at `now`.
     pub fn standing(&self, now: Now) -> Standing {
         if now >= self.deadline() {
             Standing::Lost
@@ -86,22 +99,23 @@ impl Lease {
         }
     }
 
-    /// How something stands that was granted in `life`.
+    /// The state at `now` of a grant that was made in `life`.
     pub fn standing_of(&self, life: Life, now: Now) -> Standing {
         if life == self.life { self.standing(now) } else { Standing::Lost }
     }
 
-    /// The present life.
+    /// The present life of the lease.
     pub fn life(&self) -> Life {
         self.life
     }
 
-    /// Gives the token of a keep-alive that is to be sent now, if one is due.
+    /// Returns the token of the keep-alive to send now, if one is due.
     pub fn poll(&mut self, now: Now) -> Option<u64> {
         (now >= self.due_at()).then(|| self.ask(now))
     }
 
-    /// A keep-alive was answered. `false` if it was not asked on this connection, or says nothing new.
+    /// Processes the answer to a keep-alive. Returns `false` if the keep-alive is not one of this connection,
+    /// or confirms nothing new.
     pub fn on_kept_alive(&mut self, now: Now, token: u64) -> bool {
         let Some(&(_, sent)) = self.asked.iter().find(|(asked, _)| *asked == token) else { return false };
         self.asked.retain(|(asked, _)| *asked > token);
@@ -114,35 +128,37 @@ impl Lease {
         true
     }
 
-    /// The connection is another: what was asked on the old one will not be answered. A keep-alive is due at once.
+    /// Starts a new connection. Keep-alives of the old one will never be answered. Returns the token of a
+    /// keep-alive to send at once.
     pub fn on_reconnected(&mut self, now: Now) -> u64 {
         self.asked.clear();
         self.ask(now)
     }
 
-    /// When the connection is to be left for another, if no keep-alive is answered.
+    /// The time at which the client leaves the connection, if no keep-alive is answered before.
     pub fn silent_at(&self) -> Option<Now> {
         self.asked.front().map(|(_, sent)| sent.saturating_add(self.patience))
     }
 
-    /// The connection was left because of that: the next is given more time.
+    /// Doubles the time for the next node, after the client left a silent one.
     pub fn on_left(&mut self) {
         self.patience = self.patience.saturating_mul(2);
     }
 
-    /// When something changes by itself next: a keep-alive falls due, jeopardy begins, the deadline passes.
+    /// The next time at which something changes without input: a keep-alive is due, jeopardy begins, or the
+    /// deadline passes.
     pub fn next_change(&self, now: Now) -> Now {
         let later = [self.jeopardy_at(), self.deadline()].into_iter().filter(|at| *at > now);
         later.fold(self.due_at(), Ord::min)
     }
 
-    /// How long it stands as it does now, if nothing arrives.
+    /// How long the present state lasts if no answer arrives.
     pub fn changes_in(&self, now: Now) -> Duration {
         let later = [self.jeopardy_at(), self.deadline()].into_iter().filter(|at| *at > now).min();
         later.map_or(Duration::MAX, |at| at - now)
     }
 
-    /// If the deadline has passed, this life is over.
+    /// Ends the present life if its deadline has passed.
     fn bury(&mut self, now: Now) {
         if now >= self.deadline() {
             self.life.0 += 1;
@@ -234,7 +250,8 @@ mod tests {
     fn what_was_lost_stays_lost_when_the_session_proves_alive() {
         let mut lease = lease();
         let (old, token) = (lease.life(), lease.poll(ms(6_000)).expect("overdue"));
-        // Sent in time, answered in time, read too late: the process was stopped.
+        // The keep-alive was sent and answered in time, but the process was paused and read the answer too
+        // late.
         assert!(lease.on_kept_alive(ms(9_900), token));
         assert_eq!(lease.standing_of(old, ms(9_900)), Standing::Lost);
         assert_eq!(lease.standing_of(lease.life(), ms(9_900)), Standing::Valid);
@@ -291,8 +308,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a naive twin that knows all: at no time is the lease believed longer than `ttl * (1 - rho)` after the
-        /// sending of an answered keep-alive, and no life that was once seen lost is ever believed again.
+        /// Compares the lease with a naive model. The lease is never valid longer than `ttl * (1 - rho)`
+        /// after the sending of an answered keep-alive. A life that was lost once stays lost.
         #[test]
         fn belief_ends_in_time_and_lost_is_final(steps in prop::collection::vec((0_u64..4_000, 0_u8..4), 1..60)) {
             let mut lease = lease();

@@ -7,20 +7,24 @@
 //! let client = Client::connect("127.0.0.1:7411").await?;
 //! let guard = client.lock("orders & (eu | us):shared").await?;
 //! println!("holding {:?} by fence {}", guard.locks().collect::<Vec<_>>(), guard.fence());
-//! // Send `guard.fence_of("orders")` along to the store that guards the orders: it refuses whoever is late.
+//! // Send `guard.fence_of("orders")` with each request to the store that the lock `orders` protects.
+//! // The store then rejects a client whose lock has expired.
 //! guard.release().await?;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! - [`Client`]: a session on one connection, kept alive, resumed after a lost connection, on any node.
-//! - [`Guard`]: what is held; [`Guard::lost`] says when to stop believing it, and why.
-//! - [`Request`] and [`Acquiring`]: a lock with a priority, an owner, a limit of patience; a wait that can be looked at and
-//!   cancelled.
-//! - [`Leadership`], [`Semaphore`], [`Files`], [`Watch`]: the rest.
-//! - [`lease`]: until when to believe, as a machine without a clock.
+//! - [`Client`]: a session on one connection. The client keeps it alive, and resumes it on any node after a
+//!   lost connection.
+//! - [`Guard`]: the names of one grant. [`Guard::lost`] returns when they are no longer held, with the
+//!   reason.
+//! - [`Request`] and [`Acquiring`]: a lock with a priority, an owner or a wait limit. The wait can be
+//!   inspected and cancelled.
+//! - [`Leadership`], [`Semaphore`], [`Files`], [`Watch`]: the other operations.
+//! - [`lease`]: the deadline of a session, as a state machine without a clock.
 //!
-//! A client has a task that owns its socket: make one inside a tokio runtime. Nothing else is asked of the runtime.
+//! Each client has a tokio task that owns its socket. Create a client inside a tokio runtime with its I/O and
+//! time drivers enabled.
 
 mod acquire;
 mod client;
@@ -49,5 +53,5 @@ pub use link::Connector;
 pub use semaphore::Semaphore;
 pub use watch::{Notice, Watch};
 
-/// What anything that can fail comes to.
+/// A [`std::result::Result`] with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;

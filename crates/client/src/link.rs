@@ -1,20 +1,25 @@
-//! The task that owns the socket: connects, writes what the core has to say, and tells it what arrives.
+//! The task that owns the socket: it connects, writes the messages of the core, and passes received messages
+//! to the core.
 //!
-//! **Rules.** Everything that was asked since the last write goes out in one write. Reading and writing never wait for each
-//! other: a server that waits for us to read, while we wait for it to read, would wait for ever. After a lost
-//! connection all known nodes are tried, each a moment after the one before, with a growing pause after each round. It grows
-//! on until a connection was of use: one that is accepted and closed again is worth no more than none.
+//! **Rules.**
+//! - One write carries everything that was submitted since the last one.
+//! - Reads and writes never wait for each other. Otherwise the client and the server could each wait for
+//!   the other to read, for ever.
+//! - After a lost connection the task tries all known nodes, each [`NEXT_AFTER`] after the one before. It
+//!   pauses between rounds. The pause grows until a connection is useful; a connection that the server closes
+//!   at once is not.
+//! - A caller writes by itself if it completes a burst as large as the last one. No further request is then
+//!   expected to share the write, and waking the task costs time. The task writes the bytes that the socket
+//!   does not accept at once.
+//! - A large burst is written in parts, so that the server reads one while the next is submitted.
 //!
-//! A caller that has asked as many things as last time writes them itself. Nothing more is expected that could share the
-//! write, and waking the task would cost a turn. What does not fit is left to the task. Of many things that are asked
-//! together, parts are written before: the server reads them while the rest is asked.
+//! **End.** All requests fail if no node is useful until the deadline of the lease, or, without a session,
+//! for the client's `patience`. The session ends by itself, and the next request starts anew. If the task
+//! ends with its runtime or by a panic, all requests fail at once, present and future ones.
 //!
-//! **The end.** If no node is of use until the lease is past its deadline, or for the client's patience if there is no lease,
-//! everything that was asked fails, and the session ends by itself. The next request starts anew. If the task itself is
-//! stopped, with its runtime or by a panic, everything fails at once, then and from then on.
-//!
-//! **The trap.** Leases are counted through a suspension of the machine, alarms are not: see the clock. So while something is
-//! held no alarm is further away than [`LOOK_EVERY`], or its loss would be noticed late by as much.
+//! **Trap.** Leases count the time of a suspension, but timers of the runtime do not (`clock.rs`). The
+//! machine sleeps for an hour; a timer that was set for the deadline goes off an hour too late, and the guard
+//! learns of its loss that late. So while a grant is held, no timer is longer than [`LOOK_EVERY`].
 
 use std::convert::Infallible;
 use std::io;
@@ -37,23 +42,24 @@ use crate::clock;
 use crate::core::Core;
 use crate::lease::Now;
 
-/// How long one node may take to be connected to.
+/// The time limit for connecting to one node; then the attempt fails.
 const CONNECT_WITHIN: Duration = Duration::from_secs(3);
-/// How long after one node the next is tried, if nothing is heard: a machine that is gone refuses nothing, and a lease may run.
+/// The delay after which the next node is tried too. A machine that is gone does not reject a connection, and
+/// a lease may be running.
 const NEXT_AFTER: Duration = Duration::from_millis(250);
-/// How often to look at the clock while something is held.
+/// The longest time between two checks of the clock while a grant is held.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// The first and the longest pause between rounds through all nodes.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
-/// What handles and the task share.
+/// The state that the handles and the task share.
 pub(crate) struct Shared {
     core: Mutex<Core>,
-    /// Locked before the core, never after it, and while one writes: so what is drained from the core goes out in its order.
-    /// `None` while there is no connection.
+    /// The write half of the connection; `None` without a connection. Locked before `core`, never after it,
+    /// and during each write. So messages are written in the order in which the core returned them.
     line: Mutex<Option<Line>>,
     wake: Notify,
-    /// Whether the connection, or the last one, is within the machine.
+    /// True if the present connection, or the last one, uses a Unix socket.
     is_local: AtomicBool,
 }
 
@@ -67,14 +73,14 @@ impl Shared {
         }
     }
 
-    /// Looks into the core, or asks something of it.
+    /// Calls `act` with the core and the time.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Core, Now) -> T) -> T {
         act(&mut self.lock(), clock::now())
     }
 
-    /// As [`Shared::with`]; what it has to say goes out.
+    /// Calls `act` like [`Shared::with`], then writes the new messages or wakes the task to write them.
     pub(crate) fn ask<T>(&self, act: impl FnOnce(&mut Core, Now) -> T) -> T {
-        // Whoever else has the line may have looked into the core before us: then the task looks again.
+        // Another thread that has the line may have drained the core before this call: then the task writes.
         let mut line = self.line.try_lock().ok();
         let mut line = line.as_deref_mut().and_then(Option::as_mut);
         let result = self.with(|core, now| {
@@ -85,7 +91,7 @@ impl Shared {
             }
             result
         });
-        // If the connection is broken, the task finds out as well.
+        // After a write error the task finds the broken connection too.
         let is_sent = line.is_some_and(|line| line.send().is_ok() && line.output.bytes().is_empty());
         if !is_sent {
             self.wake.notify_one();
@@ -93,7 +99,7 @@ impl Shared {
         result
     }
 
-    /// Writes what is to be said after `act`.
+    /// Calls `act`, then writes the messages of the core.
     fn say(&self, act: impl FnOnce(&mut Core, Now)) -> io::Result<Said> {
         let mut line = self.line();
         let Some(line) = line.as_mut() else { return Err(io::ErrorKind::NotConnected.into()) };
@@ -110,13 +116,13 @@ impl Shared {
         })
     }
 
-    /// Whether the server was last reached by its Unix socket.
+    /// Returns whether the present connection, or the last one, uses a Unix socket.
     pub(crate) fn is_local(&self) -> bool {
         self.is_local.load(Ordering::Relaxed)
     }
 
     fn lock(&self) -> MutexGuard<'_, Core> {
-        // Nothing panics while it is held; should it happen, the tables are still whole.
+        // No code panics while it holds the lock. If some did, the tables would still be complete.
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -125,16 +131,16 @@ impl Shared {
     }
 }
 
-/// How much of what there was to say has gone through.
+/// The result of a write.
 #[derive(PartialEq)]
 enum Said {
     All,
     InPart,
-    /// All, and there will be no more.
+    /// Everything is written, and nothing more will follow.
     Last,
 }
 
-/// Where one writes on a connection, and what has not gone through yet.
+/// The write half of a connection, and the bytes that are not written yet.
 struct Line {
     writer: Arc<Writer>,
     output: Frames,
@@ -145,7 +151,7 @@ impl Line {
         Self { writer, output: Frames::behind(frame::preface(CLIENT_MAGIC)) }
     }
 
-    /// Writes what can be written at once.
+    /// Writes as many bytes as the socket accepts now.
     fn send(&mut self) -> io::Result<()> {
         while !self.output.bytes().is_empty() {
             match self.writer.try_write(self.output.bytes()) {
@@ -159,12 +165,12 @@ impl Line {
     }
 }
 
-/// A way to connect that replaces the usual one: see [`crate::Options::connector`].
+/// A way to connect that replaces the usual one; [`crate::Options::connector`] sets it.
 pub trait Connector: Send + Sync {
-    /// Connects to one server of the list that the client was given, or that the service has named since.
+    /// Connects to one server, from the list of the client or from a list that the service has sent since.
     ///
-    /// The client has no time limit for this future. It may drop the future at any time, and call the
-    /// method again later.
+    /// The client sets no time limit for this future. It may drop the future at any time, and call the method
+    /// again later.
     fn connect(&self, server: String) -> Pin<Box<dyn Future<Output = io::Result<Socket>> + Send>>;
 }
 
@@ -178,7 +184,7 @@ impl Connector for Direct {
     }
 }
 
-/// Connects to the first node that answers. Returns the connection and the name of the node.
+/// Connects to the first node that replies. Returns the connection and the name of the node.
 pub(crate) async fn connect(nodes: &[String], connector: &dyn Connector) -> Result<(Socket, String), Error> {
     first_of(nodes, |node| connector.connect(node)).await
 }
@@ -202,7 +208,7 @@ where
             ended = attempts.join_next() => match ended {
                 Some(Ok((Ok(connected), node))) => return Ok((connected, node)),
                 Some(Ok((Err(error), node))) => failures.push(format!("{node}: {error}")),
-                // The runtime is being shut down.
+                // The runtime is shutting down.
                 Some(Err(error)) => failures.push(error.to_string()),
                 None => break,
             },
@@ -212,10 +218,10 @@ where
     Err(Error::new(Code::Unreachable, format!("no server can be reached ({})", failures.join("; "))))
 }
 
-/// Serves a client until its last handle is gone.
+/// The task of a client. It runs until the last handle is dropped.
 pub(crate) struct Driver {
     pub(crate) shared: Arc<Shared>,
-    /// The servers that the user has named.
+    /// The servers that the user named.
     pub(crate) seeds: Vec<String>,
     pub(crate) connector: Arc<dyn Connector>,
 }
@@ -241,12 +247,13 @@ impl Driver {
         }
     }
 
-    /// Tries all nodes until one answers, `last` the last of them: it may be alive and of no use. `None` if nobody needs a
-    /// connection any more.
+    /// Tries all nodes until one replies, and `last` after the others: it may be alive but useless. Returns
+    /// `None` if the last handle was dropped.
     async fn reconnect(&self, last: &str, pause: &mut Duration) -> Option<(Socket, String)> {
         while !self.shared.with(|core, _| core.is_closing()) {
             if !pause.is_zero() {
-                // The wake tells of new requests, which can wait, and of the last handle's end, which can too.
+                // Do not wait for `wake`: it announces new requests or the last handle's drop, and both can
+                // wait.
                 sleep(jittered(*pause)).await;
             }
             let mut nodes = self.shared.with(|core, _| core.nodes().to_vec());
@@ -261,7 +268,7 @@ impl Driver {
         None
     }
 
-    /// Looks at the clock while there is no connection.
+    /// Checks the clock while there is no connection.
     async fn keep_looking(&self) -> Infallible {
         loop {
             sleep(LOOK_EVERY).await;
@@ -271,14 +278,14 @@ impl Driver {
 }
 
 impl Drop for Driver {
-    /// Also if the runtime is shut down, or something panics: nobody else would answer.
+    /// Runs also if the runtime shuts down or the task panics. Without it, the requests would wait for ever.
     fn drop(&mut self) {
         *self.shared.line() = None;
         self.shared.with(|core, _| core.stop());
     }
 }
 
-/// Why a connection has ended, for those whose requests fail by that.
+/// The error of the requests that fail because the connection ended.
 fn why(node: &str, served: io::Result<()>) -> Error {
     let text = match served {
         Ok(()) => format!("{node} closed the connection"),
@@ -292,13 +299,14 @@ fn longer(pause: Duration) -> Duration {
     (pause * 2).clamp(PAUSE.0, PAUSE.1)
 }
 
-/// Between half the pause and all of it, so that many clients of a server that returns do not all come at once.
+/// A random time from half the pause to all of it. The many clients of a server that returns then do not all
+/// connect at once.
 fn jittered(pause: Duration) -> Duration {
     let salt = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), pause);
     pause / 2 + pause.mul_f64((salt % 1_000) as f64 / 2_000.0)
 }
 
-/// Speaks on one connection until it ends, or until the last handle is gone and everything is said.
+/// Serves one connection until it ends, or until the last handle is dropped and everything is written.
 async fn serve(socket: Socket, shared: &Shared) -> io::Result<()> {
     let (mut reader, writer) = socket.into_split();
     let writer = Arc::new(writer);
@@ -341,17 +349,18 @@ async fn serve(socket: Socket, shared: &Shared) -> io::Result<()> {
     }
 }
 
-/// What the alarm is set for.
+/// The time for which the alarm of a connection is set.
 #[derive(Default)]
 struct Due {
     at: Option<Now>,
-    /// It goes off within [`LOOK_EVERY`] in any case.
+    /// True if the alarm goes off within [`LOOK_EVERY`] in any case.
     is_near: bool,
 }
 
 impl Due {
-    /// After what time the alarm is to go off; `None` if it need not be set. One that is near is left so when nothing is held
-    /// any more: who takes and gives back without end would set it every time.
+    /// Returns the time after which the alarm must go off, or `None` if it stays as it is. A near alarm stays
+    /// set after the last release: a client that acquires and releases in a loop would otherwise set it again
+    /// each time.
     fn set(&mut self, next: Option<Now>, is_holding: bool, now: Now) -> Option<Duration> {
         if self.at == next && (self.is_near || !is_holding) {
             return None;
@@ -372,7 +381,7 @@ fn greet(input: &mut BytesMut, shared: &Shared) -> io::Result<bool> {
         let text = format!("is not a conclave server: its first bytes are {said:?}");
         return Err(io::Error::new(io::ErrorKind::InvalidData, text));
     }
-    // Another version is explained by the goodbye that follows.
+    // After another version the server sends a `Goodbye` with the reason.
     input.advance(PREFACE_BYTES);
     shared.with(Core::on_greeted);
     Ok(true)
@@ -397,7 +406,7 @@ mod tests {
     use super::*;
     use crate::core::{Opening, Reply};
 
-    /// A client on a connection, without its task, and the server's end.
+    /// Creates a client on a connection without its task. Returns it with the server's end.
     async fn connected() -> (Shared, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -409,7 +418,7 @@ mod tests {
         (shared, listener.accept().await.unwrap().0)
     }
 
-    /// A turn of the task.
+    /// Runs one iteration of the task.
     fn turn(shared: &Shared) -> Said {
         let look = |core: &mut Core, now| {
             core.next_tick(now);
@@ -433,7 +442,7 @@ mod tests {
         shared.with(|core, now| core.on_message(now, answer.into()));
     }
 
-    /// Whether the task was woken since this was last asked.
+    /// Returns whether the task was woken since the last call.
     fn is_woken(shared: &Shared) -> bool {
         std::pin::pin!(shared.wake.notified()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
@@ -446,7 +455,7 @@ mod tests {
         frame.messages.into_iter().map(id).collect()
     }
 
-    /// The requests in the next frame.
+    /// Reads the next frame and returns the numbers of its queries.
     async fn read(server: &mut TcpStream) -> Vec<u64> {
         let mut input = BytesMut::new();
         loop {
@@ -468,14 +477,14 @@ mod tests {
             first.into_iter().for_each(|id| answer(&shared, id));
             for _ in 0..3 {
                 let most: Vec<u64> = (1..usual).map(|_| ask(&shared)).collect();
-                // The task does not come to it.
+                // The task has no chance to run.
                 assert_eq!(is_woken(&shared), usual > 1);
                 let next = most.into_iter().chain([ask(&shared)]).collect::<Vec<_>>();
                 assert!(!is_woken(&shared));
                 assert_eq!(read(&mut server).await, next, "in one write");
                 next.into_iter().for_each(|id| answer(&shared, id));
             }
-            // Who asks more than usual cannot know it in time.
+            // A burst that is larger than the last one: its first part cannot be recognised in time.
             let as_usual: Vec<u64> = (0..usual).map(|_| ask(&shared)).collect();
             assert_eq!(is_woken(&shared), usual > 1);
             assert_eq!(read(&mut server).await, as_usual);
@@ -489,7 +498,7 @@ mod tests {
         }
     }
 
-    /// The first answers only when the second is asked: one at a time, nobody would.
+    /// The first node replies only after the second was tried. Trying one node at a time would wait for ever.
     #[tokio::test]
     async fn a_node_that_says_nothing_does_not_keep_the_next_from_being_tried() {
         let asked = Arc::new(Notify::new());
@@ -549,7 +558,7 @@ mod tests {
         turn(&shared);
         assert_eq!(read(&mut server).await, [first]);
         answer(&shared, first);
-        // The server does not read, and there is no room left for anything.
+        // Fill the socket: the server does not read.
         let writer = shared.line().as_ref().unwrap().writer.clone();
         let mut filled = 0;
         while let Ok(written) = writer.try_write(&[0; 1 << 16]) {
@@ -576,7 +585,7 @@ mod tests {
         let mut server = listener.accept().await.unwrap().0;
         let shared = Shared::new(Core::new(Opening::default(), Duration::from_secs(10)));
         shared.with(Core::on_connected);
-        // More than the system keeps for one who does not read.
+        // More than the system buffers for a server that does not read.
         let name = "n".repeat(900_000);
         let asked: Vec<u64> = (0..20).map(|_| ask_about(&shared, &name)).collect();
         shared.ask(Core::close);

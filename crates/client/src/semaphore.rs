@@ -5,7 +5,7 @@ use conclave_api::LockName;
 use crate::guard::Guard;
 use crate::{Client, Result, Wait};
 
-/// A semaphore. Its permits are not re-entrant: three and three are six.
+/// A semaphore. Its permits are not re-entrant: `pool*3` twice is six permits.
 #[derive(Clone)]
 pub struct Semaphore {
     client: Client,
@@ -17,26 +17,26 @@ impl Semaphore {
         Self { client: client.clone(), name: name.to_owned() }
     }
 
-    /// Waits for `permits`, all at once.
+    /// Waits until all of `permits` are granted at once.
     ///
     /// # Errors
-    /// [`crate::Code::Impossible`] if there are fewer in all.
+    /// [`crate::Code::Impossible`] if the limit of the semaphore is smaller.
     pub async fn acquire(&self, permits: u32) -> Result<Guard> {
         self.request(permits).start()?.granted().await
     }
 
-    /// Takes `permits` if they are free now.
+    /// Acquires `permits` if they are free now. Returns `None` if they are not.
     ///
     /// # Errors
-    /// As [`Semaphore::acquire`].
+    /// The same as [`Semaphore::acquire`].
     pub async fn try_acquire(&self, permits: u32) -> Result<Option<Guard>> {
         self.request(permits).wait(Wait::Try).start()?.granted_in_time().await
     }
 
-    /// Changes how many permits there are; who holds some keeps them.
+    /// Changes the limit. Clients keep the permits that they hold.
     ///
     /// # Errors
-    /// No server takes the request.
+    /// No server accepts the request.
     pub async fn set_limit(&self, permits: u32) -> Result<()> {
         self.client.limit(&self.name, permits).await.map(drop)
     }
@@ -50,11 +50,11 @@ impl Semaphore {
     }
 }
 
-/// A name as it stands in an expression: quoted where it must be.
+/// The name as an expression contains it, in quotes if it needs them.
 pub(crate) fn quoted(name: &str) -> String {
     match LockName::new(name) {
         Ok(name) => name.to_string(),
-        // The server says what is wrong with it.
+        // The server rejects it, with the reason.
         Err(_) => name.to_owned(),
     }
 }

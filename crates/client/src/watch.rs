@@ -1,7 +1,7 @@
-//! Watches: what happens to a file, its children or a lock, in order.
+//! Watches: the changes of a file, its children or a lock, in order.
 //!
-//! **Bounds.** At most [`QUEUE`] events wait for a reader. When there are more, all of them are replaced by one
-//! [`Notice::Resync`]: the reader then knows that it has missed something, and from which index it misses nothing.
+//! **Bounds.** At most [`QUEUE`] events wait for the reader. One more event replaces all of them by one
+//! [`Notice::Resync`]. The reader then knows that events are missing, and the index after which none is.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -14,22 +14,24 @@ use crate::Result;
 use crate::client::{Client, Handle};
 use crate::core::stopped;
 
-/// Events that may wait for their reader.
+/// The maximum number of events that wait for the reader. One more event discards them, and the reader gets a
+/// `Resync`.
 pub(crate) const QUEUE: usize = 1024;
 
-/// Something about what is watched.
+/// An event of a watch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Notice {
-    /// It changed.
+    /// The watched object changed.
     Changed(v1::Event),
-    /// Events were lost: read again; everything after this index is told.
+    /// Events were lost. Read the object again; the watch delivers every change after `index`.
     Resync {
-        /// That index.
+        /// The index after which no event is missing.
         index: u64,
     },
 }
 
-/// A watch. It goes on after a lost connection, without a gap or with a [`Notice::Resync`]. Dropped, it ends.
+/// A watch. After a lost connection it goes on without a gap, or reports one with [`Notice::Resync`].
+/// Dropping it ends the watch.
 pub struct Watch {
     handle: Arc<Handle>,
     id: u64,
@@ -46,21 +48,21 @@ impl Watch {
         let queue = Arc::new(Queue::default());
         let (id, begun) =
             client.handle.shared.ask(|core, now| core.watch(now, target, after, queue.clone()))?;
-        // From here on its drop ends it, also if this future is dropped.
+        // From here on the drop of `watch` ends it, also if this future is dropped.
         let mut watch = Self { handle: client.handle.clone(), id, index: 0, queue };
         watch.index = begun.await.unwrap_or_else(|_| Err(stopped()))?;
         Ok(watch)
     }
 
-    /// The state it begins with: everything after this index is told.
+    /// The index of the state in which the watch begins. It delivers every change after this index.
     pub fn index(&self) -> u64 {
         self.index
     }
 
-    /// The next notice.
+    /// Returns the next event.
     ///
     /// # Errors
-    /// The watch has ended: no server can be reached.
+    /// The watch has ended because no server can be reached.
     pub async fn next(&mut self) -> Result<Notice> {
         loop {
             let told = self.queue.told.notified();
@@ -78,7 +80,7 @@ impl Drop for Watch {
     }
 }
 
-/// What waits for the reader of a watch.
+/// The queue of events between the client's task and the reader of a watch.
 #[derive(Default)]
 pub(crate) struct Queue {
     waiting: Mutex<Waiting>,

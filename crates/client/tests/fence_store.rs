@@ -1,4 +1,4 @@
-//! Locks are advice: who ignores them gets in, unless the store checks fences. The store is the example's.
+//! Tests of the example store: a client that ignores its lost lock can write, unless the store checks fences.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -12,7 +12,7 @@ use conclave_service::config::Config;
 use conclave_service::server::Server;
 use store::{Held, Stale, Store};
 
-/// A server on a folder that is gone when the test is over.
+/// A server on a folder that is removed at the end of the test.
 struct Service {
     folder: PathBuf,
     server: Server,
@@ -49,7 +49,7 @@ async fn who_ignores_the_lock_gets_in_without_a_fence_and_is_refused_with_it() {
     let (mut naive, mut store) = (Vec::new(), Store::default());
     naive.push("quick");
     store.append("report", Held::Exclusive(guard.fence()), "quick").unwrap();
-    // The slow one does not look whether it still holds the lock.
+    // The slow client does not check its guard.
     naive.push("slow");
     let refused = store.append("report", Held::Exclusive(late.fence()), "slow");
     assert_eq!(refused, Err(Stale { shown: late.fence(), seen: guard.fence() }));
@@ -57,7 +57,7 @@ async fn who_ignores_the_lock_gets_in_without_a_fence_and_is_refused_with_it() {
 
     assert_eq!(naive, ["quick", "slow"], "nothing stops it");
     assert_eq!(store.lines("report"), ["quick"]);
-    // Had it looked, it would have known.
+    // The guard would have shown the loss.
     late.lost().await;
     assert_eq!((late.standing(), guard.standing()), (Standing::Lost, Standing::Valid));
 }

@@ -1,4 +1,4 @@
-//! The integration tests of this crate, in one binary: each further binary would link everything once more.
+//! The integration tests of this crate, in one binary: each further binary would be linked separately.
 
 mod fence_store;
 mod service;

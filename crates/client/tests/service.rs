@@ -1,4 +1,4 @@
-//! The client against a server in this process.
+//! Tests of the client against a server in this process.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -17,7 +17,7 @@ use conclave_service::server::Server;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-/// A server on a folder that is gone when the test is over.
+/// A server on a folder that is removed at the end of the test.
 struct Service {
     folder: PathBuf,
     address: SocketAddr,
@@ -77,7 +77,7 @@ async fn a_lock_is_waited_for_and_its_fence_grows() {
     assert_eq!(next.fence_of("src"), None);
 }
 
-/// One after another they write themselves, many at once leave it to the task: on one connection, from many threads.
+/// Single requests are written by their callers, bursts by the task. Many threads share one connection here.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn what_many_threads_ask_of_one_client_is_never_mixed_up() {
     async fn pairs(client: Client, name: String, count: usize) {
@@ -121,7 +121,7 @@ async fn a_cancelled_wait_holds_nothing_when_it_is_answered() {
     waiting.queued().await.expect("it is held");
     waiting.cancel().await.unwrap();
     guard.release().await.unwrap();
-    // Also when the grant overtakes the cancel.
+    // The same must hold if the grant arrives before the cancel.
     let granted = second.request("x").start().unwrap();
     granted.cancel().await.unwrap();
     assert!(first.try_lock("x").await.unwrap().is_some());
@@ -351,7 +351,7 @@ async fn a_server_of_another_kind_is_named_when_patience_is_over() {
         loop {
             let (mut connection, _) = listener.accept().await.unwrap();
             connection.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
-            // Until the client leaves; how, is of no interest.
+            // Reads until the client leaves. Any end is fine.
             drop(connection.read_to_end(&mut Vec::new()).await);
         }
     };
@@ -391,14 +391,14 @@ async fn a_server_that_closes_every_connection_is_not_asked_without_a_pause() {
         () = closing => unreachable!("it goes on for ever"),
     };
     assert_eq!(error.code, Code::Disconnected);
-    // Pauses of 10, 20, 40, 80 and 160 ms at least.
+    // The pauses are at least 10, 20, 40, 80 and 160 ms.
     assert!(count <= 8, "{count} connections");
 }
 
 #[tokio::test]
 async fn a_server_that_says_nothing_is_left_for_another() {
     let service = Service::start().await;
-    // The system accepts for it.
+    // The system accepts the connections of this listener.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let servers = format!("tcp:{},{}", silent.local_addr().unwrap(), service.address);
     let client = Client::connect(&servers).await.unwrap();

@@ -1,4 +1,5 @@
-//! From text to tree, by recursive descent over at most [`MAX_DEPTH`] groups; errors point at the character.
+//! The parser of expressions: recursive descent over at most [`MAX_DEPTH`] groups. Errors point at the
+//! character.
 
 use std::fmt;
 use std::ops::Range;
@@ -7,7 +8,8 @@ use super::{Claim, Expr, Leaf, MAX_BYTES, MAX_DEPTH, MAX_NAMES, Node};
 use crate::LockName;
 use crate::name::is_bare;
 
-/// Why a text is no expression, and where. Displayed with the text and a caret below the place:
+/// The reason why a text is not an expression, and the place. It prints the text with a caret below the
+/// place:
 ///
 /// ```
 /// let error = "a & | b".parse::<conclave_api::Expr>().unwrap_err();
@@ -17,25 +19,25 @@ use crate::name::is_bare;
 pub struct ExprError {
     message: String,
     span: Range<usize>,
-    /// The part of the text that is shown, without control characters, on one line.
+    /// The part of the text to print, on one line and without control characters.
     excerpt: String,
-    /// Where the caret stands below the excerpt, in characters, and how wide it is.
+    /// The position and the width of the caret below the excerpt, in characters.
     caret: Range<usize>,
 }
 
 impl ExprError {
-    /// What is wrong, in one line.
+    /// The reason, in one line.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// Where, in bytes of the text.
+    /// The place in the text, in bytes.
     pub fn span(&self) -> Range<usize> {
         self.span.clone()
     }
 
     fn new(text: &str, span: Range<usize>, message: String) -> Self {
-        /// Characters shown on either side of the place.
+        /// The number of characters printed on each side of the place.
         const AROUND: usize = 60;
         let (before, rest) = text.split_at(span.start);
         let skip = before.chars().count().saturating_sub(AROUND);
@@ -82,8 +84,8 @@ pub(super) fn parse(text: &str) -> Result<Expr, ExprError> {
         return Err(parser.error(span, hint));
     }
     let expr = Expr(node);
-    // Printing adds at most a space a threshold, and quotes, ":shared" and two spaces a name: what is typed in half of
-    // the bound need not be measured.
+    // Printing adds at most a space for each threshold, and quotes, ":shared" and two spaces for each name.
+    // So a text of at most half the bound cannot exceed it.
     if text.len() > MAX_BYTES / 2 && expr.to_string().len() > MAX_BYTES {
         let message = format!("its canonical form has more than {MAX_BYTES} bytes");
         return Err(ExprError::new(text, 0..text.len(), message));
@@ -144,7 +146,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `( expr, ... ) [:shared]`, with the threshold that stood before it.
+    /// Parses `( expr, ... ) [:shared]`, with the threshold before it.
     fn group(&mut self, threshold: Option<(u32, Range<usize>)>) -> Result<Node, ExprError> {
         let open = self.at;
         if self.depth == MAX_DEPTH {
@@ -206,7 +208,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A name without quotes, or the number before `of`.
+    /// Parses a name without quotes, or the number before `of`.
     fn bare(&mut self) -> Result<Node, ExprError> {
         let start = self.at;
         while self.peek().is_some_and(|byte| is_bare(byte) || byte == b'/') {
@@ -269,7 +271,7 @@ impl Parser<'_> {
         Ok(Node::Name(Leaf { name, claim, span }))
     }
 
-    /// `:shared`, `*n`, or nothing.
+    /// Parses `:shared`, `*n`, or nothing.
     fn suffix(&mut self) -> Result<Claim, ExprError> {
         if self.eat(b':') {
             let start = self.at;
@@ -297,7 +299,7 @@ impl Parser<'_> {
         Ok(Claim::Exclusive)
     }
 
-    /// The bare word that starts here, consumed.
+    /// Consumes the word without quotes that starts here.
     fn word(&mut self) -> String {
         let rest = &self.text[self.at..];
         let len = rest.bytes().take_while(|byte| is_bare(*byte)).count();
@@ -305,7 +307,7 @@ impl Parser<'_> {
         rest[..len].to_owned()
     }
 
-    /// Consumes the word `of`, if it comes next.
+    /// Consumes the word `of` if it is next.
     fn eat_of(&mut self) -> bool {
         let rest = self.text[self.at..].trim_start();
         let follows = rest.strip_prefix("of").map(|rest| rest.bytes().next());
@@ -320,7 +322,7 @@ impl Parser<'_> {
         is_word
     }
 
-    /// Consumes `byte`, if it comes next after space.
+    /// Consumes `byte` if it is next, after spaces.
     fn eat(&mut self, byte: u8) -> bool {
         let found = self.peek_token() == Some(byte);
         self.at += usize::from(found);
@@ -341,7 +343,7 @@ impl Parser<'_> {
         self.at += rest.len() - rest.trim_start().len();
     }
 
-    /// The character here; empty at the end.
+    /// The range of the character here; empty at the end.
     fn here(&self) -> Range<usize> {
         let width = self.text[self.at..].chars().next().map_or(0, char::len_utf8);
         self.at..self.at + width
@@ -374,7 +376,7 @@ fn flatten_all(members: &mut Vec<Node>, node: Node) {
     }
 }
 
-/// Distributes `:shared` over the names of a group; gives back a name that is counted.
+/// Distributes `:shared` over the names of a group. Returns the name of a leaf with permits as the error.
 fn share(node: &mut Node) -> Result<(), LockName> {
     match node {
         Node::Name(Leaf { claim: Claim::Permits(_), name, .. }) => Err(name.clone()),

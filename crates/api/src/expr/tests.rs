@@ -123,7 +123,8 @@ fn a_canonical_form_beyond_the_bound_is_refused_when_it_is_read() {
     let text = format!("({}):shared", vec![name; 8].join("|"));
     assert!(text.len() <= MAX_BYTES);
     assert!(refusal(&text).starts_with("its canonical form has more than 4096 bytes"));
-    // Every threshold gains a space, every name two and its mode: what is short still grows beyond the bound.
+    // Printing adds a space to each threshold, and two spaces and a mode to each name. So a text below the
+    // bound grows beyond it.
     let member = format!("{}abcdefgh{}", "1 of(".repeat(7), ")".repeat(7));
     let text = format!("({}):shared", vec![member; MAX_NAMES].join("&"));
     assert!(text.len() < MAX_BYTES - 10 * MAX_NAMES);
@@ -173,7 +174,7 @@ fn it_travels_as_its_text_and_is_checked_on_arrival() {
     assert!(postcard::from_bytes::<Expr>(&bytes).is_err());
 }
 
-/// Text of an arbitrary tree, written with needless groups and odd spacing.
+/// Generates the text of an arbitrary tree, with redundant groups and irregular spaces.
 fn any_text() -> impl Strategy<Value = String> {
     let name = prop_oneof![
         "[a-c0-9_.-]{1,4}",

@@ -1,5 +1,5 @@
-//! How gRPC reads and writes frames: as it always does, but messages are counted before they are read, as in
-//! [`frame::decode`](super::frame::decode).
+//! The gRPC codec for frames. It counts the messages of a frame before it decodes them, like
+//! [`frame::decode`](super::frame::decode). Otherwise it is the usual codec.
 
 use std::marker::PhantomData;
 
@@ -11,11 +11,11 @@ use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
 use super::frame::{FrameError, has_too_many};
 
-/// What the generated server and client speak.
+/// The codec of the generated server and client.
 #[derive(Debug)]
 pub struct FrameCodec<T, U>(PhantomData<(T, U)>);
 
-/// Its side that reads.
+/// The decoder of a [`FrameCodec`].
 #[derive(Debug, Default)]
 pub struct FrameDecoder<U>(ProstDecoder<U>);
 
@@ -49,7 +49,7 @@ impl<U: Message + Default> Decoder for FrameDecoder<U> {
     type Error = Status;
 
     fn decode(&mut self, frame: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
-        // A frame lies in one piece.
+        // The buffer holds the whole frame in one chunk.
         if has_too_many(frame.chunk()) {
             return Err(Status::resource_exhausted(FrameError::TooMany.to_string()));
         }

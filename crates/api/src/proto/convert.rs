@@ -1,7 +1,7 @@
-//! From the words of this crate to messages, and back.
+//! Conversions between the types of this crate and the wire messages.
 //!
-//! What comes from the wire is checked here, by the same constructors as everything else: a message that was
-//! converted is valid. What goes to the wire cannot fail.
+//! A conversion from a message uses the checking constructors of the type, so its result is valid. A
+//! conversion to a message cannot fail.
 
 use super::v1;
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
     Wait, WaitsFor,
 };
 
-/// The secret of a session: 16 bytes, big-endian.
+/// Reads the secret of a session: 16 bytes, big-endian.
 ///
 /// # Errors
 /// [`Code::WrongSecret`] if it has another length.
@@ -34,7 +34,8 @@ impl From<&Error> for v1::Error {
     }
 }
 
-/// A code of a later version is [`Code::Internal`], whose outcome is not definite: the safe thing to believe.
+/// An unknown code of a later version becomes [`Code::Internal`], which is not definite. That is the safe
+/// assumption.
 impl From<&v1::Error> for Error {
     fn from(error: &v1::Error) -> Self {
         let code = u16::try_from(error.code).ok().and_then(Code::from_number).unwrap_or(Code::Internal);
@@ -64,7 +65,7 @@ impl From<&Deadlock> for v1::Deadlock {
     }
 }
 
-/// Edges over names that are none, which no server sends, are left out.
+/// Edges with invalid names are left out; no server sends them.
 impl From<&v1::Deadlock> for Deadlock {
     fn from(deadlock: &v1::Deadlock) -> Self {
         let edge = |edge: &v1::WaitsFor| {
@@ -87,7 +88,7 @@ impl From<Claim> for v1::Claim {
     }
 }
 
-/// An absent claim is exclusive.
+/// An absent claim means exclusive.
 impl From<Option<&v1::Claim>> for Claim {
     fn from(claim: Option<&v1::Claim>) -> Self {
         use v1::claim::Claim as Wire;
@@ -124,12 +125,12 @@ impl From<v1::VictimPolicy> for VictimPolicy {
 }
 
 impl v1::Acquire {
-    /// An acquire of an expression with everything else as by default.
+    /// Creates an acquire of an expression, with the defaults for everything else.
     pub fn of(expr: impl Into<String>) -> Self {
         Self { expr: expr.into(), ..Self::default() }
     }
 
-    /// How long it waits.
+    /// The wait limit of the acquire.
     pub fn wait(&self) -> Wait {
         match self.wait_ms {
             None => Wait::Forever,
@@ -138,7 +139,7 @@ impl v1::Acquire {
         }
     }
 
-    /// Sets how long it waits.
+    /// Sets the wait limit.
     pub fn set_wait(&mut self, wait: Wait) {
         self.wait_ms = match wait {
             Wait::Forever => None,
@@ -147,10 +148,10 @@ impl v1::Acquire {
         };
     }
 
-    /// Whose it will be.
+    /// Returns the owner of the lock.
     ///
     /// # Errors
-    /// [`Code::InvalidArgument`] if the label is none.
+    /// [`Code::InvalidArgument`] if the label is invalid.
     pub fn checked_owner(&self) -> Result<Owner, Error> {
         use v1::acquire::Owner as Wire;
         Ok(match &self.owner {
@@ -164,7 +165,7 @@ impl v1::Acquire {
         })
     }
 
-    /// Sets whose it will be.
+    /// Sets the owner of the lock.
     pub fn set_owner(&mut self, owner: Owner) {
         use v1::acquire::Owner as Wire;
         self.owner = match owner {
@@ -174,15 +175,15 @@ impl v1::Acquire {
         };
     }
 
-    /// Who goes first.
+    /// Returns the priority.
     pub fn checked_priority(&self) -> Priority {
         Priority(self.priority)
     }
 
-    /// Whose request is refused if this one closes a deadlock.
+    /// Returns the policy that chooses which request to reject if this one completes a deadlock.
     ///
     /// # Errors
-    /// [`Code::Unsupported`] if the number is of a later version.
+    /// [`Code::Unsupported`] if the number belongs to a later version.
     pub fn checked_policy(&self) -> Result<VictimPolicy, Error> {
         let policy = v1::VictimPolicy::try_from(self.policy).map_err(|_| {
             Error::new(Code::Unsupported, format!("victim policy {} is unknown", self.policy))

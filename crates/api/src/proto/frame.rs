@@ -1,19 +1,20 @@
-//! The native framing: the same protobuf messages as gRPC, at a fraction of its cost.
+//! The native framing: the same protobuf messages as gRPC, for much less CPU time.
 //!
 //! ```text
 //! preface   C1 'c' 'o' 'n' 'c' 'l' 'v' VERSION        each side sends it once, the client first
 //! frame     LENGTH (4 bytes, big-endian)  MESSAGE     a ClientFrame or a ServerFrame of LENGTH bytes
 //! ```
 //!
-//! **Intuition.** Both sides gather what they have to say and write it at once; the reader takes as many frames from one
-//! read as there are. So the cost of a system call is shared by all requests in flight.
+//! **Intuition.** Each side collects its messages and writes them at once, and a reader takes all frames that
+//! one read returned. So all requests in flight share the cost of a system call.
 //!
-//! **Rules.** A length of 0 is an empty frame and is allowed. The first byte of the preface is no letter, so that no HTTP
-//! request begins like it: one port serves both.
+//! **Rules.** A frame of length 0 is allowed, and has no messages. The first byte of the preface is not a
+//! letter, so no HTTP request begins with it, and one port serves both protocols.
 //!
-//! **The trap.** The length is checked before anything is reserved for it, and room is made only as the bytes arrive: four
-//! bytes from a stranger must not cost a gigabyte, nor those of a thousand strangers. So are the messages counted before
-//! they are read: an empty one has two bytes, and takes hundreds in memory.
+//! **Trap.** A stranger sends the length of 4 GiB and nothing else; a reader that reserves the memory first
+//! may run out of it. So the length is checked first, and memory is reserved as the bytes arrive. Another
+//! stranger sends one frame of empty messages, each with two bytes on the wire and hundreds in memory. So the
+//! messages are counted before they are decoded.
 
 use std::fmt;
 
@@ -21,9 +22,9 @@ use bytes::{Buf, BufMut, BytesMut};
 use prost::Message;
 use prost::encoding::{DecodeContext, skip_field};
 
-/// How a client's connection begins, without the version.
+/// The preface of a client's connection, without the version.
 pub const CLIENT_MAGIC: [u8; 7] = [0xC1, b'c', b'o', b'n', b'c', b'l', b'v'];
-/// How a connection between nodes begins, without the version.
+/// The preface of a connection between nodes, without the version.
 pub const PEER_MAGIC: [u8; 7] = [0xC1, b'c', b'o', b'n', b'p', b'e', b'r'];
 /// The preface of a request to a local node to serve this connection, without the version. The node replies
 /// with the byte [`SERVING`], does not end while the connection is open, and reads the preface of a client
@@ -42,14 +43,14 @@ pub const ENDING: u8 = 1;
 pub const SERVING: u8 = 2;
 /// The version of the protocol, for clients and between nodes.
 pub const VERSION: u8 = 1;
-/// The length of a preface.
+/// The length of a preface, in bytes.
 pub const PREFACE_BYTES: usize = 8;
-/// The longest frame, without its length.
+/// The longest frame, in bytes without its length field. A longer one ends the connection.
 pub const MAX_FRAME_BYTES: usize = 1024 * 1024;
-/// What is read at once.
+/// The free space for one read, in bytes.
 pub const READ_BYTES: usize = 16 * 1024;
 
-/// What a client sends first, and what a server answers.
+/// The preface with its version. The client sends it first, and the server replies with its own.
 pub const fn preface(magic: [u8; 7]) -> [u8; PREFACE_BYTES] {
     let [a, b, c, d, e, f, g] = magic;
     [a, b, c, d, e, f, g, VERSION]
@@ -58,7 +59,7 @@ pub const fn preface(magic: [u8; 7]) -> [u8; PREFACE_BYTES] {
 /// Appends one frame.
 ///
 /// # Errors
-/// [`FrameError::TooLong`] if the message has more than [`MAX_FRAME_BYTES`]; then nothing is appended.
+/// [`FrameError::TooLong`] if the message is longer than [`MAX_FRAME_BYTES`]; then nothing is appended.
 pub fn encode(message: &impl Message, out: &mut BytesMut) -> Result<(), FrameError> {
     let bytes = message.encoded_len();
     if bytes > MAX_FRAME_BYTES {
@@ -70,18 +71,20 @@ pub fn encode(message: &impl Message, out: &mut BytesMut) -> Result<(), FrameErr
     Ok(())
 }
 
-/// A frame is closed when it has this many bytes: far below the bound, enough to share what a frame costs.
+/// The size at which a frame is full, in bytes. It is far below [`MAX_FRAME_BYTES`], and large enough to
+/// share the cost of a frame.
 const FRAME_BYTES: usize = 64 * 1024;
-/// Room beyond this, once needed for something large, is given back.
+/// The capacity above which an empty buffer is freed, in bytes.
 const KEEP_BYTES: usize = 256 * 1024;
-/// Room for a frame that has not arrived is made in such steps.
+/// The largest capacity that is reserved at once for a frame that has not arrived, in bytes.
 const STEP_BYTES: usize = 64 * 1024;
-/// Messages in one frame. Ours are closed before they have as many: the shortest message has four bytes.
+/// The maximum number of messages in one frame; more are rejected. [`Frames`] never reaches it, because the
+/// shortest message has four bytes.
 const MAX_MESSAGES: usize = FRAME_BYTES / 4;
-/// What `messages`, the only field of both kinds of frame, begins with.
+/// The key of `messages`, the only field of both kinds of frame.
 const MESSAGES: u8 = 1 << 3 | 2;
 
-/// Messages on their way, as the bytes of their frames: encoded once, when they are put in, and without a copy in between.
+/// Messages to send, as the bytes of their frames. Each message is encoded once, directly into the buffer.
 ///
 /// ```
 /// use conclave_api::proto::frame::{self, Frames};
@@ -98,20 +101,20 @@ const MESSAGES: u8 = 1 << 3 | 2;
 #[derive(Debug, Default)]
 pub struct Frames {
     bytes: BytesMut,
-    /// Where the frame begins that may still grow.
+    /// The position of the last frame in `bytes`, while it can still grow.
     open: Option<usize>,
 }
 
 impl Frames {
-    /// None yet, behind a preface.
+    /// An empty buffer after a preface.
     pub fn behind(preface: [u8; PREFACE_BYTES]) -> Self {
         Self { bytes: BytesMut::from(&preface[..]), open: None }
     }
 
-    /// Puts a message into the last frame, or into one of its own if that is full.
+    /// Appends a message to the last frame, or to a new frame if that one is full.
     ///
     /// # Errors
-    /// [`FrameError::TooLong`] if no frame can have the message; then nothing is put in.
+    /// [`FrameError::TooLong`] if the message does not fit into any frame; then nothing is appended.
     pub fn push(&mut self, message: &impl Message) -> Result<(), FrameError> {
         let length = message.encoded_len();
         let more = 1 + prost::length_delimiter_len(length) + length;
@@ -134,15 +137,16 @@ impl Frames {
         Ok(())
     }
 
-    /// Everything, as it is to be sent.
+    /// All bytes to send.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// So many bytes are sent. What comes next is in a frame of its own if the last one is among them, even in part.
+    /// Removes the first `sent` bytes. If they include a part of the last frame, the next message starts a
+    /// new frame.
     ///
     /// # Panics
-    /// If there were not as many.
+    /// If the buffer has fewer bytes.
     pub fn advance(&mut self, sent: usize) {
         if sent == self.bytes.len() {
             return self.clear();
@@ -151,12 +155,12 @@ impl Frames {
         self.open = self.open.and_then(|open| open.checked_sub(sent));
     }
 
-    /// Takes everything.
+    /// Takes all bytes out of the buffer.
     pub fn take(&mut self) -> BytesMut {
         std::mem::take(self).bytes
     }
 
-    /// Drops everything, and keeps the room for it.
+    /// Removes all bytes, and keeps the memory unless it is large.
     pub fn clear(&mut self) {
         if self.bytes.capacity() > KEEP_BYTES {
             self.bytes = BytesMut::new();
@@ -166,9 +170,9 @@ impl Frames {
     }
 }
 
-/// Makes room to read more: [`READ_BYTES`], or what is left of them if there is still enough.
+/// Makes space for the next read: [`READ_BYTES`], or what is left of them if that is at least a quarter.
 pub fn make_room(input: &mut BytesMut) {
-    // Where everything was taken one begins again at the front, in memory that is at hand.
+    // If everything was taken, this starts again at the front of the same memory.
     if !input.try_reclaim(READ_BYTES) && input.capacity() - input.len() < READ_BYTES / 4 {
         input.reserve(READ_BYTES);
     }
@@ -177,10 +181,10 @@ pub fn make_room(input: &mut BytesMut) {
     }
 }
 
-/// Takes one frame from the front, if it is there whole; what is left stays.
+/// Takes one frame from the front if it is complete. The rest stays.
 ///
 /// # Errors
-/// [`FrameError`]: the stream can not be read further.
+/// [`FrameError`]: the stream cannot be read further.
 pub fn decode<M: Message + Default>(input: &mut BytesMut) -> Result<Option<M>, FrameError> {
     let Some(header) = input.first_chunk::<4>() else { return Ok(None) };
     let bytes = usize::try_from(u32::from_be_bytes(*header)).unwrap_or(usize::MAX);
@@ -200,7 +204,8 @@ pub fn decode<M: Message + Default>(input: &mut BytesMut) -> Result<Option<M>, F
     Ok(Some(message))
 }
 
-/// Whether there are more than [`MAX_MESSAGES`]. Where the frame is garbled, reading it will tell.
+/// Returns whether a frame has more than [`MAX_MESSAGES`] messages. A malformed frame returns `false`; its
+/// decoding reports the error.
 pub(super) fn has_too_many(mut frame: &[u8]) -> bool {
     if frame.len() <= 2 * MAX_MESSAGES {
         return false;
@@ -215,17 +220,17 @@ pub(super) fn has_too_many(mut frame: &[u8]) -> bool {
     !frame.is_empty()
 }
 
-/// Why a stream of frames can not be read further.
+/// The reason why a stream of frames cannot be read further.
 #[derive(Clone, Debug)]
 pub enum FrameError {
     /// A frame is longer than [`MAX_FRAME_BYTES`].
     TooLong {
-        /// The length it has, or says it has.
+        /// The length of the frame, from its length field or its message.
         bytes: usize,
     },
-    /// A frame has more messages than any of ours.
+    /// A frame has more messages than allowed.
     TooMany,
-    /// A frame does not contain the message it should.
+    /// A frame does not contain the expected message.
     Garbled(prost::DecodeError),
 }
 
@@ -301,7 +306,7 @@ mod tests {
         assert!(matches!(empty(MAX_MESSAGES), Ok(Some(MAX_MESSAGES))));
         assert!(matches!(empty(MAX_MESSAGES + 1), Err(FrameError::TooMany)));
         assert!(matches!(empty(MAX_FRAME_BYTES / 2), Err(FrameError::TooMany)));
-        // Nobody who keeps to `Frames` is refused, however much there is to say.
+        // A sender that uses `Frames` is never rejected, however many messages it sends.
         let mut frames = Frames::default();
         for _ in 0..3 * MAX_MESSAGES {
             frames.push(&keep_alive(0)).unwrap();
@@ -313,10 +318,10 @@ mod tests {
         assert_eq!(received, 3 * MAX_MESSAGES);
     }
 
-    /// The largest message that a frame can have: one byte more is refused.
+    /// The largest message that fits into a frame; one byte more is rejected.
     #[test]
     fn a_message_up_to_the_bound_has_a_frame_of_its_own() {
-        // Around the data: a tag and a length of three bytes, in the message and in the frame.
+        // In the message and in the frame, the data has a tag and a length of three bytes before it.
         let largest = File { data: vec![7; MAX_FRAME_BYTES - 8], ..Default::default() };
         let mut frames = Frames::default();
         frames.push(&keep_alive(1)).unwrap();
@@ -353,13 +358,13 @@ mod tests {
         assert_eq!(room(&input), READ_BYTES);
         let start = input.as_ptr();
         for _ in 0..10 {
-            // Most of it comes, and is taken.
+            // Most of the space is filled, and consumed.
             input.put_bytes(0, READ_BYTES - 100);
             input.advance(READ_BYTES - 100);
             make_room(&mut input);
             assert_eq!((room(&input), input.as_ptr()), (READ_BYTES, start), "in the same memory");
         }
-        // Half a frame stays, and there is room behind it.
+        // Half a frame stays, and space follows it.
         input.put_bytes(7, READ_BYTES - 100);
         make_room(&mut input);
         assert!(room(&input) >= READ_BYTES);

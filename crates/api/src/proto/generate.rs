@@ -1,7 +1,8 @@
-//! Keeps `generated/` equal to what `proto/conclave/v1/conclave.proto` compiles to.
+//! Checks that `generated/` is the output of the compiler for `proto/conclave/v1/conclave.proto`.
 //!
-//! The generated code is part of the repository, so a build of Conclave compiles no protobuf compiler. After a change of the
-//! `.proto` file, write it anew: `CONCLAVE_REWRITE=1 cargo test -p conclave-api generated`.
+//! The generated code is part of the repository, so a build of Conclave needs no protobuf compiler. After a
+//! change of the `.proto` file, generate the code again: `CONCLAVE_REWRITE=1 cargo test -p conclave-api
+//! generated`.
 
 use std::error::Error;
 use std::ffi::OsString;
@@ -33,7 +34,7 @@ fn the_generated_code_is_that_of_the_proto_file() -> Result<(), Box<dyn Error>> 
     Ok(())
 }
 
-/// The names of the files in a folder, sorted.
+/// Returns the names of the files in a folder, sorted.
 fn names(folder: &Path) -> io::Result<Vec<OsString>> {
     let mut names =
         fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>()?;
@@ -41,7 +42,8 @@ fn names(folder: &Path) -> io::Result<Vec<OsString>> {
     Ok(names)
 }
 
-/// Compiles the `.proto` file under `source` into `folder`. The compiler is written in Rust: no `protoc` is needed.
+/// Compiles the `.proto` file under `source` into `folder`. The compiler is written in Rust, so `protoc` is
+/// not needed.
 fn generate(source: &Path, folder: &Path) -> Result<(), Box<dyn Error>> {
     let descriptors = protox::compile([SOURCE], [source])?;
     fs::write(folder.join("conclave.descriptors"), prost::Message::encode_to_vec(&descriptors))?;
@@ -49,7 +51,7 @@ fn generate(source: &Path, folder: &Path) -> Result<(), Box<dyn Error>> {
         .out_dir(folder)
         .emit_rerun_if_changed(false)
         .build_transport(false)
-        // gRPC alone would bound the bytes of a frame, not what its messages take in memory.
+        // The usual codec limits only the bytes of a frame, not the memory of its decoded messages.
         .codec_path("crate::proto::codec::FrameCodec")
         .server_mod_attribute(".", "#[cfg(feature = \"grpc\")]")
         .client_mod_attribute(".", "#[cfg(feature = \"grpc\")]")
@@ -58,7 +60,7 @@ fn generate(source: &Path, folder: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// An empty folder, removed at the end.
+/// An empty folder that is removed at the end.
 struct Folder(PathBuf);
 
 impl Folder {

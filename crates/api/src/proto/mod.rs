@@ -1,10 +1,11 @@
-//! What travels on the wire: the messages of `proto/conclave/v1/conclave.proto`, and how they are framed.
+//! The wire protocol: the messages of `proto/conclave/v1/conclave.proto`, and their framing.
 //!
-//! - [`v1`]: the generated messages; the `.proto` file explains the conversation. With the feature `grpc`, also the
-//!   generated gRPC server and client. The generated code is part of the repository; a test compares it with the `.proto` file.
-//! - [`frame`]: the native framing: a preface of 8 bytes, then length-prefixed messages.
-//! - `codec`: the same care where gRPC does the framing.
-//! - `convert`: from the words of this crate to messages and back.
+//! - [`v1`]: the generated messages; the `.proto` file explains the protocol. With the feature `grpc`, also
+//!   the generated gRPC server and client. The generated code is part of the repository, and a test compares
+//!   it with the `.proto` file.
+//! - [`frame`]: the native framing: a preface of 8 bytes, then messages with a length before each.
+//! - `codec`: the same limits for gRPC, which has its own framing.
+//! - `convert`: conversions between the types of this crate and the messages.
 
 #[cfg(feature = "grpc")]
 pub mod codec;
@@ -16,7 +17,7 @@ mod generate;
 
 pub use convert::secret_from_wire;
 
-/// The messages, version 1.
+/// The messages of version 1.
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all)]
 pub mod v1 {
     include!("generated/conclave.v1.rs");
@@ -29,7 +30,7 @@ pub const DESCRIPTORS: &[u8] = include_bytes!("generated/conclave.descriptors");
 mod tests {
     use crate::Code;
 
-    /// Who writes a client has only the `.proto`: it says of every code what the code says.
+    /// An author of a client may have only the `.proto` file, so it must contain the advice for every code.
     #[test]
     fn all_errors_are_described_where_the_messages_are() {
         let text = include_str!("../../proto/conclave/v1/conclave.proto");

@@ -1,4 +1,4 @@
-//! What a fence is for, in one screen: run `conclave serve`, then this.
+//! A demonstration of fences. Run `conclave serve`, then this:
 //!
 //! ```console
 //! $ cargo run -p conclave-client --example fence_store
@@ -18,14 +18,15 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let late = slow.lock("report").await?;
     println!("the slow one holds `report` by fence {}", late.fence());
 
-    // The slow one is stopped here for an hour; an operator takes the lock away, somebody else gets it.
+    // The slow client is paused here for an hour. An operator takes the lock away, and another client
+    // acquires it.
     let quick = Client::connect(&server).await?;
     quick.break_lock("report", "its holder hangs").await?;
     let guard = quick.lock("report").await?;
     println!("the quick one holds it by fence {}", guard.fence());
     store.append("report", exclusive(&guard), "written by the quick one")?;
 
-    // The slow one wakes up and writes without looking at its guard.
+    // The slow client wakes up and writes without checking its guard.
     match store.append("report", exclusive(&late), "written by the slow one") {
         Ok(()) => println!("the slow one has overwritten what it should not"),
         Err(stale) => println!("the slow one: {stale}"),

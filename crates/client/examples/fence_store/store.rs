@@ -1,35 +1,36 @@
 //! A store that checks fences.
 //!
-//! A lock is advice: a client that was stopped for long, or that never asked, writes all the same. What is guarded must look
-//! for itself. Every grant comes with a fence, and of two grants that exclude each other the later has the larger one. So
-//! it is enough to remember the largest that was seen, and to refuse whoever comes with less:
+//! Locks are advisory. A client that was paused for long, or that never requested the lock, can still write.
+//! So the store must check each access itself. Every grant has a fence, and of two conflicting grants the
+//! later one has the larger fence. The store therefore remembers the largest fence that it has seen, and
+//! rejects a smaller one:
 //!
-//! - an **exclusive** holder excludes everybody, and is refused if any larger fence was seen;
-//! - a **shared** holder excludes exclusive ones only, and is refused if a larger *exclusive* fence was seen. Two shared
-//!   holders may come in any order, with any fences;
-//! - permits of one **semaphore** do not exclude each other: their fences say nothing about their order, and a store
-//!   that is guarded by one has nothing to compare.
+//! - An **exclusive** holder excludes all others. The store rejects it if it has seen any larger fence.
+//! - A **shared** holder excludes only exclusive ones. The store rejects it if it has seen a larger
+//!   *exclusive* fence. Two shared holders may come in any order, with any fences.
+//! - Permits of one **semaphore** do not exclude each other. Their fences have no order, so a store that a
+//!   semaphore protects has nothing to compare.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use conclave_client::Fence;
 
-/// How the lock is held that guards an access.
+/// The mode in which a client holds the lock, with the fence of its guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
-    /// By `guard.fence_of(name)`, alone.
+    /// `guard.fence_of(name)` of an exclusive grant.
     Exclusive(Fence),
-    /// By `guard.fence_of(name)`, with others.
+    /// `guard.fence_of(name)` of a shared grant.
     Shared(Fence),
 }
 
-/// Somebody else held the lock since.
+/// The rejection: another client has held the lock since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stale {
-    /// The fence that was shown.
+    /// The fence of the rejected access.
     pub shown: Fence,
-    /// The fence that was seen before.
+    /// The larger fence that the store has seen before.
     pub seen: Fence,
 }
 
@@ -41,7 +42,7 @@ impl fmt::Display for Stale {
 
 impl std::error::Error for Stale {}
 
-/// Lines of text under names, each name guarded by the lock of the same name.
+/// Lines of text under names. The lock of the same name protects each of them.
 #[derive(Clone, Debug, Default)]
 pub struct Store {
     items: BTreeMap<String, Item>,
@@ -58,7 +59,7 @@ impl Store {
     /// Appends a line.
     ///
     /// # Errors
-    /// [`Stale`] if the lock was held by another since; then nothing is changed.
+    /// [`Stale`] if another client has held the lock since; then nothing is changed.
     pub fn append(&mut self, name: &str, held: Held, line: &str) -> Result<(), Stale> {
         let item = self.items.entry(name.to_owned()).or_default();
         item.check(held)?;
@@ -66,14 +67,15 @@ impl Store {
         Ok(())
     }
 
-    /// What was written.
+    /// The lines that were written.
     pub fn lines(&self, name: &str) -> &[String] {
         self.items.get(name).map_or(&[], |item| &item.lines)
     }
 }
 
 impl Item {
-    /// In a real store this and the write are one transaction, and the fences are as durable as the data.
+    /// Compares and records a fence. In a real store this and the write are one transaction, and the fences
+    /// are as durable as the data.
     fn check(&mut self, held: Held) -> Result<(), Stale> {
         match held {
             Held::Exclusive(shown) => {

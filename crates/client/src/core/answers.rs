@@ -1,4 +1,4 @@
-//! What comes in.
+//! The messages from the server, and their effects on the core.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::guard::Loss;
 use crate::lease::{Lease, Now, Standing};
 
 impl Core {
-    /// A message has arrived.
+    /// Processes one message.
     pub(crate) fn on_message(&mut self, now: Now, message: v1::ServerMessage) {
         self.connection.quiet_since = now;
         match message.message {
@@ -32,7 +32,7 @@ impl Core {
             Some(Message::Broken(broken)) => self.on_broken(now, broken),
             Some(Message::SessionEnded(ended)) => self.on_ended(now, &ended),
             Some(Message::Goodbye(goodbye)) => self.on_goodbye(goodbye.error.as_ref()),
-            // Of a later version: not for us.
+            // A message or an answer of a later version: ignore it.
             Some(Message::Answer(_)) | None => {}
         }
     }
@@ -51,7 +51,7 @@ impl Core {
                 if let Reply::Acquire { queued, .. } = &mut pending.reply
                     && let Some(queued) = queued.take()
                 {
-                    // Whoever looks at the place may have stopped looking.
+                    // The caller may no longer wait for the place.
                     drop(queued.send(place));
                 }
             }
@@ -63,7 +63,7 @@ impl Core {
                 }
             }
             Answer::Granted(_) if pending.is_acquire() => {
-                // It was given up. The cancel releases it, unless that was refused.
+                // The acquire was abandoned. Its cancel releases the grant, unless the cancel was rejected.
                 self.forget(id);
                 if !self.is_asked(&v1::request::Op::Cancel(v1::Cancel { request: id })) {
                     self.request_quietly(now, v1::request::Op::Release(v1::Release { grant: id }));
@@ -71,7 +71,7 @@ impl Core {
             }
             Answer::Error(error) => {
                 let error = Error::from(&error);
-                // Who lets go of something makes room for answers.
+                // A release, a cancel or a close makes room for answers, so retry it.
                 let is_full = error.code == Code::TooManyUnanswered && pending.lets_go();
                 if is_passing(error.code) || is_full {
                     pending.retry = true;
@@ -84,7 +84,7 @@ impl Core {
             }
             result => {
                 if let Some(Reply::Once(reply)) = self.forget(id).map(|pending| pending.reply) {
-                    // Whoever asked may have stopped waiting.
+                    // The caller may have stopped waiting.
                     drop(reply.send(Ok(result)));
                 }
             }
@@ -100,7 +100,7 @@ impl Core {
                     watched.after = Some(index);
                 }
                 if let Some(begun) = watched.begun.take() {
-                    // Whoever asked may have stopped waiting; the watch is then ended by its drop.
+                    // The caller may have stopped waiting. Its drop then ends the watch.
                     drop(begun.send(Ok(index)));
                 }
             }
@@ -120,7 +120,7 @@ impl Core {
         }
     }
 
-    /// The acquire has what it wanted, and the lease is good.
+    /// Delivers a grant while the lease is not lost.
     fn hand_out(&mut self, now: Now, id: u64, granted: v1::Granted) {
         let Some(Reply::Acquire { done, .. }) = self.forget(id).map(|pending| pending.reply) else { return };
         let Session::Open { lease, .. } = &self.session else { return };
@@ -170,13 +170,14 @@ impl Core {
         *attached = true;
         self.connection.is_of_use = true;
         self.nodes = resumed.nodes;
-        // What was asked meanwhile goes behind what was asked before.
+        // Requests that were submitted during the resumption go after the older ones.
         self.out.retain(|out| matches!(out, Out::Message(_)));
         self.ask_again(now);
     }
 
-    /// It may come before the grant, which must not be believed afterwards. And it comes again with every resumption until the
-    /// grant is given back: by its guard, or here if there is none.
+    /// Processes `Broken`. It may arrive before `Granted`, and the grant must then not be delivered. The
+    /// server repeats it at each resumption until the grant is released. The guard releases it, or this
+    /// function if there is none.
     fn on_broken(&mut self, now: Now, broken: v1::Broken) {
         let v1::Broken { grant, name, reason } = broken;
         let loss = Loss::Broken { name, reason };
@@ -206,17 +207,19 @@ impl Core {
         };
         let text = format!("session {} has ended: {why}", ended.session);
         self.end(&Loss::Session(text.clone()), &Error::new(Code::SessionEnded, text));
-        // A watch goes on with the connection, and is not left deaf.
+        // The watches go on with this connection, and need a session.
         if self.asks_for_session() {
             self.open_if_needed(now);
         }
     }
 
-    /// The connection ends. What passes is asked again on the next one; what does not is told to everybody.
+    /// Processes `Goodbye`: the connection ends. After a passing error the next connection sends everything
+    /// again; any other error fails all requests.
     fn on_goodbye(&mut self, error: Option<&v1::Error>) {
         let Some(error) = error.map(Error::from) else { return };
         if is_passing(error.code) || error.code == Code::Disconnected {
-            // Overloaded may also be said when our answers are too many, and then the opening may be done all the same.
+            // A server also sends `Overloaded` if too many answers wait for this client. `Open` may then have
+            // been applied.
             if matches!(self.session, Session::Opening(_))
                 && is_passing(error.code)
                 && error.code != Code::Overloaded
@@ -232,7 +235,7 @@ impl Core {
         }
     }
 
-    /// The server is of no use, and has done nothing of what was sent behind an opening.
+    /// Records that the server applied none of the requests that were sent after `Open`.
     pub(crate) fn on_refused(&mut self) {
         self.connection.is_refused = true;
     }
@@ -245,7 +248,7 @@ impl Core {
     }
 }
 
-/// Whether the same request may succeed a little later, on this server or another.
+/// Returns whether the same request may succeed a little later, on this server or another.
 fn is_passing(code: Code) -> bool {
     matches!(code, Code::NotLeader | Code::NoQuorum | Code::Overloaded | Code::ShuttingDown | Code::NoAnswer)
 }

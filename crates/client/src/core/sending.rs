@@ -1,4 +1,4 @@
-//! What goes out: the order of things on a connection, and what a clock makes due.
+//! The messages to the server: their order on a connection, and the events that depend on time.
 
 use conclave_api::proto::frame::Frames;
 use conclave_api::proto::v1;
@@ -10,15 +10,16 @@ use super::{
 use crate::guard::Loss;
 use crate::lease::{Now, Standing};
 
-/// What may be sent behind an opening that is not answered; the server keeps a bounded number of these.
+/// The maximum number of messages sent after `Open` and before its answer; more wait in the client. The
+/// server holds a bounded number.
 const MAX_BEHIND: usize = 256;
-/// What is asked together is sent in so many parts, so that the server reads one while the next is being asked.
+/// The number of writes for a large burst. The server reads one part while the client still submits the next.
 const PARTS: usize = 4;
-/// So many requests are worth a write of their own.
+/// The minimum number of requests in such a part.
 const MIN_PART: usize = 8;
 
 impl Core {
-    /// A connection stands: everything is asked again on it.
+    /// Starts a new connection: resumes the session, and sends all requests and watches again.
     pub(crate) fn on_connected(&mut self, now: Now) {
         self.connected = true;
         self.connection = Connection { quiet_since: now, ..Connection::default() };
@@ -34,13 +35,13 @@ impl Core {
         self.ask_again(now);
     }
 
-    /// The server has said that it is one of ours.
+    /// Records the preface of the server.
     pub(crate) fn on_greeted(&mut self, now: Now) {
         self.connection.is_greeted = true;
         self.connection.quiet_since = now;
     }
 
-    /// The connection is gone; whether it was of use.
+    /// Ends the connection, with the reason. Returns whether the connection was useful.
     pub(crate) fn on_disconnected(&mut self, now: Now, why: Error) -> bool {
         self.connected = false;
         self.out.clear();
@@ -84,11 +85,12 @@ impl Core {
         is_of_use
     }
 
-    /// No server has taken what is asked. That fails when there is no hope left.
+    /// Handles a failed attempt: no server accepted anything. Fails the requests whose time is over.
     pub(crate) fn on_useless(&mut self, now: Now, why: &Error) {
         self.on_tick(now);
         if let Some(deadline) = self.deadline() {
-            // What is of no session is not given up with it: after a suspension the deadline has passed at once.
+            // Queries and watches do not fail with the session: after a suspension the deadline has passed at
+            // once, and they still get their full time.
             let reads = self.pending.values_mut().filter(|pending| matches!(pending.what, What::Query(_)));
             let since = reads.map(|pending| &mut pending.refused_since);
             let since = since.chain(self.watches.values_mut().map(|watched| &mut watched.refused_since));
@@ -112,7 +114,8 @@ impl Core {
         }
     }
 
-    /// Whether the server says nothing although it was asked something: then the connection is to be left.
+    /// Returns whether the server is silent although an answer is due. The caller must then leave the
+    /// connection.
     pub(crate) fn is_silent(&mut self, now: Now) -> bool {
         let lease_says = match &mut self.session {
             Session::Open { lease, .. } if lease.silent_at().is_some_and(|at| at <= now) => {
@@ -128,7 +131,8 @@ impl Core {
         is_silent
     }
 
-    /// When it is silent, if it says nothing until then. Where there is a session, keep-alives tell.
+    /// The time at which the server counts as silent if nothing arrives. With a confirmed session the
+    /// keep-alives decide, so this is `None`.
     fn silent_at(&self) -> Option<Now> {
         if !self.connected || self.is_attached() || !self.is_waiting() {
             return None;
@@ -137,7 +141,7 @@ impl Core {
         Some(self.connection.quiet_since + limit * (1 << self.left.min(MAX_SILENCE_DOUBLED)))
     }
 
-    /// Whether the server is to say something.
+    /// Returns whether an answer is due.
     pub(super) fn is_waiting(&self) -> bool {
         !self.connection.is_greeted
             || matches!(self.session, Session::Opening(_) | Session::Open { attached: false, .. })
@@ -149,7 +153,7 @@ impl Core {
         matches!(self.session, Session::Open { attached: true, .. })
     }
 
-    /// Everything in the table, in the order of the numbers.
+    /// Queues every request and watch again, in the order of the numbers.
     pub(super) fn ask_again(&mut self, now: Now) {
         if self.asks_for_session() {
             self.open_if_needed(now);
@@ -175,7 +179,7 @@ impl Core {
         }
     }
 
-    /// What the clock makes due.
+    /// Processes everything that is due at `now`.
     pub(crate) fn on_tick(&mut self, now: Now) {
         if let Session::Open { lease, .. } = &mut self.session {
             let standing = lease.standing(now);
@@ -201,7 +205,7 @@ impl Core {
         }
     }
 
-    /// When [`Core::on_tick`] is to be called next.
+    /// The time of the next call of [`Core::on_tick`].
     pub(crate) fn next_tick(&mut self, now: Now) -> Option<Now> {
         if self.connection.look_at.is_none() {
             self.connection.look_at = self.silent_at();
@@ -213,7 +217,8 @@ impl Core {
         [lease, silent_at, self.connection.look_at, self.retry_at].into_iter().flatten().min()
     }
 
-    /// Everything held is lost, finally; if the session should still be alive, it is given back.
+    /// Marks every grant as lost, finally. Also sends releases, because the session may still be alive on the
+    /// server.
     pub(super) fn lose(&mut self, now: Now) {
         let lost = self.held.iter_mut().filter(|(_, held)| held.loss.is_none());
         let ids: Vec<u64> = lost
@@ -232,7 +237,7 @@ impl Core {
         for (id, pending) in self.pending.iter_mut().filter(|(_, pending)| pending.retry) {
             pending.retry = false;
             let is_late = pending.refused_since.is_some_and(|since| now > since + self.patience);
-            // An acquire that was queued was taken once: its place is kept.
+            // A queued acquire was accepted once: keep its place.
             let is_offered_on = matches!(pending.reply, Reply::Forget) || !self.unanswered.contains(id);
             if is_late && !is_offered_on {
                 over.push(*id);
@@ -244,7 +249,7 @@ impl Core {
         self.retry_watches(now);
     }
 
-    /// One that has begun goes on: it misses nothing by waiting.
+    /// Retries the watches. One that has begun has no time limit, because it misses nothing while it waits.
     fn retry_watches(&mut self, now: Now) {
         let patience = self.patience;
         let is_over = |watched: &Watched| {
@@ -264,7 +269,7 @@ impl Core {
         let code = if pending.uncertain { Code::NoAnswer } else { Code::NoQuorum };
         let error = not_taken(code);
         if pending.lets_go() {
-            // Whoever waits for it waits no longer; others still do.
+            // The caller gets the error now; the release itself is still retried.
             std::mem::replace(&mut pending.reply, Reply::Forget).fail(error);
             return self.out.push_back(Out::Pending(id));
         }
@@ -275,18 +280,19 @@ impl Core {
         }
     }
 
-    /// Appends everything that may be sent now.
+    /// Appends every message that may be sent now to `out`.
     pub(crate) fn drain(&mut self, out: &mut Frames) {
         while self.may_send() {
             let Some(next) = self.out.pop_front() else { break };
             if let Some(message) = self.message(next) {
-                out.push(&message).expect("a message beyond the bound is not taken in");
+                out.push(&message).expect("submit and watch reject a message that no frame can carry");
             }
         }
     }
 
-    /// Whether what there is to say should wait for nothing more: as many were asked as the last time, or a good part of them.
-    /// And the task is not needed, to close or to watch for silence: it does so for a while once it was.
+    /// Returns whether the caller should write now instead of the task. It should if the burst is as large as
+    /// the last one, or if a part of it is worth a write. The task must write if the client closes. It must
+    /// also write if nothing watches for silence yet: no keep-alives, and no `look_at`.
     pub(crate) fn is_worth_a_write(&self) -> bool {
         if self.closing || !(self.is_attached() || self.connection.look_at.is_some()) {
             return false;
@@ -353,7 +359,7 @@ fn not_taken(code: Code) -> Error {
     )
 }
 
-/// How many bytes it says.
+/// The encoded length in bytes.
 pub(super) fn encoded_len(what: &What) -> usize {
     match what {
         What::Request(op) => op.encoded_len(),

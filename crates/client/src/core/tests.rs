@@ -1,4 +1,4 @@
-//! The conversation, by hand: messages in, frames out.
+//! Tests of the core: messages in, frames out, without a socket.
 
 mod grants;
 mod servers;
@@ -28,7 +28,7 @@ fn disconnected(core: &mut Core, now: Now) -> bool {
     core.on_disconnected(now, Error::new(Code::Disconnected, "broken"))
 }
 
-/// What would be written now.
+/// Returns the messages that would be written now.
 fn sent(core: &mut Core) -> Vec<Sent> {
     let mut out = Frames::default();
     core.drain(&mut out);
@@ -47,7 +47,7 @@ fn requests(sent: &[Sent]) -> Vec<u64> {
     sent.iter().filter_map(id).collect()
 }
 
-/// The grants that are given back.
+/// Returns the numbers of the grants that are released.
 fn releases(sent: &[Sent]) -> Vec<u64> {
     let grant = |message: &Sent| match message {
         Sent::Request(v1::Request { op: Some(v1::request::Op::Release(release)), .. }) => Some(release.grant),
@@ -96,7 +96,7 @@ fn read(core: &mut Core, now: Now) -> u64 {
     core.query(now, v1::query::What::Why(v1::Why { name: "x".into() }), Reply::Forget).unwrap()
 }
 
-/// Answers what keep-alives there are.
+/// Answers all keep-alives.
 fn keep_alive(core: &mut Core, now: Now) {
     for message in sent(core) {
         if let Sent::KeepAlive(v1::KeepAlive { token }) = message {
@@ -105,7 +105,7 @@ fn keep_alive(core: &mut Core, now: Now) {
     }
 }
 
-/// A client with a session that holds something.
+/// Returns a client with an open session and one grant.
 fn holding(name: &str) -> (Core, u64) {
     let mut core = connected();
     let (id, _grant) = acquire(&mut core, ms(0), name);
@@ -115,7 +115,7 @@ fn holding(name: &str) -> (Core, u64) {
     (core, id)
 }
 
-/// After what index the watches begin.
+/// Returns the `after` of each watch message.
 fn watches(sent: &[Sent]) -> Vec<Option<u64>> {
     let after = |message: &Sent| match message {
         Sent::Watch(watch) => Some(watch.after),

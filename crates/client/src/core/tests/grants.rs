@@ -1,4 +1,4 @@
-//! What is granted: handed out, given back, lost and taken away.
+//! Grants: delivered, released, lost and broken.
 
 use super::*;
 

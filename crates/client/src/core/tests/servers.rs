@@ -1,4 +1,4 @@
-//! Servers that are of no use: those that refuse, say nothing, or cannot be reached.
+//! Useless servers: those that reject, stay silent, or cannot be reached.
 
 use super::*;
 

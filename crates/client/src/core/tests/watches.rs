@@ -1,4 +1,4 @@
-//! Watches: what they miss, and what they wait for.
+//! Watches: gaps, retries and repeated events.
 
 use super::*;
 
@@ -71,7 +71,7 @@ fn a_watch_whose_session_has_ended_opens_another() {
     let said = sent(&mut core);
     assert!(matches!(said[..], [Sent::Open(_)]), "the watch itself goes on where it is: {said:?}");
     open(&mut core, ms(4));
-    // The same, told by a node that it is resumed on.
+    // The session ends again; this time a node reports it when the client resumes the session.
     disconnected(&mut core, ms(5));
     core.on_connected(ms(6));
     sent(&mut core);
@@ -104,7 +104,7 @@ fn a_watch_that_no_server_takes_fails_when_patience_is_over_and_one_that_has_beg
     assert!(queue.pop().is_none(), "it goes on");
 }
 
-/// A watch that has begun, after index 3, in a session of its own.
+/// Starts a watch after index 3, in a session of its own.
 fn watching(core: &mut Core) -> (u64, Arc<Queue>) {
     let queue = Arc::new(Queue::default());
     let target = v1::watch::Target::Children("/d".into());
@@ -122,7 +122,7 @@ fn tell(core: &mut Core, id: u64, index: u64, names: &[&str]) {
     }
 }
 
-/// What the reader of a watch has to read.
+/// Returns a text for each event that the reader has not read.
 fn told(queue: &Queue) -> Vec<String> {
     let name = |notice: Notice| match notice {
         Notice::Changed(event) => event.name,

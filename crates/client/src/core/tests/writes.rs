@@ -1,8 +1,9 @@
-//! When a caller writes, and when it leaves that to the task.
+//! Writes: which ones the caller makes, and which the task.
 
 use super::*;
 
-/// So many things are asked and then all answered; how many were in each write that a caller made.
+/// Submits `count` requests, then answers them all. Returns the number of requests in each write of the
+/// caller.
 fn round(core: &mut Core, count: usize) -> Vec<usize> {
     let (mut asked, mut writes) = (Vec::new(), Vec::new());
     for _ in 0..count {
