@@ -14,12 +14,12 @@
 //! **Trap.** A round can be confirmed by a different leader if this node was deposed meanwhile. The lease that this node
 //! extended is then worthless. So a keep-alive is answered only if the round's term is the term in which it was counted.
 //!
-//! **Bounds.** The [budget](budget) limits commands in flight by number and by bytes; operations that only release are never
+//! **Bounds.** The [`budget`] limits commands in flight by number and by bytes; operations that only release are never
 //! rejected for bytes. Reads that wait for a round: [`MAX_WAITING`] per node, [`MAX_WAITING_EACH`] per connection. Requests that
 //! wait on a connection: [`MAX_QUEUED`]. Over a limit the reply is `overloaded`, which is definite.
 //!
-//! **The order of reading.** [`requests`] turns a client's message into a command, a read or an error; [`batches`] and [`flush`]
-//! put commands into the log; [`effects`] turns applied entries into replies; [`rounds`] serves what waits for a quorum.
+//! **The order of reading.** `requests` turns a client's message into a command, a read or an error; `batches` and `flush`
+//! put commands into the log; `effects` turns applied entries into replies; `rounds` serves requests that wait for a quorum.
 
 mod batches;
 pub mod budget;

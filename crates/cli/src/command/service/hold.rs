@@ -205,7 +205,10 @@ impl<'a> Attempt<'a> {
         let (message, advice) = match self.wait {
             Wait::AtMost(_) => {
                 let seconds = PATIENCE.as_secs();
-                (format!("the server does not answer, {seconds} s after the end of the wait"), "try again later")
+                (
+                    format!("the server does not answer, {seconds} s after the end of the wait"),
+                    "try again later",
+                )
             }
             _ => {
                 let seconds = self.limits.answer.as_secs();
