@@ -1,4 +1,5 @@
-//! `conclave deadlock FILE`: the golden graph of the theory, every bug that real detectors had, and errors that point.
+//! `conclave deadlock FILE`: the golden graph of the theory, known bugs of real detectors, and errors with
+//! their place in the file.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
