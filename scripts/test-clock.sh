@@ -117,7 +117,7 @@ check "more exact than can be" [ "$(ask 127.0.0.1:11125 --wanted 1ns >"$work/ans
 # Before the server listens, nothing answers. Then it answers that it does not know the time.
 for _ in $(seq 20); do
     ask 127.0.0.1:11128 >"$work/answer" && break
-    if ! grep -q "nobody listens there" "$work/answer"; then break; fi
+    if ! grep -q "no server listens at this address" "$work/answer"; then break; fi
 done
 check "a server without the time: $(sed -n 's/.*"error": //p' "$work/answer")" \
     grep -q '"error": "the server does not know the time"' "$work/answer"

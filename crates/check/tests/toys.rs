@@ -469,8 +469,8 @@ fn a_trace_that_cannot_have_happened_is_refused_where_it_goes_wrong() {
     let trace = gamble.counterexample.expect("a seven is served").trace;
     let refused = |play: &Play| retrace(play, &one_thread(), &trace).expect_err("it is of another play");
     // Two starts and the command; then the answer that only a gambler gives.
-    assert!(refused(&served(Role::Server, 1, 1)).starts_with("step 3: n0 did"));
-    assert!(refused(&served(Role::Gambler(7), 1, 1)).starts_with("step 3: n0 did"));
+    assert!(refused(&served(Role::Server, 1, 1)).starts_with("step 3: n0 has other effects"));
+    assert!(refused(&served(Role::Gambler(7), 1, 1)).starts_with("step 3: n0 has other effects"));
     let uncalled = refused(&served(Role::Gambler(8), 1, 0));
     assert!(uncalled.starts_with("step 2: ") && uncalled.contains("was not possible at"), "{uncalled}");
     let larger = refused(&served(Role::Gambler(8), 2, 1));

@@ -21,8 +21,7 @@ use command::lab;
 use command::{clock, service, tour};
 use output::Failure;
 
-/// Locks, leader election and small files for processes on several machines; and a laboratory for the
-/// algorithms behind them
+/// The command line. The package description is the first line of its help.
 #[derive(Parser)]
 #[command(name = "conclave", version, about, max_term_width = 110, after_help = EXAMPLES)]
 struct Cli {
@@ -32,17 +31,18 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  conclave run --local build -- make                 run make while holding `build`, without a server
+  conclave run --local build -- make                 run make under a lock, without a server
   conclave serve                                     start a lock service on this machine
-  conclave run build -- make                         run make while holding `build` of that service
+  conclave run build -- make                         run make under the lock `build` of that service
   conclave why build                                 show who holds it, and who waits for whom
-  conclave list mutex                                show the algorithms, their assumptions and their costs
+  conclave list mutex                                show algorithms, assumptions and costs
   conclave sim mutex/maekawa --nodes 7 --load high   run an algorithm, measure it and judge it
   conclave compare mutex --nodes 3,9,27              run all algorithms on the same work
   conclave sim mutex/lamport --order any --delay exponential:1ms --load high --seeds 0..1000
                                                      find a run that violates a property
 
-Exit codes: 0 done, 2 bad usage, 74 standard output cannot be written; `conclave COMMAND --help` lists the others.";
+Exit codes: 0 done, 2 bad usage, 74 standard output cannot be written. `conclave COMMAND --help`
+lists the others.";
 
 /// A command is described (`defer`) only when it is used. Scripts start `conclave run` often, and all
 /// commands together have about three hundred flags.

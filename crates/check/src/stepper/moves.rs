@@ -1,4 +1,4 @@
-//! The moves out of a state.
+//! The edges out of a state.
 
 use super::{Outcome, Span, Stepper, contribution, nonzero, plain_fingerprint};
 use crate::options::{Order, Timing};
@@ -7,27 +7,27 @@ use crate::system::{CRASH, Post, RECOVER};
 
 /// A step from one state to another.
 pub(crate) struct Edge<'a> {
-    /// The state that it leads to.
+    /// The state after the step.
     pub(crate) words: &'a [u32],
     pub(crate) fingerprint: u64,
     pub(crate) action: Action,
-    /// What it broke: a number for [`Stepper::breach`], or 0.
+    /// The violation: a number for [`Stepper::breach`], or 0.
     pub(crate) breach: u32,
     /// The messages sent, as packets.
     pub(crate) posts: &'a [Post],
-    /// What the site made of it, if a site stepped.
+    /// The outcome at the site, if a site stepped.
     pub(crate) outcome: Option<Outcome>,
 }
 
-/// What is done in a step.
+/// The action of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Action {
     pub(crate) kind: Kind,
-    /// To which site.
+    /// The site of the action.
     pub(crate) node: u32,
     /// The packet, or the input.
     pub(crate) what: u32,
-    /// Which way the dice fell.
+    /// The index of the combination of random choices.
     pub(crate) fall: u32,
 }
 
@@ -45,41 +45,41 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Whether the world does it to the algorithm, and need not.
+    /// Whether the action is a fault, which need not happen.
     fn is_fault(self) -> bool {
         matches!(self, Self::Duplicate | Self::Lose | Self::Crash)
     }
 
-    /// Whether it must be done in the end if it stays possible.
+    /// Whether the action must happen in the end if it stays possible.
     fn is_required(self) -> bool {
         !self.is_fault() && self != Self::Command { required: false }
     }
 }
 
-/// What can be said of a state when all its edges are known. An edge that leads back to the state itself is no
-/// step: nothing happened.
+/// The facts about a state whose edges are all known. An edge back to the same state is no step, because
+/// nothing changed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Outlook {
-    /// Something can happen, faults aside.
+    /// Whether a step is possible, apart from faults.
     pub(crate) moves: bool,
-    /// Something must happen.
+    /// Whether a step must happen.
     pub(crate) required: bool,
 }
 
-/// A step in the making, before the dice have fallen.
+/// A step before its random choices.
 #[derive(Clone, Copy)]
 struct Planned {
     action: Action,
     input: u32,
-    /// What becomes of the site's inbox.
+    /// The site's inbox after the step.
     inbox: Option<u32>,
     note: u32,
-    /// What is left of the fault budget.
+    /// The rest of the fault budget.
     budget: u32,
 }
 
 impl Stepper<'_> {
-    /// Hands every edge out of a state to `sink`.
+    /// Passes every edge out of a state to `sink`.
     pub(crate) fn expand(&mut self, state: &[u32], sink: &mut impl FnMut(Edge<'_>)) -> Outlook {
         self.base.clear();
         self.base.extend_from_slice(state);
@@ -112,7 +112,7 @@ impl Stepper<'_> {
         outlook
     }
 
-    /// The edges on which a site starts.
+    /// Passes the edges on which a site starts to `sink`.
     pub(crate) fn start(&mut self, state: &[u32], node: u32, input: u32, sink: &mut impl FnMut(Edge<'_>)) {
         self.base.clear();
         self.base.extend_from_slice(state);
@@ -182,7 +182,7 @@ impl Stepper<'_> {
             if up && crash > 0 {
                 let action = Action { kind: Kind::Crash, node, what: CRASH, fall: 0 };
                 let plan = self.plan(action, CRASH);
-                // Who never comes back will never read what is on its way.
+                // A site that never recovers receives no message that is in flight.
                 let inbox = self.ground.faults.recovery.is_none().then_some(NOTHING);
                 self.act(before, Planned { inbox, budget: plan.budget - CRASHES, ..plan }, sink);
             }
@@ -211,7 +211,7 @@ impl Stepper<'_> {
         Planned { action, input, inbox: None, note: NOTHING, budget: self.base[self.budget_slot()] }
     }
 
-    /// One edge for each way in which the dice can fall.
+    /// Passes one edge to `sink` for each combination of random choices.
     #[inline]
     fn act(&mut self, before: u64, planned: Planned, sink: &mut impl FnMut(Edge<'_>)) {
         let node = planned.action.node as usize;
@@ -287,12 +287,12 @@ impl Stepper<'_> {
         self.base[self.budget_slot()].to_le_bytes()
     }
 
-    /// Whether the site is down and never comes back.
+    /// Returns whether the site is down and never recovers.
     fn is_gone(&mut self, node: u32) -> bool {
         self.ground.faults.recovery.is_none() && !self.local(self.draft[node as usize]).up
     }
 
-    /// Whether two messages pass each other on their way between two sites.
+    /// Returns whether two messages are in flight between two sites, one in each direction.
     fn look_for_crossing(&mut self) {
         let nodes = self.ground.nodes;
         for one in 0..nodes {
@@ -303,12 +303,12 @@ impl Stepper<'_> {
         }
     }
 
-    /// What weak fairness treats as one action: if it stays possible, it is done in the end. `None` for what
-    /// need not be done.
+    /// Returns the action in the sense of weak fairness: if it stays possible, it happens in the end. `None`
+    /// if it need not happen.
     pub(crate) fn fair_key(&mut self, action: Action) -> Option<(Kind, u32, u32)> {
         let Action { kind, node, what, .. } = action;
         match kind {
-            // A copy delivered is a message delivered.
+            // The delivery of a copy is a delivery.
             Kind::Deliver | Kind::Duplicate => {
                 let packet = self.packet(what);
                 match self.ground.order {

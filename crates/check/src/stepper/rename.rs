@@ -1,13 +1,13 @@
-//! States that differ only by the names of the sites, counted as one.
+//! Symmetric states, which differ only by the names of the sites and count as one.
 //!
-//! The fingerprint of a state is then the smallest among those of its images. Images of local states, inboxes
-//! and monitors are remembered like steps are.
+//! The fingerprint of a state is then the smallest fingerprint of its images. The images of local states,
+//! inboxes and monitors are remembered, like steps.
 
 use super::{Stepper, contribution, nonzero, plain_fingerprint};
 use crate::inbox::Slot;
 use crate::memo::Memo;
 
-/// What things are under each renaming.
+/// The images under each renaming.
 pub(super) struct Renamings {
     each: Vec<Tables>,
 }
@@ -26,7 +26,7 @@ impl Renamings {
 }
 
 impl Stepper<'_> {
-    /// The smallest fingerprint among those of all images of a state.
+    /// Returns the smallest fingerprint of all images of a state.
     pub(super) fn canonical_fingerprint(&mut self, words: &[u32]) -> u64 {
         let images = (0..self.ground.symmetries.len()).map(|which| self.image_fingerprint(words, which));
         nonzero(images.fold(plain_fingerprint(words), u64::min))

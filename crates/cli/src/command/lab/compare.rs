@@ -61,19 +61,24 @@ Examples:
   conclave compare deadlock --nodes 4,8 --delay exponential:1ms
   conclave compare timesync --delay lognormal:2ms,1.5 --svg clocks.svg
 
-Mutex: every algorithm runs three times at each size: with one request at a time (low), with two at a time
-(pair), and with a request of every site at all times (high). In pair, the critical section lasts at least
-2NT, so that the second request arrives before the first site leaves. T is the mean one-way delay.
-Election: at boot, the highest site, the lowest site or all sites begin. Then the leader crashes, and the
-highest or the lowest of the other sites notices. The leader is the highest site that --crash leaves up. A
-site that --crash names must exist at every size.
-Detector: every algorithm runs with several values of D or of the threshold, on the same traffic and crashes.
-Deadlock: every detector runs on random requests of its model. Then detection, prevention and avoidance run on
-the same transactions, with one client per site.
-Snapshot: every algorithm runs twice at each size: one site starts the snapshot, then all sites start it.
-Timesync: every algorithm runs on the same network. The exception is dtp: it always runs on cables of its own.
-Exit codes: 0 every promised property that was tested held, 1 a promised property was violated, or a fault did
-not occur, 2 bad usage, 3 a run was bounded (see `conclave sim --help`), or no run tested a promised property.";
+Mutex: every algorithm runs three times at each size: with one request at a time (low), with two at
+a time (pair), and with a request of every site at all times (high). In pair, the critical section
+lasts at least 2NT, so that the second request arrives before the first site leaves. T is the mean
+one-way delay.
+Election: at boot, the highest site, the lowest site or all sites begin. Then the leader crashes,
+and the highest or the lowest of the other sites notices. The leader is the highest site that
+--crash leaves up. A site that --crash names must exist at every size.
+Detector: every algorithm runs with several values of D or of the threshold, on the same traffic
+and crashes.
+Deadlock: every detector runs on random requests of its model. Then detection, prevention and
+avoidance run on the same transactions, with one client per site.
+Snapshot: every algorithm runs twice at each size: one site starts the snapshot, then all sites
+start it.
+Timesync: every algorithm runs on the same network. The exception is dtp: it always runs on cables
+of its own.
+Exit codes: 0 every promised property that was tested held, 1 a promised property was violated, or
+a fault did not occur, 2 bad usage, 3 a run was bounded (see `conclave sim --help`), or no run
+tested a promised property.";
 
 /// The result of a comparison.
 pub struct Compared {

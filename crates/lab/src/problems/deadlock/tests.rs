@@ -52,7 +52,7 @@ fn most_messages(card: &Card, nodes: u32) -> f64 {
     }
 }
 
-/// The exact ones see no phantom and miss nothing; the naive ones show their phantoms, and these have victims.
+/// Exact detectors declare no phantom and miss no deadlock. Naive detectors declare phantoms, which are aborted.
 fn judge(card: &Card, seeds: std::ops::Range<u64>) -> String {
     let runs = seeds.end - seeds.start;
     let (deadlocks, broken) = histories(card, seeds);
@@ -187,7 +187,7 @@ fn watched<D: Detection>(seeds: std::ops::Range<u64>) -> u64 {
     aborts
 }
 
-/// Every detector that looks again resolves the deadlocks of locks, too: the locks' processes are no different.
+/// Every detector that checks again also resolves the deadlocks of locks, whose processes are the same.
 fn watched_by_all(seeds: std::ops::Range<u64>) -> [u64; 7] {
     [
         watched::<EdgeChasing>(seeds.clone()),

@@ -119,7 +119,7 @@ impl problem::Scenario for Scenario {
         let nodes = self.setup.nodes;
         match (&self.start, &self.ranks) {
             (Start::Site(site), _) if site.0 >= nodes => {
-                Err(format!("node {} does not exist: give a node from 0 to {}", site.0, nodes - 1))
+                Err(format!("there is no node {}: the nodes are 0 to {}", site.0, nodes - 1))
             }
             (_, Ranks::List(ranks)) if ranks.len() != nodes as usize => {
                 Err(format!("--ranks has {} ranks for {nodes} nodes: give one rank per node", ranks.len()))

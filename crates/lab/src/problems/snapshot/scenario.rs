@@ -104,7 +104,7 @@ impl problem::Scenario for Scenario {
         let strangers = self.snapshots.iter().flat_map(|shot| &shot.nodes);
         if let Some(stranger) = strangers.into_iter().find(|node| node.0 >= self.setup.nodes) {
             return Err(format!(
-                "node {} does not exist: give a node from 0 to {}",
+                "there is no node {}: the nodes are 0 to {}",
                 stranger.0,
                 self.setup.nodes - 1
             ));
