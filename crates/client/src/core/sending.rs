@@ -137,7 +137,11 @@ impl Core {
         if !self.connected || self.is_attached() || !self.is_waiting() {
             return None;
         }
-        let limit = if self.connection.is_greeted { SILENCE.1 } else { SILENCE.0 };
+        // A client with little patience must have time for another server.
+        let limit = match self.connection.is_greeted {
+            true => SILENCE.1.min(self.patience / 2),
+            false => SILENCE.0.min(self.patience / 4),
+        };
         Some(self.connection.quiet_since + limit * (1 << self.left.min(MAX_SILENCE_DOUBLED)))
     }
 

@@ -69,6 +69,15 @@ fn a_server_that_does_not_greet_is_left() {
 }
 
 #[test]
+fn a_client_with_little_patience_leaves_a_silent_server_while_it_has_time_for_another() {
+    let patience = ms(1_500);
+    let mut core = Core::new(Opening::default(), patience);
+    core.on_connected(ms(0));
+    assert_eq!(core.next_tick(ms(0)), Some(patience / 4));
+    assert!(core.is_silent(patience / 4));
+}
+
+#[test]
 fn a_server_that_was_asked_and_says_nothing_is_left_and_one_that_says_something_is_not() {
     let mut core = connected();
     core.on_tick(ms(60_000));
