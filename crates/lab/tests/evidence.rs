@@ -5,7 +5,7 @@ use std::time::Duration;
 use conclave_algorithms::detector;
 use conclave_algorithms::election::bully::Timer;
 use conclave_algorithms::election::{Bully, Command, Election, Event, Group};
-use conclave_kernel::{Buffer, Card, Cx, Effect, Env, Input, NodeId, Protocol, Verdict};
+use conclave_kernel::{Buffer, Card, Cx, Effect, Env, Input, NodeId, Protocol, Ratio, Verdict};
 use conclave_lab::problem::{self, Facts, Report as _, Scenario};
 use conclave_lab::problems::mutex::Work;
 use conclave_lab::problems::{deadlock, detector as detectors, election, mutex, snapshot, timesync};
@@ -69,9 +69,35 @@ fn nothing_holds_if_all_sites_crash_at_the_start() {
 
 #[test]
 fn nothing_holds_if_no_clock_was_ever_compared() {
-    assert_nothing_holds::<timesync::Scenario>(|scenario| {
-        scenario.setup.loss = "1".parse().ok().and_then(conclave_kernel::Ratio::from_f64).expect("a ratio");
-    });
+    assert_nothing_holds::<timesync::Scenario>(|scenario| scenario.setup.loss = everything());
+}
+
+/// The ratio of a network that loses every message.
+fn everything() -> Ratio {
+    Ratio::from_f64(1.0).expect("a ratio")
+}
+
+#[test]
+fn no_bound_is_shown_if_no_clock_was_ever_compared() {
+    for card in timesync::Scenario::cards() {
+        for nodes in [1, 5] {
+            let mut scenario = timesync::Scenario { servers: 1, ..Default::default() };
+            scenario.set_algorithm(card.name);
+            scenario.setup.nodes = nodes;
+            scenario.setup.loss = everything();
+            if scenario.validate().is_err() {
+                continue;
+            }
+            let report = problem::run(&scenario).expect("the scenario is valid");
+            let bounds = (report.settled, report.beyond, report.bound_max_ns);
+            assert_eq!((report.synced, bounds), (0, (0, 0, None)), "{}", report.facts.command);
+            assert!(
+                report.moments.iter().all(|moment| moment.bound_ns.is_none()),
+                "{}",
+                report.facts.command
+            );
+        }
+    }
 }
 
 /// The ordinary run of every algorithm puts most of its promises to the test.
@@ -287,10 +313,7 @@ fn accuracy_on_a_constant_network_is_not_judged_elsewhere() {
         reason(&|run| run.setup.delay = "constant:101ms".parse().expect("well formed")),
         Some("a message takes longer than a period")
     );
-    assert_eq!(
-        reason(&|run| run.setup.loss = conclave_kernel::Ratio::percent(1)),
-        Some("messages are lost or duplicated")
-    );
+    assert_eq!(reason(&|run| run.setup.loss = Ratio::percent(1)), Some("messages are lost or duplicated"));
     assert_eq!(reason(&|run| run.setup.clocks.drift_ppm = 1), Some("the clocks drift"));
     assert_eq!(reason(&|run| run.setup.faults.push(fault())), Some("the run has faults"));
     assert_eq!(
