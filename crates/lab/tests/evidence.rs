@@ -19,8 +19,7 @@ fn facts<S: Scenario>(scenario: &S) -> Facts {
 /// Runs every algorithm of a problem, each changed by `change`, and fails if a property holds.
 #[track_caller]
 fn assert_nothing_holds<S: Scenario>(change: impl Fn(&mut S)) {
-    // The sites of this algorithm decide in their first step, and that decision is judged.
-    for card in S::cards().iter().filter(|card| card.name != "detector-based") {
+    for card in S::cards() {
         let mut scenario = S::default();
         scenario.set_algorithm(card.name);
         change(&mut scenario);
@@ -98,6 +97,18 @@ fn no_bound_is_shown_if_no_clock_was_ever_compared() {
             );
         }
     }
+}
+
+#[test]
+fn a_leader_that_crashes_at_the_moment_of_its_election_is_no_evidence() {
+    let mut scenario = election::Scenario { algorithm: "detector-based".into(), ..Default::default() };
+    all_crash_at_once(&mut scenario);
+    let report = problem::run(&scenario).expect("the scenario is valid");
+    assert_eq!(report.facts.not_judged["E1"], "every site that decided crashed at the same moment");
+    assert_eq!(report.elections, 0, "{}", report.facts.command);
+    scenario.setup.faults.pop();
+    let report = problem::run(&scenario).expect("the scenario is valid");
+    assert_eq!((report.facts.properties["E1"], report.elections), (Verdict::Holds, 1));
 }
 
 /// The ordinary run of every algorithm puts most of its promises to the test.
