@@ -16,7 +16,7 @@ fn facts<S: Scenario>(scenario: &S) -> Facts {
     problem::run(scenario).expect("the scenario is valid").facts().clone()
 }
 
-/// Runs every algorithm of a problem, each changed by `change`, and fails if a property holds.
+/// Runs every algorithm of a problem, each changed by `change`, and fails if a property holds or is violated.
 #[track_caller]
 fn assert_nothing_holds<S: Scenario>(change: impl Fn(&mut S)) {
     for card in S::cards() {
@@ -27,6 +27,7 @@ fn assert_nothing_holds<S: Scenario>(change: impl Fn(&mut S)) {
         let held: Vec<_> =
             facts.properties.iter().filter(|(_, verdict)| **verdict == Verdict::Holds).collect();
         assert!(held.is_empty(), "{held:?} held in {}", facts.command);
+        assert!(facts.violations.is_empty(), "{:?} in {}", facts.violations, facts.command);
         assert_eq!(reasons(&facts, card), 0, "{:?} in {}", facts.not_judged, facts.command);
     }
 }
@@ -109,6 +110,35 @@ fn a_leader_that_crashes_at_the_moment_of_its_election_is_no_evidence() {
     scenario.setup.faults.pop();
     let report = problem::run(&scenario).expect("the scenario is valid");
     assert_eq!((report.facts.properties["E1"], report.elections), (Verdict::Holds, 1));
+}
+
+#[test]
+fn a_snapshot_whose_only_starter_is_down_is_not_started() {
+    let reason = |crash: &str| {
+        let mut scenario = snapshot::Scenario::default();
+        scenario.setup.faults.push(Fault::parse_crash(crash).expect("well formed"));
+        let facts = facts(&scenario);
+        (facts.properties["complete"], facts.not_judged.get("complete").copied())
+    };
+    assert_eq!(reason("0@0ms"), (Verdict::NotJudged, Some("no snapshot was started")));
+    // Site 0 starts the snapshot, but site 1 never completes it.
+    assert_eq!(reason("1@0ms"), (Verdict::Violated, None));
+}
+
+#[test]
+fn transactions_of_a_group_that_is_down_are_not_judged() {
+    let run = |change: &dyn Fn(&mut deadlock::Scenario)| {
+        let mut scenario = deadlock::Scenario { algorithm: "ordered".into(), ..Default::default() };
+        change(&mut scenario);
+        let facts = facts(&scenario);
+        (facts.properties["commits"], facts.not_judged.get("commits").copied())
+    };
+    assert_eq!(run(&all_crash_at_once), (Verdict::NotJudged, Some("no site stayed up")));
+    let one_stays_up = |scenario: &mut deadlock::Scenario| {
+        all_crash_at_once(scenario);
+        scenario.setup.faults.pop();
+    };
+    assert_eq!(run(&one_stays_up), (Verdict::Violated, None));
 }
 
 /// The ordinary run of every algorithm puts most of its promises to the test.
