@@ -51,7 +51,7 @@ fn nothing_holds_in_a_run_without_work() {
     assert_nothing_holds::<mutex::Scenario>(|scenario| scenario.entries = 0);
     assert_nothing_holds::<deadlock::Scenario>(|scenario| scenario.requests = 0);
     assert_nothing_holds::<timesync::Scenario>(|scenario| scenario.samples = 0);
-    assert_nothing_holds::<detectors::Scenario>(|scenario| scenario.duration = Duration::ZERO);
+    assert_nothing_holds::<detectors::Scenario>(|scenario| scenario.duration = Duration::from_nanos(1));
 }
 
 #[test]
@@ -139,6 +139,39 @@ fn transactions_of_a_group_that_is_down_are_not_judged() {
         scenario.setup.faults.pop();
     };
     assert_eq!(run(&one_stays_up), (Verdict::Violated, None));
+}
+
+#[test]
+fn a_run_that_ends_before_the_first_possible_suspicion_is_no_evidence_of_accuracy() {
+    let reasons = |duration: u64, algorithm: &str| {
+        let mut scenario = detectors::Scenario { window: 2, ..Default::default() };
+        scenario.set_algorithm(algorithm);
+        (scenario.duration, scenario.margin) = (Duration::from_millis(duration), Duration::from_secs(2));
+        let facts = facts(&scenario);
+        ["accuracy", "constant-accuracy"].map(|name| facts.not_judged.get(name).copied())
+    };
+    let short = Some("the run is not longer than T + D");
+    assert_eq!(reasons(2_100, "heartbeat"), [short, short]);
+    assert_eq!(reasons(2_101, "heartbeat"), [None, None]);
+    assert_eq!(reasons(2_100, "adaptive"), [None, short]);
+    assert_eq!(reasons(2_100, "phi-accrual"), [None, short]);
+}
+
+#[test]
+fn a_run_of_no_time_is_refused() {
+    let scenario = detectors::Scenario { duration: Duration::ZERO, ..Default::default() };
+    assert!(problem::run(&scenario).is_err_and(|error| error.contains("--duration is 0")));
+}
+
+#[test]
+fn a_suspicion_that_stands_at_the_end_lowers_the_accuracy() {
+    let mut scenario = detectors::Scenario { duration: Duration::from_secs(1), ..Default::default() };
+    scenario.setup.loss = everything();
+    let report = problem::run(&scenario).expect("the scenario is valid");
+    let duration = report.mistake_duration.expect("every site is suspected");
+    assert_eq!((duration.count, report.mistakes), (20, 20));
+    assert_eq!((duration.min_ns, duration.max_ns), (889_999_999, 889_999_999));
+    assert!((report.query_accuracy - 0.11).abs() < 1e-6, "{}", report.query_accuracy);
 }
 
 /// The ordinary run of every algorithm puts most of its promises to the test.

@@ -23,7 +23,7 @@ pub struct Report {
     pub mistakes: u64,
     /// The same, for one site that watches one other, a second.
     pub mistake_rate_per_s: f64,
-    /// From such a suspicion until it was taken back.
+    /// From such a suspicion until the watcher trusts the site again, one of the two crashes, or the run ends.
     pub mistake_duration: Option<Sample>,
     /// The share of time in which a site that is up is rightly trusted.
     pub query_accuracy: f64,
@@ -64,7 +64,7 @@ impl Report {
         seconds: f64,
     ) -> Self {
         let Problem { meter, violations, .. } = problem;
-        let [completeness, accuracy] = meter.judgements();
+        let [completeness, accuracy] = meter.judgements(scenario.is_short());
         let judgements = [completeness, accuracy, scenario.constant_accuracy()];
         let watched_ns = meter.watched_ns as f64;
         let mistaken: u128 = meter.mistakes_ns.iter().map(|ns| u128::from(*ns)).sum();
