@@ -174,6 +174,27 @@ fn a_suspicion_that_stands_at_the_end_lowers_the_accuracy() {
     assert!((report.query_accuracy - 0.11).abs() < 1e-6, "{}", report.query_accuracy);
 }
 
+#[test]
+fn one_site_alone_cannot_break_exclusion_or_consistency() {
+    for card in mutex::Scenario::cards() {
+        let mut scenario = mutex::Scenario { load: Work::High, entries: 5, ..Default::default() };
+        scenario.set_algorithm(card.name);
+        scenario.setup.nodes = 1;
+        let facts = facts(&scenario);
+        for name in ["ME1", "ME1-causal"].into_iter().filter(|name| card.promises(name)) {
+            assert_eq!(facts.not_judged.get(name), Some(&"only one site"), "{}", facts.command);
+        }
+        assert_eq!(facts.properties["ME2"], Verdict::Holds, "{}", facts.command);
+    }
+    for card in snapshot::Scenario::cards() {
+        let mut scenario = snapshot::Scenario::default();
+        scenario.set_algorithm(card.name);
+        scenario.setup.nodes = 1;
+        let facts = facts(&scenario);
+        assert_eq!(facts.not_judged.get("consistent"), Some(&"only one site"), "{}", facts.command);
+    }
+}
+
 /// The ordinary run of every algorithm puts most of its promises to the test.
 #[test]
 fn a_run_with_the_default_work_puts_properties_to_the_test() {
