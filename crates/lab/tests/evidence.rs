@@ -195,6 +195,17 @@ fn one_site_alone_cannot_break_exclusion_or_consistency() {
     }
 }
 
+#[test]
+fn a_comparison_runs_with_the_number_of_requests_that_was_given() {
+    let card = mutex::Scenario::cards().first().expect("an algorithm");
+    for entries in [0, 1, 7] {
+        let base = mutex::Scenario { entries, ..Default::default() };
+        let row = mutex::compare::row(card, &base, 5).expect("the scenario is valid");
+        assert_eq!([row.low.entries, row.pair.entries, row.high.entries], [entries; 3]);
+    }
+    assert_eq!([5, 81].map(mutex::compare::two_turns), [100, 162]);
+}
+
 /// The ordinary run of every algorithm puts most of its promises to the test.
 #[test]
 fn a_run_with_the_default_work_puts_properties_to_the_test() {
