@@ -319,6 +319,11 @@ fn a_comparison_marks_a_row_that_proves_nothing() {
     assert!(shown.contains("-: not judged"), "{shown}");
     let shown = prints("compare mutex --nodes 3 --only central --budget 3", 3);
     assert!(shown.lines().any(|line| line.starts_with("central") && line.ends_with("bounded")), "{shown}");
+    let shown = prints("compare mutex --entries 0 --only central,maekawa", 3);
+    for way in ["central", "maekawa"] {
+        let row = shown.lines().find(|line| line.starts_with(way)).expect("a row");
+        assert!(row.ends_with('-') && !row.contains("holds"), "{row}");
+    }
     let shown = prints("compare detector --only adaptive --duration 1s", 3);
     assert!(shown.contains("-: not judged"), "{shown}");
 }

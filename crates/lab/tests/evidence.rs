@@ -5,7 +5,7 @@ use std::time::Duration;
 use conclave_algorithms::detector;
 use conclave_algorithms::election::bully::Timer;
 use conclave_algorithms::election::{Bully, Command, Election, Event, Group};
-use conclave_kernel::{Buffer, Card, Cx, Effect, Env, Input, NodeId, Protocol, Verdict};
+use conclave_kernel::{Buffer, Card, Cx, Effect, Env, Input, NodeId, Protocol, Ratio, Verdict};
 use conclave_lab::problem::{self, Facts, Report as _, Scenario};
 use conclave_lab::problems::mutex::Work;
 use conclave_lab::problems::{deadlock, detector as detectors, election, mutex, snapshot, timesync};
@@ -16,11 +16,10 @@ fn facts<S: Scenario>(scenario: &S) -> Facts {
     problem::run(scenario).expect("the scenario is valid").facts().clone()
 }
 
-/// Runs every algorithm of a problem, each changed by `change`, and fails if a property holds.
+/// Runs every algorithm of a problem, each changed by `change`, and fails if a property holds or is violated.
 #[track_caller]
 fn assert_nothing_holds<S: Scenario>(change: impl Fn(&mut S)) {
-    // The sites of this algorithm decide in their first step, and that decision is judged.
-    for card in S::cards().iter().filter(|card| card.name != "detector-based") {
+    for card in S::cards() {
         let mut scenario = S::default();
         scenario.set_algorithm(card.name);
         change(&mut scenario);
@@ -28,6 +27,7 @@ fn assert_nothing_holds<S: Scenario>(change: impl Fn(&mut S)) {
         let held: Vec<_> =
             facts.properties.iter().filter(|(_, verdict)| **verdict == Verdict::Holds).collect();
         assert!(held.is_empty(), "{held:?} held in {}", facts.command);
+        assert!(facts.violations.is_empty(), "{:?} in {}", facts.violations, facts.command);
         assert_eq!(reasons(&facts, card), 0, "{:?} in {}", facts.not_judged, facts.command);
     }
 }
@@ -51,7 +51,7 @@ fn nothing_holds_in_a_run_without_work() {
     assert_nothing_holds::<mutex::Scenario>(|scenario| scenario.entries = 0);
     assert_nothing_holds::<deadlock::Scenario>(|scenario| scenario.requests = 0);
     assert_nothing_holds::<timesync::Scenario>(|scenario| scenario.samples = 0);
-    assert_nothing_holds::<detectors::Scenario>(|scenario| scenario.duration = Duration::ZERO);
+    assert_nothing_holds::<detectors::Scenario>(|scenario| scenario.duration = Duration::from_nanos(1));
 }
 
 #[test]
@@ -69,9 +69,141 @@ fn nothing_holds_if_all_sites_crash_at_the_start() {
 
 #[test]
 fn nothing_holds_if_no_clock_was_ever_compared() {
-    assert_nothing_holds::<timesync::Scenario>(|scenario| {
-        scenario.setup.loss = "1".parse().ok().and_then(conclave_kernel::Ratio::from_f64).expect("a ratio");
-    });
+    assert_nothing_holds::<timesync::Scenario>(|scenario| scenario.setup.loss = everything());
+}
+
+/// The ratio of a network that loses every message.
+fn everything() -> Ratio {
+    Ratio::from_f64(1.0).expect("a ratio")
+}
+
+#[test]
+fn no_bound_is_shown_if_no_clock_was_ever_compared() {
+    for card in timesync::Scenario::cards() {
+        for nodes in [1, 5] {
+            let mut scenario = timesync::Scenario { servers: 1, ..Default::default() };
+            scenario.set_algorithm(card.name);
+            scenario.setup.nodes = nodes;
+            scenario.setup.loss = everything();
+            if scenario.validate().is_err() {
+                continue;
+            }
+            let report = problem::run(&scenario).expect("the scenario is valid");
+            let bounds = (report.settled, report.beyond, report.bound_max_ns);
+            assert_eq!((report.synced, bounds), (0, (0, 0, None)), "{}", report.facts.command);
+            assert!(
+                report.moments.iter().all(|moment| moment.bound_ns.is_none()),
+                "{}",
+                report.facts.command
+            );
+        }
+    }
+}
+
+#[test]
+fn a_leader_that_crashes_at_the_moment_of_its_election_is_no_evidence() {
+    let mut scenario = election::Scenario { algorithm: "detector-based".into(), ..Default::default() };
+    all_crash_at_once(&mut scenario);
+    let report = problem::run(&scenario).expect("the scenario is valid");
+    assert_eq!(report.facts.not_judged["E1"], "every site that decided crashed at the same moment");
+    assert_eq!(report.elections, 0, "{}", report.facts.command);
+    scenario.setup.faults.pop();
+    let report = problem::run(&scenario).expect("the scenario is valid");
+    assert_eq!((report.facts.properties["E1"], report.elections), (Verdict::Holds, 1));
+}
+
+#[test]
+fn a_snapshot_whose_only_starter_is_down_is_not_started() {
+    let reason = |crash: &str| {
+        let mut scenario = snapshot::Scenario::default();
+        scenario.setup.faults.push(Fault::parse_crash(crash).expect("well formed"));
+        let facts = facts(&scenario);
+        (facts.properties["complete"], facts.not_judged.get("complete").copied())
+    };
+    assert_eq!(reason("0@0ms"), (Verdict::NotJudged, Some("no snapshot was started")));
+    // Site 0 starts the snapshot, but site 1 never completes it.
+    assert_eq!(reason("1@0ms"), (Verdict::Violated, None));
+}
+
+#[test]
+fn transactions_of_a_group_that_is_down_are_not_judged() {
+    let run = |change: &dyn Fn(&mut deadlock::Scenario)| {
+        let mut scenario = deadlock::Scenario { algorithm: "ordered".into(), ..Default::default() };
+        change(&mut scenario);
+        let facts = facts(&scenario);
+        (facts.properties["commits"], facts.not_judged.get("commits").copied())
+    };
+    assert_eq!(run(&all_crash_at_once), (Verdict::NotJudged, Some("no site stayed up")));
+    let one_stays_up = |scenario: &mut deadlock::Scenario| {
+        all_crash_at_once(scenario);
+        scenario.setup.faults.pop();
+    };
+    assert_eq!(run(&one_stays_up), (Verdict::Violated, None));
+}
+
+#[test]
+fn a_run_that_ends_before_the_first_possible_suspicion_is_no_evidence_of_accuracy() {
+    let reasons = |duration: u64, algorithm: &str| {
+        let mut scenario = detectors::Scenario { window: 2, ..Default::default() };
+        scenario.set_algorithm(algorithm);
+        (scenario.duration, scenario.margin) = (Duration::from_millis(duration), Duration::from_secs(2));
+        let facts = facts(&scenario);
+        ["accuracy", "constant-accuracy"].map(|name| facts.not_judged.get(name).copied())
+    };
+    let short = Some("the run is not longer than T + D");
+    assert_eq!(reasons(2_100, "heartbeat"), [short, short]);
+    assert_eq!(reasons(2_101, "heartbeat"), [None, None]);
+    assert_eq!(reasons(2_100, "adaptive"), [None, short]);
+    assert_eq!(reasons(2_100, "phi-accrual"), [None, short]);
+}
+
+#[test]
+fn a_run_of_no_time_is_refused() {
+    let scenario = detectors::Scenario { duration: Duration::ZERO, ..Default::default() };
+    assert!(problem::run(&scenario).is_err_and(|error| error.contains("--duration is 0")));
+}
+
+#[test]
+fn a_suspicion_that_stands_at_the_end_lowers_the_accuracy() {
+    let mut scenario = detectors::Scenario { duration: Duration::from_secs(1), ..Default::default() };
+    scenario.setup.loss = everything();
+    let report = problem::run(&scenario).expect("the scenario is valid");
+    let duration = report.mistake_duration.expect("every site is suspected");
+    assert_eq!((duration.count, report.mistakes), (20, 20));
+    assert_eq!((duration.min_ns, duration.max_ns), (889_999_999, 889_999_999));
+    assert!((report.query_accuracy - 0.11).abs() < 1e-6, "{}", report.query_accuracy);
+}
+
+#[test]
+fn one_site_alone_cannot_break_exclusion_or_consistency() {
+    for card in mutex::Scenario::cards() {
+        let mut scenario = mutex::Scenario { load: Work::High, entries: 5, ..Default::default() };
+        scenario.set_algorithm(card.name);
+        scenario.setup.nodes = 1;
+        let facts = facts(&scenario);
+        for name in ["ME1", "ME1-causal"].into_iter().filter(|name| card.promises(name)) {
+            assert_eq!(facts.not_judged.get(name), Some(&"only one site"), "{}", facts.command);
+        }
+        assert_eq!(facts.properties["ME2"], Verdict::Holds, "{}", facts.command);
+    }
+    for card in snapshot::Scenario::cards() {
+        let mut scenario = snapshot::Scenario::default();
+        scenario.set_algorithm(card.name);
+        scenario.setup.nodes = 1;
+        let facts = facts(&scenario);
+        assert_eq!(facts.not_judged.get("consistent"), Some(&"only one site"), "{}", facts.command);
+    }
+}
+
+#[test]
+fn a_comparison_runs_with_the_number_of_requests_that_was_given() {
+    let card = mutex::Scenario::cards().first().expect("an algorithm");
+    for entries in [0, 1, 7] {
+        let base = mutex::Scenario { entries, ..Default::default() };
+        let row = mutex::compare::row(card, &base, 5).expect("the scenario is valid");
+        assert_eq!([row.low.entries, row.pair.entries, row.high.entries], [entries; 3]);
+    }
+    assert_eq!([5, 81].map(mutex::compare::two_turns), [100, 162]);
 }
 
 /// The ordinary run of every algorithm puts most of its promises to the test.
@@ -287,10 +419,7 @@ fn accuracy_on_a_constant_network_is_not_judged_elsewhere() {
         reason(&|run| run.setup.delay = "constant:101ms".parse().expect("well formed")),
         Some("a message takes longer than a period")
     );
-    assert_eq!(
-        reason(&|run| run.setup.loss = conclave_kernel::Ratio::percent(1)),
-        Some("messages are lost or duplicated")
-    );
+    assert_eq!(reason(&|run| run.setup.loss = Ratio::percent(1)), Some("messages are lost or duplicated"));
     assert_eq!(reason(&|run| run.setup.clocks.drift_ppm = 1), Some("the clocks drift"));
     assert_eq!(reason(&|run| run.setup.faults.push(fault())), Some("the run has faults"));
     assert_eq!(

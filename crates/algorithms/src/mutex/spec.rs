@@ -149,11 +149,12 @@ impl Judge {
 
     /// Returns each property with the evidence that the run lacks.
     ///
-    /// Two entries put ME1, ME1-causal and the fences to the test, also two entries of one site. ME2 needs a
-    /// request that was granted. ME3 needs two requests that were pending together, of which the later was
+    /// Two entries put ME1, ME1-causal and the fences to the test, also two entries of one site. But in a group
+    /// of one site only the fences can break. ME2 needs a request that was granted. ME3 needs two requests that were pending together, of which the later was
     /// made in knowledge of the earlier, and a grant of one of them.
     pub fn judgements(&self) -> [Judgement; 5] {
         let two_entries = [(self.entries == 0, "no entry"), (self.entries == 1, "only one entry")];
+        let exclusion = [(self.sites.len() < 2, "only one site"), two_entries[0], two_entries[1]];
         let served = [
             (self.requests == 0, "no request"),
             (self.entries == 0, "every site crashed before it could enter"),
@@ -163,8 +164,8 @@ impl Judge {
             (self.ordered == 0, "no site requested when it knew of a waiting request"),
         ];
         [
-            ME1.judged_unless(&two_entries),
-            ME1_CAUSAL.judged_unless(&two_entries),
+            ME1.judged_unless(&exclusion),
+            ME1_CAUSAL.judged_unless(&exclusion),
             ME2.judged_unless(&served),
             ME3.judged_unless(&ordered),
             FENCES.judged_unless(&two_entries),

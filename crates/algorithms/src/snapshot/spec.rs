@@ -157,10 +157,10 @@ impl<A: Application> Judge<A> {
         let no_picture = (self.pictures().next().is_none(), "no complete picture");
         let shared = self.shots.values().any(|shot| shot.complete_at.len() > 1);
         [
-            CONSISTENT.judged_unless(&[(
-                !sent_after_recording,
-                "no message arrived that was sent after its sender recorded",
-            )]),
+            CONSISTENT.judged_unless(&[
+                (self.recorded.len() < 2, "only one site"),
+                (!sent_after_recording, "no message arrived that was sent after its sender recorded"),
+            ]),
             CHANNELS.judged_unless(&[no_picture, (!in_transit, "no message was in transit")]),
             CONSERVED.judged_unless(&[
                 no_picture,
@@ -177,13 +177,18 @@ impl<A: Application> Judge<A> {
     pub fn starts<'s>(&mut self, id: SnapshotId, states: impl Iterator<Item = &'s A>) {
         let now = self.actual(states);
         self.facts_before.entry(id).or_insert_with(|| A::stable_facts(&now));
+    }
+
+    /// Records that a site receives the command to start a snapshot. From then on the snapshot must become
+    /// complete. A site that is down receives no command.
+    pub fn takes(&mut self, id: SnapshotId) {
         self.shots.entry(id).or_insert_with(|| Shot { picture: None, complete_at: NodeSet::new() });
     }
 
     /// Records that a site has recorded its state.
     pub fn records(&mut self, site: NodeId, id: SnapshotId) {
         self.recorded[site.index()].push(id);
-        self.shots.entry(id).or_insert_with(|| Shot { picture: None, complete_at: NodeSet::new() });
+        self.takes(id);
         if let Some(suspect) = &mut self.suspect
             && suspect.to == site
         {

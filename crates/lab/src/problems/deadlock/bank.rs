@@ -41,6 +41,8 @@ pub(super) struct Bank {
     last_users: Vec<Option<NodeId>>,
     /// Whether a lock was given to two clients, one after the other.
     is_shared: bool,
+    /// The number of sites that are up.
+    up: u32,
 }
 
 /// What was counted.
@@ -104,6 +106,7 @@ impl Bank {
             users: vec![None; locks(nodes) as usize],
             last_users: vec![None; locks(nodes) as usize],
             is_shared: false,
+            up: nodes,
         }
     }
 
@@ -114,7 +117,7 @@ impl Bank {
         [
             EXCLUSIVE
                 .judged_unless(&[no_transaction, (!self.is_shared, "no two clients used the same lock")]),
-            COMMITS.judged_unless(&[no_transaction]),
+            COMMITS.judged_unless(&[no_transaction, (self.is_deserted(), "no site stayed up")]),
             NO_ABORT.judged_unless(&[no_transaction, no_grant]),
         ]
     }
@@ -122,6 +125,11 @@ impl Bank {
     /// How many transactions have not come to their end.
     pub(super) fn unfinished(&self) -> u64 {
         self.clients.iter().map(|client| client.left + u64::from(!client.wants.is_empty())).sum()
+    }
+
+    /// Returns whether transactions are left but every site is down. Then no site can commit them.
+    fn is_deserted(&self) -> bool {
+        self.up == 0 && self.unfinished() > 0
     }
 
     pub(super) fn breach(&mut self, property: &Property, at: Time, why: String) {
@@ -264,13 +272,21 @@ impl<L: Locking> Director<L> for Bank {
     }
 
     fn on_deliver(&mut self, _from: NodeId, _to: NodeId, (): &()) {}
+
+    fn on_crash(&mut self, _node: NodeId, _desk: &mut Desk<'_, L, ()>) {
+        self.up -= 1;
+    }
+
+    fn on_recover(&mut self, _node: NodeId, _desk: &mut Desk<'_, L, ()>) {
+        self.up += 1;
+    }
 }
 
 impl Bank {
     /// Judges the end of a run in which no event is left.
     pub(super) fn rests(&mut self, at: Time) {
         let unfinished = self.unfinished();
-        if unfinished > 0 {
+        if unfinished > 0 && !self.is_deserted() {
             self.breach(&COMMITS, at, format!("{unfinished} transactions have not committed"));
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! Every ordered pair of sites is a detector: a watcher and a watched site. A watcher *detects* a crash with
 //! the suspicion that still lasts when the site recovers or the run ends. A *mistake* is a suspicion of a
-//! site that has been up since its last message arrived. The mistake lasts until the watcher withdraws it or
-//! the site crashes. A crash is *unnoticed* by a watcher if it ends before the watcher suspects the site.
+//! site that has been up since its last message arrived. The mistake lasts until the watcher withdraws it, one
+//! of the two crashes, or the run ends. A crash is *unnoticed* by a watcher if it ends before the watcher suspects the site.
 
 use conclave_algorithms::detector::spec::{ACCURACY, COMPLETENESS};
 use conclave_kernel::{Judgement, NodeId, Time, time};
@@ -44,6 +44,9 @@ struct Pair {
     heard_in: u32,
 }
 
+/// The reason why a run that ends before the first suspicion is no evidence of accuracy.
+pub(super) const SHORT: &str = "the run is not longer than T + D";
+
 impl Meter {
     pub(super) fn new(nodes: u32) -> Self {
         let nodes = nodes as usize;
@@ -61,15 +64,16 @@ impl Meter {
         }
     }
 
-    /// Returns the properties that concern every run, with the evidence that the run lacks.
-    pub(super) fn judgements(&self) -> [Judgement; 2] {
+    /// Returns the properties that concern every run, with the evidence that the run lacks. `is_short` means
+    /// that the run ends before the first suspicion is possible.
+    pub(super) fn judgements(&self, is_short: bool) -> [Judgement; 2] {
         let no_crash = self.sites.iter().all(|site| site.crashed.is_none());
         [
             COMPLETENESS.judged_unless(&[
                 (no_crash, "no site crashed"),
                 (!self.crash_judged, "no crash lasted long enough for all sites to suspect it"),
             ]),
-            ACCURACY.judged_unless(&[(!self.heard, "no heartbeat arrived")]),
+            ACCURACY.judged_unless(&[(!self.heard, "no heartbeat arrived"), (is_short, SHORT)]),
         ]
     }
 
@@ -127,11 +131,13 @@ impl Meter {
     }
 
     /// Ends the run. All sites that are up should suspect every site that crashed before `deadline`. Returns
-    /// a sentence for each missing suspicion.
+    /// a sentence for each missing suspicion. A mistake that still
+    /// lasts counts up to the end.
     pub(super) fn close(&mut self, end: Time, deadline: Time) -> Vec<String> {
         self.watch(end);
         let mut undetected = Vec::new();
-        for site in (0..self.sites.len() as u32).map(NodeId) {
+        let sites = (0..self.sites.len() as u32).map(NodeId);
+        for site in sites.clone() {
             let Site { up: false, crashed: Some(crashed), .. } = self.sites[site.index()] else { continue };
             let watchers = self.watchers(site);
             let is_due = crashed <= deadline && !watchers.is_empty();
@@ -145,6 +151,12 @@ impl Meter {
                     }
                     None => {}
                 }
+            }
+        }
+        let pairs = sites.clone().flat_map(|watcher| sites.clone().map(move |about| (watcher, about)));
+        for (watcher, about) in pairs {
+            if self.pair(watcher, about).wrongly {
+                self.trusts(watcher, about, end);
             }
         }
         undetected
@@ -202,6 +214,17 @@ mod tests {
     }
 
     #[test]
+    fn a_mistake_that_is_never_taken_back_lasts_until_the_end_of_the_run() {
+        let mut meter = Meter::new(3);
+        assert!(meter.suspects(A, B, Time(100)));
+        assert!(meter.suspects(B, A, Time(200)));
+        meter.suspects(A, NodeId(2), Time(300));
+        meter.crashes(NodeId(2), Time(350));
+        meter.close(Time(1_000), Time(0));
+        assert_eq!((meter.mistakes, &meter.mistakes_ns[..]), (3, &[50, 900, 800][..]));
+    }
+
+    #[test]
     fn a_detection_is_the_suspicion_that_stands_in_the_end() {
         let mut meter = Meter::new(2);
         meter.crashes(B, Time(100));
@@ -214,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_crash_is_evidence_once_all_who_watched_suspect_it_or_the_deadline_has_passed() {
-        let missing = |meter: &Meter| meter.judgements()[0].missing;
+        let missing = |meter: &Meter| meter.judgements(false)[0].missing;
         let mut meter = Meter::new(3);
         assert_eq!(missing(&meter), Some("no site crashed"));
         meter.crashes(B, Time(100));
@@ -233,9 +256,10 @@ mod tests {
     #[test]
     fn without_a_heartbeat_there_is_no_evidence_of_accuracy() {
         let mut meter = Meter::new(2);
-        assert_eq!(meter.judgements()[1].missing, Some("no heartbeat arrived"));
+        assert_eq!(meter.judgements(false)[1].missing, Some("no heartbeat arrived"));
         meter.hears(A, B);
-        assert_eq!(meter.judgements()[1].missing, None);
+        assert_eq!(meter.judgements(false)[1].missing, None);
+        assert_eq!(meter.judgements(true)[1].missing, Some(SHORT));
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub struct Report {
     pub mistakes: u64,
     /// The number of mistakes per second and per ordered pair of sites.
     pub mistake_rate_per_s: f64,
-    /// The time from a mistake until the watcher withdrew the suspicion.
+    /// The time from a mistake until the watcher withdrew the suspicion, one of the two crashed, or the run ended.
     pub mistake_duration: Option<Sample>,
     /// The share of time in which a watcher trusts a site that is up.
     pub query_accuracy: f64,
@@ -64,7 +64,7 @@ impl Report {
         seconds: f64,
     ) -> Self {
         let Problem { meter, violations, .. } = problem;
-        let [completeness, accuracy] = meter.judgements();
+        let [completeness, accuracy] = meter.judgements(scenario.is_short());
         let judgements = [completeness, accuracy, scenario.constant_accuracy()];
         let watched_ns = meter.watched_ns as f64;
         let mistaken: u128 = meter.mistakes_ns.iter().map(|ns| u128::from(*ns)).sum();

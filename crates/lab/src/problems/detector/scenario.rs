@@ -8,6 +8,7 @@ use conclave_kernel::{Card, Judgement, Ratio};
 use conclave_sim::{Delay, Profile, Setup, exact};
 use serde::{Deserialize, Serialize};
 
+use super::meter::SHORT;
 use super::{Report, run_algorithm};
 use crate::problem::{self, Recorder};
 
@@ -74,7 +75,13 @@ impl Scenario {
             (setup.clocks.drift_ppm > 0, "the clocks drift"),
             (!setup.faults.is_empty(), "the run has faults"),
             (self.duration < windows, "the run is shorter than three windows"),
+            (self.is_short(), SHORT),
         ])
+    }
+
+    /// Returns whether the run ends before a detector with a fixed D can suspect a site that sends nothing.
+    pub(super) fn is_short(&self) -> bool {
+        self.duration <= self.period.saturating_add(self.margin)
     }
 
     /// Returns the time before the end of the run in which a new crash need not be noticed.
@@ -114,6 +121,7 @@ impl problem::Scenario for Scenario {
         self.setup.validate()?;
         problem::refuse_budget(&self.setup, "--duration")?;
         match self {
+            _ if self.duration.is_zero() => Err("--duration is 0: give a longer time".into()),
             _ if self.period.is_zero() => Err("--period is 0: give a longer time".into()),
             _ if self.threshold == 0 || self.threshold > 300 => {
                 Err("--threshold is out of range: give 1 to 300".into())

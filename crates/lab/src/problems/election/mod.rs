@@ -74,8 +74,12 @@ struct Problem {
     news: Vec<NodeId>,
     open: Option<Open>,
     held: Vec<Held>,
-    /// The number of decisions of single sites.
+    /// The number of decisions of single sites, without those of sites that crashed at the same moment.
     decisions: u64,
+    /// The time of each site's latest decision since it last crashed.
+    decided_at: Vec<Option<Time>>,
+    /// Whether a site crashed at the moment at which it decided.
+    decided_in_vain: bool,
     /// The fewest undecided sites since the start of the latest election. Only a smaller number is progress,
     /// so sites that decide again and again make none.
     fewest_undecided: usize,
@@ -100,6 +104,8 @@ struct Held {
     messages: u64,
     turnaround_ns: u64,
     leader: NodeId,
+    /// The time of the last decision.
+    at: Time,
 }
 
 /// The findings of a run.
@@ -144,6 +150,8 @@ impl Problem {
             open: None,
             held: Vec::new(),
             decisions: 0,
+            decided_at: vec![None; scenario.setup.nodes as usize],
+            decided_in_vain: false,
             fewest_undecided: usize::MAX,
             kinds: BTreeMap::new(),
             messages: 0,
@@ -162,7 +170,13 @@ impl Problem {
     fn findings(mut self, outcome: &Outcome) -> Findings {
         self.close();
         let judgements = [
-            E1.judged_unless(&[(self.decisions == 0, "no site decided")]),
+            E1.judged_unless(&[
+                (
+                    self.decisions == 0 && self.decided_in_vain,
+                    "every site that decided crashed at the same moment",
+                ),
+                (self.decisions == 0, "no site decided"),
+            ]),
             E2.judged_unless(&[(self.judge.highest().is_none(), "no site stayed up")]),
         ];
         let undecided: Vec<_> =
@@ -198,7 +212,7 @@ impl Problem {
         let Some(leader) = self.judge.highest() else { return false };
         let messages = self.messages - messages_before;
         let turnaround_ns = time::nanos(decided.since(since));
-        self.held.push(Held { messages, turnaround_ns, leader: leader.site });
+        self.held.push(Held { messages, turnaround_ns, leader: leader.site, at: decided });
         self.open = None;
         true
     }
@@ -303,7 +317,11 @@ impl<P: Election> Director<P> for Problem {
         if !self.judge.is_up(node) {
             self.judge.recovers(node); // its event arrives before the report of its recovery
         }
-        self.decisions += u64::from(matches!(event, Event::Elected { .. }));
+        if let Event::Elected { .. } = event {
+            // Several decisions at one moment count once.
+            let before = self.decided_at[node.index()].replace(desk.now());
+            self.decisions += u64::from(before != Some(desk.now()));
+        }
         if let Some(why) = self.judge.tells(node, event) {
             self.broken(&E1, desk.now(), why);
         }
@@ -345,7 +363,14 @@ impl<P: Election> Director<P> for Problem {
     }
 
     fn on_crash(&mut self, node: NodeId, desk: &mut Desk<'_, P, ()>) {
+        let now = desk.now();
+        if self.decided_at[node.index()].take() == Some(now) {
+            self.decisions -= 1;
+            self.decided_in_vain = true;
+        }
         self.close();
+        // The site was elected at the moment of its crash: it never led.
+        self.held.pop_if(|held| held.leader == node && held.at == now);
         self.judge.crashes(node);
         self.on_change(node, desk);
     }

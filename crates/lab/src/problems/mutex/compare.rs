@@ -47,9 +47,15 @@ impl Row {
     }
 }
 
-/// Runs one algorithm at one size.
+/// The number of requests with which every site of a group has two turns, or the default number if
+/// that is larger.
+pub fn two_turns(nodes: u32) -> u64 {
+    Scenario::default().entries.max(2 * u64::from(nodes))
+}
+
+/// Runs one algorithm at one size, with the number of requests of `base`.
 pub fn row(card: &'static Card, base: &Scenario, nodes: u32) -> Result<Row, String> {
-    let with = |load: Work, entries: u64| {
+    let with = |load: Work| {
         let mut scenario = base.clone();
         card.name.clone_into(&mut scenario.algorithm);
         scenario.setup.nodes = nodes;
@@ -57,17 +63,14 @@ pub fn row(card: &'static Card, base: &Scenario, nodes: u32) -> Result<Row, Stri
             scenario.cs = long_section(base, nodes);
         }
         scenario.load = load;
-        scenario.entries = entries;
         run(&scenario)
     };
-    // At least two rounds, so that every site has its turn.
-    let entries = base.entries.max(2 * u64::from(nodes));
     Ok(Row {
         algorithm: card.name,
         nodes,
-        low: with(Work::Low, entries)?,
-        pair: with(Work::Pair, entries)?,
-        high: with(Work::High, entries)?,
+        low: with(Work::Low)?,
+        pair: with(Work::Pair)?,
+        high: with(Work::High)?,
         card,
     })
 }

@@ -167,8 +167,11 @@ impl<A: Played, P: Snapshot<A>> Director<P> for Problem<A> {
         self.schedule(desk);
     }
 
-    fn on_command(&mut self, _node: NodeId, _command: &Command<A>, now: Time) {
+    fn on_command(&mut self, _node: NodeId, command: &Command<A>, now: Time) {
         self.step_over();
+        if let Command::Take(id) = command {
+            self.judge.takes(*id);
+        }
         self.now = now;
     }
 

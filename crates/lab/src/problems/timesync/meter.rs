@@ -17,7 +17,8 @@ pub struct Moment {
     pub error_ns: u64,
     /// The largest difference between two clocks.
     pub spread_ns: u64,
-    /// The largest possible error, according to the sites; `None` if one of them states no bound.
+    /// The largest possible error, according to the sites; `None` if one of them states no bound, if sites
+    /// follow different masters, or if there is only one clock.
     pub bound_ns: Option<u64>,
 }
 
@@ -30,6 +31,10 @@ pub(super) struct Meter {
     now: Time,
     clocks: Option<(i64, i64)>,
     bounds: Option<(u64, u64)>,
+    /// The term and the master of the moment's first reading.
+    master: Option<(u64, NodeId)>,
+    /// The number of readings of the moment.
+    readings: u32,
     pub(super) synced: u64,
     pub(super) missed: u64,
     pub(super) panicked: u64,
@@ -46,6 +51,8 @@ impl Meter {
             now: Time::ZERO,
             clocks: None,
             bounds: Some((0, 0)),
+            master: None,
+            readings: 0,
             synced: 0,
             missed: 0,
             panicked: 0,
@@ -77,7 +84,11 @@ impl Meter {
         }
         let (low, high) = self.clocks.unwrap_or((reading.clock, reading.clock));
         self.clocks = Some((low.min(reading.clock), high.max(reading.clock)));
-        self.bounds = self.bounds.zip(reading.bound()).map(|((first, second), bound)| {
+        self.readings += 1;
+        // Bounds against the clocks of different masters say nothing about the difference of two clocks.
+        let master = (reading.epoch.term, reading.epoch.master);
+        let is_same = *self.master.get_or_insert(master) == master;
+        self.bounds = self.bounds.filter(|_| is_same).zip(reading.bound()).map(|((first, second), bound)| {
             if bound > first { (bound, first) } else { (first, second.max(bound)) }
         });
     }
@@ -89,12 +100,16 @@ impl Meter {
     /// Ends the current moment.
     pub(super) fn close(&mut self) {
         let bounds = self.bounds.replace((0, 0));
+        self.master = None;
+        let is_alone = std::mem::take(&mut self.readings) < 2;
         let Some((low, high)) = self.clocks.take() else { return };
         let truth = local(self.now);
+        // One clock alone differs from no other.
+        let pair = bounds.filter(|_| !is_alone);
         let (error_ns, bound_ns) = if self.is_external {
             (low.abs_diff(truth).max(high.abs_diff(truth)), bounds.map(|(first, _)| first))
         } else {
-            (high.abs_diff(low), bounds.map(|(first, second)| first.saturating_add(second)))
+            (high.abs_diff(low), pair.map(|(first, second)| first.saturating_add(second)))
         };
         let spread_ns = high.abs_diff(low);
         self.moments.push(Moment { at_ns: self.now.0, error_ns, spread_ns, bound_ns });

@@ -22,7 +22,7 @@ pub fn compare(args: &Args) -> Result<Compared, Failure> {
         0..jobs.len() as u64,
         |job| {
             let (card, nodes) = jobs[job as usize];
-            compare::row(card, &base, nodes)
+            compare::row(card, &with_entries(&base, nodes, args), nodes)
         },
         |_| bar.inc(1),
     );
@@ -30,6 +30,13 @@ pub fn compare(args: &Args) -> Result<Compared, Failure> {
     let rows = rows.into_iter().collect::<Result<Vec<_>, String>>()?;
     let verdicts: Vec<_> = rows.iter().map(|row| Verdict::of(&row.facts())).collect();
     Compared::new(&rows, tables(&rows, base.setup.delay.mean()), Some(compare::plot(&rows)), &verdicts)
+}
+
+/// The scenario of a size. If the user gave no number of requests, every site has two turns.
+fn with_entries(base: &Scenario, nodes: u32, args: &Args) -> Scenario {
+    let is_given = args.work.entries.is_some() || base.entries != Scenario::default().entries;
+    let entries = if is_given { base.entries } else { compare::two_turns(nodes) };
+    Scenario { entries, ..base.clone() }
 }
 
 fn tables(rows: &[Row], delay: Duration) -> String {
