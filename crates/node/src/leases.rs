@@ -22,6 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use conclave_api::SessionId;
+use serde::{Deserialize, Serialize};
 
 use crate::state::{Command, Effect, TimerId};
 
@@ -44,7 +45,7 @@ impl Default for Timing {
 }
 
 /// What a keep-alive came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum KeepAliveResult {
     /// The lease is extended. The answer may be sent once leadership was confirmed.
     Extended,
@@ -71,6 +72,9 @@ pub struct Leases {
     leases: BTreeMap<SessionId, TimerId>,
     /// When the next tick should come.
     next_tick: Option<Now>,
+    /// The bug that a test has planted.
+    #[cfg(feature = "testing")]
+    pub(crate) flaw: Option<crate::testing::Flaw>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +97,8 @@ impl Leases {
             due: BTreeSet::new(),
             leases: BTreeMap::new(),
             next_tick: None,
+            #[cfg(feature = "testing")]
+            flaw: None,
         }
     }
 
@@ -127,7 +133,9 @@ impl Leases {
         self.on_following();
         self.term = Some(term);
         for (timer, after_ms) in timers {
-            self.start(now, timer, after_ms);
+            if !(has_flaw!(self, KeepsOldLeases) && self.timers.contains_key(&timer)) {
+                self.start(now, timer, after_ms);
+            }
         }
         self.plan(now);
     }
@@ -135,10 +143,13 @@ impl Leases {
     /// This node does not lead, or leads in another term that it has not yet applied an entry of.
     pub fn on_following(&mut self) {
         self.term = None;
+        self.next_tick = None;
+        if has_flaw!(self, KeepsOldLeases) {
+            return;
+        }
         self.timers.clear();
         self.due.clear();
         self.leases.clear();
-        self.next_tick = None;
     }
 
     /// An entry was applied.
@@ -161,7 +172,8 @@ impl Leases {
             return KeepAliveResult::NotLeading;
         }
         let Some(lease) = self.leases.get(&session).copied() else { return KeepAliveResult::Unknown };
-        if self.timers.get(&lease).is_none_or(|timer| timer.ending) {
+        let is_ending = self.timers.get(&lease).is_none_or(|timer| timer.ending);
+        if is_ending && !has_flaw!(self, ExtendsAnEndingLease) {
             return KeepAliveResult::Ending;
         }
         self.restart(now, lease);
