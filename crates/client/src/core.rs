@@ -118,6 +118,9 @@ pub(crate) struct Core {
     closing: bool,
     /// Nobody sends anything any more.
     stopped: bool,
+    /// The bug that a test has planted.
+    #[cfg(feature = "testing")]
+    pub(crate) flaw: Option<crate::testing::Flaw>,
 }
 
 /// What is known of the connection, or the last one.
@@ -285,6 +288,8 @@ impl Core {
             nodes: Vec::new(),
             closing: false,
             stopped: false,
+            #[cfg(feature = "testing")]
+            flaw: None,
         }
     }
 
