@@ -133,6 +133,9 @@ pub(crate) struct Core {
     closing: bool,
     /// The client's task has ended: nothing is sent any more.
     stopped: bool,
+    /// The bug that a test has planted.
+    #[cfg(feature = "testing")]
+    pub(crate) flaw: Option<crate::testing::Flaw>,
 }
 
 /// The state of the present connection, or of the last one.
@@ -304,6 +307,8 @@ impl Core {
             nodes: Vec::new(),
             closing: false,
             stopped: false,
+            #[cfg(feature = "testing")]
+            flaw: None,
         }
     }
 

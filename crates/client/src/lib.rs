@@ -36,6 +36,8 @@ mod guard;
 pub mod lease;
 mod link;
 mod semaphore;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod watch;
 
 pub use acquire::{Acquiring, Owner, Request};

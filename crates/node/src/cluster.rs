@@ -72,7 +72,7 @@ impl Status {
 }
 
 /// The reason why a command was not applied, as far as this node knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ProposeError {
     /// Definite: the command is not in the log. There is no leader, or it has just changed. The caller may
     /// retry here.
@@ -100,7 +100,7 @@ impl fmt::Display for ProposeError {
 impl std::error::Error for ProposeError {}
 
 /// The reason why a read was not confirmed. A read changes nothing, so the caller may always retry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ReadError {
     /// No quorum confirmed a leader. The caller may retry here.
     Retry,

@@ -25,6 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use conclave_api::SessionId;
+use serde::{Deserialize, Serialize};
 
 use crate::state::{Command, Effect, TimerId};
 
@@ -47,7 +48,7 @@ impl Default for Timing {
 }
 
 /// The result of a keep-alive on this node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum KeepAliveResult {
     /// The lease is extended. The reply may be sent after a quorum has confirmed the leader.
     Extended,
@@ -78,6 +79,9 @@ pub struct Leases {
     leases: BTreeMap<SessionId, TimerId>,
     /// The time of the next tick; `None` if no timer runs.
     next_tick: Option<Now>,
+    /// The bug that a test has planted.
+    #[cfg(feature = "testing")]
+    pub(crate) flaw: Option<crate::testing::Flaw>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -101,6 +105,8 @@ impl Leases {
             due: BTreeSet::new(),
             leases: BTreeMap::new(),
             next_tick: None,
+            #[cfg(feature = "testing")]
+            flaw: None,
         }
     }
 
@@ -138,7 +144,9 @@ impl Leases {
         self.on_following();
         self.term = Some(term);
         for (timer, after_ms) in timers {
-            self.start(now, timer, after_ms);
+            if !(has_flaw!(self, KeepsOldLeases) && self.timers.contains_key(&timer)) {
+                self.start(now, timer, after_ms);
+            }
         }
         self.plan(now);
     }
@@ -146,10 +154,13 @@ impl Leases {
     /// Forgets all timers: this node does not lead, or has not applied an entry of its own term yet.
     pub fn on_following(&mut self) {
         self.term = None;
+        self.next_tick = None;
+        if has_flaw!(self, KeepsOldLeases) {
+            return;
+        }
         self.timers.clear();
         self.due.clear();
         self.leases.clear();
-        self.next_tick = None;
     }
 
     /// Starts or stops a timer after an entry was applied.
@@ -172,7 +183,8 @@ impl Leases {
             return KeepAliveResult::NotLeading;
         }
         let Some(lease) = self.leases.get(&session).copied() else { return KeepAliveResult::Unknown };
-        if self.timers.get(&lease).is_none_or(|timer| timer.ending) {
+        let is_ending = self.timers.get(&lease).is_none_or(|timer| timer.ending);
+        if is_ending && !has_flaw!(self, ExtendsAnEndingLease) {
             return KeepAliveResult::Ending;
         }
         self.restart(now, lease);

@@ -7,7 +7,12 @@
 //! - [`codec`]: the conversion between protobuf messages and the types of this crate.
 //! - [`cluster`]: the identifiers, members and errors that the node and its replica share.
 //!
+//! With the feature `testing` there is also `testing`: a model of consensus, and bugs that tests plant.
+//!
 //! The crate `conclave-service` adds the I/O: sockets, timers, the log on disk, and consensus.
+
+#[macro_use]
+mod planted;
 
 pub mod cluster;
 pub mod codec;
@@ -15,3 +20,5 @@ pub mod entry;
 pub mod leases;
 pub mod node;
 pub mod state;
+#[cfg(feature = "testing")]
+pub mod testing;

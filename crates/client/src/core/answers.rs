@@ -136,6 +136,10 @@ impl Core {
         if !lease.on_kept_alive(now, token) {
             return;
         }
+        #[cfg(feature = "testing")]
+        if self.flaw == Some(crate::testing::Flaw::CountsFromReply) {
+            lease.count_from(now);
+        }
         let renewed = lease.life() != before;
         if renewed {
             self.lose(now);
@@ -158,6 +162,8 @@ impl Core {
             let text = "the server opened a session without a secret; the requests may have had their effect";
             return self.give_up(&Error::new(Code::Disconnected, text));
         }
+        #[cfg(feature = "testing")]
+        let sent = if self.flaw.is_some() { now } else { sent };
         let lease = Lease::new(sent, Duration::from_millis(opened.ttl_ms), opened.drift_ppm);
         self.standing = lease.standing(now);
         self.nodes = opened.nodes;

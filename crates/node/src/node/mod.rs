@@ -292,6 +292,9 @@ pub struct Node<O> {
     batches: Batches,
     /// The time of the next check of roles and openings.
     next_beat: Now,
+    /// The bug that a test has planted.
+    #[cfg(feature = "testing")]
+    flaw: Option<crate::testing::Flaw>,
 }
 
 impl<O: Outbox> Node<O> {
@@ -307,7 +310,17 @@ impl<O: Outbox> Node<O> {
             watches: Watches::new(),
             batches: Batches::default(),
             next_beat: Duration::ZERO,
+            #[cfg(feature = "testing")]
+            flaw: None,
         }
+    }
+
+    /// Plants a bug.
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub fn with_flaw(mut self, flaw: Option<crate::testing::Flaw>) -> Self {
+        (self.flaw, self.leases.flaw) = (flaw, flaw);
+        self
     }
 
     /// Handles one event.

@@ -136,6 +136,7 @@ impl<O: Outbox> Node<O> {
             KeepAliveResult::Unknown | KeepAliveResult::NotLeading => {
                 self.wait_for_keep_alive(cx.now, pending);
             }
+            KeepAliveResult::Extended if has_flaw!(self, AnswersWithoutRound) => self.on_kept(&pending),
             KeepAliveResult::Extended => {
                 pending.term = self.leases.term();
                 self.wait_for_keep_alive(cx.now, pending);
@@ -297,7 +298,8 @@ impl<O: Outbox> Node<O> {
             match request {
                 RoundRequest::KeepAlive(pending) => {
                     self.stop_waiting(Some(pending.connection), false);
-                    if pending.term == Some(term) {
+                    let is_any_term = has_flaw!(self, AnswersInAnyTerm) && pending.term.is_some();
+                    if pending.term == Some(term) || is_any_term {
                         self.on_kept(&pending);
                     } else if !Self::has_ended(cx.view, pending.session) {
                         to_leader.push(pending);

@@ -1,91 +1,68 @@
-//! The script of a seed, and the judge.
+//! The judge: it runs a seed and checks that no client believes in a lock that another client has.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use conclave_kernel::{NodeId, Prng};
-use conclave_sim::{Clocks, CutLoss, Desk, Director, Fault, FaultKind, Limits, Setup, World};
+use conclave_sim::{Clocks, Desk, Director, Limits, Setup, World};
 
-use crate::holder::Holder;
+use crate::bug::Bug;
+use crate::client::Client;
 use crate::order::Order;
+use crate::plan::{self, LENGTH, Plan, SITES};
 use crate::server::Server;
-use crate::site::{CLIENTS, Clock, DRIFT_PPM, Event, Message, Mutant, ORDER, Opaque, SERVERS, Script, Site};
+use crate::site::{Clock, Event, Message, Opaque, SERVERS, Site};
 
-/// How long a run is, in the world's time: ten leases.
-const LENGTH: Duration = Duration::from_secs(20);
-const SITES: u32 = 1 + SERVERS + CLIENTS;
-
-/// What a run came to.
+/// The result of a run.
 pub struct Verdict {
     pub wrong: Option<String>,
     pub sometimes: Sometimes,
     pub digest: u64,
 }
 
-/// How often something happened that must happen sometimes.
-#[derive(Clone, Debug, Default)]
-pub struct Sometimes {
-    pub granted: u64,
-    pub handed_on: u64,
-    pub jeopardy: u64,
-    pub lost: u64,
-    pub regranted_after_expiry: u64,
-    pub leader_changed_while_held: u64,
-    pub forwarded: u64,
+macro_rules! sometimes {
+    ($($field:ident)*) => {
+        /// Counts of the situations that a set of runs must contain.
+        #[derive(Clone, Debug, Default)]
+        pub struct Sometimes {
+            $(pub $field: u64,)*
+        }
+
+        impl Sometimes {
+            pub fn add(&mut self, other: &Self) {
+                $(self.$field += other.$field;)*
+            }
+        }
+    };
 }
 
-impl Sometimes {
-    pub fn add(&mut self, other: &Self) {
-        self.granted += other.granted;
-        self.handed_on += other.handed_on;
-        self.jeopardy += other.jeopardy;
-        self.lost += other.lost;
-        self.regranted_after_expiry += other.regranted_after_expiry;
-        self.leader_changed_while_held += other.leader_changed_while_held;
-        self.forwarded += other.forwarded;
-    }
-}
+sometimes! { granted handed_on jeopardy lost regranted_after_expiry leader_changed_while_held forwarded }
 
-/// One run.
-pub fn run(seed: u64, mutant: Option<Mutant>) -> Verdict {
+/// Runs a seed.
+pub fn run(seed: u64, bug: Option<Bug>) -> Verdict {
     let mut dice = Prng::stream(seed, 0x1ea5e, 0);
-    let most = u64::from(DRIFT_PPM);
-    let clocks: Vec<Clock> = (0..SITES)
-        .map(|_| Clock {
-            zero: Duration::from_millis(dice.below(1_000_000)),
-            // Extremes as often as anything: bugs of drift are bugs of its extremes.
-            ppm: match dice.below(4) {
-                0 => -i64::from(DRIFT_PPM),
-                1 => i64::from(DRIFT_PPM),
-                _ => dice.below(2 * most).cast_signed() - most.cast_signed(),
-            },
-        })
-        .collect();
-    let servers: Vec<NodeId> = (0..CLIENTS).map(|_| server(&mut dice)).collect();
+    let clocks: Vec<Clock> = (0..SITES).map(|_| plan::clock(&mut dice)).collect();
+    let servers: Vec<NodeId> = plan::clients().map(|_| plan::server(&mut dice)).collect();
+    let multi_core = dice.below(2) == 0;
+    let Plan { faults, commands } = Plan::draw(&mut dice);
     let setup = Setup {
         nodes: SITES,
         seed,
         delay: "uniform:100us..8ms".parse().expect("well formed"),
         clocks: Clocks::default(),
-        faults: faults(&mut dice),
+        faults,
         ..Setup::default()
     };
-    setup.validate().expect("the script makes sense");
-    let judge = Judge {
-        dice,
-        granted: BTreeSet::new(),
-        latest: None,
-        expired: false,
-        elected: false,
-        wrong: None,
-        sometimes: Sometimes::default(),
-    };
-    let mut world = World::new(setup, judge, move |site| match site.0 {
-        0 => Site::Order(Opaque(Box::new(Order::new(mutant)))),
-        number @ 1..=SERVERS => Site::Server(Opaque(Box::new(Server::new(clocks[number as usize], mutant)))),
-        number => {
-            let server = servers[(number - 1 - SERVERS) as usize];
-            Site::Client(Opaque(Box::new(Holder::new(clocks[number as usize], server, mutant))))
+    setup.validate().expect("the plan is valid");
+    let judge = Judge { commands, ..Judge::default() };
+    let mut world = World::new(setup, judge, move |site| {
+        let clock = clocks[site.index()];
+        match site.0 {
+            0 => Site::Order(Opaque::new(Order::new(bug))),
+            1..=SERVERS => Site::Server(Opaque::new(Server::new(site, clock, multi_core, bug))),
+            number => {
+                let server = servers[(number - 1 - SERVERS) as usize];
+                Site::Client(Opaque::new(Client::new(site, clock, server, bug)))
+            }
         }
     })
     .without_guard_checks();
@@ -94,60 +71,53 @@ pub fn run(seed: u64, mutant: Option<Mutant>) -> Verdict {
     Verdict { wrong: judge.wrong.clone(), sometimes: judge.sometimes.clone(), digest: outcome.digest }
 }
 
-fn server(dice: &mut Prng) -> NodeId {
-    NodeId(1 + u32::try_from(dice.below(u64::from(SERVERS))).expect("few"))
-}
-
-/// A few sites pause, a few groups are cut off for long; what was sent meanwhile arrives afterwards.
-fn faults(dice: &mut Prng) -> Vec<Fault> {
-    let mut faults = Vec::new();
-    for _ in 0..dice.below(4) {
-        let node = NodeId(1 + u32::try_from(dice.below(u64::from(SITES - 1))).expect("few"));
-        faults.push(fault(FaultKind::Pause { node }, 3_000, dice));
-    }
-    for _ in 0..dice.between(1, 5) {
-        let mut group: Vec<NodeId> = (1..SITES).map(NodeId).filter(|_| dice.below(3) == 0).collect();
-        if group.is_empty() {
-            group.push(server(dice));
-        }
-        let kind = FaultKind::Partition { group: group.into_iter().collect(), loss: CutLoss::Hold };
-        faults.push(fault(kind, 6_000, dice));
-    }
-    faults
-}
-
-fn fault(kind: FaultKind, most_ms: u64, dice: &mut Prng) -> Fault {
-    let at = Duration::from_millis(dice.between(1_000, 18_000));
-    Fault { kind, at, until: Some(at + Duration::from_millis(dice.between(1, most_ms))), demanded: false }
-}
-
-/// Writes the script, and judges.
+/// Gives the commands of the plan, and checks the events.
+#[derive(Default)]
 struct Judge {
-    dice: Prng,
-    /// All grants: whose, and by which fence.
+    commands: Vec<(std::time::Duration, NodeId, crate::site::Script)>,
+    /// All grants, as pairs of session and fence.
     granted: BTreeSet<(u64, u64)>,
-    /// The latest grant: whose, and by which fence.
+    /// The latest grant.
     latest: Option<(u64, u64)>,
-    /// Its session has expired.
+    /// The session of the latest grant has expired.
     expired: bool,
-    /// Another leader was elected since.
+    /// Another leader was elected since the latest grant.
     elected: bool,
     wrong: Option<String>,
     sometimes: Sometimes,
 }
 
 impl Judge {
-    /// Nobody may believe by another fence than the latest.
-    fn look(&mut self, desk: &Desk<'_, Site, ()>) {
+    /// Checks that no client believes in another fence than the latest.
+    fn check_beliefs(&mut self, desk: &Desk<'_, Site, ()>) {
         let latest = self.latest.map_or(0, |(_, fence)| fence);
-        for site in (0..SITES).map(NodeId) {
-            let believed = desk.node(site).client().and_then(|client| client.believes(desk.now()));
-            if let Some(fence) = believed.filter(|fence| *fence != latest) {
-                let text =
-                    format!("{site} believes in fence {fence} at {:?}, {latest} was granted", desk.now());
-                self.wrong.get_or_insert(text);
+        for site in plan::clients() {
+            let Site::Client(client) = desk.node(site) else { continue };
+            if let Some(fence) = client.lock().believes(desk.now()).filter(|fence| *fence != latest) {
+                let at = desk.now();
+                self.fail(format!("{site} believes in fence {fence} at {at:?}, and {latest} was granted"));
             }
         }
+    }
+
+    fn fail(&mut self, text: String) {
+        self.wrong.get_or_insert(text);
+    }
+
+    fn on_granted(&mut self, session: u64, fence: u64) {
+        // The answer to a retry is the same grant.
+        if !self.granted.insert((session, fence)) {
+            return;
+        }
+        self.sometimes.granted += 1;
+        if let Some((before, last)) = self.latest {
+            if fence <= last {
+                self.fail(format!("fence {fence} was granted after {last}"));
+            }
+            self.sometimes.handed_on += u64::from(before != session);
+            self.sometimes.regranted_after_expiry += u64::from(self.expired);
+        }
+        (self.latest, self.expired, self.elected) = (Some((session, fence)), false, false);
     }
 }
 
@@ -155,37 +125,14 @@ impl Director<Site> for Judge {
     type Note = ();
 
     fn on_begin(&mut self, desk: &mut Desk<'_, Site, ()>) {
-        let mut at = Duration::ZERO;
-        while at < LENGTH {
-            desk.command_in(at, ORDER, Script::Elect(server(&mut self.dice)));
-            at += Duration::from_millis(self.dice.between(200, 8_000));
-        }
-        for client in (1 + SERVERS..SITES).map(NodeId) {
-            let mut at = Duration::from_millis(self.dice.between(500, 6_000));
-            while at < LENGTH {
-                desk.command_in(at, client, Script::Move(server(&mut self.dice)));
-                at += Duration::from_millis(self.dice.between(100, 8_000));
-            }
+        for (at, to, script) in self.commands.drain(..) {
+            desk.command_in(at, to, script);
         }
     }
 
     fn on_event(&mut self, _: NodeId, event: &Event, desk: &mut Desk<'_, Site, ()>) {
         match *event {
-            Event::Granted { session, fence } => {
-                // An acquire that is asked again, or was held back on the way, is told of the same grant.
-                if !self.granted.insert((session, fence)) {
-                    return;
-                }
-                self.sometimes.granted += 1;
-                if let Some((before, last)) = self.latest {
-                    if fence <= last {
-                        self.wrong.get_or_insert(format!("fence {fence} was granted after {last}"));
-                    }
-                    self.sometimes.handed_on += u64::from(before != session);
-                    self.sometimes.regranted_after_expiry += u64::from(self.expired);
-                }
-                (self.latest, self.expired, self.elected) = (Some((session, fence)), false, false);
-            }
+            Event::Granted { session, fence } => self.on_granted(session, fence),
             Event::Expired { session } => {
                 if self.latest.is_some_and(|(latest, _)| latest == session) {
                     self.expired = true;
@@ -198,7 +145,7 @@ impl Director<Site> for Judge {
             Event::Forwarded => self.sometimes.forwarded += 1,
             Event::Believes { .. } | Event::Released => {}
         }
-        self.look(desk);
+        self.check_beliefs(desk);
         if self.wrong.is_some() {
             desk.stop();
         }

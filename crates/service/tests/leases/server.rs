@@ -1,251 +1,305 @@
-//! A server: the real state and the real keeper, and of the hub what concerns leases.
+//! A server: the real node, between the simulated network and the model of consensus.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use conclave_api::SessionId;
+use bytes::BytesMut;
+use conclave_api::proto::frame::{self, Frames};
+use conclave_api::proto::v1;
+use conclave_api::{Error, SessionId};
 use conclave_kernel::{Cx, NodeId};
-use conclave_node::leases::{self, Leases, Timing};
-use conclave_node::state::{Answer, At, Command, Effect, State, TimerId};
+use conclave_node::cluster::ReadError;
+use conclave_node::codec;
+use conclave_node::entry::Batch;
+use conclave_node::leases::Timing;
+use conclave_node::node::{
+    self, CallId, Capacity, Cause, ConnectionId, Input, Node, Outbox, Output, Reply, RoundId,
+};
+use conclave_node::testing::{Entry, Replica};
 
-use crate::order::command;
-use crate::site::{Clock, Event, Kept, Message, Mutant, ORDER, Proposal, Site, Timer};
+use crate::bug::Bug;
+use crate::site::{Clock, Event, Message, ORDER, SERVERS, Site, Timer};
 
-#[derive(Clone, Debug)]
+/// The longest wait for the leader's results of forwarded keep-alives.
+const CALL_LIMIT: Duration = Duration::from_secs(1);
+/// The time between two polls of a node that does not sleep.
+const POLL: Duration = Duration::from_micros(50);
+
+/// A server.
 pub struct Server {
     clock: Clock,
-    mutant: Option<Mutant>,
-    state: State,
-    keeper: Leases,
-    /// The term of the last entry applied, and who leads in it.
-    term: u64,
-    leader: NodeId,
-    applied: u64,
-    /// Where sessions are connected, and who waits for one.
-    sessions: BTreeMap<u64, NodeId>,
-    opening: BTreeMap<u64, NodeId>,
-    /// Keep-alives that wait for the next round, those that the present one serves, and what it said.
-    waiting: Vec<Waiting>,
-    round: Option<(u64, Vec<Waiting>)>,
-    confirmed: Option<(u64, u64)>,
-    rounds: u64,
-    /// When each timer was first heard of: what [`Mutant::KeepsOldLeases`] goes by.
-    heard: BTreeMap<TimerId, Duration>,
+    node: Node<Arc<Replies>>,
+    replica: Replica,
+    connections: BTreeMap<ConnectionId, Connection>,
+    /// The ends of rounds and calls that have no answer.
+    limits: BTreeMap<(Duration, u64), Limit>,
+    last_limit: u64,
+    /// The servers that forwarded keep-alives, with their numbers of the calls.
+    callers: BTreeMap<CallId, (NodeId, CallId)>,
+    last_call: CallId,
+    last_secret: u128,
+    /// The outputs of the present turn.
+    outputs: Vec<Output>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Waiting {
+struct Connection {
     client: NodeId,
-    session: u64,
-    token: u64,
-    /// The term in which it was counted here.
-    counted: Option<u64>,
-    kept: leases::KeepAliveResult,
-    /// The server that passed it on.
-    of: Option<NodeId>,
+    replies: Arc<Replies>,
+}
+
+/// The replies of one connection that are not sent yet.
+#[derive(Default)]
+pub struct Replies(Mutex<(Frames, bool)>);
+
+enum Limit {
+    Round(RoundId),
+    Call(CallId),
+}
+
+impl Replies {
+    fn with<R>(&self, act: impl FnOnce(&mut Frames, &mut bool) -> R) -> R {
+        let (frames, is_closed) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        act(frames, is_closed)
+    }
+}
+
+impl Outbox for Replies {
+    fn push(&self, reply: &Reply) -> Capacity {
+        self.with(|frames, is_closed| {
+            if !*is_closed {
+                frames.push(&codec::encode(reply)).expect("replies are small here");
+            }
+        });
+        Capacity::Free
+    }
+
+    fn close(&self, why: &Error) {
+        let goodbye: v1::ServerMessage = v1::Goodbye { error: Some(why.into()) }.into();
+        self.with(|frames, is_closed| {
+            if !std::mem::replace(is_closed, true) {
+                frames.push(&goodbye).expect("an error is small");
+            }
+        });
+    }
+
+    fn pause_reading(&self, _: bool) {}
+
+    fn capacity(&self) -> Capacity {
+        Capacity::Free
+    }
 }
 
 impl Server {
-    pub fn new(clock: Clock, mutant: Option<Mutant>) -> Self {
-        let timing = Timing { drift_ppm: Mutant::drift_ppm(mutant), heartbeat: Duration::from_millis(150) };
+    pub fn new(me: NodeId, clock: Clock, multi_core: bool, bug: Option<Bug>) -> Self {
+        let timing = Timing { drift_ppm: Bug::assumed_drift_ppm(bug), heartbeat: Duration::from_millis(150) };
         Self {
             clock,
-            mutant,
-            state: State::default(),
-            keeper: Leases::new(timing),
-            term: 0,
-            leader: NodeId(1),
-            applied: 0,
-            sessions: BTreeMap::new(),
-            opening: BTreeMap::new(),
-            waiting: Vec::new(),
-            round: None,
-            confirmed: None,
-            rounds: 0,
-            heard: BTreeMap::new(),
+            node: Node::new(timing, multi_core, Arc::default()).with_flaw(bug.and_then(Bug::of_node)),
+            replica: Replica::new(u64::from(me.0), (1..=SERVERS).map(u64::from)),
+            connections: BTreeMap::new(),
+            limits: BTreeMap::new(),
+            last_limit: 0,
+            callers: BTreeMap::new(),
+            last_call: 0,
+            last_secret: u128::from(me.0) << 64,
+            outputs: Vec::new(),
         }
     }
 
+    pub fn on_start(&mut self, cx: &mut Cx<'_, Site>) {
+        self.end_turn(Cause::Other, cx);
+    }
+
+    /// Passes one event to the node, then ends the turn.
     pub fn on_message(&mut self, from: NodeId, message: Message, cx: &mut Cx<'_, Site>) {
-        match message {
-            Message::Open { secret } => {
-                self.opening.insert(secret, from);
-                cx.send(ORDER, Message::Propose(Proposal::Open { secret }));
-            }
-            Message::Ask { session, id, lowest, what } => {
-                self.sessions.insert(session, from);
-                cx.send(ORDER, Message::Propose(Proposal::Ask { session, id, lowest, what }));
-            }
-            Message::Alive { session, token } => {
-                self.sessions.insert(session, from);
-                self.keep_alive(from, session, token, None, cx);
-            }
-            Message::Forward { client, session, token } => {
-                cx.emit(Event::Forwarded);
-                self.keep_alive(client, session, token, Some(from), cx);
-            }
-            Message::Forwarded { client, session, token, kept } => match kept {
-                Kept::Extended => cx.send(client, Message::Kept { session, token }),
-                Kept::Ended => cx.send(client, Message::Ended { session }),
-                Kept::Nothing => {}
-            },
-            Message::Entry { index, term, leader, proposal } => self.apply(index, term, leader, proposal, cx),
-            Message::Confirmed { number, term, index }
-                if self.round.as_ref().is_some_and(|(asked, _)| *asked == number) =>
-            {
-                self.confirmed = Some((term, index));
-            }
-            _ => {}
-        }
-        self.go_on(cx);
-    }
-
-    pub fn on_tick(&mut self, cx: &mut Cx<'_, Site>) {
-        let now = self.clock.read(cx.now());
-        for over in self.keeper.on_tick(now) {
-            if let Command::Expire { timer, term } = over {
-                cx.send(ORDER, Message::Propose(Proposal::Expire { timer, term }));
-            }
-        }
-        self.go_on(cx);
-    }
-
-    fn apply(
-        &mut self,
-        index: u64,
-        term: u64,
-        leader: NodeId,
-        proposal: Option<Proposal>,
-        cx: &mut Cx<'_, Site>,
-    ) {
-        let now = self.clock.read(cx.now());
-        let at = At { index, term, wall_ms: 0 };
-        let effects = proposal.map(|proposal| self.state.apply(at, command(proposal))).unwrap_or_default();
-        (self.applied, self.leader) = (index, leader);
-        if term != self.term {
-            self.term = term;
-            self.change_role(now, cx);
-        }
-        for effect in effects {
-            match effect {
-                Effect::StartTimer { timer, .. } => {
-                    self.heard.insert(timer, now);
-                    self.keeper.on_effect(now, &effect);
-                }
-                Effect::StopTimer { .. } => self.keeper.on_effect(now, &effect),
-                Effect::SessionOpened { session, secret } => {
-                    let secret = u64::try_from(secret).expect("made from one");
-                    if let Some(client) = self.opening.remove(&secret) {
-                        self.sessions.insert(session.0, client);
-                        cx.send(client, Message::Opened { session: session.0, secret });
-                    }
-                }
-                Effect::Reply { session, request, answer, .. } => {
-                    let fence = match answer {
-                        Answer::Queued(_) => continue,
-                        Answer::Granted(granted) => Some(granted.fence().0),
-                        _ => None,
-                    };
-                    if let Some(client) = self.sessions.get(&session.0) {
-                        cx.send(*client, Message::Answered { session: session.0, id: request.0, fence });
-                    }
-                }
-                Effect::SessionEnded { session, .. } => {
-                    if let Some(client) = self.sessions.remove(&session.0) {
-                        cx.send(client, Message::Ended { session: session.0 });
-                    }
-                }
-                _ => {}
-            }
-        }
-        if let Some(Proposal::Expire { timer, .. }) = proposal {
-            self.keeper.on_applied(timer);
-        }
-    }
-
-    /// An entry of another term: this node leads in it, or another does.
-    fn change_role(&mut self, now: Duration, cx: &Cx<'_, Site>) {
-        if self.leader != cx.me() {
-            return self.keeper.on_following();
-        }
-        let old = self.mutant == Some(Mutant::KeepsOldLeases);
-        let passed = |timer: &TimerId| match self.heard.get(timer) {
-            Some(began) if old => u64::try_from((now - *began).as_millis()).expect("a short run"),
-            _ => 0,
+        let cause = match message {
+            Message::Connect { .. }
+            | Message::Bytes { .. }
+            | Message::Closed { .. }
+            | Message::Proposed { .. } => Cause::Work,
+            Message::Entry { .. } => Cause::Applied,
+            _ => Cause::Other,
         };
-        let left = |(timer, after_ms): (TimerId, u64)| (timer, after_ms.saturating_sub(passed(&timer)));
-        let timers: Vec<_> = self.state.timers().into_iter().map(left).collect();
-        self.keeper.on_leading(now, self.term, timers);
+        let inputs = match message {
+            Message::Connect { connection } => vec![self.attach(from, connection, cx)],
+            Message::Bytes { connection, bytes } => vec![decode(connection, &bytes)],
+            Message::Closed { connection } => {
+                self.connections.remove(&connection);
+                vec![Input::Detached(connection)]
+            }
+            Message::Proposed { batch, results } => vec![Input::Proposed { batch, results }],
+            Message::Confirmed { round, result } => self.replica.confirm(round, result).into_iter().collect(),
+            Message::Elected { term, leader } => {
+                self.replica.on_leader(term, leader);
+                Vec::new()
+            }
+            Message::Entry { id, batch } => {
+                let decode = |bytes: Vec<u8>| postcard::from_bytes(&bytes).expect("the log is whole");
+                self.replica.apply(Entry { id, batch: batch.map(decode) })
+            }
+            Message::Forward { call, sessions } => {
+                cx.emit(Event::Forwarded);
+                self.last_call += 1;
+                self.callers.insert(self.last_call, (from, call));
+                let sessions = sessions.into_iter().map(SessionId).collect();
+                vec![Input::KeepAlivesForwarded { call: self.last_call, sessions }]
+            }
+            Message::Forwarded { call, results } => {
+                vec![Input::KeepAlivesAnswered { call, results: Some(results) }]
+            }
+            Message::Accepted { .. } | Message::Propose { .. } | Message::Confirm { .. } => Vec::new(),
+        };
+        inputs.into_iter().for_each(|input| self.handle(input, cx));
+        self.end_turn(cause, cx);
     }
 
-    fn keep_alive(
+    pub fn on_timer(&mut self, cx: &mut Cx<'_, Site>) {
+        let now = self.clock.read(cx.now());
+        while let Some(limit) = self.limits.first_entry().filter(|limit| limit.key().0 <= now) {
+            let input = match limit.remove() {
+                Limit::Round(round) => Input::Confirmed { round, result: Err(ReadError::Retry) },
+                Limit::Call(call) => Input::KeepAlivesAnswered { call, results: None },
+            };
+            self.handle(input, cx);
+        }
+        self.end_turn(Cause::Other, cx);
+    }
+
+    fn attach(
         &mut self,
         client: NodeId,
-        session: u64,
-        token: u64,
-        of: Option<NodeId>,
+        connection: ConnectionId,
         cx: &mut Cx<'_, Site>,
-    ) {
-        let kept = match self.keeper.on_keep_alive(self.clock.read(cx.now()), SessionId(session)) {
-            leases::KeepAliveResult::Ending if self.mutant == Some(Mutant::AnswersWhileEnding) => {
-                leases::KeepAliveResult::Extended
-            }
-            kept => kept,
+    ) -> Input<Arc<Replies>> {
+        let replies = Arc::<Replies>::default();
+        self.connections.insert(connection, Connection { client, replies: replies.clone() });
+        cx.send(client, Message::Accepted { connection });
+        Input::Attached { connection, outbox: replies, half_close: false }
+    }
+
+    fn handle(&mut self, input: Input<Arc<Replies>>, cx: &Cx<'_, Site>) {
+        self.with_node(cx, |node, cx| node.handle(input, cx));
+    }
+
+    fn with_node<R>(
+        &mut self,
+        cx: &Cx<'_, Site>,
+        act: impl FnOnce(&mut Node<Arc<Replies>>, &mut node::Cx<'_>) -> R,
+    ) -> R {
+        let secret = &mut self.last_secret;
+        let mut secret = || {
+            *secret += 1;
+            Some(*secret)
         };
-        let extended = kept == leases::KeepAliveResult::Extended;
-        if extended && self.mutant == Some(Mutant::AnswersFromLeaderLease) && of.is_none() {
-            return cx.send(client, Message::Kept { session, token });
+        let now = self.clock.read(cx.now());
+        let mut cx = node::Cx { now, view: &self.replica, out: &mut self.outputs, secret: &mut secret };
+        act(&mut self.node, &mut cx)
+    }
+
+    /// Ends the turn as the driver does: carries out the outputs, sends the replies, and sets the alarm.
+    fn end_turn(&mut self, mut cause: Cause, cx: &mut Cx<'_, Site>) {
+        let turn = loop {
+            let turn = self.with_node(cx, |node, cx| node.end_turn(cause, cx));
+            self.carry_out(cx);
+            if turn.send {
+                self.node.take_sends(|_| {});
+                self.send(cx);
+            }
+            if !self.node.has_work(&self.replica) {
+                break turn;
+            }
+            cause = Cause::Other;
+        };
+        self.close(cx);
+        let now = self.clock.read(cx.now());
+        let mut wake = turn.wake_at;
+        if turn.spin {
+            wake = wake.min(now + POLL);
         }
-        if kept == leases::KeepAliveResult::Ending && of.is_none() {
+        if let Some(((limit, _), _)) = self.limits.first_key_value() {
+            wake = wake.min(*limit);
+        }
+        let wait = self.clock.wait(cx.now(), wake);
+        cx.arm(Timer::Turn, wait..=wait);
+    }
+
+    fn carry_out(&mut self, cx: &mut Cx<'_, Site>) {
+        let now = self.clock.read(cx.now());
+        for output in std::mem::take(&mut self.outputs) {
+            match output {
+                Output::Propose { batch, entries } => {
+                    let encode = |commands| {
+                        let batch = Batch { wall_ms: 0, commands };
+                        postcard::to_stdvec(&batch).expect("a batch can be encoded")
+                    };
+                    let entries = entries.into_iter().map(encode).collect();
+                    cx.send(ORDER, Message::Propose { batch, entries });
+                }
+                Output::Confirm { round, limit } => {
+                    self.limit(now + limit, Limit::Round(round));
+                    cx.send(ORDER, Message::Confirm { round });
+                }
+                Output::ForwardKeepAlives { call, to, sessions } => {
+                    self.limit(now + CALL_LIMIT, Limit::Call(call));
+                    let to = NodeId(u32::try_from(to).expect("a site"));
+                    let sessions = sessions.into_iter().map(|session| session.0).collect();
+                    cx.send(to, Message::Forward { call, sessions });
+                }
+                Output::AnswerKeepAlives { call, results } => {
+                    if let Some((caller, call)) = self.callers.remove(&call) {
+                        cx.send(caller, Message::Forwarded { call, results });
+                    }
+                }
+                Output::WakeLogWriter => {}
+            }
+        }
+    }
+
+    fn limit(&mut self, at: Duration, limit: Limit) {
+        self.last_limit += 1;
+        self.limits.insert((at, self.last_limit), limit);
+    }
+
+    /// Sends the replies of all connections.
+    fn send(&self, cx: &mut Cx<'_, Site>) {
+        for (id, connection) in &self.connections {
+            let bytes = connection.replies.with(|frames, _| frames.take().to_vec());
+            if !bytes.is_empty() {
+                cx.send(connection.client, Message::Bytes { connection: *id, bytes });
+            }
+        }
+    }
+
+    /// Ends the connections that the node has closed, behind their last message.
+    fn close(&mut self, cx: &mut Cx<'_, Site>) {
+        let closed = |(id, connection): (&ConnectionId, &Connection)| {
+            connection.replies.with(|_, is_closed| *is_closed).then_some(*id)
+        };
+        let closed: Vec<ConnectionId> = self.connections.iter().filter_map(closed).collect();
+        if closed.is_empty() {
             return;
         }
-        let counted =
-            if extended || kept == leases::KeepAliveResult::Ending { self.keeper.term() } else { None };
-        self.waiting.push(Waiting { client, session, token, counted, kept, of });
-    }
-
-    /// Ends a round that is confirmed and applied, begins the next, and sets the alarm.
-    fn go_on(&mut self, cx: &mut Cx<'_, Site>) {
-        if let Some((term, _)) = self.confirmed.filter(|(_, index)| *index <= self.applied) {
-            self.confirmed = None;
-            for waiting in self.round.take().map(|(_, serves)| serves).unwrap_or_default() {
-                self.on_confirmed(waiting, term, cx);
+        self.send(cx);
+        for id in closed {
+            if let Some(connection) = self.connections.remove(&id) {
+                cx.send(connection.client, Message::Closed { connection: id });
             }
-        }
-        if self.round.is_none() && !self.waiting.is_empty() {
-            self.rounds += 1;
-            self.round = Some((self.rounds, std::mem::take(&mut self.waiting)));
-            cx.send(ORDER, Message::Round { number: self.rounds });
-        }
-        match self.keeper.next_tick() {
-            Some(tick) => {
-                let wait = self.clock.wait(cx.now(), tick);
-                cx.arm(Timer::Lease, wait..=wait);
-            }
-            None => cx.disarm(Timer::Lease),
+            self.handle(Input::Detached(id), cx);
         }
     }
+}
 
-    fn on_confirmed(&mut self, waiting: Waiting, term: u64, cx: &mut Cx<'_, Site>) {
-        let Waiting { client, session, token, mut counted, kept, of } = waiting;
-        if self.mutant == Some(Mutant::ConfirmsInAnyTerm) {
-            counted = counted.map(|_| term);
-        }
-        let ended = self.state.session(SessionId(session)).is_none();
-        if let Some(server) = of {
-            let kept = match kept {
-                leases::KeepAliveResult::Extended if counted == Some(term) => Kept::Extended,
-                leases::KeepAliveResult::Ending if counted == Some(term) => Kept::Nothing,
-                _ if ended => Kept::Ended,
-                _ => Kept::Nothing,
-            };
-            return cx.send(server, Message::Forwarded { client, session, token, kept });
-        }
-        match counted {
-            Some(counted) if counted == term => cx.send(client, Message::Kept { session, token }),
-            _ if ended => cx.send(client, Message::Ended { session }),
-            _ if self.leader != cx.me() => cx.send(self.leader, Message::Forward { client, session, token }),
-            _ => self.keep_alive(client, session, token, None, cx),
-        }
+fn decode(connection: ConnectionId, bytes: &[u8]) -> Input<Arc<Replies>> {
+    let (mut bytes, mut requests) = (BytesMut::from(bytes), Vec::new());
+    while let Some(frame) = frame::decode::<v1::ClientFrame>(&mut bytes).expect("the client encoded it") {
+        requests.extend(frame.messages.into_iter().map(Into::into));
+    }
+    Input::Requests { connection, requests }
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").finish_non_exhaustive()
     }
 }

@@ -1,244 +1,144 @@
-//! What the sites say to each other, and which of the three a site is.
+//! The messages between the sites, and the three kinds of site.
 
-use std::fmt::Debug;
 use std::hash::{Hash, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use conclave_kernel::{Cx, NodeId, Protocol, Time};
-use conclave_node::state::TimerId;
+use conclave_node::cluster::{LogId, ProposeError, ReadError};
+use conclave_node::leases::KeepAliveResult;
+use conclave_node::node::{BatchId, CallId, ConnectionId, RoundId};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::holder::Holder;
+use crate::client::Client;
 use crate::order::Order;
 use crate::server::Server;
 
-/// The lease of every session.
+/// The length of every lease.
 pub const TTL: Duration = Duration::from_millis(2_000);
-/// What clocks are assumed, and allowed, to drift.
+/// The largest drift of a clock, in millionths. The service assumes the same number.
 pub const DRIFT_PPM: u32 = 10_000;
-/// The total order.
+/// The site that models consensus.
 pub const ORDER: NodeId = NodeId(0);
-/// How many servers there are: sites 1 and on.
+/// The number of servers. They are the sites from 1 on.
 pub const SERVERS: u32 = 3;
-/// How many clients there are: the sites behind them.
+/// The number of clients. They are the sites behind the servers.
 pub const CLIENTS: u32 = 3;
 
-/// A bug to be found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mutant {
-    /// The client counts from the answer instead of the sending.
-    CountsFromAnswer,
-    /// A keep-alive is answered because this node believes that it leads, without a round.
-    AnswersFromLeaderLease,
-    /// A new leader goes on with what it knows of the leases instead of starting them anew.
-    KeepsOldLeases,
-    /// Nobody leaves room for drift.
-    IgnoresDrift,
-    /// An expiry counts in any term.
-    ExpiresInAnyTerm,
-    /// A keep-alive is answered although the end of its lease is on its way.
-    AnswersWhileEnding,
-    /// A keep-alive is answered because a majority was led, whether or not in the term in which it was counted.
-    ConfirmsInAnyTerm,
-}
-
-impl Mutant {
-    pub const ALL: [Self; 7] = [
-        Self::CountsFromAnswer,
-        Self::AnswersFromLeaderLease,
-        Self::KeepsOldLeases,
-        Self::IgnoresDrift,
-        Self::ExpiresInAnyTerm,
-        Self::AnswersWhileEnding,
-        Self::ConfirmsInAnyTerm,
-    ];
-
-    /// Where to begin to look for it. Most are seen by every few hundredth seed; a rare one by one in tens of thousands: should the
-    /// harness change, look for another seed.
-    pub fn first_seed(self) -> u64 {
-        if self == Self::AnswersWhileEnding { 57_000 } else { 0 }
-    }
-
-    /// The drift that leases leave room for.
-    pub fn drift_ppm(mutant: Option<Self>) -> u32 {
-        if mutant == Some(Self::IgnoresDrift) { 0 } else { DRIFT_PPM }
-    }
-}
-
-/// What a session asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum What {
-    Acquire,
-    Release { grant: u64 },
-}
-
-/// What goes into the order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Proposal {
-    Open { secret: u64 },
-    Ask { session: u64, id: u64, lowest: u64, what: What },
-    Expire { timer: TimerId, term: u64 },
-}
-
-/// Everything that travels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// A message between two sites.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Message {
-    // From a client to a server, and back.
-    Open {
-        secret: u64,
-    },
-    Ask {
-        session: u64,
-        id: u64,
-        lowest: u64,
-        what: What,
-    },
-    Alive {
-        session: u64,
-        token: u64,
-    },
-    Opened {
-        session: u64,
-        secret: u64,
-    },
-    /// The fence, if it is a grant.
-    Answered {
-        session: u64,
-        id: u64,
-        fence: Option<u64>,
-    },
-    Kept {
-        session: u64,
-        token: u64,
-    },
-    Ended {
-        session: u64,
-    },
-    // From a server to the order, and back.
-    Propose(Proposal),
-    Round {
-        number: u64,
-    },
-    Entry {
-        index: u64,
-        term: u64,
-        leader: NodeId,
-        proposal: Option<Proposal>,
-    },
-    Confirmed {
-        number: u64,
-        term: u64,
-        index: u64,
-    },
-    // Between servers: keep-alives of clients of one that does not lead.
-    Forward {
-        client: NodeId,
-        session: u64,
-        token: u64,
-    },
-    Forwarded {
-        client: NodeId,
-        session: u64,
-        token: u64,
-        kept: Kept,
-    },
+    // Between a client and a server.
+    Connect { connection: ConnectionId },
+    Accepted { connection: ConnectionId },
+    Bytes { connection: ConnectionId, bytes: Vec<u8> },
+    Closed { connection: ConnectionId },
+    // From a server to consensus, and back. Batches are encoded as in the log.
+    Propose { batch: BatchId, entries: Vec<Vec<u8>> },
+    Proposed { batch: BatchId, results: Vec<Result<LogId, ProposeError>> },
+    Confirm { round: RoundId },
+    Confirmed { round: RoundId, result: Result<LogId, ReadError> },
+    Elected { term: u64, leader: u64 },
+    Entry { id: LogId, batch: Option<Vec<u8>> },
+    // Between servers: keep-alives of clients of a server that does not lead.
+    Forward { call: CallId, sessions: Vec<u64> },
+    Forwarded { call: CallId, results: Vec<KeepAliveResult> },
 }
 
-/// [`conclave_node::leases::KeepAliveResult`], as it travels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Kept {
-    Extended,
-    Ended,
-    Nothing,
-}
-
+/// The alarms of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Timer {
-    /// The keeper's tick, or whatever a client's lease does next.
-    Lease,
-    /// The client has held it long enough, or has not been answered for long.
+    /// The real code of the site has something to do.
+    Turn,
+    /// The workload of a client continues.
     Work,
+    /// A client without a connection connects.
+    Connect,
 }
 
-/// What the script does to a site.
+/// A command of the script of a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Script {
-    /// To the order: this server leads from now on.
+    /// To consensus: this server leads from now on.
     Elect(NodeId),
-    /// To a client: its connection is to this server from now on.
+    /// To a client: it leaves its connection and connects to this server.
     Move(NodeId),
 }
 
-/// What the judge hears.
+/// An event that the judge gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Event {
-    /// The order granted the lock.
+    /// The log grants the lock.
     Granted {
         session: u64,
         fence: u64,
     },
-    /// The order ended a session whose lease ran out.
+    /// The log ends a session whose lease ran out.
     Expired {
         session: u64,
     },
     Elected,
-    /// A client begins to believe, or goes on: it holds by this fence.
+    /// A client begins to believe that it holds the lock, or its lease is extended.
     Believes {
         fence: u64,
     },
     Jeopardy,
     Lost,
     Released,
-    /// A keep-alive went by way of another server.
+    /// A keep-alive was forwarded to the leader.
     Forwarded,
 }
 
-/// A part of the program that the kernel's traits are not made for: compared and written as it is printed.
-#[derive(Clone, Debug)]
-pub struct Opaque<T>(pub T);
+/// A part of a site that holds real code. The real code has no equality and no hash, and a run needs none.
+#[derive(Debug)]
+pub struct Opaque<T>(Arc<Mutex<T>>);
 
-impl<T: Debug> PartialEq for Opaque<T> {
+impl<T> Opaque<T> {
+    pub fn new(content: T) -> Self {
+        Self(Arc::new(Mutex::new(content)))
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Clone for Opaque<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T> PartialEq for Opaque<T> {
     fn eq(&self, other: &Self) -> bool {
-        format!("{:?}", self.0) == format!("{:?}", other.0)
+        Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-impl<T: Debug> Eq for Opaque<T> {}
+impl<T> Eq for Opaque<T> {}
 
-impl<T: Debug> Hash for Opaque<T> {
-    fn hash<H: Hasher>(&self, hasher: &mut H) {
-        format!("{:?}", self.0).hash(hasher);
-    }
+impl<T> Hash for Opaque<T> {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
-impl<T: Debug> Serialize for Opaque<T> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(&format_args!("{:?}", self.0))
+impl<T> Serialize for Opaque<T> {
+    fn serialize<S: Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
+        Err(serde::ser::Error::custom("a seed describes the whole run"))
     }
 }
 
 impl<'de, T> Deserialize<'de> for Opaque<T> {
     fn deserialize<D: Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
-        Err(serde::de::Error::custom("only the order of a seed brings it back"))
+        Err(serde::de::Error::custom("a seed describes the whole run"))
     }
 }
 
 /// One site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Site {
-    Order(Opaque<Box<Order>>),
-    Server(Opaque<Box<Server>>),
-    Client(Opaque<Box<Holder>>),
-}
-
-impl Site {
-    /// The client, if this is one.
-    pub fn client(&self) -> Option<&Holder> {
-        match self {
-            Self::Client(Opaque(holder)) => Some(holder),
-            _ => None,
-        }
-    }
+    Order(Opaque<Order>),
+    Server(Opaque<Server>),
+    Client(Opaque<Client>),
 }
 
 impl Protocol for Site {
@@ -248,38 +148,40 @@ impl Protocol for Site {
     type Event = Event;
 
     fn on_start(&mut self, cx: &mut Cx<'_, Self>) {
-        if let Self::Client(Opaque(holder)) = self {
-            holder.on_start(cx);
+        match self {
+            Self::Order(_) => {}
+            Self::Server(server) => server.lock().on_start(cx),
+            Self::Client(client) => client.lock().on_start(cx),
         }
     }
 
     fn on_message(&mut self, from: NodeId, message: Message, cx: &mut Cx<'_, Self>) {
         match self {
-            Self::Order(Opaque(order)) => order.on_message(from, message, cx),
-            Self::Server(Opaque(server)) => server.on_message(from, message, cx),
-            Self::Client(Opaque(holder)) => holder.on_message(message, cx),
+            Self::Order(order) => order.lock().on_message(from, message, cx),
+            Self::Server(server) => server.lock().on_message(from, message, cx),
+            Self::Client(client) => client.lock().on_message(message, cx),
         }
     }
 
     fn on_timer(&mut self, timer: Timer, cx: &mut Cx<'_, Self>) {
         match self {
-            Self::Order(_) => {}
-            Self::Server(Opaque(server)) => server.on_tick(cx),
-            Self::Client(Opaque(holder)) => holder.on_timer(timer, cx),
+            Self::Order(order) => order.lock().on_timer(cx),
+            Self::Server(server) => server.lock().on_timer(cx),
+            Self::Client(client) => client.lock().on_timer(timer, cx),
         }
     }
 
     fn on_command(&mut self, script: Script, cx: &mut Cx<'_, Self>) {
         match (self, script) {
-            (Self::Order(Opaque(order)), Script::Elect(leader)) => order.elect(leader, cx),
-            (Self::Client(Opaque(holder)), Script::Move(server)) => holder.move_to(server, cx),
+            (Self::Order(order), Script::Elect(leader)) => order.lock().elect(leader, cx),
+            (Self::Client(client), Script::Move(server)) => client.lock().move_to(server, cx),
             _ => {}
         }
     }
 }
 
-/// A clock of a site's own: another zero, another speed. Here and not in the simulator, because the judge must be able to
-/// read the clock of a site that is paused.
+/// The clock of a site, with its own zero and its own speed. The simulator's clocks would not do: the judge reads the clock of a
+/// site that is paused.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     pub zero: Duration,
@@ -287,12 +189,13 @@ pub struct Clock {
 }
 
 impl Clock {
+    /// Returns the reading of the clock at a time of the world.
     pub fn read(self, world: Time) -> Duration {
         let gained = i128::from(world.0) * i128::from(self.ppm) / 1_000_000;
         self.zero + Duration::from_nanos(world.0.saturating_add_signed(i64::try_from(gained).unwrap_or(0)))
     }
 
-    /// Until when the world waits for this clock to show `local`: rounded up, so that it does.
+    /// Returns the time of the world until the clock shows `local`, rounded up.
     pub fn wait(self, now: Time, local: Duration) -> Duration {
         let span = local.saturating_sub(self.read(now)).as_nanos();
         let world = (span * 1_000_000).div_ceil(u128::from((1_000_000_i64 + self.ppm).unsigned_abs())) + 1;
