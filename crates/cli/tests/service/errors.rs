@@ -131,8 +131,9 @@ fn a_server_that_is_named_by_nobody_is_the_usual_one() {
     let mut command = conclave();
     let asked = command.args(["why", "x"]).env("CONCLAVE_SERVER", "").output().unwrap();
     let errors = String::from_utf8(asked.stderr).unwrap();
-    // A server may run on this machine.
-    assert!(asked.status.success() || errors.contains("127.0.0.1:7411"), "{errors}");
+    // A server may run on this machine; then the command reaches it, whatever it replies.
+    let is_served = std::net::TcpStream::connect("127.0.0.1:7411").is_ok();
+    assert!(is_served || errors.contains("127.0.0.1:7411"), "{errors}");
     for args in [&["why", "x"][..], &["run", "x", "--", "true"], &["cluster", "status"]] {
         let asked = conclave().args(args).env("CONCLAVE_SERVER", " , ").output().unwrap();
         let errors = String::from_utf8(asked.stderr).unwrap();
