@@ -1,9 +1,9 @@
 //! Parses a lock expression. If it parses, its printed form must parse again to the same canonical form.
-//! Twin in CI: `crates/api/src/expr/tests.rs`.
+//! Twin in CI: `crates/core/src/expr/tests.rs`.
 
 #![no_main]
 
-use conclave_api::Expr;
+use conclave_core::Expr;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

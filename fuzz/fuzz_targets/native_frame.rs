@@ -1,11 +1,11 @@
 //! Reads a client's byte stream as frames. The stream is split into whole frames or rejected, and a length alone reserves no memory.
-//! Twin in CI: `crates/api/src/proto/frame.rs`, `crates/service/tests/frontends/doors.rs`.
+//! Twin in CI: `crates/wire/src/frame.rs`, `crates/service/tests/frontends/doors.rs`.
 
 #![no_main]
 
 use bytes::BytesMut;
-use conclave_api::proto::frame::{MAX_FRAME_BYTES, decode, encode};
-use conclave_api::proto::v1::ClientFrame;
+use conclave_wire::frame::{MAX_FRAME_BYTES, decode, encode};
+use conclave_wire::v1::ClientFrame;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

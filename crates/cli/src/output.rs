@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
 use std::process::ExitCode;
 
-use conclave_api::json::FailureBody;
+use conclave_core::failure::FailureBody;
 #[cfg(feature = "lab")]
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -65,7 +65,7 @@ impl Failure {
     }
 
     /// The failure in the JSON form of all errors of the service.
-    pub fn to_json(&self) -> conclave_api::json::Failure<'_> {
+    pub fn to_json(&self) -> conclave_core::failure::Failure<'_> {
         let advice = match &*self.advice {
             "" if self.code == USAGE => "correct the command line; `conclave COMMAND --help` describes it",
             "" => "remove the cause that the message names, then try again",
@@ -80,7 +80,7 @@ impl Failure {
             advice: advice.into(),
             exit,
         };
-        conclave_api::json::Failure { error }
+        conclave_core::failure::Failure { error }
     }
 
     /// A file could not be read or written.

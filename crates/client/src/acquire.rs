@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use conclave_api::proto::v1;
-use conclave_api::{Code, Error, OwnerLabel, RequestId, VictimPolicy, Wait};
+use conclave_core::{Code, Error, OwnerLabel, RequestId, VictimPolicy, Wait};
+use conclave_wire::v1;
 use tokio::sync::oneshot;
 
 use crate::client::{Client, Handle, answered, millis};
@@ -71,7 +71,7 @@ impl Request {
     }
 
     /// Sets the owner of the lock.
-    pub(crate) fn owned_by(mut self, owner: conclave_api::Owner) -> Self {
+    pub(crate) fn owned_by(mut self, owner: conclave_core::Owner) -> Self {
         self.acquire.set_owner(owner);
         self
     }
@@ -181,7 +181,7 @@ impl Owner {
 
     /// Creates a request of this owner; otherwise the same as [`Client::request`].
     pub fn request(&self, expr: &str) -> Request {
-        self.client.request(expr).owned_by(conclave_api::Owner::Label(self.label.clone()))
+        self.client.request(expr).owned_by(conclave_core::Owner::Label(self.label.clone()))
     }
 
     /// Waits until `expr` is granted, like [`Client::lock`]. The owner does not wait for names that it
@@ -215,7 +215,7 @@ impl Guard {
     /// is an upgrade.
     pub fn request(&self, expr: &str) -> Request {
         let client = Client { handle: self.handle().clone() };
-        client.request(expr).owned_by(conclave_api::Owner::OfGrant(RequestId(self.id())))
+        client.request(expr).owned_by(conclave_core::Owner::OfGrant(RequestId(self.id())))
     }
 }
 

@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use conclave_api::proto::v1;
-use conclave_api::request::MAX_SESSION_LABEL_BYTES;
-use conclave_api::{Code, Error, OwnerLabel, SessionId, parse_servers};
+use conclave_core::request::MAX_SESSION_LABEL_BYTES;
+use conclave_core::{Code, Error, OwnerLabel, SessionId, parse_servers};
+use conclave_wire::v1;
 use tokio::sync::oneshot;
 
 use crate::acquire::{Owner, Request};

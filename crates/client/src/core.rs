@@ -41,9 +41,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use conclave_api::proto::frame::MAX_FRAME_BYTES;
-use conclave_api::proto::v1;
-use conclave_api::{Code, Error};
+use conclave_core::{Code, Error};
+use conclave_wire::frame::MAX_FRAME_BYTES;
+use conclave_wire::v1;
 use tokio::sync::{oneshot, watch};
 
 use crate::guard::Loss;

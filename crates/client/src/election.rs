@@ -1,7 +1,7 @@
 //! Elections: a lock with a value.
 
-use conclave_api::proto::v1;
-use conclave_api::{Fence, SessionId};
+use conclave_core::{Fence, SessionId};
+use conclave_wire::v1;
 
 use crate::Result;
 use crate::guard::{Guard, Loss};

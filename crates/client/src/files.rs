@@ -1,8 +1,8 @@
 //! The tree of small files.
 
-use conclave_api::Version;
-use conclave_api::proto::v1;
-use conclave_api::proto::v1::file_done::Done;
+use conclave_core::Version;
+use conclave_wire::v1;
+use conclave_wire::v1::file_done::Done;
 
 use crate::client::unexpected;
 use crate::watch::Watch;

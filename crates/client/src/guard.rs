@@ -4,8 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use conclave_api::proto::v1;
-use conclave_api::{Claim, Fence};
+use conclave_core::{Claim, Fence};
+use conclave_wire::claim_from_wire;
+use conclave_wire::v1;
 
 use crate::Result;
 use crate::client::{Client, Handle, answered, unexpected};
@@ -212,7 +213,7 @@ fn held(granted: &v1::Granted) -> Vec<HeldName> {
     let name = |granted: &v1::GrantedName| HeldName {
         name: granted.name.clone(),
         fence: Fence(granted.fence),
-        claim: Claim::from(granted.claim.as_ref()),
+        claim: claim_from_wire(granted.claim.as_ref()),
     };
     granted.names.iter().map(name).collect()
 }

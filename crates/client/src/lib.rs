@@ -42,11 +42,11 @@ mod watch;
 
 pub use acquire::{Acquiring, Owner, Request};
 pub use client::{Client, DEFAULT_SERVER, Options};
-pub use conclave_api::proto::v1 as wire;
-pub use conclave_api::socket::Socket;
-pub use conclave_api::{
+pub use conclave_core::{
     Code, Error, Expr, Fence, LockName, Priority, SessionId, Version, VictimPolicy, Wait,
 };
+pub use conclave_wire::socket::Socket;
+pub use conclave_wire::v1 as wire;
 pub use election::{Leader, Leadership};
 pub use files::{Children, Create, File, FileOp, Files};
 pub use guard::{Guard, HeldName, Loss};

@@ -29,10 +29,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use conclave_api::proto::frame::{self, CLIENT_MAGIC, Frames, PREFACE_BYTES};
-use conclave_api::proto::v1;
-use conclave_api::socket::{Socket, Writer};
-use conclave_api::{Code, Error};
+use conclave_core::{Code, Error};
+use conclave_wire::frame::{self, CLIENT_MAGIC, Frames, PREFACE_BYTES};
+use conclave_wire::socket::{Socket, Writer};
+use conclave_wire::v1;
 use tokio::io::AsyncReadExt;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;

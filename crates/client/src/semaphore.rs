@@ -1,6 +1,6 @@
 //! Semaphores: a name with permits.
 
-use conclave_api::LockName;
+use conclave_core::LockName;
 
 use crate::guard::Guard;
 use crate::{Client, Result, Wait};

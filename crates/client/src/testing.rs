@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use conclave_api::proto::frame::{self, Frames};
-use conclave_api::proto::v1;
-use conclave_api::{Code, Error};
+use conclave_core::{Code, Error};
+use conclave_wire::frame::{self, Frames};
+use conclave_wire::v1;
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
 

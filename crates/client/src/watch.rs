@@ -6,8 +6,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use conclave_api::Error;
-use conclave_api::proto::v1;
+use conclave_core::Error;
+use conclave_wire::v1;
 use tokio::sync::Notify;
 
 use crate::Result;
@@ -125,7 +125,7 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
-    use conclave_api::Code;
+    use conclave_core::Code;
 
     use super::*;
 

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use conclave_api::Claim;
 use conclave_client::{
     Client, Code, Create, FileOp, Loss, Notice, SessionId, Standing, Version, VictimPolicy, wire,
 };
+use conclave_core::Claim;
 use conclave_service::config::Config;
 use conclave_service::server::Server;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

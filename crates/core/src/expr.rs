@@ -48,7 +48,7 @@ pub const MAX_DEPTH: usize = 8;
 /// A lock expression, always in canonical form and within its bounds.
 ///
 /// ```
-/// use conclave_api::Expr;
+/// use conclave_core::Expr;
 ///
 /// let expr: Expr = "/plan&(eu|us):shared & pool*3".parse().unwrap();
 /// assert_eq!(expr.to_string(), "plan & (eu:shared | us:shared) & pool*3");

@@ -19,7 +19,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 /// The name of a lock, semaphore or election. It is always valid, and cheap to clone.
 ///
 /// ```
-/// use conclave_api::LockName;
+/// use conclave_core::LockName;
 ///
 /// let name: LockName = "/orders/eu".parse().unwrap();
 /// assert_eq!(name.as_str(), "orders/eu");

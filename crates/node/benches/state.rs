@@ -1,7 +1,7 @@
 //! Benchmarks of the replicated state: the cost of single commands, with free names, an expression, and a
 //! queue of 100,000.
 
-use conclave_api::{Owner, Priority, RequestId, SessionId, VictimPolicy, Wait};
+use conclave_core::{Owner, Priority, RequestId, SessionId, VictimPolicy, Wait};
 use conclave_node::state::{Acquire, Answer, At, Command, Effect, Op, OpenSession, Request, State};
 use criterion::{Criterion, criterion_group, criterion_main};
 

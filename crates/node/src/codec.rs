@@ -3,8 +3,8 @@
 //! Decoding checks everything. An invalid request gets an error under its number, and other requests on the
 //! connection are not affected. Encoding cannot fail.
 
-use conclave_api::proto::{secret_from_wire, v1};
-use conclave_api::{Claim, Code, Error, Expr, Fence, LockName, RequestId, SessionId, Version};
+use conclave_core::{Claim, Code, Error, Expr, Fence, LockName, RequestId, SessionId, Version};
+use conclave_wire::{secret_from_wire, v1};
 
 use crate::node::query::{ClusterInfo, MemberInfo, QueryAnswer};
 use crate::node::{ClientRequest, Query, Reply};

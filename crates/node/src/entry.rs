@@ -124,7 +124,7 @@ impl Service {
 
 #[cfg(test)]
 mod tests {
-    use conclave_api::{
+    use conclave_core::{
         Fence, LockName, Owner, OwnerLabel, Priority, RequestId, SessionId, Version, VictimPolicy, Wait,
     };
 

@@ -24,7 +24,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use conclave_api::SessionId;
+use conclave_core::SessionId;
 use serde::{Deserialize, Serialize};
 
 use crate::state::{Command, Effect, TimerId};

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use conclave_api::DEFAULT_PORT;
+use conclave_core::DEFAULT_PORT;
 
 use crate::membership::join;
 use crate::replica::{Options, log};

@@ -25,8 +25,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, BytesMut};
-use conclave_api::SessionId;
-use conclave_api::proto::frame::{self, PEER_MAGIC, VERSION};
+use conclave_core::SessionId;
+use conclave_wire::frame::{self, PEER_MAGIC, VERSION};
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

@@ -31,7 +31,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use conclave_api::socket::LocalListener;
+use conclave_wire::socket::LocalListener;
 use futures_util::future::BoxFuture;
 use tokio::net::TcpListener;
 use tokio::sync::watch;

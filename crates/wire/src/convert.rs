@@ -1,13 +1,14 @@
-//! Conversions between the types of this crate and the wire messages.
+//! Conversions between the types of `conclave-core` and the wire messages.
 //!
 //! A conversion from a message uses the checking constructors of the type, so its result is valid. A
 //! conversion to a message cannot fail.
 
-use super::v1;
-use crate::{
+use conclave_core::{
     Claim, Code, Deadlock, Error, Fault, LockName, Owner, OwnerLabel, Priority, RequestId, VictimPolicy,
     Wait, WaitsFor,
 };
+
+use crate::v1;
 
 /// Reads the secret of a session: 16 bytes, big-endian.
 ///
@@ -88,15 +89,13 @@ impl From<Claim> for v1::Claim {
     }
 }
 
-/// An absent claim means exclusive.
-impl From<Option<&v1::Claim>> for Claim {
-    fn from(claim: Option<&v1::Claim>) -> Self {
-        use v1::claim::Claim as Wire;
-        match claim.and_then(|claim| claim.claim.as_ref()) {
-            None | Some(Wire::Exclusive(_)) => Self::Exclusive,
-            Some(Wire::Shared(_)) => Self::Shared,
-            Some(Wire::Permits(permits)) => Self::Permits(*permits),
-        }
+/// Reads a claim. An absent claim means exclusive.
+pub fn claim_from_wire(claim: Option<&v1::Claim>) -> Claim {
+    use v1::claim::Claim as Wire;
+    match claim.and_then(|claim| claim.claim.as_ref()) {
+        None | Some(Wire::Exclusive(_)) => Claim::Exclusive,
+        Some(Wire::Shared(_)) => Claim::Shared,
+        Some(Wire::Permits(permits)) => Claim::Permits(*permits),
     }
 }
 
@@ -158,8 +157,9 @@ impl v1::Acquire {
             None => Owner::Request,
             Some(Wire::OfGrant(grant)) => Owner::OfGrant(RequestId(*grant)),
             Some(Wire::Label(label)) => {
-                let invalid =
-                    |error: crate::request::LabelError| Error::new(Code::InvalidArgument, error.to_string());
+                let invalid = |error: conclave_core::request::LabelError| {
+                    Error::new(Code::InvalidArgument, error.to_string())
+                };
                 Owner::Label(OwnerLabel::new(label.clone()).map_err(invalid)?)
             }
         })
@@ -251,7 +251,7 @@ mod tests {
             assert_eq!(acquire.checked_policy().unwrap(), policy);
         }
         for claim in [Claim::Exclusive, Claim::Shared, Claim::Permits(3)] {
-            assert_eq!(Claim::from(Some(&v1::Claim::from(claim))), claim);
+            assert_eq!(claim_from_wire(Some(&v1::Claim::from(claim))), claim);
         }
     }
 

@@ -87,8 +87,8 @@ const MESSAGES: u8 = 1 << 3 | 2;
 /// Messages to send, as the bytes of their frames. Each message is encoded once, directly into the buffer.
 ///
 /// ```
-/// use conclave_api::proto::frame::{self, Frames};
-/// use conclave_api::proto::v1::{ServerFrame, ServerMessage, KeptAlive};
+/// use conclave_wire::frame::{self, Frames};
+/// use conclave_wire::v1::{ServerFrame, ServerMessage, KeptAlive};
 ///
 /// let message: ServerMessage = KeptAlive { token: 7 }.into();
 /// let mut frames = Frames::default();
@@ -253,7 +253,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::proto::v1::{ClientFrame, ClientMessage, File, KeepAlive};
+    use crate::v1::{ClientFrame, ClientMessage, File, KeepAlive};
 
     fn keep_alive(token: u64) -> ClientMessage {
         KeepAlive { token }.into()

@@ -1,7 +1,7 @@
 //! Checks that `generated/` is the output of the compiler for `proto/conclave/v1/conclave.proto`.
 //!
 //! The generated code is part of the repository, so a build of Conclave needs no protobuf compiler. After a
-//! change of the `.proto` file, generate the code again: `CONCLAVE_REWRITE=1 cargo test -p conclave-api
+//! change of the `.proto` file, generate the code again: `CONCLAVE_REWRITE=1 cargo test -p conclave-wire
 //! generated`.
 
 use std::error::Error;
@@ -14,7 +14,7 @@ const SOURCE: &str = "conclave/v1/conclave.proto";
 #[test]
 fn the_generated_code_is_that_of_the_proto_file() -> Result<(), Box<dyn Error>> {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let committed = package.join("src/proto/generated");
+    let committed = package.join("src/generated");
     let fresh = Folder::new()?;
     generate(&package.join("proto"), &fresh.0)?;
     let names = names(&fresh.0)?;
@@ -52,7 +52,7 @@ fn generate(source: &Path, folder: &Path) -> Result<(), Box<dyn Error>> {
         .emit_rerun_if_changed(false)
         .build_transport(false)
         // The usual codec limits only the bytes of a frame, not the memory of its decoded messages.
-        .codec_path("crate::proto::codec::FrameCodec")
+        .codec_path("crate::codec::FrameCodec")
         .server_mod_attribute(".", "#[cfg(feature = \"grpc\")]")
         .client_mod_attribute(".", "#[cfg(feature = \"grpc\")]")
         .disable_comments(["conclave.v1.Conclave"])

@@ -1,50 +1,12 @@
-//! The JSON types that `--json` of the command line and HTTP share.
-//!
-//! All types except [`Failure`] are made from wire messages, so that both interfaces print the same.
+//! The JSON types that `--json` of the command line and HTTP share, made from wire messages.
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, Serialize};
+use conclave_core::Claim;
+use serde::Serialize;
 
-use crate::proto::v1;
-use crate::{Claim, Error};
-
-/// An error: `{"error": {"code", "message", "definite", "advice", "exit"}}`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure<'a> {
-    /// The only field, so that a reader can tell an error from a result.
-    pub error: FailureBody<'a>,
-}
-
-/// The content of a [`Failure`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FailureBody<'a> {
-    /// The stable name of the error, as [`Code::name`](crate::Code::name). Scripts match on it.
-    pub code: Cow<'a, str>,
-    /// The problem, with its particulars; without the advice.
-    pub message: Cow<'a, str>,
-    /// True if the request is known to have had no effect.
-    pub definite: bool,
-    /// The next step for the user.
-    pub advice: Cow<'a, str>,
-    /// The exit code of a command that ends with this error.
-    pub exit: u8,
-}
-
-impl<'a> From<&'a Error> for Failure<'a> {
-    fn from(error: &'a Error) -> Self {
-        let code = error.code;
-        Self {
-            error: FailureBody {
-                code: code.name().into(),
-                message: (&error.message).into(),
-                definite: code.is_definite(),
-                advice: code.advice().into(),
-                exit: code.exit(),
-            },
-        }
-    }
-}
+use crate::convert::claim_from_wire;
+use crate::v1;
 
 /// A name in a list of locks.
 #[derive(Clone, Debug, Serialize)]
@@ -174,7 +136,7 @@ impl<'a> From<&'a v1::SessionSummary> for Session<'a> {
 
 impl<'a> From<&'a v1::Holder> for Holder<'a> {
     fn from(holder: &'a v1::Holder) -> Self {
-        let claim = Claim::from(holder.claim.as_ref());
+        let claim = claim_from_wire(holder.claim.as_ref());
         Self {
             session: holder.session,
             owner: &holder.owner,

@@ -8,9 +8,9 @@ use std::net::{TcpListener, TcpStream};
 use std::thread;
 
 use bytes::BytesMut;
-use conclave_api::proto::v1::client_message::Message;
-use conclave_api::proto::{frame, v1};
-use conclave_api::{Deadlock, Error, LockName, WaitsFor};
+use conclave_core::{Deadlock, Error, LockName, WaitsFor};
+use conclave_wire::v1::client_message::Message;
+use conclave_wire::{frame, v1};
 
 use crate::service::support::conclave;
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use conclave_api::proto::v1::server_message::Message;
-use conclave_api::proto::{secret_from_wire, v1};
-use conclave_api::{Code, Error};
+use conclave_core::{Code, Error};
+use conclave_wire::v1::server_message::Message;
+use conclave_wire::{secret_from_wire, v1};
 
 use super::{Core, Held, Out, RETRY_AFTER, Reply, Session};
 use crate::guard::Loss;

@@ -1,8 +1,8 @@
 //! The messages to the server: their order on a connection, and the events that depend on time.
 
-use conclave_api::proto::frame::Frames;
-use conclave_api::proto::v1;
-use conclave_api::{Code, Error};
+use conclave_core::{Code, Error};
+use conclave_wire::frame::Frames;
+use conclave_wire::v1;
 
 use super::{
     Connection, Core, Held, MAX_SILENCE_DOUBLED, Out, Pending, Reply, SILENCE, Session, Watched, What,

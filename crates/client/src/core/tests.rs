@@ -5,9 +5,9 @@ mod servers;
 mod watches;
 mod writes;
 
-use conclave_api::proto::frame::Frames;
-use conclave_api::proto::v1::client_message::Message as Sent;
-use conclave_api::proto::{frame, v1};
+use conclave_wire::frame::Frames;
+use conclave_wire::v1::client_message::Message as Sent;
+use conclave_wire::{frame, v1};
 
 use super::*;
 

@@ -12,7 +12,7 @@ use crate::name::is_bare;
 /// place:
 ///
 /// ```
-/// let error = "a & | b".parse::<conclave_api::Expr>().unwrap_err();
+/// let error = "a & | b".parse::<conclave_core::Expr>().unwrap_err();
 /// assert_eq!(error.to_string(), "expected a name or a group, found '|'\n  a & | b\n      ^");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use conclave_api::{Error, RequestId, SessionId};
+use conclave_core::{Error, RequestId, SessionId};
 
 use super::budget::{Budget, Class, command_size};
 use super::flush::FlushPolicy;

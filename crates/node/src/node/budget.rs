@@ -11,8 +11,8 @@
 //!
 //! **Bounds.** Over a limit the reply is `overloaded`, which is definite: nothing was done.
 
-use conclave_api::expr::Node as ExprNode;
-use conclave_api::{Code, Error, LockName, Owner};
+use conclave_core::expr::Node as ExprNode;
+use conclave_core::{Code, Error, LockName, Owner};
 
 use super::ClientRequest;
 use crate::state::tree::FileOp;

@@ -2,7 +2,7 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use conclave_api::{Code, Error, RequestId, SessionId};
+use conclave_core::{Code, Error, RequestId, SessionId};
 
 use super::ClientRequest;
 use super::budget::{MAX_BYTES, request_size};

@@ -2,7 +2,7 @@
 //!
 //! Effects say what was applied, whichever node proposed it. The result of a batch matters only if a command was not applied.
 
-use conclave_api::{Code, Error, RequestId};
+use conclave_core::{Code, Error, RequestId};
 
 use super::batches::{BatchId, Origin};
 use super::clients::SendClass;

@@ -41,7 +41,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use conclave_api::{Code, Error, SessionId};
+use conclave_core::{Code, Error, SessionId};
 
 pub use self::batches::BatchId;
 use self::batches::{Batches, Origin};

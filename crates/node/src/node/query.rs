@@ -1,6 +1,6 @@
 //! Queries: reads of the state and of the cluster's status.
 
-use conclave_api::{Code, Error, LockName};
+use conclave_core::{Code, Error, LockName};
 
 use super::Query;
 use super::View;

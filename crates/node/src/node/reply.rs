@@ -1,6 +1,6 @@
 //! The content of a reply to a client, in no protocol's encoding.
 
-use conclave_api::{Error, SessionId};
+use conclave_core::{Error, SessionId};
 
 use super::query::QueryAnswer;
 use crate::state::session::Broken;

@@ -1,6 +1,6 @@
 //! The content of a client's message, in no protocol's encoding.
 
-use conclave_api::{Error, LockName, RequestId, SessionId};
+use conclave_core::{Error, LockName, RequestId, SessionId};
 
 use crate::state::watch::WatchTarget;
 use crate::state::{FilePath, Op};

@@ -1,6 +1,6 @@
 //! Converts one message of a client into a command, a read, a watch or an error.
 
-use conclave_api::{Code, Error, RequestId, SessionId};
+use conclave_core::{Code, Error, RequestId, SessionId};
 
 use super::batches::Origin;
 use super::budget::{Class, overloaded, request_cost};

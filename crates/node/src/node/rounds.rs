@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use conclave_api::{Code, Error, SessionId};
+use conclave_core::{Code, Error, SessionId};
 
 use super::Query;
 use super::reply::event_size;

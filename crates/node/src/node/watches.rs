@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use conclave_api::{Code, Error};
+use conclave_core::{Code, Error};
 
 use super::ConnectionId;
 use crate::state::State;

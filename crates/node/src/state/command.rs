@@ -5,7 +5,7 @@
 //! Each node carries out the effects for the sessions connected to it and drops the others. Timers concern
 //! the leader only: it starts them, and proposes [`Command::Expire`] when one runs out.
 
-use conclave_api::{
+use conclave_core::{
     Claim, Error, Expr, Fence, LockName, Owner, Priority, RequestId, SessionId, VictimPolicy, Wait,
 };
 use serde::{Deserialize, Serialize};

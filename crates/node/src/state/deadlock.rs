@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
 use conclave_algorithms::deadlock::{Claim, Turn, WaitGraph, Why};
-use conclave_api::{Deadlock, Error, VictimPolicy, WaitsFor};
+use conclave_core::{Deadlock, Error, VictimPolicy, WaitsFor};
 
 use super::grant::{Moment, Outcome, Work};
 use super::lock::{Claims, LockId, Locks, OwnerId, Waiter};

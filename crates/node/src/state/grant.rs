@@ -18,8 +18,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use conclave_algorithms::deadlock::{Claim, Demand, Request};
-use conclave_api::{Code, Error, Expr, Fence, LockName, OwnerLabel};
-use conclave_api::{Deadlock, Priority, RequestId, SessionId, VictimPolicy, Wait};
+use conclave_core::{Code, Error, Expr, Fence, LockName, OwnerLabel};
+use conclave_core::{Deadlock, Priority, RequestId, SessionId, VictimPolicy, Wait};
 
 use super::deadlock::Cause;
 use super::lock::{Claims, Counted, Grant, Hold, Item, LockId, Locks};

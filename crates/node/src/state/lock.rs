@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
 use conclave_algorithms::deadlock::{Claim, Demand, Request};
-use conclave_api::{Fence, LockName, OwnerLabel, RequestId, SessionId, VictimPolicy};
+use conclave_core::{Fence, LockName, OwnerLabel, RequestId, SessionId, VictimPolicy};
 use serde::{Deserialize, Serialize};
 
 use super::rank::{Rank, Ticket};

@@ -2,8 +2,8 @@
 //! request is possible.
 
 use conclave_algorithms::deadlock::{Claim, Demand, Request, RequestError};
-use conclave_api::expr::{Leaf, Node};
-use conclave_api::{Claim as Asked, Code, Error, Expr};
+use conclave_core::expr::{Leaf, Node};
+use conclave_core::{Claim as Asked, Code, Error, Expr};
 
 use super::grant::Work;
 use super::lock::{LockId, Locks};

@@ -37,7 +37,7 @@ pub mod watch;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use conclave_api::{Code, Deadlock, Error, LockName, Owner, RequestId, SessionId, Wait};
+use conclave_core::{Code, Deadlock, Error, LockName, Owner, RequestId, SessionId, Wait};
 use serde::{Deserialize, Serialize};
 
 use self::grant::{Ask, AskOwner, Moment, Outcome, Settled, Work};

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use conclave_api::{Code, Error};
+use conclave_core::{Code, Error};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// The path of a file. It is always valid, and cheap to clone.

@@ -5,7 +5,7 @@
 //! largest length can make a report slow.
 
 use conclave_algorithms::deadlock::Demand;
-use conclave_api::{Claim, Code, Deadlock, Error, LockName, Priority, RequestId, SessionId, WaitsFor};
+use conclave_core::{Claim, Code, Deadlock, Error, LockName, Priority, RequestId, SessionId, WaitsFor};
 use serde::{Deserialize, Serialize};
 
 use super::command::{Granted, GrantedName, Holder, Queued, TimerId};

@@ -4,7 +4,7 @@
 //! a single node, all waiters are moved before all later requests, whatever their priorities
 //! ([`super::handover`] has the reason). This subtracts the number of possible priorities from their *class*.
 
-use conclave_api::Priority;
+use conclave_core::Priority;
 use serde::{Deserialize, Serialize};
 
 /// The identity of an acquire from its command to its release: the number of that command.

@@ -20,8 +20,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use conclave_api::request::MAX_SESSION_LABEL_BYTES;
-use conclave_api::{Code, Error, LockName, RequestId};
+use conclave_core::request::MAX_SESSION_LABEL_BYTES;
+use conclave_core::{Code, Error, LockName, RequestId};
 use serde::{Deserialize, Serialize};
 
 use super::command::{Answer, Op, OpenSession};

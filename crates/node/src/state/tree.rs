@@ -17,7 +17,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 
-use conclave_api::{Code, Error, SessionId, Version};
+use conclave_core::{Code, Error, SessionId, Version};
 use serde::{Deserialize, Serialize};
 
 use super::path::FilePath;

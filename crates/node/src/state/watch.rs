@@ -12,7 +12,7 @@
 
 use std::collections::VecDeque;
 
-use conclave_api::{Fence, LockName};
+use conclave_core::{Fence, LockName};
 use serde::{Deserialize, Serialize};
 
 use super::State;
@@ -166,9 +166,9 @@ mod tests {
         let file = |text: &str, change| What::File { path: path(text), change };
         let lock = |text: &str| LockName::new(text).expect("a name");
         let changes = [
-            file("/", FileChange::Written(conclave_api::Version(2))),
+            file("/", FileChange::Written(conclave_core::Version(2))),
             file("/a", FileChange::Created),
-            file("/a", FileChange::Written(conclave_api::Version(2))),
+            file("/a", FileChange::Written(conclave_core::Version(2))),
             file("/a/b", FileChange::Deleted),
             What::Lock { name: lock("a"), change: LockChange::Released },
         ];

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use conclave_api::socket::Writer;
-use conclave_api::{Code, Error, SessionId};
+use conclave_core::{Code, Error, SessionId};
 use conclave_node::leases::KeepAliveResult;
 use conclave_node::node::metrics::{self, Metrics};
 use conclave_node::node::{ClientRequest, ConnectionId, Input};
+use conclave_wire::socket::Writer;
 use tokio::sync::{mpsc, oneshot};
 
 use super::Outbox;

@@ -25,13 +25,13 @@ use std::sync::atomic::AtomicU64;
 use std::thread;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use conclave_api::proto::frame::Frames;
 use conclave_node::cluster::{ReadError, Status};
 use conclave_node::entry::{Batch, Service};
 use conclave_node::leases::{KeepAliveResult, Now, Timing};
 use conclave_node::node::metrics::Metrics;
 use conclave_node::node::{CallId, Cause, Cx, Input, MAX_PER_TURN, Node, Output, View};
 use conclave_node::state::{Effect, State};
+use conclave_wire::frame::Frames;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{mpsc, oneshot, watch};

@@ -20,11 +20,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::BytesMut;
-use conclave_api::proto::frame::{FrameError, Frames};
-use conclave_api::proto::v1::server_message::Message;
-use conclave_api::proto::v1::{Goodbye, ServerMessage};
-use conclave_api::socket::Writer;
-use conclave_api::{Code, Error};
+use conclave_core::{Code, Error};
+use conclave_wire::frame::{FrameError, Frames};
+use conclave_wire::socket::Writer;
+use conclave_wire::v1::server_message::Message;
+use conclave_wire::v1::{Goodbye, ServerMessage};
 use futures_util::task::AtomicWaker;
 
 use conclave_node::codec;
@@ -230,9 +230,9 @@ impl Inner {
 mod tests {
     use std::task::Waker;
 
-    use conclave_api::proto::frame;
-    use conclave_api::proto::v1::{Answer, Broken, File, KeptAlive, ServerFrame, answer};
-    use conclave_api::socket::Socket;
+    use conclave_wire::frame;
+    use conclave_wire::socket::Socket;
+    use conclave_wire::v1::{Answer, Broken, File, KeptAlive, ServerFrame, answer};
     use tokio::io::AsyncReadExt;
     use tokio::net::{TcpListener, TcpStream};
 

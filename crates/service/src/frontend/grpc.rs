@@ -18,11 +18,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use conclave_api::proto::DESCRIPTORS;
-use conclave_api::proto::frame::{self, MAX_FRAME_BYTES};
-use conclave_api::proto::v1::conclave_server::{Conclave, ConclaveServer};
-use conclave_api::proto::v1::{ClientFrame, ServerFrame};
-use conclave_api::{Code, Error};
+use conclave_core::{Code, Error};
+use conclave_wire::DESCRIPTORS;
+use conclave_wire::frame::{self, MAX_FRAME_BYTES};
+use conclave_wire::v1::conclave_server::{Conclave, ConclaveServer};
+use conclave_wire::v1::{ClientFrame, ServerFrame};
 use futures_util::{Stream, StreamExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tonic::service::Routes;
@@ -169,8 +169,8 @@ fn unreadable(status: &Status) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use conclave_api::proto::codec::FrameCodec;
-    use conclave_api::proto::v1;
+    use conclave_wire::codec::FrameCodec;
+    use conclave_wire::v1;
     use futures_util::stream;
     use tonic::codec::Codec;
 

@@ -31,8 +31,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use bytes::Bytes;
-use conclave_api::expr::names_in;
-use conclave_api::{Code, Error, LockName, SessionId, json};
+use conclave_core::expr::names_in;
+use conclave_core::{Code, Error, LockName, SessionId};
+use conclave_wire::json;
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
@@ -281,7 +282,7 @@ impl<E: Into<Error>> From<E> for Failure {
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        let mut body = json::Failure::from(&self.error);
+        let mut body = conclave_core::failure::Failure::from(&self.error);
         if let Some(advice) = self.advice {
             body.error.advice = advice.into();
         }

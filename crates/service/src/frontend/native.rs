@@ -1,4 +1,4 @@
-//! The native frontend: length-prefixed protobuf frames ([`conclave_api::proto::frame`]) over TCP or a Unix
+//! The native frontend: length-prefixed protobuf frames ([`conclave_wire::frame`]) over TCP or a Unix
 //! socket.
 //!
 //! **Rules.** Each connection has one task. It decodes all frames of one read and passes them to the node as
@@ -18,10 +18,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use conclave_api::proto::frame::{self, CLIENT_MAGIC, FrameError, PREFACE_BYTES, VERSION};
-use conclave_api::proto::v1::ClientFrame;
-use conclave_api::socket::{Reader, Writer};
-use conclave_api::{Code, Error};
+use conclave_core::{Code, Error};
+use conclave_wire::frame::{self, CLIENT_MAGIC, FrameError, PREFACE_BYTES, VERSION};
+use conclave_wire::socket::{Reader, Writer};
+use conclave_wire::v1::ClientFrame;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::driver::Outbox;
@@ -140,7 +140,7 @@ pub(crate) async fn read_preface(stream: &mut (impl AsyncRead + Unpin)) -> io::R
 
 #[cfg(test)]
 mod tests {
-    use conclave_api::socket::Socket;
+    use conclave_wire::socket::Socket;
     use tokio::io::AsyncWriteExt;
     use tokio::net::{TcpListener, TcpStream};
 

@@ -26,7 +26,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use conclave_api::servers::ADDRESS_BYTES_MAX;
+use conclave_core::servers::ADDRESS_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout};

@@ -8,10 +8,10 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::Request;
 use axum::middleware::map_request;
-use conclave_api::proto::frame::{
+use conclave_wire::frame::{
     CLIENT_MAGIC, END_MAGIC, ENDING, IN_USE, PEER_MAGIC, PREFACE_BYTES, SERVING, USE_MAGIC,
 };
-use conclave_api::socket::{Local, LocalListener, Socket};
+use conclave_wire::socket::{Local, LocalListener, Socket};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
@@ -266,7 +266,7 @@ async fn until(stopped: &mut watch::Receiver<bool>) {
 
 #[cfg(test)]
 mod tests {
-    use conclave_api::proto::frame::{PREFACE_BYTES, preface};
+    use conclave_wire::frame::{PREFACE_BYTES, preface};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;

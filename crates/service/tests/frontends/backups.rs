@@ -4,8 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use conclave_api::RequestId;
-use conclave_api::proto::v1;
+use conclave_core::RequestId;
 use conclave_node::state::backup::Contents;
 use conclave_node::state::tree::FileOp;
 use conclave_node::state::{At, Command, FilePath, Op, OpenSession, Request, State};
@@ -14,6 +13,7 @@ use conclave_service::peers::Tcp;
 use conclave_service::replica::disk::{Disk, SimDisk};
 use conclave_service::replica::log;
 use conclave_service::server::{Environment, Server, StartError};
+use conclave_wire::v1;
 use tokio::io::AsyncReadExt;
 
 use crate::doors::raw;

@@ -1,8 +1,8 @@
 //! Tests of one node over native frames: sessions, locks, files, watches, and results that must not be lost.
 
-use conclave_api::proto::v1;
-use conclave_api::proto::v1::answer::Result as Answer;
-use conclave_api::proto::v1::server_message::Message;
+use conclave_wire::v1;
+use conclave_wire::v1::answer::Result as Answer;
+use conclave_wire::v1::server_message::Message;
 
 use crate::support::{Folder, Native, error, fence, start};
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use bytes::{Buf, BufMut, BytesMut};
-use conclave_api::proto::frame::{self, PEER_MAGIC, PREFACE_BYTES};
 use conclave_service::membership::join::MAX_NODES;
 use conclave_service::server::Server;
+use conclave_wire::frame::{self, PEER_MAGIC, PREFACE_BYTES};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::{Buf, BytesMut};
-use conclave_api::proto::{frame, v1};
 use conclave_service::config::Config;
 use conclave_service::server::Server;
+use conclave_wire::{frame, v1};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 

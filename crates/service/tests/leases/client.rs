@@ -3,12 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use conclave_api::proto::v1;
-use conclave_api::{Code, Error, Wait};
 use conclave_client::lease::Standing;
 use conclave_client::testing::{Conversation, Pending};
+use conclave_core::{Code, Error, Wait};
 use conclave_kernel::{Cx, NodeId, Time};
 use conclave_node::node::ConnectionId;
+use conclave_wire::v1;
 
 use crate::bug::Bug;
 use crate::site::{Clock, Event, Message, SERVERS, Site, TTL, Timer};

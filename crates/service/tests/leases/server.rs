@@ -5,9 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use conclave_api::proto::frame::{self, Frames};
-use conclave_api::proto::v1;
-use conclave_api::{Error, SessionId};
+use conclave_core::{Error, SessionId};
 use conclave_kernel::{Cx, NodeId};
 use conclave_node::cluster::ReadError;
 use conclave_node::codec;
@@ -17,6 +15,8 @@ use conclave_node::node::{
     self, CallId, Capacity, Cause, ConnectionId, Input, Node, Outbox, Output, Reply, RoundId,
 };
 use conclave_node::testing::{Entry, Replica};
+use conclave_wire::frame::{self, Frames};
+use conclave_wire::v1;
 
 use crate::bug::Bug;
 use crate::site::{Clock, Event, Message, ORDER, SERVERS, Site, Timer};

@@ -1348,7 +1348,7 @@ pub mod conclave_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = crate::proto::codec::FrameCodec::default();
+            let codec = crate::codec::FrameCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/conclave.v1.Conclave/Session",
             );
@@ -1490,7 +1490,7 @@ pub mod conclave_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = SessionSvc(inner);
-                        let codec = crate::proto::codec::FrameCodec::default();
+                        let codec = crate::codec::FrameCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,

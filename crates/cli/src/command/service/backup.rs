@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use conclave_api::json;
 use conclave_client::{Code, Error, Socket};
 use conclave_node::state::backup::Contents;
 use serde::Serialize;
@@ -162,8 +161,10 @@ async fn fetch(address: &str) -> Result<Vec<u8>, Failure> {
     if status == 200 {
         return Ok(body);
     }
-    let (reason, advice) = match serde_json::from_slice::<json::Failure<'_>>(&body) {
-        Ok(json::Failure { error }) => (error.message.into_owned(), error.advice.into_owned()),
+    let (reason, advice) = match serde_json::from_slice::<conclave_core::failure::Failure<'_>>(&body) {
+        Ok(conclave_core::failure::Failure { error }) => {
+            (error.message.into_owned(), error.advice.into_owned())
+        }
         Err(_) => (format!("HTTP status {status}"), NOT_CONCLAVE.to_owned()),
     };
     let (code, kind) = if status == 503 { (NO_SERVER, "unavailable") } else { (REFUSED, "no-backup") };

@@ -30,8 +30,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use conclave_api::proto::frame::{END_MAGIC, ENDING, IN_USE, SERVING, USE_MAGIC, preface};
 use conclave_client::{Client, Code, Connector, Options, Socket};
+use conclave_wire::frame::{END_MAGIC, ENDING, IN_USE, SERVING, USE_MAGIC, preface};
 
 use self::about::{About, Age};
 pub use self::node::run_if_node;

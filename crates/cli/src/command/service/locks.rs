@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use conclave_api::json::Lock;
+use conclave_wire::json::Lock;
 use serde_json::json;
 
 use super::{Quiet, ServerArgs};

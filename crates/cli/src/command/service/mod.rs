@@ -254,7 +254,7 @@ fn servers(text: &str) -> Result<String, String> {
     if text.split(',').any(local::is_named) {
         return Err("the local node is no member of a cluster: name `local` alone, or other servers".into());
     }
-    conclave_api::parse_servers(text).map(|servers| servers.join(","))
+    conclave_core::parse_servers(text).map(|servers| servers.join(","))
 }
 
 /// Returns the label of this process for lists: host, process and `what`, cut to the longest label of an
@@ -268,7 +268,7 @@ fn label(what: &str) -> String {
     clean
         .take_while(|c| {
             bytes += c.len_utf8();
-            bytes <= conclave_api::OwnerLabel::MAX_BYTES
+            bytes <= conclave_core::OwnerLabel::MAX_BYTES
         })
         .collect()
 }
@@ -312,7 +312,7 @@ mod tests {
     #[test]
     fn a_label_fits_whatever_it_is_made_of() {
         let long = label(&"ü\n".repeat(200));
-        assert!(conclave_api::OwnerLabel::new(long).is_ok());
+        assert!(conclave_core::OwnerLabel::new(long).is_ok());
     }
 
     #[test]

@@ -5,9 +5,10 @@
 //! names and fences are known from the environment, or from the lock holders of the shell. A holder of such a
 //! name with the same fence is the outer lock.
 
-use conclave_api::Claim;
-use conclave_api::expr::{Leaf, Node};
 use conclave_client::{Client, Code, LockName, Wait};
+use conclave_core::Claim;
+use conclave_core::expr::{Leaf, Node};
+use conclave_wire::claim_from_wire;
 
 use super::hold::Asked;
 use super::{DEADLOCK, failure, lock};
@@ -31,7 +32,7 @@ pub async fn check(client: &Client, asked: &Asked<'_>, wait: Wait) -> Result<(),
         let report = client.why(name).await.map_err(failure)?;
         let is_shared = asked.shared || leaf.claim == Claim::Shared;
         for holder in report.holders.iter().filter(|_| report.limit.is_none()) {
-            let is_compatible = is_shared && Claim::from(holder.claim.as_ref()) == Claim::Shared;
+            let is_compatible = is_shared && claim_from_wire(holder.claim.as_ref()) == Claim::Shared;
             if let Some(outer) = known.iter().find(|outer| outer.fence == holder.fence && !is_compatible) {
                 return Err(outer.refuse(leaf));
             }

@@ -159,7 +159,7 @@ fn members(given: &[String]) -> Result<Vec<String>, Failure> {
         return Ok(Vec::new());
     }
     let members =
-        conclave_api::parse_servers(&given.join(",")).map_err(|error| format!("--join: {error}"))?;
+        conclave_core::parse_servers(&given.join(",")).map_err(|error| format!("--join: {error}"))?;
     // Other nodes are only reached by TCP.
     Ok(members.into_iter().map(|member| member.trim_start_matches("tcp:").to_owned()).collect())
 }

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use conclave_api::json::Session;
 use conclave_client::SessionId;
+use conclave_wire::json::Session;
 use serde_json::json;
 
 use super::{Quiet, ServerArgs, ago};

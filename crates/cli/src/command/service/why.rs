@@ -3,9 +3,11 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use conclave_api::expr::names_in;
-use conclave_api::{Claim, Deadlock, json};
 use conclave_client::wire::{Holder, Report, Waiter};
+use conclave_core::expr::names_in;
+use conclave_core::{Claim, Deadlock};
+use conclave_wire::claim_from_wire;
+use conclave_wire::json;
 
 use super::{ServerArgs, ago, failure, text};
 use crate::output::{self, Done, Paint, shown};
@@ -102,7 +104,7 @@ fn describe(report: &Report, paint: Paint) -> String {
 }
 
 fn describe_holder(holder: &Holder) -> String {
-    let how = match Claim::from(holder.claim.as_ref()) {
+    let how = match claim_from_wire(holder.claim.as_ref()) {
         Claim::Exclusive => String::new(),
         Claim::Shared => ", shared".to_owned(),
         Claim::Permits(permits) => format!(", {permits} permits"),

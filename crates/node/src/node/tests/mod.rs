@@ -6,7 +6,7 @@ mod sending;
 
 use std::cell::{Cell, RefCell};
 
-use conclave_api::RequestId;
+use conclave_core::RequestId;
 
 use super::rounds::no_majority;
 use super::*;
@@ -257,7 +257,7 @@ fn lease(session: u64, generation: u64) -> TimerId {
 
 fn large() -> Reply {
     let reason = "x".repeat(FULL_BYTES / 2);
-    let name = conclave_api::LockName::new("x").unwrap();
+    let name = conclave_core::LockName::new("x").unwrap();
     Reply::Broken(crate::state::session::Broken { grant: RequestId(1), name, reason })
 }
 

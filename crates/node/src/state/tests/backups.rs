@@ -1,7 +1,7 @@
 //! Backups: they contain no data of sessions and all other data, and a restore raises all growing numbers.
 //! [docs/service.md 6]
 
-use conclave_api::Version;
+use conclave_core::Version;
 
 use super::super::handover;
 use super::super::snapshot::{self, SnapshotError};

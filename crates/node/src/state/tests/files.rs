@@ -1,6 +1,6 @@
 //! The tree, watches and snapshots.
 
-use conclave_api::Version;
+use conclave_core::Version;
 
 use super::super::snapshot::{SnapshotError, VERSION};
 use super::super::tree::{FileDone, MAX_FILE_BYTES, MAX_OPERATIONS};

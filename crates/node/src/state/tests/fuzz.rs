@@ -81,11 +81,11 @@ fn operation(dice: &mut Dice, session: SessionId) -> Op {
 
 fn file(dice: &mut Dice) -> FileOp {
     let path = FilePath::new(["/", "/a", "/a/b", "/a/b/c", "/d"][dice.roll(5) as usize]).unwrap();
-    let expected = (dice.roll(3) == 0).then(|| conclave_api::Version(dice.roll(3)));
+    let expected = (dice.roll(3) == 0).then(|| conclave_core::Version(dice.roll(3)));
     match dice.roll(4) {
         0 => FileOp::Delete { path, expected },
         1 => FileOp::Write { path, data: vec![7; dice.roll(9) as usize], expected },
-        2 => FileOp::Check { path, expected: conclave_api::Version(1) },
+        2 => FileOp::Check { path, expected: conclave_core::Version(1) },
         _ => FileOp::Create {
             path,
             data: vec![1],

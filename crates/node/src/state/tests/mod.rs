@@ -13,7 +13,7 @@ mod model;
 mod scale;
 mod sessions;
 
-use conclave_api::{
+use conclave_core::{
     Claim, Code, Expr, Fence, LockName, Owner, OwnerLabel, Priority, RequestId, SessionId, VictimPolicy, Wait,
 };
 

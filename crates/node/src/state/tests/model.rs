@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use conclave_api::Claim;
-use conclave_api::expr::Node;
+use conclave_core::Claim;
+use conclave_core::expr::Node;
 
 use super::*;
 

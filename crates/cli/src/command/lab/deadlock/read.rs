@@ -7,8 +7,8 @@ use std::borrow::Cow;
 use std::fmt;
 
 use conclave_algorithms::deadlock::{Claim, Demand};
-use conclave_api::LockName;
-use conclave_api::expr::{self, Expr, ExprError};
+use conclave_core::LockName;
+use conclave_core::expr::{self, Expr, ExprError};
 use conclave_lab::problems::deadlock::Standing;
 use conclave_lab::problems::deadlock::standing::{Process, Refusal, Resource, Target, Wish};
 use serde::Deserialize;

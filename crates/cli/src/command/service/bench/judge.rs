@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use conclave_api::Claim;
 use conclave_client::Guard;
+use conclave_core::Claim;
 
 /// A table of grants. Counts each grant that violates exclusion or the order of fences.
 #[derive(Default)]

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use conclave_api::proto::frame::VERSION;
+use conclave_wire::frame::VERSION;
 use serde::{Deserialize, Serialize};
 
 /// The name of the file in the data folder.

@@ -15,7 +15,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use conclave_api::socket::{is_safe, make_private, user_folder};
+use conclave_wire::socket::{is_safe, make_private, user_folder};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixListener;

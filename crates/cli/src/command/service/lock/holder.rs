@@ -21,8 +21,8 @@ use std::process::{ExitCode, Stdio};
 use std::str::FromStr;
 use std::time::Duration;
 
-use conclave_api::socket::user_folder;
 use conclave_client::{Expr, Guard, Standing};
+use conclave_wire::socket::user_folder;
 use rustix::process::{Signal, setsid};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
