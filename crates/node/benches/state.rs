@@ -2,7 +2,7 @@
 //! queue of 100,000.
 
 use conclave_core::{Owner, Priority, RequestId, SessionId, VictimPolicy, Wait};
-use conclave_node::state::{Acquire, Answer, At, Command, Effect, Op, OpenSession, Request, State};
+use conclave_node::state::{Acquire, Answer, Command, Effect, Op, OpenSession, Position, Request, State};
 use criterion::{Criterion, criterion_group, criterion_main};
 
 /// A state with sessions that applies one request at a time.
@@ -25,7 +25,11 @@ impl Feed {
     fn apply(&mut self, command: Command) {
         self.index += 1;
         self.effects.clear();
-        self.state.apply_into(At { index: self.index, term: 1, wall_ms: 0 }, command, &mut self.effects);
+        self.state.apply_into(
+            Position { index: self.index, term: 1, wall_ms: 0 },
+            command,
+            &mut self.effects,
+        );
     }
 
     fn request(&mut self, session: SessionId, id: u64, lowest: u64, op: Op) {
@@ -71,7 +75,7 @@ fn pairs(criterion: &mut Criterion, what: &str, expr: fn(u64) -> String) {
 
 /// Passes one name along a queue of `waiting` requests: the holder releases, the next is granted, and the
 /// former holder queues again.
-fn handovers(criterion: &mut Criterion, waiting: u64) {
+fn early_grants(criterion: &mut Criterion, waiting: u64) {
     const SESSIONS: u64 = 100;
     let op = acquire("hot");
     let mut feed = Feed::new(SESSIONS);
@@ -81,7 +85,7 @@ fn handovers(criterion: &mut Criterion, waiting: u64) {
         id += 1;
     }
     let (mut session, mut grant) = (SessionId(1), RequestId(0));
-    criterion.bench_function(&format!("handover, {waiting} waiting"), |bencher| {
+    criterion.bench_function(&format!("early grant, {waiting} waiting"), |bencher| {
         bencher.iter(|| {
             feed.request(session, id, id, Op::Release { grant });
             let next = feed.granted().expect("somebody waits");
@@ -97,8 +101,8 @@ fn state(criterion: &mut Criterion) {
     pairs(criterion, "pair, own expression", |session| {
         format!("a{session} & (b{session} | c{session}):shared")
     });
-    handovers(criterion, 100);
-    handovers(criterion, 100_000);
+    early_grants(criterion, 100);
+    early_grants(criterion, 100_000);
 }
 
 criterion_group!(benches, state);

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::LogId;
 use crate::node::budget::command_size;
-use crate::state::handover::FENCE_LEAP;
-use crate::state::{At, Command, Effect, State};
+use crate::state::early_grant::FENCE_GAP;
+use crate::state::{Command, Effect, Position, State};
 
 /// The largest number of commands in an entry. Further commands go into the next entry.
 const MAX_COMMANDS: usize = 512;
@@ -89,7 +89,7 @@ impl Service {
         let mut effects = Vec::with_capacity(entry.commands.len() * 2);
         for command in entry.commands {
             // Consensus applies each entry once, so the count is the same on every node.
-            let at = At { index: self.state.applied() + 1, term: id.term, wall_ms: entry.wall_ms };
+            let at = Position { index: self.state.applied() + 1, term: id.term, wall_ms: entry.wall_ms };
             self.state.apply_into(at, command, &mut effects);
         }
         effects
@@ -99,7 +99,7 @@ impl Service {
     /// `durable` commands.
     pub fn early(&self, durable: u64, effects: &mut Vec<Effect>) -> Vec<Effect> {
         // Beyond this distance, a restart could grant a fence a second time.
-        if self.state.applied().saturating_sub(durable) > FENCE_LEAP {
+        if self.state.applied().saturating_sub(durable) > FENCE_GAP {
             return Vec::new();
         }
         let is_early =

@@ -18,7 +18,7 @@
 
 mod accept;
 #[cfg(test)]
-mod handover_tests;
+mod early_grant_tests;
 mod limits;
 mod local;
 mod restore;
@@ -47,7 +47,7 @@ use crate::replica::{Identity, Member, OpenError, Replica, Status};
 use accept::{Acceptor, Listeners};
 use conclave_node::entry::{Batch, Service};
 use conclave_node::state::Command;
-use conclave_node::state::handover::FENCE_LEAP;
+use conclave_node::state::early_grant::FENCE_GAP;
 use limits::{ConnectionLimits, connections_max};
 use local::Usage;
 
@@ -85,7 +85,7 @@ pub struct Server {
     stop: watch::Sender<bool>,
     accepting: JoinHandle<()>,
     driver: JoinHandle<()>,
-    presenting: JoinHandle<()>,
+    announcing: JoinHandle<()>,
     usage: Usage,
 }
 
@@ -220,8 +220,8 @@ impl Server {
             // If this fails, the folder only keeps its mark of a fresh folder.
             drop(tokio::task::spawn_blocking(move || unmark_fresh(&*disk)));
         };
-        let presenting = tokio::spawn(join::present(join_server, dial, config.join, advertised, settled));
-        Ok(Self { address, replica, node, stop, accepting, driver, presenting, usage })
+        let announcing = tokio::spawn(join::announce(join_server, dial, config.join, advertised, settled));
+        Ok(Self { address, replica, node, stop, accepting, driver, announcing, usage })
     }
 
     /// Returns the identity of this node: its cluster and its node number.
@@ -260,7 +260,7 @@ impl Server {
     /// Stops the node: sends a last message to each client, then unlocks the data folder.
     pub fn shutdown(self) -> Boxed<()> {
         Box::pin(async move {
-            self.presenting.abort();
+            self.announcing.abort();
             self.replica.transfer_leadership().await;
             self.stop.send_replace(true);
             self.node.stop().await;
@@ -274,7 +274,7 @@ impl Server {
     /// it. Afterwards the data folder is unlocked.
     pub fn kill(self) -> Boxed<()> {
         Box::pin(async move {
-            for task in [self.presenting, self.accepting, self.driver] {
+            for task in [self.announcing, self.accepting, self.driver] {
                 task.abort();
                 // The error means that the task was aborted, as intended.
                 drop(task.await);
@@ -371,7 +371,7 @@ async fn restart(replica: &Replica<Service>) -> Result<(), StartError> {
     };
     let applied = replica.read(|service| service.state().applied()).await.map_err(|error| stuck(&error))?;
     if applied > 0 {
-        let commands = vec![Command::Restarted { fences: FENCE_LEAP }];
+        let commands = vec![Command::SingleNodeRestarted { fences: FENCE_GAP }];
         let proposed = replica.propose(Batch { wall_ms: 0, commands }).await;
         proposed.map_err(|error| stuck(&error))?;
     }

@@ -123,7 +123,7 @@ pub fn command_size(command: &Command) -> usize {
     match command {
         Command::Request(Request { op, .. }) => op_size(op),
         Command::OpenSession(open) => FIXED_BYTES + open.label.len(),
-        Command::Expire { .. } | Command::Restarted { .. } => FIXED_BYTES,
+        Command::Expire { .. } | Command::SingleNodeRestarted { .. } => FIXED_BYTES,
     }
 }
 

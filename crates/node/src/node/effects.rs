@@ -40,7 +40,7 @@ impl<O: Outbox> Node<O> {
             && let Some(known) = self.clients.get_mut(connection)
         {
             self.batches.policy.on_early_grant(&mut known.activity);
-            metrics::add(&self.metrics.handovers_total, 1);
+            metrics::add(&self.metrics.early_grants_total, 1);
         }
         self.on_effect(effect, cx);
     }

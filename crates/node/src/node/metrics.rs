@@ -29,7 +29,7 @@ counters! {
     requests_refused_total: "counter", "Requests refused without being proposed";
     proposals_failed_total: "counter", "Proposals that were not applied, or whose outcome is unknown";
     replies_total: "counter", "Replies sent to clients of this node";
-    handovers_total: "counter", "Grants sent to clients of this node before the sync";
+    early_grants_total: "counter", "Grants sent to clients of this node before the sync";
     keep_alives_total: "counter", "Keep-alives answered";
     queries_total: "counter", "Reads answered";
     expiries_total: "counter", "Leases, waits and lock-delays that this node proposed to end";

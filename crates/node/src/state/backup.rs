@@ -25,7 +25,7 @@ use super::watch::History;
 pub const LEAP: u64 = 1 << 32;
 /// The smallest count after a restore, for each millisecond since 1970. It is larger than the number of
 /// commands that can be applied in a millisecond, even with a leap at each restart
-/// ([`super::handover::FENCE_LEAP`]).
+/// ([`super::early_grant::FENCE_GAP`]).
 const COMMANDS_A_MS: u64 = 1 << 11;
 /// The bound of all counts. A restore that would reach it is rejected, because readers of JSON cannot
 /// distinguish larger numbers.

@@ -17,7 +17,7 @@ use super::watch::Change;
 
 /// The position of a command, and the time of its proposal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct At {
+pub struct Position {
     /// The number of the command: the count of applied commands, this one included.
     pub index: u64,
     /// The term of the leader that appended the command.
@@ -42,8 +42,8 @@ pub enum Command {
         term: u64,
     },
     /// Records that a single node has restarted. It may have sent early grants that its log lost (see
-    /// [`super::handover`]).
-    Restarted {
+    /// [`super::early_grant`]).
+    SingleNodeRestarted {
         /// The number that is added to all later fences.
         fences: u64,
     },
@@ -260,7 +260,7 @@ pub enum Effect {
         /// The answer.
         answer: Answer,
         /// The number of the command that must be durable before the reply is sent. It is the applied command
-        /// itself, or an earlier one for an early grant ([`super::handover`]).
+        /// itself, or an earlier one for an early grant ([`super::early_grant`]).
         after: u64,
     },
     /// A name was taken away from its holder.

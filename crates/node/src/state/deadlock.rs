@@ -29,7 +29,8 @@ use std::ops::Bound::{Excluded, Included, Unbounded};
 use conclave_algorithms::deadlock::{Claim, Turn, WaitGraph, Why};
 use conclave_core::{Deadlock, Error, VictimPolicy, WaitsFor};
 
-use super::grant::{Moment, Outcome, Work};
+use super::command::Position;
+use super::grant::{Outcome, Work};
 use super::lock::{Claims, LockId, Locks, OwnerId, Waiter};
 use super::rank::{Rank, Ticket};
 
@@ -114,7 +115,7 @@ impl Locks {
     /// Returns whether a deadlock was left standing.
     pub(super) fn end_deadlocks(
         &mut self,
-        moment: Moment,
+        at: Position,
         ticket: Ticket,
         policy: VictimPolicy,
         standing: &BTreeSet<OwnerId>,
@@ -140,7 +141,7 @@ impl Locks {
                 let Some((victim, owner)) = victim.zip(owner) else { return true };
                 self.refuse(victim, Error::deadlock(deadlock), work);
                 let told = work.outcomes.len();
-                self.settle(moment, work);
+                self.settle(at, work);
                 if work.outcomes.len() > told {
                     break;
                 }
@@ -153,7 +154,7 @@ impl Locks {
     /// Ends the deadlocks that were closed by `cause`. The owners in `standing` were in deadlocks before.
     pub(super) fn end_closed_deadlocks(
         &mut self,
-        moment: Moment,
+        at: Position,
         cause: Cause,
         mut standing: BTreeSet<OwnerId>,
         work: &mut Work,
@@ -174,7 +175,7 @@ impl Locks {
                 Cause::Grant { policy, .. } => policy,
                 Cause::Limit(_) => closer.policy,
             };
-            if self.end_deadlocks(moment, rank.ticket, policy, &standing, work) {
+            if self.end_deadlocks(at, rank.ticket, policy, &standing, work) {
                 let left = deadlocks.iter().filter(|members| members.contains(&owner));
                 standing.extend(left.flatten());
             }

@@ -21,24 +21,18 @@ use conclave_algorithms::deadlock::{Claim, Demand, Request};
 use conclave_core::{Code, Error, Expr, Fence, LockName, OwnerLabel};
 use conclave_core::{Deadlock, Priority, RequestId, SessionId, VictimPolicy, Wait};
 
+use super::command::Position;
 use super::deadlock::Cause;
 use super::lock::{Claims, Counted, Grant, Hold, Item, LockId, Locks};
 use super::lock::{Owner, OwnerId, Waiter};
 use super::lower::too_many_names;
 use super::rank::{Rank, Ticket};
 
-/// The command being applied: its number, and its wall time in milliseconds for display.
-#[derive(Clone, Copy)]
-pub(super) struct Moment {
-    pub(super) index: u64,
-    pub(super) now_ms: u64,
-}
-
 /// An acquire whose session and owner are known.
-pub(super) struct Ask {
+pub(super) struct AcquireRequest {
     pub(super) session: SessionId,
     pub(super) request: RequestId,
-    pub(super) owner: AskOwner,
+    pub(super) owner: RequestOwner,
     pub(super) expr: Expr,
     pub(super) priority: Priority,
     pub(super) wait: Wait,
@@ -47,7 +41,7 @@ pub(super) struct Ask {
 }
 
 /// The owner of a request.
-pub(super) enum AskOwner {
+pub(super) enum RequestOwner {
     /// A new owner for this request alone.
     New,
     /// The owner with that label in the session, created if necessary.
@@ -90,9 +84,9 @@ pub(super) struct Work {
     /// The grant that its own client releases by this command.
     pub(super) given_back: Option<Ticket>,
     /// The waiter that got the released name, and the name.
-    pub(super) heir: Option<(Ticket, LockId)>,
-    /// The names that a request left in an irregular way (see [`super::handover`]).
-    pub(super) disturbed: Vec<LockId>,
+    pub(super) next_waiter: Option<(Ticket, LockId)>,
+    /// The names that a request left in an irregular way (see [`super::early_grant`]).
+    pub(super) order_broken: Vec<LockId>,
     /// The names that may have fallen out of use.
     pub(super) touched: Vec<LockId>,
     pub(super) outcomes: Vec<Outcome>,
@@ -107,7 +101,12 @@ enum Closed {
 
 impl Locks {
     /// Grants, queues or rejects an acquire.
-    pub(super) fn acquire(&mut self, moment: Moment, ask: Ask, work: &mut Work) -> Result<Settled, Error> {
+    pub(super) fn acquire(
+        &mut self,
+        at: Position,
+        ask: AcquireRequest,
+        work: &mut Work,
+    ) -> Result<Settled, Error> {
         let wants = self.lower(&ask.expr, work)?;
         self.check_possible(&wants)?;
         let single_lock = wants.as_single().is_some_and(|claim| claim.demand == Demand::Exclusive);
@@ -115,7 +114,7 @@ impl Locks {
             let message = "only a single exclusive name can be campaigned for";
             return Err(Error::new(Code::InvalidArgument, message));
         }
-        let ticket = Ticket(moment.index);
+        let ticket = Ticket(at.index);
         let (owner, busy) = self.resolve_owner(ask.owner, ask.session, ticket);
         if ask.value.is_some() {
             self.check_campaign(owner, &wants)?;
@@ -131,7 +130,7 @@ impl Locks {
             claims,
             policy: ask.policy,
             value: ask.value,
-            since_ms: moment.now_ms,
+            since_ms: at.wall_ms,
         };
         if let Some(choice) = self.choice(&waiter, Claims::Bind) {
             // The owner already waits with another request. Requests that wait for the names granted now will
@@ -142,10 +141,10 @@ impl Locks {
                 is_wanted.then(|| (cause, self.deadlocked(cause)))
             };
             let closes = busy.as_ref().and_then(closes);
-            self.grant(moment, waiter, &choice, work);
-            self.settle(moment, work);
+            self.grant(at, waiter, &choice, work);
+            self.settle(at, work);
             if let Some((cause, standing)) = closes {
-                self.end_closed_deadlocks(moment, cause, standing, work);
+                self.end_closed_deadlocks(at, cause, standing, work);
             }
             return Ok(Settled::Granted);
         }
@@ -156,11 +155,11 @@ impl Locks {
         }
         self.enqueue(waiter);
         if ask.wait == Wait::Try {
-            return self.try_to_overtake(moment, ticket, work);
+            return self.try_to_overtake(at, ticket, work);
         }
         work.unsettled |= self.can_close_a_cycle(ticket);
-        self.settle(moment, work);
-        self.end_deadlocks(moment, ticket, ask.policy, &BTreeSet::new(), work);
+        self.settle(at, work);
+        self.end_deadlocks(at, ticket, ask.policy, &BTreeSet::new(), work);
         if self.waiters.contains_key(&ticket) {
             Ok(Settled::Waiting)
         } else if self.grants.contains_key(&ticket) {
@@ -175,8 +174,8 @@ impl Locks {
     /// Releases everything that a grant holds.
     pub(super) fn release(&mut self, ticket: Ticket, work: &mut Work) {
         let Some(grant) = self.grants.remove(&ticket) else { return };
-        if work.given_back != Some(ticket) || !self.is_plain_grant(ticket, &grant) {
-            work.disturbed.extend(grant.items.iter().map(|item| item.lock));
+        if work.given_back != Some(ticket) || !self.is_simple_grant(ticket, &grant) {
+            work.order_broken.extend(grant.items.iter().map(|item| item.lock));
         }
         self.around_waiting(grant.owner, work, |locks, work| {
             for item in &grant.items {
@@ -196,7 +195,7 @@ impl Locks {
         work: &mut Work,
     ) -> Vec<(Ticket, RequestId)> {
         let mut had = Vec::new();
-        work.disturbed.push(id);
+        work.order_broken.push(id);
         // Grouped by owner, so that the waiting request of each owner is indexed again only once.
         let mut broken: BTreeMap<OwnerId, Vec<(Ticket, Item)>> = BTreeMap::new();
         for ticket in tickets {
@@ -230,7 +229,7 @@ impl Locks {
         self.around_waiting(owner, work, |locks, work| {
             for item in grant.items.iter_mut().filter(|item| item.demand == Demand::Exclusive) {
                 item.demand = Demand::Shared;
-                work.disturbed.push(item.lock);
+                work.order_broken.push(item.lock);
                 if locks.end_campaign(ticket, item.lock) {
                     work.outcomes.push(Outcome::Released { name: locks.lock(item.lock).name.clone() });
                 }
@@ -250,7 +249,7 @@ impl Locks {
         let waiter = self.dequeue(ticket, work);
         self.forget_owner_if_idle(waiter.owner);
         let Waiter { session, request, claims, .. } = waiter;
-        work.disturbed.extend(claims.iter().map(|claim| claim.resource));
+        work.order_broken.extend(claims.iter().map(|claim| claim.resource));
         work.outcomes.push(Outcome::Refused { ticket, session, request, error });
     }
 
@@ -262,7 +261,7 @@ impl Locks {
     /// too many names.
     pub(super) fn set_limit(
         &mut self,
-        moment: Moment,
+        at: Position,
         name: &LockName,
         permits: u32,
         work: &mut Work,
@@ -294,25 +293,25 @@ impl Locks {
             work.unsettled = true;
         }
         self.examine_all(id, work);
-        self.settle(moment, work);
+        self.settle(at, work);
         if let Some(standing) = standing {
-            self.end_closed_deadlocks(moment, Cause::Limit(id), standing, work);
+            self.end_closed_deadlocks(at, Cause::Limit(id), standing, work);
         }
         Ok(before)
     }
 
     /// Walks the agenda, then lets waiters overtake, until no more requests can be granted.
-    pub(super) fn settle(&mut self, moment: Moment, work: &mut Work) {
+    pub(super) fn settle(&mut self, at: Position, work: &mut Work) {
         work.counted.clear();
         loop {
             while let Some((rank, walk)) = work.agenda.pop_first() {
-                self.examine(moment, rank, walk, work);
+                self.examine(at, rank, walk, work);
             }
             if !work.unsettled {
                 return;
             }
             match self.overtaker() {
-                Some((ticket, choice)) => self.grant_waiter(moment, ticket, &choice, work),
+                Some((ticket, choice)) => self.grant_waiter(at, ticket, &choice, work),
                 None => work.unsettled = false,
             }
         }
@@ -326,7 +325,7 @@ impl Locks {
     }
 
     /// Examines one waiter of the agenda.
-    fn examine(&mut self, moment: Moment, rank: Rank, walk: Option<LockId>, work: &mut Work) {
+    fn examine(&mut self, at: Position, rank: Rank, walk: Option<LockId>, work: &mut Work) {
         // The waiter may have left the queue meanwhile. The walk then continues from its position.
         if let Some(waiter) = self.waiters.get(&rank.ticket) {
             let closed =
@@ -337,7 +336,7 @@ impl Locks {
                 None => {}
             }
             if let Some(choice) = self.choice_counting(waiter, &mut work.counted) {
-                self.grant_waiter(moment, rank.ticket, &choice, work);
+                self.grant_waiter(at, rank.ticket, &choice, work);
             } else {
                 work.unsettled = true;
                 if !self.owner(waiter.owner).holds.is_empty() && self.fits_ignoring_claims(waiter) {
@@ -379,13 +378,13 @@ impl Locks {
     }
 
     /// Grants a request that must not wait, if it may overtake. Otherwise rejects it.
-    fn try_to_overtake(&mut self, moment: Moment, ticket: Ticket, work: &mut Work) -> Result<Settled, Error> {
+    fn try_to_overtake(&mut self, at: Position, ticket: Ticket, work: &mut Work) -> Result<Settled, Error> {
         let choice = if self.can_close_a_cycle(ticket) { self.overtaking_choice(ticket) } else { None };
         let waiter = self.dequeue(ticket, work);
         match choice {
             Some(choice) => {
-                self.grant(moment, waiter, &choice, work);
-                self.settle(moment, work);
+                self.grant(at, waiter, &choice, work);
+                self.settle(at, work);
                 Ok(Settled::Granted)
             }
             None => {
@@ -409,23 +408,23 @@ impl Locks {
             || waiter.claims.iter().any(|claim| self.lock(claim.resource).next_after(waiter.rank).is_some())
     }
 
-    fn grant_waiter(&mut self, moment: Moment, ticket: Ticket, choice: &[Claim<LockId>], work: &mut Work) {
-        work.heir = self.heir(ticket).map(|id| (ticket, id)).or(work.heir);
+    fn grant_waiter(&mut self, at: Position, ticket: Ticket, choice: &[Claim<LockId>], work: &mut Work) {
+        work.next_waiter = self.next_waiter(ticket).map(|id| (ticket, id)).or(work.next_waiter);
         let waiter = self.dequeue(ticket, work);
         let left = waiter.claims.iter().map(|claim| claim.resource);
-        work.disturbed.extend(left.filter(|id| choice.iter().all(|chosen| chosen.resource != *id)));
-        self.grant(moment, waiter, choice, work);
+        work.order_broken.extend(left.filter(|id| choice.iter().all(|chosen| chosen.resource != *id)));
+        self.grant(at, waiter, choice, work);
         work.outcomes.push(Outcome::Granted(ticket));
     }
 
     /// Creates a grant of the chosen claims. The waiter is not in any queue.
-    fn grant(&mut self, moment: Moment, waiter: Waiter, choice: &[Claim<LockId>], work: &mut Work) {
+    fn grant(&mut self, at: Position, waiter: Waiter, choice: &[Claim<LockId>], work: &mut Work) {
         let Waiter { session, request, owner, rank, value, .. } = waiter;
-        let fence = Fence(self.fence_base.saturating_add(moment.index));
+        let fence = Fence(self.fence_base.saturating_add(at.index));
         let mut items = Vec::with_capacity(choice.len());
         self.around_waiting(owner, work, |locks, work| {
             for claim in choice {
-                let fence = locks.add_hold(owner, *claim, fence, moment.now_ms);
+                let fence = locks.add_hold(owner, *claim, fence, at.wall_ms);
                 items.push(Item { lock: claim.resource, demand: claim.demand, fence });
                 let lock = locks.lock_mut(claim.resource);
                 if value.is_some() {
@@ -543,14 +542,14 @@ impl Locks {
     /// Returns the owner of a request, created if necessary, and the rank of its request that already waits.
     fn resolve_owner(
         &mut self,
-        owner: AskOwner,
+        owner: RequestOwner,
         session: SessionId,
         ticket: Ticket,
     ) -> (OwnerId, Option<Rank>) {
         let (id, label) = match owner {
-            AskOwner::Known(id) => (id, None),
-            AskOwner::New => (OwnerId(ticket.0), None),
-            AskOwner::Label(label) => match self.labels.get(&(session, label.clone())) {
+            RequestOwner::Known(id) => (id, None),
+            RequestOwner::New => (OwnerId(ticket.0), None),
+            RequestOwner::Label(label) => match self.labels.get(&(session, label.clone())) {
                 Some(id) => (*id, None),
                 None => {
                     self.labels.insert((session, label.clone()), OwnerId(ticket.0));

@@ -61,8 +61,8 @@ pub(super) struct Lock {
     /// still hold the name.
     pub(super) campaign: Option<Ticket>,
     /// The number of the last command by which a request left the queue or the holders in an irregular way.
-    /// The regular way is to be granted the name and to release it (see [`super::handover`]).
-    pub(super) disturbed: u64,
+    /// The regular way is to be granted the name and to release it (see [`super::early_grant`]).
+    pub(super) order_broken_at: u64,
 }
 
 /// The holds of one owner on one name.
@@ -481,7 +481,7 @@ impl Lock {
             blocked_holders: BTreeSet::new(),
             value: None,
             campaign: None,
-            disturbed: 0,
+            order_broken_at: 0,
         }
     }
 

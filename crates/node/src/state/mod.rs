@@ -12,7 +12,7 @@
 //!
 //! **Modules.** [`command`]: commands, replies and effects. [`session`]: leases and remembered answers.
 //! `lock`: the tables of locks and waiters. `grant`: the order of grants. `lower`: from lock expressions to
-//! requests. `rank`: the position in a queue. [`handover`]: early grants. `deadlock`: overtaking and victims.
+//! requests. `rank`: the position in a queue. [`early_grant`]: early grants. `deadlock`: overtaking and victims.
 //! [`tree`] and [`path`]: files. [`watch`]: the history of changes. [`query`]: read-only reports.
 //! [`snapshot`]: the state as bytes. [`backup`]: the part of the state that outlives the cluster.
 //!
@@ -21,8 +21,8 @@
 pub mod backup;
 pub mod command;
 mod deadlock;
+pub mod early_grant;
 mod grant;
-pub mod handover;
 mod lock;
 mod lower;
 pub mod path;
@@ -40,15 +40,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use conclave_core::{Code, Deadlock, Error, LockName, Owner, RequestId, SessionId, Wait};
 use serde::{Deserialize, Serialize};
 
-use self::grant::{Ask, AskOwner, Moment, Outcome, Settled, Work};
+use self::grant::{AcquireRequest, Outcome, RequestOwner, Settled, Work};
 use self::lock::Locks;
 use self::session::{Admission, Broken, MAX_LIVE, MAX_SESSIONS, Session};
 use self::tree::{FileChange, FileOp, Tree, TreeChange};
 use self::watch::{Change, History, LockChange, What};
 
 pub use self::command::{
-    Acquire, Answer, At, Command, Effect, EndCause, Granted, GrantedName, Holder, Op, OpenSession, Queued,
-    Request, TimerId,
+    Acquire, Answer, Command, Effect, EndCause, Granted, GrantedName, Holder, Op, OpenSession, Position,
+    Queued, Request, TimerId,
 };
 pub use self::path::FilePath;
 pub use self::rank::Ticket;
@@ -101,16 +101,12 @@ struct Incidents {
 
 /// The working data of one command while it is applied.
 struct Step<'a> {
-    at: At,
+    at: Position,
     work: Work,
     effects: &'a mut Vec<Effect>,
 }
 
 impl Step<'_> {
-    fn moment(&self) -> Moment {
-        Moment { index: self.at.index, now_ms: self.at.wall_ms }
-    }
-
     fn reply(&mut self, session: SessionId, request: RequestId, answer: Answer) {
         self.effects.push(Effect::Reply { session, request, answer, after: self.at.index });
     }
@@ -134,14 +130,14 @@ impl State {
     }
 
     /// Applies one command and returns its effects. A command that was applied before has no effect.
-    pub fn apply(&mut self, at: At, command: Command) -> Vec<Effect> {
+    pub fn apply(&mut self, at: Position, command: Command) -> Vec<Effect> {
         let mut effects = Vec::new();
         self.apply_into(at, command, &mut effects);
         effects
     }
 
     /// Does the same as [`State::apply`], but appends the effects to a buffer that the caller can reuse.
-    pub fn apply_into(&mut self, at: At, command: Command, effects: &mut Vec<Effect>) {
+    pub fn apply_into(&mut self, at: Position, command: Command, effects: &mut Vec<Effect>) {
         if at.index <= self.applied {
             return;
         }
@@ -151,7 +147,7 @@ impl State {
             Command::OpenSession(open) => self.open_session(&mut step, open),
             Command::Request(request) => self.request(&mut step, request),
             Command::Expire { timer, term } => self.expire(&mut step, timer, term),
-            Command::Restarted { fences } => self.locks.on_restarted(fences),
+            Command::SingleNodeRestarted { fences } => self.locks.on_single_node_restarted(fences),
         }
         self.finish(&mut step);
     }
@@ -251,7 +247,7 @@ impl State {
         let ticket = Ticket(step.at.index);
         let wait = acquire.wait;
         let ask = self.check_acquire(id, request, acquire);
-        let settled = ask.and_then(|ask| self.locks.acquire(step.moment(), ask, &mut step.work));
+        let settled = ask.and_then(|ask| self.locks.acquire(step.at, ask, &mut step.work));
         let session = self.sessions.get_mut(&id).expect("the caller found the session");
         match settled {
             Ok(Settled::Granted) => {
@@ -274,7 +270,12 @@ impl State {
         }
     }
 
-    fn check_acquire(&self, id: SessionId, request: RequestId, acquire: Acquire) -> Result<Ask, Error> {
+    fn check_acquire(
+        &self,
+        id: SessionId,
+        request: RequestId,
+        acquire: Acquire,
+    ) -> Result<AcquireRequest, Error> {
         let session = self.sessions.get(&id).ok_or_else(|| session_ended(id))?;
         if session.live.len() >= MAX_LIVE {
             let message = format!("a session holds or waits for at most {MAX_LIVE} requests");
@@ -283,14 +284,14 @@ impl State {
         check_value(acquire.value.as_deref().unwrap_or_default())?;
         let Acquire { expr, owner, wait, priority, policy, value } = acquire;
         let owner = match owner {
-            Owner::Request => AskOwner::New,
-            Owner::Label(label) => AskOwner::Label(label),
+            Owner::Request => RequestOwner::New,
+            Owner::Label(label) => RequestOwner::Label(label),
             Owner::OfGrant(grant) => {
                 let held = session.live.get(&grant).and_then(|ticket| self.locks.grants.get(ticket));
-                AskOwner::Known(held.ok_or_else(|| not_held(grant))?.owner)
+                RequestOwner::Known(held.ok_or_else(|| not_held(grant))?.owner)
             }
         };
-        Ok(Ask { session: id, request, owner, expr, priority, wait, policy, value })
+        Ok(AcquireRequest { session: id, request, owner, expr, priority, wait, policy, value })
     }
 
     /// Returns the ticket of a grant that the session holds.
@@ -365,7 +366,7 @@ impl State {
     }
 
     fn limit(&mut self, step: &mut Step<'_>, name: &LockName, permits: u32) -> Result<Answer, Error> {
-        let before = self.locks.set_limit(step.moment(), name, permits, &mut step.work)?;
+        let before = self.locks.set_limit(step.at, name, permits, &mut step.work)?;
         if before.unwrap_or(0) != permits {
             self.changed(step, name.clone(), LockChange::Limited(permits));
         }
@@ -517,16 +518,20 @@ impl State {
 
     /// Grants the names that became free. Then creates the effects of all outcomes of the command.
     fn finish(&mut self, step: &mut Step<'_>) {
-        self.locks.settle(step.moment(), &mut step.work);
-        let foregone = self.locks.foregone(step.moment(), &mut step.work);
+        self.locks.settle(step.at, &mut step.work);
+        let early_grant = self.locks.early_grant(step.at, &mut step.work);
         self.locks.finish(&mut step.work);
         for outcome in std::mem::take(&mut step.work.outcomes) {
             match outcome {
                 Outcome::Granted(ticket) => {
                     let grant = &self.locks.grants[&ticket];
                     let (session, request) = (grant.session, grant.request);
-                    let after = match foregone {
-                        Some((heir, after)) if heir == ticket && !self.waits.contains_key(&ticket) => after,
+                    let after = match early_grant {
+                        Some((next_waiter, after))
+                            if next_waiter == ticket && !self.waits.contains_key(&ticket) =>
+                        {
+                            after
+                        }
                         _ => step.at.index,
                     };
                     self.stop_wait(step, ticket);

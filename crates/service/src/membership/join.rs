@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   new node                        any member          leader
-//!      | Admit, address A ----------> | Elsewhere: L
+//!      | Admit, address A ----------> | NotLeader: L
 //!      | Admit, address A ---------------------------> |  commits: node 4 at A is a learner
 //!      | <--------------- Admitted: cluster C, node 4  |
 //!      | (stores both, opens its log, listens; the leader replicates the log to it)
-//!      | Present: node 4 of C, address A ------------> |  caught up? commits: node 4 votes
-//!      | <----------------------------------- Settled  |
+//!      | Announce: node 4 of C, address A -----------> |  caught up? commits: node 4 votes
+//!      | <---------------------------------- Accepted  |
 //! ```
 //!
 //! **Rules** (docs/service.md 9). The first node founds the cluster; every other node sends a request to a
@@ -20,7 +20,7 @@
 //! membership. The largest number leaves only when a larger one enters, so no number returns.
 //!
 //! **Bounds.** A cluster has at most [`MAX_NODES`] nodes; further ones are refused. A new node gives up after
-//! [`JOIN_LIMIT`]. An admitted node never gives up: it repeats `Present` at growing intervals until it votes.
+//! [`JOIN_LIMIT`]. An admitted node never gives up: it repeats `Announce` at growing intervals until it votes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub const JOIN_LIMIT: Duration = Duration::from_secs(30);
 
 /// The most entries by which a learner may be behind the leader and still get a vote.
 const CAUGHT_UP: u64 = 1_000;
-/// The longest wait of the leader for a learner to catch up. It then replies `Later`.
+/// The longest wait of the leader for a learner to catch up. It then replies `TryLater`.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The longest wait for the reply of a member, which may itself wait for another change and for the learner.
 const ANSWER_LIMIT: Duration = Duration::from_secs(15);
@@ -55,27 +55,27 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 
 /// A request of a node to a member.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Ask {
+pub(crate) enum JoinRequest {
     /// Asks whether the member belongs to this cluster.
     Hello { cluster: u128 },
     /// Requests the admission of a new node at this address.
     Admit { address: String },
     /// Reports the address of a node, and requests a vote if it has none.
-    Present { cluster: u128, node: NodeId, address: String },
+    Announce { cluster: u128, node: NodeId, address: String },
 }
 
 /// The reply of a member.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Answer {
-    /// The reply to [`Ask::Admit`]: the identity of the new node.
+    /// The reply to [`JoinRequest::Admit`]: the identity of the new node.
     Admitted { cluster: u128, node: NodeId },
     /// The request is fulfilled: the member belongs to the cluster, or the address is recorded and the node
     /// votes.
-    Settled,
+    Accepted,
     /// Another node is the leader. Its address is `None` if it is unknown.
-    Elsewhere { leader: Option<String> },
+    NotLeader { leader: Option<String> },
     /// The request cannot be fulfilled now, for this reason. The sender repeats it.
-    Later(String),
+    TryLater(String),
     /// The request is refused for this reason. Repeating it does not help.
     Refused(String),
 }
@@ -92,22 +92,24 @@ impl JoinServer {
         Self { replica, busy: Mutex::new(()) }
     }
 
-    pub(crate) async fn answer(&self, ask: Ask) -> Answer {
+    pub(crate) async fn answer(&self, request: JoinRequest) -> Answer {
         let ours = self.replica.identity().cluster;
-        match ask {
-            Ask::Hello { cluster } | Ask::Present { cluster, .. } if cluster != ours => {
+        match request {
+            JoinRequest::Hello { cluster } | JoinRequest::Announce { cluster, .. } if cluster != ours => {
                 Answer::Refused(format!("this is a node of cluster {ours:032x}, not of {cluster:032x}"))
             }
-            Ask::Hello { .. } => Answer::Settled,
-            Ask::Admit { address } | Ask::Present { address, .. } if !is_address(&address) => {
+            JoinRequest::Hello { .. } => Answer::Accepted,
+            JoinRequest::Admit { address } | JoinRequest::Announce { address, .. }
+                if !is_address(&address) =>
+            {
                 Answer::Refused(format!(
                     "`{}` is not an address of the form HOST:PORT; correct --advertise",
                     address.escape_debug()
                 ))
             }
-            Ask::Admit { address } => self.admit(address).await.unwrap_or_else(|answer| answer),
-            Ask::Present { node, address, .. } => {
-                self.settle(node, address).await.unwrap_or_else(|answer| answer)
+            JoinRequest::Admit { address } => self.admit(address).await.unwrap_or_else(|answer| answer),
+            JoinRequest::Announce { node, address, .. } => {
+                self.promote_when_caught_up(node, address).await.unwrap_or_else(|answer| answer)
             }
         }
     }
@@ -142,7 +144,7 @@ impl JoinServer {
         Ok(Answer::Admitted { cluster: self.replica.identity().cluster, node })
     }
 
-    async fn settle(&self, node: NodeId, address: String) -> Result<Answer, Answer> {
+    async fn promote_when_caught_up(&self, node: NodeId, address: String) -> Result<Answer, Answer> {
         let status = self.lead()?;
         let Some(known) = status.membership.nodes.get(&node) else {
             return Err(Answer::Refused(format!(
@@ -160,19 +162,19 @@ impl JoinServer {
             self.replica.relocate(node, Member { address }).await.map_err(|error| self.unchanged(error))?;
         }
         if self.replica.status().votes(node) {
-            return Ok(Answer::Settled);
+            return Ok(Answer::Accepted);
         }
         let caught_up = |status: &Status| {
             let matched = status.matched.get(&node).copied().flatten();
             !status.leads() || matched.is_some_and(|matched| matched + CAUGHT_UP >= status.last.unwrap_or(0))
         };
         if timeout(PATIENCE, self.replica.wait_for(caught_up)).await.is_err() {
-            return Err(Answer::Later(format!("node {node} has not caught up yet")));
+            return Err(Answer::TryLater(format!("node {node} has not caught up yet")));
         }
         let _busy = self.busy.lock().await;
         self.replica.promote(node).await.map_err(|error| self.unchanged(error))?;
         tracing::info!(node, "gave a node its vote");
-        Ok(Answer::Settled)
+        Ok(Answer::Accepted)
     }
 
     /// Returns the status if this node leads, else the reply that names the leader.
@@ -184,14 +186,14 @@ impl JoinServer {
     fn unchanged(&self, error: MembershipError) -> Answer {
         match error {
             MembershipError::NotLeader(leader) => elsewhere(&self.replica.status(), leader),
-            MembershipError::Refused(why) | MembershipError::Unknown(why) => Answer::Later(why),
+            MembershipError::Refused(why) | MembershipError::Unknown(why) => Answer::TryLater(why),
         }
     }
 }
 
 fn elsewhere(status: &Status, leader: Option<NodeId>) -> Answer {
     let address = |leader| status.membership.nodes.get(&leader).map(|member| member.address.clone());
-    Answer::Elsewhere { leader: leader.filter(|leader| *leader != status.node).and_then(address) }
+    Answer::NotLeader { leader: leader.filter(|leader| *leader != status.node).and_then(address) }
 }
 
 /// Returns whether the text has the form HOST:PORT with a port other than 0. It does not connect.
@@ -219,7 +221,7 @@ pub(crate) async fn admit(dial: &dyn Dial, hints: &[String], address: &str) -> R
             match admit_by(dial, hint, address).await {
                 Ok(Admission::Granted(identity)) => return Ok(identity),
                 Ok(Admission::Refused(reason)) => return Err(reason),
-                Ok(Admission::Later(reason)) => reasons.push(reason),
+                Ok(Admission::TryLater(reason)) => reasons.push(reason),
                 Err(error) => reasons.push(format!("{hint}: {error}")),
             }
         }
@@ -242,28 +244,30 @@ pub(crate) async fn admit(dial: &dyn Dial, hints: &[String], address: &str) -> R
 /// The reply to a new node.
 enum Admission {
     Granted(Identity),
-    Later(String),
+    TryLater(String),
     Refused(String),
 }
 
 /// Sends `Admit` to one member, and then to the leader that it names, if any.
 async fn admit_by(dial: &dyn Dial, hint: &str, address: &str) -> std::io::Result<Admission> {
-    let request = || Ask::Admit { address: address.to_owned() };
+    let request = || JoinRequest::Admit { address: address.to_owned() };
     let mut member = hint.to_owned();
     let mut answer = ask(dial, hint, &request(), ANSWER_LIMIT).await?;
-    if let Answer::Elsewhere { leader: Some(leader) } = answer {
+    if let Answer::NotLeader { leader: Some(leader) } = answer {
         answer = match ask(dial, &leader, &request(), ANSWER_LIMIT).await {
             Ok(answer) => answer,
-            Err(error) => return Ok(Admission::Later(format!("{hint} names the leader {leader}: {error}"))),
+            Err(error) => {
+                return Ok(Admission::TryLater(format!("{hint} names the leader {leader}: {error}")));
+            }
         };
         member = leader;
     }
     Ok(match answer {
         Answer::Admitted { cluster, node } => Admission::Granted(Identity { cluster, node }),
-        Answer::Elsewhere { .. } => Admission::Later(format!("{member} knows no leader")),
-        Answer::Later(reason) => Admission::Later(format!("{member}: {reason}")),
+        Answer::NotLeader { .. } => Admission::TryLater(format!("{member} knows no leader")),
+        Answer::TryLater(reason) => Admission::TryLater(format!("{member}: {reason}")),
         Answer::Refused(reason) => Admission::Refused(format!("{member} refuses this node: {reason}")),
-        Answer::Settled => Admission::Later(format!("{member} sent a reply to another request")),
+        Answer::Accepted => Admission::TryLater(format!("{member} sent a reply to another request")),
     })
 }
 
@@ -288,7 +292,7 @@ impl Reports {
 /// # Errors
 /// A hint belongs to another cluster.
 pub(crate) async fn check_hints(dial: &dyn Dial, hints: &[String], identity: Identity) -> Result<(), String> {
-    let hello = Ask::Hello { cluster: identity.cluster };
+    let hello = JoinRequest::Hello { cluster: identity.cluster };
     let asked = hints.iter().map(async |hint| (hint, ask(dial, hint, &hello, HINT_LIMIT).await));
     for (hint, answer) in futures_util::future::join_all(asked).await {
         if let Ok(Answer::Refused(reason)) = answer {
@@ -302,9 +306,9 @@ pub(crate) async fn check_hints(dial: &dyn Dial, hints: &[String], identity: Ide
     Ok(())
 }
 
-/// Sends `Present` to the leader until the address of this node is recorded and the node votes, then calls
+/// Sends `Announce` to the leader until the address of this node is recorded and the node votes, then calls
 /// `settled`. Logs every few seconds why this has not happened yet.
-pub(crate) async fn present(
+pub(crate) async fn announce(
     join_server: Arc<JoinServer>,
     dial: Arc<dyn Dial>,
     hints: Vec<String>,
@@ -323,7 +327,7 @@ pub(crate) async fn present(
         if status.votes(node) && known.is_some_and(|known| known.address == address) {
             return settled();
         }
-        let me = || Ask::Present { cluster, node, address: address.clone() };
+        let me = || JoinRequest::Announce { cluster, node, address: address.clone() };
         let answer = if status.leads() {
             Ok(join_server.answer(me()).await)
         } else {
@@ -332,10 +336,10 @@ pub(crate) async fn present(
             ask_around(&*dial, leader.into_iter().chain(hints.iter().cloned()), me).await
         };
         let reason = match answer {
-            Ok(Answer::Settled) => None,
+            Ok(Answer::Accepted) => None,
             Ok(Answer::Refused(reason)) => Some(format!("the cluster refuses it: {reason}")),
-            Ok(Answer::Later(reason)) => Some(reason),
-            Ok(Answer::Elsewhere { .. }) => Some("no leader is known".to_owned()),
+            Ok(Answer::TryLater(reason)) => Some(reason),
+            Ok(Answer::NotLeader { .. }) => Some("no leader is known".to_owned()),
             Ok(Answer::Admitted { .. }) => Some("a member sent a reply to another request".to_owned()),
             Err(reason) => Some(reason),
         };
@@ -359,13 +363,13 @@ pub(crate) async fn present(
 async fn ask_around(
     dial: &dyn Dial,
     members: impl Iterator<Item = String>,
-    question: impl Fn() -> Ask,
+    question: impl Fn() -> JoinRequest,
 ) -> Result<Answer, String> {
     let mut errors = Vec::new();
     for member in members {
         let failed = |member: &str, error: std::io::Error| format!("{member}: {error}");
         match ask(dial, &member, &question(), ANSWER_LIMIT).await {
-            Ok(Answer::Elsewhere { leader: Some(leader) }) => {
+            Ok(Answer::NotLeader { leader: Some(leader) }) => {
                 match ask(dial, &leader, &question(), ANSWER_LIMIT).await {
                     Ok(answer) => return Ok(answer),
                     Err(error) => errors.push(failed(&leader, error)),
@@ -378,8 +382,13 @@ async fn ask_around(
     Err(if errors.is_empty() { "no other member is known".to_owned() } else { errors.join("; ") })
 }
 
-async fn ask(dial: &dyn Dial, member: &str, ask: &Ask, limit: Duration) -> std::io::Result<Answer> {
-    let body = postcard::to_stdvec(ask).map_err(std::io::Error::other)?;
+async fn ask(
+    dial: &dyn Dial,
+    member: &str,
+    request: &JoinRequest,
+    limit: Duration,
+) -> std::io::Result<Answer> {
+    let body = postcard::to_stdvec(request).map_err(std::io::Error::other)?;
     let answer = timeout(limit, peers::call_once(dial, member, peers::JOINING, &body)).await;
     let answer =
         answer.map_err(|_| std::io::Error::new(std::io::ErrorKind::TimedOut, "no reply in time"))??;

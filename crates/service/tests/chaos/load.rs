@@ -227,14 +227,14 @@ pub async fn finals(cluster: &Cluster) -> Result<Vec<Finals>, String> {
 }
 
 /// Returns the number of early grants that the nodes report in their metrics.
-pub async fn handovers(cluster: &Cluster) -> io::Result<u64> {
+pub async fn early_grants(cluster: &Cluster) -> io::Result<u64> {
     let mut all = 0;
     for address in cluster.addresses() {
         let mut stream = TcpStream::connect(&address).await?;
         stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: chaos\r\nConnection: close\r\n\r\n").await?;
         let mut metrics = String::new();
         stream.read_to_string(&mut metrics).await?;
-        let counted = metrics.lines().find_map(|line| line.strip_prefix("conclave_handovers_total "));
+        let counted = metrics.lines().find_map(|line| line.strip_prefix("conclave_early_grants_total "));
         all +=
             counted.and_then(|count| count.trim().parse::<u64>().ok()).ok_or(io::ErrorKind::InvalidData)?;
     }

@@ -58,7 +58,7 @@ struct Seen {
     grants: usize,
     lost_guards: usize,
     /// Early grants since the last power failure.
-    handovers: u64,
+    early_grants: u64,
     elections: u64,
     snapshots: usize,
 }
@@ -74,11 +74,12 @@ async fn run(seed: u64) -> Result<Seen, String> {
         load.stop(played.is_ok()).await;
         played?;
         let finals = load::finals(&cluster).await?;
-        let handovers = load::handovers(&cluster).await.map_err(|error| format!("no metrics: {error}"))?;
+        let early_grants =
+            load::early_grants(&cluster).await.map_err(|error| format!("no metrics: {error}"))?;
         let seen = check::judge(&history, &finals)?;
         let status = cluster.status();
         let snapshots = usize::from(status.snapshot.is_some());
-        Ok(Seen { handovers, elections: status.term, snapshots, ..seen })
+        Ok(Seen { early_grants, elections: status.term, snapshots, ..seen })
     };
     let result: Result<Seen, String> = ended.await;
     let result = result.map_err(|why| {
@@ -109,7 +110,7 @@ fn sweep(seeds: Range<u64>) {
                     all.uncertain += seen.uncertain;
                     all.grants += seen.grants;
                     all.lost_guards += seen.lost_guards;
-                    all.handovers += seen.handovers;
+                    all.early_grants += seen.early_grants;
                     all.elections += seen.elections;
                     all.snapshots += seen.snapshots;
                 }
@@ -121,7 +122,7 @@ fn sweep(seeds: Range<u64>) {
     println!("{count} seeds: {seen:?}");
     assert!(seen.operations > 0 && seen.grants > 0 && seen.elections > count, "nothing was tested: {seen:?}");
     // A run of few seeds may lack some of these.
-    let much = seen.uncertain > 0 && seen.snapshots > 0 && seen.lost_guards > 0 && seen.handovers > 0;
+    let much = seen.uncertain > 0 && seen.snapshots > 0 && seen.lost_guards > 0 && seen.early_grants > 0;
     assert!(count < 10 || much, "nothing went wrong: {seen:?}");
 }
 

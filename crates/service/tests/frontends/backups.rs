@@ -7,7 +7,7 @@ use std::time::Duration;
 use conclave_core::RequestId;
 use conclave_node::state::backup::Contents;
 use conclave_node::state::tree::FileOp;
-use conclave_node::state::{At, Command, FilePath, Op, OpenSession, Request, State};
+use conclave_node::state::{Command, FilePath, Op, OpenSession, Position, Request, State};
 use conclave_service::config::Config;
 use conclave_service::peers::Tcp;
 use conclave_service::replica::disk::{Disk, SimDisk};
@@ -38,14 +38,14 @@ impl Backup {
     fn of(name: &str, files: &[(String, Vec<u8>)]) -> Self {
         let mut state = State::new();
         let open = OpenSession { secret: 1, ttl_ms: 1000, lock_delay_ms: 0, label: String::new() };
-        state.apply(At { index: 1, term: 1, wall_ms: 0 }, Command::OpenSession(open));
+        state.apply(Position { index: 1, term: 1, wall_ms: 0 }, Command::OpenSession(open));
         let session = state.sessions(None, 1).items[0].session;
         for (number, (path, data)) in (1..).zip(files) {
             let path = FilePath::new(path).unwrap();
             let create = FileOp::Create { path, data: data.clone(), ephemeral: false, sequential: false };
             let (id, op) = (RequestId(number), Op::Files(vec![create]));
             let request = Request { session, id, lowest: id, op };
-            state.apply(At { index: 1 + number, term: 1, wall_ms: 0 }, Command::Request(request));
+            state.apply(Position { index: 1 + number, term: 1, wall_ms: 0 }, Command::Request(request));
         }
         Self::new(name, &state.to_backup())
     }

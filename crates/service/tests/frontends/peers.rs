@@ -26,7 +26,7 @@ struct Stranger {
 
 /// A join request, as it is encoded.
 #[derive(Serialize)]
-enum Ask<'a> {
+enum AcquireRequest<'a> {
     Hello { cluster: u128 },
     Admit { address: &'a str },
     Present { cluster: u128, node: u64, address: &'a str },
@@ -86,7 +86,7 @@ impl Stranger {
         }
     }
 
-    async fn join(&mut self, ask: &Ask<'_>) -> Answer {
+    async fn join(&mut self, ask: &AcquireRequest<'_>) -> Answer {
         let (kind, body) = self.ask(JOINING, &postcard::to_stdvec(ask).unwrap()).await;
         assert_eq!(kind, JOINING, "{}", String::from_utf8_lossy(&body));
         postcard::from_bytes(&body).unwrap()
@@ -157,10 +157,13 @@ async fn a_node_of_another_cluster_is_refused_whatever_it_wants() {
     let envelope = postcard::to_stdvec(&(1_u8, other, me.node, 6_u8)).unwrap();
     let (_, reply) = stranger.ask(CONSENSUS, &envelope).await;
     assert!(String::from_utf8_lossy(&reply).contains("another cluster"));
-    for ask in [Ask::Hello { cluster: other }, Ask::Present { cluster: other, node: 1, address: "host:1" }] {
+    for ask in [
+        AcquireRequest::Hello { cluster: other },
+        AcquireRequest::Present { cluster: other, node: 1, address: "host:1" },
+    ] {
         assert!(matches!(stranger.join(&ask).await, Answer::Refused(why) if why.contains("cluster")));
     }
-    assert_eq!(stranger.join(&Ask::Hello { cluster: me.cluster }).await, Answer::Settled);
+    assert_eq!(stranger.join(&AcquireRequest::Hello { cluster: me.cluster }).await, Answer::Settled);
     scene.assert_unharmed().await;
 }
 
@@ -177,7 +180,7 @@ async fn newcomers_at_the_same_moment_have_different_numbers() {
             let address = format!("127.0.0.1:{port}");
             let mut numbers = Vec::new();
             for _ in 0..TIMES {
-                match stranger.join(&Ask::Admit { address: &address }).await {
+                match stranger.join(&AcquireRequest::Admit { address: &address }).await {
                     Answer::Admitted { node, .. } => numbers.push(node),
                     other => panic!("{other:?}"),
                 }
@@ -202,19 +205,22 @@ async fn who_cannot_be_found_is_not_admitted_and_who_never_comes_is_not_missed()
     let me = scene.server.identity();
     let mut stranger = Stranger::connect(&scene.server).await;
     for address in ["", "nowhere", "host:0", "a b:1", &"x".repeat(1000)] {
-        assert!(matches!(stranger.join(&Ask::Admit { address }).await, Answer::Refused(_)), "{address:?}");
+        assert!(
+            matches!(stranger.join(&AcquireRequest::Admit { address }).await, Answer::Refused(_)),
+            "{address:?}"
+        );
     }
     let own = scene.server.address().to_string();
     assert!(
-        matches!(stranger.join(&Ask::Admit { address: &own }).await, Answer::Refused(why) if why.contains("node 1"))
+        matches!(stranger.join(&AcquireRequest::Admit { address: &own }).await, Answer::Refused(why) if why.contains("node 1"))
     );
-    let unknown = Ask::Present { cluster: me.cluster, node: 77, address: "host:1" };
+    let unknown = AcquireRequest::Present { cluster: me.cluster, node: 77, address: "host:1" };
     assert!(matches!(stranger.join(&unknown).await, Answer::Refused(why) if why.contains("77")));
     // The new node is a learner. A second request from the same address gets a new number, and the first
     // learner is removed.
     let admitted = |node| Answer::Admitted { cluster: me.cluster, node };
-    assert_eq!(stranger.join(&Ask::Admit { address: "127.0.0.1:1" }).await, admitted(2));
-    assert_eq!(stranger.join(&Ask::Admit { address: "127.0.0.1:1" }).await, admitted(3));
+    assert_eq!(stranger.join(&AcquireRequest::Admit { address: "127.0.0.1:1" }).await, admitted(2));
+    assert_eq!(stranger.join(&AcquireRequest::Admit { address: "127.0.0.1:1" }).await, admitted(3));
     let nodes: Vec<u64> = scene.server.status().membership.nodes.keys().copied().collect();
     assert_eq!(nodes, [1, 3]);
     assert!(!scene.server.status().votes(3));

@@ -34,7 +34,7 @@ fn an_end_that_the_leader_knows_of_is_told_behind_the_answers_before_it() {
     let mut fixture = following();
     let open =
         crate::state::OpenSession { secret: 1, ttl_ms: 10_000, lock_delay_ms: 0, label: String::new() };
-    let at = crate::state::At { index: 1, term: 1, wall_ms: 0 };
+    let at = crate::state::Position { index: 1, term: 1, wall_ms: 0 };
     fixture.world.state.apply_into(at, Command::OpenSession(open), &mut Vec::new());
     fixture.request(1, ClientRequest::KeepAlive { token: 5 });
     fixture.run_round(Ok(LogId { term: 1, index: 1 }));

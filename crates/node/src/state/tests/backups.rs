@@ -3,7 +3,7 @@
 
 use conclave_core::Version;
 
-use super::super::handover;
+use super::super::early_grant;
 use super::super::snapshot::{self, SnapshotError};
 use super::super::watch::{Event, WatchTarget};
 use super::*;
@@ -110,8 +110,8 @@ fn fences_after_a_restore_are_larger_than_all_before_it_however_often_it_is_rest
     // leap.
     let mut restarted = once.clone();
     for _ in 0..3 {
-        let at = At { index: restarted.applied() + 1, term: 1, wall_ms: 0 };
-        restarted.apply(at, Command::Restarted { fences: handover::FENCE_LEAP });
+        let at = Position { index: restarted.applied() + 1, term: 1, wall_ms: 0 };
+        restarted.apply(at, Command::SingleNodeRestarted { fences: early_grant::FENCE_GAP });
     }
     assert!(next_fence(&restored(&bytes, NOW_MS + 100)) > next_fence(&restarted));
     // A backup of the restored state, restored at the same clock time.

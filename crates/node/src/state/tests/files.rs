@@ -259,7 +259,7 @@ fn watches_resume_by_index_and_a_gap_is_an_explicit_resync() {
     let mut state = std::mem::take(&mut w.state);
     for _ in 0..=HISTORY_LENGTH {
         w.index += 1;
-        let at = At { index: w.index, term: 1, wall_ms: 0 };
+        let at = Position { index: w.index, term: 1, wall_ms: 0 };
         let op = Op::Files(vec![write("/x", "", None)]);
         let id = RequestId(w.index);
         state.apply(at, Command::Request(Request { session: a.0, id, lowest: id, op }));

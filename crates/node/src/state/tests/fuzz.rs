@@ -18,7 +18,7 @@ fn garbage(dice: &mut Dice, sessions: &[SessionId]) -> Command {
         return timer(dice, session);
     }
     match dice.roll(40) {
-        0 => Command::Restarted { fences: dice.roll(100) },
+        0 => Command::SingleNodeRestarted { fences: dice.roll(100) },
         1 | 2 => Command::OpenSession(OpenSession {
             secret: dice.roll(9).into(),
             ttl_ms: 50 + dice.roll(1000),
@@ -97,7 +97,7 @@ fn file(dice: &mut Dice) -> FileOp {
 
 /// Returns a log of random commands. Each one is applied to a state, so that later ones can name its
 /// sessions.
-pub(super) fn log(seed: u64, length: u64) -> Vec<(At, Command)> {
+pub(super) fn log(seed: u64, length: u64) -> Vec<(Position, Command)> {
     let mut dice = Dice(seed);
     let mut state = State::new();
     let mut log = Vec::new();
@@ -105,7 +105,7 @@ pub(super) fn log(seed: u64, length: u64) -> Vec<(At, Command)> {
         let sessions: Vec<SessionId> =
             state.sessions(None, 10).items.iter().map(|info| info.session).collect();
         let command = garbage(&mut dice, &sessions);
-        let at = At { index, term: 1 + index / 200, wall_ms: index };
+        let at = Position { index, term: 1 + index / 200, wall_ms: index };
         state.apply(at, command.clone());
         if index % 7 == 0 {
             state.audit().unwrap_or_else(|what| panic!("seed {seed}, entry {index}: {what}"));

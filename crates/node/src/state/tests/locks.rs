@@ -438,7 +438,7 @@ fn a_release_examines_only_those_it_can_help() {
     let mut state = std::mem::take(&mut w.state);
     let mut apply = |client: Client, number: u64, op: Op| {
         w.index += 1;
-        let at = At { index: w.index, term: 1, wall_ms: 0 };
+        let at = Position { index: w.index, term: 1, wall_ms: 0 };
         let request = Request { session: client.0, id: RequestId(number), lowest: RequestId(number), op };
         state.apply(at, Command::Request(request))
     };
@@ -479,8 +479,8 @@ fn a_fence_is_the_base_plus_the_index_of_the_entry() {
     let x = w.hold(a, acquire("x & y"));
     assert_eq!(w.fence(a, x), Fence(w.index));
     w.release(a, x);
-    w.apply(Command::Restarted { fences: 1_000_000 });
-    w.apply(Command::Restarted { fences: 5 });
+    w.apply(Command::SingleNodeRestarted { fences: 1_000_000 });
+    w.apply(Command::SingleNodeRestarted { fences: 5 });
     let x = w.hold(a, acquire("x"));
     assert_eq!(w.fence(a, x), Fence(1_000_005 + w.index));
 }

@@ -4,10 +4,10 @@
 mod backups;
 mod deadlocks;
 mod dense;
+mod early_grant;
 mod elections;
 mod files;
 mod fuzz;
-mod handover;
 mod locks;
 mod model;
 mod scale;
@@ -41,7 +41,7 @@ impl World {
     /// Applies one entry and audits the state.
     fn apply(&mut self, command: Command) -> Vec<Effect> {
         self.index += 1;
-        let at = At { index: self.index, term: self.term, wall_ms: self.index * 1000 };
+        let at = Position { index: self.index, term: self.term, wall_ms: self.index * 1000 };
         let effects = self.state.apply(at, command);
         // The audit examines the whole state, so a long history runs it only sometimes.
         if self.index < 500 || self.index.is_multiple_of(64) {

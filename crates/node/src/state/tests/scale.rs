@@ -20,7 +20,7 @@ impl Crowd {
 
     fn apply(&mut self, command: Command) -> Vec<Effect> {
         self.index += 1;
-        self.state.apply(At { index: self.index, term: 1, wall_ms: 0 }, command)
+        self.state.apply(Position { index: self.index, term: 1, wall_ms: 0 }, command)
     }
 
     fn ask(&mut self, op: Op) -> (RequestId, Answer) {

@@ -445,8 +445,8 @@ fn an_entry_applied_twice_has_no_effect() {
     let a = w.client();
     w.hold(a, acquire("x"));
     let before = w.state.clone();
-    let at = At { index: w.index, term: 1, wall_ms: 0 };
-    let effects = w.state.apply(at, Command::Restarted { fences: 9 });
+    let at = Position { index: w.index, term: 1, wall_ms: 0 };
+    let effects = w.state.apply(at, Command::SingleNodeRestarted { fences: 9 });
     assert_eq!(effects, []);
     assert_eq!(w.state, before);
 }
@@ -471,7 +471,7 @@ fn what_ended_sessions_keep_back_counts_as_sessions() {
     state.delays = (0..MAX_SESSIONS as u64).map(|id| (SessionId(id), delay.clone())).collect();
     let open = OpenSession { secret: 1, ttl_ms: 1000, lock_delay_ms: 0, label: String::new() };
     let open = |state: &mut State, index| {
-        state.apply(At { index, term: 1, wall_ms: 0 }, Command::OpenSession(open.clone()))
+        state.apply(Position { index, term: 1, wall_ms: 0 }, Command::OpenSession(open.clone()))
     };
     assert!(matches!(open(&mut state, 1)[..], [Effect::SessionRefused { .. }]));
     state.delays.pop_first();

@@ -15,7 +15,7 @@
 //!   it.
 //! - Since `after`, every request before it has left the queue in the regular way: it was granted the name
 //!   and its client released it. Cancels, expiries, victims, breaks and choices of another name are
-//!   irregular; they set `Lock::disturbed`. After a crash such a request would be in the queue again, and
+//!   irregular; they set `Lock::order_broken_at`. After a crash such a request would be in the queue again, and
 //!   might be granted first.
 //! - The next waiter has been in the queue since `after` or earlier.
 //!
@@ -25,7 +25,7 @@
 //! **After a restart**, the log lacks two facts. First, no later request may be granted before the next
 //! waiter, whatever its priority. So all waiters are moved to the front, in their order. Second, fences were
 //! sent that are not in the log. So all later fences are raised by more than the fences that may have been
-//! sent. [`Command::Restarted`](super::Command::Restarted) does both, before any request is served.
+//! sent. [`Command::SingleNodeRestarted`](super::Command::SingleNodeRestarted) does both, before any request is served.
 //!
 //! **Trap.** After a restart, the next waiter still waits in the state, but its client knows that it holds
 //! the name. A release from this client ends the wait.
@@ -35,18 +35,19 @@
 
 use conclave_algorithms::deadlock::Demand;
 
-use super::grant::{Moment, Work};
+use super::command::Position;
+use super::grant::Work;
 use super::lock::{Grant, LockId, Locks};
 use super::rank::{Rank, Ticket};
 
 /// The number by which fences grow at a restart. If more than this number of applied commands are not
 /// durable, no grant is sent early.
-pub const FENCE_LEAP: u64 = 1 << 14;
+pub const FENCE_GAP: u64 = 1 << 14;
 
 impl Locks {
     /// Returns whether a grant has only one name, held exclusively, by an owner without a label and without
     /// anything else.
-    pub(super) fn is_plain_grant(&self, ticket: Ticket, grant: &Grant) -> bool {
+    pub(super) fn is_simple_grant(&self, ticket: Ticket, grant: &Grant) -> bool {
         let [item] = grant.items[..] else { return false };
         let (owner, lock) = (self.owner(grant.owner), self.lock(item.lock));
         item.demand == Demand::Exclusive
@@ -58,7 +59,7 @@ impl Locks {
 
     /// Returns the name that a waiter takes over if it is granted now. The waiter must be plain and the first
     /// in the queue.
-    pub(super) fn heir(&self, ticket: Ticket) -> Option<LockId> {
+    pub(super) fn next_waiter(&self, ticket: Ticket) -> Option<LockId> {
         let waiter = self.waiter(ticket);
         let claim = waiter.wants.as_single().filter(|claim| claim.demand == Demand::Exclusive)?;
         let (owner, lock) = (self.owner(waiter.owner), self.lock(claim.resource));
@@ -69,12 +70,13 @@ impl Locks {
 
     /// Returns the early grant of this command, if there is one, with the number of the command that must be
     /// durable for it. Called at the end of the command.
-    pub(super) fn foregone(&mut self, moment: Moment, work: &mut Work) -> Option<(Ticket, u64)> {
-        let heir = work.heir.filter(|(_, id)| work.given_back.is_some() && !work.disturbed.contains(id));
-        for id in work.disturbed.drain(..) {
-            self.lock_mut(id).disturbed = moment.index;
+    pub(super) fn early_grant(&mut self, at: Position, work: &mut Work) -> Option<(Ticket, u64)> {
+        let next_waiter =
+            work.next_waiter.filter(|(_, id)| work.given_back.is_some() && !work.order_broken.contains(id));
+        for id in work.order_broken.drain(..) {
+            self.lock_mut(id).order_broken_at = at.index;
         }
-        heir.map(|(ticket, id)| (ticket, self.lock(id).disturbed.max(ticket.0)))
+        next_waiter.map(|(ticket, id)| (ticket, self.lock(id).order_broken_at.max(ticket.0)))
     }
 
     /// Returns whether the request waits, but its client may have received an early grant before a restart.
@@ -82,9 +84,9 @@ impl Locks {
         self.waiters.get(&ticket).is_some_and(|waiter| waiter.rank.is_moved_on())
     }
 
-    /// Applies [`super::Command::Restarted`]: raises the fences, and moves all waiters before all later
+    /// Applies [`super::Command::SingleNodeRestarted`]: raises the fences, and moves all waiters before all later
     /// requests.
-    pub(super) fn on_restarted(&mut self, fences: u64) {
+    pub(super) fn on_single_node_restarted(&mut self, fences: u64) {
         self.fence_base = self.fence_base.saturating_add(fences);
         let soft_blocked = std::mem::take(&mut self.soft_blocked);
         self.clear_indexes();

@@ -1,16 +1,16 @@
-//! Early grants: each rule of [`super::super::handover`] alone, and then the guarantee behind the rules. No
+//! Early grants: each rule of [`super::super::early_grant`] alone, and then the guarantee behind the rules. No
 //! other client gets the name, for any loss at the end of the log and any later history.
 
 use std::collections::BTreeSet;
 
-use super::super::handover::FENCE_LEAP;
+use super::super::early_grant::FENCE_GAP;
 use super::model::Dice;
 use super::*;
 
 impl World {
     /// Returns the number of the command that must be durable for the early grant in the last entry. Returns
     /// `None` if the last entry contains no early grant for the request.
-    fn foregone(&self, client: Client, id: RequestId) -> Option<u64> {
+    fn early_grant(&self, client: Client, id: RequestId) -> Option<u64> {
         let after = self.effects.iter().find_map(|effect| match effect {
             Effect::Reply { session, request, answer: Answer::Granted(_), after }
                 if *session == client.0 && *request == id =>
@@ -23,13 +23,13 @@ impl World {
     }
 
     fn restart(&mut self) {
-        self.apply(Command::Restarted { fences: FENCE_LEAP });
+        self.apply(Command::SingleNodeRestarted { fences: FENCE_GAP });
     }
 }
 
 /// Lets `b` wait for x by `op` behind `a`, then runs `between`, then lets `a` release x. Returns whether `b`
 /// gets an early grant that depends on nothing after its own acquire.
-fn is_foregone(held: Op, op: Op, between: impl FnOnce(&mut World, Client, Client)) -> bool {
+fn is_early(held: Op, op: Op, between: impl FnOnce(&mut World, Client, Client)) -> bool {
     let mut w = World::new();
     let (a, b) = (w.client(), w.client());
     let x = w.hold(a, held);
@@ -38,15 +38,15 @@ fn is_foregone(held: Op, op: Op, between: impl FnOnce(&mut World, Client, Client
     between(&mut w, a, b);
     w.release(a, x);
     assert!(w.granted(b, waits).is_some());
-    w.foregone(b, waits) == Some(since)
+    w.early_grant(b, waits) == Some(since)
 }
 
 fn nothing(_: &mut World, _: Client, _: Client) {}
 
 #[test]
-fn what_passes_from_one_who_gives_it_back_to_the_next_in_line_is_foregone_since_that_one_waits() {
-    assert!(is_foregone(acquire("x"), acquire("x"), nothing));
-    assert!(is_foregone(acquire("x"), urgent(acquire("x"), 3), nothing));
+fn what_passes_from_one_who_gives_it_back_to_the_next_in_line_is_early_since_that_one_waits() {
+    assert!(is_early(acquire("x"), acquire("x"), nothing));
+    assert!(is_early(acquire("x"), urgent(acquire("x"), 3), nothing));
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn it_stays_so_whoever_else_comes_and_through_whole_chains() {
         let (client, id, _) = line.remove(0);
         w.release(client, id);
         let (next, waits, since) = line[0];
-        assert_eq!(w.foregone(next, waits), Some(since), "turn {turn}");
+        assert_eq!(w.early_grant(next, waits), Some(since), "turn {turn}");
         let again = w.wait(client, acquire("x"));
         line.push((client, again, w.index));
     }
@@ -85,17 +85,17 @@ fn only_plain_ones_inherit_ahead_of_the_disk() {
         let waits = w.wait(b, op.clone());
         w.release(a, x);
         assert!(w.granted(b, waits).is_some());
-        assert_eq!(w.foregone(b, waits), None, "{op:?}");
+        assert_eq!(w.early_grant(b, waits), None, "{op:?}");
     }
 }
 
 #[test]
 fn only_plain_ones_hand_over_ahead_of_the_disk() {
     for held in [by("label", "x"), acquire("x:shared"), acquire("x & y")] {
-        assert!(!is_foregone(held.clone(), acquire("x"), nothing), "{held:?}");
+        assert!(!is_early(held.clone(), acquire("x"), nothing), "{held:?}");
     }
     let campaign = with(acquire("x"), |ask| ask.value = Some(vec![1]));
-    assert!(!is_foregone(campaign, acquire("x"), nothing));
+    assert!(!is_early(campaign, acquire("x"), nothing));
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn who_has_or_wants_more_than_it_gives_back_does_not_hand_over_ahead_of_the_disk
         assert_eq!(matches!(answer, Answer::Granted(_)), is_granted);
         w.release(a, x);
         assert!(w.granted(b, waits).is_some());
-        assert_eq!(w.foregone(b, waits), None, "{more}");
+        assert_eq!(w.early_grant(b, waits), None, "{more}");
     }
 }
 
@@ -136,7 +136,7 @@ fn who_is_taken_out_of_the_line_disturbs_it() {
         leave(&mut w, b, first);
         let left = w.index;
         w.release(a, x);
-        assert_eq!(w.foregone(c, second), Some(left));
+        assert_eq!(w.early_grant(c, second), Some(left));
     }
 }
 
@@ -151,7 +151,7 @@ fn who_leaves_a_line_because_it_got_something_else_disturbs_it() {
     assert_eq!(w.granted(b, either).unwrap(), "y");
     let left = w.index;
     w.release(a, x);
-    assert_eq!(w.foregone(c, waits), Some(left));
+    assert_eq!(w.early_grant(c, waits), Some(left));
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn what_is_not_given_back_by_its_client_is_not_foregone() {
         let waits = w.wait(b, acquire("x"));
         end(&mut w, a, x);
         assert_eq!(w.granted(b, waits).unwrap(), "x");
-        assert_eq!(w.foregone(b, waits), None);
+        assert_eq!(w.early_grant(b, waits), None);
     }
 }
 
@@ -307,7 +307,7 @@ fn given_up(command: &Command) -> Option<Who> {
 }
 
 /// The receiver of an early grant.
-struct Heir {
+struct NextWaiter {
     who: Who,
     name: LockName,
     fence: Fence,
@@ -317,13 +317,13 @@ struct Heir {
 
 /// Continues at random from a recovered state. Asserts that no other client is granted the name while the
 /// receiver may trust its early grant. Returns whether the receiver is granted the name again.
-fn goes_on(seed: u64, mut state: State, heir: &Heir) -> bool {
-    let (mut dice, (session, request)) = (Dice(seed), heir.who);
-    let at = |state: &State| At { index: state.applied() + 1, term: 1, wall_ms: 0 };
-    state.apply(at(&state), Command::Restarted { fences: FENCE_LEAP });
-    let mut unsaid: Vec<Who> = heir.gone.iter().copied().collect();
-    let mut gone = heir.gone.clone();
-    gone.insert(heir.who);
+fn goes_on(seed: u64, mut state: State, next_waiter: &NextWaiter) -> bool {
+    let (mut dice, (session, request)) = (Dice(seed), next_waiter.who);
+    let at = |state: &State| Position { index: state.applied() + 1, term: 1, wall_ms: 0 };
+    state.apply(at(&state), Command::SingleNodeRestarted { fences: FENCE_GAP });
+    let mut unsaid: Vec<Who> = next_waiter.gone.iter().copied().collect();
+    let mut gone = next_waiter.gone.clone();
+    gone.insert(next_waiter.who);
     for turn in 0..30 {
         // The earlier releases are sent again at random times. The receiver sends nothing.
         let command = if !unsaid.is_empty() && dice.roll(4) == 0 {
@@ -338,25 +338,27 @@ fn goes_on(seed: u64, mut state: State, heir: &Heir) -> bool {
             else {
                 continue;
             };
-            let Some(taken) = granted.names.iter().find(|taken| taken.name == heir.name) else { continue };
+            let Some(taken) = granted.names.iter().find(|taken| taken.name == next_waiter.name) else {
+                continue;
+            };
             assert!(gone.contains(&(to, id)), "seed {seed}: {command:?} gives {taken:?} to {to}/{id}");
             assert!(
-                taken.fence > heir.fence
+                taken.fence > next_waiter.fence
                     || matches!(command, Command::Request(Request { op: Op::Downgrade { .. }, .. }))
             );
-            if (to, id) == heir.who {
+            if (to, id) == next_waiter.who {
                 return true;
             }
         }
         let live = state.sessions[&session].live.get(&request);
-        assert!(live.is_some(), "seed {seed}: {command:?} ends the wait of the heir");
+        assert!(live.is_some(), "seed {seed}: {command:?} ends the wait of the next_waiter");
     }
     false
 }
 
 /// Tests many short logs, every state that may be recovered from each, and many continuations.
 #[test]
-fn whatever_is_lost_and_whatever_follows_nobody_else_gets_what_is_foregone() {
+fn whatever_is_lost_and_whatever_follows_nobody_else_gets_what_is_early() {
     let (mut heirs, mut recovered, mut granted_again) = (0, 0, 0);
     for seed in 0..150 {
         let mut dice = Dice(seed);
@@ -366,7 +368,7 @@ fn whatever_is_lost_and_whatever_follows_nobody_else_gets_what_is_foregone() {
             let mut state = states[states.len() - 1].clone();
             let command = step(&mut dice, &state, &gone, None, index);
             gone.extend(given_up(&command));
-            for effect in state.apply(At { index, term: 1, wall_ms: 0 }, command) {
+            for effect in state.apply(Position { index, term: 1, wall_ms: 0 }, command) {
                 let Effect::Reply { session, request, answer: Answer::Granted(granted), after } = effect
                 else {
                     continue;
@@ -377,12 +379,12 @@ fn whatever_is_lost_and_whatever_follows_nobody_else_gets_what_is_foregone() {
                 heirs += 1;
                 let taken = &granted.names[0];
                 let (who, gone) = ((session, request), gone.clone());
-                let heir = Heir { who, name: taken.name.clone(), fence: taken.fence, gone };
+                let next_waiter = NextWaiter { who, name: taken.name.clone(), fence: taken.fence, gone };
                 for (lost, state) in states[after as usize..].iter().rev().enumerate() {
                     recovered += 1;
                     for more in 0..4 {
                         let seed = seed << 32 | index << 16 | (lost as u64) << 8 | more;
-                        granted_again += u32::from(goes_on(seed, state.clone(), &heir));
+                        granted_again += u32::from(goes_on(seed, state.clone(), &next_waiter));
                     }
                 }
             }
