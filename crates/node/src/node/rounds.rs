@@ -1,8 +1,9 @@
 //! Rounds: a quorum confirms the leader, once for all requests that wait.
 //!
-//! Most requests of a round are reads of the state. They are served some at a time, because a read may cost far more than its
-//! reply. On a single node the state may contain entries that are not on disk while a batch is in flight; then reads are
-//! served between two batches. Keep-alives are not held up by the disk or by reads.
+//! Most requests of a round are reads of the state. They are served some at a time, because a read may cost
+//! far more than its reply. While a batch is in flight, the state of a single node may contain entries that
+//! are not on disk. So reads are served between two batches. Keep-alives are not held up by the disk or by
+//! reads.
 //!
 //! A node that does not lead forwards keep-alives to the leader, because the leader counts the leases.
 
@@ -24,8 +25,8 @@ use crate::state::watch::{Event, WatchTarget};
 
 /// The longest wait for a round. Then the request is rejected.
 const ROUND_LIMIT: Duration = Duration::from_secs(5);
-/// The longest wait of a keep-alive or an opening, in heartbeats: longer than an election takes. Then the client is sent to
-/// another node.
+/// The longest wait of a keep-alive or an opening, in heartbeats: longer than an election takes. Then the
+/// node closes the connection, and the client tries another node.
 const KEEP_ALIVE_BEATS: u32 = 16;
 
 /// The number of a round.
@@ -42,7 +43,8 @@ pub(super) struct RoundEntry {
 /// A request that needs a round.
 pub(super) enum RoundRequest {
     KeepAlive(PendingKeepAlive),
-    /// Keep-alives that another node forwarded, with this node's result for each and the term in which they were counted.
+    /// Keep-alives that another node forwarded, with this node's result for each and the term in which they
+    /// were counted.
     Forwarded {
         call: CallId,
         sessions: Vec<SessionId>,
@@ -80,7 +82,8 @@ impl RoundRequest {
         }
     }
 
-    /// Returns whether it takes a place among [`super::MAX_WAITING`]. Of keep-alives only the newest of a connection waits.
+    /// Returns whether the request counts towards [`super::MAX_WAITING`]. Keep-alives do not, because each
+    /// connection has at most one waiting.
     fn is_limited(&self) -> bool {
         !matches!(self, Self::KeepAlive(_))
     }
@@ -122,6 +125,22 @@ impl Rounds {
         (self.is_wanted() && self.current.is_none()).then_some(self.not_before)
     }
 
+    /// Turns a watch that waits into its own end. It keeps its place, because it was counted.
+    fn cancel_watch(&mut self, connection: ConnectionId, id: u64) {
+        let in_round = self.current.iter_mut().flat_map(|(_, entries)| entries);
+        let entries = self.waiting.iter_mut().chain(in_round);
+        let reads = entries.filter_map(|entry| match &mut entry.request {
+            RoundRequest::Read(read) => Some(read),
+            _ => None,
+        });
+        for read in reads.chain(&mut self.confirmed) {
+            if matches!(read, Read::Watch { connection: of, id: watch, .. } if (*of, *watch) == (connection, id))
+            {
+                *read = Read::Unwatch { connection, id };
+            }
+        }
+    }
+
     fn is_wanted(&self) -> bool {
         !self.waiting.is_empty() || !self.keep_alives.is_empty()
     }
@@ -144,7 +163,8 @@ impl<O: Outbox> Node<O> {
         }
     }
 
-    /// Only the newest keep-alive of a connection waits: its reply says everything that replies to older ones would say.
+    /// Makes a keep-alive wait for the next round. It replaces an older one of the same connection, because
+    /// the client needs only the newest reply.
     fn wait_for_keep_alive(&mut self, since: Now, pending: PendingKeepAlive) {
         let connection = pending.connection;
         let Some(known) = self.clients.get_mut(connection) else { return };
@@ -157,7 +177,7 @@ impl<O: Outbox> Node<O> {
         }
     }
 
-    /// A keep-alive that no round has confirmed waits for the next round, unless a newer one does.
+    /// Makes an unconfirmed keep-alive wait for the next round, unless a newer one waits already.
     fn wait_again(&mut self, since: Now, pending: PendingKeepAlive) {
         match self.clients.get_mut(pending.connection).and_then(|known| known.keep_alive.as_mut()) {
             Some((first, _)) => *first = since.min(*first),
@@ -169,7 +189,7 @@ impl<O: Outbox> Node<O> {
         look(view, |state| state.session(session).is_none())
     }
 
-    /// Another node forwards keep-alives of its clients.
+    /// Handles keep-alives that another node forwards for its clients.
     pub(super) fn on_forwarded(&mut self, call: CallId, sessions: Vec<SessionId>, cx: &mut Cx<'_>) {
         let results = sessions.iter().map(|session| self.leases.on_keep_alive(cx.now, *session)).collect();
         let term = self.leases.term();
@@ -188,7 +208,7 @@ impl<O: Outbox> Node<O> {
         self.rounds.waiting.push(RoundEntry { since: cx.now, request });
     }
 
-    /// A request waits no longer and is about to be answered.
+    /// Removes a request from the counts of waiting requests, before its reply.
     fn stop_waiting(&mut self, connection: Option<ConnectionId>, is_limited: bool) {
         if is_limited {
             self.batches.budget.give_back_waiting(1);
@@ -220,7 +240,7 @@ impl<O: Outbox> Node<O> {
         self.rounds.last_round += 1;
         let round = self.rounds.last_round;
         self.rounds.current = Some((round, entries));
-        // A leader that was deposed may have promised an entry that is never applied here.
+        // The limit is needed because a deposed leader may name an entry that this node never applies.
         cx.out.push(Output::Confirm { round, limit: self.timing.heartbeat * KEEP_ALIVE_BEATS });
     }
 
@@ -244,7 +264,7 @@ impl<O: Outbox> Node<O> {
         self.serve_waiting(cx);
     }
 
-    /// A round has ended.
+    /// Handles the end of a round.
     pub(super) fn on_round(&mut self, round: RoundId, result: Result<LogId, ReadError>, cx: &mut Cx<'_>) {
         let Some((_, entries)) = self.rounds.current.take_if(|(current, _)| *current == round) else {
             return;
@@ -261,7 +281,8 @@ impl<O: Outbox> Node<O> {
         }
     }
 
-    /// No quorum has confirmed a leader: requests wait for the next round, and those that have waited too long are rejected.
+    /// No quorum has confirmed a leader: requests wait for the next round, and those that have waited too
+    /// long are rejected.
     fn on_round_failed(&mut self, entries: Vec<RoundEntry>, cx: &mut Cx<'_>) {
         self.rounds.not_before = cx.now + self.timing.heartbeat;
         let error = no_majority();
@@ -277,7 +298,8 @@ impl<O: Outbox> Node<O> {
                 RoundRequest::KeepAlive(pending) => {
                     self.stop_waiting(Some(pending.connection), false);
                     match is_late {
-                        // The lease runs: this node may be cut off from a majority that another node belongs to.
+                        // The lease runs: this node may be cut off from a majority that another node belongs
+                        // to.
                         true => self.clients.close(pending.connection, &error),
                         false => self.wait_again(since, pending),
                     }
@@ -304,7 +326,7 @@ impl<O: Outbox> Node<O> {
                     } else if !Self::has_ended(cx.view, pending.session) {
                         to_leader.push(pending);
                     }
-                    // Otherwise its end is on its way here, behind the replies before it.
+                    // Otherwise the session has ended, and `SessionEnded` follows the earlier replies.
                 }
                 RoundRequest::Forwarded { call, sessions, mut results, term: counted } => {
                     self.stop_waiting(None, true);
@@ -364,9 +386,10 @@ impl<O: Outbox> Node<O> {
         match *request {
             // Without a reply the client tries again until its deadline.
             RoundRequest::KeepAlive(_) => {}
-            // A client with too many requests may always give something up, even if the watch has not started yet.
+            // An unwatch over the limit takes effect at once, also on a watch that still waits for its round.
             RoundRequest::Read(Read::Unwatch { connection, id }) => {
                 self.watches.unwatch(WatcherId(connection), id);
+                self.rounds.cancel_watch(connection, id);
             }
             RoundRequest::Forwarded { call, .. } => {
                 cx.out.push(Output::AnswerKeepAlives { call, results: Vec::new() });
@@ -399,7 +422,8 @@ impl<O: Outbox> Node<O> {
         }
     }
 
-    /// Sends the events that a watch has missed, or only a resync if they are more than may wait for the client.
+    /// Sends the events that a watch has missed, or a single resync if their size is over [`FULL_BYTES`] or
+    /// the outbox is full.
     pub(super) fn send_missed(&mut self, connection: ConnectionId, id: u64, index: u64, missed: Vec<Notice>) {
         let is_full = self.clients.get(connection).is_some_and(|known| known.is_full);
         let bytes: usize = missed.iter().map(|notice| event_size(&notice.event)).sum();
@@ -440,7 +464,7 @@ impl<O: Outbox> Node<O> {
         cx.out.push(Output::ForwardKeepAlives { call, to, sessions });
     }
 
-    /// The leader has answered forwarded keep-alives, or has not answered.
+    /// Handles the leader's replies to forwarded keep-alives, or their absence.
     pub(super) fn on_keep_alives_answered(&mut self, call: CallId, results: Option<Vec<KeepAliveResult>>) {
         let forwarded = self.rounds.forwarded.remove(&call).unwrap_or_default();
         let missing = std::iter::repeat(KeepAliveResult::NotLeading);
@@ -457,8 +481,9 @@ impl<O: Outbox> Node<O> {
         }
     }
 
-    /// Closes connections whose session was not opened in time: this node may lead without a majority and never learn that it was
-    /// deposed. If the session is opened after all, no client knows its secret, and it ends with its lease.
+    /// Closes connections whose session was not opened in time: this node may lead without a majority and
+    /// never learn that it was deposed. If the session is opened after all, no client knows its secret, and
+    /// it ends with its lease.
     pub(super) fn check_openings(&mut self, now: Now) {
         let since = now.checked_sub(self.timing.heartbeat * KEEP_ALIVE_BEATS);
         for connection in self.clients.take_late_openings(since) {

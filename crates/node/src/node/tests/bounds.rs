@@ -25,7 +25,8 @@ fn fill(fixture: &mut Fixture, connection: ConnectionId, bytes: usize) -> u64 {
     many
 }
 
-/// Returns whether a large write of a connection is rejected for its size. Otherwise it is proposed and applied.
+/// Returns whether a large write of a connection is rejected for its size. Otherwise it is proposed and
+/// applied.
 fn is_full(fixture: &mut Fixture, connection: ConnectionId) -> bool {
     fixture.outbox(connection).read();
     fixture.request(connection, request(999, write(FULL_BYTES)));
@@ -161,4 +162,22 @@ fn the_proposals_on_their_way_are_counted_down_as_well() {
     fixture.applied(batch);
     fixture.end_turn(Cause::Work);
     assert_eq!(in_flight(&fixture), 0);
+}
+
+#[test]
+fn an_unwatch_over_the_limit_ends_a_watch_that_still_waits() {
+    let mut fixture = Fixture::attached(1);
+    (1..=MAX_WAITING_EACH as u64).for_each(|id| fixture.request(1, watch(id)));
+    fixture.request(1, ClientRequest::Unwatch { id: 1 });
+    fixture.run_round(Ok(LogId { term: 1, index: 1 }));
+    while fixture.has_work() {
+        fixture.end_turn(Cause::Other);
+        fixture.send();
+        fixture.outbox(1).read();
+    }
+    let what = What::File { path: FilePath::new("/").unwrap(), change: FileChange::Deleted };
+    let change = Change { index: 2, what };
+    let watching: Vec<u64> =
+        fixture.node.watches.on_change(&change).into_iter().map(|notice| notice.watch).collect();
+    assert_eq!(watching.first(), Some(&2), "1 does not watch");
 }
