@@ -1,5 +1,5 @@
-//! Sends arbitrary bytes from a peer to consensus. The node must reply and continue.
-//! Twin in CI: `crates/service/src/replica/cluster_tests.rs`, `crates/service/tests/frontends/peers.rs`.
+//! Sends arbitrary bytes from a peer to consensus. The node must reply and continue. Twin in CI:
+//! `crates/service/src/replica/tests/rpc.rs`, `crates/service/tests/frontends/peers.rs`.
 
 #![no_main]
 

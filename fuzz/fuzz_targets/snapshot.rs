@@ -1,5 +1,5 @@
-//! Reads a snapshot. It is rejected, or writing it again gives the same bytes.
-//! Twin in CI: `crates/service/src/state/tests/fuzz.rs`.
+//! Reads a snapshot. It is rejected, or writing it again gives the same bytes. Twin in CI:
+//! `crates/node/src/state/tests/fuzz.rs`.
 
 #![no_main]
 

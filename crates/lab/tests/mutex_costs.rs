@@ -241,7 +241,8 @@ fn messages_lie_in_the_range_of_the_card() {
     }
 }
 
-/// LAB.md: central 2T, Lamport 2T, Ricart-Agrawala 2T, Maekawa 2T, Suzuki-Kasami 0 or 2T, ring 0..N hops.
+/// The synchronisation delays of the cards: central 2T, Lamport 2T, Ricart-Agrawala 2T, Maekawa 2T,
+/// Suzuki-Kasami 0 or 2T, ring 0..N hops.
 #[test]
 fn client_delays_are_those_of_the_book() {
     for nodes in SIZES {

@@ -30,7 +30,7 @@ fn assert_clean(report: &Report, what: &str) {
 }
 
 #[test]
-fn every_promise_holds_on_the_channels_that_a_algorithm_needs() {
+fn every_promise_holds_on_the_channels_that_an_algorithm_needs() {
     for seed in 0..60 {
         for app in [App::Bank, App::Work, App::Heap] {
             let report = run(&scenario("chandy-lamport", app, seed, Order::Fifo)).unwrap();
@@ -92,7 +92,7 @@ fn termination_is_seen_after_the_end_and_garbage_is_found() {
 }
 
 #[test]
-fn every_execution_of_two_sites_is_right_on_the_channels_that_a_algorithm_needs() {
+fn every_execution_of_two_sites_is_right_on_the_channels_that_an_algorithm_needs() {
     let with = |order| Options { order, ..Options::default() };
     let report = check(&Transfers::<ChandyLamport<Bank>>::new(2, 2), &with(CheckOrder::Fifo)).unwrap();
     assert_eq!((report.verdict, report.property), (Verdict::Holds, None));

@@ -1,4 +1,5 @@
-//! The lock service without I/O: everything that decides, and nothing that waits for a socket, a disk or a clock.
+//! The lock service without I/O: everything that decides, and nothing that waits for a socket, a disk or a
+//! clock.
 //!
 //! - [`node`]: the connections, sessions, leases and watches of one node, and the next log entry.
 //! - [`state`]: the replicated state, a pure function of the log.

@@ -53,7 +53,8 @@ use local::Usage;
 
 /// The longest time until a connection sends its first bytes. The server then closes it.
 pub const FIRST_BYTES: Duration = Duration::from_secs(10);
-/// The longest wait for clients to read their last message when the server stops.
+/// The longest wait at a stop: for clients to read their last message, and for the replica to report why it
+/// failed.
 const LAST_WORD: Duration = Duration::from_secs(3);
 
 /// The longest wait for a single node to become leader. Its start then fails.

@@ -2,9 +2,9 @@
 //!
 //! This crate is internal: its interface may change in every release. Programs use `conclave-client`.
 //!
-//! - [`v1`]: the generated messages; `proto/conclave/v1/conclave.proto` explains the protocol. With the feature `grpc`, also
-//!   the generated gRPC server and client. The generated code is part of the repository, and a test compares
-//!   it with the `.proto` file.
+//! - [`v1`]: the generated messages; `proto/conclave/v1/conclave.proto` explains the protocol. With the
+//!   feature `grpc`, also the generated gRPC server and client. The generated code is part of the repository,
+//!   and a test compares it with the `.proto` file.
 //! - [`frame`]: the native framing: a preface of 8 bytes, then messages with a length before each.
 //! - `codec`: the same limits for gRPC, which has its own framing.
 //! - `convert`: conversions between the types of `conclave-core` and the messages.

@@ -321,7 +321,8 @@ pub fn user_folder() -> PathBuf {
 /// Creates a folder that only this user can write to. The parent folder must exist.
 ///
 /// # Errors
-/// [`io::ErrorKind::PermissionDenied`] if the folder exists, but belongs to another user, is a link, or others may write to it.
+/// [`io::ErrorKind::PermissionDenied`] if the folder exists, but belongs to another user, is a link, or
+/// others may write to it.
 pub fn make_private(folder: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
@@ -338,7 +339,10 @@ pub fn is_safe(folder: &Path) -> io::Result<()> {
     let found = std::fs::symlink_metadata(folder)?;
     let is_ours = |found: &Metadata| found.is_dir() && found.uid() == rustix::process::getuid().as_raw();
     if !is_ours(&found) || found.mode() & 0o022 != 0 {
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "a folder that others may write to"));
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "other users may write to the folder: correct its mode or remove it",
+        ));
     }
     Ok(())
 }

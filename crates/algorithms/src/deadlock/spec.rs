@@ -202,6 +202,6 @@ pub fn dead_edge(processes: &[&Underlying]) -> Option<Breach> {
     };
     let (at, (from, _)) =
         (0..).map(NodeId).zip(processes).find_map(|(at, process)| Some((at, dead(process)?)))?;
-    let why = format!("{at} still remembers a request of {from}, but {from} no longer waits by it");
+    let why = format!("{at} still remembers a request of {from}, but {from} no longer waits because of it");
     Some(Breach { property: PURGED, why })
 }

@@ -1,8 +1,8 @@
 //! Chang and Roberts: candidates travel round a ring, and only the highest returns to its sender.
 //!
 //! Each site knows only its successor. A site discards every candidate that is lower than itself. So only the
-//! highest candidate travels all the way round, and its sender then knows that it has won. When several sites
-//! begin at once, their elections end each other in the same way.
+//! highest candidate travels all the way round, and its sender then knows that it has won. Elections that
+//! several sites begin at once end each other in the same way.
 //!
 //! **Rules** \[CR79 §2\]
 //! 1. To begin: become a participant, and send ELECTION with your own candidate.

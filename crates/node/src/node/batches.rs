@@ -73,7 +73,7 @@ impl Batches {
         (self.next, entries)
     }
 
-    /// A batch has its results: takes the receivers, entry by entry.
+    /// Removes a batch that has its results, and returns the receivers, entry by entry.
     pub(super) fn on_results(&mut self, batch: BatchId) -> Vec<Vec<Origin>> {
         let Some(InFlight { origins, bytes }) = self.in_flight.remove(&batch) else { return Vec::new() };
         self.budget.give_back(origins.iter().map(Vec::len).sum(), bytes);

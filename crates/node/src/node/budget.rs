@@ -1,13 +1,16 @@
 //! The budget: the only rule that admits or rejects work, and the only definition of a command's size.
 //!
-//! **Intuition.** Commands wait in memory until the log has them, and so do requests that wait for a session or for a slow
-//! reader. The budget counts all of them, so that memory stays bounded whatever clients send.
+//! **Intuition.** Commands wait in memory until the log has them, and so do requests that wait for a session
+//! or for a slow reader. The budget counts all of them, so that memory stays bounded whatever clients send.
 //!
 //! **Rules.**
-//! - A request is admitted while fewer than [`MAX_IN_FLIGHT`] commands and fewer than [`MAX_BYTES`] bytes are in flight.
-//! - A request that only releases resources is never rejected for bytes. Otherwise a full node could not become empty again.
+//! - A command is admitted if, with it, at most [`MAX_IN_FLIGHT`] commands and at most [`MAX_BYTES`] bytes
+//!   are in flight. Requests that wait on a connection count only by their bytes.
+//! - A request that only releases resources is never rejected for bytes. Otherwise a full node could not
+//!   become empty again.
 //! - A command of the leader's timers is never rejected.
-//! - Reads that wait for a round have a table of their own: [`MAX_WAITING`] per node, [`MAX_WAITING_EACH`] per connection.
+//! - Reads that wait for a round have a table of their own: [`MAX_WAITING`] per node, [`MAX_WAITING_EACH`]
+//!   per connection.
 //!
 //! **Bounds.** Over a limit the reply is `overloaded`, which is definite: nothing was done.
 
@@ -20,12 +23,13 @@ use crate::state::{Acquire, Command, FilePath, Op, Request};
 
 /// The most commands in flight. Beyond it, requests are rejected.
 pub const MAX_IN_FLIGHT: usize = 16 * 1024;
-/// The most bytes of commands in flight and of requests that wait on all connections. Beyond it, only releases are admitted.
-/// All of it may be in one batch, which goes to the leader in one piece.
+/// The most bytes of commands in flight and of requests that wait on all connections. Beyond it, only
+/// releases and expiries are admitted. All of it may be in one batch, which goes to the leader in one piece.
 pub const MAX_BYTES: usize = 32 * 1024 * 1024;
 /// The most reads and watches that wait for a round.
 pub const MAX_WAITING: usize = 64 * 1024;
-/// The most of them that belong to one connection: enough for all watches and all queries of a client that resumes.
+/// The most reads and watches of one connection that wait for a round. It suffices for all watches and
+/// queries of a client that resumes.
 pub const MAX_WAITING_EACH: usize = 8 * 1024;
 
 /// The size of a message without its variable parts, in bytes. An estimate from above.
@@ -78,7 +82,8 @@ impl Budget {
         Ok(())
     }
 
-    /// Admits a read that waits for a round. `share` is the number of such reads of its connection, if it has one.
+    /// Admits a read that waits for a round. `share` is the number of such reads of its connection, if it has
+    /// one.
     pub(super) fn admit_waiting(&mut self, share: Option<usize>) -> Result<(), Error> {
         if self.waiting >= MAX_WAITING || share.is_some_and(|share| share >= MAX_WAITING_EACH) {
             return Err(overloaded());
@@ -118,7 +123,8 @@ pub(super) fn overloaded() -> Error {
     Error::new(Code::Overloaded, "this node has the most requests in flight that it allows")
 }
 
-/// Returns the approximate size of a command in memory and in the log, in bytes: never less than its size in the log.
+/// Returns the approximate size of a command in memory and in the log, in bytes: never less than its size in
+/// the log.
 pub fn command_size(command: &Command) -> usize {
     match command {
         Command::Request(Request { op, .. }) => op_size(op),

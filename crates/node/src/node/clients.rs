@@ -12,8 +12,8 @@ use super::rounds::PendingKeepAlive;
 use super::{Capacity, ConnectionId, Outbox, Reply};
 use crate::leases::Now;
 
-/// The most requests that wait on one connection. A connection with more is closed if it has no session yet; otherwise the
-/// request gets the reply `overloaded`.
+/// The most requests that wait on one connection. A connection with more is closed if it has no session yet;
+/// otherwise the request gets the reply `overloaded`.
 pub const MAX_QUEUED: usize = 1024;
 /// The size of waiting requests, in bytes, from which on nothing more is read from a connection.
 pub(super) const PAUSE_BYTES: usize = 1024 * 1024;
@@ -25,18 +25,19 @@ const _: () = assert!(PAUSE_BYTES < MAX_BYTES);
 pub(super) struct Connection<O> {
     pub(super) outbox: O,
     pub(super) session: ConnectionSession,
-    /// The requests that wait before the state is asked.
+    /// The requests that wait for the session, for space in the outbox, or for the disk.
     pub(super) inbox: Inbox,
     /// The urgency of the replies since the last sending.
     pub(super) send_class: SendClass,
     pub(super) activity: Activity,
-    /// The outbox was full when the last reply was put into it.
+    /// Whether the outbox was full after the last reply.
     pub(super) is_full: bool,
     /// The keep-alive that waits for the next round, and the time since which one waits.
     pub(super) keep_alive: Option<(Now, PendingKeepAlive)>,
-    /// Its other requests that wait for a round, are in one, or are forwarded to the leader.
+    /// The number of its other requests that wait for a round, are in one, or are forwarded to the leader.
     pub(super) waiting: usize,
-    /// The requests without a final reply. Kept only where a client can close its half of the connection: on a gRPC stream.
+    /// The requests without a final reply. Kept only where a client can close its half of the connection: on
+    /// a gRPC stream.
     unanswered: Option<HashSet<RequestId>>,
     /// The client has closed its half. The connection ends when every request has a reply.
     pub(super) is_half_closed: bool,
@@ -100,7 +101,7 @@ pub(super) enum SendClass {
     None,
     /// Replies.
     Normal,
-    /// A grant: the name is idle until its new holder knows.
+    /// A grant. No client uses the name until this reply arrives, so it is sent first.
     Grant,
 }
 
@@ -135,14 +136,14 @@ impl<O: Outbox> Connection<O> {
         Some((request, bytes))
     }
 
-    /// A request was proposed: a half-closed connection stays open until its final reply.
+    /// Records a proposed request. A half-closed connection stays open until the final reply to it.
     pub(super) fn on_request(&mut self, id: RequestId) {
         if let Some(unanswered) = &mut self.unanswered {
             unanswered.insert(id);
         }
     }
 
-    /// A request got a reply. `Queued` counts: a client that closes its half does not wait for a lock.
+    /// Records a reply. `Queued` counts as one: a client that closes its half does not wait for a lock.
     pub(super) fn on_reply(&mut self, id: RequestId) {
         if let Some(unanswered) = &mut self.unanswered {
             unanswered.remove(&id);
@@ -168,7 +169,8 @@ impl<O: Outbox> Connection<O> {
 pub(super) struct Clients<O> {
     connections: NumberMap<ConnectionId, Connection<O>>,
     sessions: NumberMap<SessionId, ConnectionId>,
-    /// The connections whose session is being opened, by the secret of the session, with the time of the request.
+    /// The connections whose session is being opened, by the secret of the session, with the time of the
+    /// request.
     opening: NumberMap<u128, (ConnectionId, Now)>,
     /// The connections with replies to send: first those that were granted something.
     granted: VecDeque<ConnectionId>,
@@ -225,7 +227,7 @@ impl<O: Outbox> Clients<O> {
         self.sessions.len()
     }
 
-    /// A session is being opened on a connection.
+    /// Records that a session is being opened on a connection.
     pub(super) fn begin_opening(&mut self, secret: u128, connection: ConnectionId, now: Now) {
         self.opening.insert(secret, (connection, now));
     }
@@ -235,7 +237,8 @@ impl<O: Outbox> Clients<O> {
         self.opening.remove(&secret).map(|(connection, _)| connection)
     }
 
-    /// Takes the connections that have waited for a session since before `limit`, in the order of their numbers.
+    /// Takes the connections that have waited for a session since `since` or longer, in the order of their
+    /// numbers. `None` takes none.
     pub(super) fn take_late_openings(&mut self, since: Option<Now>) -> Vec<ConnectionId> {
         let Some(since) = since else { return Vec::new() };
         let late = self.opening.extract_if(|_, (_, began)| *began <= since);
@@ -266,7 +269,8 @@ impl<O: Outbox> Clients<O> {
         }
     }
 
-    /// Takes all connections that have a session or are opening one, in the order of their numbers. The openings are forgotten.
+    /// Takes all connections that have a session or are opening one, in the order of their numbers. The
+    /// openings are forgotten.
     pub(super) fn take_bound(&mut self) -> Vec<ConnectionId> {
         let opening = self.opening.drain().map(|(_, (connection, _))| connection);
         let mut bound: Vec<ConnectionId> = opening.chain(self.sessions.values().copied()).collect();
@@ -285,7 +289,8 @@ impl<O: Outbox> Clients<O> {
         }
     }
 
-    /// Makes the next sending look at a connection, although its outbox got nothing.
+    /// Adds a connection without new replies to the next sending, which checks whether it can close or
+    /// continue.
     pub(super) fn touch(&mut self, connection: ConnectionId) {
         if let Some(known) = self.connections.get_mut(&connection)
             && known.send_class == SendClass::None
@@ -331,7 +336,7 @@ impl<O: Outbox> Clients<O> {
         true
     }
 
-    /// The outbox of a connection has room again.
+    /// Records that the outbox of a connection has space again.
     pub(super) fn on_writable(&mut self, connection: ConnectionId) {
         self.writable.push_back(connection);
     }

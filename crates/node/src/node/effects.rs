@@ -1,6 +1,7 @@
 //! Converts the effects of applied entries into replies, in the order of the log.
 //!
-//! Effects say what was applied, whichever node proposed it. The result of a batch matters only if a command was not applied.
+//! Effects describe every applied entry, whichever node proposed it. The result of a batch matters only if an
+//! entry was not applied.
 
 use conclave_core::{Code, Error, RequestId};
 
@@ -14,7 +15,7 @@ use crate::state::session::Broken;
 use crate::state::{Answer, Effect};
 
 impl<O: Outbox> Node<O> {
-    /// An entry was applied.
+    /// Handles an applied entry.
     pub(super) fn on_applied(&mut self, id: LogId, effects: Vec<Effect>, cx: &mut Cx<'_>) {
         if self.leases.on_applied_term(id.term) {
             self.check_role(cx);
@@ -26,14 +27,15 @@ impl<O: Outbox> Node<O> {
             }
             self.on_effect(effect, cx);
         }
-        // Only now: the reply to `Close` is sent behind the end.
+        // Unbind only now, because the reply to `Close` follows `SessionEnded`.
         for session in ended {
             self.clients.unbind(session);
         }
         metrics::set(&self.metrics.sessions_here, self.clients.sessions_len());
     }
 
-    /// An effect of an entry that is not on disk. A client that gets a grant early may pass it on before the sync too.
+    /// Handles an effect of an entry that is not on disk. The next request of a client with an early grant
+    /// need not wait for the sync either.
     pub(super) fn on_early(&mut self, effect: Effect, cx: &mut Cx<'_>) {
         if let Effect::Reply { session, .. } = &effect
             && let Some(connection) = self.clients.of_session(*session)
@@ -89,7 +91,7 @@ impl<O: Outbox> Node<O> {
         }
     }
 
-    /// A request got a reply, perhaps its last.
+    /// Records that a request got a reply, perhaps its last.
     fn on_answered(&mut self, connection: ConnectionId, request: RequestId, is_last: bool) {
         if let Some(known) = self.clients.get_mut(connection) {
             if is_last {
@@ -99,7 +101,7 @@ impl<O: Outbox> Node<O> {
         }
     }
 
-    /// A batch has its results.
+    /// Handles the results of a batch.
     pub(super) fn on_proposed(
         &mut self,
         batch: BatchId,
@@ -156,8 +158,8 @@ impl<O: Outbox> Node<O> {
         }
     }
 
-    /// A snapshot has replaced the state. It covers entries whose replies this node will never send, so clients resume and repeat
-    /// their requests.
+    /// Handles a snapshot that has replaced the state. This node never sends the replies of the entries that
+    /// it covers, so clients resume and repeat their requests.
     pub(super) fn on_restored(&mut self, id: LogId, cx: &mut Cx<'_>) {
         self.leases.on_applied_term(id.term);
         self.check_role(cx);

@@ -1,38 +1,45 @@
-//! The flush policy: the only place that decides when to propose, to send, to wake the log's writer and to poll.
+//! The flush policy: the only place that decides when to propose, to send, to wake the log's writer and to
+//! poll.
 //!
-//! **Intuition.** A batch costs the same for one command and for a hundred. Clients that send, get a reply and send again fall
-//! into two halves that alternate: one half is in the batch on its way to the disk while the other half gets replies. Each
-//! batch is then half as large as it could be. A client that just got a reply often sends its next request within
-//! microseconds. A short delay of the batch then makes all clients faster.
+//! **Intuition.** A batch costs the same for one command and for a hundred. Clients that send again after
+//! each reply fall into two halves. While one half is in the batch on its way to the disk, the other half
+//! gets replies. Each batch is then half as large as it could be. A client that just got a reply often sends
+//! its next request within microseconds. A short delay of the batch then makes all clients faster.
 //!
 //! **Rules.**
-//! - One batch at a time. A client with an *early grant* is an exception: its next request is proposed at once, unless reads
-//!   wait, because reads of a single node are served only between two batches.
-//! - When all requests that a connection had in a batch have a reply, it is expected to send as many again. Those that have not
-//!   arrived are *expected*. A batch is delayed while more than one in eight of the replied requests is expected.
+//! - One batch at a time. A client with an *early grant* is an exception: its next request is proposed at
+//!   once. If reads wait, it is not, because a single node serves reads only between two batches.
+//! - After the last reply to a connection's requests in a batch, the connection is expected to send as many
+//!   again. Requests of these that have not arrived are *expected*. A batch is delayed while more than one in
+//!   eight of the replied requests is expected.
 //! - A delay ends when no request has arrived for a [pause](PAUSE_EACH), and after [`LIMIT`] in any case.
-//! - If most expected requests did not arrive, the next batches are not delayed: 1, then 3, 7, ... up to [`MAX_SKIPPED`].
-//! - Replies of applied entries are sent after the next batch is proposed: then the disk works while they are sent.
-//! - After a request or the end of a batch the driver polls for [`SPIN`] before it sleeps, if there are several processors.
+//! - If most expected requests did not arrive, the next batches are not delayed: 1, then 3, 7, ... up to
+//!   [`MAX_SKIPPED`].
+//! - Replies of applied entries are sent after the next batch is proposed: then the disk works while they are
+//!   sent.
+//! - After a request or the end of a batch the driver polls for [`SPIN`] before it sleeps, if there are
+//!   several processors.
 //!
-//! **Traps.** A client that waits in the queue of a lock sends nothing, although another of its requests got a reply: it is not
-//! expected. And no client sends before the reply has left this node, which takes time: the pause begins after the
-//! replies are sent, whether or not a command waits.
+//! **Traps.** A client that waits in the queue of a lock sends nothing, although another of its requests got
+//! a reply: it is not expected. Sending replies takes time, and no client sends again before its reply. So
+//! the pause begins after the replies are sent, whether or not a command waits.
 
 use std::time::Duration;
 
 use crate::leases::Now;
 
-/// The longest time without a request, for each reply. A delay for one client gains little; many clients need longer.
+/// The pause per counted reply, within the bounds of [`PAUSE`]. A delay for one client gains little; many
+/// clients need longer.
 const PAUSE_EACH: Duration = Duration::from_micros(25);
-/// The bounds of the pause. A round trip on one machine takes a tenth of the shorter one if no thread sleeps.
+/// The bounds of the pause. If no thread sleeps, a round trip on one machine takes a tenth of the shorter
+/// bound (estimate).
 const PAUSE: (Duration, Duration) = (Duration::from_micros(100), Duration::from_micros(500));
 /// The longest delay of a batch. Then it is proposed, whatever is expected.
 const LIMIT: Duration = Duration::from_millis(2);
 /// The most batches without a delay, after delays that gained nothing.
 const MAX_SKIPPED: u32 = 255;
-/// The time for which the driver polls before it sleeps. Clients often send the next request within microseconds of a reply,
-/// and waking a thread takes about 30 us.
+/// The time for which the driver polls before it sleeps. Clients often send the next request within
+/// microseconds of a reply, and waking a thread takes about 30 us.
 const SPIN: Duration = Duration::from_micros(200);
 
 /// The event that woke the driver.
@@ -99,11 +106,14 @@ struct Delay {
     expected: usize,
     /// The start of the present delay.
     since: Option<Now>,
-    /// The start of the present pause; `None` if a request has arrived since the last look.
+    /// The start of the present pause; `None` if an expected request has arrived, or replies were sent, since
+    /// the last decision.
     pause_since: Option<Now>,
+    /// Whether the log's writer was woken for this batch.
     has_woken_writer: bool,
-    /// The number of batches that are not to be delayed, and of those that were not.
+    /// The number of batches to propose without a delay.
     to_skip: u32,
+    /// The number of them that were proposed.
     skipped: u32,
 }
 
@@ -122,7 +132,7 @@ pub(super) struct Activity {
 }
 
 impl Activity {
-    /// Returns the replies, if all requests without a reply are newer. Otherwise the batch is not over, or one waits in a queue.
+    /// Returns the number of replies if every request of earlier batches has its reply, otherwise 0.
     fn replied(&self) -> usize {
         if self.waiting == self.requested { self.replied } else { 0 }
     }
@@ -133,13 +143,13 @@ impl Activity {
 }
 
 impl FlushPolicy {
-    /// Returns whether reads of the state may be served. Between a proposal and its result, the state of a single node may contain
-    /// entries that are not on disk.
+    /// Returns whether reads of the state may be served. Between a proposal and its result, the state of a
+    /// single node may contain entries that are not on disk.
     pub(super) fn may_serve_reads(in_flight: usize, may_be_unsynced: bool) -> bool {
         in_flight == 0 || !may_be_unsynced
     }
 
-    /// A client sent a request.
+    /// Counts a request of a client.
     pub(super) fn on_request(&mut self, connection: &mut Activity) {
         self.is_urgent |= std::mem::take(&mut connection.has_early_grant);
         let expected = self.delay.expected;
@@ -152,7 +162,7 @@ impl FlushPolicy {
         }
     }
 
-    /// A client gets the last reply to a request.
+    /// Counts the last reply to a request.
     pub(super) fn on_reply(&mut self, connection: &mut Activity) {
         self.delay.change(connection, |connection| {
             connection.waiting = connection.waiting.saturating_sub(1);
@@ -161,19 +171,19 @@ impl FlushPolicy {
         });
     }
 
-    /// A client gets a grant before the sync: its next request need not wait for the sync either.
+    /// Records an early grant: the next request of this client need not wait for the sync either.
     pub(super) fn on_early_grant(&mut self, connection: &mut Activity) {
         connection.has_early_grant = true;
     }
 
-    /// A connection is gone: nothing is expected of it.
+    /// Removes a connection from the counts.
     pub(super) fn on_detached(&mut self, mut connection: Activity) {
         self.delay.change(&mut connection, |connection| {
             *connection = Activity { batch: connection.batch, ..Activity::default() };
         });
     }
 
-    /// Replies have just been sent.
+    /// Restarts the pause after replies were sent.
     pub(super) fn on_sent(&mut self) {
         self.delay.pause_since = None;
     }
@@ -226,7 +236,8 @@ impl Delay {
         self.expected += connection.expected();
     }
 
-    /// Returns whether the batch is delayed. Called in every turn in which a batch could go, even if no command waits.
+    /// Returns whether the batch is delayed. Called in every turn in which a batch could go, even if no
+    /// command waits.
     fn should_delay(&mut self, now: Now, has_commands: bool) -> bool {
         let pause_since = *self.pause_since.get_or_insert(now);
         if has_commands && self.is_worthwhile() {
@@ -254,7 +265,7 @@ impl Delay {
         self.skipped == self.to_skip && self.expected > self.replied / 8
     }
 
-    /// The batch goes. Requests that are still expected are not expected any more.
+    /// Starts the counts of the next batch. Requests that have not arrived are no longer expected.
     fn on_proposed(&mut self) {
         let (to_skip, skipped) = match self.since {
             Some(_) if self.expected > self.replied / 2 => ((2 * self.to_skip + 1).min(MAX_SKIPPED), 0),

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($field:ident: $kind:literal, $help:literal;)*) => {
-        /// The counters of a node. Gauges are set; counters only grow. The node writes them and never reads them.
+        /// The counters of a node. Gauges are set; counters only grow. The node writes them and never reads
+        /// them.
         #[derive(Debug, Default)]
         pub struct Metrics {
             $(#[doc = $help] pub $field: AtomicU64,)*

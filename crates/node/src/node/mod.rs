@@ -1,25 +1,30 @@
-//! The node: everything between the client connections and the replicated log, as a state machine without I/O.
+//! The node: everything between the client connections and the replicated log, as a state machine without
+//! I/O.
 //!
-//! The driver passes every event in as an [`Input`] and, after each group of events, calls [`Node::end_turn`]. The node puts
-//! replies into each connection's [`Outbox`] and returns everything else as [`Output`]s. It never blocks, and it has no
-//! clock, socket or thread of its own.
+//! The driver passes every event in as an [`Input`] and, after each group of events, calls
+//! [`Node::end_turn`]. The node puts replies into each connection's [`Outbox`] and returns everything else as
+//! [`Output`]s. It never blocks, and it has no clock, socket or thread of its own.
 //!
 //! **Rules.**
 //! - Replies to a session follow the order of the log.
-//! - Keep-alives, linearizable reads, watches and resumed sessions wait for a *round*, in which a quorum confirms the leader. A
-//!   round serves only requests that arrived before it started.
+//! - Keep-alives, linearizable reads, watches and resumed sessions wait for a *round*, in which a quorum
+//!   confirms the leader. A round serves only requests that arrived before it started.
 //! - Requests sent after `Open` or `Resume` wait until the session exists. Clients need no extra round trip.
 //! - A session has one connection. Resuming it elsewhere closes the old connection.
 //!
-//! **Trap.** A round can be confirmed by a different leader if this node was deposed meanwhile. The lease that this node
-//! extended is then worthless. So a keep-alive is answered only if the round's term is the term in which it was counted.
+//! **Trap.** A round can be confirmed by a different leader if this node was deposed meanwhile. The lease
+//! that this node extended is then worthless. So a keep-alive is answered only if the round's term is the
+//! term in which it was counted.
 //!
-//! **Bounds.** The [`budget`] limits commands in flight by number and by bytes; operations that only release are never
-//! rejected for bytes. Reads that wait for a round: [`MAX_WAITING`] per node, [`MAX_WAITING_EACH`] per connection. Requests that
-//! wait on a connection: [`MAX_QUEUED`]. Over a limit the reply is `overloaded`, which is definite.
+//! **Bounds.** The [`budget`] limits commands in flight by number and by bytes; operations that only release
+//! are never rejected for bytes. Reads that wait for a round: [`MAX_WAITING`] per node, [`MAX_WAITING_EACH`]
+//! per connection. Requests that wait on a connection: [`MAX_QUEUED`]. Over a limit the reply is
+//! `overloaded`, which is definite. A connection whose session is not open yet is closed with this error
+//! instead.
 //!
-//! **The order of reading.** `requests` turns a client's message into a command, a read or an error; `batches` and `flush`
-//! put commands into the log; `effects` turns applied entries into replies; `rounds` serves requests that wait for a quorum.
+//! **The order of reading.** `requests` turns a client's message into a command, a read or an error;
+//! `batches` and `flush` put commands into the log; `effects` turns applied entries into replies; `rounds`
+//! serves requests that wait for a quorum.
 
 mod batches;
 pub mod budget;
@@ -61,10 +66,10 @@ use crate::cluster::{LogId, NodeId, ProposeError, ReadError, Status};
 use crate::leases::{KeepAliveResult, Leases, Now, Timing};
 use crate::state::{Command, Effect, State};
 
-/// The size of a connection's unsent replies from which on its outbox is full: queries then wait.
+/// The number of bytes of unsent replies at which a connection's outbox is full. Queries then wait.
 pub const FULL_BYTES: usize = 1024 * 1024;
-/// The most events that the driver passes in per turn, the most reads that are served per turn, and the most connections that are
-/// sent to per turn.
+/// The most events per turn. Also the most reads that the node serves, and the most connections that it sends
+/// to, per turn.
 pub const MAX_PER_TURN: usize = 128;
 
 /// The number of a client's connection to this node.
@@ -129,7 +134,8 @@ pub enum Input<O> {
     Confirmed {
         /// The round.
         round: RoundId,
-        /// The entry up to which a read must see the state, with the leader's term; or the reason why no quorum confirmed.
+        /// The entry up to which a read must see the state, with the leader's term; or the reason why no
+        /// quorum confirmed.
         result: Result<LogId, ReadError>,
     },
     /// The leader has answered keep-alives that this node forwarded; `None` if it did not answer.
@@ -187,7 +193,7 @@ pub enum Output {
     WakeLogWriter,
 }
 
-/// The node's world during one call.
+/// The environment of the node during one call.
 pub struct Cx<'a> {
     /// The present time.
     pub now: Now,
@@ -222,16 +228,17 @@ fn look<R>(view: &dyn View, look: impl FnOnce(&State) -> R) -> R {
     result.expect("a view calls the function that it is given")
 }
 
-/// Whether a connection takes more replies.
+/// The space in the outbox of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Capacity {
-    /// It does.
+    /// The outbox accepts the answers of queries.
     Free,
-    /// At least [`FULL_BYTES`] wait: queries wait too.
+    /// At least [`FULL_BYTES`] wait to be sent, so queries wait too.
     Full,
 }
 
-/// The replies of one connection that are not sent yet. It encodes replies into memory; the driver writes them to the socket.
+/// The replies of one connection that are not sent yet. It encodes replies into memory; the driver writes
+/// them to the socket.
 pub trait Outbox {
     /// Adds a reply.
     fn push(&self, reply: &Reply) -> Capacity;
@@ -279,7 +286,8 @@ pub struct Turn {
     pub spin: bool,
 }
 
-/// A node of the service: its connections, sessions, leases, watches, and the commands for the next log entry.
+/// A node of the service: its connections, sessions, leases, watches, and the commands for the next log
+/// entry.
 pub struct Node<O> {
     timing: Timing,
     /// Whether the machine has more than one processor.
@@ -353,9 +361,10 @@ impl<O: Outbox> Node<O> {
         }
     }
 
-    /// Ends a turn: runs timers that are due, serves reads, and proposes what the flush policy lets go.
+    /// Ends a turn: runs timers that are due, serves reads, and proposes the queued commands if the flush
+    /// policy permits it.
     pub fn end_turn(&mut self, cause: Cause, cx: &mut Cx<'_>) -> Turn {
-        // In every turn: under load there is always another event, and leases must end all the same.
+        // Checked in every turn: under load the driver never sleeps, but leases must still end in time.
         if cx.now >= self.wake_at() {
             self.on_time(cx);
         }
@@ -382,8 +391,9 @@ impl<O: Outbox> Node<O> {
         Turn { wake_at: self.wake_at(), send: decision.send, spin: decision.spin }
     }
 
-    /// Calls `send` with the outbox of each connection that has replies: first those that were granted something. At most
-    /// [`MAX_PER_TURN`] connections at a time: there may be thousands, and other events to handle.
+    /// Calls `send` with the outbox of each connection that has replies; connections with a grant come first.
+    /// It serves at most [`MAX_PER_TURN`] connections per call, so that other events need not wait for
+    /// thousands.
     pub fn take_sends(&mut self, mut send: impl FnMut(&O)) {
         if !self.clients.has_replies() {
             return;
@@ -428,7 +438,7 @@ impl<O: Outbox> Node<O> {
         }
     }
 
-    /// The leader keeps leases, from the first entry of its own term on.
+    /// Starts or ends the counting of leases when this node starts or ends leading.
     fn check_role(&mut self, cx: &Cx<'_>) {
         let status = cx.view.status();
         let leads = status.leads().then_some(status.term);

@@ -1,7 +1,7 @@
 //! A hash map whose keys are numbers that this server made.
 //!
-//! Clients do not choose these numbers, so nobody can make many keys share a bucket. The hasher is fixed, so two runs with the
-//! same inputs iterate in the same order.
+//! Clients do not choose these numbers, so nobody can make many keys share a bucket. The hasher is fixed, so
+//! two runs with the same inputs iterate in the same order.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -9,7 +9,7 @@ use crate::state::query::{LockInfo, Page, SessionInfo, WhyInfo, page};
 use crate::state::tree::Stat;
 use crate::state::{FilePath, State};
 
-/// The most names, sessions or children in one answer. The answer then says that there are more.
+/// The most names, sessions or children in one answer. A longer list is cut, and the answer has `more` set.
 const PAGE: usize = 1000;
 
 /// The answer to a query.
@@ -44,7 +44,7 @@ pub enum QueryAnswer {
     Why {
         /// The name.
         name: LockName,
-        /// What the state knows of it; `None` if nothing.
+        /// The report about the name; `None` if the state has no record of it.
         why: Option<WhyInfo>,
         /// The index of the state that was read.
         index: u64,

@@ -13,7 +13,7 @@ use super::{ConnectionId, Cx, MAX_PER_TURN, Node, Outbox, Reply, View, metrics};
 use crate::state::{Command, OpenSession, Request};
 
 impl<O: Outbox> Node<O> {
-    /// A client has sent a message.
+    /// Handles a message of a client.
     pub(super) fn on_request(&mut self, connection: ConnectionId, request: ClientRequest, cx: &mut Cx<'_>) {
         let Some(known) = self.clients.get(connection) else { return };
         match (request, known.session) {
@@ -59,7 +59,8 @@ impl<O: Outbox> Node<O> {
             (ClientRequest::Watch { id, after, target }, _) => {
                 self.wait(RoundRequest::Read(Read::Watch { connection, id, after, target }), cx);
             }
-            // Behind the start of the watch that it may end, which waits for a round.
+            // The watch may still wait for its round. The unwatch must come after it, so it waits for a round
+            // too.
             (ClientRequest::Unwatch { id }, _) => {
                 self.wait(RoundRequest::Read(Read::Unwatch { connection, id }), cx);
             }
@@ -113,7 +114,8 @@ impl<O: Outbox> Node<O> {
         self.clients.begin_opening(secret, connection, cx.now);
     }
 
-    /// The session of a connection exists: sends the reply, then handles the messages that waited for the session.
+    /// Binds a session to a connection: sends the reply, then handles the messages that waited for the
+    /// session.
     pub(super) fn bind(
         &mut self,
         connection: ConnectionId,
@@ -140,8 +142,8 @@ impl<O: Outbox> Node<O> {
         Some(request)
     }
 
-    /// Answers a query. It waits while the client has much to read, while older queries wait, and while the state may contain
-    /// entries that are not on disk.
+    /// Answers a query. It waits while the client has much to read, while older queries wait, and while the
+    /// state may contain entries that are not on disk.
     pub(super) fn answer_query(&mut self, connection: ConnectionId, id: u64, query: Query, cx: &mut Cx<'_>) {
         // The status of the cluster is not part of the state.
         let may_read = self.may_read(cx.view) || matches!(query, Query::Cluster);
@@ -149,7 +151,7 @@ impl<O: Outbox> Node<O> {
         if may_read && !known.is_full && known.inbox.is_empty() {
             return self.answer_now(connection, id, &query, cx);
         }
-        // Its round, if it needed one, is over.
+        // `stale`: a query that needed a round has had it.
         let request = ClientRequest::Query { id, stale: true, what: query };
         let (bytes, class) = request_cost(&request);
         let admitted = match known.inbox.len() < MAX_QUEUED {
@@ -190,7 +192,7 @@ impl<O: Outbox> Node<O> {
         }
     }
 
-    /// A connection has ended.
+    /// Handles the end of a connection.
     pub(super) fn on_detached(&mut self, connection: ConnectionId) {
         let Some(mut known) = self.clients.detach(connection) else { return };
         let (_, bytes) = known.take_inbox();
@@ -217,5 +219,5 @@ impl<O: Outbox> Node<O> {
 }
 
 fn no_session() -> Error {
-    Error::new(Code::SessionEnded, "no session was opened or resumed on this connection")
+    Error::new(Code::SessionEnded, "this connection has no session: open or resume one")
 }

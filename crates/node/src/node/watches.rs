@@ -1,10 +1,11 @@
 //! The watches of the clients of this node.
 //!
-//! **Intuition.** The state keeps a history of changes, which every node has. The watches are kept here, by the node to which
-//! the client is connected. A watch costs no log entry, and a client can continue it on any node.
+//! **Intuition.** The state keeps a history of changes, which every node has. The watches are kept here, by
+//! the node to which the client is connected. A watch costs no log entry, and a client can continue it on any
+//! node.
 //!
-//! **Rules** (docs/service.md 7). A watch gets every change after the index that it names, in order. If the history does not
-//! reach back to that index, the watch gets a *resync*: the client must read again.
+//! **Rules** (docs/service.md 7). A watch gets every change after the index that it names, in order. If the
+//! history does not reach back to that index, the watch gets a *resync*: the client must read again.
 //!
 //! **Bounds.** [`MAX_WATCHES`] watches for each connection; one more is rejected.
 
@@ -19,7 +20,7 @@ use crate::state::watch::{Change, Event, WatchId, WatchTarget, is_target, target
 /// The most watches of one connection.
 pub const MAX_WATCHES: usize = 4096;
 
-/// The holder of watches: a connection of this node.
+/// The connection that has the watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WatcherId(pub ConnectionId);
 
@@ -56,8 +57,8 @@ impl Watches {
         Self::default()
     }
 
-    /// Starts a watch of everything after `from`, and returns the events since then. Without `from` the watch starts now. A number
-    /// in use moves that watch to the new target.
+    /// Starts a watch of everything after `from`, and returns the events since then. Without `from` the watch
+    /// starts now. A number in use moves that watch to the new target.
     ///
     /// # Errors
     /// [`Code::LimitReached`] beyond [`MAX_WATCHES`].
@@ -71,7 +72,7 @@ impl Watches {
     ) -> Result<Vec<Notice>, Error> {
         self.unwatch(watcher, watch);
         if self.watches.range((watcher, 0)..=(watcher, u64::MAX)).take(MAX_WATCHES).count() >= MAX_WATCHES {
-            let text = format!("a session has at most {MAX_WATCHES} watches: end some of them");
+            let text = format!("a connection has at most {MAX_WATCHES} watches: end some of them");
             return Err(Error::new(Code::LimitReached, text));
         }
         let from = from.unwrap_or(state.applied());
@@ -100,7 +101,8 @@ impl Watches {
         ids.into_iter().for_each(|watch| self.unwatch(watcher, watch));
     }
 
-    /// Returns the events that follow from a change. Called with every [`Effect::Changed`](crate::state::Effect), in order.
+    /// Returns the events that follow from a change. Called with every
+    /// [`Effect::Changed`](crate::state::Effect), in order.
     pub fn on_change(&mut self, change: &Change) -> Vec<Notice> {
         self.passed_on = change.index;
         if self.watches.is_empty() {

@@ -12,8 +12,8 @@
 //! backup can be restored several times. All growing numbers come from this count: fences, numbers of
 //! sessions, and indices of watches. A watch with an old index gets a `resync`.
 //!
-//! **Trap.** The state reads no clock. The caller of the restore reads it and passes the time; from then on
-//! it is a number like others.
+//! **Trap.** A backup is restored twice. With the same count, both clusters would grant the same fences. So
+//! the count depends on the time of the restore, which the caller passes, because the state reads no clock.
 
 use super::State;
 use super::lock::Locks;
@@ -62,7 +62,7 @@ impl State {
         let count = state.applied.saturating_add(LEAP).max(now_ms.saturating_mul(COMMANDS_A_MS));
         if state.locks.fence_base.saturating_add(count) >= LARGEST {
             return Err(SnapshotError::Inconsistent(
-                "it counts further than there is time for, or the clock does",
+                "its count of commands, or this machine's clock, is too far in the future: check the clock",
             ));
         }
         state.applied = count;

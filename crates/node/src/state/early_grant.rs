@@ -15,8 +15,8 @@
 //!   it.
 //! - Since `after`, every request before it has left the queue in the regular way: it was granted the name
 //!   and its client released it. Cancels, expiries, victims, breaks and choices of another name are
-//!   irregular; they set `Lock::order_broken_at`. After a crash such a request would be in the queue again, and
-//!   might be granted first.
+//!   irregular; they set `Lock::order_broken_at`. After a crash such a request would be in the queue again,
+//!   and might be granted first.
 //! - The next waiter has been in the queue since `after` or earlier.
 //!
 //! Then, in every state from `after` on, the next waiter waits. All requests before it belong to clients that
@@ -25,13 +25,14 @@
 //! **After a restart**, the log lacks two facts. First, no later request may be granted before the next
 //! waiter, whatever its priority. So all waiters are moved to the front, in their order. Second, fences were
 //! sent that are not in the log. So all later fences are raised by more than the fences that may have been
-//! sent. [`Command::SingleNodeRestarted`](super::Command::SingleNodeRestarted) does both, before any request is served.
+//! sent. [`Command::SingleNodeRestarted`](super::Command::SingleNodeRestarted) does both, before any request
+//! is served.
 //!
 //! **Trap.** After a restart, the next waiter still waits in the state, but its client knows that it holds
 //! the name. A release from this client ends the wait.
 //!
 //! This module decides only which grants *may* be sent early. Only a single node applies entries ahead of its
-//! disk (`replica/ahead.rs`, `docs/decisions/0021-early-grants.md`).
+//! disk (`crates/service/src/replica/speculation.rs`, `docs/decisions/0021-early-grants.md`).
 
 use conclave_algorithms::deadlock::Demand;
 
@@ -84,8 +85,8 @@ impl Locks {
         self.waiters.get(&ticket).is_some_and(|waiter| waiter.rank.is_moved_on())
     }
 
-    /// Applies [`super::Command::SingleNodeRestarted`]: raises the fences, and moves all waiters before all later
-    /// requests.
+    /// Applies [`super::Command::SingleNodeRestarted`]: raises the fences, and moves all waiters before all
+    /// later requests.
     pub(super) fn on_single_node_restarted(&mut self, fences: u64) {
         self.fence_base = self.fence_base.saturating_add(fences);
         let soft_blocked = std::mem::take(&mut self.soft_blocked);

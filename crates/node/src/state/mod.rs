@@ -12,8 +12,8 @@
 //!
 //! **Modules.** [`command`]: commands, replies and effects. [`session`]: leases and remembered answers.
 //! `lock`: the tables of locks and waiters. `grant`: the order of grants. `lower`: from lock expressions to
-//! requests. `rank`: the position in a queue. [`early_grant`]: early grants. `deadlock`: overtaking and victims.
-//! [`tree`] and [`path`]: files. [`watch`]: the history of changes. [`query`]: read-only reports.
+//! requests. `rank`: the position in a queue. [`early_grant`]: early grants. `deadlock`: overtaking and
+//! victims. [`tree`] and [`path`]: files. [`watch`]: the history of changes. [`query`]: read-only reports.
 //! [`snapshot`]: the state as bytes. [`backup`]: the part of the state that outlives the cluster.
 //!
 //! **Departure.** Watches are not replicated. Only the history of changes is replicated (see [`watch`]).

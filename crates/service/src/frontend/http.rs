@@ -10,9 +10,10 @@
 //! | `/v1/cluster` | the nodes, as this node sees them, also without a majority |
 //! | `/v1/backup` | the data that outlives the cluster, in the format of `state/backup.rs` |
 //!
-//! All other paths under `/v1` are linearizable; with `?stale=true` this node replies from its own state.
-//! Names, sessions and reports have the form of `conclave locks`, `sessions` and `why` with `--json`. No path
-//! changes anything. The body of every error is a [`json::Failure`].
+//! `/v1/cluster` shows this node's view; all other paths under `/v1` are linearizable. With `?stale=true`,
+//! locks, sessions and why are read from this node's own state. Names, sessions and reports have the form of
+//! `conclave locks`, `sessions` and `why` with `--json`. No path changes anything. The body of every error is
+//! a [`json::Failure`].
 //!
 //! **Bound.** A backup is as large as all files together, and its reader may be slow. At most [`BACKUPS_MAX`]
 //! are sent at a time; further requests get 503.

@@ -18,7 +18,7 @@ pub(crate) fn render(metrics: &Metrics, totals: Totals, status: &Status) -> Stri
     line(&mut out, "files", "gauge", "Files", totals.files);
     line(&mut out, "file_bytes", "gauge", "Bytes in files", totals.file_bytes);
     line(&mut out, "deadlocks_total", "counter", "Deadlocks found", totals.deadlocks);
-    let help = "Acquires in deadlocks that were left standing";
+    let help = "Acquires in deadlocks that the policy `none` left unresolved";
     line(&mut out, "deadlocked", "gauge", help, totals.deadlocked);
     line(&mut out, "term", "gauge", "The current term", status.term);
     line(&mut out, "leads", "gauge", "Whether this node leads", u64::from(status.leads()));

@@ -20,7 +20,8 @@
 //! membership. The largest number leaves only when a larger one enters, so no number returns.
 //!
 //! **Bounds.** A cluster has at most [`MAX_NODES`] nodes; further ones are refused. A new node gives up after
-//! [`JOIN_LIMIT`]. An admitted node never gives up: it repeats `Announce` at growing intervals until it votes.
+//! [`JOIN_LIMIT`]. An admitted node never gives up: it repeats `Announce` at growing intervals until it
+//! votes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -56,7 +57,7 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 /// A request of a node to a member.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum JoinRequest {
-    /// Asks whether the member belongs to this cluster.
+    /// Checks whether the member belongs to this cluster.
     Hello { cluster: u128 },
     /// Requests the admission of a new node at this address.
     Admit { address: String },

@@ -80,7 +80,7 @@ impl Identity {
         Ok(disk.list()?.iter().any(|name| name == FRESH))
     }
 
-    /// Removes the mark, because the log has begun.
+    /// Removes the mark after the node has a vote and its address is recorded.
     pub(crate) fn unmark_fresh(disk: &dyn Disk) -> io::Result<()> {
         disk.remove(FRESH)?;
         disk.sync_names()

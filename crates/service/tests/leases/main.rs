@@ -7,7 +7,7 @@
 //! **Faults.** Clocks drift by up to the assumed rate, sites pause, links hold messages back for seconds, leaders change, and
 //! clients change their server. All of it is drawn from the seed. A seed gives the same run, bit for bit.
 //!
-//! **Judgement.** At every event, a client that believes to hold the lock, by its own clock, must have the latest fence.
+//! **Judgement.** At every event, a client whose guard is valid by its own clock must have the latest fence.
 //!
 //! ```console
 //! $ CONCLAVE_SEEDS=0..100000 cargo test --release -p conclave-service --test leases -- --ignored --nocapture

@@ -1,4 +1,5 @@
-//! The ends of sessions, leases and streams: once, in the order of the log, and behind the replies before them.
+//! The ends of sessions, leases and streams: once, in the order of the log, and behind the replies before
+//! them.
 
 use super::*;
 use crate::leases::KeepAliveResult;

@@ -400,7 +400,8 @@ fn a_session_that_is_resumed_elsewhere_leaves_its_connection() {
     assert_eq!((fixture.outbox(1).read().len(), fixture.outbox(2).read().len()), (0, 2));
 }
 
-/// A node of which it is not known that others belong to its cluster may have applied entries that its disk still writes.
+/// A node of which it is not known that others belong to its cluster may have applied entries that its disk
+/// still writes.
 #[test]
 fn while_a_flush_is_on_its_way_the_state_is_told_to_nobody_and_leases_are_kept() {
     let mut fixture = Fixture::attached(2);

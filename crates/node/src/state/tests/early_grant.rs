@@ -1,5 +1,5 @@
-//! Early grants: each rule of [`super::super::early_grant`] alone, and then the guarantee behind the rules. No
-//! other client gets the name, for any loss at the end of the log and any later history.
+//! Early grants: each rule of [`super::super::early_grant`] alone, and then the guarantee behind the rules.
+//! No other client gets the name, for any loss at the end of the log and any later history.
 
 use std::collections::BTreeSet;
 
