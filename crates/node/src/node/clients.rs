@@ -27,8 +27,8 @@ pub(super) struct Connection<O> {
     pub(super) session: ConnectionSession,
     /// The requests that wait for the session, for space in the outbox, or for the disk.
     pub(super) inbox: Inbox,
-    /// The urgency of the replies since the last sending.
-    pub(super) send_class: SendClass,
+    /// Whether the connection is in the queue of the next sending.
+    is_to_be_sent: bool,
     pub(super) activity: Activity,
     /// Whether the outbox was full after the last reply.
     pub(super) is_full: bool,
@@ -94,24 +94,13 @@ impl Inbox {
     }
 }
 
-/// The urgency of the replies that a connection got since the last sending.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum SendClass {
-    /// No replies.
-    None,
-    /// Replies.
-    Normal,
-    /// A grant. No client uses the name until this reply arrives, so it is sent first.
-    Grant,
-}
-
 impl<O: Outbox> Connection<O> {
     fn new(outbox: O, half_close: bool) -> Self {
         Self {
             outbox,
             session: ConnectionSession::None,
             inbox: Inbox::default(),
-            send_class: SendClass::None,
+            is_to_be_sent: false,
             activity: Activity::default(),
             is_full: false,
             keep_alive: None,
@@ -172,8 +161,7 @@ pub(super) struct Clients<O> {
     /// The connections whose session is being opened, by the secret of the session, with the time of the
     /// request.
     opening: NumberMap<u128, (ConnectionId, Now)>,
-    /// The connections with replies to send: first those that were granted something.
-    granted: VecDeque<ConnectionId>,
+    /// The connections with replies to send, in the order of their first unsent reply.
     replied: VecDeque<ConnectionId>,
     /// The connections whose waiting requests can go on: their outboxes have room again.
     writable: VecDeque<ConnectionId>,
@@ -185,7 +173,6 @@ impl<O: Outbox> Clients<O> {
             connections: NumberMap::default(),
             sessions: NumberMap::default(),
             opening: NumberMap::default(),
-            granted: VecDeque::new(),
             replied: VecDeque::new(),
             writable: VecDeque::new(),
         }
@@ -278,24 +265,19 @@ impl<O: Outbox> Clients<O> {
         bound
     }
 
-    /// Puts a reply into the outbox of a connection. A grant makes it one of the first to be sent to.
-    pub(super) fn push(&mut self, connection: ConnectionId, reply: &Reply, class: SendClass) {
-        let Some(known) = self.connections.get_mut(&connection) else { return };
-        known.is_full = known.outbox.push(reply) == Capacity::Full;
-        if known.send_class < class {
-            known.send_class = class;
-            if class == SendClass::Grant { &mut self.granted } else { &mut self.replied }
-                .push_back(connection);
+    /// Puts a reply into the outbox of a connection.
+    pub(super) fn push(&mut self, connection: ConnectionId, reply: &Reply) {
+        if let Some(known) = self.connections.get_mut(&connection) {
+            known.is_full = known.outbox.push(reply) == Capacity::Full;
+            self.touch(connection);
         }
     }
 
-    /// Adds a connection without new replies to the next sending, which checks whether it can close or
-    /// continue.
+    /// Adds a connection to the next sending, which also checks whether it can close or continue.
     pub(super) fn touch(&mut self, connection: ConnectionId) {
         if let Some(known) = self.connections.get_mut(&connection)
-            && known.send_class == SendClass::None
+            && !std::mem::replace(&mut known.is_to_be_sent, true)
         {
-            known.send_class = SendClass::Normal;
             self.replied.push_back(connection);
         }
     }
@@ -312,19 +294,14 @@ impl<O: Outbox> Clients<O> {
 
     /// Returns whether some connection has replies to send.
     pub(super) fn has_replies(&self) -> bool {
-        !self.granted.is_empty() || !self.replied.is_empty()
+        !self.replied.is_empty()
     }
 
     /// Takes the next connection to send to, calls `send` with its outbox, and returns whether there was one.
     pub(super) fn send_next(&mut self, send: &mut impl FnMut(&O)) -> bool {
-        let Some(connection) = self.granted.pop_front().or_else(|| self.replied.pop_front()) else {
-            return false;
-        };
+        let Some(connection) = self.replied.pop_front() else { return false };
         let Some(known) = self.connections.get_mut(&connection) else { return true };
-        // A connection that got a reply and then a grant is in both queues; it is sent to once.
-        if std::mem::replace(&mut known.send_class, SendClass::None) == SendClass::None {
-            return true;
-        }
+        known.is_to_be_sent = false;
         if known.is_half_closed && known.is_answered() {
             known.outbox.close(&Error::new(Code::Disconnected, "the client has ended the stream"));
         }

@@ -6,7 +6,6 @@
 use conclave_core::{Code, Error, RequestId};
 
 use super::batches::{BatchId, Origin};
-use super::clients::SendClass;
 use super::reply::SessionTerms;
 use super::watches::{Notice, WatcherId};
 use super::{ConnectionId, Cx, Node, Outbox, Reply, View, look, metrics};
@@ -52,12 +51,8 @@ impl<O: Outbox> Node<O> {
             Effect::Reply { session, request, answer, .. } => {
                 if let Some(connection) = self.clients.of_session(session) {
                     metrics::add(&self.metrics.replies_total, 1);
-                    let class = match answer {
-                        Answer::Granted(_) => SendClass::Grant,
-                        _ => SendClass::Normal,
-                    };
                     let is_last = !matches!(answer, Answer::Queued(_));
-                    self.clients.push(connection, &Reply::Answered { id: request.0, answer }, class);
+                    self.clients.push(connection, &Reply::Answered { id: request.0, answer });
                     self.on_answered(connection, request, is_last);
                 }
             }

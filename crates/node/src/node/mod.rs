@@ -391,9 +391,8 @@ impl<O: Outbox> Node<O> {
         Turn { wake_at: self.wake_at(), send: decision.send, spin: decision.spin }
     }
 
-    /// Calls `send` with the outbox of each connection that has replies; connections with a grant come first.
-    /// It serves at most [`MAX_PER_TURN`] connections per call, so that other events need not wait for
-    /// thousands.
+    /// Calls `send` with the outbox of each connection that has replies, in the order of their first reply. It
+    /// serves at most [`MAX_PER_TURN`] connections per call, so that other events need not wait for thousands.
     pub fn take_sends(&mut self, mut send: impl FnMut(&O)) {
         if !self.clients.has_replies() {
             return;

@@ -4,7 +4,7 @@ use conclave_core::{Code, Error, RequestId, SessionId};
 
 use super::batches::Origin;
 use super::budget::{Class, overloaded, request_cost};
-use super::clients::{ConnectionSession, MAX_QUEUED, SendClass};
+use super::clients::{ConnectionSession, MAX_QUEUED};
 use super::query;
 use super::rounds::{PendingKeepAlive, Read, RoundRequest};
 use super::watches::WatcherId;
@@ -204,7 +204,7 @@ impl<O: Outbox> Node<O> {
     }
 
     pub(super) fn push(&mut self, connection: ConnectionId, reply: &Reply) {
-        self.clients.push(connection, reply, SendClass::Normal);
+        self.clients.push(connection, reply);
     }
 
     pub(super) fn refuse(&mut self, connection: ConnectionId, id: u64, error: Error) {

@@ -3,23 +3,22 @@
 use super::*;
 
 #[test]
-fn who_was_granted_something_is_woken_before_all_who_are_told_something() {
+fn connections_are_sent_to_in_the_order_of_their_first_reply() {
     let mut fixture = Fixture::attached(4);
     (1..=4).for_each(|connection| fixture.bind(connection));
     fixture.send();
-    // 2 gets a reply first and 4 afterwards: for both of them the grant counts.
     let replies = [
         (1, Answer::Done),
-        (2, Answer::Done),
         (3, granted()),
+        (2, Answer::Done),
+        (3, Answer::Done),
         (4, granted()),
         (2, granted()),
-        (4, Answer::Done),
     ];
     for (request, (session, answer)) in (1..).zip(replies) {
         fixture.reply(session, request, answer);
     }
-    assert_eq!(fixture.send(), [3, 4, 2, 1]);
+    assert_eq!(fixture.send(), [1, 3, 2, 4]);
 }
 
 #[test]
