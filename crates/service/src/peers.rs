@@ -65,7 +65,7 @@ pub(crate) const JOINING: u8 = 2;
 const REFUSED: u8 = 255;
 
 /// The longest wait for the other end to read the last frame.
-const LAST_WORD: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A dialer of connections to other nodes: [`Tcp`], or that of a test, which can cut connections.
 pub trait Dial: Send + Sync + 'static {
@@ -89,11 +89,11 @@ pub struct Peers {
     cluster: u128,
     dial: Arc<dyn Dial>,
     /// The queues of requests, by address. A closed one belongs to a broken connection.
-    links: Mutex<HashMap<String, mpsc::Sender<Call>>>,
+    links: Mutex<HashMap<String, mpsc::Sender<Rpc>>>,
 }
 
 #[derive(Debug)]
-struct Call {
+struct Rpc {
     kind: u8,
     body: Vec<u8>,
     answer: Reply,
@@ -119,11 +119,12 @@ impl Peers {
     ) -> io::Result<Vec<KeepAliveResult>> {
         let body = postcard::to_stdvec(&(self.cluster, to, sessions)).map_err(invalid)?;
         let answer =
-            tokio::time::timeout(KEEP_ALIVE_LIMIT, self.ask(&member.address, KEEP_ALIVE, body)).await??;
+            tokio::time::timeout(KEEP_ALIVE_LIMIT, self.call_address(&member.address, KEEP_ALIVE, body))
+                .await??;
         Ok(answer.into_iter().map(kept_from_byte).collect())
     }
 
-    fn ask(
+    fn call_address(
         &self,
         address: &str,
         kind: u8,
@@ -132,18 +133,18 @@ impl Peers {
         let link = self.link(address);
         async move {
             let (answer, answered) = oneshot::channel();
-            link.send(Call { kind, body, answer }).await.map_err(|_| unreachable())?;
+            link.send(Rpc { kind, body, answer }).await.map_err(|_| unreachable())?;
             answered.await.map_err(|_| io::Error::from(io::ErrorKind::NotConnected))?
         }
     }
 
-    fn link(&self, address: &str) -> mpsc::Sender<Call> {
+    fn link(&self, address: &str) -> mpsc::Sender<Rpc> {
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(link) = links.get(address).filter(|link| !link.is_closed()) {
             return link.clone();
         }
         let (link, calls) = mpsc::channel(MAX_CALLS);
-        tokio::spawn(call(self.dial.clone(), address.to_owned(), calls));
+        tokio::spawn(run_connection(self.dial.clone(), address.to_owned(), calls));
         links.insert(address.to_owned(), link.clone());
         link
     }
@@ -151,25 +152,25 @@ impl Peers {
 
 impl Transport for Peers {
     fn call(&self, _: NodeId, member: &Member, request: Vec<u8>) -> BoxFuture<'static, io::Result<Vec<u8>>> {
-        Box::pin(self.ask(&member.address, CONSENSUS, request))
+        Box::pin(self.call_address(&member.address, CONSENSUS, request))
     }
 }
 
 /// Connects and carries requests until the connection breaks. Requests already sent then fail, because their
 /// reply senders are dropped.
-async fn call(dial: Arc<dyn Dial>, address: String, mut calls: mpsc::Receiver<Call>) {
+async fn run_connection(dial: Arc<dyn Dial>, address: String, mut calls: mpsc::Receiver<Rpc>) {
     let connected = tokio::time::timeout(CONNECT_LIMIT, connect(&*dial, &address)).await;
     if let Ok(Ok((reader, writer))) = connected {
         carry(reader, writer, &mut calls).await;
     }
     calls.close();
-    while let Ok(Call { answer, .. }) = calls.try_recv() {
+    while let Ok(Rpc { answer, .. }) = calls.try_recv() {
         // The caller may have stopped waiting.
         drop(answer.send(Err(unreachable())));
     }
 }
 
-async fn carry(reader: OwnedReadHalf, mut writer: OwnedWriteHalf, calls: &mut mpsc::Receiver<Call>) {
+async fn carry(reader: OwnedReadHalf, mut writer: OwnedWriteHalf, calls: &mut mpsc::Receiver<Rpc>) {
     let pending = Pending::default();
     let mut reading = tokio::spawn(read_answers(reader, pending.clone()));
     let (mut number, mut batch, mut output) = (0_u64, Vec::new(), BytesMut::new());
@@ -178,7 +179,7 @@ async fn carry(reader: OwnedReadHalf, mut writer: OwnedWriteHalf, calls: &mut mp
             count = calls.recv_many(&mut batch, 64) => if count == 0 { break },
             _ = &mut reading => return,
         }
-        put_questions(&mut output, &mut number, &pending, batch.drain(..));
+        put_requests(&mut output, &mut number, &pending, batch.drain(..));
         if writer.write_all(&output).await.is_err() {
             break;
         }
@@ -188,16 +189,16 @@ async fn carry(reader: OwnedReadHalf, mut writer: OwnedWriteHalf, calls: &mut mp
 }
 
 /// Encodes the requests that are within the bounds. The others fail.
-fn put_questions(
+fn put_requests(
     output: &mut BytesMut,
     number: &mut u64,
     pending: &Pending,
-    batch: impl Iterator<Item = Call>,
+    batch: impl Iterator<Item = Rpc>,
 ) {
     let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
     // Requests whose caller stopped waiting do not count.
     pending.retain(|_, answer| !answer.is_closed());
-    for Call { kind, body, answer } in batch {
+    for Rpc { kind, body, answer } in batch {
         if body.len() > MAX_BYTES - HEADER {
             let why = format!("a message of {} bytes is larger than a frame", body.len());
             drop(answer.send(Err(io::Error::new(io::ErrorKind::InvalidInput, why))));
@@ -307,7 +308,7 @@ pub(crate) async fn serve(
                 // The rest of the stream cannot be decoded. Send the reason as the last frame.
                 drop(answers.send((0, REFUSED, error.to_string().into_bytes())).await);
                 drop(answers);
-                drop(tokio::time::timeout(LAST_WORD, writing).await);
+                drop(tokio::time::timeout(CLOSE_TIMEOUT, writing).await);
                 return Err(error);
             }
             Err(error) => break Err(error),
@@ -353,8 +354,8 @@ async fn answer(
             Ok(node_handle.keep_alive(sessions).await.into_iter().map(kept_to_byte).collect())
         }
         JOINING => {
-            let ask = postcard::from_bytes(body).map_err(not_understood)?;
-            postcard::to_stdvec(&join_server.answer(ask).await).map_err(|error| error.to_string())
+            let request = postcard::from_bytes(body).map_err(not_understood)?;
+            postcard::to_stdvec(&join_server.answer(request).await).map_err(|error| error.to_string())
         }
         _ => Err(format!("messages of kind {kind} are unknown")),
     }
@@ -456,8 +457,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let peers = Peers::new(7, Arc::new(Tcp));
-        let ask = |body: &[u8]| peers.ask(&address, CONSENSUS, body.to_vec());
-        let (one, two, ()) = tokio::join!(ask(b"abc"), ask(b"xyz"), answer_backwards(&listener, 2));
+        let call = |body: &[u8]| peers.call_address(&address, CONSENSUS, body.to_vec());
+        let (one, two, ()) = tokio::join!(call(b"abc"), call(b"xyz"), answer_backwards(&listener, 2));
         assert_eq!((one.unwrap(), two.unwrap()), (b"cba".to_vec(), b"zyx".to_vec()));
     }
 
@@ -469,8 +470,8 @@ mod tests {
         let peers = Peers::new(7, Arc::new(Tcp));
         for _ in 0..2 {
             let asked = tokio::join!(
-                peers.ask(&address, CONSENSUS, b"abc".to_vec()),
-                peers.ask(&address, CONSENSUS, b"xyz".to_vec())
+                peers.call_address(&address, CONSENSUS, b"abc".to_vec()),
+                peers.call_address(&address, CONSENSUS, b"xyz".to_vec())
             );
             for asked in [asked.0, asked.1] {
                 assert_eq!(asked.unwrap_err().kind(), io::ErrorKind::HostUnreachable);
@@ -484,12 +485,12 @@ mod tests {
         let address = listener.local_addr().unwrap().to_string();
         let peers = Peers::new(7, Arc::new(Tcp));
         let (lost, ()) =
-            tokio::join!(peers.ask(&address, CONSENSUS, vec![1]), answer_backwards(&listener, 0));
+            tokio::join!(peers.call_address(&address, CONSENSUS, vec![1]), answer_backwards(&listener, 0));
         assert_eq!(lost.unwrap_err().kind(), io::ErrorKind::NotConnected);
         let again = async {
             loop {
                 // Requests fail until the broken connection is detected.
-                if let Ok(answer) = peers.ask(&address, CONSENSUS, vec![1, 2]).await {
+                if let Ok(answer) = peers.call_address(&address, CONSENSUS, vec![1, 2]).await {
                     return answer;
                 }
             }
@@ -504,10 +505,10 @@ mod tests {
         let (mut output, mut number) = (BytesMut::new(), 0);
         let call = |bytes: usize| {
             let (answer, answered) = oneshot::channel();
-            (Call { kind: CONSENSUS, body: vec![0; bytes], answer }, answered)
+            (Rpc { kind: CONSENSUS, body: vec![0; bytes], answer }, answered)
         };
         let (calls, mut waiting): (Vec<_>, Vec<_>) = (0..=MAX_CALLS).map(|_| call(1)).unzip();
-        put_questions(&mut output, &mut number, &pending, calls.into_iter());
+        put_requests(&mut output, &mut number, &pending, calls.into_iter());
         let refused = waiting.pop().unwrap().await.unwrap().unwrap_err();
         assert_eq!(refused.to_string(), "too many requests are in flight to this node");
         assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
@@ -516,10 +517,10 @@ mod tests {
         waiting.pop();
         let ((calls, mut waiting), before) =
             ([call(1)].into_iter().unzip::<_, _, Vec<_>, Vec<_>>(), output.len());
-        put_questions(&mut output, &mut number, &pending, calls.into_iter());
+        put_requests(&mut output, &mut number, &pending, calls.into_iter());
         assert!(waiting[0].try_recv().is_err() && output.len() > before);
         let (long, answered) = call(MAX_BYTES - HEADER + 1);
-        put_questions(&mut output, &mut number, &pending, [long].into_iter());
+        put_requests(&mut output, &mut number, &pending, [long].into_iter());
         assert_eq!(answered.await.unwrap().unwrap_err().kind(), io::ErrorKind::InvalidInput);
     }
 

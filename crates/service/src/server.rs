@@ -14,7 +14,7 @@
 //!
 //! **Bounds.** `limits` bounds the connections of clients and of other nodes; further connections are closed.
 //! The server closes a connection that sends nothing for [`FIRST_BYTES`], and one whose other end has been
-//! unreachable for [`GONE`].
+//! unreachable for [`PEER_TIMEOUT`].
 
 mod accept;
 #[cfg(test)]
@@ -55,20 +55,21 @@ use local::Usage;
 pub const FIRST_BYTES: Duration = Duration::from_secs(10);
 /// The longest wait at a stop: for clients to read their last message, and for the replica to report why it
 /// failed.
-const LAST_WORD: Duration = Duration::from_secs(3);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The longest wait for a single node to become leader. Its start then fails.
 const LEAD_LIMIT: Duration = Duration::from_secs(30);
 /// The node number of the founder of a cluster.
 const FOUNDER: u64 = 1;
 /// The idle time of a TCP connection after which the kernel sends keep-alive probes.
-const SILENCE: Duration = Duration::from_secs(10);
-/// The number of unanswered probes, [`QUESTION`] apart, after which the kernel closes the connection.
-const QUESTIONS: u32 = 3;
-const QUESTION: Duration = Duration::from_secs(5);
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
+/// The number of unanswered probes, [`KEEPALIVE_INTERVAL`] apart, after which the kernel closes the connection.
+const KEEPALIVE_PROBES: u32 = 3;
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// The longest time without an acknowledgement from the other end. The kernel then closes the connection,
 /// whether the other end vanished or data sent to it did not arrive.
-pub const GONE: Duration = Duration::from_secs(SILENCE.as_secs() + QUESTIONS as u64 * QUESTION.as_secs());
+pub const PEER_TIMEOUT: Duration =
+    Duration::from_secs(KEEPALIVE_IDLE.as_secs() + KEEPALIVE_PROBES as u64 * KEEPALIVE_INTERVAL.as_secs());
 
 /// The TCP address of a local node, which does not listen on TCP.
 const NO_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
@@ -173,7 +174,7 @@ impl Server {
         config.check().map_err(StartError::Config)?;
         let Environment { disk, dial } = environment;
         let folder = disk.clone();
-        blocking(move || local::claim(&*folder, config.local)).await??;
+        blocking(move || local::check_and_mark(&*folder, config.local)).await??;
         let listener = listen(&config).await?;
         let address = listener.as_ref().map_or(Ok(NO_ADDRESS), TcpListener::local_addr);
         let address = address.map_err(|error| StartError::Listen(config.listen, error))?;
@@ -217,11 +218,12 @@ impl Server {
                 .ok(),
         };
         let accepting = tokio::spawn(acceptor.run(Listeners { tcp: listener, local }));
-        let settled = move || {
+        let on_accepted = move || {
             // If this fails, the folder only keeps its mark of a fresh folder.
             drop(tokio::task::spawn_blocking(move || unmark_fresh(&*disk)));
         };
-        let announcing = tokio::spawn(join::announce(join_server, dial, config.join, advertised, settled));
+        let announcing =
+            tokio::spawn(join::announce(join_server, dial, config.join, advertised, on_accepted));
         Ok(Self { address, replica, node, stop, accepting, driver, announcing, usage })
     }
 
@@ -265,7 +267,7 @@ impl Server {
             self.replica.transfer_leadership().await;
             self.stop.send_replace(true);
             self.node.stop().await;
-            drop(tokio::time::timeout(LAST_WORD, self.accepting).await);
+            drop(tokio::time::timeout(CLOSE_TIMEOUT, self.accepting).await);
             drop(self.driver.await);
             self.replica.shutdown().await;
         })
@@ -350,7 +352,7 @@ async fn begin(replica: &Replica<Service>, disk: &Arc<dyn Disk>, advertised: &st
             Ok(Some(_)) => {}
             Ok(None) => {
                 // The node has stopped. The log reports the reason, for example a full disk.
-                let why = tokio::time::timeout(LAST_WORD, replica.failed()).await;
+                let why = tokio::time::timeout(CLOSE_TIMEOUT, replica.failed()).await;
                 let why = why.unwrap_or_else(|_| "consensus has stopped".to_owned());
                 return Err(StartError::Cluster(format!("the node stopped before it could lead: {why}")));
             }
@@ -359,14 +361,14 @@ async fn begin(replica: &Replica<Service>, disk: &Arc<dyn Disk>, advertised: &st
                 return Err(StartError::Cluster(text.to_owned()));
             }
         }
-        restart(replica).await?;
+        raise_fences(replica).await?;
     }
     Ok(())
 }
 
 /// A single node may have sent early grants that its log lost. Reorders the queues and raises the fences
 /// before the node serves.
-async fn restart(replica: &Replica<Service>) -> Result<(), StartError> {
+async fn raise_fences(replica: &Replica<Service>) -> Result<(), StartError> {
     let stuck = |error: &dyn fmt::Display| {
         StartError::Cluster(format!("the node cannot apply its first command: {error}"))
     };

@@ -33,7 +33,7 @@ pub(super) const PROGRESS_LIMIT: Duration = Duration::from_secs(30);
 /// The number of bytes that must be written within [`PROGRESS_LIMIT`].
 const PROGRESS_BYTES: usize = 64 * 1024;
 /// The longest wait for the client to close the connection after the last message.
-const LAST_WORD: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Serves one connection until it ends. The caller has read the preface; `version` is its last byte.
 pub(crate) async fn serve(
@@ -127,7 +127,7 @@ async fn close(mut reader: Reader, writer: &Writer) -> io::Result<()> {
     let mut rest = [0; 4096];
     let drain = async { while reader.read(&mut rest).await.is_ok_and(|bytes| bytes > 0) {} };
     // A client that continues to send is disconnected after the limit.
-    drop(tokio::time::timeout(LAST_WORD, drain).await);
+    drop(tokio::time::timeout(CLOSE_TIMEOUT, drain).await);
     Ok(())
 }
 

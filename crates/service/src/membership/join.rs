@@ -44,7 +44,7 @@ pub const JOIN_LIMIT: Duration = Duration::from_secs(30);
 /// The most entries by which a learner may be behind the leader and still get a vote.
 const CAUGHT_UP: u64 = 1_000;
 /// The longest wait of the leader for a learner to catch up. It then replies `TryLater`.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CATCH_UP_LIMIT: Duration = Duration::from_secs(5);
 /// The longest wait for the reply of a member, which may itself wait for another change and for the learner.
 const ANSWER_LIMIT: Duration = Duration::from_secs(15);
 /// The longest wait for the reply to `Hello`. A member that does not reply in time is ignored.
@@ -169,7 +169,7 @@ impl JoinServer {
             let matched = status.matched.get(&node).copied().flatten();
             !status.leads() || matched.is_some_and(|matched| matched + CAUGHT_UP >= status.last.unwrap_or(0))
         };
-        if timeout(PATIENCE, self.replica.wait_for(caught_up)).await.is_err() {
+        if timeout(CATCH_UP_LIMIT, self.replica.wait_for(caught_up)).await.is_err() {
             return Err(Answer::TryLater(format!("node {node} has not caught up yet")));
         }
         let _busy = self.busy.lock().await;
@@ -181,18 +181,18 @@ impl JoinServer {
     /// Returns the status if this node leads, else the reply that names the leader.
     fn lead(&self) -> Result<Status, Answer> {
         let status = self.replica.status();
-        if status.leads() { Ok(status) } else { Err(elsewhere(&status, status.leader)) }
+        if status.leads() { Ok(status) } else { Err(not_leader(&status, status.leader)) }
     }
 
     fn unchanged(&self, error: MembershipError) -> Answer {
         match error {
-            MembershipError::NotLeader(leader) => elsewhere(&self.replica.status(), leader),
+            MembershipError::NotLeader(leader) => not_leader(&self.replica.status(), leader),
             MembershipError::Refused(why) | MembershipError::Unknown(why) => Answer::TryLater(why),
         }
     }
 }
 
-fn elsewhere(status: &Status, leader: Option<NodeId>) -> Answer {
+fn not_leader(status: &Status, leader: Option<NodeId>) -> Answer {
     let address = |leader| status.membership.nodes.get(&leader).map(|member| member.address.clone());
     Answer::NotLeader { leader: leader.filter(|leader| *leader != status.node).and_then(address) }
 }
@@ -253,9 +253,9 @@ enum Admission {
 async fn admit_by(dial: &dyn Dial, hint: &str, address: &str) -> std::io::Result<Admission> {
     let request = || JoinRequest::Admit { address: address.to_owned() };
     let mut member = hint.to_owned();
-    let mut answer = ask(dial, hint, &request(), ANSWER_LIMIT).await?;
+    let mut answer = call_member(dial, hint, &request(), ANSWER_LIMIT).await?;
     if let Answer::NotLeader { leader: Some(leader) } = answer {
-        answer = match ask(dial, &leader, &request(), ANSWER_LIMIT).await {
+        answer = match call_member(dial, &leader, &request(), ANSWER_LIMIT).await {
             Ok(answer) => answer,
             Err(error) => {
                 return Ok(Admission::TryLater(format!("{hint} names the leader {leader}: {error}")));
@@ -294,8 +294,8 @@ impl Reports {
 /// A hint belongs to another cluster.
 pub(crate) async fn check_hints(dial: &dyn Dial, hints: &[String], identity: Identity) -> Result<(), String> {
     let hello = JoinRequest::Hello { cluster: identity.cluster };
-    let asked = hints.iter().map(async |hint| (hint, ask(dial, hint, &hello, HINT_LIMIT).await));
-    for (hint, answer) in futures_util::future::join_all(asked).await {
+    let calls = hints.iter().map(async |hint| (hint, call_member(dial, hint, &hello, HINT_LIMIT).await));
+    for (hint, answer) in futures_util::future::join_all(calls).await {
         if let Ok(Answer::Refused(reason)) = answer {
             return Err(format!(
                 "{hint} refuses this node: {reason}; the data folder belongs to node {} of another cluster: use the \
@@ -308,13 +308,13 @@ pub(crate) async fn check_hints(dial: &dyn Dial, hints: &[String], identity: Ide
 }
 
 /// Sends `Announce` to the leader until the address of this node is recorded and the node votes, then calls
-/// `settled`. Logs every few seconds why this has not happened yet.
+/// `on_accepted`. Logs every few seconds why this has not happened yet.
 pub(crate) async fn announce(
     join_server: Arc<JoinServer>,
     dial: Arc<dyn Dial>,
     hints: Vec<String>,
     address: String,
-    settled: impl FnOnce() + Send + 'static,
+    on_accepted: impl FnOnce() + Send + 'static,
 ) {
     let Identity { cluster, node } = join_server.replica.identity();
     let mut pause = PAUSE.0;
@@ -326,7 +326,7 @@ pub(crate) async fn announce(
         }
         let known = status.membership.nodes.get(&node);
         if status.votes(node) && known.is_some_and(|known| known.address == address) {
-            return settled();
+            return on_accepted();
         }
         let me = || JoinRequest::Announce { cluster, node, address: address.clone() };
         let answer = if status.leads() {
@@ -334,7 +334,7 @@ pub(crate) async fn announce(
         } else {
             let leader = status.leader.and_then(|leader| status.membership.nodes.get(&leader));
             let leader = leader.map(|member| member.address.clone());
-            ask_around(&*dial, leader.into_iter().chain(hints.iter().cloned()), me).await
+            call_members(&*dial, leader.into_iter().chain(hints.iter().cloned()), me).await
         };
         let reason = match answer {
             Ok(Answer::Accepted) => None,
@@ -361,17 +361,17 @@ pub(crate) async fn announce(
 ///
 /// # Errors
 /// No member replied. The text has the error of each.
-async fn ask_around(
+async fn call_members(
     dial: &dyn Dial,
     members: impl Iterator<Item = String>,
-    question: impl Fn() -> JoinRequest,
+    request: impl Fn() -> JoinRequest,
 ) -> Result<Answer, String> {
     let mut errors = Vec::new();
     for member in members {
         let failed = |member: &str, error: std::io::Error| format!("{member}: {error}");
-        match ask(dial, &member, &question(), ANSWER_LIMIT).await {
+        match call_member(dial, &member, &request(), ANSWER_LIMIT).await {
             Ok(Answer::NotLeader { leader: Some(leader) }) => {
-                match ask(dial, &leader, &question(), ANSWER_LIMIT).await {
+                match call_member(dial, &leader, &request(), ANSWER_LIMIT).await {
                     Ok(answer) => return Ok(answer),
                     Err(error) => errors.push(failed(&leader, error)),
                 }
@@ -383,7 +383,7 @@ async fn ask_around(
     Err(if errors.is_empty() { "no other member is known".to_owned() } else { errors.join("; ") })
 }
 
-async fn ask(
+async fn call_member(
     dial: &dyn Dial,
     member: &str,
     request: &JoinRequest,

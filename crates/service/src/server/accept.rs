@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 
 use super::limits::{ConnectionLimits, Unclassified};
 use super::local::Usage;
-use super::{FIRST_BYTES, GONE, QUESTION, QUESTIONS, SILENCE};
+use super::{FIRST_BYTES, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, PEER_TIMEOUT};
 use crate::driver::NodeHandle;
 use crate::frontend::native;
 use crate::membership::join::JoinServer;
@@ -62,7 +62,7 @@ impl Acceptor {
                     Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
                 },
                 Some(_) = connections.join_next(), if !connections.is_empty() => {}
-                () = until(&mut stopped) => break,
+                () = until_stopped(&mut stopped) => break,
             }
         }
         // In this order: as soon as the TCP port is free, another server may bind it and create a Unix socket
@@ -77,7 +77,7 @@ impl Acceptor {
         // An error of a connection concerns only its client. It is ignored here.
         match socket {
             Socket::Tcp(stream) => {
-                let Some(permit) = self.admit(self.limits.unknown()) else { return };
+                let Some(permit) = self.admit(self.limits.unclassified()) else { return };
                 connections.spawn(async move { drop(acceptor.serve(stream, permit).await) });
             }
             Socket::Unix(local) => {
@@ -104,7 +104,7 @@ impl Acceptor {
         let (mut reader, writer) = Socket::Unix(local).into_split();
         let [magic @ .., version] = tokio::select! {
             preface = tokio::time::timeout(FIRST_BYTES, native::read_preface(&mut reader)) => preface??,
-            () = until(&mut self.stopped) => return Ok(()),
+            () = until_stopped(&mut self.stopped) => return Ok(()),
         };
         if magic != CLIENT_MAGIC {
             return Ok(());
@@ -119,7 +119,7 @@ impl Acceptor {
         loop {
             let first = tokio::select! {
                 first = tokio::time::timeout(FIRST_BYTES, local.first_byte()) => first??,
-                () = until(&mut self.stopped) => return Ok(()),
+                () = until_stopped(&mut self.stopped) => return Ok(()),
             };
             let mut preface = [0; PREFACE_BYTES];
             if first == CLIENT_MAGIC[0] {
@@ -151,7 +151,7 @@ impl Acceptor {
         let mut first = [0];
         let seen = tokio::select! {
             seen = tokio::time::timeout(FIRST_BYTES, stream.peek(&mut first)) => seen??,
-            () = until(&mut self.stopped) => return Ok(()),
+            () = until_stopped(&mut self.stopped) => return Ok(()),
         };
         if seen == 0 {
             return Ok(());
@@ -171,7 +171,7 @@ impl Acceptor {
                 let Some(_permit) = self.admit(self.limits.as_node(permit)) else { return Ok(()) };
                 tokio::select! {
                     ended = peers::serve(stream, version, self.join_server, self.node) => ended,
-                    () = until(&mut self.stopped) => Ok(()),
+                    () = until_stopped(&mut self.stopped) => Ok(()),
                 }
             }
             _ => Ok(()),
@@ -198,7 +198,7 @@ impl Listeners {
             accepted = tcp => {
                 let (stream, _) = accepted?;
                 // This fails only if the connection has ended; the next read then reports it.
-                drop(notice_the_end(&stream));
+                drop(enable_keepalive(&stream));
                 Ok(Socket::Tcp(stream))
             }
             accepted = local => accepted,
@@ -208,13 +208,13 @@ impl Listeners {
 
 /// Enables TCP keep-alive, so that the kernel detects a lost peer: a machine without power, an unplugged
 /// cable. Without it, the connection would count against the limit for ever.
-fn notice_the_end(stream: &TcpStream) -> io::Result<()> {
-    sockopt::set_tcp_keepidle(stream, SILENCE)?;
-    sockopt::set_tcp_keepintvl(stream, QUESTION)?;
-    sockopt::set_tcp_keepcnt(stream, QUESTIONS)?;
+fn enable_keepalive(stream: &TcpStream) -> io::Result<()> {
+    sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(stream, KEEPALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(stream, KEEPALIVE_PROBES)?;
     sockopt::set_socket_keepalive(stream, true)?;
     // The kernel sends no probes while sent data is unacknowledged, so this case needs its own limit.
-    let limit = u32::try_from(GONE.as_millis()).expect("a few seconds");
+    let limit = u32::try_from(PEER_TIMEOUT.as_millis()).expect("a few seconds");
     Ok(sockopt::set_tcp_user_timeout(stream, limit)?)
 }
 
@@ -225,10 +225,10 @@ async fn serve_http(
     router: Router,
     mut stopped: watch::Receiver<bool>,
 ) -> io::Result<()> {
-    let has_asked = Arc::new(AtomicBool::new(false));
-    let asked = has_asked.clone();
+    let has_request = Arc::new(AtomicBool::new(false));
+    let seen = has_request.clone();
     let router = router.layer(map_request(move |request: Request| {
-        asked.store(true, Ordering::Relaxed);
+        seen.store(true, Ordering::Relaxed);
         std::future::ready(request)
     }));
     let mut builder = auto::Builder::new(TokioExecutor::new());
@@ -243,12 +243,12 @@ async fn serve_http(
     loop {
         tokio::select! {
             ended = connection.as_mut() => return ended.map_err(io::Error::other),
-            () = until(&mut stopped) => {
+            () = until_stopped(&mut stopped) => {
                 connection.as_mut().graceful_shutdown();
                 return connection.await.map_err(io::Error::other);
             }
             () = silence.as_mut(), if !silence.is_elapsed() => {
-                if !has_asked.load(Ordering::Relaxed) {
+                if !has_request.load(Ordering::Relaxed) {
                     return Ok(());
                 }
             }
@@ -257,7 +257,7 @@ async fn serve_http(
 }
 
 /// Returns when the server is to stop.
-async fn until(stopped: &mut watch::Receiver<bool>) {
+async fn until_stopped(stopped: &mut watch::Receiver<bool>) {
     // A dropped sender means that the `Server` was dropped: continue to serve.
     if stopped.wait_for(|stopped| *stopped).await.is_err() {
         std::future::pending::<()>().await;
@@ -330,9 +330,9 @@ mod tests {
         let (_there, accepted) = tokio::join!(TcpStream::connect(address), listeners.accept());
         let Socket::Tcp(stream) = accepted.unwrap() else { panic!("not by TCP") };
         assert!(sockopt::socket_keepalive(&stream).unwrap());
-        assert_eq!(sockopt::tcp_keepidle(&stream).unwrap(), SILENCE);
-        assert_eq!(sockopt::tcp_keepintvl(&stream).unwrap(), QUESTION);
-        assert_eq!(sockopt::tcp_keepcnt(&stream).unwrap(), QUESTIONS);
-        assert_eq!(Duration::from_millis(sockopt::tcp_user_timeout(&stream).unwrap().into()), GONE);
+        assert_eq!(sockopt::tcp_keepidle(&stream).unwrap(), KEEPALIVE_IDLE);
+        assert_eq!(sockopt::tcp_keepintvl(&stream).unwrap(), KEEPALIVE_INTERVAL);
+        assert_eq!(sockopt::tcp_keepcnt(&stream).unwrap(), KEEPALIVE_PROBES);
+        assert_eq!(Duration::from_millis(sockopt::tcp_user_timeout(&stream).unwrap().into()), PEER_TIMEOUT);
     }
 }

@@ -4,7 +4,7 @@
 //! node with the most clients must still accept other nodes, or the cluster could not recover.
 //!
 //! **Bounds.** An unclassified connection has sent no preface yet. It counts as a client, or, if no client
-//! place is free, as one of [`UNKNOWN_MAX`].
+//! place is free, as one of [`UNCLASSIFIED_MAX`].
 
 use std::sync::Arc;
 
@@ -21,14 +21,14 @@ const OWN_DESCRIPTORS: usize = 128;
 pub(super) const NODES_MAX: usize = 4 * MAX_NODES;
 /// The most unclassified connections beyond the limit of clients. Further ones are closed before their
 /// preface is read.
-const UNKNOWN_MAX: usize = 64;
+const UNCLASSIFIED_MAX: usize = 64;
 
 /// The permits for connections, by kind.
 #[derive(Clone)]
 pub(super) struct ConnectionLimits {
     clients: Arc<Semaphore>,
     nodes: Arc<Semaphore>,
-    unknown: Arc<Semaphore>,
+    unclassified: Arc<Semaphore>,
 }
 
 /// The permit of a connection whose preface has not been read.
@@ -40,19 +40,19 @@ pub(super) struct Unclassified {
 
 impl ConnectionLimits {
     pub(super) fn new(clients: usize) -> Self {
-        let room = |connections| Arc::new(Semaphore::new(connections));
-        Self { clients: room(clients), nodes: room(NODES_MAX), unknown: room(UNKNOWN_MAX) }
+        let permits = |connections| Arc::new(Semaphore::new(connections));
+        Self { clients: permits(clients), nodes: permits(NODES_MAX), unclassified: permits(UNCLASSIFIED_MAX) }
     }
 
     pub(super) fn client(&self) -> Option<OwnedSemaphorePermit> {
         self.clients.clone().try_acquire_owned().ok()
     }
 
-    pub(super) fn unknown(&self) -> Option<Unclassified> {
+    pub(super) fn unclassified(&self) -> Option<Unclassified> {
         if let Some(permit) = self.client() {
             return Some(Unclassified { permit, is_client: true });
         }
-        let permit = self.unknown.clone().try_acquire_owned().ok()?;
+        let permit = self.unclassified.clone().try_acquire_owned().ok()?;
         Some(Unclassified { permit, is_client: false })
     }
 
@@ -73,19 +73,19 @@ pub(super) fn connections_max(wanted: usize) -> usize {
     // If this fails, the limit stays as it is.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     let limit = getrlimit(Resource::Nofile).current;
-    let room = limit.map_or(wanted, |descriptors| room_in(descriptors).min(wanted));
-    if room < wanted {
+    let allowed = limit.map_or(wanted, |descriptors| clients_max(descriptors).min(wanted));
+    if allowed < wanted {
         tracing::warn!(
-            "the limit of open files allows only {room} connections; raise it (ulimit -n) to allow more"
+            "the limit of open files allows only {allowed} connections; raise it (ulimit -n) to allow more"
         );
     }
-    room
+    allowed
 }
 
 /// Returns the number of clients that leaves enough descriptors for the log and for other nodes.
-fn room_in(descriptors: u64) -> usize {
+fn clients_max(descriptors: u64) -> usize {
     let descriptors = usize::try_from(descriptors).unwrap_or(usize::MAX);
-    descriptors.saturating_sub(OWN_DESCRIPTORS + NODES_MAX + UNKNOWN_MAX).max(1)
+    descriptors.saturating_sub(OWN_DESCRIPTORS + NODES_MAX + UNCLASSIFIED_MAX).max(1)
 }
 
 #[cfg(test)]
@@ -94,20 +94,20 @@ mod tests {
 
     #[test]
     fn clients_leave_descriptors_to_the_log_and_to_other_nodes() {
-        assert_eq!([0, 256, 257, 258, 1024].map(room_in), [1, 1, 1, 2, 768]);
+        assert_eq!([0, 256, 257, 258, 1024].map(clients_max), [1, 1, 1, 2, 768]);
         assert_eq!(connections_max(1), 1);
     }
 
     #[test]
     fn who_has_not_said_what_it_is_is_bounded_too() {
         let room = ConnectionLimits::new(1);
-        let mut unknown: Vec<_> = (0..=UNKNOWN_MAX).map(|_| room.unknown().unwrap()).collect();
-        assert!(room.unknown().is_none());
+        let mut unclassified: Vec<_> = (0..=UNCLASSIFIED_MAX).map(|_| room.unclassified().unwrap()).collect();
+        assert!(room.unclassified().is_none());
         // The first permit is one for a client, the others are not.
-        assert!(room.as_client(unknown.pop().unwrap()).is_none());
-        let client = room.as_client(unknown.swap_remove(0));
+        assert!(room.as_client(unclassified.pop().unwrap()).is_none());
+        let client = room.as_client(unclassified.swap_remove(0));
         assert!(client.is_some());
         drop(client);
-        assert!(room.as_client(unknown.pop().unwrap()).is_some());
+        assert!(room.as_client(unclassified.pop().unwrap()).is_some());
     }
 }

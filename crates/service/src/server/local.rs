@@ -29,7 +29,7 @@ pub(super) fn is_marked(folder: &Path) -> bool {
 
 /// Checks that the folder belongs to this kind of node, and marks a new folder of a local node. The caller
 /// holds the lock of the folder.
-pub(super) fn claim(disk: &dyn Disk, is_local: bool) -> io::Result<Result<(), StartError>> {
+pub(super) fn check_and_mark(disk: &dyn Disk, is_local: bool) -> io::Result<Result<(), StartError>> {
     let is_marked = disk.list()?.iter().any(|name| name == MARK);
     if is_marked && !is_local {
         return Ok(Err(belongs_to_local()));
@@ -150,16 +150,16 @@ mod tests {
     fn a_local_node_and_a_server_never_share_a_folder() {
         let disk = SimDisk::new(1);
         let local = disk.handle();
-        claim(&local, true).unwrap().unwrap();
+        check_and_mark(&local, true).unwrap().unwrap();
         disk.crash();
-        claim(&disk.handle(), true).unwrap().expect("its own folder, after a crash");
-        let refused = claim(&disk.handle(), false).unwrap().unwrap_err();
+        check_and_mark(&disk.handle(), true).unwrap().expect("its own folder, after a crash");
+        let refused = check_and_mark(&disk.handle(), false).unwrap().unwrap_err();
         assert!(refused.to_string().contains("--data"), "{refused}");
 
         let disk = SimDisk::new(2);
-        claim(&disk.handle(), false).unwrap().unwrap();
+        check_and_mark(&disk.handle(), false).unwrap().unwrap();
         Identity::mark_fresh(&disk.handle()).unwrap();
-        let refused = claim(&disk.handle(), true).unwrap().unwrap_err();
+        let refused = check_and_mark(&disk.handle(), true).unwrap().unwrap_err();
         assert!(refused.to_string().contains("conclave serve"), "{refused}");
     }
 

@@ -26,18 +26,18 @@ struct Stranger {
 
 /// A join request, as it is encoded.
 #[derive(Serialize)]
-enum AcquireRequest<'a> {
+enum JoinRequest<'a> {
     Hello { cluster: u128 },
     Admit { address: &'a str },
-    Present { cluster: u128, node: u64, address: &'a str },
+    Announce { cluster: u128, node: u64, address: &'a str },
 }
 
 #[derive(Debug, PartialEq, Deserialize)]
 enum Answer {
     Admitted { cluster: u128, node: u64 },
-    Settled,
-    Elsewhere { leader: Option<String> },
-    Later(String),
+    Accepted,
+    NotLeader { leader: Option<String> },
+    TryLater(String),
     Refused(String),
 }
 
@@ -56,7 +56,7 @@ impl Stranger {
         assert_eq!(self.input.split_to(PREFACE_BYTES)[..], frame::preface(PEER_MAGIC));
     }
 
-    async fn ask(&mut self, kind: u8, body: &[u8]) -> (u8, Vec<u8>) {
+    async fn call(&mut self, kind: u8, body: &[u8]) -> (u8, Vec<u8>) {
         self.number += 1;
         let mut output = BytesMut::new();
         output.put_u32(u32::try_from(9 + body.len()).unwrap());
@@ -86,14 +86,14 @@ impl Stranger {
         }
     }
 
-    async fn join(&mut self, ask: &AcquireRequest<'_>) -> Answer {
-        let (kind, body) = self.ask(JOINING, &postcard::to_stdvec(ask).unwrap()).await;
+    async fn join(&mut self, request: &JoinRequest<'_>) -> Answer {
+        let (kind, body) = self.call(JOINING, &postcard::to_stdvec(request).unwrap()).await;
         assert_eq!(kind, JOINING, "{}", String::from_utf8_lossy(&body));
         postcard::from_bytes(&body).unwrap()
     }
 
     async fn refused(&mut self, kind: u8, body: &[u8]) -> String {
-        let (answered, body) = self.ask(kind, body).await;
+        let (answered, body) = self.call(kind, body).await;
         assert_eq!(answered, REFUSED);
         String::from_utf8(body).unwrap()
     }
@@ -106,7 +106,7 @@ async fn random_questions_of_every_kind_are_answered_and_harm_nobody() {
     let mut noise = Noise(3);
     for round in 0..300_u32 {
         let kind = [CONSENSUS, KEEP_ALIVE, JOINING, 3, 77, REFUSED][round as usize % 6];
-        stranger.ask(kind, &noise.bytes(300)).await;
+        stranger.call(kind, &noise.bytes(300)).await;
     }
     assert!(stranger.refused(77, b"").await.contains("kind 77"));
     assert!(stranger.refused(KEEP_ALIVE, &[0xff; 40]).await.contains("cannot be read"));
@@ -155,15 +155,15 @@ async fn a_node_of_another_cluster_is_refused_whatever_it_wants() {
     // The envelope of a consensus message: version, cluster, addressee, and the kind of "confirm that you
     // lead".
     let envelope = postcard::to_stdvec(&(1_u8, other, me.node, 6_u8)).unwrap();
-    let (_, reply) = stranger.ask(CONSENSUS, &envelope).await;
+    let (_, reply) = stranger.call(CONSENSUS, &envelope).await;
     assert!(String::from_utf8_lossy(&reply).contains("another cluster"));
     for ask in [
-        AcquireRequest::Hello { cluster: other },
-        AcquireRequest::Present { cluster: other, node: 1, address: "host:1" },
+        JoinRequest::Hello { cluster: other },
+        JoinRequest::Announce { cluster: other, node: 1, address: "host:1" },
     ] {
         assert!(matches!(stranger.join(&ask).await, Answer::Refused(why) if why.contains("cluster")));
     }
-    assert_eq!(stranger.join(&AcquireRequest::Hello { cluster: me.cluster }).await, Answer::Settled);
+    assert_eq!(stranger.join(&JoinRequest::Hello { cluster: me.cluster }).await, Answer::Accepted);
     scene.assert_unharmed().await;
 }
 
@@ -180,7 +180,7 @@ async fn newcomers_at_the_same_moment_have_different_numbers() {
             let address = format!("127.0.0.1:{port}");
             let mut numbers = Vec::new();
             for _ in 0..TIMES {
-                match stranger.join(&AcquireRequest::Admit { address: &address }).await {
+                match stranger.join(&JoinRequest::Admit { address: &address }).await {
                     Answer::Admitted { node, .. } => numbers.push(node),
                     other => panic!("{other:?}"),
                 }
@@ -206,21 +206,21 @@ async fn who_cannot_be_found_is_not_admitted_and_who_never_comes_is_not_missed()
     let mut stranger = Stranger::connect(&scene.server).await;
     for address in ["", "nowhere", "host:0", "a b:1", &"x".repeat(1000)] {
         assert!(
-            matches!(stranger.join(&AcquireRequest::Admit { address }).await, Answer::Refused(_)),
+            matches!(stranger.join(&JoinRequest::Admit { address }).await, Answer::Refused(_)),
             "{address:?}"
         );
     }
     let own = scene.server.address().to_string();
     assert!(
-        matches!(stranger.join(&AcquireRequest::Admit { address: &own }).await, Answer::Refused(why) if why.contains("node 1"))
+        matches!(stranger.join(&JoinRequest::Admit { address: &own }).await, Answer::Refused(why) if why.contains("node 1"))
     );
-    let unknown = AcquireRequest::Present { cluster: me.cluster, node: 77, address: "host:1" };
+    let unknown = JoinRequest::Announce { cluster: me.cluster, node: 77, address: "host:1" };
     assert!(matches!(stranger.join(&unknown).await, Answer::Refused(why) if why.contains("77")));
     // The new node is a learner. A second request from the same address gets a new number, and the first
     // learner is removed.
     let admitted = |node| Answer::Admitted { cluster: me.cluster, node };
-    assert_eq!(stranger.join(&AcquireRequest::Admit { address: "127.0.0.1:1" }).await, admitted(2));
-    assert_eq!(stranger.join(&AcquireRequest::Admit { address: "127.0.0.1:1" }).await, admitted(3));
+    assert_eq!(stranger.join(&JoinRequest::Admit { address: "127.0.0.1:1" }).await, admitted(2));
+    assert_eq!(stranger.join(&JoinRequest::Admit { address: "127.0.0.1:1" }).await, admitted(3));
     let nodes: Vec<u64> = scene.server.status().membership.nodes.keys().copied().collect();
     assert_eq!(nodes, [1, 3]);
     assert!(!scene.server.status().votes(3));
