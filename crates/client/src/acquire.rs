@@ -81,20 +81,20 @@ impl Request {
     /// # Errors
     /// [`Code::TooManyUnanswered`] if too many requests have no reply; [`Code::TooLarge`] if the expression
     /// is too long.
-    pub fn start(self) -> Result<Acquiring> {
+    pub fn start(self) -> Result<PendingLock> {
         let Self { client, acquire } = self;
         let (done, granted) = oneshot::channel();
         let (told, queued) = oneshot::channel();
         let reply = Reply::Acquire { done, queued: Some(told) };
         let op = v1::request::Op::Acquire(acquire);
         let id = client.handle.shared.ask(|core, now| core.request(now, op, reply))?;
-        Ok(Acquiring { handle: client.handle, id, granted: Some(granted), queued: Some(queued) })
+        Ok(PendingLock { handle: client.handle, id, granted: Some(granted), queued: Some(queued) })
     }
 }
 
 /// A request for a lock that was sent. Dropping it cancels the request in the background.
 #[must_use = "dropped, the request is given up"]
-pub struct Acquiring {
+pub struct PendingLock {
     handle: Arc<Handle>,
     id: u64,
     /// `None` after the final reply.
@@ -102,7 +102,7 @@ pub struct Acquiring {
     queued: Option<oneshot::Receiver<v1::Queued>>,
 }
 
-impl Acquiring {
+impl PendingLock {
     /// Returns the place in the queue and the holders of the names, once. Returns `None` if the request has
     /// its final reply, or if an earlier call has returned the place.
     pub async fn queued(&mut self) -> Option<v1::Queued> {
@@ -154,7 +154,7 @@ impl Acquiring {
     }
 }
 
-impl Drop for Acquiring {
+impl Drop for PendingLock {
     fn drop(&mut self) {
         if self.granted.take().is_some() {
             self.handle.shared.ask(|core, now| core.abandon(now, self.id));

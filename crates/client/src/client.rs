@@ -45,16 +45,16 @@ pub struct Client {
 #[derive(Clone)]
 pub struct Options {
     opening: Opening,
-    patience: Duration,
+    retry_timeout: Duration,
     connector: Option<Arc<dyn Connector>>,
 }
 
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { opening, patience, connector: _ } = self;
+        let Self { opening, retry_timeout, connector: _ } = self;
         f.debug_struct("Options")
             .field("opening", opening)
-            .field("patience", patience)
+            .field("retry_timeout", retry_timeout)
             .finish_non_exhaustive()
     }
 }
@@ -79,8 +79,8 @@ impl Client {
 
     /// Returns the default options, to change them before connecting.
     pub fn options() -> Options {
-        let (opening, patience) = (Opening::default(), Duration::from_secs(10));
-        Options { opening, patience, connector: None }
+        let (opening, retry_timeout) = (Opening::default(), Duration::from_secs(10));
+        Options { opening, retry_timeout, connector: None }
     }
 
     /// Waits until `expr` is granted: `db`, `src & dst`, `gpu0 | gpu1`, `2 of (a, b, c)`, `plan:shared`,
@@ -342,8 +342,8 @@ impl Options {
     /// Sets how long a request is retried while servers reject it or cannot be reached. The default is 10
     /// seconds. A release, and an acquire that is queued, are retried for as long as the session lives.
     #[must_use]
-    pub fn patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    pub fn retry_timeout(mut self, retry_timeout: Duration) -> Self {
+        self.retry_timeout = retry_timeout;
         self
     }
 
@@ -372,7 +372,7 @@ impl Options {
         };
         let connector = self.connector.unwrap_or_else(|| Arc::new(Direct));
         let connected = link::connect(&seeds, &*connector).await?;
-        let shared = Arc::new(Shared::new(Core::new(self.opening, self.patience)));
+        let shared = Arc::new(Shared::new(Core::new(self.opening, self.retry_timeout)));
         let driver = Driver { shared: shared.clone(), seeds, connector };
         tokio::spawn(driver.run(connected));
         Ok(Client { handle: Arc::new(Handle { shared }) })

@@ -9,7 +9,7 @@
 //!   needs one: it sends nothing, so only the answers to keep-alives show that its server is alive and
 //!   belongs to a majority.
 //! - A server that has no majority, is overloaded or is shutting down rejects a request without accepting
-//!   it. The client sends it again after [`RETRY_AFTER`]. It stops when the `patience` of the client has
+//!   it. The client sends it again after [`RETRY_AFTER`]. It stops when the `retry_timeout` of the client has
 //!   passed since the first rejection. A queued acquire was accepted, so it is retried without that limit.
 //!
 //! **Trap.** The connection breaks while a session is being opened. The client does not know the number of
@@ -23,7 +23,7 @@
 //! **Useless connections.** A connection is useful if a session was opened or resumed on it, or if a request
 //! was answered. Otherwise it counts as a failed attempt:
 //! - Requests of a session fail when the deadline of the lease has passed. Queries, watches and requests
-//!   without a session fail when `patience` has passed. The error is that of the last attempt.
+//!   without a session fail when `retry_timeout` has passed. The error is that of the last attempt.
 //! - The client leaves a node that is silent although an answer is due. With a session the lease decides
 //!   when. Without one it is after [`SILENCE`], doubled for each silent node, up to [`MAX_SILENCE_DOUBLED`]
 //!   times, until a connection is useful.
@@ -46,9 +46,9 @@ use conclave_wire::frame::MAX_FRAME_BYTES;
 use conclave_wire::v1;
 use tokio::sync::{oneshot, watch};
 
-use crate::guard::Loss;
-use crate::lease::{Lease, Life, Now, Standing};
-use crate::watch::{Notice, Queue};
+use crate::guard::LossReason;
+use crate::lease::{Epoch, Lease, LeaseState, Now};
+use crate::watch::{Queue, WatchEvent};
 
 /// The maximum number of requests and queries without an answer. One more is rejected with
 /// `too-many-unanswered`.
@@ -100,7 +100,7 @@ pub(crate) struct Opening {
 /// the messages that [`Core::drain`] returns.
 pub(crate) struct Core {
     opening: Opening,
-    patience: Duration,
+    retry_timeout: Duration,
     connected: bool,
     connection: Connection,
     /// The number of silent servers that the client left in a row.
@@ -126,7 +126,7 @@ pub(crate) struct Core {
     /// The number of messages sent after `Open` and before its answer; at most `MAX_BEHIND`.
     behind: usize,
     retry_at: Option<Now>,
-    standing: Standing,
+    lease_state: LeaseState,
     /// Counts the changes of the state of grants.
     changes: watch::Sender<u64>,
     nodes: Vec<String>,
@@ -207,8 +207,8 @@ enum What {
 }
 
 struct Held {
-    life: Life,
-    loss: Option<Loss>,
+    epoch: Epoch,
+    loss: Option<LossReason>,
     /// The session of the grant has ended.
     ended: bool,
 }
@@ -217,7 +217,7 @@ impl Held {
     /// Returns whether the server must get a release. A grant lost by the deadline was released then. A grant
     /// with a broken name still holds its other names.
     fn is_to_be_given_back(&self) -> bool {
-        !self.ended && self.loss != Some(Loss::Deadline)
+        !self.ended && self.loss != Some(LossReason::Deadline)
     }
 }
 
@@ -257,14 +257,14 @@ impl Watched {
             Some((index, seen)) if *index == event.index => *seen += 1,
             last => *last = Some((event.index, 1)),
         }
-        self.queue.push(Notice::Changed(event));
+        self.queue.push(WatchEvent::Changed(event));
     }
 
     fn on_resync(&mut self, index: u64) {
         self.after = Some(index);
         self.last = None;
         self.to_skip = 0;
-        self.queue.push(Notice::Resync { index });
+        self.queue.push(WatchEvent::Resync { index });
     }
 
     fn fail(self, error: Error) {
@@ -283,10 +283,10 @@ enum Out {
 }
 
 impl Core {
-    pub(crate) fn new(opening: Opening, patience: Duration) -> Self {
+    pub(crate) fn new(opening: Opening, retry_timeout: Duration) -> Self {
         Self {
             opening,
-            patience,
+            retry_timeout,
             connected: false,
             connection: Connection::default(),
             left: 0,
@@ -302,7 +302,7 @@ impl Core {
             out: VecDeque::new(),
             behind: 0,
             retry_at: None,
-            standing: Standing::Valid,
+            lease_state: LeaseState::Valid,
             changes: watch::Sender::new(0),
             nodes: Vec::new(),
             closing: false,
@@ -360,8 +360,8 @@ impl Core {
     /// Releases a grant. Returns [`Code::NotHeld`] if it was lost before.
     pub(crate) fn release(&mut self, now: Now, id: u64) -> Result<AnswerToCome, Error> {
         let release = v1::request::Op::Release(v1::Release { grant: id });
-        let not_held = |loss: &Loss| Error::new(Code::NotHeld, loss.to_string());
-        let Some(held) = self.held.remove(&id) else { return Err(not_held(&Loss::Deadline)) };
+        let not_held = |loss: &LossReason| Error::new(Code::NotHeld, loss.to_string());
+        let Some(held) = self.held.remove(&id) else { return Err(not_held(&LossReason::Deadline)) };
         if let Some(loss) = &held.loss {
             if held.is_to_be_given_back() {
                 self.request_quietly(now, release);
@@ -374,14 +374,14 @@ impl Core {
     }
 
     /// The state of a grant, and the reason if it is lost.
-    pub(crate) fn standing(&self, now: Now, id: u64) -> (Standing, Option<Loss>) {
+    pub(crate) fn grant_state(&self, now: Now, id: u64) -> (LeaseState, Option<LossReason>) {
         match (self.held.get(&id), &self.session) {
-            (Some(Held { loss: Some(loss), .. }), _) => (Standing::Lost, Some(loss.clone())),
-            (Some(Held { life, .. }), Session::Open { lease, .. }) => match lease.standing_of(*life, now) {
-                Standing::Lost => (Standing::Lost, Some(Loss::Deadline)),
-                standing => (standing, None),
+            (Some(Held { loss: Some(loss), .. }), _) => (LeaseState::Lost, Some(loss.clone())),
+            (Some(Held { epoch, .. }), Session::Open { lease, .. }) => match lease.state_of(*epoch, now) {
+                LeaseState::Lost => (LeaseState::Lost, Some(LossReason::Deadline)),
+                state => (state, None),
             },
-            _ => (Standing::Lost, Some(Loss::Deadline)),
+            _ => (LeaseState::Lost, Some(LossReason::Deadline)),
         }
     }
 
@@ -474,7 +474,7 @@ impl Core {
     /// Fails all requests and watches with `error`, and drops the session. The session ends on the server
     /// when its lease expires.
     pub(crate) fn give_up(&mut self, error: &Error) {
-        self.end(&Loss::Session(error.message.clone()), error);
+        self.end(&LossReason::Session(error.message.clone()), error);
         self.fail_all(error);
     }
 
@@ -556,7 +556,7 @@ impl Core {
     }
 
     /// Ends the session in the client: all its grants are lost, and all its requests fail.
-    fn end(&mut self, loss: &Loss, error: &Error) {
+    fn end(&mut self, loss: &LossReason, error: &Error) {
         if matches!(self.session, Session::None) {
             return;
         }

@@ -4,7 +4,7 @@ use conclave_core::{Fence, SessionId};
 use conclave_wire::v1;
 
 use crate::Result;
-use crate::guard::{Guard, Loss};
+use crate::guard::{Guard, LossReason};
 
 /// The leadership of an election, until this client resigns or loses it. Dropping it resigns.
 pub struct Leadership {
@@ -44,7 +44,7 @@ impl Leadership {
     }
 
     /// Returns the reason as soon as the leadership is lost.
-    pub async fn lost(&self) -> Loss {
+    pub async fn lost(&self) -> LossReason {
         self.guard.lost().await
     }
 

@@ -10,7 +10,7 @@ use conclave_wire::v1;
 
 use crate::Result;
 use crate::client::{Client, Handle, answered, unexpected};
-use crate::lease::Standing;
+use crate::lease::LeaseState;
 
 /// All names of one grant. Dropping the guard releases them in the background; [`Guard::release`] also waits
 /// for the reply.
@@ -39,7 +39,7 @@ pub struct HeldName {
 
 /// The reason for the loss of a grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Loss {
+pub enum LossReason {
     /// The lease was not confirmed in time.
     Deadline,
     /// The session has ended. The text gives the reason.
@@ -80,13 +80,13 @@ impl Guard {
     }
 
     /// The state of the guard now.
-    pub fn standing(&self) -> Standing {
-        self.handle.shared.with(|core, now| core.standing(now, self.id).0)
+    pub fn state(&self) -> LeaseState {
+        self.handle.shared.with(|core, now| core.grant_state(now, self.id).0)
     }
 
     /// The reason for the loss; `None` while the guard is not lost.
-    pub fn loss(&self) -> Option<Loss> {
-        self.handle.shared.with(|core, now| core.standing(now, self.id).1)
+    pub fn loss(&self) -> Option<LossReason> {
+        self.handle.shared.with(|core, now| core.grant_state(now, self.id).1)
     }
 
     /// The time until which the guard is valid. Each answered keep-alive moves it. After it the guard is
@@ -97,18 +97,18 @@ impl Guard {
 
     /// The time until the deadline; zero if the guard is lost.
     pub fn remaining(&self) -> Duration {
-        self.handle.shared.with(|core, now| match core.standing(now, self.id) {
-            (Standing::Lost, _) => Duration::ZERO,
+        self.handle.shared.with(|core, now| match core.grant_state(now, self.id) {
+            (LeaseState::Lost, _) => Duration::ZERO,
             _ => core.deadline().unwrap_or_default().saturating_sub(now),
         })
     }
 
     /// Returns the reason as soon as the guard is lost. Returns at the deadline at the latest, whatever the
     /// server does.
-    pub async fn lost(&self) -> Loss {
+    pub async fn lost(&self) -> LossReason {
         loop {
             let mut changes = self.handle.shared.with(|core, _| core.changes());
-            let (_, loss) = self.handle.shared.with(|core, now| core.standing(now, self.id));
+            let (_, loss) = self.handle.shared.with(|core, now| core.grant_state(now, self.id));
             if let Some(loss) = loss {
                 return loss;
             }
@@ -122,12 +122,12 @@ impl Guard {
     }
 
     /// Returns the new state as soon as it differs from `from`.
-    pub async fn changed(&self, from: Standing) -> Standing {
+    pub async fn changed(&self, from: LeaseState) -> LeaseState {
         loop {
             let mut changes = self.handle.shared.with(|core, _| core.changes());
-            let standing = self.standing();
-            if standing != from {
-                return standing;
+            let state = self.state();
+            if state != from {
+                return state;
             }
             let wait = self.handle.shared.with(|core, now| core.changes_in(now));
             tokio::select! {
@@ -195,11 +195,11 @@ impl Drop for Guard {
 
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Guard").field("names", &self.names).field("standing", &self.standing()).finish()
+        f.debug_struct("Guard").field("names", &self.names).field("state", &self.state()).finish()
     }
 }
 
-impl fmt::Display for Loss {
+impl fmt::Display for LossReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Deadline => f.write_str("the lease was not confirmed in time"),

@@ -15,8 +15,8 @@
 //!   gets twice as long, until one answers: a slow node is not a silent node.
 //! - *Jeopardy*: TTL/2 has passed since the latest answered keep-alive was sent. *Lost*: the deadline has
 //!   passed.
-//! - Lost is final for every grant of that [`Life`] of the lease. An answer that arrives after the deadline
-//!   begins a new life. Grants of the old life stay lost.
+//! - Lost is final for every grant of that [`Epoch`] of the lease. An answer that arrives after the deadline
+//!   begins a new epoch. Grants of the old epoch stay lost.
 //!
 //! **Trap.** A paused process wakes up after its deadline, and first reads an answer that was sent before the
 //! deadline. Another thread has already seen the guard lost. If the answer simply moved the deadline, that
@@ -33,7 +33,7 @@ pub type Now = Duration;
 
 /// The state of a lease, or of a grant under it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum LeaseState {
     /// The lease is confirmed, and no keep-alive is overdue.
     Valid,
     /// A keep-alive is overdue, but the deadline has not passed: finish the work, or prepare to stop.
@@ -42,9 +42,9 @@ pub enum Standing {
     Lost,
 }
 
-/// A period in which the lease was never lost. A grant belongs to one life, and is lost in all later ones.
+/// A period in which the lease was never lost. A grant belongs to one epoch, and is lost in all later ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Life(u64);
+pub struct Epoch(u64);
 
 /// The lease of one session.
 ///
@@ -60,14 +60,14 @@ pub struct Lease {
     /// Keep-alives without an answer: the token, and the time before the sending.
     asked: VecDeque<(u64, Now)>,
     next_token: u64,
-    life: Life,
+    epoch: Epoch,
     /// How long a keep-alive may stay without an answer on one connection.
-    patience: Duration,
+    answer_timeout: Duration,
 }
 
 /// The minimum time before a node counts as silent, however short the lease. A healthy node may be busy for
 /// this long.
-const MIN_PATIENCE: Duration = Duration::from_millis(500);
+const MIN_ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 /// The maximum number of keep-alives without an answer. Beyond it the oldest is dropped: a newer one confirms
 /// more.
 const MAX_ASKED: usize = 16;
@@ -76,8 +76,8 @@ impl Lease {
     /// Creates the lease of a session. `sent` is the time before `Open` was sent, so the server began to
     /// count later.
     pub fn new(sent: Now, ttl: Duration, drift_ppm: u32) -> Self {
-        let (asked, patience) = (VecDeque::new(), least_patience(ttl));
-        Self { ttl, drift_ppm, confirmed: sent, asked, next_token: 1, life: Life(0), patience }
+        let (asked, answer_timeout) = (VecDeque::new(), least_answer_timeout(ttl));
+        Self { ttl, drift_ppm, confirmed: sent, asked, next_token: 1, epoch: Epoch(0), answer_timeout }
     }
 
     /// The time at which every grant is lost (exclusive). Before it no other client can hold the locks.
@@ -89,24 +89,24 @@ impl Lease {
     }
 
     /// The state of the lease at `now`.
-    pub fn standing(&self, now: Now) -> Standing {
+    pub fn state(&self, now: Now) -> LeaseState {
         if now >= self.deadline() {
-            Standing::Lost
+            LeaseState::Lost
         } else if now >= self.jeopardy_at() {
-            Standing::Jeopardy
+            LeaseState::Jeopardy
         } else {
-            Standing::Valid
+            LeaseState::Valid
         }
     }
 
-    /// The state at `now` of a grant that was made in `life`.
-    pub fn standing_of(&self, life: Life, now: Now) -> Standing {
-        if life == self.life { self.standing(now) } else { Standing::Lost }
+    /// The state at `now` of a grant that was made in `epoch`.
+    pub fn state_of(&self, epoch: Epoch, now: Now) -> LeaseState {
+        if epoch == self.epoch { self.state(now) } else { LeaseState::Lost }
     }
 
-    /// The present life of the lease.
-    pub fn life(&self) -> Life {
-        self.life
+    /// The present epoch of the lease.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
     }
 
     /// Returns the token of the keep-alive to send now, if one is due.
@@ -119,11 +119,11 @@ impl Lease {
     pub fn on_kept_alive(&mut self, now: Now, token: u64) -> bool {
         let Some(&(_, sent)) = self.asked.iter().find(|(asked, _)| *asked == token) else { return false };
         self.asked.retain(|(asked, _)| *asked > token);
-        self.patience = least_patience(self.ttl).max(now.saturating_sub(sent).saturating_mul(2));
+        self.answer_timeout = least_answer_timeout(self.ttl).max(now.saturating_sub(sent).saturating_mul(2));
         if sent < self.confirmed {
             return false;
         }
-        self.bury(now);
+        self.end_epoch(now);
         self.confirmed = sent;
         true
     }
@@ -143,12 +143,12 @@ impl Lease {
 
     /// The time at which the client leaves the connection, if no keep-alive is answered before.
     pub fn silent_at(&self) -> Option<Now> {
-        self.asked.front().map(|(_, sent)| sent.saturating_add(self.patience))
+        self.asked.front().map(|(_, sent)| sent.saturating_add(self.answer_timeout))
     }
 
     /// Doubles the time for the next node, after the client left a silent one.
     pub fn on_left(&mut self) {
-        self.patience = self.patience.saturating_mul(2);
+        self.answer_timeout = self.answer_timeout.saturating_mul(2);
     }
 
     /// The next time at which something changes without input: a keep-alive is due, jeopardy begins, or the
@@ -164,10 +164,10 @@ impl Lease {
         later.map_or(Duration::MAX, |at| at - now)
     }
 
-    /// Ends the present life if its deadline has passed.
-    fn bury(&mut self, now: Now) {
+    /// Ends the present epoch if its deadline has passed.
+    fn end_epoch(&mut self, now: Now) {
         if now >= self.deadline() {
-            self.life.0 += 1;
+            self.epoch.0 += 1;
         }
     }
 
@@ -193,8 +193,8 @@ impl Lease {
     }
 }
 
-fn least_patience(ttl: Duration) -> Duration {
-    (ttl / 8).max(MIN_PATIENCE)
+fn least_answer_timeout(ttl: Duration) -> Duration {
+    (ttl / 8).max(MIN_ANSWER_TIMEOUT)
 }
 
 #[cfg(test)]
@@ -238,29 +238,29 @@ mod tests {
         assert_eq!(lease.changes_in(ms(1_000)), ms(4_000));
         assert_eq!(lease.changes_in(ms(5_000)), ms(4_900));
         assert_eq!(lease.changes_in(ms(9_900)), Duration::MAX, "lost is final");
-        assert_eq!(lease.standing(ms(4_999)), Standing::Valid);
-        assert_eq!(lease.standing(ms(5_000)), Standing::Jeopardy);
-        assert_eq!(lease.standing(ms(9_899)), Standing::Jeopardy);
-        assert_eq!(lease.standing(ms(9_900)), Standing::Lost);
+        assert_eq!(lease.state(ms(4_999)), LeaseState::Valid);
+        assert_eq!(lease.state(ms(5_000)), LeaseState::Jeopardy);
+        assert_eq!(lease.state(ms(9_899)), LeaseState::Jeopardy);
+        assert_eq!(lease.state(ms(9_900)), LeaseState::Lost);
     }
 
     #[test]
     fn an_answer_in_jeopardy_makes_it_valid_again() {
         let mut lease = lease();
-        let (life, token) = (lease.life(), lease.poll(ms(6_000)).expect("overdue"));
+        let (epoch, token) = (lease.epoch(), lease.poll(ms(6_000)).expect("overdue"));
         assert!(lease.on_kept_alive(ms(9_899), token));
-        assert_eq!(lease.standing_of(life, ms(9_899)), Standing::Valid);
+        assert_eq!(lease.state_of(epoch, ms(9_899)), LeaseState::Valid);
     }
 
     #[test]
     fn what_was_lost_stays_lost_when_the_session_proves_alive() {
         let mut lease = lease();
-        let (old, token) = (lease.life(), lease.poll(ms(6_000)).expect("overdue"));
+        let (old, token) = (lease.epoch(), lease.poll(ms(6_000)).expect("overdue"));
         // The keep-alive was sent and answered in time, but the process was paused and read the answer too
         // late.
         assert!(lease.on_kept_alive(ms(9_900), token));
-        assert_eq!(lease.standing_of(old, ms(9_900)), Standing::Lost);
-        assert_eq!(lease.standing_of(lease.life(), ms(9_900)), Standing::Valid);
+        assert_eq!(lease.state_of(old, ms(9_900)), LeaseState::Lost);
+        assert_eq!(lease.state_of(lease.epoch(), ms(9_900)), LeaseState::Valid);
     }
 
     #[test]
@@ -285,7 +285,7 @@ mod tests {
         lease.poll(ms(3_334)).expect("due");
         let left = lease.silent_at().expect("asked");
         assert_eq!(left, ms(3_334 + 1_250));
-        assert_eq!(lease.standing(left), Standing::Valid);
+        assert_eq!(lease.state(left), LeaseState::Valid);
     }
 
     #[test]
@@ -315,17 +315,17 @@ mod tests {
 
     proptest! {
         /// Compares the lease with a naive model. The lease is never valid longer than `ttl * (1 - rho)`
-        /// after the sending of an answered keep-alive. A life that was lost once stays lost.
+        /// after the sending of an answered keep-alive. An epoch that was lost once stays lost.
         #[test]
         fn belief_ends_in_time_and_lost_is_final(steps in prop::collection::vec((0_u64..4_000, 0_u8..4), 1..60)) {
             let mut lease = lease();
             let (mut now, mut confirmed) = (ms(0), ms(0));
             let mut asked: Vec<(u64, Now)> = Vec::new();
-            let mut lost: Vec<Life> = Vec::new();
+            let mut lost: Vec<Epoch> = Vec::new();
             for (gap, kind) in steps {
                 now += ms(gap);
-                if lease.standing(now) == Standing::Lost {
-                    lost.push(lease.life());
+                if lease.state(now) == LeaseState::Lost {
+                    lost.push(lease.epoch());
                 }
                 match kind {
                     0 => asked.extend(lease.poll(now).map(|token| (token, now))),
@@ -338,9 +338,9 @@ mod tests {
                     }
                     _ => prop_assert!(lease.next_change(now) > now || lease.due_at() <= now),
                 }
-                prop_assert_eq!(lease.standing(now) == Standing::Lost, now >= confirmed + ms(9_900));
-                for life in &lost {
-                    prop_assert_eq!(lease.standing_of(*life, now), Standing::Lost);
+                prop_assert_eq!(lease.state(now) == LeaseState::Lost, now >= confirmed + ms(9_900));
+                for epoch in &lost {
+                    prop_assert_eq!(lease.state_of(*epoch, now), LeaseState::Lost);
                 }
             }
         }

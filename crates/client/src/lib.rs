@@ -18,7 +18,7 @@
 //!   lost connection.
 //! - [`Guard`]: the names of one grant. [`Guard::lost`] returns when they are no longer held, with the
 //!   reason.
-//! - [`Request`] and [`Acquiring`]: a lock with a priority, an owner or a wait limit. The wait can be
+//! - [`Request`] and [`PendingLock`]: a lock with a priority, an owner or a wait limit. The wait can be
 //!   inspected and cancelled.
 //! - [`Leadership`], [`Semaphore`], [`Files`], [`Watch`]: the other operations.
 //! - [`lease`]: the deadline of a session, as a state machine without a clock.
@@ -40,7 +40,7 @@ mod semaphore;
 pub mod testing;
 mod watch;
 
-pub use acquire::{Acquiring, Owner, Request};
+pub use acquire::{Owner, PendingLock, Request};
 pub use client::{Client, DEFAULT_SERVER, Options};
 pub use conclave_core::{
     Code, Error, Expr, Fence, LockName, Priority, SessionId, Version, VictimPolicy, Wait,
@@ -49,11 +49,11 @@ pub use conclave_wire::socket::Socket;
 pub use conclave_wire::v1 as wire;
 pub use election::{Leader, Leadership};
 pub use files::{Children, Create, File, FileOp, Files};
-pub use guard::{Guard, HeldName, Loss};
-pub use lease::Standing;
+pub use guard::{Guard, HeldName, LossReason};
+pub use lease::LeaseState;
 pub use link::Connector;
 pub use semaphore::Semaphore;
-pub use watch::{Notice, Watch};
+pub use watch::{Watch, WatchEvent};
 
 /// A [`std::result::Result`] with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -14,7 +14,7 @@
 //! - A large burst is written in parts, so that the server reads one while the next is submitted.
 //!
 //! **End.** All requests fail if no node is useful until the deadline of the lease, or, without a session,
-//! for the client's `patience`. The session ends by itself, and the next request starts anew. If the task
+//! for the client's `retry_timeout`. The session ends by itself, and the next request starts anew. If the task
 //! ends with its runtime or by a panic, all requests fail at once, present and future ones.
 //!
 //! **Trap.** Leases count the time of a suspension, but timers of the runtime do not (`clock.rs`). The

@@ -13,8 +13,8 @@ use tokio::sync::oneshot::error::TryRecvError;
 
 use crate::Result;
 use crate::core::{Core, Opening, Reply};
-use crate::lease::{Now, Standing};
-use crate::watch::{Notice, Queue};
+use crate::lease::{LeaseState, Now};
+use crate::watch::{Queue, WatchEvent};
 
 /// A bug in the client that a test plants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,18 +65,18 @@ pub struct Watching {
 
 impl Watching {
     /// Takes the next notice, if there is one.
-    pub fn poll(&mut self) -> Option<Result<Notice>> {
+    pub fn poll(&mut self) -> Option<Result<WatchEvent>> {
         self.queue.pop()
     }
 }
 
 impl Conversation {
     /// Creates a client without a connection.
-    pub fn new(ttl: Duration, lock_delay: Duration, patience: Duration, flaw: Option<Flaw>) -> Self {
+    pub fn new(ttl: Duration, lock_delay: Duration, retry_timeout: Duration, flaw: Option<Flaw>) -> Self {
         let millis = crate::client::millis;
         let opening =
             Opening { ttl_ms: millis(ttl), lock_delay_ms: Some(millis(lock_delay)), label: String::new() };
-        let mut core = Core::new(opening, patience);
+        let mut core = Core::new(opening, retry_timeout);
         core.flaw = flaw;
         Self { core, input: BytesMut::new() }
     }
@@ -192,8 +192,8 @@ impl Conversation {
     }
 
     /// Returns how far a grant can be relied upon.
-    pub fn standing(&self, now: Now, id: u64) -> Standing {
-        self.core.standing(now, id).0
+    pub fn standing(&self, now: Now, id: u64) -> LeaseState {
+        self.core.grant_state(now, id).0
     }
 
     /// Returns the time until which everything held is to be believed, if there is a session.

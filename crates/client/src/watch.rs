@@ -1,7 +1,7 @@
 //! Watches: the changes of a file, its children or a lock, in order.
 //!
 //! **Bounds.** At most [`QUEUE`] events wait for the reader. One more event replaces all of them by one
-//! [`Notice::Resync`]. The reader then knows that events are missing, and the index after which none is.
+//! [`WatchEvent::Resync`]. The reader then knows that events are missing, and the index after which none is.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -20,7 +20,7 @@ pub(crate) const QUEUE: usize = 1024;
 
 /// An event of a watch.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Notice {
+pub enum WatchEvent {
     /// The watched object changed.
     Changed(v1::Event),
     /// Events were lost. Read the object again; the watch delivers every change after `index`.
@@ -30,7 +30,7 @@ pub enum Notice {
     },
 }
 
-/// A watch. After a lost connection it goes on without a gap, or reports one with [`Notice::Resync`].
+/// A watch. After a lost connection it goes on without a gap, or reports one with [`WatchEvent::Resync`].
 /// Dropping it ends the watch.
 pub struct Watch {
     handle: Arc<Handle>,
@@ -63,7 +63,7 @@ impl Watch {
     ///
     /// # Errors
     /// The watch has ended because no server can be reached.
-    pub async fn next(&mut self) -> Result<Notice> {
+    pub async fn next(&mut self) -> Result<WatchEvent> {
         loop {
             let told = self.queue.told.notified();
             if let Some(next) = self.queue.pop() {
@@ -89,19 +89,19 @@ pub(crate) struct Queue {
 
 #[derive(Default)]
 struct Waiting {
-    notices: VecDeque<Notice>,
+    events: VecDeque<WatchEvent>,
     ended: Option<Error>,
 }
 
 impl Queue {
-    pub(crate) fn push(&self, notice: Notice) {
+    pub(crate) fn push(&self, event: WatchEvent) {
         let mut waiting = self.lock();
-        if waiting.notices.len() >= QUEUE {
-            waiting.notices.clear();
-            let (Notice::Changed(v1::Event { index, .. }) | Notice::Resync { index }) = notice;
-            waiting.notices.push_back(Notice::Resync { index });
+        if waiting.events.len() >= QUEUE {
+            waiting.events.clear();
+            let (WatchEvent::Changed(v1::Event { index, .. }) | WatchEvent::Resync { index }) = event;
+            waiting.events.push_back(WatchEvent::Resync { index });
         } else {
-            waiting.notices.push_back(notice);
+            waiting.events.push_back(event);
         }
         drop(waiting);
         self.told.notify_one();
@@ -112,9 +112,9 @@ impl Queue {
         self.told.notify_one();
     }
 
-    pub(crate) fn pop(&self) -> Option<Result<Notice>> {
+    pub(crate) fn pop(&self) -> Option<Result<WatchEvent>> {
         let mut waiting = self.lock();
-        let next = waiting.notices.pop_front().map(Ok);
+        let next = waiting.events.pop_front().map(Ok);
         next.or_else(|| waiting.ended.clone().map(Err))
     }
 
@@ -132,12 +132,12 @@ mod tests {
     #[test]
     fn a_reader_that_is_too_slow_is_told_from_where_it_misses_nothing() {
         let queue = Queue::default();
-        let event = |index| Notice::Changed(v1::Event { index, ..Default::default() });
+        let event = |index| WatchEvent::Changed(v1::Event { index, ..Default::default() });
         for index in 1..=QUEUE as u64 + 2 {
             queue.push(event(index));
         }
         let index = QUEUE as u64 + 1;
-        assert_eq!(queue.pop(), Some(Ok(Notice::Resync { index })));
+        assert_eq!(queue.pop(), Some(Ok(WatchEvent::Resync { index })));
         assert_eq!(queue.pop(), Some(Ok(event(index + 1))));
         assert_eq!(queue.pop(), None);
         queue.end(Error::new(Code::Disconnected, "gone"));

@@ -7,7 +7,7 @@ mod store;
 
 use std::path::PathBuf;
 
-use conclave_client::{Client, Fence, Standing};
+use conclave_client::{Client, Fence, LeaseState};
 use conclave_service::config::Config;
 use conclave_service::server::Server;
 use store::{Held, Stale, Store};
@@ -59,7 +59,7 @@ async fn who_ignores_the_lock_gets_in_without_a_fence_and_is_refused_with_it() {
     assert_eq!(store.lines("report"), ["quick"]);
     // The guard would have shown the loss.
     late.lost().await;
-    assert_eq!((late.standing(), guard.standing()), (Standing::Lost, Standing::Valid));
+    assert_eq!((late.state(), guard.state()), (LeaseState::Lost, LeaseState::Valid));
 }
 
 #[tokio::test]

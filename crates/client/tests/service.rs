@@ -9,7 +9,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use conclave_client::{
-    Client, Code, Create, FileOp, Loss, Notice, SessionId, Standing, Version, VictimPolicy, wire,
+    Client, Code, Create, FileOp, LeaseState, LossReason, SessionId, Version, VictimPolicy, WatchEvent, wire,
 };
 use conclave_core::Claim;
 use conclave_service::config::Config;
@@ -62,7 +62,7 @@ async fn a_lock_is_waited_for_and_its_fence_grows() {
     let (first, second) = (service.client().await, service.client().await);
     let guard = first.lock("src & dst").await.unwrap();
     assert_eq!(guard.locks().collect::<Vec<_>>(), ["dst", "src"]);
-    assert_eq!(guard.standing(), Standing::Valid);
+    assert_eq!(guard.state(), LeaseState::Valid);
     assert!(guard.remaining() > Duration::from_secs(50));
     assert!(second.try_lock("src").await.unwrap().is_none());
     assert!(second.lock_within("src", Duration::from_millis(5)).await.unwrap().is_none());
@@ -195,7 +195,7 @@ async fn a_session_survives_a_server_that_was_away() {
     waiting.queued().await.expect("it is held");
     service.stop().await;
     service.start_again().await;
-    assert_eq!(guard.standing(), Standing::Valid);
+    assert_eq!(guard.state(), LeaseState::Valid);
     guard.release().await.unwrap();
     drop(waiting.granted().await.unwrap());
     assert_eq!(first.session(), session);
@@ -221,11 +221,11 @@ async fn an_ended_session_loses_its_guards_and_the_client_goes_on_with_another()
     let guard = client.lock("x").await.unwrap();
     let session = client.session().unwrap();
     operator.end_session(session).await.unwrap();
-    assert!(matches!(guard.lost().await, Loss::Session(_)));
+    assert!(matches!(guard.lost().await, LossReason::Session(_)));
     assert_eq!(guard.release().await.unwrap_err().code, Code::NotHeld);
     let next = client.lock("y").await.unwrap();
     assert_ne!(client.session(), Some(session));
-    assert_eq!(next.standing(), Standing::Valid);
+    assert_eq!(next.state(), LeaseState::Valid);
     assert_eq!(operator.end_session(SessionId(session.0)).await.unwrap_err().code, Code::SessionEnded);
 }
 
@@ -235,7 +235,7 @@ async fn a_broken_lock_is_lost_with_its_reason() {
     let (client, operator) = (service.client().await, service.client().await);
     let guard = client.lock("x").await.unwrap();
     operator.break_lock("x", "stuck").await.unwrap();
-    assert_eq!(guard.lost().await, Loss::Broken { name: "x".into(), reason: "stuck".into() });
+    assert_eq!(guard.lost().await, LossReason::Broken { name: "x".into(), reason: "stuck".into() });
     assert_eq!(client.why("x").await.unwrap().breakings[0].reason, "stuck");
 }
 
@@ -246,12 +246,12 @@ async fn a_guard_is_lost_by_itself_when_no_server_answers() {
     let client = options.connect(&service.address.to_string()).await.unwrap();
     let guard = client.lock("x").await.unwrap();
     let believing = async {
-        assert_eq!(guard.changed(Standing::Valid).await, Standing::Jeopardy);
+        assert_eq!(guard.changed(LeaseState::Valid).await, LeaseState::Jeopardy);
         guard.lost().await
     };
     let ((), loss) = tokio::join!(service.stop(), believing);
-    assert_eq!(loss, Loss::Deadline);
-    assert_eq!(guard.standing(), Standing::Lost);
+    assert_eq!(loss, LossReason::Deadline);
+    assert_eq!(guard.state(), LeaseState::Lost);
     assert_eq!(guard.remaining(), Duration::ZERO);
 }
 
@@ -290,14 +290,14 @@ async fn files_change_together_and_a_watch_from_a_read_misses_nothing() {
     assert_eq!(files.multi(both).await.unwrap_err().code, Code::VersionMismatch);
 
     let mut watch = files.watch("/a", Some(read.index)).await.unwrap();
-    let Notice::Changed(event) = watch.next().await.unwrap() else { panic!("a gap") };
+    let WatchEvent::Changed(event) = watch.next().await.unwrap() else { panic!("a gap") };
     assert_eq!(event.change, Some(wire::event::Change::Written(2)));
     service.stop().await;
     service.start_again().await;
     files.delete("/a", Some(Version(2))).await.unwrap();
     match watch.next().await.unwrap() {
-        Notice::Changed(event) => assert!(matches!(event.change, Some(wire::event::Change::Deleted(_)))),
-        Notice::Resync { .. } => assert_eq!(files.read("/a").await.unwrap_err().code, Code::NoSuchFile),
+        WatchEvent::Changed(event) => assert!(matches!(event.change, Some(wire::event::Change::Deleted(_)))),
+        WatchEvent::Resync { .. } => assert_eq!(files.read("/a").await.unwrap_err().code, Code::NoSuchFile),
     }
 }
 
@@ -307,7 +307,7 @@ async fn a_closed_session_leaves_nothing_behind() {
     let (client, other) = (service.client().await, service.client().await);
     let guard = client.lock("x").await.unwrap();
     client.close().await.unwrap();
-    assert_eq!(guard.standing(), Standing::Lost);
+    assert_eq!(guard.state(), LeaseState::Lost);
     assert!(other.try_lock("x").await.unwrap().is_some(), "no lock-delay after a clean end");
     drop(guard);
     assert_eq!(client.session(), None);
@@ -332,7 +332,7 @@ async fn a_watch_goes_on_when_its_session_is_ended() {
     let session = client.session().expect("a watch has one");
     operator.end_session(session).await.unwrap();
     operator.files().put("/a", "1").await.unwrap();
-    assert!(matches!(watch.next().await.unwrap(), Notice::Changed(_)));
+    assert!(matches!(watch.next().await.unwrap(), WatchEvent::Changed(_)));
 }
 
 #[tokio::test]
@@ -356,7 +356,7 @@ async fn a_server_of_another_kind_is_named_when_patience_is_over() {
         }
     };
     let asking = async {
-        let options = Client::options().patience(Duration::from_millis(50));
+        let options = Client::options().retry_timeout(Duration::from_millis(50));
         let client = options.connect(&format!("tcp:{address}")).await.unwrap();
         tokio::join!(client.lock("x"), client.limit("pool", 3), client.why("x"))
     };
@@ -383,7 +383,7 @@ async fn a_server_that_closes_every_connection_is_not_asked_without_a_pause() {
         }
     };
     let asking = async {
-        let options = Client::options().patience(Duration::from_millis(200));
+        let options = Client::options().retry_timeout(Duration::from_millis(200));
         options.connect(&format!("tcp:{address}")).await.unwrap().lock("x").await
     };
     let error = tokio::select! {
@@ -417,7 +417,7 @@ fn a_client_whose_runtime_is_gone_says_so() {
     servers.block_on(async {
         assert_eq!(client.lock("y").await.unwrap_err().code, Code::Disconnected);
         assert_eq!(client.why("y").await.unwrap_err().code, Code::Disconnected);
-        assert_eq!(guard.standing(), Standing::Lost);
+        assert_eq!(guard.state(), LeaseState::Lost);
         assert_eq!(guard.release().await.unwrap_err().code, Code::NotHeld);
     });
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Output;
 use std::time::Duration;
 
-use conclave_client::{Client, Loss};
+use conclave_client::{Client, LossReason};
 use serde_json::Value;
 
 use crate::service::support::{self, Server, conclave, new_path};
@@ -114,7 +114,7 @@ fn a_holder_hears_from_the_restored_cluster_that_its_session_has_ended() {
     let again = Server::start_at(&address, &["--restore", backup.path()]);
     assert_eq!(again.address, address);
     let loss = runtime.block_on(guard.lost());
-    assert!(matches!(loss, Loss::Session(_)), "{loss:?}");
+    assert!(matches!(loss, LossReason::Session(_)), "{loss:?}");
     assert_eq!(again.code(&["run", "--try", "mine", "--", "true"]), 0);
     // The client continues with a new session of the restored cluster.
     let other = runtime.block_on(client.lock("other")).unwrap();

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use conclave_client::{Client, Standing};
+use conclave_client::{Client, LeaseState};
 use rustix::process::Signal;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -64,7 +64,7 @@ async fn work(load: Arc<Load>, number: usize) -> Account {
     let account = Account {
         writes,
         kept_session: client.session() == session,
-        kept_lock: mine.standing() != Standing::Lost,
+        kept_lock: mine.state() != LeaseState::Lost,
     };
     mine.release().await.unwrap();
     account

@@ -7,8 +7,8 @@ use conclave_wire::v1::server_message::Message;
 use conclave_wire::{secret_from_wire, v1};
 
 use super::{Core, Held, Out, RETRY_AFTER, Reply, Session};
-use crate::guard::Loss;
-use crate::lease::{Lease, Now, Standing};
+use crate::guard::LossReason;
+use crate::lease::{Lease, LeaseState, Now};
 
 impl Core {
     /// Processes one message.
@@ -124,7 +124,7 @@ impl Core {
     fn hand_out(&mut self, now: Now, id: u64, granted: v1::Granted) {
         let Some(Reply::Acquire { done, .. }) = self.forget(id).map(|pending| pending.reply) else { return };
         let Session::Open { lease, .. } = &self.session else { return };
-        self.held.insert(id, Held { life: lease.life(), loss: None, ended: false });
+        self.held.insert(id, Held { epoch: lease.epoch(), loss: None, ended: false });
         if done.send(Ok(granted)).is_err() {
             self.abandon(now, id);
         }
@@ -132,7 +132,7 @@ impl Core {
 
     fn on_kept_alive(&mut self, now: Now, token: u64) {
         let Session::Open { lease, .. } = &mut self.session else { return };
-        let before = lease.life();
+        let before = lease.epoch();
         if !lease.on_kept_alive(now, token) {
             return;
         }
@@ -140,12 +140,12 @@ impl Core {
         if self.flaw == Some(crate::testing::Flaw::CountsFromReply) {
             lease.count_from(now);
         }
-        let renewed = lease.life() != before;
+        let renewed = lease.epoch() != before;
         if renewed {
             self.lose(now);
         }
-        if renewed || self.standing != Standing::Valid {
-            self.standing = Standing::Valid;
+        if renewed || self.lease_state != LeaseState::Valid {
+            self.lease_state = LeaseState::Valid;
             self.changed();
         }
         if !self.is_lost(now) {
@@ -165,7 +165,7 @@ impl Core {
         #[cfg(feature = "testing")]
         let sent = if self.flaw.is_some() { now } else { sent };
         let lease = Lease::new(sent, Duration::from_millis(opened.ttl_ms), opened.drift_ppm);
-        self.standing = lease.standing(now);
+        self.lease_state = lease.state(now);
         self.nodes = opened.nodes;
         self.behind = 0;
         self.session = Session::Open { id: opened.session, secret: opened.secret, lease, attached: true };
@@ -186,7 +186,7 @@ impl Core {
     /// function if there is none.
     fn on_broken(&mut self, now: Now, broken: v1::Broken) {
         let v1::Broken { grant, name, reason } = broken;
-        let loss = Loss::Broken { name, reason };
+        let loss = LossReason::Broken { name, reason };
         if let Some(held) = self.held.get_mut(&grant) {
             held.loss.get_or_insert(loss);
             return self.changed();
@@ -212,7 +212,7 @@ impl Core {
             v1::EndCause::Unspecified => "the server gave no reason",
         };
         let text = format!("session {} has ended: {why}", ended.session);
-        self.end(&Loss::Session(text.clone()), &Error::new(Code::SessionEnded, text));
+        self.end(&LossReason::Session(text.clone()), &Error::new(Code::SessionEnded, text));
         // The watches go on with this connection, and need a session.
         if self.asks_for_session() {
             self.open_if_needed(now);
@@ -235,7 +235,7 @@ impl Core {
             self.connection.goodbye = Some(error);
             return;
         }
-        self.end(&Loss::Session(error.message.clone()), &error);
+        self.end(&LossReason::Session(error.message.clone()), &error);
         if error.code != Code::SessionEnded {
             self.fail_all(&error);
         }
@@ -248,7 +248,7 @@ impl Core {
 
     fn is_lost(&self, now: Now) -> bool {
         match &self.session {
-            Session::Open { lease, .. } => lease.standing(now) == Standing::Lost,
+            Session::Open { lease, .. } => lease.state(now) == LeaseState::Lost,
             _ => true,
         }
     }

@@ -7,8 +7,8 @@ use conclave_wire::v1;
 use super::{
     Connection, Core, Held, MAX_SILENCE_DOUBLED, Out, Pending, Reply, SILENCE, Session, Watched, What,
 };
-use crate::guard::Loss;
-use crate::lease::{Now, Standing};
+use crate::guard::LossReason;
+use crate::lease::{LeaseState, Now};
 
 /// The maximum number of messages sent after `Open` and before its answer; more wait in the client. The
 /// server holds a bounded number.
@@ -99,10 +99,10 @@ impl Core {
                 return;
             }
             let text = format!("the connection was lost, and {}", why.message);
-            self.end(&Loss::Session(text.clone()), &Error::new(Code::Disconnected, text));
+            self.end(&LossReason::Session(text.clone()), &Error::new(Code::Disconnected, text));
         }
-        let patience = self.patience;
-        let is_over = |since: &mut Option<Now>| now >= *since.get_or_insert(now) + patience;
+        let retry_timeout = self.retry_timeout;
+        let is_over = |since: &mut Option<Now>| now >= *since.get_or_insert(now) + retry_timeout;
         let over = self
             .pending
             .iter_mut()
@@ -137,10 +137,10 @@ impl Core {
         if !self.connected || self.is_attached() || !self.is_waiting() {
             return None;
         }
-        // A client with little patience must have time for another server.
+        // A client with a short `retry_timeout` must have time for another server.
         let limit = match self.connection.is_greeted {
-            true => SILENCE.1.min(self.patience / 2),
-            false => SILENCE.0.min(self.patience / 4),
+            true => SILENCE.1.min(self.retry_timeout / 2),
+            false => SILENCE.0.min(self.retry_timeout / 4),
         };
         Some(self.connection.quiet_since + limit * (1 << self.left.min(MAX_SILENCE_DOUBLED)))
     }
@@ -186,15 +186,15 @@ impl Core {
     /// Processes everything that is due at `now`.
     pub(crate) fn on_tick(&mut self, now: Now) {
         if let Session::Open { lease, .. } = &mut self.session {
-            let standing = lease.standing(now);
+            let state = lease.state(now);
             if self.connected
                 && let Some(token) = lease.poll(now)
             {
                 self.out.push_back(Out::Message(v1::KeepAlive { token }.into()));
             }
-            if standing != self.standing {
-                self.standing = standing;
-                if standing == Standing::Lost {
+            if state != self.lease_state {
+                self.lease_state = state;
+                if state == LeaseState::Lost {
                     self.lose(now);
                 }
                 self.changed();
@@ -227,7 +227,7 @@ impl Core {
         let lost = self.held.iter_mut().filter(|(_, held)| held.loss.is_none());
         let ids: Vec<u64> = lost
             .map(|(id, held): (_, &mut Held)| {
-                held.loss = Some(Loss::Deadline);
+                held.loss = Some(LossReason::Deadline);
                 *id
             })
             .collect();
@@ -240,7 +240,7 @@ impl Core {
         let mut over = Vec::new();
         for (id, pending) in self.pending.iter_mut().filter(|(_, pending)| pending.retry) {
             pending.retry = false;
-            let is_late = pending.refused_since.is_some_and(|since| now > since + self.patience);
+            let is_late = pending.refused_since.is_some_and(|since| now > since + self.retry_timeout);
             // A queued acquire was accepted once: keep its place.
             let is_offered_on = matches!(pending.reply, Reply::Forget) || !self.unanswered.contains(id);
             if is_late && !is_offered_on {
@@ -249,15 +249,15 @@ impl Core {
                 self.out.push_back(Out::Pending(*id));
             }
         }
-        over.into_iter().for_each(|id| self.lose_patience(now, id));
+        over.into_iter().for_each(|id| self.end_retries(now, id));
         self.retry_watches(now);
     }
 
     /// Retries the watches. One that has begun has no time limit, because it misses nothing while it waits.
     fn retry_watches(&mut self, now: Now) {
-        let patience = self.patience;
+        let retry_timeout = self.retry_timeout;
         let is_over = |watched: &Watched| {
-            watched.begun.is_some() && watched.refused_since.is_some_and(|since| now > since + patience)
+            watched.begun.is_some() && watched.refused_since.is_some_and(|since| now > since + retry_timeout)
         };
         for (_, watched) in self.watches.extract_if(.., |_, watched| watched.retry && is_over(watched)) {
             watched.fail(not_taken(Code::NoQuorum));
@@ -268,7 +268,7 @@ impl Core {
         }
     }
 
-    fn lose_patience(&mut self, now: Now, id: u64) {
+    fn end_retries(&mut self, now: Now, id: u64) {
         let Some(pending) = self.pending.get_mut(&id) else { return };
         let code = if pending.uncertain { Code::NoAnswer } else { Code::NoQuorum };
         let error = not_taken(code);

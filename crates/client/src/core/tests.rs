@@ -11,14 +11,14 @@ use conclave_wire::{frame, v1};
 
 use super::*;
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(10);
 
 fn ms(ms: u64) -> Now {
     Duration::from_millis(ms)
 }
 
 fn connected() -> Core {
-    let mut core = Core::new(Opening::default(), PATIENCE);
+    let mut core = Core::new(Opening::default(), RETRY_TIMEOUT);
     core.on_connected(ms(0));
     core.on_greeted(ms(0));
     core
@@ -204,7 +204,10 @@ fn a_client_whose_task_is_gone_refuses_everything_at_once() {
     let (_, mut grant) = acquire(&mut core, ms(3), "y");
     core.stop();
     assert_eq!(grant.try_recv().unwrap().unwrap_err(), stopped());
-    assert_eq!(core.standing(ms(4), held), (Standing::Lost, Some(Loss::Session(stopped().message))));
+    assert_eq!(
+        core.grant_state(ms(4), held),
+        (LeaseState::Lost, Some(LossReason::Session(stopped().message)))
+    );
     let op = v1::request::Op::Limit(v1::Limit { name: "pool".into(), permits: 1 });
     assert_eq!(core.request(ms(4), op, Reply::Forget).unwrap_err(), stopped());
     let target = v1::watch::Target::Lock("x".into());
@@ -320,7 +323,7 @@ fn the_end_of_the_session_ends_everything_in_it_and_the_next_request_opens_anoth
     open(&mut core, ms(1));
     answer(&mut core, ms(2), held, granted());
     core.on_message(ms(3), v1::SessionEnded { session: 7, cause: v1::EndCause::Ended.into() }.into());
-    assert!(matches!(core.standing(ms(3), held), (Standing::Lost, Some(Loss::Session(_)))));
+    assert!(matches!(core.grant_state(ms(3), held), (LeaseState::Lost, Some(LossReason::Session(_)))));
     assert_eq!(waiting.try_recv().unwrap().unwrap_err().code, Code::SessionEnded);
     let (_, _granted) = acquire(&mut core, ms(4), "x");
     assert!(matches!(sent(&mut core)[0], Sent::Open(_)));

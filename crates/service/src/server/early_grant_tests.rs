@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use conclave_client::{Client, Guard, Standing};
+use conclave_client::{Client, Guard, LeaseState};
 
 use super::*;
 use crate::replica::disk::SimDisk;
@@ -55,7 +55,7 @@ fn run(test: impl Future<Output = ()>) {
 }
 
 /// Returns the guard of a client that holds `x`, and the requests of `waiting` clients in its queue.
-async fn line(node: &Alone, waiting: usize) -> (Guard, Vec<conclave_client::Acquiring>) {
+async fn line(node: &Alone, waiting: usize) -> (Guard, Vec<conclave_client::PendingLock>) {
     let guard = node.client().await.lock("x").await.unwrap();
     let mut line = Vec::new();
     for _ in 0..waiting {
@@ -115,7 +115,7 @@ fn who_was_handed_a_lock_has_it_though_the_log_forgets() {
             release.await.unwrap().unwrap();
         }
         late.queued().await.unwrap();
-        assert_eq!(third.standing(), Standing::Valid);
+        assert_eq!(third.state(), LeaseState::Valid);
         let fence = third.fence();
         let late = tokio::spawn(async move { late.granted().await });
         // The reply to this later request arrives after any grant to `late` would have arrived.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use conclave_client::{Client, Create, Error, Standing};
+use conclave_client::{Client, Create, Error, LeaseState};
 use conclave_kernel::Prng;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -153,7 +153,7 @@ impl Worker {
         while !lost && believed < until {
             tokio::time::sleep(LOOK.min(until - believed)).await;
             let now = Instant::now();
-            lost = guard.standing() == Standing::Lost;
+            lost = guard.state() == LeaseState::Lost;
             // `now` was taken before the check, so the guard was still valid at `now`.
             believed = if lost { believed } else { now };
         }
@@ -242,7 +242,7 @@ pub async fn early_grants(cluster: &Cluster) -> io::Result<u64> {
 }
 
 fn options() -> conclave_client::Options {
-    Client::options().ttl(TTL).lock_delay(Duration::ZERO).patience(Duration::from_secs(5))
+    Client::options().ttl(TTL).lock_delay(Duration::ZERO).retry_timeout(Duration::from_secs(5))
 }
 
 pub async fn connect(servers: &str) -> Client {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use conclave_client::lease::Standing;
+use conclave_client::lease::LeaseState;
 use conclave_client::testing::{Conversation, Pending};
 use conclave_core::{Code, Error, Wait};
 use conclave_kernel::{Cx, NodeId, Time};
@@ -40,7 +40,7 @@ pub struct Client {
 enum Wish {
     None,
     Waiting { id: u64, granted: Pending<v1::Granted> },
-    Holding { id: u64, fence: u64, standing: Standing },
+    Holding { id: u64, fence: u64, standing: LeaseState },
 }
 
 impl Client {
@@ -62,7 +62,7 @@ impl Client {
     pub fn believes(&self, world: Time) -> Option<u64> {
         let Wish::Holding { id, fence, .. } = self.wish else { return None };
         let standing = self.conversation.standing(self.clock.read(world), id);
-        (standing != Standing::Lost).then_some(fence)
+        (standing != LeaseState::Lost).then_some(fence)
     }
 
     pub fn on_start(&mut self, cx: &mut Cx<'_, Site>) {
@@ -193,7 +193,7 @@ impl Client {
                 None => {}
                 Some(Ok(granted)) => {
                     let fence = granted.names.iter().map(|name| name.fence).max().unwrap_or_default();
-                    self.wish = Wish::Holding { id: *id, fence, standing: Standing::Valid };
+                    self.wish = Wish::Holding { id: *id, fence, standing: LeaseState::Valid };
                     cx.emit(Event::Believes { fence });
                     pause(Timer::Work, MAX_HOLD_MS, cx);
                 }
@@ -204,7 +204,7 @@ impl Client {
             },
             Wish::Holding { id, fence, standing } => {
                 let before = std::mem::replace(standing, self.conversation.standing(now, *id));
-                if *standing == Standing::Lost {
+                if *standing == LeaseState::Lost {
                     self.conversation.abandon(now, *id);
                     cx.emit(Event::Lost);
                     self.wish = Wish::None;
@@ -213,7 +213,7 @@ impl Client {
                 if is_extended {
                     cx.emit(Event::Believes { fence: *fence });
                 }
-                if *standing == Standing::Jeopardy && before == Standing::Valid {
+                if *standing == LeaseState::Jeopardy && before == LeaseState::Valid {
                     cx.emit(Event::Jeopardy);
                 }
             }

@@ -1,9 +1,9 @@
-//! Acquiring a lock for a command, and releasing it afterwards: the common part of `run`, `elect` and `lock`.
+//! PendingLock a lock for a command, and releasing it afterwards: the common part of `run`, `elect` and `lock`.
 
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use conclave_client::{Acquiring, Client, Code, Error, Expr, Guard, Request, VictimPolicy, Wait};
+use conclave_client::{Client, Code, Error, Expr, Guard, PendingLock, Request, VictimPolicy, Wait};
 use tokio::time::{sleep, timeout};
 
 use super::lock::Shell;
@@ -140,7 +140,7 @@ impl<'a> Attempt<'a> {
         if self.wait == Wait::Try {
             // The client then fails before the deadline of this attempt, and its error contains the server's
             // reason.
-            options = options.patience(self.limits.answer * 3 / 4);
+            options = options.retry_timeout(self.limits.answer * 3 / 4);
         }
         let connected = timeout(self.left(), self.args.server.open(options.label(label))).await;
         connected.map_err(|_| self.no_answer())?
@@ -162,17 +162,17 @@ impl<'a> Attempt<'a> {
         signals: &mut Signals,
     ) -> Result<Guard, Failure> {
         signals.or_stop(nested::check(client, self.asked, self.wait)).await?;
-        let mut acquiring = request.start().map_err(not_acquired)?;
+        let mut pending = request.start().map_err(not_acquired)?;
         let stopped = tokio::select! {
             biased;
-            granted = awake(self.granted(client, &mut acquiring)) => return granted.map_err(not_acquired),
+            granted = awake(self.granted(client, &mut pending)) => return granted.map_err(not_acquired),
             signal = signals.next() => killed_by(signal),
             () = sleep(self.left()) => self.no_answer(),
         };
         // Only the reply to the cancel proves that this session holds nothing. A second signal ends the wait
         // for this reply.
         tokio::select! {
-            _ = timeout(self.limits.last_word, acquiring.cancel()) => {}
+            _ = timeout(self.limits.last_word, pending.cancel()) => {}
             _ = signals.next() => {}
         }
         Err(stopped)
@@ -183,17 +183,17 @@ impl<'a> Attempt<'a> {
         close_within(client, self.limits.last_word).await;
     }
 
-    async fn granted(&self, client: &Client, acquiring: &mut Acquiring) -> conclave_client::Result<Guard> {
+    async fn granted(&self, client: &Client, pending: &mut PendingLock) -> conclave_client::Result<Guard> {
         if !self.asked.quiet
-            && let Some(place) = acquiring.queued().await
+            && let Some(place) = pending.queued().await
         {
             return tokio::select! {
                 biased;
-                granted = acquiring.granted() => granted,
+                granted = pending.granted() => granted,
                 never = waiting::report(client, self.asked, &place) => match never {},
             };
         }
-        acquiring.granted().await
+        pending.granted().await
     }
 
     fn left(&self) -> Duration {

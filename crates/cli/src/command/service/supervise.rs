@@ -18,7 +18,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use conclave_client::{Guard, LockName, Loss, Standing};
+use conclave_client::{Guard, LeaseState, LockName, LossReason};
 use rustix::process::{Pid, Signal, getppid};
 use serde::Serialize;
 use tokio::process::{Child, Command};
@@ -116,13 +116,13 @@ pub async fn supervise(
             let status = child.wait().await.map_err(|error| cannot(command, &error))?;
             return Ok(danger.verdict(status));
         }
-        let standing = guard.standing();
+        let state = guard.state();
         tokio::select! {
             biased;
             _ = news.recv() => {}
             signal = signals.next() => danger.job.send(signal),
             _ = suspends.next() => terminal::say(NOT_SUSPENDED.to_owned()),
-            _ = guard.changed(standing), if standing != Standing::Lost => {}
+            _ = guard.changed(state), if state != LeaseState::Lost => {}
             () = tokio::time::sleep(danger.next_look()) => {}
         }
     }
@@ -212,8 +212,8 @@ impl Danger<'_> {
             // less time.
             None if self.job.has_ended() => left.min(given),
             None => left,
-            Some(Loss::Broken { .. }) => given,
-            Some(Loss::Deadline | Loss::Session(_)) => Duration::ZERO,
+            Some(LossReason::Broken { .. }) => given,
+            Some(LossReason::Deadline | LossReason::Session(_)) => Duration::ZERO,
         }
     }
 

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use conclave_client::wire::Event;
 use conclave_client::wire::event::Change;
-use conclave_client::{Client, Notice};
+use conclave_client::{Client, WatchEvent};
 use serde_json::json;
 
 use super::signals::{STOP, Signals};
@@ -76,8 +76,8 @@ async fn follow(args: &Args, client: &Client) -> Done {
     while left > 0 {
         left -= 1;
         match watch.next().await.map_err(failure)? {
-            Notice::Resync { index } => line(args, index, &target, "resync", None),
-            Notice::Changed(event) => {
+            WatchEvent::Resync { index } => line(args, index, &target, "resync", None),
+            WatchEvent::Changed(event) => {
                 let (what, number) = describe(&event);
                 line(args, event.index, &event.name, what, number);
             }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use conclave_client::{Acquiring, Client, Code, Error, Guard, Owner, Result};
+use conclave_client::{Client, Code, Error, Guard, Owner, PendingLock, Result};
 
 use crate::command::service::ServerArgs;
 use crate::output::{self, Done};
@@ -58,14 +58,14 @@ async fn take(owner: &Owner, fork: &str) -> Result<Guard> {
 }
 
 /// Returns when the request waits in the queue.
-async fn request(owner: &Owner, fork: &str) -> Result<Acquiring> {
-    let mut acquiring = owner.request(fork).start()?;
-    acquiring.queued().await;
+async fn request(owner: &Owner, fork: &str) -> Result<PendingLock> {
+    let mut pending = owner.request(fork).start()?;
+    pending.queued().await;
     say(&format!("{} waits for {fork}", owner.label()));
-    Ok(acquiring)
+    Ok(pending)
 }
 
-async fn eat(name: &str, left: Guard, mut right: Acquiring) -> Result<()> {
+async fn eat(name: &str, left: Guard, mut right: PendingLock) -> Result<()> {
     let right = right.granted().await?;
     say(&format!("{name} eats, and releases both forks"));
     right.release().await?;

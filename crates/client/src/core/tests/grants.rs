@@ -38,14 +38,14 @@ fn past_the_deadline_everything_held_is_lost_for_good_and_given_back() {
     sent(&mut core);
     open(&mut core, ms(1));
     answer(&mut core, ms(2), id, granted());
-    assert_eq!(core.standing(ms(4_999), id), (Standing::Valid, None));
+    assert_eq!(core.grant_state(ms(4_999), id), (LeaseState::Valid, None));
     core.on_tick(ms(6_000));
     let Some(Sent::KeepAlive(v1::KeepAlive { token })) = sent(&mut core).pop() else {
         panic!("not kept alive")
     };
-    assert_eq!(core.standing(ms(9_900), id), (Standing::Lost, Some(Loss::Deadline)));
+    assert_eq!(core.grant_state(ms(9_900), id), (LeaseState::Lost, Some(LossReason::Deadline)));
     core.on_message(ms(9_950), v1::KeptAlive { token }.into());
-    assert_eq!(core.standing(ms(9_950), id), (Standing::Lost, Some(Loss::Deadline)));
+    assert_eq!(core.grant_state(ms(9_950), id), (LeaseState::Lost, Some(LossReason::Deadline)));
     let released = sent(&mut core).pop();
     assert!(matches!(
         released,
@@ -67,7 +67,7 @@ fn a_grant_past_the_deadline_waits_until_the_lease_is_confirmed() {
     assert!(grant.try_recv().is_err(), "not yet");
     core.on_message(ms(9_970), v1::KeptAlive { token }.into());
     assert!(grant.try_recv().unwrap().is_ok());
-    assert_eq!(core.standing(ms(9_970), id), (Standing::Valid, None));
+    assert_eq!(core.grant_state(ms(9_970), id), (LeaseState::Valid, None));
 }
 
 #[test]
@@ -78,8 +78,8 @@ fn a_broken_lock_is_lost_with_its_reason() {
     open(&mut core, ms(1));
     answer(&mut core, ms(2), id, granted());
     core.on_message(ms(3), v1::Broken { grant: id, name: "x".into(), reason: "stuck".into() }.into());
-    let loss = Loss::Broken { name: "x".into(), reason: "stuck".into() };
-    assert_eq!(core.standing(ms(3), id), (Standing::Lost, Some(loss.clone())));
+    let loss = LossReason::Broken { name: "x".into(), reason: "stuck".into() };
+    assert_eq!(core.grant_state(ms(3), id), (LeaseState::Lost, Some(loss.clone())));
     assert_eq!(sent(&mut core), [], "its other names are held until its holder has stopped");
     let refusal = core.release(ms(4), id).unwrap_err();
     assert_eq!((refusal.code, refusal.message), (Code::NotHeld, loss.to_string()));
@@ -116,8 +116,8 @@ fn what_is_broken_again_is_lost_once_and_acknowledged_until_that_is_heard() {
     let broken = |reason: &str| v1::Broken { grant: id, name: "x".into(), reason: reason.into() };
     core.on_message(ms(3), broken("first").into());
     core.on_message(ms(3), broken("again").into());
-    let loss = Loss::Broken { name: "x".into(), reason: "first".into() };
-    assert_eq!(core.standing(ms(4), id), (Standing::Lost, Some(loss)));
+    let loss = LossReason::Broken { name: "x".into(), reason: "first".into() };
+    assert_eq!(core.grant_state(ms(4), id), (LeaseState::Lost, Some(loss)));
     core.abandon(ms(5), id);
     core.on_message(ms(6), broken("again").into());
     let said = sent(&mut core);
@@ -132,7 +132,7 @@ fn what_was_broken_is_not_given_back_in_another_session() {
     let (mut core, id) = holding("x");
     core.on_message(ms(3), v1::Broken { grant: id, ..Default::default() }.into());
     core.on_message(ms(4), v1::SessionEnded { session: 7, cause: v1::EndCause::Closed.into() }.into());
-    assert!(matches!(core.standing(ms(5), id), (Standing::Lost, Some(Loss::Broken { .. }))));
+    assert!(matches!(core.grant_state(ms(5), id), (LeaseState::Lost, Some(LossReason::Broken { .. }))));
     core.abandon(ms(6), id);
     assert_eq!(sent(&mut core), []);
 }

@@ -21,7 +21,7 @@ fn without_a_session_everything_fails_with_the_last_reason_when_patience_is_over
     core.on_disconnected(ms(now + 1), unreachable.clone());
     assert_eq!(grant.try_recv().unwrap().unwrap_err(), unreachable);
     assert_eq!(begun.try_recv().unwrap().unwrap_err(), unreachable);
-    assert!(later.try_recv().is_err(), "it has its own patience");
+    assert!(later.try_recv().is_err(), "it has its own time limit");
     core.on_useless(ms(now + 10_001), &unreachable);
     assert!(later.try_recv().unwrap().is_err());
 }
@@ -43,13 +43,13 @@ fn with_a_session_there_is_hope_until_the_deadline() {
     disconnected(&mut core, ms(9_900));
     let error = grant.try_recv().unwrap().unwrap_err();
     assert_eq!((error.code, error.message.contains("refused")), (Code::Disconnected, true), "{error}");
-    assert_eq!(core.standing(ms(9_900), held).0, Standing::Lost);
+    assert_eq!(core.grant_state(ms(9_900), held).0, LeaseState::Lost);
     assert_eq!(core.session(), None);
 }
 
 #[test]
 fn a_server_that_does_not_greet_is_left() {
-    let mut core = Core::new(Opening::default(), PATIENCE);
+    let mut core = Core::new(Opening::default(), RETRY_TIMEOUT);
     core.on_connected(ms(0));
     assert_eq!(core.next_tick(ms(0)), Some(SILENCE.0));
     core.on_tick(SILENCE.0 - ms(1));
@@ -70,11 +70,11 @@ fn a_server_that_does_not_greet_is_left() {
 
 #[test]
 fn a_client_with_little_patience_leaves_a_silent_server_while_it_has_time_for_another() {
-    let patience = ms(1_500);
-    let mut core = Core::new(Opening::default(), patience);
+    let retry_timeout = ms(1_500);
+    let mut core = Core::new(Opening::default(), retry_timeout);
     core.on_connected(ms(0));
-    assert_eq!(core.next_tick(ms(0)), Some(patience / 4));
-    assert!(core.is_silent(patience / 4));
+    assert_eq!(core.next_tick(ms(0)), Some(retry_timeout / 4));
+    assert!(core.is_silent(retry_timeout / 4));
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn with_a_session_the_lease_says_when_a_server_is_left_and_a_wait_is_no_silence(
     assert_eq!(sent(&mut core).len(), 1);
     let left = core.next_tick(now).expect("it may be silent");
     assert!(core.is_silent(left));
-    assert_eq!(core.standing, Standing::Valid, "not in jeopardy yet");
+    assert_eq!(core.lease_state, LeaseState::Valid, "not in jeopardy yet");
     assert!(disconnected(&mut core, left), "it was of use until then");
 }
 
@@ -164,6 +164,6 @@ fn what_is_of_no_session_has_its_patience_also_when_the_session_is_over_at_once(
     core.on_useless(woken, &unreachable);
     assert!(!core.has_session());
     assert!(read.try_recv().is_err());
-    core.on_useless(woken + PATIENCE, &unreachable);
+    core.on_useless(woken + RETRY_TIMEOUT, &unreachable);
     assert_eq!(read.try_recv().unwrap().unwrap_err(), unreachable);
 }

@@ -1,6 +1,7 @@
 //! Watches: gaps, retries and repeated events.
 
 use super::*;
+use crate::watch::WatchEvent;
 
 #[test]
 fn a_watch_that_goes_on_misses_nothing_of_an_index_that_was_told_in_part() {
@@ -124,9 +125,9 @@ fn tell(core: &mut Core, id: u64, index: u64, names: &[&str]) {
 
 /// Returns a text for each event that the reader has not read.
 fn told(queue: &Queue) -> Vec<String> {
-    let name = |notice: Notice| match notice {
-        Notice::Changed(event) => event.name,
-        Notice::Resync { .. } => "resync".to_owned(),
+    let name = |event: WatchEvent| match event {
+        WatchEvent::Changed(event) => event.name,
+        WatchEvent::Resync { .. } => "resync".to_owned(),
     };
     std::iter::from_fn(|| queue.pop()).map(|notice| name(notice.unwrap())).collect()
 }

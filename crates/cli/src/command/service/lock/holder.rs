@@ -21,7 +21,7 @@ use std::process::{ExitCode, Stdio};
 use std::str::FromStr;
 use std::time::Duration;
 
-use conclave_client::{Expr, Guard, Standing};
+use conclave_client::{Expr, Guard, LeaseState};
 use conclave_wire::socket::user_folder;
 use rustix::process::{Signal, setsid};
 use serde_json::json;
@@ -251,7 +251,7 @@ impl Keeper<'_> {
         let mut over = std::pin::pin!(sleep(limit.unwrap_or(Duration::MAX)));
         loop {
             self.look();
-            let standing = self.guard.standing();
+            let state = self.guard.state();
             tokio::select! {
                 biased;
                 () = ended(self.shell) => return End::Shell,
@@ -264,8 +264,8 @@ impl Keeper<'_> {
                     return End::Signal;
                 }
                 () = over.as_mut() => return End::Time,
-                _ = self.guard.changed(standing), if standing != Standing::Lost => {}
-                () = sleep(self.next_look()), if standing != Standing::Lost => {}
+                _ = self.guard.changed(state), if state != LeaseState::Lost => {}
+                () = sleep(self.next_look()), if state != LeaseState::Lost => {}
             }
         }
     }
