@@ -10,11 +10,11 @@ use conclave_wire::v1;
 use tokio::sync::oneshot;
 
 use crate::acquire::{Owner, Request};
+use crate::connection::{self, Connector, Direct, Driver, Shared};
 use crate::core::{AnswerToCome, Core, Opening, Reply, stopped};
 use crate::election::{self, Leader, Leadership};
 use crate::files::Files;
 use crate::guard::Guard;
-use crate::link::{self, Connector, Direct, Driver, Shared};
 use crate::semaphore::{Semaphore, quoted};
 use crate::watch::Watch;
 use crate::{Result, Wait};
@@ -371,7 +371,7 @@ impl Options {
             None => parse_servers(servers).map_err(|message| Error::new(Code::InvalidArgument, message))?,
         };
         let connector = self.connector.unwrap_or_else(|| Arc::new(Direct));
-        let connected = link::connect(&seeds, &*connector).await?;
+        let connected = connection::connect(&seeds, &*connector).await?;
         let shared = Arc::new(Shared::new(Core::new(self.opening, self.retry_timeout)));
         let driver = Driver { shared: shared.clone(), seeds, connector };
         tokio::spawn(driver.run(connected));

@@ -20,13 +20,13 @@
 //! - If the server rejected the opening, it applied none of these requests. The client sends all of them
 //!   again.
 //!
-//! **Useless connections.** A connection is useful if a session was opened or resumed on it, or if a request
+//! **Productive connections.** A connection is productive if a session was opened or resumed on it, or if a request
 //! was answered. Otherwise it counts as a failed attempt:
 //! - Requests of a session fail when the deadline of the lease has passed. Queries, watches and requests
 //!   without a session fail when `retry_timeout` has passed. The error is that of the last attempt.
 //! - The client leaves a node that is silent although an answer is due. With a session the lease decides
 //!   when. Without one it is after [`SILENCE`], doubled for each silent node, up to [`MAX_SILENCE_DOUBLED`]
-//!   times, until a connection is useful.
+//!   times, until a connection is productive.
 //!
 //! **Bounds.** At most [`MAX_UNANSWERED`] requests and queries have no answer; one more is rejected with
 //! `too-many-unanswered`. Releases, cancels and closes are always accepted, and retried for as long as the
@@ -104,7 +104,7 @@ pub(crate) struct Core {
     connected: bool,
     connection: Connection,
     /// The number of silent servers that the client left in a row.
-    left: u32,
+    silent_servers: u32,
     session: Session,
     next_id: u64,
     /// The requests and queries without a final answer, by number. Boxed, because the tree moves its entries
@@ -114,17 +114,17 @@ pub(crate) struct Core {
     /// that the server must remember.
     unanswered: BTreeSet<u64>,
     /// The number of requests since `unanswered` was last empty: the size of the present burst.
-    together: usize,
+    burst: usize,
     /// The size of the burst before.
-    usually_together: usize,
+    last_burst: usize,
     held: HashMap<u64, Held>,
     /// Grants that arrived after the deadline of the lease. They are delivered when a keep-alive confirms the
     /// lease.
     late: Vec<(u64, v1::Granted)>,
     watches: BTreeMap<u64, Watched>,
     out: VecDeque<Out>,
-    /// The number of messages sent after `Open` and before its answer; at most `MAX_BEHIND`.
-    behind: usize,
+    /// The number of messages sent after `Open` and before its answer; at most `MAX_SENT_BEFORE_OPEN`.
+    sent_before_open: usize,
     retry_at: Option<Now>,
     lease_state: LeaseState,
     /// Counts the changes of the state of grants.
@@ -143,7 +143,7 @@ pub(crate) struct Core {
 struct Connection {
     is_greeted: bool,
     /// A session was opened or resumed on the connection, or a request was answered.
-    is_of_use: bool,
+    is_productive: bool,
     /// The server rejected the connection, and applied none of the requests sent on it.
     is_refused: bool,
     goodbye: Option<Error>,
@@ -185,8 +185,8 @@ impl Pending {
 
     /// Returns whether the request only releases resources. If it were dropped, they would stay held for as
     /// long as the session lives.
-    fn lets_go(&self) -> bool {
-        lets_go(&self.what)
+    fn only_releases(&self) -> bool {
+        only_releases(&self.what)
     }
 
     /// Returns whether an effect of the request may exist although the session has ended. That is so if an
@@ -216,7 +216,7 @@ struct Held {
 impl Held {
     /// Returns whether the server must get a release. A grant lost by the deadline was released then. A grant
     /// with a broken name still holds its other names.
-    fn is_to_be_given_back(&self) -> bool {
+    fn must_be_released(&self) -> bool {
         !self.ended && self.loss != Some(LossReason::Deadline)
     }
 }
@@ -289,18 +289,18 @@ impl Core {
             retry_timeout,
             connected: false,
             connection: Connection::default(),
-            left: 0,
+            silent_servers: 0,
             session: Session::None,
             next_id: 1,
             pending: BTreeMap::new(),
             unanswered: BTreeSet::new(),
-            together: 0,
-            usually_together: 0,
+            burst: 0,
+            last_burst: 0,
             held: HashMap::new(),
             late: Vec::new(),
             watches: BTreeMap::new(),
             out: VecDeque::new(),
-            behind: 0,
+            sent_before_open: 0,
             retry_at: None,
             lease_state: LeaseState::Valid,
             changes: watch::Sender::new(0),
@@ -332,7 +332,7 @@ impl Core {
             } else {
                 self.forget(id);
             }
-        } else if self.held.remove(&id).is_some_and(|held| held.is_to_be_given_back()) {
+        } else if self.held.remove(&id).is_some_and(|held| held.must_be_released()) {
             self.request_quietly(now, v1::request::Op::Release(v1::Release { grant: id }));
         }
     }
@@ -363,7 +363,7 @@ impl Core {
         let not_held = |loss: &LossReason| Error::new(Code::NotHeld, loss.to_string());
         let Some(held) = self.held.remove(&id) else { return Err(not_held(&LossReason::Deadline)) };
         if let Some(loss) = &held.loss {
-            if held.is_to_be_given_back() {
+            if held.must_be_released() {
                 self.request_quietly(now, release);
             }
             return Err(not_held(loss));
@@ -411,7 +411,7 @@ impl Core {
 
     /// Returns whether a session exists, or a submitted request will open one.
     pub(crate) fn has_session(&self) -> bool {
-        !matches!(self.session, Session::None) || self.asks_for_session()
+        !matches!(self.session, Session::None) || self.needs_session()
     }
 
     /// Returns whether a grant exists that can still be lost.
@@ -508,7 +508,7 @@ impl Core {
         if self.stopped {
             return Err(stopped());
         }
-        if self.unanswered.len() >= MAX_UNANSWERED && !lets_go(&what) {
+        if self.unanswered.len() >= MAX_UNANSWERED && !only_releases(&what) {
             let text = format!("{MAX_UNANSWERED} requests have no answer yet");
             return Err(Error::new(Code::TooManyUnanswered, text));
         }
@@ -518,9 +518,9 @@ impl Core {
             Pending { what, reply, refused_since: None, sent: false, uncertain: false, retry: false };
         if self.unanswered.is_empty() {
             self.connection.quiet_since = now;
-            self.usually_together = std::mem::take(&mut self.together);
+            self.last_burst = std::mem::take(&mut self.burst);
         }
-        self.together += 1;
+        self.burst += 1;
         let is_request = matches!(pending.what, What::Request(_));
         self.pending.insert(id, Box::new(pending));
         self.unanswered.insert(id);
@@ -551,7 +551,7 @@ impl Core {
     }
 
     /// Returns whether the same operation has been submitted and has no final answer.
-    fn is_asked(&self, op: &v1::request::Op) -> bool {
+    fn is_submitted(&self, op: &v1::request::Op) -> bool {
         self.pending.values().any(|pending| matches!(&pending.what, What::Request(asked) if asked == op))
     }
 
@@ -561,7 +561,7 @@ impl Core {
             return;
         }
         self.session = Session::None;
-        self.behind = 0;
+        self.sent_before_open = 0;
         self.late.clear();
         for held in self.held.values_mut() {
             held.ended = true;
@@ -604,7 +604,7 @@ pub(crate) fn stopped() -> Error {
     Error::new(Code::Disconnected, "the task of the client was stopped")
 }
 
-fn lets_go(what: &What) -> bool {
+fn only_releases(what: &What) -> bool {
     use v1::request::Op;
     matches!(what, What::Request(Op::Release(_) | Op::Cancel(_) | Op::Close(_)))
 }

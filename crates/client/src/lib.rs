@@ -29,12 +29,12 @@
 mod acquire;
 mod client;
 mod clock;
+mod connection;
 mod core;
 mod election;
 mod files;
 mod guard;
 pub mod lease;
-mod link;
 mod semaphore;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -47,11 +47,11 @@ pub use conclave_core::{
 };
 pub use conclave_wire::socket::Socket;
 pub use conclave_wire::v1 as wire;
+pub use connection::Connector;
 pub use election::{Leader, Leadership};
 pub use files::{Children, Create, File, FileOp, Files};
 pub use guard::{Guard, HeldName, LossReason};
 pub use lease::LeaseState;
-pub use link::Connector;
 pub use semaphore::Semaphore;
 pub use watch::{Watch, WatchEvent};
 

@@ -105,7 +105,7 @@ impl Conversation {
         Ok(())
     }
 
-    /// The connection has ended. Returns whether it was of use: whether the server has replied to anything.
+    /// The connection has ended. Returns whether it was productive: whether the server replied to anything.
     pub fn on_disconnected(&mut self, now: Now, why: Error) -> bool {
         self.core.on_disconnected(now, why)
     }

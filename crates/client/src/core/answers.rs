@@ -39,7 +39,7 @@ impl Core {
 
     fn on_answer(&mut self, now: Now, id: u64, result: v1::answer::Result) {
         use v1::answer::Result as Answer;
-        self.connection.is_of_use = true;
+        self.connection.is_productive = true;
         if self.watches.contains_key(&id) {
             return self.on_watching(now, id, result);
         }
@@ -59,20 +59,20 @@ impl Core {
                 if self.is_lost(now) {
                     self.late.push((id, granted));
                 } else {
-                    self.hand_out(now, id, granted);
+                    self.deliver(now, id, granted);
                 }
             }
             Answer::Granted(_) if pending.is_acquire() => {
                 // The acquire was abandoned. Its cancel releases the grant, unless the cancel was rejected.
                 self.forget(id);
-                if !self.is_asked(&v1::request::Op::Cancel(v1::Cancel { request: id })) {
+                if !self.is_submitted(&v1::request::Op::Cancel(v1::Cancel { request: id })) {
                     self.request_quietly(now, v1::request::Op::Release(v1::Release { grant: id }));
                 }
             }
             Answer::Error(error) => {
                 let error = Error::from(&error);
                 // A release, a cancel or a close makes room for answers, so retry it.
-                let is_full = error.code == Code::TooManyUnanswered && pending.lets_go();
+                let is_full = error.code == Code::TooManyUnanswered && pending.only_releases();
                 if is_passing(error.code) || is_full {
                     pending.retry = true;
                     pending.refused_since.get_or_insert(now);
@@ -121,7 +121,7 @@ impl Core {
     }
 
     /// Delivers a grant while the lease is not lost.
-    fn hand_out(&mut self, now: Now, id: u64, granted: v1::Granted) {
+    fn deliver(&mut self, now: Now, id: u64, granted: v1::Granted) {
         let Some(Reply::Acquire { done, .. }) = self.forget(id).map(|pending| pending.reply) else { return };
         let Session::Open { lease, .. } = &self.session else { return };
         self.held.insert(id, Held { epoch: lease.epoch(), loss: None, ended: false });
@@ -150,14 +150,14 @@ impl Core {
         }
         if !self.is_lost(now) {
             for (id, granted) in std::mem::take(&mut self.late) {
-                self.hand_out(now, id, granted);
+                self.deliver(now, id, granted);
             }
         }
     }
 
     fn on_opened(&mut self, now: Now, opened: v1::Opened) {
         let Session::Opening(sent) = self.session else { return };
-        self.connection.is_of_use = true;
+        self.connection.is_productive = true;
         if secret_from_wire(&opened.secret).is_err() {
             let text = "the server opened a session without a secret; the requests may have had their effect";
             return self.give_up(&Error::new(Code::Disconnected, text));
@@ -167,18 +167,18 @@ impl Core {
         let lease = Lease::new(sent, Duration::from_millis(opened.ttl_ms), opened.drift_ppm);
         self.lease_state = lease.state(now);
         self.nodes = opened.nodes;
-        self.behind = 0;
+        self.sent_before_open = 0;
         self.session = Session::Open { id: opened.session, secret: opened.secret, lease, attached: true };
     }
 
     fn on_resumed(&mut self, now: Now, resumed: v1::Resumed) {
         let Session::Open { attached, .. } = &mut self.session else { return };
         *attached = true;
-        self.connection.is_of_use = true;
+        self.connection.is_productive = true;
         self.nodes = resumed.nodes;
         // Requests that were submitted during the resumption go after the older ones.
         self.out.retain(|out| matches!(out, Out::Message(_)));
-        self.ask_again(now);
+        self.send_again(now);
     }
 
     /// Processes `Broken`. It may arrive before `Granted`, and the grant must then not be delivered. The
@@ -196,7 +196,7 @@ impl Core {
             self.fail(grant, Error::new(Code::NotHeld, loss.to_string()));
         }
         let release = v1::request::Op::Release(v1::Release { grant });
-        if !self.is_asked(&release) {
+        if !self.is_submitted(&release) {
             self.request_quietly(now, release);
         }
     }
@@ -214,7 +214,7 @@ impl Core {
         let text = format!("session {} has ended: {why}", ended.session);
         self.end(&LossReason::Session(text.clone()), &Error::new(Code::SessionEnded, text));
         // The watches go on with this connection, and need a session.
-        if self.asks_for_session() {
+        if self.needs_session() {
             self.open_if_needed(now);
         }
     }

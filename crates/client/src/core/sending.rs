@@ -12,7 +12,7 @@ use crate::lease::{LeaseState, Now};
 
 /// The maximum number of messages sent after `Open` and before its answer; more wait in the client. The
 /// server holds a bounded number.
-const MAX_BEHIND: usize = 256;
+const MAX_SENT_BEFORE_OPEN: usize = 256;
 /// The number of writes for a large burst. The server reads one part while the client still submits the next.
 const PARTS: usize = 4;
 /// The minimum number of requests in such a part.
@@ -32,7 +32,7 @@ impl Core {
             self.out.extend([Out::Message(resume.into()), Out::Message(alive.into())]);
             return;
         }
-        self.ask_again(now);
+        self.send_again(now);
     }
 
     /// Records the preface of the server.
@@ -41,12 +41,12 @@ impl Core {
         self.connection.quiet_since = now;
     }
 
-    /// Ends the connection, with the reason. Returns whether the connection was useful.
+    /// Ends the connection, with the reason. Returns whether the connection was productive.
     pub(crate) fn on_disconnected(&mut self, now: Now, why: Error) -> bool {
         self.connected = false;
         self.out.clear();
-        self.behind = 0;
-        let Connection { is_of_use, is_refused, goodbye, .. } = std::mem::take(&mut self.connection);
+        self.sent_before_open = 0;
+        let Connection { is_productive, is_refused, goodbye, .. } = std::mem::take(&mut self.connection);
         let opening = matches!(self.session, Session::Opening(_));
         if opening {
             self.session = Session::None;
@@ -76,17 +76,17 @@ impl Core {
             );
             self.fail(id, Error::new(Code::Disconnected, text));
         }
-        let is_of_use = is_of_use && !is_refused;
-        if is_of_use {
-            self.left = 0;
+        let is_productive = is_productive && !is_refused;
+        if is_productive {
+            self.silent_servers = 0;
         } else {
-            self.on_useless(now, &why);
+            self.on_failed_attempt(now, &why);
         }
-        is_of_use
+        is_productive
     }
 
     /// Handles a failed attempt: no server accepted anything. Fails the requests whose time is over.
-    pub(crate) fn on_useless(&mut self, now: Now, why: &Error) {
+    pub(crate) fn on_failed_attempt(&mut self, now: Now, why: &Error) {
         self.on_tick(now);
         if let Some(deadline) = self.deadline() {
             // Queries and watches do not fail with the session: after a suspension the deadline has passed at
@@ -126,7 +126,7 @@ impl Core {
         };
         let is_silent = lease_says || self.silent_at().is_some_and(|at| at <= now);
         if is_silent {
-            self.left += 1;
+            self.silent_servers += 1;
         }
         is_silent
     }
@@ -142,7 +142,7 @@ impl Core {
             true => SILENCE.1.min(self.retry_timeout / 2),
             false => SILENCE.0.min(self.retry_timeout / 4),
         };
-        Some(self.connection.quiet_since + limit * (1 << self.left.min(MAX_SILENCE_DOUBLED)))
+        Some(self.connection.quiet_since + limit * (1 << self.silent_servers.min(MAX_SILENCE_DOUBLED)))
     }
 
     /// Returns whether an answer is due.
@@ -158,15 +158,15 @@ impl Core {
     }
 
     /// Queues every request and watch again, in the order of the numbers.
-    pub(super) fn ask_again(&mut self, now: Now) {
-        if self.asks_for_session() {
+    pub(super) fn send_again(&mut self, now: Now) {
+        if self.needs_session() {
             self.open_if_needed(now);
         }
         self.out.extend(self.pending.keys().map(|id| Out::Pending(*id)));
         self.out.extend(self.watches.keys().map(|id| Out::Watch(*id)));
     }
 
-    pub(super) fn asks_for_session(&self) -> bool {
+    pub(super) fn needs_session(&self) -> bool {
         !self.watches.is_empty()
             || self.pending.values().any(|pending| matches!(pending.what, What::Request(_)))
     }
@@ -242,8 +242,8 @@ impl Core {
             pending.retry = false;
             let is_late = pending.refused_since.is_some_and(|since| now > since + self.retry_timeout);
             // A queued acquire was accepted once: keep its place.
-            let is_offered_on = matches!(pending.reply, Reply::Forget) || !self.unanswered.contains(id);
-            if is_late && !is_offered_on {
+            let is_retried = matches!(pending.reply, Reply::Forget) || !self.unanswered.contains(id);
+            if is_late && !is_retried {
                 over.push(*id);
             } else {
                 self.out.push_back(Out::Pending(*id));
@@ -272,7 +272,7 @@ impl Core {
         let Some(pending) = self.pending.get_mut(&id) else { return };
         let code = if pending.uncertain { Code::NoAnswer } else { Code::NoQuorum };
         let error = not_taken(code);
-        if pending.lets_go() {
+        if pending.only_releases() {
             // The caller gets the error now; the release itself is still retried.
             std::mem::replace(&mut pending.reply, Reply::Forget).fail(error);
             return self.out.push_back(Out::Pending(id));
@@ -301,8 +301,8 @@ impl Core {
         if self.closing || !(self.is_attached() || self.connection.look_at.is_some()) {
             return false;
         }
-        let part = (self.usually_together / PARTS).max(MIN_PART);
-        match self.usually_together.checked_sub(self.together) {
+        let part = (self.last_burst / PARTS).max(MIN_PART);
+        match self.last_burst.checked_sub(self.burst) {
             Some(0) => true,
             Some(missing) => self.out.len() >= part && missing >= MIN_PART,
             None => false,
@@ -312,7 +312,7 @@ impl Core {
     fn may_send(&self) -> bool {
         match &self.session {
             Session::None | Session::Open { attached: true, .. } => true,
-            Session::Opening(_) => self.behind < MAX_BEHIND,
+            Session::Opening(_) => self.sent_before_open < MAX_SENT_BEFORE_OPEN,
             Session::Open { attached: false, .. } => {
                 let resuming = |out: &Out| match out {
                     Out::Message(message) => matches!(
@@ -332,7 +332,7 @@ impl Core {
     fn message(&mut self, out: Out) -> Option<v1::ClientMessage> {
         let lowest = self.lowest();
         if matches!(self.session, Session::Opening(_)) {
-            self.behind += 1;
+            self.sent_before_open += 1;
         }
         match out {
             Out::Message(message) => Some(message),

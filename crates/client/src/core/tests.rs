@@ -177,7 +177,7 @@ fn what_was_sent_behind_a_refused_opening_is_asked_again() {
     goodbye(&mut core, ms(2_400), Code::NoQuorum);
     let (late, _answer) = change(&mut core, ms(2_401));
     sent(&mut core);
-    assert!(!disconnected(&mut core, ms(2_402)), "it was of no use");
+    assert!(!disconnected(&mut core, ms(2_402)), "it was not productive");
     core.on_connected(ms(2_430));
     let again = sent(&mut core);
     assert!(matches!(again[0], Sent::Open(_)));
@@ -185,7 +185,7 @@ fn what_was_sent_behind_a_refused_opening_is_asked_again() {
     open(&mut core, ms(2_440));
     answer(&mut core, ms(2_450), id, v1::answer::Result::Done(v1::Done {}));
     assert!(answered.try_recv().unwrap().is_ok());
-    assert!(disconnected(&mut core, ms(2_460)), "it was of use");
+    assert!(disconnected(&mut core, ms(2_460)), "it was productive");
 }
 
 #[test]

@@ -22,7 +22,7 @@ fn without_a_session_everything_fails_with_the_last_reason_when_patience_is_over
     assert_eq!(grant.try_recv().unwrap().unwrap_err(), unreachable);
     assert_eq!(begun.try_recv().unwrap().unwrap_err(), unreachable);
     assert!(later.try_recv().is_err(), "it has its own time limit");
-    core.on_useless(ms(now + 10_001), &unreachable);
+    core.on_failed_attempt(ms(now + 10_001), &unreachable);
     assert!(later.try_recv().unwrap().is_err());
 }
 
@@ -123,7 +123,7 @@ fn with_a_session_the_lease_says_when_a_server_is_left_and_a_wait_is_no_silence(
     let left = core.next_tick(now).expect("it may be silent");
     assert!(core.is_silent(left));
     assert_eq!(core.lease_state, LeaseState::Valid, "not in jeopardy yet");
-    assert!(disconnected(&mut core, left), "it was of use until then");
+    assert!(disconnected(&mut core, left), "it was productive until then");
 }
 
 #[test]
@@ -161,9 +161,9 @@ fn what_is_of_no_session_has_its_patience_also_when_the_session_is_over_at_once(
     // The machine was suspended for an hour.
     let woken = ms(3_600_000);
     let unreachable = Error::new(Code::Unreachable, "the network is not up yet");
-    core.on_useless(woken, &unreachable);
+    core.on_failed_attempt(woken, &unreachable);
     assert!(!core.has_session());
     assert!(read.try_recv().is_err());
-    core.on_useless(woken + RETRY_TIMEOUT, &unreachable);
+    core.on_failed_attempt(woken + RETRY_TIMEOUT, &unreachable);
     assert_eq!(read.try_recv().unwrap().unwrap_err(), unreachable);
 }

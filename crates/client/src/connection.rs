@@ -6,14 +6,14 @@
 //! - Reads and writes never wait for each other. Otherwise the client and the server could each wait for
 //!   the other to read, for ever.
 //! - After a lost connection the task tries all known nodes, each [`NEXT_AFTER`] after the one before. It
-//!   pauses between rounds. The pause grows until a connection is useful; a connection that the server closes
+//!   pauses between rounds. The pause grows until a connection is productive; a connection that the server closes
 //!   at once is not.
 //! - A caller writes by itself if it completes a burst as large as the last one. No further request is then
 //!   expected to share the write, and waking the task costs time. The task writes the bytes that the socket
 //!   does not accept at once.
 //! - A large burst is written in parts, so that the server reads one while the next is submitted.
 //!
-//! **End.** All requests fail if no node is useful until the deadline of the lease, or, without a session,
+//! **End.** All requests fail if no connection is productive until the deadline of the lease, or, without a session,
 //! for the client's `retry_timeout`. The session ends by itself, and the next request starts anew. If the task
 //! ends with its runtime or by a panic, all requests fail at once, present and future ones.
 //!
@@ -57,7 +57,7 @@ pub(crate) struct Shared {
     core: Mutex<Core>,
     /// The write half of the connection; `None` without a connection. Locked before `core`, never after it,
     /// and during each write. So messages are written in the order in which the core returned them.
-    line: Mutex<Option<Line>>,
+    write_half: Mutex<Option<WriteHalf>>,
     wake: Notify,
     /// True if the present connection, or the last one, uses a Unix socket.
     is_local: AtomicBool,
@@ -67,7 +67,7 @@ impl Shared {
     pub(crate) fn new(core: Core) -> Self {
         Self {
             core: Mutex::new(core),
-            line: Mutex::new(None),
+            write_half: Mutex::new(None),
             wake: Notify::new(),
             is_local: AtomicBool::new(false),
         }
@@ -80,19 +80,19 @@ impl Shared {
 
     /// Calls `act` like [`Shared::with`], then writes the new messages or wakes the task to write them.
     pub(crate) fn ask<T>(&self, act: impl FnOnce(&mut Core, Now) -> T) -> T {
-        // Another thread that has the line may have drained the core before this call: then the task writes.
-        let mut line = self.line.try_lock().ok();
-        let mut line = line.as_deref_mut().and_then(Option::as_mut);
+        // Another thread that writes may have drained the core before this call: then the task writes.
+        let mut half = self.write_half.try_lock().ok();
+        let mut half = half.as_deref_mut().and_then(Option::as_mut);
         let result = self.with(|core, now| {
             let result = act(core, now);
-            line = line.take().filter(|_| core.is_worth_a_write());
-            if let Some(line) = &mut line {
-                core.drain(&mut line.output);
+            half = half.take().filter(|_| core.is_worth_a_write());
+            if let Some(half) = &mut half {
+                core.drain(&mut half.output);
             }
             result
         });
         // After a write error the task finds the broken connection too.
-        let is_sent = line.is_some_and(|line| line.send().is_ok() && line.output.bytes().is_empty());
+        let is_sent = half.is_some_and(|half| half.send().is_ok() && half.output.bytes().is_empty());
         if !is_sent {
             self.wake.notify_one();
         }
@@ -100,19 +100,19 @@ impl Shared {
     }
 
     /// Calls `act`, then writes the messages of the core.
-    fn say(&self, act: impl FnOnce(&mut Core, Now)) -> io::Result<Said> {
-        let mut line = self.line();
-        let Some(line) = line.as_mut() else { return Err(io::ErrorKind::NotConnected.into()) };
+    fn flush(&self, act: impl FnOnce(&mut Core, Now)) -> io::Result<Flushed> {
+        let mut half = self.write_half();
+        let Some(half) = half.as_mut() else { return Err(io::ErrorKind::NotConnected.into()) };
         let is_closed = self.with(|core, now| {
             act(core, now);
-            core.drain(&mut line.output);
+            core.drain(&mut half.output);
             core.is_closed()
         });
-        line.send()?;
-        Ok(match line.output.bytes() {
-            [] if is_closed => Said::Last,
-            [] => Said::All,
-            _ => Said::InPart,
+        half.send()?;
+        Ok(match half.output.bytes() {
+            [] if is_closed => Flushed::Last,
+            [] => Flushed::All,
+            _ => Flushed::InPart,
         })
     }
 
@@ -126,14 +126,14 @@ impl Shared {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn line(&self) -> MutexGuard<'_, Option<Line>> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    fn write_half(&self) -> MutexGuard<'_, Option<WriteHalf>> {
+        self.write_half.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The result of a write.
 #[derive(PartialEq)]
-enum Said {
+enum Flushed {
     All,
     InPart,
     /// Everything is written, and nothing more will follow.
@@ -141,12 +141,12 @@ enum Said {
 }
 
 /// The write half of a connection, and the bytes that are not written yet.
-struct Line {
+struct WriteHalf {
     writer: Arc<Writer>,
     output: Frames,
 }
 
-impl Line {
+impl WriteHalf {
     fn new(writer: Arc<Writer>) -> Self {
         Self { writer, output: Frames::behind(frame::preface(CLIENT_MAGIC)) }
     }
@@ -233,9 +233,9 @@ impl Driver {
             self.shared.is_local.store(matches!(socket, Socket::Unix(_)), Ordering::Relaxed);
             self.shared.with(Core::on_connected);
             let served = serve(socket, &self.shared).await;
-            *self.shared.line() = None;
-            let is_of_use = self.shared.with(|core, now| core.on_disconnected(now, why(&node, served)));
-            pause = if is_of_use { Duration::ZERO } else { longer(pause) };
+            *self.shared.write_half() = None;
+            let is_productive = self.shared.with(|core, now| core.on_disconnected(now, why(&node, served)));
+            pause = if is_productive { Duration::ZERO } else { longer(pause) };
             let reconnected = tokio::select! {
                 reconnected = self.reconnect(&node, &mut pause) => reconnected,
                 never = self.keep_looking() => match never {},
@@ -247,7 +247,7 @@ impl Driver {
         }
     }
 
-    /// Tries all nodes until one replies, and `last` after the others: it may be alive but useless. Returns
+    /// Tries all nodes until one replies, and `last` after the others: it may be alive but not productive. Returns
     /// `None` if the last handle was dropped.
     async fn reconnect(&self, last: &str, pause: &mut Duration) -> Option<(Socket, String)> {
         while !self.shared.with(|core, _| core.is_closing()) {
@@ -261,7 +261,7 @@ impl Driver {
             nodes.sort_by_key(|node| node == last);
             match connect(&nodes, &*self.connector).await {
                 Ok(connected) => return Some(connected),
-                Err(error) => self.shared.with(|core, now| core.on_useless(now, &error)),
+                Err(error) => self.shared.with(|core, now| core.on_failed_attempt(now, &error)),
             }
             *pause = longer(*pause);
         }
@@ -280,7 +280,7 @@ impl Driver {
 impl Drop for Driver {
     /// Runs also if the runtime shuts down or the task panics. Without it, the requests would wait for ever.
     fn drop(&mut self) {
-        *self.shared.line() = None;
+        *self.shared.write_half() = None;
         self.shared.with(|core, _| core.stop());
     }
 }
@@ -310,21 +310,21 @@ fn jittered(pause: Duration) -> Duration {
 async fn serve(socket: Socket, shared: &Shared) -> io::Result<()> {
     let (mut reader, writer) = socket.into_split();
     let writer = Arc::new(writer);
-    *shared.line() = Some(Line::new(writer.clone()));
+    *shared.write_half() = Some(WriteHalf::new(writer.clone()));
     let mut input = BytesMut::new();
     let mut greeted = false;
     let mut alarm = std::pin::pin!(sleep_until(Instant::now()));
     let mut due = Due::default();
     loop {
         let mut is_silent = false;
-        let said = shared.say(|core, now| {
+        let flushed = shared.flush(|core, now| {
             core.on_tick(now);
             is_silent = core.is_silent(now);
             if let Some(after) = due.set(core.next_tick(now), core.is_holding(), now) {
                 alarm.as_mut().reset(Instant::now() + after);
             }
         })?;
-        if said == Said::Last {
+        if flushed == Flushed::Last {
             return writer.shutdown();
         }
         if is_silent {
@@ -333,7 +333,7 @@ async fn serve(socket: Socket, shared: &Shared) -> io::Result<()> {
         frame::make_room(&mut input);
         tokio::select! {
             biased;
-            ready = writer.writable(), if said == Said::InPart => ready?,
+            ready = writer.writable(), if flushed == Flushed::InPart => ready?,
             read = reader.read_buf(&mut input) => {
                 if read? == 0 {
                     return Ok(());
@@ -414,16 +414,16 @@ mod tests {
         writer.writable().await.unwrap();
         let shared = Shared::new(Core::new(Opening::default(), Duration::from_secs(10)));
         shared.with(Core::on_connected);
-        *shared.line() = Some(Line { writer: Arc::new(writer), output: Frames::default() });
+        *shared.write_half() = Some(WriteHalf { writer: Arc::new(writer), output: Frames::default() });
         (shared, listener.accept().await.unwrap().0)
     }
 
     /// Runs one iteration of the task.
-    fn turn(shared: &Shared) -> Said {
+    fn turn(shared: &Shared) -> Flushed {
         let look = |core: &mut Core, now| {
             core.next_tick(now);
         };
-        shared.say(look).unwrap()
+        shared.flush(look).unwrap()
     }
 
     fn ask(shared: &Shared) -> u64 {
@@ -472,7 +472,7 @@ mod tests {
             let (shared, mut server) = connected().await;
             let first: Vec<u64> = (0..usual).map(|_| ask(&shared)).collect();
             assert!(is_woken(&shared), "nobody knows yet how many there will be");
-            assert!(turn(&shared) == Said::All);
+            assert!(turn(&shared) == Flushed::All);
             assert_eq!(read(&mut server).await, first);
             first.into_iter().for_each(|id| answer(&shared, id));
             for _ in 0..3 {
@@ -559,16 +559,16 @@ mod tests {
         assert_eq!(read(&mut server).await, [first]);
         answer(&shared, first);
         // Fill the socket: the server does not read.
-        let writer = shared.line().as_ref().unwrap().writer.clone();
+        let writer = shared.write_half().as_ref().unwrap().writer.clone();
         let mut filled = 0;
         while let Ok(written) = writer.try_write(&[0; 1 << 16]) {
             filled += written;
         }
         let next = ask(&shared);
         assert!(is_woken(&shared));
-        assert!(turn(&shared) == Said::InPart);
+        assert!(turn(&shared) == Flushed::InPart);
         let task = async {
-            while turn(&shared) == Said::InPart {
+            while turn(&shared) == Flushed::InPart {
                 writer.writable().await.unwrap();
             }
         };
