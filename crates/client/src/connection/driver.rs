@@ -1,0 +1,274 @@
+//! The task that owns the socket: it connects, reads, and writes what the callers leave to it.
+//!
+//! **Rules.**
+//! - After a lost connection the task tries all known nodes, each 250 ms after the one before. It pauses
+//!   between rounds. The pause grows until a connection is productive; a connection that the server closes at
+//!   once is not.
+//! - Reads and writes never wait for each other. Otherwise the client and the server could each wait for
+//!   the other to read, for ever.
+//!
+//! **End.** All requests fail if no connection is productive until the deadline of the lease, or, without a
+//! session, for the client's `retry_timeout`. The session ends by itself, and the next request starts anew. If
+//! the task ends with its runtime or by a panic, all requests fail at once, present and future ones.
+//!
+//! **Trap.** Leases count the time of a suspension, but timers of the runtime do not (`clock.rs`). The
+//! machine sleeps for an hour; a timer that was set for the deadline goes off an hour too late, and the guard
+//! learns of its loss that late. So while a grant is held, no timer is longer than [`LOOK_EVERY`].
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use conclave_core::{Code, Error};
+use conclave_wire::frame::{self, CLIENT_MAGIC, PREFACE_BYTES};
+use conclave_wire::socket::Socket;
+use conclave_wire::v1;
+use tokio::io::AsyncReadExt;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::{Connector, Flushed, Shared, WriteHalf, connect};
+use crate::core::Core;
+use crate::lease::Now;
+
+/// The longest time between two checks of the clock while a grant is held.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// The first and the longest pause between rounds through all nodes.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+/// The task of a client. It runs until the last handle is dropped.
+pub(crate) struct Driver {
+    pub(crate) shared: Arc<Shared>,
+    /// The servers that the user named.
+    pub(crate) seeds: Vec<String>,
+    pub(crate) connector: Arc<dyn Connector>,
+}
+
+impl Driver {
+    pub(crate) async fn run(self, (mut socket, mut node): (Socket, String)) {
+        let mut pause = Duration::ZERO;
+        loop {
+            self.shared.is_local.store(matches!(socket, Socket::Unix(_)), Ordering::Relaxed);
+            self.shared.with(Core::on_connected);
+            let served = serve(socket, &self.shared).await;
+            *self.shared.write_half() = None;
+            let is_productive = self.shared.with(|core, now| core.on_disconnected(now, why(&node, served)));
+            pause = if is_productive { Duration::ZERO } else { longer(pause) };
+            let reconnected = tokio::select! {
+                reconnected = self.reconnect(&node, &mut pause) => reconnected,
+                never = self.keep_looking() => match never {},
+            };
+            match reconnected {
+                Some(connected) => (socket, node) = connected,
+                None => break,
+            }
+        }
+    }
+
+    /// Tries all nodes until one replies, and `last` after the others: it may be alive but not productive. Returns
+    /// `None` if the last handle was dropped.
+    async fn reconnect(&self, last: &str, pause: &mut Duration) -> Option<(Socket, String)> {
+        while !self.shared.with(|core, _| core.is_closing()) {
+            if !pause.is_zero() {
+                // Do not wait for `wake`: it announces new requests or the last handle's drop, and both can
+                // wait.
+                sleep(jittered(*pause)).await;
+            }
+            let mut nodes = self.shared.with(|core, _| core.nodes().to_vec());
+            nodes.extend(self.seeds.iter().filter(|seed| !nodes.contains(seed)).cloned().collect::<Vec<_>>());
+            nodes.sort_by_key(|node| node == last);
+            match connect(&nodes, &*self.connector).await {
+                Ok(connected) => return Some(connected),
+                Err(error) => self.shared.with(|core, now| core.on_failed_attempt(now, &error)),
+            }
+            *pause = longer(*pause);
+        }
+        None
+    }
+
+    /// Checks the clock while there is no connection.
+    async fn keep_looking(&self) -> Infallible {
+        loop {
+            sleep(LOOK_EVERY).await;
+            self.shared.with(Core::on_tick);
+        }
+    }
+}
+
+impl Drop for Driver {
+    /// Runs also if the runtime shuts down or the task panics. Without it, the requests would wait for ever.
+    fn drop(&mut self) {
+        *self.shared.write_half() = None;
+        self.shared.with(|core, _| core.stop());
+    }
+}
+
+/// The error of the requests that fail because the connection ended.
+fn why(node: &str, served: io::Result<()>) -> Error {
+    let text = match served {
+        Ok(()) => format!("{node} closed the connection"),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => format!("{node} {error}"),
+        Err(error) => format!("the connection to {node} broke: {error}"),
+    };
+    Error::new(Code::Disconnected, text)
+}
+
+fn longer(pause: Duration) -> Duration {
+    (pause * 2).clamp(PAUSE.0, PAUSE.1)
+}
+
+/// A random time from half the pause to all of it. The many clients of a server that returns then do not all
+/// connect at once.
+fn jittered(pause: Duration) -> Duration {
+    let salt = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), pause);
+    pause / 2 + pause.mul_f64((salt % 1_000) as f64 / 2_000.0)
+}
+
+/// Serves one connection until it ends, or until the last handle is dropped and everything is written.
+async fn serve(socket: Socket, shared: &Shared) -> io::Result<()> {
+    let (mut reader, writer) = socket.into_split();
+    let writer = Arc::new(writer);
+    *shared.write_half() = Some(WriteHalf::new(writer.clone()));
+    let mut input = BytesMut::new();
+    let mut greeted = false;
+    let mut alarm = std::pin::pin!(sleep_until(Instant::now()));
+    let mut due = Due::default();
+    loop {
+        let mut is_silent = false;
+        let flushed = shared.flush(|core, now| {
+            core.on_tick(now);
+            is_silent = core.is_silent(now);
+            if let Some(after) = due.set(core.next_tick(now), core.is_holding(), now) {
+                alarm.as_mut().reset(Instant::now() + after);
+            }
+        })?;
+        if flushed == Flushed::Last {
+            return writer.shutdown();
+        }
+        if is_silent {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the server sends nothing"));
+        }
+        frame::make_room(&mut input);
+        tokio::select! {
+            biased;
+            ready = writer.writable(), if flushed == Flushed::InPart => ready?,
+            read = reader.read_buf(&mut input) => {
+                if read? == 0 {
+                    return Ok(());
+                }
+                greeted = greeted || greet(&mut input, shared)?;
+                if greeted {
+                    take(&mut input, shared)?;
+                }
+            }
+            () = shared.wake.notified() => {}
+            () = alarm.as_mut(), if due.at.is_some() => due = Due::default(),
+        }
+    }
+}
+
+/// The time for which the alarm of a connection is set.
+#[derive(Default)]
+struct Due {
+    at: Option<Now>,
+    /// True if the alarm goes off within [`LOOK_EVERY`] in any case.
+    is_near: bool,
+}
+
+impl Due {
+    /// Returns the time after which the alarm must go off, or `None` if it stays as it is. A near alarm stays
+    /// set after the last release: a client that acquires and releases in a loop would otherwise set it again
+    /// each time.
+    fn set(&mut self, next: Option<Now>, is_holding: bool, now: Now) -> Option<Duration> {
+        if self.at == next && (self.is_near || !is_holding) {
+            return None;
+        }
+        *self = Self { at: next, is_near: is_holding };
+        let after = next?.saturating_sub(now);
+        Some(if is_holding { after.min(LOOK_EVERY) } else { after })
+    }
+}
+
+fn greet(input: &mut BytesMut, shared: &Shared) -> io::Result<bool> {
+    if input.len() < PREFACE_BYTES {
+        return Ok(false);
+    }
+    if input[..PREFACE_BYTES - 1] != CLIENT_MAGIC {
+        shared.with(|core, _| core.on_refused());
+        let said = String::from_utf8_lossy(&input[..PREFACE_BYTES]);
+        let text = format!("is not a conclave server: its first bytes are {said:?}");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+    }
+    // After another version the server sends a `Goodbye` with the reason.
+    input.advance(PREFACE_BYTES);
+    shared.with(Core::on_greeted);
+    Ok(true)
+}
+
+fn take(input: &mut BytesMut, shared: &Shared) -> io::Result<()> {
+    while let Some(frame) = frame::decode::<v1::ServerFrame>(input)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, format!("sent a wrong frame: {error}")))?
+    {
+        shared.with(|core, now| frame.messages.into_iter().for_each(|message| core.on_message(now, message)));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::time::timeout;
+
+    use super::super::tests::{ask_about, ids};
+    use super::*;
+    use crate::core::Opening;
+
+    #[test]
+    fn the_alarm_is_near_while_something_is_held_and_not_set_anew_for_every_grant() {
+        let (mut due, next, now) = (Due::default(), Some(Duration::from_secs(9)), Duration::from_secs(1));
+        assert_eq!(due.set(next, false, now), Some(Duration::from_secs(8)));
+        assert_eq!(due.set(next, false, now), None);
+        assert_eq!(due.set(next, true, now), Some(LOOK_EVERY));
+        assert_eq!(due.set(next, false, now), None);
+        assert_eq!(due.set(next, true, now), None);
+        assert_eq!(due.set(Some(now + LOOK_EVERY / 2), true, now), Some(LOOK_EVERY / 2));
+        assert_eq!(due.set(None, false, now), None);
+        assert!(due.at.is_none());
+    }
+
+    #[test]
+    fn the_pause_grows_to_its_bound() {
+        let pauses: Vec<Duration> =
+            std::iter::successors(Some(longer(Duration::ZERO)), |pause| Some(longer(*pause)))
+                .take_while(|pause| *pause < PAUSE.1)
+                .collect();
+        assert_eq!(pauses, [20, 40, 80, 160, 320, 640].map(Duration::from_millis));
+        assert_eq!(longer(PAUSE.1), PAUSE.1);
+    }
+
+    #[tokio::test]
+    async fn everything_is_said_before_the_end_though_it_does_not_go_through_at_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let mut server = listener.accept().await.unwrap().0;
+        let shared = Shared::new(Core::new(Opening::default(), Duration::from_secs(10)));
+        shared.with(Core::on_connected);
+        // More than the system buffers for a server that does not read.
+        let name = "n".repeat(900_000);
+        let asked: Vec<u64> = (0..20).map(|_| ask_about(&shared, &name)).collect();
+        shared.ask(Core::close);
+        let mut heard = Vec::new();
+        let both =
+            async { tokio::join!(serve(Socket::Tcp(client), &shared), server.read_to_end(&mut heard)) };
+        let forever = Duration::from_secs(60);
+        let (served, read) = timeout(forever, both).await.expect("somebody waits for ever");
+        served.unwrap();
+        read.unwrap();
+        let mut heard = BytesMut::from(&heard[PREFACE_BYTES..]);
+        let frames = std::iter::from_fn(|| frame::decode(&mut heard).unwrap());
+        assert_eq!(frames.flat_map(ids).collect::<Vec<_>>(), asked);
+        assert!(heard.is_empty());
+    }
+}
