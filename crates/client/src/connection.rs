@@ -59,7 +59,7 @@ impl Shared {
         let mut half = half.as_deref_mut().and_then(Option::as_mut);
         let result = self.with(|core, now| {
             let result = act(core, now);
-            half = half.take().filter(|_| core.is_worth_a_write());
+            half = half.take().filter(|_| core.caller_should_write());
             if let Some(half) = &mut half {
                 core.drain(&mut half.output);
             }

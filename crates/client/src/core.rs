@@ -34,6 +34,7 @@
 
 mod answers;
 mod sending;
+mod write_policy;
 #[cfg(test)]
 mod tests;
 
@@ -46,6 +47,7 @@ use conclave_wire::frame::MAX_FRAME_BYTES;
 use conclave_wire::v1;
 use tokio::sync::{oneshot, watch};
 
+use self::write_policy::WritePolicy;
 use crate::guard::LossReason;
 use crate::lease::{Epoch, Lease, LeaseState, Now};
 use crate::watch::{Queue, WatchEvent};
@@ -113,10 +115,7 @@ pub(crate) struct Core {
     /// The entries of `pending` that have no answer at all, not even `Queued`. The first is the lowest number
     /// that the server must remember.
     unanswered: BTreeSet<u64>,
-    /// The number of requests since `unanswered` was last empty: the size of the present burst.
-    burst: usize,
-    /// The size of the burst before.
-    last_burst: usize,
+    write_policy: WritePolicy,
     held: HashMap<u64, Held>,
     /// Grants that arrived after the deadline of the lease. They are delivered when a keep-alive confirms the
     /// lease.
@@ -294,8 +293,7 @@ impl Core {
             next_id: 1,
             pending: BTreeMap::new(),
             unanswered: BTreeSet::new(),
-            burst: 0,
-            last_burst: 0,
+            write_policy: WritePolicy::default(),
             held: HashMap::new(),
             late: Vec::new(),
             watches: BTreeMap::new(),
@@ -518,9 +516,8 @@ impl Core {
             Pending { what, reply, refused_since: None, sent: false, uncertain: false, retry: false };
         if self.unanswered.is_empty() {
             self.connection.quiet_since = now;
-            self.last_burst = std::mem::take(&mut self.burst);
         }
-        self.burst += 1;
+        self.write_policy.on_submitted(self.unanswered.is_empty());
         let is_request = matches!(pending.what, What::Request(_));
         self.pending.insert(id, Box::new(pending));
         self.unanswered.insert(id);

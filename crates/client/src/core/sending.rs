@@ -13,11 +13,6 @@ use crate::lease::{LeaseState, Now};
 /// The maximum number of messages sent after `Open` and before its answer; more wait in the client. The
 /// server holds a bounded number.
 const MAX_SENT_BEFORE_OPEN: usize = 256;
-/// The number of writes for a large burst. The server reads one part while the client still submits the next.
-const PARTS: usize = 4;
-/// The minimum number of requests in such a part.
-const MIN_PART: usize = 8;
-
 impl Core {
     /// Starts a new connection: resumes the session, and sends all requests and watches again.
     pub(crate) fn on_connected(&mut self, now: Now) {
@@ -294,19 +289,12 @@ impl Core {
         }
     }
 
-    /// Returns whether the caller should write now instead of the task. It should if the burst is as large as
-    /// the last one, or if a part of it is worth a write. The task must write if the client closes. It must
-    /// also write if nothing watches for silence yet: no keep-alives, and no `look_at`.
-    pub(crate) fn is_worth_a_write(&self) -> bool {
-        if self.closing || !(self.is_attached() || self.connection.look_at.is_some()) {
-            return false;
-        }
-        let part = (self.last_burst / PARTS).max(MIN_PART);
-        match self.last_burst.checked_sub(self.burst) {
-            Some(0) => true,
-            Some(missing) => self.out.len() >= part && missing >= MIN_PART,
-            None => false,
-        }
+    /// Returns whether the caller should write now instead of the task; `WritePolicy` decides. The task must
+    /// write if the client closes. It must also write if nothing watches for silence yet: no keep-alives, and
+    /// no `look_at`.
+    pub(crate) fn caller_should_write(&self) -> bool {
+        let is_watched = self.is_attached() || self.connection.look_at.is_some();
+        !self.closing && is_watched && self.write_policy.caller_should_write(self.out.len())
     }
 
     fn may_send(&self) -> bool {

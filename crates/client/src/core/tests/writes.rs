@@ -8,7 +8,7 @@ fn round(core: &mut Core, count: usize) -> Vec<usize> {
     let (mut asked, mut writes) = (Vec::new(), Vec::new());
     for _ in 0..count {
         asked.push(change(core, ms(10)));
-        if core.is_worth_a_write() {
+        if core.caller_should_write() {
             writes.push(requests(&sent(core)).len());
         }
     }

@@ -1,0 +1,89 @@
+//! The decision whether a caller writes its requests itself or leaves them to the task.
+//!
+//! **Intuition.** Programs repeat themselves. A program that sent three requests at once will probably send
+//! three again. So the caller writes when a burst is as large as the last one: no further request is then
+//! expected to share the write, and waking the task costs time.
+//!
+//! **Rules.** A *burst* is all requests since no request was without an answer. A caller writes a burst that
+//! reaches the size of the last one. It writes a large burst in parts, so that the server reads one part
+//! while the caller submits the next. It leaves a burst that is larger than the last one to the task, which
+//! writes when the callers have finished.
+
+/// The number of writes for a large burst.
+const PARTS: usize = 4;
+/// The minimum number of requests in a part. A smaller part waits for more requests.
+const MIN_PART: usize = 8;
+
+/// The sizes of the present burst and of the last one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct WritePolicy {
+    burst: usize,
+    last_burst: usize,
+}
+
+impl WritePolicy {
+    /// Counts a submitted request. `begins_burst` is true if no other request is without an answer.
+    pub(super) fn on_submitted(&mut self, begins_burst: bool) {
+        if begins_burst {
+            self.last_burst = std::mem::take(&mut self.burst);
+        }
+        self.burst += 1;
+    }
+
+    /// Returns whether the caller should write now, with `queued` messages that are not written yet.
+    pub(super) fn caller_should_write(&self, queued: usize) -> bool {
+        let part = (self.last_burst / PARTS).max(MIN_PART);
+        match self.last_burst.checked_sub(self.burst) {
+            Some(0) => true,
+            Some(missing) => queued >= part && missing >= MIN_PART,
+            None => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the sizes of the writes that the caller makes in a burst of `size` requests.
+    fn writes(policy: &mut WritePolicy, size: usize) -> Vec<usize> {
+        let mut queued = 0;
+        let submit = |at| {
+            policy.on_submitted(at == 0);
+            queued += 1;
+            policy.caller_should_write(queued).then(|| std::mem::take(&mut queued))
+        };
+        (0..size).filter_map(submit).collect()
+    }
+
+    #[test]
+    fn the_first_burst_is_left_to_the_task() {
+        assert_eq!(writes(&mut WritePolicy::default(), 5), [0; 0]);
+    }
+
+    #[test]
+    fn a_burst_as_large_as_the_last_one_is_one_write() {
+        let mut policy = WritePolicy::default();
+        for size in [1, 2, 15] {
+            writes(&mut policy, size);
+            assert_eq!(writes(&mut policy, size), [size]);
+        }
+    }
+
+    #[test]
+    fn a_smaller_burst_is_left_to_the_task_and_so_is_the_end_of_a_larger_one() {
+        let mut policy = WritePolicy::default();
+        writes(&mut policy, 5);
+        assert_eq!(writes(&mut policy, 3), [0; 0]);
+        assert_eq!(writes(&mut policy, 7), [3]);
+    }
+
+    #[test]
+    fn a_large_burst_has_four_parts_and_no_part_is_small() {
+        let mut policy = WritePolicy::default();
+        for (size, parts) in [(16, &[8, 8][..]), (20, &[8, 12]), (70, &[17, 17, 17, 19])] {
+            writes(&mut policy, size);
+            assert_eq!(writes(&mut policy, size), parts);
+        }
+    }
+}
