@@ -12,6 +12,7 @@
 //! The table below is the only description of the codes. The command line prints it, and a test compares the
 //! `.proto` file with it.
 
+use std::convert::Infallible;
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -206,6 +207,13 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// Lets an argument that is converted to its type without a failure stand beside one that is parsed.
+impl From<Infallible> for Error {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}
 
 impl From<ExprError> for Error {
     fn from(error: ExprError) -> Self {

@@ -28,7 +28,9 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::fmt;
+use std::num::NonZeroU32;
 use std::ops::Range;
 use std::str::FromStr;
 
@@ -97,9 +99,41 @@ impl Expr {
         Self(Node::Name(Leaf { name, claim: Claim::Exclusive, span: 0..0 }))
     }
 
+    /// An expression of some permits of one semaphore.
+    pub fn permits(name: LockName, count: NonZeroU32) -> Self {
+        Self(Node::Name(Leaf { name, claim: Claim::Permits(count.get()), span: 0..0 }))
+    }
+
+    /// Makes every name of the expression shared, as `(...):shared` does.
+    ///
+    /// # Errors
+    /// A name has permits, or the result is longer than [`MAX_BYTES`].
+    pub fn into_shared(mut self) -> Result<Self, ExprError> {
+        let shared = parse::share(&mut self.0);
+        let text = self.to_string();
+        let message = match shared {
+            Err(name) => format!("permits cannot be shared: {name} has a count"),
+            Ok(()) if text.len() > MAX_BYTES => {
+                format!("with every name shared, this has more than {MAX_BYTES} bytes")
+            }
+            Ok(()) => return Ok(self),
+        };
+        Err(ExprError::new(&text, 0..text.len(), message))
+    }
+
     /// The root of the tree.
     pub fn node(&self) -> &Node {
         &self.0
+    }
+
+    /// The canonical text, without an allocation if the expression is a single plain name.
+    pub fn text(&self) -> Cow<'_, str> {
+        match &self.0 {
+            Node::Name(Leaf { name, claim: Claim::Exclusive, .. }) if name.is_bare() => {
+                Cow::Borrowed(name.as_str())
+            }
+            _ => Cow::Owned(self.to_string()),
+        }
     }
 
     /// The leaves, from left to right, with repetitions.
@@ -174,6 +208,36 @@ impl FromStr for Expr {
     }
 }
 
+impl TryFrom<&str> for Expr {
+    type Error = ExprError;
+
+    fn try_from(text: &str) -> Result<Self, ExprError> {
+        parse::parse(text)
+    }
+}
+
+impl TryFrom<String> for Expr {
+    type Error = ExprError;
+
+    fn try_from(text: String) -> Result<Self, ExprError> {
+        parse::parse(&text)
+    }
+}
+
+impl TryFrom<&String> for Expr {
+    type Error = ExprError;
+
+    fn try_from(text: &String) -> Result<Self, ExprError> {
+        parse::parse(text)
+    }
+}
+
+impl From<LockName> for Expr {
+    fn from(name: LockName) -> Self {
+        Self::name(name)
+    }
+}
+
 impl fmt::Display for Expr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
@@ -233,12 +297,7 @@ impl fmt::Display for Claim {
 /// Writes the canonical text, which always parses again.
 impl Serialize for Expr {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match &self.0 {
-            Node::Name(Leaf { name, claim: Claim::Exclusive, .. }) if name.is_bare() => {
-                serializer.serialize_str(name.as_str())
-            }
-            _ => serializer.serialize_str(&self.to_string()),
-        }
+        serializer.serialize_str(&self.text())
     }
 }
 

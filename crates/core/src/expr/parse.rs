@@ -36,7 +36,7 @@ impl ExprError {
         self.span.clone()
     }
 
-    fn new(text: &str, span: Range<usize>, message: String) -> Self {
+    pub(super) fn new(text: &str, span: Range<usize>, message: String) -> Self {
         /// The number of characters printed on each side of the place.
         const AROUND: usize = 60;
         let (before, rest) = text.split_at(span.start);
@@ -377,7 +377,7 @@ fn flatten_all(members: &mut Vec<Node>, node: Node) {
 }
 
 /// Distributes `:shared` over the names of a group. Returns the name of a leaf with permits as the error.
-fn share(node: &mut Node) -> Result<(), LockName> {
+pub(super) fn share(node: &mut Node) -> Result<(), LockName> {
     match node {
         Node::Name(Leaf { claim: Claim::Permits(_), name, .. }) => Err(name.clone()),
         Node::Name(leaf) => {

@@ -21,6 +21,32 @@ fn the_expressions_of_the_manual_are_printed_in_canonical_form() {
 }
 
 #[test]
+fn an_expression_made_shared_is_the_one_that_the_text_with_the_suffix_means() {
+    for text in ["a", "\"a b\" & (c | d:shared)", "2 of (a & b, c, 1 of (d, e))"] {
+        let shared = text.parse::<Expr>().unwrap().into_shared().unwrap();
+        assert_eq!(shared, format!("({text}):shared").parse().unwrap());
+    }
+}
+
+#[test]
+fn permits_and_what_becomes_too_long_cannot_be_made_shared() {
+    let error = "a & pool*3".parse::<Expr>().unwrap().into_shared().unwrap_err();
+    assert_eq!(error.message(), "permits cannot be shared: pool has a count");
+    let long = vec!["x".repeat(60); MAX_NAMES].join("&");
+    let error = long.parse::<Expr>().unwrap().into_shared().unwrap_err();
+    assert!(error.message().contains("more than 4096 bytes"), "{error}");
+}
+
+#[test]
+fn permits_of_a_name_are_printed_with_their_number() {
+    let name = LockName::new("pool 1").unwrap();
+    let expr = Expr::permits(name, std::num::NonZeroU32::new(3).unwrap());
+    assert_eq!(expr.to_string(), "\"pool 1\"*3");
+    assert_eq!(expr.to_string().parse::<Expr>().unwrap(), expr);
+    assert_eq!(expr.text(), expr.to_string());
+}
+
+#[test]
 fn the_names_of_a_text_are_those_of_its_expression_each_once() {
     let names = |text: &str| {
         let names = names_in(text).map_err(|error| error.code.name())?;
