@@ -5,19 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use conclave_core::request::MAX_SESSION_LABEL_BYTES;
-use conclave_core::{Code, Error, OwnerLabel, SessionId, parse_servers};
+use conclave_core::{Code, Error, Expr, LockName, OwnerLabel, SessionId, parse_servers};
 use conclave_wire::v1;
 use tokio::sync::oneshot;
 
-use crate::acquire::{Owner, Request};
 use crate::connection::{self, Connector, Direct, Driver, Shared};
 use crate::core::{AnswerToCome, Core, Opening, Reply, stopped};
-use crate::election::{self, Leader, Leadership};
+use crate::election::{self, Campaign, Leader};
 use crate::files::Files;
-use crate::guard::Guard;
-use crate::semaphore::{Semaphore, quoted};
+use crate::lock_request::{LockRequest, Owner};
+use crate::semaphore::Semaphore;
 use crate::watch::Watch;
-use crate::{Result, Wait};
+use crate::{Admin, Result};
 
 /// The address of a server that was started without `--listen`.
 pub const DEFAULT_SERVER: &str = "127.0.0.1:7411";
@@ -33,26 +32,29 @@ pub struct Client {
     pub(crate) handle: Arc<Handle>,
 }
 
-/// The options of a connection.
+/// The options of a client. [`Client::builder`] creates it.
 ///
 /// ```no_run
 /// # use std::time::Duration;
 /// # async fn example() -> conclave_client::Result<()> {
-/// let client = conclave_client::Client::options().ttl(Duration::from_secs(5)).label("billing").connect("a:7411,b:7411").await?;
+/// use conclave_client::Client;
+///
+/// let builder = Client::builder().ttl(Duration::from_secs(5)).label("billing");
+/// let client = builder.connect("a:7411,b:7411").await?;
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Options {
+pub struct ClientBuilder {
     opening: Opening,
     retry_timeout: Duration,
     connector: Option<Arc<dyn Connector>>,
 }
 
-impl fmt::Debug for Options {
+impl fmt::Debug for ClientBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { opening, retry_timeout, connector: _ } = self;
-        f.debug_struct("Options")
+        f.debug_struct("ClientBuilder")
             .field("opening", opening)
             .field("retry_timeout", retry_timeout)
             .finish_non_exhaustive()
@@ -72,55 +74,29 @@ impl Client {
     /// Unix socket. The prefix `tcp:` before the address forces TCP.
     ///
     /// # Errors
-    /// The same as [`Options::connect`].
+    /// The same as [`ClientBuilder::connect`].
     pub async fn connect(servers: &str) -> Result<Self> {
-        Self::options().connect(servers).await
+        Self::builder().connect(servers).await
     }
 
-    /// Returns the default options, to change them before connecting.
-    pub fn options() -> Options {
+    /// Returns a builder with the default options.
+    pub fn builder() -> ClientBuilder {
         let (opening, retry_timeout) = (Opening::default(), Duration::from_secs(10));
-        Options { opening, retry_timeout, connector: None }
+        ClientBuilder { opening, retry_timeout, connector: None }
     }
 
-    /// Waits until `expr` is granted: `db`, `src & dst`, `gpu0 | gpu1`, `2 of (a, b, c)`, `plan:shared`,
-    /// `pool*3`.
+    /// Creates a request for `expr`; awaiting it acquires the lock. Examples: `db`, `src & dst`,
+    /// `gpu0 | gpu1`, `2 of (a, b, c)`, `plan:shared`, `pool*3`.
     ///
     /// Two locks of one client exclude each other; [`Client::owner`] creates an owner for locks that belong
-    /// together. Dropping the future cancels the request.
-    ///
-    /// # Errors
-    /// A rejection: `expr` is not an expression, it can never be granted, or waiting for it completes a
-    /// deadlock.
-    pub async fn lock(&self, expr: &str) -> Result<Guard> {
-        self.request(expr).start()?.granted().await
-    }
-
-    /// Acquires `expr` if it is free now. Returns `None` if it is not.
-    ///
-    /// # Errors
-    /// The same as [`Client::lock`].
-    pub async fn try_lock(&self, expr: &str) -> Result<Option<Guard>> {
-        self.request(expr).wait(Wait::Try).start()?.granted_in_time().await
-    }
-
-    /// Waits for `expr` for at most `limit`, measured by the server. Returns `None` if it is not granted in
-    /// time.
-    ///
-    /// # Errors
-    /// The same as [`Client::lock`].
-    pub async fn lock_within(&self, expr: &str, limit: Duration) -> Result<Option<Guard>> {
-        self.request(expr).within(limit).start()?.granted_in_time().await
+    /// together. A text is parsed by this call; the request fails with its error.
+    pub fn lock(&self, expr: impl TryInto<Expr, Error: Into<Error>>) -> LockRequest {
+        LockRequest::new(self, expr.try_into().map_err(Into::into))
     }
 
     /// Returns whether the present connection, or the last one, uses a Unix socket.
     pub fn is_local(&self) -> bool {
         self.handle.shared.is_local()
-    }
-
-    /// Creates a request for `expr`, with options.
-    pub fn request(&self, expr: &str) -> Request {
-        Request::new(self, expr)
     }
 
     /// Creates an owner, whose requests belong together. Its locks are re-entrant, and at most one of its
@@ -135,14 +111,11 @@ impl Client {
         Ok(Owner::new(self, label))
     }
 
-    /// Campaigns in the election `name`, and returns when this client is the leader. `value` is what it then
-    /// proclaims.
-    ///
-    /// # Errors
-    /// The same as [`Client::lock`].
-    pub async fn elect(&self, name: &str, value: impl Into<Vec<u8>>) -> Result<Leadership> {
-        let guard = self.request(&quoted(name)).value(value.into()).start()?.granted().await?;
-        Ok(Leadership::new(guard))
+    /// Creates a campaign in the election `name`; awaiting it returns when this client is the leader. `value`
+    /// is the text or data that it then proclaims.
+    pub fn elect(&self, name: &str, value: impl Into<Vec<u8>>) -> Campaign {
+        let name = LockName::new(name).map_err(Error::from).map(Expr::name);
+        Campaign::new(LockRequest::new(self, name), value.into())
     }
 
     /// Returns the leader of the election `name`, if there is one.
@@ -156,44 +129,21 @@ impl Client {
     /// Creates the semaphore `name`, or changes its limit to `permits`.
     ///
     /// # Errors
-    /// The same as [`Client::limit`].
+    /// The same as [`Admin::limit`].
     pub async fn semaphore(&self, name: &str, permits: u32) -> Result<Semaphore> {
-        self.limit(name, permits).await?;
+        let name = LockName::new(name)?;
+        self.admin().limit(name.as_str(), permits).await?;
         Ok(Semaphore::new(self, name))
-    }
-
-    /// Creates a semaphore or changes its limit. The limit 0 makes an unused semaphore a plain name again.
-    /// Returns the previous limit, or `None` if the name was not a semaphore.
-    ///
-    /// # Errors
-    /// [`Code::WrongKind`] if the name is in use as a lock: it has a holder or a waiter.
-    pub async fn limit(&self, name: &str, permits: u32) -> Result<Option<u32>> {
-        match self.change(v1::request::Op::Limit(v1::Limit { name: name.into(), permits })).await? {
-            v1::answer::Result::Limited(v1::Limited { before }) => Ok(before),
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    /// Takes a name away from all its holders. The server sends them `reason`.
-    ///
-    /// # Errors
-    /// [`Code::NotHeld`] if the name has no holder.
-    pub async fn break_lock(&self, name: &str, reason: &str) -> Result<()> {
-        let broken = v1::Break { name: name.into(), reason: reason.into() };
-        self.done(v1::request::Op::Break(broken)).await
-    }
-
-    /// Ends another session as if its lease had expired.
-    ///
-    /// # Errors
-    /// [`Code::SessionEnded`] if the session does not exist.
-    pub async fn end_session(&self, session: SessionId) -> Result<()> {
-        self.done(v1::request::Op::EndSession(v1::EndSession { session: session.0 })).await
     }
 
     /// Returns a handle to the tree of files.
     pub fn files(&self) -> Files {
         Files::new(self)
+    }
+
+    /// Returns the operations on other clients' locks and sessions, and on semaphores.
+    pub fn admin(&self) -> Admin {
+        Admin::new(self)
     }
 
     /// Watches one lock, semaphore or election.
@@ -211,60 +161,6 @@ impl Client {
     pub async fn why(&self, name: &str) -> Result<v1::Report> {
         match self.ask(v1::query::What::Why(v1::Why { name: name.into() })).await? {
             v1::answer::Result::Report(report) => Ok(report),
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    /// Returns the names in use that begin with `prefix`.
-    ///
-    /// # Errors
-    /// No majority of the servers replies.
-    pub async fn locks(&self, prefix: &str) -> Result<Vec<v1::LockSummary>> {
-        let mut all: Vec<v1::LockSummary> = Vec::new();
-        loop {
-            let after = all.last().map(|lock| lock.name.clone()).unwrap_or_default();
-            let what = v1::query::What::Locks(v1::ReadLocks { prefix: prefix.into(), after });
-            match self.ask(what).await? {
-                v1::answer::Result::Locks(page) => {
-                    let more = page.more && !page.locks.is_empty();
-                    all.extend(page.locks);
-                    if !more {
-                        return Ok(all);
-                    }
-                }
-                other => return Err(unexpected(&other)),
-            }
-        }
-    }
-
-    /// Returns all sessions.
-    ///
-    /// # Errors
-    /// No majority of the servers replies.
-    pub async fn sessions(&self) -> Result<Vec<v1::SessionSummary>> {
-        let mut all: Vec<v1::SessionSummary> = Vec::new();
-        loop {
-            let after = all.last().map_or(0, |session| session.session);
-            match self.ask(v1::query::What::Sessions(v1::ReadSessions { after })).await? {
-                v1::answer::Result::Sessions(page) => {
-                    let more = page.more && !page.sessions.is_empty();
-                    all.extend(page.sessions);
-                    if !more {
-                        return Ok(all);
-                    }
-                }
-                other => return Err(unexpected(&other)),
-            }
-        }
-    }
-
-    /// Returns the nodes, as the connected node sees them. This works without a majority.
-    ///
-    /// # Errors
-    /// The connection is lost, and no other node can be reached.
-    pub async fn cluster(&self) -> Result<v1::Cluster> {
-        match self.ask(v1::query::What::Cluster(v1::ReadCluster {})).await? {
-            v1::answer::Result::Cluster(cluster) => Ok(cluster),
             other => Err(unexpected(&other)),
         }
     }
@@ -315,7 +211,7 @@ impl Client {
     }
 }
 
-impl Options {
+impl ClientBuilder {
     /// Sets the lease, TTL: how long the session lives without its client. A disconnected client loses its
     /// locks after this time. The server's default is 10 seconds.
     #[must_use]

@@ -34,9 +34,9 @@
 
 mod answers;
 mod sending;
-mod write_policy;
 #[cfg(test)]
 mod tests;
+mod write_policy;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -387,6 +387,14 @@ impl Core {
     pub(crate) fn deadline(&self) -> Option<Now> {
         match &self.session {
             Session::Open { lease, .. } => Some(lease.deadline()),
+            _ => None,
+        }
+    }
+
+    /// The time at which work under a grant must be cancelled, if a session is open.
+    pub(crate) fn work_until(&self) -> Option<Now> {
+        match &self.session {
+            Session::Open { lease, .. } => Some(lease.work_until()),
             _ => None,
         }
     }

@@ -25,6 +25,7 @@ pub struct Files {
 
 /// The content of a file, with its state.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct File {
     /// The content.
     pub data: Vec<u8>,
@@ -36,6 +37,7 @@ pub struct File {
 
 /// The children of a file.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Children {
     /// The names of the children, without the path, in order.
     pub names: Vec<String>,
@@ -56,6 +58,7 @@ pub struct Create {
 
 /// One operation on a file. Several operations are applied together, or none of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FileOp {
     /// Creates a file.
     Create(String, Vec<u8>, Create),

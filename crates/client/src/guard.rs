@@ -1,10 +1,13 @@
 //! Guards: the names of one grant, and how long they are valid.
 
 use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use conclave_core::{Claim, Fence};
+use conclave_core::{Claim, Code, Error, Fence};
 use conclave_wire::claim_from_wire;
 use conclave_wire::v1;
 
@@ -28,6 +31,7 @@ pub struct Guard {
 
 /// One name of a grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct HeldName {
     /// The name.
     pub name: String,
@@ -39,6 +43,7 @@ pub struct HeldName {
 
 /// The reason for the loss of a grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LossReason {
     /// The lease was not confirmed in time.
     Deadline,
@@ -51,6 +56,16 @@ pub enum LossReason {
         /// The reason that the operator gave.
         reason: String,
     },
+}
+
+/// The grant was lost while work ran under it: the error of [`Guard::run`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Lost<T> {
+    /// The reason for the loss. It is [`LossReason::Deadline`] also for a cancellation at the margin.
+    pub reason: LossReason,
+    /// The output of work that finished after the loss; `None` if the work was cancelled.
+    pub output: Option<T>,
 }
 
 impl Guard {
@@ -69,13 +84,8 @@ impl Guard {
         self.names.iter().find(|held| held.name == name).map(|held| held.fence)
     }
 
-    /// The names held, in canonical order.
-    pub fn locks(&self) -> impl Iterator<Item = &str> {
-        self.names.iter().map(|held| held.name.as_str())
-    }
-
-    /// The names held, with their fences and modes.
-    pub fn held(&self) -> &[HeldName] {
+    /// The names held, in canonical order, with their fences and modes.
+    pub fn names(&self) -> &[HeldName] {
         &self.names
     }
 
@@ -121,6 +131,56 @@ impl Guard {
         }
     }
 
+    /// Runs `work` for as long as the grant is safe. Returns its output if the grant is still held when the
+    /// work is done.
+    ///
+    /// The work is dropped, and so cancelled, as soon as the grant is lost. If no keep-alive is answered, it
+    /// is dropped one tenth of the TTL *before* the deadline: one second with the default TTL. The margin has
+    /// two reasons. A runtime that is busy drops the future late, and requests that the work has already sent
+    /// need time to arrive. `conclave run` kills its command at the same point.
+    ///
+    /// No step of the work begins after that moment. A step that has begun cannot be stopped. Work that
+    /// blocks its thread beyond the deadline is not cancelled; its output is then in [`Lost::output`]. Stores
+    /// that check the fence reject its late requests.
+    ///
+    /// ```no_run
+    /// # async fn example(client: conclave_client::Client) -> conclave_client::Result<()> {
+    /// # async fn migrate(fence: conclave_client::Fence) -> u32 { 0 }
+    /// let guard = client.lock("db").await?;
+    /// match guard.run(migrate(guard.fence())).await {
+    ///     Ok(rows) => println!("{rows} rows"),
+    ///     Err(lost) => eprintln!("start again: {lost}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Lost`]: with the output if the work finished after the loss, and without it if it was cancelled.
+    /// After a cancellation at the margin, the guard may recover; it is released like any other guard.
+    pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, Lost<T>> {
+        let mut work = pin!(work);
+        loop {
+            let mut changes = self.handle.shared.with(|core, _| core.changes());
+            // Check the clock before each step of the work: a timer of a runtime that was blocked is late.
+            let step = poll_fn(|cx| match self.time_for_work() {
+                Ok(_) => work.as_mut().poll(cx).map(|output| match self.loss() {
+                    None => Ok(output),
+                    Some(reason) => Err(Lost { reason, output: Some(output) }),
+                }),
+                Err(reason) => Poll::Ready(Err(Lost { reason, output: None })),
+            });
+            let left = self.time_for_work().unwrap_or_default();
+            tokio::select! {
+                biased;
+                done = step => return done,
+                // An error means that the client is gone; the clock still ends the wait.
+                Ok(()) = changes.changed() => {}
+                () = tokio::time::sleep(left) => {}
+            }
+        }
+    }
+
     /// Returns the new state as soon as it differs from `from`.
     pub async fn changed(&self, from: LeaseState) -> LeaseState {
         loop {
@@ -141,7 +201,7 @@ impl Guard {
     /// Releases the grant, and returns when other clients can acquire its names.
     ///
     /// # Errors
-    /// [`crate::Code::NotHeld`] if the guard was lost before; other clients may have held the names during
+    /// [`Code::NotHeld`] if the guard was lost before; other clients may have held the names during
     /// the work. After any other error the names may still be held. The client then retries the release for
     /// as long as the session lives.
     pub async fn release(mut self) -> Result<()> {
@@ -156,7 +216,7 @@ impl Guard {
     /// guard reports the names as shared from the first call on, also if the future is dropped or fails.
     ///
     /// # Errors
-    /// [`crate::Code::NotHeld`] if the guard is lost.
+    /// [`Code::NotHeld`] if the guard is lost.
     pub async fn downgrade(&mut self) -> Result<()> {
         let op = v1::request::Op::Downgrade(v1::Downgrade { grant: self.id });
         let answer = self.client().start(op)?;
@@ -172,12 +232,19 @@ impl Guard {
         }
     }
 
-    pub(crate) fn id(&self) -> u64 {
-        self.id
+    /// The time until work under this guard must be cancelled; the reason if it must be cancelled now.
+    fn time_for_work(&self) -> Result<Duration, LossReason> {
+        self.handle.shared.with(|core, now| match core.grant_state(now, self.id) {
+            (_, Some(reason)) => Err(reason),
+            _ => match core.work_until().unwrap_or_default().saturating_sub(now) {
+                Duration::ZERO => Err(LossReason::Deadline),
+                left => Ok(left),
+            },
+        })
     }
 
-    pub(crate) fn handle(&self) -> &Arc<Handle> {
-        &self.handle
+    pub(crate) fn id(&self) -> u64 {
+        self.id
     }
 
     pub(crate) fn client(&self) -> Client {
@@ -206,6 +273,21 @@ impl fmt::Display for LossReason {
             Self::Session(why) => f.write_str(why),
             Self::Broken { name, reason } => write!(f, "an operator took {name} away: {reason}"),
         }
+    }
+}
+
+impl<T> fmt::Display for Lost<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let work = if self.output.is_some() { "finished too late" } else { "was cancelled" };
+        write!(f, "the work {work}: {}", self.reason)
+    }
+}
+
+impl<T: fmt::Debug> std::error::Error for Lost<T> {}
+
+impl<T> From<Lost<T>> for Error {
+    fn from(lost: Lost<T>) -> Self {
+        Self::new(Code::NotHeld, lost.to_string())
     }
 }
 

@@ -88,6 +88,12 @@ impl Lease {
         self.confirmed + self.ttl.saturating_sub(drift)
     }
 
+    /// The time at which work under the lease must be cancelled: TTL/10 before the deadline. The rest of the
+    /// time is for the cancellation itself, and for requests that the work has already sent.
+    pub fn work_until(&self) -> Now {
+        self.deadline().saturating_sub(self.ttl / 10)
+    }
+
     /// The state of the lease at `now`.
     pub fn state(&self, now: Now) -> LeaseState {
         if now >= self.deadline() {

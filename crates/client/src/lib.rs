@@ -26,7 +26,7 @@
 //! Each client has a tokio task that owns its socket. Create a client inside a tokio runtime with its I/O and
 //! time drivers enabled.
 
-mod acquire;
+mod admin;
 mod client;
 mod clock;
 mod connection;
@@ -35,23 +35,25 @@ mod election;
 mod files;
 mod guard;
 pub mod lease;
+mod lock_request;
 mod semaphore;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod watch;
 
-pub use acquire::{Owner, PendingLock, Request};
-pub use client::{Client, DEFAULT_SERVER, Options};
+pub use admin::Admin;
+pub use client::{Client, ClientBuilder, DEFAULT_SERVER};
 pub use conclave_core::{
     Code, Error, Expr, Fence, LockName, Priority, SessionId, Version, VictimPolicy, Wait,
 };
 pub use conclave_wire::socket::Socket;
 pub use conclave_wire::v1 as wire;
 pub use connection::Connector;
-pub use election::{Leader, Leadership};
+pub use election::{Campaign, Leader, Leadership};
 pub use files::{Children, Create, File, FileOp, Files};
-pub use guard::{Guard, HeldName, LossReason};
+pub use guard::{Guard, HeldName, LossReason, Lost};
 pub use lease::LeaseState;
+pub use lock_request::{LockRequest, Owner, PendingLock};
 pub use semaphore::Semaphore;
 pub use watch::{Watch, WatchEvent};
 

@@ -1,54 +1,57 @@
-//! Requests with options, their owners, and requests that wait.
+//! Requests for locks, their owners, and requests that wait.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use conclave_core::{Code, Error, OwnerLabel, RequestId, VictimPolicy, Wait};
+use conclave_core::{Code, Error, Expr, OwnerLabel, RequestId, VictimPolicy, Wait};
 use conclave_wire::v1;
 use tokio::sync::oneshot;
 
+use crate::Result;
 use crate::client::{Client, Handle, answered, millis};
 use crate::core::{Reply, stopped};
 use crate::guard::Guard;
-use crate::{Result, Semaphore};
 
-/// A request for a lock. Nothing is sent before [`Request::start`].
+/// A request for a lock, with its options. Awaiting it sends it, and returns the [`Guard`] when it is
+/// granted.
+///
+/// Nothing is sent before the request is awaited or started. Dropping the future cancels the request.
 ///
 /// ```no_run
 /// # use std::time::Duration;
 /// # async fn example(client: conclave_client::Client) -> conclave_client::Result<()> {
-/// let guard = client.request("src & dst").priority(3).within(Duration::from_secs(1)).start()?.granted().await?;
+/// let both = client.lock("src & dst").priority(3).timeout(Duration::from_secs(1)).await?;
+/// let reader = client.lock("plan").shared().await?;
+/// if let Some(guard) = client.lock("nightly").try_now().await? {
+///     guard.release().await?;
+/// }
 /// # Ok(())
 /// # }
 /// ```
+///
+/// # Errors
+/// A rejection: the text is not an expression, it can never be granted, the time limit has passed
+/// ([`Code::TimedOut`]), or waiting for it completes a deadlock ([`Code::Deadlock`]).
 #[derive(Clone)]
-#[must_use = "nothing is sent before it is started"]
-pub struct Request {
+#[must_use = "nothing is sent before the request is awaited or started"]
+pub struct LockRequest {
     client: Client,
+    /// The error of a text that is not an expression, until the request is started.
+    expr: Result<Expr>,
+    /// The options. The field `expr` is empty.
     acquire: v1::Acquire,
 }
 
-impl Request {
-    pub(crate) fn new(client: &Client, expr: &str) -> Self {
-        Self { client: client.clone(), acquire: v1::Acquire::of(expr) }
+impl LockRequest {
+    pub(crate) fn new(client: &Client, expr: Result<Expr>) -> Self {
+        Self { client: client.clone(), expr, acquire: v1::Acquire::default() }
     }
 
-    /// Makes every name of the expression shared.
+    /// Makes every name of the expression shared. A shared holder excludes only exclusive ones.
     pub fn shared(mut self) -> Self {
-        self.acquire.expr = format!("({}):shared", self.acquire.expr);
+        self.expr = self.expr.and_then(|expr| Ok(expr.into_shared()?));
         self
-    }
-
-    /// Sets how long the request waits.
-    pub fn wait(mut self, wait: Wait) -> Self {
-        self.acquire.set_wait(wait);
-        self
-    }
-
-    /// Sets the wait limit, measured by the server. Zero means [`Wait::Try`].
-    pub fn within(self, limit: Duration) -> Self {
-        let wait = if limit.is_zero() { Wait::Try } else { Wait::AtMost(millis(limit)) };
-        self.wait(wait)
     }
 
     /// Sets the priority; the default is 0. Larger priorities are granted first. Frequent requests of a high
@@ -58,13 +61,23 @@ impl Request {
         self
     }
 
+    /// Sets the time limit of the wait, measured by the server. Zero means no wait. Without this call the
+    /// request waits until it is granted.
+    ///
+    /// At the limit the request fails with [`Code::TimedOut`], or without a wait with [`Code::WouldWait`].
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.acquire.set_wait(if limit.is_zero() { Wait::Try } else { Wait::AtMost(millis(limit)) });
+        self
+    }
+
     /// Sets which waiting request is rejected if this one completes a deadlock.
     pub fn on_deadlock(mut self, policy: VictimPolicy) -> Self {
         self.acquire.policy = v1::VictimPolicy::from(policy).into();
         self
     }
 
-    /// Makes the request a campaign; the winner proclaims `value`.
+    /// Makes the request a campaign in an election: the holder proclaims `value`. [`Client::elect`] is the
+    /// usual way.
     pub fn value(mut self, value: impl Into<Vec<u8>>) -> Self {
         self.acquire.value = Some(value.into());
         self
@@ -76,13 +89,27 @@ impl Request {
         self
     }
 
-    /// Sends the request. Requests of one moment share one write.
+    /// Acquires the lock if it is free now. Returns `None` if it is not.
     ///
     /// # Errors
-    /// [`Code::TooManyUnanswered`] if too many requests have no reply; [`Code::TooLarge`] if the expression
-    /// is too long.
+    /// Any rejection except [`Code::WouldWait`].
+    pub async fn try_now(self) -> Result<Option<Guard>> {
+        match self.timeout(Duration::ZERO).await {
+            Ok(guard) => Ok(Some(guard)),
+            Err(error) if error.code == Code::WouldWait => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sends the request and returns it as a [`PendingLock`], whose wait can be inspected and cancelled.
+    /// Requests of one moment share one write.
+    ///
+    /// # Errors
+    /// [`Code::InvalidExpression`]; [`Code::TooManyUnanswered`] if 1,024 requests have no reply;
+    /// [`Code::TooLarge`] if the value is too long.
     pub fn start(self) -> Result<PendingLock> {
-        let Self { client, acquire } = self;
+        let Self { client, expr, mut acquire } = self;
+        acquire.expr = expr?.text().into_owned();
         let (done, granted) = oneshot::channel();
         let (told, queued) = oneshot::channel();
         let reply = Reply::Acquire { done, queued: Some(told) };
@@ -92,8 +119,17 @@ impl Request {
     }
 }
 
+impl IntoFuture for LockRequest {
+    type Output = Result<Guard>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Result<Guard>> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async { self.start()?.granted().await })
+    }
+}
+
 /// A request for a lock that was sent. Dropping it cancels the request in the background.
-#[must_use = "dropped, the request is given up"]
+#[must_use = "dropping it cancels the request"]
 pub struct PendingLock {
     handle: Arc<Handle>,
     id: u64,
@@ -124,18 +160,6 @@ impl PendingLock {
         result
             .unwrap_or_else(|_| Err(stopped()))
             .map(|granted| Guard::new(self.handle.clone(), self.id, &granted))
-    }
-
-    /// Waits for the grant, and returns `None` if the wait limit ends first.
-    ///
-    /// # Errors
-    /// Any other rejection of the request.
-    pub async fn granted_in_time(&mut self) -> Result<Option<Guard>> {
-        match self.granted().await {
-            Ok(guard) => Ok(Some(guard)),
-            Err(error) if matches!(error.code, Code::WouldWait | Code::TimedOut) => Ok(None),
-            Err(error) => Err(error),
-        }
     }
 
     /// Cancels the request. When this returns, the request holds nothing, even if it was granted in the
@@ -179,49 +203,19 @@ impl Owner {
         self.label.as_str()
     }
 
-    /// Creates a request of this owner; otherwise the same as [`Client::request`].
-    pub fn request(&self, expr: &str) -> Request {
-        self.client.request(expr).owned_by(conclave_core::Owner::Label(self.label.clone()))
-    }
-
-    /// Waits until `expr` is granted, like [`Client::lock`]. The owner does not wait for names that it
-    /// already holds.
+    /// Creates a request of this owner; otherwise the same as [`Client::lock`]. The owner does not wait for
+    /// names that it already holds.
     ///
-    /// # Errors
-    /// The same as [`Client::lock`], and [`Code::OwnerBusy`] if another request of this owner waits.
-    pub async fn lock(&self, expr: &str) -> Result<Guard> {
-        self.request(expr).start()?.granted().await
-    }
-
-    /// Acquires `expr` if it is free now, like [`Client::try_lock`].
-    ///
-    /// # Errors
-    /// The same as [`Owner::lock`].
-    pub async fn try_lock(&self, expr: &str) -> Result<Option<Guard>> {
-        self.request(expr).wait(Wait::Try).start()?.granted_in_time().await
-    }
-
-    /// Waits for `expr` for at most `limit`, like [`Client::lock_within`].
-    ///
-    /// # Errors
-    /// The same as [`Owner::lock`].
-    pub async fn lock_within(&self, expr: &str, limit: Duration) -> Result<Option<Guard>> {
-        self.request(expr).within(limit).start()?.granted_in_time().await
+    /// The request fails with [`Code::OwnerBusy`] if another request of this owner waits.
+    pub fn lock(&self, expr: impl TryInto<Expr, Error: Into<Error>>) -> LockRequest {
+        self.client.lock(expr).owned_by(conclave_core::Owner::Label(self.label.clone()))
     }
 }
 
 impl Guard {
     /// Creates a request of the same owner as this guard. An exclusive request for a name that is held shared
-    /// is an upgrade.
-    pub fn request(&self, expr: &str) -> Request {
-        let client = Client { handle: self.handle().clone() };
-        client.request(expr).owned_by(conclave_core::Owner::OfGrant(RequestId(self.id())))
-    }
-}
-
-impl Semaphore {
-    /// Creates a request for `permits` of this semaphore, with options.
-    pub fn request(&self, permits: u32) -> Request {
-        self.client().request(&self.expr(permits))
+    /// is an upgrade: it goes before all waiters of that name.
+    pub fn lock(&self, expr: impl TryInto<Expr, Error: Into<Error>>) -> LockRequest {
+        self.client().lock(expr).owned_by(conclave_core::Owner::OfGrant(RequestId(self.id())))
     }
 }

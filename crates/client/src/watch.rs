@@ -4,11 +4,14 @@
 //! [`WatchEvent::Resync`]. The reader then knows that events are missing, and the index after which none is.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Waker};
 
 use conclave_core::Error;
 use conclave_wire::v1;
-use tokio::sync::Notify;
+use futures_core::Stream;
 
 use crate::Result;
 use crate::client::{Client, Handle};
@@ -20,6 +23,7 @@ pub(crate) const QUEUE: usize = 1024;
 
 /// An event of a watch.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum WatchEvent {
     /// The watched object changed.
     Changed(v1::Event),
@@ -59,18 +63,21 @@ impl Watch {
         self.index
     }
 
-    /// Returns the next event.
+    /// Returns the next event. The last item is the reason why the watch has ended: no server can be reached.
+    /// After it, the result is `None`.
     ///
-    /// # Errors
-    /// The watch has ended because no server can be reached.
-    pub async fn next(&mut self) -> Result<WatchEvent> {
-        loop {
-            let told = self.queue.told.notified();
-            if let Some(next) = self.queue.pop() {
-                return next;
-            }
-            told.await;
-        }
+    /// The future can be dropped without a loss. The method is the `next` of a stream, for programs without a
+    /// library of stream adapters.
+    pub async fn next(&mut self) -> Option<Result<WatchEvent>> {
+        poll_fn(|cx| self.queue.poll_next(cx)).await
+    }
+}
+
+impl Stream for Watch {
+    type Item = Result<WatchEvent>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<WatchEvent>>> {
+        self.queue.poll_next(cx)
     }
 }
 
@@ -80,42 +87,80 @@ impl Drop for Watch {
     }
 }
 
-/// The queue of events between the client's task and the reader of a watch.
+/// The queue of events between the connection and the reader of a watch.
 #[derive(Default)]
 pub(crate) struct Queue {
     waiting: Mutex<Waiting>,
-    told: Notify,
 }
 
 #[derive(Default)]
 struct Waiting {
     events: VecDeque<WatchEvent>,
-    ended: Option<Error>,
+    end: End,
+    /// The reader, if it waits for an event.
+    reader: Option<Waker>,
+}
+
+/// The end of a watch, which the reader gets once.
+#[derive(Default)]
+enum End {
+    #[default]
+    Open,
+    Failed(Error),
+    Reported,
 }
 
 impl Queue {
     pub(crate) fn push(&self, event: WatchEvent) {
-        let mut waiting = self.lock();
-        if waiting.events.len() >= QUEUE {
-            waiting.events.clear();
-            let (WatchEvent::Changed(v1::Event { index, .. }) | WatchEvent::Resync { index }) = event;
-            waiting.events.push_back(WatchEvent::Resync { index });
-        } else {
-            waiting.events.push_back(event);
-        }
-        drop(waiting);
-        self.told.notify_one();
+        self.change(|waiting| {
+            if waiting.events.len() >= QUEUE {
+                waiting.events.clear();
+                let (WatchEvent::Changed(v1::Event { index, .. }) | WatchEvent::Resync { index }) = event;
+                waiting.events.push_back(WatchEvent::Resync { index });
+            } else {
+                waiting.events.push_back(event);
+            }
+        });
     }
 
     pub(crate) fn end(&self, error: Error) {
-        self.lock().ended = Some(error);
-        self.told.notify_one();
+        self.change(|waiting| waiting.end = End::Failed(error));
     }
 
+    /// Takes the next event, if there is one.
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn pop(&self) -> Option<Result<WatchEvent>> {
+        match self.poll_next(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(next) => next,
+            Poll::Pending => None,
+        }
+    }
+
+    fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<Result<WatchEvent>>> {
         let mut waiting = self.lock();
-        let next = waiting.events.pop_front().map(Ok);
-        next.or_else(|| waiting.ended.clone().map(Err))
+        if let Some(event) = waiting.events.pop_front() {
+            return Poll::Ready(Some(Ok(event)));
+        }
+        match std::mem::replace(&mut waiting.end, End::Reported) {
+            End::Failed(error) => Poll::Ready(Some(Err(error))),
+            End::Reported => Poll::Ready(None),
+            End::Open => {
+                waiting.end = End::Open;
+                waiting.reader = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Changes the queue, then wakes the reader outside the lock.
+    fn change(&self, act: impl FnOnce(&mut Waiting)) {
+        let mut waiting = self.lock();
+        act(&mut waiting);
+        let reader = waiting.reader.take();
+        drop(waiting);
+        if let Some(reader) = reader {
+            reader.wake();
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
@@ -125,6 +170,9 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
     use conclave_core::Code;
 
     use super::*;
@@ -142,5 +190,26 @@ mod tests {
         assert_eq!(queue.pop(), None);
         queue.end(Error::new(Code::Disconnected, "gone"));
         assert!(queue.pop().is_some_and(|end| end.is_err()));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(matches!(queue.poll_next(&mut cx), Poll::Ready(None)), "the end is reported once");
+    }
+
+    #[test]
+    fn a_reader_that_waits_is_woken_by_an_event_and_by_the_end() {
+        struct Count(AtomicUsize);
+        impl Wake for Count {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let (queue, count) = (Queue::default(), Arc::new(Count(AtomicUsize::new(0))));
+        let waker = Waker::from(count.clone());
+        let mut cx = Context::from_waker(&waker);
+        assert!(queue.poll_next(&mut cx).is_pending());
+        queue.push(WatchEvent::Resync { index: 1 });
+        assert_eq!(count.0.load(Ordering::Relaxed), 1);
+        assert!(queue.poll_next(&mut cx).is_ready() && queue.poll_next(&mut cx).is_pending());
+        queue.end(Error::new(Code::Disconnected, "gone"));
+        assert_eq!(count.0.load(Ordering::Relaxed), 2);
     }
 }

@@ -5,45 +5,17 @@
 #[path = "../examples/fence_store/store.rs"]
 mod store;
 
-use std::path::PathBuf;
-
-use conclave_client::{Client, Fence, LeaseState};
-use conclave_service::config::Config;
-use conclave_service::server::Server;
+use conclave_client::{Fence, LeaseState};
 use store::{Held, Stale, Store};
 
-/// A server on a folder that is removed at the end of the test.
-struct Service {
-    folder: PathBuf,
-    server: Server,
-}
-
-impl Service {
-    async fn start(name: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("conclave-fence-{name}-{}", std::process::id()));
-        let listen = "127.0.0.1:0".parse().unwrap();
-        let server =
-            Server::start(Config { data: folder.clone(), listen, ..Config::default() }).await.unwrap();
-        Self { folder, server }
-    }
-
-    async fn client(&self) -> Client {
-        Client::connect(&self.server.address().to_string()).await.unwrap()
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        drop(std::fs::remove_dir_all(&self.folder));
-    }
-}
+use crate::support::Service;
 
 #[tokio::test]
 async fn who_ignores_the_lock_gets_in_without_a_fence_and_is_refused_with_it() {
-    let service = Service::start("advice").await;
+    let service = Service::start().await;
     let (slow, quick) = (service.client().await, service.client().await);
     let late = slow.lock("report").await.unwrap();
-    quick.break_lock("report", "its holder hangs").await.unwrap();
+    quick.admin().break_lock("report", "its holder hangs").await.unwrap();
     let guard = quick.lock("report").await.unwrap();
 
     let (mut naive, mut store) = (Vec::new(), Store::default());
@@ -64,7 +36,7 @@ async fn who_ignores_the_lock_gets_in_without_a_fence_and_is_refused_with_it() {
 
 #[tokio::test]
 async fn shared_holders_come_in_any_order_but_not_after_an_exclusive_one() {
-    let service = Service::start("shared").await;
+    let service = Service::start().await;
     let (one, two) = (service.client().await, service.client().await);
     let mut store = Store::default();
     let first = one.lock("report:shared").await.unwrap();

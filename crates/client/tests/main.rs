@@ -1,4 +1,6 @@
 //! The integration tests of this crate, in one binary: each further binary would be linked separately.
 
 mod fence_store;
+mod requests;
 mod service;
+mod support;

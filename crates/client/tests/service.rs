@@ -2,9 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
@@ -12,61 +9,24 @@ use conclave_client::{
     Client, Code, Create, FileOp, LeaseState, LossReason, SessionId, Version, VictimPolicy, WatchEvent, wire,
 };
 use conclave_core::Claim;
-use conclave_service::config::Config;
-use conclave_service::server::Server;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-/// A server on a folder that is removed at the end of the test.
-struct Service {
-    folder: PathBuf,
-    address: SocketAddr,
-    server: Option<Server>,
-}
-
-impl Service {
-    async fn start() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("conclave-client-{}-{number}", std::process::id()));
-        let mut service = Self { folder, address: "127.0.0.1:0".parse().unwrap(), server: None };
-        service.start_again().await;
-        service
-    }
-
-    async fn stop(&mut self) {
-        self.server.take().unwrap().shutdown().await;
-    }
-
-    async fn start_again(&mut self) {
-        let config = Config { data: self.folder.clone(), listen: self.address, ..Config::default() };
-        let server = Server::start(config).await.unwrap();
-        self.address = server.address();
-        self.server = Some(server);
-    }
-
-    async fn client(&self) -> Client {
-        Client::options().ttl(Duration::from_secs(60)).connect(&self.address.to_string()).await.unwrap()
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        drop(std::fs::remove_dir_all(&self.folder));
-    }
-}
+use crate::support::Service;
 
 #[tokio::test]
 async fn a_lock_is_waited_for_and_its_fence_grows() {
     let service = Service::start().await;
     let (first, second) = (service.client().await, service.client().await);
     let guard = first.lock("src & dst").await.unwrap();
-    assert_eq!(guard.locks().collect::<Vec<_>>(), ["dst", "src"]);
+    let names: Vec<&str> = guard.names().iter().map(|held| held.name.as_str()).collect();
+    assert_eq!(names, ["dst", "src"]);
     assert_eq!(guard.state(), LeaseState::Valid);
     assert!(guard.remaining() > Duration::from_secs(50));
-    assert!(second.try_lock("src").await.unwrap().is_none());
-    assert!(second.lock_within("src", Duration::from_millis(5)).await.unwrap().is_none());
-    let mut waiting = second.request("dst").start().unwrap();
+    assert!(second.lock("src").try_now().await.unwrap().is_none());
+    let late = second.lock("src").timeout(Duration::from_millis(5)).await;
+    assert_eq!(late.unwrap_err().code, Code::TimedOut);
+    let mut waiting = second.lock("dst").start().unwrap();
     let place = waiting.queued().await.expect("it is held");
     assert_eq!(place.holders[0].session, first.session().unwrap().0);
     let before = guard.fence();
@@ -95,7 +55,7 @@ async fn what_many_threads_ask_of_one_client_is_never_mixed_up() {
                 task.await.unwrap();
             }
         }
-        let all = client.locks("").await.unwrap();
+        let all = client.admin().locks("").await.unwrap();
         assert!(all.is_empty(), "{all:?} by {server}");
     }
 }
@@ -105,7 +65,7 @@ async fn a_dropped_guard_and_a_dropped_wait_are_given_back() {
     let service = Service::start().await;
     let (first, second) = (service.client().await, service.client().await);
     let guard = first.lock("x").await.unwrap();
-    let mut given_up = second.request("x").start().unwrap();
+    let mut given_up = second.lock("x").start().unwrap();
     given_up.queued().await.expect("it is held");
     drop(given_up);
     drop(guard);
@@ -117,14 +77,14 @@ async fn a_cancelled_wait_holds_nothing_when_it_is_answered() {
     let service = Service::start().await;
     let (first, second) = (service.client().await, service.client().await);
     let guard = first.lock("x").await.unwrap();
-    let mut waiting = second.request("x").start().unwrap();
+    let mut waiting = second.lock("x").start().unwrap();
     waiting.queued().await.expect("it is held");
     waiting.cancel().await.unwrap();
     guard.release().await.unwrap();
     // The same must hold if the grant arrives before the cancel.
-    let granted = second.request("x").start().unwrap();
+    let granted = second.lock("x").start().unwrap();
     granted.cancel().await.unwrap();
-    assert!(first.try_lock("x").await.unwrap().is_some());
+    assert!(first.lock("x").try_now().await.unwrap().is_some());
 }
 
 #[tokio::test]
@@ -132,11 +92,11 @@ async fn locks_of_a_client_exclude_each_other_and_those_of_an_owner_do_not() {
     let service = Service::start().await;
     let client = service.client().await;
     let _one = client.lock("x").await.unwrap();
-    assert!(client.try_lock("x").await.unwrap().is_none());
+    assert!(client.lock("x").try_now().await.unwrap().is_none());
     let owner = client.owner("job").unwrap();
     let _held = owner.lock("y").await.unwrap();
-    assert!(owner.try_lock("y & z").await.unwrap().is_some());
-    let mut waiting = owner.request("x").start().unwrap();
+    assert!(owner.lock("y & z").try_now().await.unwrap().is_some());
+    let mut waiting = owner.lock("x").start().unwrap();
     waiting.queued().await.expect("it is held");
     assert_eq!(owner.lock("x").await.unwrap_err().code, Code::OwnerBusy);
 }
@@ -148,12 +108,12 @@ async fn the_request_that_closes_a_deadlock_is_refused_and_told_why() {
     let (p, q) = (first.owner("p").unwrap(), second.owner("q").unwrap());
     let _a = p.lock("a").await.unwrap();
     let b = q.lock("b").await.unwrap();
-    let mut waiting = p.request("b").start().unwrap();
+    let mut waiting = p.lock("b").start().unwrap();
     waiting.queued().await.expect("it is held");
     let error = q.lock("a").await.unwrap_err();
     assert_eq!(error.code, Code::Deadlock);
     assert_eq!(error.deadlock.unwrap().cycle.len(), 2);
-    let other = q.request("a").on_deadlock(VictimPolicy::Youngest).start().unwrap().granted().await;
+    let other = q.lock("a").on_deadlock(VictimPolicy::Youngest).await;
     assert!(other.is_err(), "its own owner came last");
     b.release().await.unwrap();
     drop(waiting.granted().await.unwrap());
@@ -163,12 +123,12 @@ async fn the_request_that_closes_a_deadlock_is_refused_and_told_why() {
 async fn a_shared_guard_is_upgraded_and_downgraded() {
     let service = Service::start().await;
     let client = service.client().await;
-    let reader = client.request("x").shared().start().unwrap().granted().await.unwrap();
-    let mut writer = reader.request("x").start().unwrap().granted().await.unwrap();
+    let reader = client.lock("x").shared().await.unwrap();
+    let mut writer = reader.lock("x").await.unwrap();
     assert!(writer.fence() > reader.fence());
-    assert!(client.try_lock("x:shared").await.unwrap().is_none());
+    assert!(client.lock("x:shared").try_now().await.unwrap().is_none());
     writer.downgrade().await.unwrap();
-    assert!(client.try_lock("x:shared").await.unwrap().is_some());
+    assert!(client.lock("x:shared").try_now().await.unwrap().is_some());
 }
 
 #[tokio::test]
@@ -180,9 +140,9 @@ async fn a_guard_says_shared_though_nobody_waited_for_its_downgrade() {
         let mut downgrade = std::pin::pin!(guard.downgrade());
         assert!(downgrade.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), "it is sent");
     }
-    assert_eq!(guard.held()[0].claim, Claim::Shared);
-    let other = client.request("x").shared().start().unwrap().granted().await.unwrap();
-    assert_eq!(other.held()[0].claim, Claim::Shared);
+    assert_eq!(guard.names()[0].claim, Claim::Shared);
+    let other = client.lock("x").shared().await.unwrap();
+    assert_eq!(other.names()[0].claim, Claim::Shared);
 }
 
 #[tokio::test]
@@ -191,7 +151,7 @@ async fn a_session_survives_a_server_that_was_away() {
     let (first, second) = (service.client().await, service.client().await);
     let guard = first.lock("x").await.unwrap();
     let session = first.session();
-    let mut waiting = second.request("x").start().unwrap();
+    let mut waiting = second.lock("x").start().unwrap();
     waiting.queued().await.expect("it is held");
     service.stop().await;
     service.start_again().await;
@@ -220,13 +180,16 @@ async fn an_ended_session_loses_its_guards_and_the_client_goes_on_with_another()
     let (client, operator) = (service.client().await, service.client().await);
     let guard = client.lock("x").await.unwrap();
     let session = client.session().unwrap();
-    operator.end_session(session).await.unwrap();
+    operator.admin().end_session(session).await.unwrap();
     assert!(matches!(guard.lost().await, LossReason::Session(_)));
     assert_eq!(guard.release().await.unwrap_err().code, Code::NotHeld);
     let next = client.lock("y").await.unwrap();
     assert_ne!(client.session(), Some(session));
     assert_eq!(next.state(), LeaseState::Valid);
-    assert_eq!(operator.end_session(SessionId(session.0)).await.unwrap_err().code, Code::SessionEnded);
+    assert_eq!(
+        operator.admin().end_session(SessionId(session.0)).await.unwrap_err().code,
+        Code::SessionEnded
+    );
 }
 
 #[tokio::test]
@@ -234,7 +197,7 @@ async fn a_broken_lock_is_lost_with_its_reason() {
     let service = Service::start().await;
     let (client, operator) = (service.client().await, service.client().await);
     let guard = client.lock("x").await.unwrap();
-    operator.break_lock("x", "stuck").await.unwrap();
+    operator.admin().break_lock("x", "stuck").await.unwrap();
     assert_eq!(guard.lost().await, LossReason::Broken { name: "x".into(), reason: "stuck".into() });
     assert_eq!(client.why("x").await.unwrap().breakings[0].reason, "stuck");
 }
@@ -242,7 +205,7 @@ async fn a_broken_lock_is_lost_with_its_reason() {
 #[tokio::test]
 async fn a_guard_is_lost_by_itself_when_no_server_answers() {
     let mut service = Service::start().await;
-    let options = Client::options().ttl(Duration::from_millis(300));
+    let options = Client::builder().ttl(Duration::from_millis(300));
     let client = options.connect(&service.address.to_string()).await.unwrap();
     let guard = client.lock("x").await.unwrap();
     let believing = async {
@@ -261,19 +224,19 @@ async fn semaphores_and_elections() {
     let client = service.client().await;
     let pool = client.semaphore("pool", 3).await.unwrap();
     let two = pool.acquire(2).await.unwrap();
-    assert!(pool.try_acquire(2).await.unwrap().is_none());
+    assert!(pool.acquire(2).try_now().await.unwrap().is_none());
     assert_eq!(pool.acquire(4).await.unwrap_err().code, Code::Impossible);
     two.release().await.unwrap();
 
     let odd = client.elect("night & day", "one").await.unwrap();
-    assert_eq!(odd.guard().locks().collect::<Vec<_>>(), ["night & day"], "a name is no expression");
+    assert_eq!(odd.guard().names()[0].name, "night & day", "a name is no expression");
     assert!(client.leader("night & day").await.unwrap().is_some());
 
     assert_eq!(client.leader("chief").await.unwrap(), None);
     let leadership = client.elect("chief", "one").await.unwrap();
     leadership.proclaim("two").await.unwrap();
     let leader = client.leader("chief").await.unwrap().expect("elected");
-    assert_eq!((leader.value, leader.fence), (b"two".to_vec(), leadership.fence()));
+    assert_eq!((leader.value, leader.term), (b"two".to_vec(), leadership.term()));
     leadership.resign().await.unwrap();
     assert_eq!(client.leader("chief").await.unwrap(), None);
 }
@@ -290,14 +253,14 @@ async fn files_change_together_and_a_watch_from_a_read_misses_nothing() {
     assert_eq!(files.multi(both).await.unwrap_err().code, Code::VersionMismatch);
 
     let mut watch = files.watch("/a", Some(read.index)).await.unwrap();
-    let WatchEvent::Changed(event) = watch.next().await.unwrap() else { panic!("a gap") };
+    let WatchEvent::Changed(event) = watch.next().await.unwrap().unwrap() else { panic!("a gap") };
     assert_eq!(event.change, Some(wire::event::Change::Written(2)));
     service.stop().await;
     service.start_again().await;
     files.delete("/a", Some(Version(2))).await.unwrap();
-    match watch.next().await.unwrap() {
+    match watch.next().await.unwrap().unwrap() {
         WatchEvent::Changed(event) => assert!(matches!(event.change, Some(wire::event::Change::Deleted(_)))),
-        WatchEvent::Resync { .. } => assert_eq!(files.read("/a").await.unwrap_err().code, Code::NoSuchFile),
+        _ => assert_eq!(files.read("/a").await.unwrap_err().code, Code::NoSuchFile),
     }
 }
 
@@ -308,20 +271,20 @@ async fn a_closed_session_leaves_nothing_behind() {
     let guard = client.lock("x").await.unwrap();
     client.close().await.unwrap();
     assert_eq!(guard.state(), LeaseState::Lost);
-    assert!(other.try_lock("x").await.unwrap().is_some(), "no lock-delay after a clean end");
+    assert!(other.lock("x").try_now().await.unwrap().is_some(), "no lock-delay after a clean end");
     drop(guard);
     assert_eq!(client.session(), None);
-    assert_eq!(other.sessions().await.unwrap().len(), 1);
+    assert_eq!(other.admin().sessions().await.unwrap().len(), 1);
 }
 
 #[tokio::test]
 async fn a_session_is_closed_also_while_it_is_being_opened() {
     let service = Service::start().await;
     let (client, other) = (service.client().await, service.client().await);
-    let _acquiring = client.request("x").start().unwrap();
+    let _acquiring = client.lock("x").start().unwrap();
     assert_eq!(client.session(), None, "not known yet");
     client.close().await.unwrap();
-    assert_eq!(other.sessions().await.unwrap(), []);
+    assert_eq!(other.admin().sessions().await.unwrap(), []);
 }
 
 #[tokio::test]
@@ -330,9 +293,9 @@ async fn a_watch_goes_on_when_its_session_is_ended() {
     let (client, operator) = (service.client().await, service.client().await);
     let mut watch = client.files().watch("/a", None).await.unwrap();
     let session = client.session().expect("a watch has one");
-    operator.end_session(session).await.unwrap();
+    operator.admin().end_session(session).await.unwrap();
     operator.files().put("/a", "1").await.unwrap();
-    assert!(matches!(watch.next().await.unwrap(), WatchEvent::Changed(_)));
+    assert!(matches!(watch.next().await.unwrap().unwrap(), WatchEvent::Changed(_)));
 }
 
 #[tokio::test]
@@ -356,9 +319,10 @@ async fn a_server_of_another_kind_is_named_when_patience_is_over() {
         }
     };
     let asking = async {
-        let options = Client::options().retry_timeout(Duration::from_millis(50));
+        let options = Client::builder().retry_timeout(Duration::from_millis(50));
         let client = options.connect(&format!("tcp:{address}")).await.unwrap();
-        tokio::join!(client.lock("x"), client.limit("pool", 3), client.why("x"))
+        let admin = client.admin();
+        tokio::join!(client.lock("x").into_future(), admin.limit("pool", 3), client.why("x"))
     };
     let (lock, limit, why) = tokio::select! {
         results = asking => results,
@@ -383,7 +347,7 @@ async fn a_server_that_closes_every_connection_is_not_asked_without_a_pause() {
         }
     };
     let asking = async {
-        let options = Client::options().retry_timeout(Duration::from_millis(200));
+        let options = Client::builder().retry_timeout(Duration::from_millis(200));
         options.connect(&format!("tcp:{address}")).await.unwrap().lock("x").await
     };
     let error = tokio::select! {
@@ -412,7 +376,7 @@ fn a_client_whose_runtime_is_gone_says_so() {
     let (servers, clients) = (runtime(), runtime());
     let service = servers.block_on(Service::start());
     let client = clients.block_on(service.client());
-    let guard = clients.block_on(client.lock("x")).unwrap();
+    let guard = clients.block_on(client.lock("x").into_future()).unwrap();
     drop(clients);
     servers.block_on(async {
         assert_eq!(client.lock("y").await.unwrap_err().code, Code::Disconnected);

@@ -103,9 +103,9 @@ fn a_holder_hears_from_the_restored_cluster_that_its_session_has_ended() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let mut lost = Server::start();
     // The lease lasts longer than the start of a server on any machine.
-    let patient = Client::options().ttl(Duration::from_secs(300));
+    let patient = Client::builder().ttl(Duration::from_secs(300));
     let client = runtime.block_on(patient.connect(&lost.address)).unwrap();
-    let guard = runtime.block_on(client.lock("mine")).unwrap();
+    let guard = runtime.block_on(client.lock("mine").into_future()).unwrap();
     let backup = Backup::new();
     lost.text(&["cluster", "backup", backup.path()]);
     lost.kill();
@@ -117,7 +117,7 @@ fn a_holder_hears_from_the_restored_cluster_that_its_session_has_ended() {
     assert!(matches!(loss, LossReason::Session(_)), "{loss:?}");
     assert_eq!(again.code(&["run", "--try", "mine", "--", "true"]), 0);
     // The client continues with a new session of the restored cluster.
-    let other = runtime.block_on(client.lock("other")).unwrap();
+    let other = runtime.block_on(client.lock("other").into_future()).unwrap();
     assert!(other.fence() > guard.fence());
 }
 

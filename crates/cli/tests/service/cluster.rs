@@ -48,8 +48,8 @@ struct Account {
 
 /// Repeats: acquires the common name and counts in this client's file. Holds another name all the time.
 async fn work(load: Arc<Load>, number: usize) -> Account {
-    let client = Client::options().ttl(Duration::from_secs(60)).connect(&load.servers).await.unwrap();
-    let mine = client.lock(&format!("mine/{number}")).await.unwrap();
+    let client = Client::builder().ttl(Duration::from_secs(60)).connect(&load.servers).await.unwrap();
+    let mine = client.lock(format!("mine/{number}")).await.unwrap();
     let session = client.session();
     let path = format!("/count-{number}");
     let mut writes = 0;

@@ -21,7 +21,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // The slow client is paused here for an hour. An operator takes the lock away, and another client
     // acquires it.
     let quick = Client::connect(&server).await?;
-    quick.break_lock("report", "its holder hangs").await?;
+    quick.admin().break_lock("report", "its holder hangs").await?;
     let guard = quick.lock("report").await?;
     println!("the quick one holds it by fence {}", guard.fence());
     store.append("report", exclusive(&guard), "written by the quick one")?;

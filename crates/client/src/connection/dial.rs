@@ -15,7 +15,7 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(3);
 /// a lease may be running.
 const NEXT_AFTER: Duration = Duration::from_millis(250);
 
-/// A way to connect that replaces the usual one; [`crate::Options::connector`] sets it.
+/// A way to connect that replaces the usual one; [`crate::ClientBuilder::connector`] sets it.
 pub trait Connector: Send + Sync {
     /// Connects to one server, from the list of the client or from a list that the service has sent since.
     ///

@@ -59,7 +59,7 @@ async fn line(node: &Alone, waiting: usize) -> (Guard, Vec<conclave_client::Pend
     let guard = node.client().await.lock("x").await.unwrap();
     let mut line = Vec::new();
     for _ in 0..waiting {
-        let mut waits = node.client().await.request("x").start().unwrap();
+        let mut waits = node.client().await.lock("x").start().unwrap();
         // The reply arrives only after the entry is synced.
         waits.queued().await.unwrap();
         line.push(waits);
@@ -110,7 +110,7 @@ fn who_was_handed_a_lock_has_it_though_the_log_forgets() {
         // The log still says that the first client holds the lock and two wait.
         let node = node.lose_power().await;
         let late = node.client().await;
-        let mut late = late.request("x").priority(i32::MAX).start().unwrap();
+        let mut late = late.lock("x").priority(i32::MAX).start().unwrap();
         for release in releases {
             release.await.unwrap().unwrap();
         }
@@ -119,7 +119,7 @@ fn who_was_handed_a_lock_has_it_though_the_log_forgets() {
         let fence = third.fence();
         let late = tokio::spawn(async move { late.granted().await });
         // The reply to this later request arrives after any grant to `late` would have arrived.
-        assert!(node.client().await.try_lock("x").await.unwrap().is_none());
+        assert!(node.client().await.lock("x").try_now().await.unwrap().is_none());
         assert!(!late.is_finished());
         third.release().await.unwrap();
         let late = late.await.unwrap().unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use conclave_client::{Client, Create, Error, LeaseState};
+use conclave_client::{Client, Code, Create, Error, LeaseState};
 use conclave_kernel::Prng;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -140,9 +140,12 @@ impl Worker {
         let name = self.few();
         let (expr, limit) = (format!("lock-{name}"), Duration::from_secs(2));
         let granted = match self.dice.below(2) {
-            0 => client.lock_within(&expr, limit).await?,
+            0 => match client.lock(&expr).timeout(limit).await {
+                Err(error) if error.code == Code::TimedOut => None,
+                granted => Some(granted?),
+            },
             // Here the request itself has no limit, so the server may send it an early grant.
-            _ => tokio::time::timeout(limit, client.lock(&expr)).await.ok().transpose()?,
+            _ => tokio::time::timeout(limit, client.lock(&expr).into_future()).await.ok().transpose()?,
         };
         let Some(guard) = granted else { return Ok(()) };
         let (began, fence) = (Instant::now(), guard.fence().0);
@@ -241,8 +244,8 @@ pub async fn early_grants(cluster: &Cluster) -> io::Result<u64> {
     Ok(all)
 }
 
-fn options() -> conclave_client::Options {
-    Client::options().ttl(TTL).lock_delay(Duration::ZERO).retry_timeout(Duration::from_secs(5))
+fn options() -> conclave_client::ClientBuilder {
+    Client::builder().ttl(TTL).lock_delay(Duration::ZERO).retry_timeout(Duration::from_secs(5))
 }
 
 pub async fn connect(servers: &str) -> Client {

@@ -122,7 +122,7 @@ async fn a_client_on_the_machine_comes_by_the_unix_socket_unless_told_otherwise(
     let guard = local.lock("x").await.unwrap();
     assert!(local.is_local());
     let far = Client::connect(&format!("tcp:{address}")).await.unwrap();
-    assert!(far.try_lock("x").await.unwrap().is_none(), "both are clients of one server");
+    assert!(far.lock("x").try_now().await.unwrap().is_none(), "both are clients of one server");
     assert!(!far.is_local());
     let (_, text) = http_get(&server, "/metrics").await;
     assert!(text.contains("\nconclave_connections_total 2\n"), "{text}");

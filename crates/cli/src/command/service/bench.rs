@@ -144,10 +144,10 @@ async fn measure(args: &Args, clients: &mut Vec<Client>) -> Result<Figures, Fail
         )));
     }
     for _ in 0..connections {
-        let client = args.server.connect_with(Client::options()).await?;
+        let client = args.server.connect_with(Client::builder()).await?;
         clients.push(client.clone());
         // The first request opens the session, which is not measured.
-        let opening = client.lock("bench/opening:shared").await.map_err(failure)?;
+        let opening = client.lock("bench/opening").shared().await.map_err(failure)?;
         opening.release().await.map_err(failure)?;
     }
     let judge = Arc::new(Judge::default());

@@ -141,12 +141,12 @@ async fn first_answer(args: &StatusArgs, servers: &str) -> conclave_client::Resu
 
 async fn ask(address: String) -> conclave_client::Result<Cluster> {
     let client = match local::is_named(&address) {
-        true => local::open(Client::options())
+        true => local::open(Client::builder())
             .await
             .map_err(|failure| Error::new(Code::Unreachable, failure.message))?,
         false => Client::connect(&address).await?,
     };
-    client.cluster().await
+    client.admin().cluster().await
 }
 
 /// Combines the replies of the nodes. The reply with the highest term names the leader.

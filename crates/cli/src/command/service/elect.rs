@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use conclave_client::{Expr, Guard, LockName, Request};
+use conclave_client::{Expr, Guard, LockName, LockRequest};
 use serde_json::json;
 
 use super::hold::{Asked, HoldArgs, hold};
@@ -47,7 +47,7 @@ Exit codes: as for `conclave run`.";
 pub fn run(args: &Args) -> Done {
     let name = LockName::new(&args.name).map_err(|error| Failure::usage(error.to_string()))?;
     let value = args.value.clone().unwrap_or_else(|| label("elect"));
-    let campaign = |request: Request| request.value(value.clone());
+    let campaign = |request: LockRequest| request.value(value.clone());
     let text = name.to_string();
     let quiet = args.hold.quiet || args.json;
     let asked = Asked {

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use conclave_client::{Client, Code, Error, Expr, Guard, PendingLock, Request, VictimPolicy, Wait};
+use conclave_client::{Client, Code, Error, Expr, Guard, LockRequest, PendingLock, VictimPolicy};
+use conclave_core::Wait;
 use tokio::time::{sleep, timeout};
 
 use super::lock::Shell;
@@ -65,7 +66,7 @@ pub enum Policy {
 /// The lock that a command requests.
 pub struct Asked<'a> {
     pub expr: &'a Expr,
-    /// The expression as the user typed it.
+    /// The expression as the user typed it, for messages.
     pub text: &'a str,
     /// `true` if every name of the expression is requested shared.
     pub shared: bool,
@@ -87,7 +88,7 @@ pub fn hold<T>(
     args: &HoldArgs,
     asked: &Asked<'_>,
     program: &str,
-    ask: impl FnOnce(Request) -> Request,
+    ask: impl FnOnce(LockRequest) -> LockRequest,
     act: impl AsyncFnOnce(Grant<'_>, &mut Signals) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     block_on(async {
@@ -130,7 +131,7 @@ impl<'a> Attempt<'a> {
 
     /// Connects to a server.
     pub async fn connect(&self, label: &str) -> Result<Client, Failure> {
-        let mut options = Client::options();
+        let mut options = Client::builder();
         if let Some(ttl) = self.args.ttl {
             options = options.ttl(ttl);
         }
@@ -147,18 +148,23 @@ impl<'a> Attempt<'a> {
     }
 
     /// Builds the request with the options of the command line.
-    pub fn request(&self, client: &Client, label: &str) -> Result<Request, Failure> {
-        let request = client.owner(label).map_err(failure)?.request(self.asked.text);
+    pub fn request(&self, client: &Client, label: &str) -> Result<LockRequest, Failure> {
+        let request = client.owner(label).map_err(failure)?.lock(self.asked.expr.clone());
         let request = if self.asked.shared { request.shared() } else { request };
         let args = self.args;
-        Ok(request.wait(self.wait).priority(args.priority).on_deadlock(args.on_deadlock.into()))
+        let request = match self.wait {
+            Wait::Try => request.timeout(Duration::ZERO),
+            Wait::AtMost(limit_ms) => request.timeout(Duration::from_millis(limit_ms)),
+            Wait::Forever => request,
+        };
+        Ok(request.priority(args.priority).on_deadlock(args.on_deadlock.into()))
     }
 
     /// Waits for the grant, and reports the wait on standard error. A signal cancels the request.
     pub async fn acquire(
         &self,
         client: &Client,
-        request: Request,
+        request: LockRequest,
         signals: &mut Signals,
     ) -> Result<Guard, Failure> {
         signals.or_stop(nested::check(client, self.asked, self.wait)).await?;

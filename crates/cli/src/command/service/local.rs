@@ -30,7 +30,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use conclave_client::{Client, Code, Connector, Options, Socket};
+use conclave_client::{Client, ClientBuilder, Code, Connector, Socket};
 use conclave_wire::frame::{END_MAGIC, ENDING, IN_USE, SERVING, USE_MAGIC, preface};
 
 use self::about::{About, Age};
@@ -46,7 +46,7 @@ const ROUNDS: u32 = 5;
 const REPLY_LIMIT: Duration = Duration::from_secs(10);
 
 /// Connects a client to the local node, and starts the node if it does not run.
-pub async fn open(options: Options) -> Result<Client, Failure> {
+pub async fn open(options: ClientBuilder) -> Result<Client, Failure> {
     let node = Local::find()?;
     let first = Mutex::new(Some(node.connect().await?));
     options.connector(Arc::new(OnDemand { node, first })).connect(NAME).await.map_err(failure)

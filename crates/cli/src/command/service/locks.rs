@@ -81,7 +81,7 @@ Examples:
 pub fn list(args: &ListArgs) -> Done {
     // A leading / is dropped, as in an expression.
     let prefix = args.prefix.strip_prefix('/').unwrap_or(&args.prefix);
-    let locks = args.server.with(async |client| client.locks(prefix).await)?;
+    let locks = args.server.with(async |client| client.admin().locks(prefix).await)?;
     if args.json {
         output::print_json(&locks.iter().map(Lock::from).collect::<Vec<_>>())?;
         return Ok(ExitCode::SUCCESS);
@@ -105,7 +105,7 @@ pub fn list(args: &ListArgs) -> Done {
 /// Sets the number of permits of a semaphore.
 pub fn limit(args: &LimitArgs) -> Done {
     let LimitArgs { name, permits, .. } = args;
-    let before = args.server.with(async |client| client.limit(name, *permits).await)?;
+    let before = args.server.with(async |client| client.admin().limit(name, *permits).await)?;
     if args.json {
         output::print_json(&json!({ "name": name, "permits": permits, "before": before }))?;
     } else {
@@ -130,7 +130,7 @@ fn limited(name: &str, before: Option<u32>, now: u32) -> String {
 
 /// Breaks a lock.
 pub fn break_lock(args: &BreakArgs) -> Done {
-    args.server.with(async |client| client.break_lock(&args.name, &args.reason).await)?;
+    args.server.with(async |client| client.admin().break_lock(&args.name, &args.reason).await)?;
     if args.json {
         output::print_json(&json!({ "name": args.name, "reason": args.reason }))?;
     } else {

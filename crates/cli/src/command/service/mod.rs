@@ -26,7 +26,7 @@ use std::pin::pin;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use conclave_client::{Client, Code, DEFAULT_SERVER, Error, Options};
+use conclave_client::{Client, ClientBuilder, Code, DEFAULT_SERVER, Error};
 
 use crate::command::duration;
 use crate::output::{self, Done, Failure};
@@ -171,15 +171,15 @@ impl ServerArgs {
     }
 
     async fn connect(&self) -> Result<Client, Failure> {
-        self.connect_with(Client::options()).await
+        self.connect_with(Client::builder()).await
     }
 
-    async fn connect_with(&self, options: Options) -> Result<Client, Failure> {
+    async fn connect_with(&self, options: ClientBuilder) -> Result<Client, Failure> {
         self.open(options.label(label("conclave"))).await
     }
 
     /// Connects with these options. Starts the local node if it does not run.
-    async fn open(&self, options: Options) -> Result<Client, Failure> {
+    async fn open(&self, options: ClientBuilder) -> Result<Client, Failure> {
         let servers = self.addresses()?;
         if local::is_named(&servers) {
             return local::open(options).await;

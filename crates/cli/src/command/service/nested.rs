@@ -5,9 +5,9 @@
 //! names and fences are known from the environment, or from the lock holders of the shell. A holder of such a
 //! name with the same fence is the outer lock.
 
-use conclave_client::{Client, Code, LockName, Wait};
-use conclave_core::Claim;
+use conclave_client::{Client, Code, LockName};
 use conclave_core::expr::{Leaf, Node};
+use conclave_core::{Claim, Wait};
 use conclave_wire::claim_from_wire;
 
 use super::hold::Asked;

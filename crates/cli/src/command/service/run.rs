@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use conclave_client::{Expr, Guard, Request};
+use conclave_client::{Expr, Guard, LockRequest};
 use serde::Serialize;
 
 use super::awake;
@@ -81,7 +81,7 @@ pub fn run_under(
     args: &HoldArgs,
     asked: &Asked<'_>,
     command: &[OsString],
-    ask: impl FnOnce(Request) -> Request,
+    ask: impl FnOnce(LockRequest) -> LockRequest,
 ) -> Done {
     supervised(args, asked, command, ask).map(|result| ExitCode::from(result.exit))
 }
@@ -90,7 +90,7 @@ fn supervised(
     args: &HoldArgs,
     asked: &Asked<'_>,
     command: &[OsString],
-    ask: impl FnOnce(Request) -> Request,
+    ask: impl FnOnce(LockRequest) -> LockRequest,
 ) -> Result<Summary, Failure> {
     let program = command.first().map(|name| name.to_string_lossy()).unwrap_or_default();
     hold(args, asked, &program, ask, async |grant, signals| {
@@ -117,8 +117,8 @@ struct Summary {
 impl Summary {
     fn new(guard: &Guard, waited: Duration, outcome: &Outcome) -> Self {
         Self {
-            names: guard.locks().map(ToOwned::to_owned).collect(),
-            fences: guard.held().iter().map(|held| (held.name.clone(), held.fence.0)).collect(),
+            names: guard.names().iter().map(|held| held.name.clone()).collect(),
+            fences: guard.names().iter().map(|held| (held.name.clone(), held.fence.0)).collect(),
             waited_ms: u64::try_from(waited.as_millis()).unwrap_or(u64::MAX),
             exit: outcome.exit,
             ended: outcome.ended,

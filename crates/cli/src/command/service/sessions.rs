@@ -61,7 +61,7 @@ pub fn run(args: &Args) -> Done {
         None => list(&args.list),
         Some(Action::End(end)) => {
             let session = SessionId(end.session);
-            end.list.server.with(async |client| client.end_session(session).await)?;
+            end.list.server.with(async |client| client.admin().end_session(session).await)?;
             if end.list.json {
                 output::print_json(&json!({ "ended": end.session }))?;
             } else {
@@ -73,7 +73,7 @@ pub fn run(args: &Args) -> Done {
 }
 
 fn list(args: &ListArgs) -> Done {
-    let sessions = args.server.with(async |client| client.sessions().await)?;
+    let sessions = args.server.with(async |client| client.admin().sessions().await)?;
     if args.json {
         output::print_json(&sessions.iter().map(Session::from).collect::<Vec<_>>())?;
         return Ok(ExitCode::SUCCESS);

@@ -213,7 +213,7 @@ impl Danger<'_> {
             None if self.job.has_ended() => left.min(given),
             None => left,
             Some(LossReason::Broken { .. }) => given,
-            Some(LossReason::Deadline | LossReason::Session(_)) => Duration::ZERO,
+            Some(_) => Duration::ZERO,
         }
     }
 
@@ -303,7 +303,7 @@ pub fn pass_lock(guard: &Guard, command: &mut Command) {
 fn names(guard: &Guard) -> String {
     // Quote a name with spaces, so that a reader can split the list.
     let show = |name| LockName::new(name).map_or_else(|_| name.to_owned(), |name| name.to_string());
-    guard.locks().map(show).collect::<Vec<_>>().join(" ")
+    guard.names().iter().map(|held| show(&held.name)).collect::<Vec<_>>().join(" ")
 }
 
 /// Makes the kernel kill the command if this process is killed, because the command must not continue without

@@ -73,14 +73,18 @@ async fn follow(args: &Args, client: &Client) -> Done {
     let mut watch = begun.map_err(failure)?;
     line(args, watch.index(), &target, "watching", None);
     let mut left = args.count.unwrap_or(u64::MAX);
-    while left > 0 {
+    while left > 0
+        && let Some(event) = watch.next().await
+    {
         left -= 1;
-        match watch.next().await.map_err(failure)? {
-            WatchEvent::Resync { index } => line(args, index, &target, "resync", None),
+        match event.map_err(failure)? {
             WatchEvent::Changed(event) => {
                 let (what, number) = describe(&event);
                 line(args, event.index, &event.name, what, number);
             }
+            WatchEvent::Resync { index } => line(args, index, &target, "resync", None),
+            // An event of a later version.
+            _ => {}
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -59,7 +59,7 @@ async fn take(owner: &Owner, fork: &str) -> Result<Guard> {
 
 /// Returns when the request waits in the queue.
 async fn request(owner: &Owner, fork: &str) -> Result<PendingLock> {
-    let mut pending = owner.request(fork).start()?;
+    let mut pending = owner.lock(fork).start()?;
     pending.queued().await;
     say(&format!("{} waits for {fork}", owner.label()));
     Ok(pending)

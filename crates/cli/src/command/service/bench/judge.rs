@@ -27,7 +27,7 @@ struct Holders {
 impl Judge {
     /// Records a grant that has arrived.
     pub fn enter(&self, guard: &Guard) {
-        for held in guard.held() {
+        for held in guard.names() {
             self.enter_one(&held.name, held.claim, held.fence.0);
         }
     }
@@ -35,7 +35,7 @@ impl Judge {
     /// Removes a grant whose release is about to be sent.
     pub fn leave(&self, guard: &Guard) {
         let mut names = self.names();
-        for held in guard.held() {
+        for held in guard.names() {
             if let Some(holders) = names.get_mut(&held.name) {
                 match held.claim {
                     Claim::Exclusive => holders.exclusive -= 1,

@@ -50,7 +50,7 @@ impl Worker {
         if asked >= self.until {
             return Ok(None);
         }
-        let guard = self.client.lock(&self.expr(workload, turn)).await?;
+        let guard = self.client.lock(self.expr(workload, turn)).await?;
         self.judge.enter(&guard);
         let waited = u64::try_from(asked.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.latencies.lock().unwrap_or_else(PoisonError::into_inner).saturating_record(waited);

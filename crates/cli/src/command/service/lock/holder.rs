@@ -187,7 +187,7 @@ async fn hold(
         server: server.clone(),
         expr: text.clone(),
         fence: guard.fence().0,
-        names: guard.held().iter().map(|held| (held.name.clone(), held.fence.0)).collect(),
+        names: guard.names().iter().map(|held| (held.name.clone(), held.fence.0)).collect(),
     };
     if !callers.confirm(&report(args.json, &status)).await {
         socket.remove();
