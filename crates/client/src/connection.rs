@@ -6,18 +6,23 @@
 //!   expected to share the write, and waking the task costs time. The task writes the bytes that the socket
 //!   does not accept at once.
 //! - A large burst is written in parts, so that the server reads one while the next is submitted.
+//! - The task reads. The keep-alive thread reads and writes only while the task cannot run (`keep_alive.rs`).
 
 mod dial;
 mod driver;
+mod keep_alive;
+mod read_half;
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 
 use conclave_wire::frame::{self, CLIENT_MAGIC, Frames};
 use conclave_wire::socket::Writer;
 use tokio::sync::Notify;
 
+use self::read_half::ReadHalf;
 use crate::clock;
 use crate::core::Core;
 use crate::lease::Now;
@@ -32,7 +37,11 @@ pub(crate) struct Shared {
     /// The write half of the connection; `None` without a connection. Locked before `core`, never after it,
     /// and during each write. So messages are written in the order in which the core returned them.
     write_half: Mutex<Option<WriteHalf>>,
+    /// The read half of the connection; `None` without a connection. Locked before `core`, never after it.
+    read_half: Mutex<Option<ReadHalf>>,
     wake: Notify,
+    /// True if the keep-alive thread has an entry for this client. Changed only under the lock of `core`.
+    has_keep_alive: AtomicBool,
     /// True if the present connection, or the last one, uses a Unix socket.
     is_local: AtomicBool,
 }
@@ -42,7 +51,9 @@ impl Shared {
         Self {
             core: Mutex::new(core),
             write_half: Mutex::new(None),
+            read_half: Mutex::new(None),
             wake: Notify::new(),
+            has_keep_alive: AtomicBool::new(false),
             is_local: AtomicBool::new(false),
         }
     }
@@ -90,6 +101,60 @@ impl Shared {
         })
     }
 
+    /// Reads once, like [`ReadHalf::poll_receive`].
+    fn poll_receive(&self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        match self.read_half().as_mut() {
+            Some(half) => half.poll_receive(cx, self),
+            None => Poll::Ready(Ok(false)),
+        }
+    }
+
+    /// Drops the connection.
+    fn disconnect(&self) {
+        *self.read_half() = None;
+        *self.write_half() = None;
+    }
+
+    /// Returns the time of the first check by the keep-alive thread, if a session is open and the thread has
+    /// no entry for this client. The caller must then call [`Shared::start_keep_alive`].
+    fn claim_keep_alive(&self, core: &Core, now: Now) -> Option<Now> {
+        if self.has_keep_alive.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.schedule_check(core, now)
+    }
+
+    fn start_keep_alive(self: &Arc<Self>, at: Now) {
+        if !keep_alive::register(self, at) {
+            // The task tries again in its next iteration.
+            self.has_keep_alive.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Sends and receives in place of the task, if the answer to a keep-alive is overdue. Returns the time of
+    /// the next check, or `None` if no session is open.
+    fn keep_alive(&self) -> Option<Now> {
+        let (next, is_overdue) =
+            self.with(|core, now| (self.schedule_check(core, now), core.is_overdue(now)));
+        if !is_overdue {
+            return next;
+        }
+        // After an error the task finds the broken connection too.
+        drop(self.flush(Core::on_tick));
+        if let Some(half) = self.read_half().as_mut() {
+            half.receive_now(self);
+        }
+        // The task may have to write the rest, or to set its alarm again.
+        self.wake.notify_one();
+        self.with(|core, now| self.schedule_check(core, now))
+    }
+
+    fn schedule_check(&self, core: &Core, now: Now) -> Option<Now> {
+        let next = core.next_check(now);
+        self.has_keep_alive.store(next.is_some(), Ordering::Relaxed);
+        next
+    }
+
     /// Returns whether the present connection, or the last one, uses a Unix socket.
     pub(crate) fn is_local(&self) -> bool {
         self.is_local.load(Ordering::Relaxed)
@@ -98,6 +163,10 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, Core> {
         // No code panics while it holds the lock. If some did, the tables would still be complete.
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read_half(&self) -> MutexGuard<'_, Option<ReadHalf>> {
+        self.read_half.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write_half(&self) -> MutexGuard<'_, Option<WriteHalf>> {
@@ -141,7 +210,7 @@ impl WriteHalf {
 
 #[cfg(test)]
 mod tests {
-    use std::task::{Context, Waker};
+    use std::task::Waker;
     use std::time::Duration;
 
     use bytes::BytesMut;

@@ -20,8 +20,8 @@
 //! - If the server rejected the opening, it applied none of these requests. The client sends all of them
 //!   again.
 //!
-//! **Productive connections.** A connection is productive if a session was opened or resumed on it, or if a request
-//! was answered. Otherwise it counts as a failed attempt:
+//! **Productive connections.** A connection is productive if a session was opened or resumed on it, or if a
+//! request was answered. Otherwise it counts as a failed attempt:
 //! - Requests of a session fail when the deadline of the lease has passed. Queries, watches and requests
 //!   without a session fail when `retry_timeout` has passed. The error is that of the last attempt.
 //! - The client leaves a node that is silent although an answer is due. With a session the lease decides
@@ -36,6 +36,7 @@ mod answers;
 mod sending;
 #[cfg(test)]
 mod tests;
+mod watched;
 mod write_policy;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -47,10 +48,11 @@ use conclave_wire::frame::MAX_FRAME_BYTES;
 use conclave_wire::v1;
 use tokio::sync::{oneshot, watch};
 
+use self::watched::Watched;
 use self::write_policy::WritePolicy;
 use crate::guard::LossReason;
 use crate::lease::{Epoch, Lease, LeaseState, Now};
-use crate::watch::{Queue, WatchEvent};
+use crate::watch::Queue;
 
 /// The maximum number of requests and queries without an answer. One more is rejected with
 /// `too-many-unanswered`.
@@ -220,61 +222,6 @@ impl Held {
     }
 }
 
-struct Watched {
-    target: v1::watch::Target,
-    after: Option<u64>,
-    /// The index of the latest event, and the number of events delivered with that index. One log entry may
-    /// change many things.
-    last: Option<(u64, usize)>,
-    /// The number of events of that index that the server sends again, and the client skips.
-    to_skip: usize,
-    begun: Option<oneshot::Sender<Result<u64, Error>>>,
-    queue: Arc<Queue>,
-    /// The time of the first rejection in a row; `None` if a server serves the watch.
-    refused_since: Option<Now>,
-    retry: bool,
-}
-
-impl Watched {
-    /// The message that starts the watch where it stopped. It asks for all events of the last index again,
-    /// because some may be missing.
-    fn ask(&mut self, id: u64) -> v1::Watch {
-        let (after, seen) = match self.last {
-            Some((index, seen)) => (Some(index.saturating_sub(1)), seen),
-            None => (self.after, 0),
-        };
-        self.to_skip = seen;
-        v1::Watch { id, after, target: Some(self.target.clone()) }
-    }
-
-    fn on_event(&mut self, event: v1::Event) {
-        match &mut self.last {
-            Some((index, _)) if *index == event.index && self.to_skip > 0 => {
-                self.to_skip -= 1;
-                return;
-            }
-            Some((index, seen)) if *index == event.index => *seen += 1,
-            last => *last = Some((event.index, 1)),
-        }
-        self.queue.push(WatchEvent::Changed(event));
-    }
-
-    fn on_resync(&mut self, index: u64) {
-        self.after = Some(index);
-        self.last = None;
-        self.to_skip = 0;
-        self.queue.push(WatchEvent::Resync { index });
-    }
-
-    fn fail(self, error: Error) {
-        match self.begun {
-            // The caller may have stopped waiting.
-            Some(begun) => drop(begun.send(Err(error))),
-            None => self.queue.end(error),
-        }
-    }
-}
-
 enum Out {
     Message(v1::ClientMessage),
     Pending(u64),
@@ -387,6 +334,20 @@ impl Core {
     pub(crate) fn deadline(&self) -> Option<Now> {
         match &self.session {
             Session::Open { lease, .. } => Some(lease.deadline()),
+            _ => None,
+        }
+    }
+
+    /// Returns whether the answer to a keep-alive is overdue, so that another thread should do the task's
+    /// work.
+    pub(crate) fn is_overdue(&self, now: Now) -> bool {
+        matches!(&self.session, Session::Open { lease, .. } if lease.overdue_at() <= now)
+    }
+
+    /// The time at which another thread looks for an overdue answer again, if a session is open.
+    pub(crate) fn next_check(&self, now: Now) -> Option<Now> {
+        match &self.session {
+            Session::Open { lease, .. } => Some(lease.next_check(now)),
             _ => None,
         }
     }

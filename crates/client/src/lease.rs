@@ -72,6 +72,9 @@ const MIN_ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 /// more.
 const MAX_ASKED: usize = 16;
 
+/// The minimum time between two looks for an overdue answer, however short the lease.
+const MIN_CHECK_INTERVAL: Duration = Duration::from_millis(1);
+
 impl Lease {
     /// Creates the lease of a session. `sent` is the time before `Open` was sent, so the server began to
     /// count later.
@@ -162,6 +165,19 @@ impl Lease {
     pub fn next_change(&self, now: Now) -> Now {
         let later = [self.jeopardy_at(), self.deadline()].into_iter().filter(|at| *at > now);
         later.fold(self.due_at(), Ord::min)
+    }
+
+    /// The time at which the answer to a keep-alive is overdue: 5/12 of the TTL after the latest answered one
+    /// was sent. That is after the time to send the next one, and before jeopardy.
+    pub fn overdue_at(&self) -> Now {
+        self.confirmed + self.ttl * 5 / 12
+    }
+
+    /// The time of the next look for an overdue answer. While it is overdue, the looks are short intervals
+    /// apart; after the deadline they are long ones.
+    pub fn next_check(&self, now: Now) -> Now {
+        let again = if self.state(now) == LeaseState::Lost { self.ttl / 3 } else { self.ttl / 48 };
+        self.overdue_at().max(now + again.max(MIN_CHECK_INTERVAL))
     }
 
     /// How long the present state lasts if no answer arrives.
@@ -292,6 +308,24 @@ mod tests {
         let left = lease.silent_at().expect("asked");
         assert_eq!(left, ms(3_334 + 1_250));
         assert_eq!(lease.state(left), LeaseState::Valid);
+    }
+
+    #[test]
+    fn an_answer_is_overdue_after_it_was_asked_for_and_before_jeopardy() {
+        let mut lease = lease();
+        let overdue = lease.overdue_at();
+        assert_eq!(lease.next_check(ms(0)), overdue);
+        assert!(lease.poll(overdue).is_some());
+        assert_eq!(lease.state(overdue), LeaseState::Valid);
+        assert_eq!(lease.next_check(overdue), overdue + TTL / 48);
+        assert_eq!(lease.next_check(ms(9_900)), ms(9_900) + TTL / 3, "nothing is left to save");
+        assert!(lease.on_kept_alive(overdue, 1));
+        assert_eq!(lease.next_check(overdue), overdue * 2);
+    }
+
+    #[test]
+    fn work_ends_a_tenth_of_the_ttl_before_the_deadline() {
+        assert_eq!(lease().work_until(), ms(8_900));
     }
 
     #[test]

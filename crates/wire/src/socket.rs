@@ -159,6 +159,21 @@ pub enum Reader {
     Unix(Local),
 }
 
+impl Reader {
+    /// Reads the bytes that have arrived, without the runtime: for a thread that stands in while the runtime
+    /// is blocked. A task that waits on this socket may be woken for bytes that are already read.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if nothing has arrived. After any other error the connection is broken.
+    pub fn read_now(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            // The socket is in non-blocking mode, as all sockets of the runtime.
+            Self::Tcp(reader) => Ok(rustix::io::read(reader.as_ref(), bytes)?),
+            Self::Unix(reader) => reader.stream.get_ref().read(bytes),
+        }
+    }
+}
+
 impl AsyncRead for Reader {
     fn poll_read(
         self: Pin<&mut Self>,

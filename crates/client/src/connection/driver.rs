@@ -8,27 +8,25 @@
 //!   the other to read, for ever.
 //!
 //! **End.** All requests fail if no connection is productive until the deadline of the lease, or, without a
-//! session, for the client's `retry_timeout`. The session ends by itself, and the next request starts anew. If
-//! the task ends with its runtime or by a panic, all requests fail at once, present and future ones.
+//! session, for the client's `retry_timeout`. The session ends by itself, and the next request starts anew.
+//! If the task ends with its runtime or by a panic, all requests fail at once, present and future ones.
 //!
 //! **Trap.** Leases count the time of a suspension, but timers of the runtime do not (`clock.rs`). The
 //! machine sleeps for an hour; a timer that was set for the deadline goes off an hour too late, and the guard
 //! learns of its loss that late. So while a grant is held, no timer is longer than [`LOOK_EVERY`].
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bytes::{Buf, BytesMut};
 use conclave_core::{Code, Error};
-use conclave_wire::frame::{self, CLIENT_MAGIC, PREFACE_BYTES};
 use conclave_wire::socket::Socket;
-use conclave_wire::v1;
-use tokio::io::AsyncReadExt;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::read_half::ReadHalf;
 use super::{Connector, Flushed, Shared, WriteHalf, connect};
 use crate::core::Core;
 use crate::lease::Now;
@@ -53,7 +51,7 @@ impl Driver {
             self.shared.is_local.store(matches!(socket, Socket::Unix(_)), Ordering::Relaxed);
             self.shared.with(Core::on_connected);
             let served = serve(socket, &self.shared).await;
-            *self.shared.write_half() = None;
+            self.shared.disconnect();
             let is_productive = self.shared.with(|core, now| core.on_disconnected(now, why(&node, served)));
             pause = if is_productive { Duration::ZERO } else { longer(pause) };
             let reconnected = tokio::select! {
@@ -67,8 +65,8 @@ impl Driver {
         }
     }
 
-    /// Tries all nodes until one replies, and `last` after the others: it may be alive but not productive. Returns
-    /// `None` if the last handle was dropped.
+    /// Tries all nodes until one replies, and `last` after the others: it may be alive but not productive.
+    /// Returns `None` if the last handle was dropped.
     async fn reconnect(&self, last: &str, pause: &mut Duration) -> Option<(Socket, String)> {
         while !self.shared.with(|core, _| core.is_closing()) {
             if !pause.is_zero() {
@@ -100,7 +98,7 @@ impl Driver {
 impl Drop for Driver {
     /// Runs also if the runtime shuts down or the task panics. Without it, the requests would wait for ever.
     fn drop(&mut self) {
-        *self.shared.write_half() = None;
+        self.shared.disconnect();
         self.shared.with(|core, _| core.stop());
     }
 }
@@ -127,19 +125,19 @@ fn jittered(pause: Duration) -> Duration {
 }
 
 /// Serves one connection until it ends, or until the last handle is dropped and everything is written.
-async fn serve(socket: Socket, shared: &Shared) -> io::Result<()> {
-    let (mut reader, writer) = socket.into_split();
+async fn serve(socket: Socket, shared: &Arc<Shared>) -> io::Result<()> {
+    let (reader, writer) = socket.into_split();
     let writer = Arc::new(writer);
+    *shared.read_half() = Some(ReadHalf::new(reader));
     *shared.write_half() = Some(WriteHalf::new(writer.clone()));
-    let mut input = BytesMut::new();
-    let mut greeted = false;
     let mut alarm = std::pin::pin!(sleep_until(Instant::now()));
     let mut due = Due::default();
     loop {
-        let mut is_silent = false;
+        let (mut is_silent, mut unwatched) = (false, None);
         let flushed = shared.flush(|core, now| {
             core.on_tick(now);
             is_silent = core.is_silent(now);
+            unwatched = shared.claim_keep_alive(core, now);
             if let Some(after) = due.set(core.next_tick(now), core.is_holding(), now) {
                 alarm.as_mut().reset(Instant::now() + after);
             }
@@ -150,19 +148,15 @@ async fn serve(socket: Socket, shared: &Shared) -> io::Result<()> {
         if is_silent {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "the server sends nothing"));
         }
-        frame::make_room(&mut input);
+        if let Some(at) = unwatched {
+            shared.start_keep_alive(at);
+        }
         tokio::select! {
             biased;
             ready = writer.writable(), if flushed == Flushed::InPart => ready?,
-            read = reader.read_buf(&mut input) => {
-                if read? == 0 {
-                    return Ok(());
-                }
-                greeted = greeted || greet(&mut input, shared)?;
-                if greeted {
-                    take(&mut input, shared)?;
-                }
-            }
+            is_open = poll_fn(|cx| shared.poll_receive(cx)) => if !is_open? {
+                return Ok(());
+            },
             () = shared.wake.notified() => {}
             () = alarm.as_mut(), if due.at.is_some() => due = Due::default(),
         }
@@ -191,33 +185,11 @@ impl Due {
     }
 }
 
-fn greet(input: &mut BytesMut, shared: &Shared) -> io::Result<bool> {
-    if input.len() < PREFACE_BYTES {
-        return Ok(false);
-    }
-    if input[..PREFACE_BYTES - 1] != CLIENT_MAGIC {
-        shared.with(|core, _| core.on_refused());
-        let said = String::from_utf8_lossy(&input[..PREFACE_BYTES]);
-        let text = format!("is not a conclave server: its first bytes are {said:?}");
-        return Err(io::Error::new(io::ErrorKind::InvalidData, text));
-    }
-    // After another version the server sends a `Goodbye` with the reason.
-    input.advance(PREFACE_BYTES);
-    shared.with(Core::on_greeted);
-    Ok(true)
-}
-
-fn take(input: &mut BytesMut, shared: &Shared) -> io::Result<()> {
-    while let Some(frame) = frame::decode::<v1::ServerFrame>(input)
-        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, format!("sent a wrong frame: {error}")))?
-    {
-        shared.with(|core, now| frame.messages.into_iter().for_each(|message| core.on_message(now, message)));
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use bytes::BytesMut;
+    use conclave_wire::frame::{self, PREFACE_BYTES};
+    use tokio::io::AsyncReadExt;
     use tokio::net::{TcpListener, TcpStream};
     use tokio::time::timeout;
 
@@ -253,7 +225,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let mut server = listener.accept().await.unwrap().0;
-        let shared = Shared::new(Core::new(Opening::default(), Duration::from_secs(10)));
+        let shared = Arc::new(Shared::new(Core::new(Opening::default(), Duration::from_secs(10))));
         shared.with(Core::on_connected);
         // More than the system buffers for a server that does not read.
         let name = "n".repeat(900_000);
