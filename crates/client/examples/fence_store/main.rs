@@ -11,7 +11,7 @@ use store::{Held, Store};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let server = std::env::var("CONCLAVE_SERVER").unwrap_or_else(|_| DEFAULT_SERVER.to_owned());
+    let server = server();
     let mut store = Store::default();
 
     let slow = Client::connect(&server).await?;
@@ -35,7 +35,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let readers = (Client::connect(&server).await?, Client::connect(&server).await?);
     guard.release().await?;
-    let (one, two) = (readers.0.lock("report:shared").await?, readers.1.lock("report:shared").await?);
+    let (one, two) = (readers.0.lock("report").shared().await?, readers.1.lock("report").shared().await?);
     store.append("report", shared(&two), "the second reader was here")?;
     store.append("report", shared(&one), "and the first, in any order")?;
     println!("in the store: {:?}", store.lines("report"));
@@ -48,4 +48,10 @@ fn exclusive(guard: &Guard) -> Held {
 
 fn shared(guard: &Guard) -> Held {
     Held::Shared(guard.fence_of("report").unwrap_or_default())
+}
+
+/// The first argument, else `CONCLAVE_SERVER`, else the address of a server that was started without options.
+fn server() -> String {
+    let given = std::env::args().nth(1).or_else(|| std::env::var("CONCLAVE_SERVER").ok());
+    given.unwrap_or_else(|| DEFAULT_SERVER.to_owned())
 }
