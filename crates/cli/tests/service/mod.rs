@@ -7,6 +7,7 @@ mod cluster;
 mod deadlock;
 mod errors;
 mod files;
+mod json;
 mod local;
 #[cfg(target_os = "linux")]
 mod lock;

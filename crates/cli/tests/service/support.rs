@@ -109,12 +109,18 @@ impl Server {
 
     /// Returns the status and the JSON of a path over HTTP.
     pub fn http(&self, path: &str) -> (u16, Value) {
+        let (status, text) = self.http_text(path);
+        (status, serde_json::from_str(&text).unwrap())
+    }
+
+    /// Returns the status and the body of a path over HTTP.
+    pub fn http_text(&self, path: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
         let mut response = String::new();
         stream.read_to_string(&mut response).unwrap();
         let status = response.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, serde_json::from_str(response.split_once("\r\n\r\n").unwrap().1).unwrap())
+        (status, response.split_once("\r\n\r\n").unwrap().1.to_owned())
     }
 
     /// Starts a command. Its output can be read line by line.
