@@ -25,7 +25,7 @@ async fn main() -> Result<()> {
     let mut watch = files.watch("/config", Some(first.index)).await?;
     while let Some(event) = watch.next().await {
         match event? {
-            WatchEvent::Changed(_) => {}
+            WatchEvent::Changed { .. } => {}
             // After a gap, reading the file again is enough.
             WatchEvent::Resync { index } => println!("changes up to index {index} may be missing"),
             _ => continue,

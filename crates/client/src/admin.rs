@@ -1,6 +1,7 @@
 //! Operations on other clients' locks and sessions, and the reports about all of them.
 
 use conclave_core::SessionId;
+use conclave_core::report::{ClusterStatus, LockInfo, SessionInfo};
 use conclave_wire::v1;
 
 use crate::client::unexpected;
@@ -59,15 +60,17 @@ impl Admin {
     ///
     /// # Errors
     /// No majority of the servers replies.
-    pub async fn locks(&self, prefix: &str) -> Result<Vec<v1::LockSummary>> {
-        let mut all: Vec<v1::LockSummary> = Vec::new();
+    pub async fn locks(&self, prefix: &str) -> Result<Vec<LockInfo>> {
+        let mut all: Vec<LockInfo> = Vec::new();
         loop {
-            let after = all.last().map(|lock| lock.name.clone()).unwrap_or_default();
+            let after = all.last().map(|lock| lock.name.as_str().to_owned()).unwrap_or_default();
             let what = v1::query::What::Locks(v1::ReadLocks { prefix: prefix.into(), after });
             match self.client.ask(what).await? {
                 v1::answer::Result::Locks(page) => {
                     let more = page.more && !page.locks.is_empty();
-                    all.extend(page.locks);
+                    for lock in page.locks {
+                        all.push(lock.try_into()?);
+                    }
                     if !more {
                         return Ok(all);
                     }
@@ -81,14 +84,14 @@ impl Admin {
     ///
     /// # Errors
     /// No majority of the servers replies.
-    pub async fn sessions(&self) -> Result<Vec<v1::SessionSummary>> {
-        let mut all: Vec<v1::SessionSummary> = Vec::new();
+    pub async fn sessions(&self) -> Result<Vec<SessionInfo>> {
+        let mut all: Vec<SessionInfo> = Vec::new();
         loop {
-            let after = all.last().map_or(0, |session| session.session);
+            let after = all.last().map_or(0, |session| session.session.0);
             match self.client.ask(v1::query::What::Sessions(v1::ReadSessions { after })).await? {
                 v1::answer::Result::Sessions(page) => {
                     let more = page.more && !page.sessions.is_empty();
-                    all.extend(page.sessions);
+                    all.extend(page.sessions.into_iter().map(SessionInfo::from));
                     if !more {
                         return Ok(all);
                     }
@@ -102,9 +105,9 @@ impl Admin {
     ///
     /// # Errors
     /// The connection is lost, and no other node can be reached.
-    pub async fn cluster(&self) -> Result<v1::Cluster> {
+    pub async fn cluster(&self) -> Result<ClusterStatus> {
         match self.client.ask(v1::query::What::Cluster(v1::ReadCluster {})).await? {
-            v1::answer::Result::Cluster(cluster) => Ok(cluster),
+            v1::answer::Result::Cluster(cluster) => Ok(cluster.into()),
             other => Err(unexpected(&other)),
         }
     }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use conclave_core::report::LockReport;
 use conclave_core::request::MAX_SESSION_LABEL_BYTES;
 use conclave_core::{Code, Error, Expr, LockName, OwnerLabel, SessionId, parse_servers};
 use conclave_wire::v1;
@@ -158,9 +159,9 @@ impl Client {
     ///
     /// # Errors
     /// The name is invalid, or no majority of the servers replies.
-    pub async fn why(&self, name: &str) -> Result<v1::Report> {
+    pub async fn why(&self, name: &str) -> Result<LockReport> {
         match self.ask(v1::query::What::Why(v1::Why { name: name.into() })).await? {
-            v1::answer::Result::Report(report) => Ok(report),
+            v1::answer::Result::Report(report) => report.try_into(),
             other => Err(unexpected(&other)),
         }
     }

@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::time::Duration;
 
+use conclave_core::report::LockReport;
 use conclave_core::{Fence, SessionId};
 use conclave_wire::v1;
 
@@ -126,8 +127,8 @@ impl Leadership {
     }
 }
 
-pub(crate) fn leader(report: v1::Report) -> Option<Leader> {
+pub(crate) fn leader(report: LockReport) -> Option<Leader> {
     let value = report.value?;
     let holder = report.holders.into_iter().next()?;
-    Some(Leader { value, term: Fence(holder.fence), session: SessionId(holder.session), owner: holder.owner })
+    Some(Leader { value, term: holder.fence, session: holder.session, owner: holder.owner })
 }

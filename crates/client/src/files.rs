@@ -1,8 +1,8 @@
 //! The tree of small files.
 
 use conclave_core::Version;
+use conclave_core::report::{FileResult, FileStat};
 use conclave_wire::v1;
-use conclave_wire::v1::file_done::Done;
 
 use crate::client::unexpected;
 use crate::watch::Watch;
@@ -30,7 +30,7 @@ pub struct File {
     /// The content.
     pub data: Vec<u8>,
     /// The version, the number of children and the indices of the latest changes.
-    pub stat: v1::Stat,
+    pub stat: FileStat,
     /// The index of the state that was read. A watch after this index has no gap.
     pub index: u64,
 }
@@ -42,7 +42,7 @@ pub struct Children {
     /// The names of the children, without the path, in order.
     pub names: Vec<String>,
     /// The state of the parent file itself.
-    pub stat: v1::Stat,
+    pub stat: FileStat,
     /// The index of the state in which the first page was read. A watch after this index has no gap.
     pub index: u64,
 }
@@ -82,7 +82,7 @@ impl Files {
     pub async fn read(&self, path: &str) -> Result<File> {
         match self.client.ask(v1::query::What::File(v1::ReadFile { path: path.into() })).await? {
             v1::answer::Result::File(v1::File { data, stat, index }) => {
-                Ok(File { data, stat: stat.unwrap_or_default(), index })
+                Ok(File { data, stat: stat.unwrap_or_default().into(), index })
             }
             other => Err(unexpected(&other)),
         }
@@ -93,7 +93,7 @@ impl Files {
     /// # Errors
     /// [`Code::NoSuchFile`].
     pub async fn list(&self, path: &str) -> Result<Children> {
-        let mut all = Children { names: Vec::new(), stat: v1::Stat::default(), index: u64::MAX };
+        let mut all = Children { names: Vec::new(), stat: FileStat::default(), index: u64::MAX };
         loop {
             let after = all.names.last().cloned().unwrap_or_default();
             let what = v1::query::What::Children(v1::ReadChildren { path: path.into(), after });
@@ -101,7 +101,7 @@ impl Files {
                 v1::answer::Result::Children(page) => {
                     let more = page.more && !page.names.is_empty();
                     all.names.extend(page.names);
-                    all.stat = page.stat.unwrap_or_default();
+                    all.stat = page.stat.unwrap_or_default().into();
                     // Keep the index of the first page: the later pages were read at larger indices.
                     all.index = all.index.min(page.index);
                     if !more {
@@ -119,7 +119,7 @@ impl Files {
     /// [`Code::FileExists`], or [`Code::NoSuchFile`] if the parent does not exist.
     pub async fn create(&self, path: &str, data: impl Into<Vec<u8>>, how: Create) -> Result<String> {
         match self.one(FileOp::Create(path.into(), data.into(), how)).await? {
-            Done::Created(path) => Ok(path),
+            FileResult::Created(path) => Ok(path.as_str().to_owned()),
             _ => Err(confused()),
         }
     }
@@ -135,7 +135,7 @@ impl Files {
         expected: Option<Version>,
     ) -> Result<Version> {
         match self.one(FileOp::Write(path.into(), data.into(), expected)).await? {
-            Done::Written(version) => Ok(Version(version)),
+            FileResult::Written(version) => Ok(version),
             _ => Err(confused()),
         }
     }
@@ -172,10 +172,10 @@ impl Files {
     ///
     /// # Errors
     /// The error of the first operation that fails.
-    pub async fn multi(&self, ops: Vec<FileOp>) -> Result<Vec<v1::FileDone>> {
+    pub async fn multi(&self, ops: Vec<FileOp>) -> Result<Vec<FileResult>> {
         let files = v1::Files { ops: ops.into_iter().map(Into::into).collect() };
         match self.client.change(v1::request::Op::Files(files)).await? {
-            v1::answer::Result::Files(done) => Ok(done.done),
+            v1::answer::Result::Files(done) => done.done.into_iter().map(TryInto::try_into).collect(),
             other => Err(unexpected(&other)),
         }
     }
@@ -198,9 +198,9 @@ impl Files {
         Watch::begin(&self.client, v1::watch::Target::Children(path.into()), after).await
     }
 
-    async fn one(&self, op: FileOp) -> Result<Done> {
+    async fn one(&self, op: FileOp) -> Result<FileResult> {
         let done = self.multi(vec![op]).await?;
-        done.into_iter().next().and_then(|done| done.done).ok_or_else(confused)
+        done.into_iter().next().ok_or_else(confused)
     }
 }
 

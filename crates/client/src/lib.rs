@@ -100,9 +100,15 @@ mod watch;
 
 pub use admin::Admin;
 pub use client::{Client, ClientBuilder, DEFAULT_SERVER};
-pub use conclave_core::{Code, Error, Expr, Fence, LockName, Priority, SessionId, Version, VictimPolicy};
+pub use conclave_core::report::{
+    Blocker, Breaking, Change, ClusterStatus, FileResult, FileStat, Holder, LockInfo, LockReport,
+    MemberStatus, QueuePosition, SessionInfo, Waiter, WatchEvent,
+};
+pub use conclave_core::{
+    Claim, Code, Deadlock, Error, Expr, Fence, FilePath, LockName, Priority, RequestId, SessionId, Version,
+    VictimPolicy, WaitsFor,
+};
 pub use conclave_wire::socket::Socket;
-pub use conclave_wire::v1 as wire;
 pub use connection::Connector;
 pub use election::{Campaign, Leader, Leadership};
 pub use files::{Children, Create, File, FileOp, Files};
@@ -110,7 +116,7 @@ pub use guard::{Guard, HeldName, LossReason, Lost};
 pub use lease::LeaseState;
 pub use lock_request::{LockRequest, Owner, PendingLock};
 pub use semaphore::Semaphore;
-pub use watch::{Watch, WatchEvent};
+pub use watch::Watch;
 
 /// A [`std::result::Result`] with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;

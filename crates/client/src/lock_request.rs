@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use conclave_core::report::QueuePosition;
 use conclave_core::{Code, Error, Expr, OwnerLabel, RequestId, VictimPolicy, Wait};
 use conclave_wire::v1;
 use tokio::sync::oneshot;
@@ -141,10 +142,10 @@ pub struct PendingLock {
 impl PendingLock {
     /// Returns the place in the queue and the holders of the names, once. Returns `None` if the request has
     /// its final reply, or if an earlier call has returned the place.
-    pub async fn queued(&mut self) -> Option<v1::Queued> {
+    pub async fn queued(&mut self) -> Option<QueuePosition> {
         let told = self.queued.as_mut()?.await.ok();
         self.queued = None;
-        told
+        told.map(Into::into)
     }
 
     /// Waits for the grant. The future can be dropped and the method called again.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
+use conclave_core::report::WatchEvent;
 use conclave_core::{Code, Error};
 use conclave_wire::frame::{self, Frames};
 use conclave_wire::v1;
@@ -14,7 +15,7 @@ use tokio::sync::oneshot::error::TryRecvError;
 use crate::Result;
 use crate::core::{Core, Opening, Reply};
 use crate::lease::{LeaseState, Now};
-use crate::watch::{Queue, WatchEvent};
+use crate::watch::Queue;
 
 /// A bug in the client that a test plants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +65,7 @@ pub struct Watching {
 }
 
 impl Watching {
-    /// Takes the next notice, if there is one.
+    /// Takes the next event, if there is one.
     pub fn poll(&mut self) -> Option<Result<WatchEvent>> {
         self.queue.pop()
     }

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
 use conclave_core::Error;
+use conclave_core::report::WatchEvent;
 use conclave_wire::v1;
 use futures_core::Stream;
 
@@ -20,19 +21,6 @@ use crate::core::stopped;
 /// The maximum number of events that wait for the reader. One more event discards them, and the reader gets a
 /// `Resync`.
 pub(crate) const QUEUE: usize = 1024;
-
-/// An event of a watch.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum WatchEvent {
-    /// The watched object changed.
-    Changed(v1::Event),
-    /// Events were lost. Read the object again; the watch delivers every change after `index`.
-    Resync {
-        /// The index after which no event is missing.
-        index: u64,
-    },
-}
 
 /// A watch. After a lost connection it goes on without a gap, or reports one with [`WatchEvent::Resync`].
 /// Dropping it ends the watch.
@@ -115,8 +103,7 @@ impl Queue {
         self.change(|waiting| {
             if waiting.events.len() >= QUEUE {
                 waiting.events.clear();
-                let (WatchEvent::Changed(v1::Event { index, .. }) | WatchEvent::Resync { index }) = event;
-                waiting.events.push_back(WatchEvent::Resync { index });
+                waiting.events.push_back(WatchEvent::Resync { index: event.index() });
             } else {
                 waiting.events.push_back(event);
             }
@@ -174,13 +161,14 @@ mod tests {
     use std::task::Wake;
 
     use conclave_core::Code;
+    use conclave_core::report::Change;
 
     use super::*;
 
     #[test]
     fn a_reader_that_is_too_slow_is_told_from_where_it_misses_nothing() {
         let queue = Queue::default();
-        let event = |index| WatchEvent::Changed(v1::Event { index, ..Default::default() });
+        let event = |index| WatchEvent::Changed { index, name: "x".into(), change: Change::Released };
         for index in 1..=QUEUE as u64 + 2 {
             queue.push(event(index));
         }

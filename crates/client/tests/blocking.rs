@@ -74,7 +74,7 @@ fn semaphores_elections_files_and_watches_work_without_a_runtime() {
     files.create("/a", "1", Create::default()).unwrap();
     let mut watch = files.watch("/a", None).unwrap();
     assert_eq!(files.write("/a", "2", Some(Version(1))).unwrap(), Version(2));
-    assert!(matches!(watch.next(), Some(Ok(WatchEvent::Changed(event))) if event.name == "/a"));
+    assert!(matches!(watch.next(), Some(Ok(WatchEvent::Changed { name, .. })) if name == "/a"));
     assert_eq!(files.read("/a").unwrap().data, b"2");
     files.delete("/a", None).unwrap();
 }

@@ -115,5 +115,5 @@ async fn a_watch_is_a_stream() {
     let mut watch = client.files().watch("/a", None).await.unwrap();
     client.files().put("/a", "1").await.unwrap();
     let next = poll_fn(|cx| Pin::new(&mut watch).poll_next(cx)).await;
-    assert!(matches!(next, Some(Ok(WatchEvent::Changed(event))) if event.name == "/a"));
+    assert!(matches!(next, Some(Ok(WatchEvent::Changed { name, .. })) if name == "/a"));
 }

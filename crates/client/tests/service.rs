@@ -6,9 +6,9 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use conclave_client::{
-    Client, Code, Create, FileOp, LeaseState, LossReason, SessionId, Version, VictimPolicy, WatchEvent, wire,
+    Change, Claim, Client, Code, Create, FileOp, LeaseState, LossReason, SessionId, Version, VictimPolicy,
+    WatchEvent,
 };
-use conclave_core::Claim;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -28,7 +28,7 @@ async fn a_lock_is_waited_for_and_its_fence_grows() {
     assert_eq!(late.unwrap_err().code, Code::TimedOut);
     let mut waiting = second.lock("dst").start().unwrap();
     let place = waiting.queued().await.expect("it is held");
-    assert_eq!(place.holders[0].session, first.session().unwrap().0);
+    assert_eq!(place.holders[0].holder.session, first.session().unwrap());
     let before = guard.fence();
     guard.release().await.unwrap();
     let next = waiting.granted().await.unwrap();
@@ -253,13 +253,13 @@ async fn files_change_together_and_a_watch_from_a_read_misses_nothing() {
     assert_eq!(files.multi(both).await.unwrap_err().code, Code::VersionMismatch);
 
     let mut watch = files.watch("/a", Some(read.index)).await.unwrap();
-    let WatchEvent::Changed(event) = watch.next().await.unwrap().unwrap() else { panic!("a gap") };
-    assert_eq!(event.change, Some(wire::event::Change::Written(2)));
+    let WatchEvent::Changed { change, .. } = watch.next().await.unwrap().unwrap() else { panic!("a gap") };
+    assert_eq!(change, Change::Written(Version(2)));
     service.stop().await;
     service.start_again().await;
     files.delete("/a", Some(Version(2))).await.unwrap();
     match watch.next().await.unwrap().unwrap() {
-        WatchEvent::Changed(event) => assert!(matches!(event.change, Some(wire::event::Change::Deleted(_)))),
+        WatchEvent::Changed { change, .. } => assert_eq!(change, Change::Deleted),
         _ => assert_eq!(files.read("/a").await.unwrap_err().code, Code::NoSuchFile),
     }
 }
@@ -295,7 +295,7 @@ async fn a_watch_goes_on_when_its_session_is_ended() {
     let session = client.session().expect("a watch has one");
     operator.admin().end_session(session).await.unwrap();
     operator.files().put("/a", "1").await.unwrap();
-    assert!(matches!(watch.next().await.unwrap().unwrap(), WatchEvent::Changed(_)));
+    assert!(matches!(watch.next().await.unwrap().unwrap(), WatchEvent::Changed { .. }));
 }
 
 #[tokio::test]

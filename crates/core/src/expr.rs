@@ -83,9 +83,10 @@ pub struct Leaf {
 }
 
 /// The mode in which a name is requested or held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Claim {
     /// `name`: exclusive. One permit, if the name is a semaphore.
+    #[default]
     Exclusive,
     /// `name:shared`.
     Shared,

@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::LockName;
 
-/// The number of a session: the number of the command that opened it. It is never used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// The number of a session: the number of the command that opened it. It is never used twice, and never 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SessionId(pub u64);
 
 /// The number of a request within its session. The client chooses it and never reuses it. A retry has the
 /// same number and gets the same answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RequestId(pub u64);
 
 /// A fencing token. Of two conflicting grants of a name, the later one has the strictly larger fence, for
@@ -20,8 +20,8 @@ pub struct RequestId(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Fence(pub u64);
 
-/// The version of a file: 1 after its creation, and one more with each write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// The version of a file: 1 after its creation, and one more with each write. No file has version 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Version(pub u64);
 
 /// The priority of a request. Larger numbers are granted first, equal ones in the order of the log. Frequent
@@ -163,8 +163,20 @@ impl fmt::Display for OwnerLabel {
     }
 }
 
-macro_rules! display_number {
-    ($($type:ident),*) => {$(
+macro_rules! number {
+    ($($type:ident($number:ident)),*) => {$(
+        impl From<$number> for $type {
+            fn from(number: $number) -> Self {
+                Self(number)
+            }
+        }
+
+        impl From<$type> for $number {
+            fn from(number: $type) -> Self {
+                number.0
+            }
+        }
+
         impl fmt::Display for $type {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 self.0.fmt(f)
@@ -173,7 +185,7 @@ macro_rules! display_number {
     )*};
 }
 
-display_number!(SessionId, RequestId, Fence, Version, Priority);
+number!(SessionId(u64), RequestId(u64), Fence(u64), Version(u64), Priority(i32));
 
 #[cfg(test)]
 mod tests {

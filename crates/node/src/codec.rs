@@ -3,16 +3,16 @@
 //! Decoding checks everything. An invalid request gets an error under its number, and other requests on the
 //! connection are not affected. Encoding cannot fail.
 
-use conclave_core::{Claim, Code, Error, Expr, Fence, LockName, RequestId, SessionId, Version};
-use conclave_wire::{secret_from_wire, v1};
+use conclave_core::{Code, Error, Expr, FilePath, LockName, RequestId, SessionId, Version};
+use conclave_wire::{claim_to_wire, event_to_wire, secret_from_wire, v1};
 
-use crate::node::query::{ClusterInfo, MemberInfo, QueryAnswer};
+use crate::node::query::QueryAnswer;
 use crate::node::{ClientRequest, Query, Reply};
-use crate::state::query::{LockInfo, Page, SessionInfo, WaiterInfo, WhyInfo};
+use crate::state::query::Page;
 use crate::state::session::Broken;
-use crate::state::tree::{FileChange, FileDone, FileOp, MAX_OPERATIONS, Stat};
-use crate::state::watch::{Change, Event, LockChange, WatchTarget, What};
-use crate::state::{Acquire, Answer, EndCause, FilePath, Granted, Holder, Op, Queued};
+use crate::state::tree::{FileOp, MAX_OPERATIONS};
+use crate::state::watch::WatchTarget;
+use crate::state::{Acquire, Answer, EndCause, Granted, Op};
 
 /// The lease of a session that requests no length, in milliseconds.
 const DEFAULT_TTL_MS: u64 = 10_000;
@@ -178,7 +178,7 @@ pub fn encode(reply: &Reply) -> v1::ServerMessage {
             numbered_answer(*id, v1::answer::Result::Watching(v1::Watching { index: *index }))
         }
         Reply::Refused { id, error } => refusal(*id, error),
-        Reply::Event { watch, event } => self::event(*watch, event),
+        Reply::Event { watch, event } => event_to_wire(*watch, event),
         Reply::Broken(Broken { grant, name, reason }) => {
             v1::Broken { grant: grant.0, name: name.as_str().into(), reason: reason.clone() }.into()
         }
@@ -200,12 +200,10 @@ fn result(answer: &Answer) -> v1::answer::Result {
     use v1::answer::Result as Wire;
     match answer {
         Answer::Done => Wire::Done(v1::Done {}),
-        Answer::Queued(Queued { ahead, holders }) => {
-            Wire::Queued(v1::Queued { ahead: *ahead, holders: holders.iter().map(holder).collect() })
-        }
+        Answer::Queued(position) => Wire::Queued(position.into()),
         Answer::Granted(granted) => Wire::Granted(self::granted(granted)),
         Answer::Cancelled { released } => Wire::Cancelled(v1::Cancelled { released: *released }),
-        Answer::Files(done) => Wire::Files(v1::FilesDone { done: done.iter().map(file_done).collect() }),
+        Answer::Files(done) => Wire::Files(v1::FilesDone { done: done.iter().map(Into::into).collect() }),
         Answer::Refused(error) => Wire::Error(error.into()),
         Answer::Limited { before } => Wire::Limited(v1::Limited { before: *before }),
     }
@@ -216,45 +214,27 @@ fn query_answer(answer: &QueryAnswer) -> v1::answer::Result {
     use v1::answer::Result as Wire;
     match answer {
         QueryAnswer::File { data, stat, index } => {
-            Wire::File(v1::File { data: data.clone(), stat: Some(self::stat(stat)), index: *index })
+            Wire::File(v1::File { data: data.clone(), stat: Some(stat.into()), index: *index })
         }
         QueryAnswer::Children { names: Page { items, more }, stat, index } => Wire::Children(v1::Children {
             names: items.clone(),
-            stat: Some(self::stat(stat)),
+            stat: Some(stat.into()),
             more: *more,
             index: *index,
         }),
-        QueryAnswer::Locks { locks: Page { items, more }, index } => {
-            Wire::Locks(v1::Locks { locks: items.iter().map(lock).collect(), more: *more, index: *index })
-        }
-        QueryAnswer::Why { name, why, index } => Wire::Report(report(name, why.as_ref(), *index)),
-        QueryAnswer::Sessions { sessions: Page { items, more }, index } => Wire::Sessions(v1::Sessions {
-            sessions: items.iter().map(session).collect(),
+        QueryAnswer::Locks(Page { items, more }, index) => Wire::Locks(v1::Locks {
+            locks: items.iter().map(Into::into).collect(),
             more: *more,
             index: *index,
         }),
-        QueryAnswer::Cluster(info) => Wire::Cluster(cluster(info)),
+        QueryAnswer::Why(report) => Wire::Report(report.into()),
+        QueryAnswer::Sessions(Page { items, more }, index) => Wire::Sessions(v1::Sessions {
+            sessions: items.iter().map(Into::into).collect(),
+            more: *more,
+            index: *index,
+        }),
+        QueryAnswer::Cluster(status) => Wire::Cluster(status.into()),
         QueryAnswer::Refused(error) => Wire::Error(error.into()),
-    }
-}
-
-fn cluster(info: &ClusterInfo) -> v1::Cluster {
-    let member = |member: &MemberInfo| v1::Member {
-        node: member.node,
-        address: member.address.clone(),
-        voter: member.voter,
-        matched: member.matched,
-    };
-    v1::Cluster {
-        node: info.node,
-        leader: info.leader,
-        term: info.term,
-        applied: info.applied,
-        members: info.members.iter().map(member).collect(),
-        version: info.version.clone(),
-        cluster: format!("{:032x}", info.cluster),
-        last: info.last,
-        snapshot: info.snapshot,
     }
 }
 
@@ -262,111 +242,9 @@ fn granted(granted: &Granted) -> v1::Granted {
     let name = |granted: &crate::state::GrantedName| v1::GrantedName {
         name: granted.name.as_str().into(),
         fence: granted.fence.0,
-        claim: wire_claim(granted.claim),
+        claim: claim_to_wire(granted.claim),
     };
     v1::Granted { names: granted.names.iter().map(name).collect() }
-}
-
-fn file_done(done: &FileDone) -> v1::FileDone {
-    use v1::file_done::Done as Wire;
-    let done = match done {
-        FileDone::Created(path) => Wire::Created(path.as_str().into()),
-        FileDone::Written(version) => Wire::Written(version.0),
-        FileDone::Deleted => Wire::Deleted(v1::Done {}),
-        FileDone::Checked => Wire::Checked(v1::Done {}),
-    };
-    v1::FileDone { done: Some(done) }
-}
-
-/// Encodes a claim. An exclusive claim is the default and is left out.
-fn wire_claim(claim: Claim) -> Option<v1::Claim> {
-    (claim != Claim::Exclusive).then(|| claim.into())
-}
-
-fn holder(holder: &Holder) -> v1::Holder {
-    v1::Holder {
-        name: holder.name.as_str().into(),
-        session: holder.session.0,
-        owner: holder.owner.clone(),
-        fence: holder.fence.0,
-        since_ms: holder.since_ms,
-        claim: wire_claim(holder.claim),
-    }
-}
-
-/// Encodes the metadata of a file.
-fn stat(stat: &Stat) -> v1::Stat {
-    v1::Stat {
-        version: stat.version.0,
-        children_version: stat.children_version,
-        created: stat.created,
-        modified: stat.modified,
-        children_modified: stat.children_modified,
-        ephemeral: stat.ephemeral.map(|session| session.0),
-        bytes: stat.bytes,
-        children: stat.children,
-    }
-}
-
-/// Encodes one line of the list of locks.
-pub fn lock(info: &LockInfo) -> v1::LockSummary {
-    v1::LockSummary {
-        name: info.name.as_str().into(),
-        limit: info.limit,
-        holders: info.holders_total,
-        waiters: info.waiting,
-        first: info.holders.iter().map(holder).collect(),
-    }
-}
-
-/// Encodes the answer to a `why` query. `why` is `None` if the state has no record of the name.
-pub fn report(name: &LockName, why: Option<&WhyInfo>, index: u64) -> v1::Report {
-    let Some(WhyInfo { lock, queue, deadlocks, breaks }) = why else {
-        return v1::Report { name: name.as_str().into(), index, ..Default::default() };
-    };
-    v1::Report {
-        name: name.as_str().into(),
-        limit: lock.limit,
-        holders: lock.holders.iter().map(holder).collect(),
-        holders_total: lock.holders_total,
-        waiters: queue.iter().map(waiter).collect(),
-        waiters_total: lock.waiting,
-        value: lock.value.clone(),
-        permits_held: lock.permits_held,
-        deadlocks: deadlocks.iter().map(|found| (&found.deadlock).into()).collect(),
-        breakings: breaks
-            .iter()
-            .map(|broken| v1::Breaking { at_ms: broken.wall_ms, reason: broken.reason.clone() })
-            .collect(),
-        index,
-        known: true,
-    }
-}
-
-fn waiter(waiter: &WaiterInfo) -> v1::Waiter {
-    let name = |(name, claim): &(LockName, Claim)| format!("{name}{claim}");
-    v1::Waiter {
-        session: waiter.session.0,
-        owner: waiter.owner.clone(),
-        request: waiter.request.0,
-        names: waiter.names.iter().map(name).collect(),
-        priority: waiter.priority.0,
-        since_ms: waiter.since_ms,
-        waits_for: waiter.waits_for.clone(),
-        stuck: waiter.stuck,
-    }
-}
-
-/// Encodes one line of the list of sessions.
-pub fn session(info: &SessionInfo) -> v1::SessionSummary {
-    v1::SessionSummary {
-        session: info.session.0,
-        label: info.label.clone(),
-        ttl_ms: info.ttl_ms,
-        grants: info.held,
-        waits: info.waiting,
-        since_ms: info.since_ms,
-    }
 }
 
 /// Encodes the end of a session.
@@ -377,33 +255,4 @@ fn ended(session: SessionId, cause: EndCause) -> v1::ServerMessage {
         EndCause::Ended => v1::EndCause::Ended,
     };
     v1::SessionEnded { session: session.0, cause: cause.into() }.into()
-}
-
-/// Encodes the event of a watch.
-fn event(id: u64, event: &Event) -> v1::ServerMessage {
-    use v1::event::Change as Wire;
-    let Change { index, what } = match event {
-        Event::Changed(change) => change,
-        Event::Resync { index } => return v1::Resync { id, index: *index }.into(),
-    };
-    let (name, change) = match what {
-        What::File { path, change } => (
-            path.as_str().to_owned(),
-            match change {
-                FileChange::Created => Wire::Created(v1::Done {}),
-                FileChange::Written(version) => Wire::Written(version.0),
-                FileChange::Deleted => Wire::Deleted(v1::Done {}),
-            },
-        ),
-        What::Lock { name, change } => (
-            name.as_str().to_owned(),
-            match change {
-                LockChange::Taken(Fence(fence)) => Wire::Taken(*fence),
-                LockChange::Released => Wire::Released(v1::Done {}),
-                LockChange::Proclaimed => Wire::Proclaimed(v1::Done {}),
-                LockChange::Limited(permits) => Wire::Limited(*permits),
-            },
-        ),
-    };
-    v1::Event { id, index: *index, name, change: Some(change) }.into()
 }

@@ -125,12 +125,13 @@ impl Service {
 #[cfg(test)]
 mod tests {
     use conclave_core::{
-        Fence, LockName, Owner, OwnerLabel, Priority, RequestId, SessionId, Version, VictimPolicy, Wait,
+        Fence, FilePath, LockName, Owner, OwnerLabel, Priority, RequestId, SessionId, Version, VictimPolicy,
+        Wait,
     };
 
     use super::*;
     use crate::state::tree::FileOp;
-    use crate::state::{Acquire, Answer, FilePath, Op, OpenSession, Request};
+    use crate::state::{Acquire, Answer, Op, OpenSession, Request};
 
     fn open() -> Command {
         Command::OpenSession(OpenSession {

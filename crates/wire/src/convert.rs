@@ -3,6 +3,8 @@
 //! A conversion from a message uses the checking constructors of the type, so its result is valid. A
 //! conversion to a message cannot fail.
 
+pub(crate) mod report;
+
 use conclave_core::{
     Claim, Code, Deadlock, Error, Fault, LockName, Owner, OwnerLabel, Priority, RequestId, VictimPolicy,
     Wait, WaitsFor,

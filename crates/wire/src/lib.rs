@@ -8,20 +8,19 @@
 //! - [`frame`]: the native framing: a preface of 8 bytes, then messages with a length before each.
 //! - `codec`: the same limits for gRPC, which has its own framing.
 //! - `convert`: conversions between the types of `conclave-core` and the messages.
-//! - [`json`]: the JSON of HTTP and of `--json`.
 //! - `socket`: the connection from a client to a server, with the feature of that name.
 
 #[cfg(feature = "grpc")]
 pub mod codec;
 mod convert;
 pub mod frame;
-pub mod json;
 #[cfg(feature = "socket")]
 pub mod socket;
 
 #[cfg(test)]
 mod generate;
 
+pub use convert::report::{claim_to_wire, event_to_wire};
 pub use convert::{claim_from_wire, secret_from_wire};
 
 /// The messages of version 1.

@@ -137,23 +137,23 @@ fn every_report_keeps_its_json() {
 
 /// Creates at least one case of each report. The client and the guards keep them until they are dropped.
 async fn fill(server: &Server) -> impl Sized {
-    let client = Client::options().label("golden").connect(&server.address).await.unwrap();
-    client.limit("team/pool", 3).await.unwrap();
+    let client = Client::builder().label("golden").connect(&server.address).await.unwrap();
+    client.admin().limit("team/pool", 3).await.unwrap();
     let holder = client.owner("holder").unwrap();
     let held = holder.lock("x & team/pool*2 & \"with space\"").await.unwrap();
     let shared = client.lock("y:shared").await.unwrap();
     let waiter = client.owner("waiter").unwrap();
-    let mut waiting = waiter.request("x & y:shared & \"with space\"").priority(3).start().unwrap();
+    let mut waiting = waiter.lock("x & y:shared & \"with space\"").priority(3).start().unwrap();
     waiting.queued().await.unwrap();
     let leader = client.elect("boss", vec![b'a', 0xff, b'"']).await.unwrap();
     let broken = client.lock("broken").await.unwrap();
-    client.break_lock("broken", "stuck since noon").await.unwrap();
+    client.admin().break_lock("broken", "stuck since noon").await.unwrap();
     let [p, q] = ["p", "q"].map(|label| client.owner(label).unwrap());
     let (first, second) = (p.lock("ended").await.unwrap(), q.lock("left").await.unwrap());
-    let mut stands = p.request("left").start().unwrap();
+    let mut stands = p.lock("left").start().unwrap();
     stands.queued().await.unwrap();
-    q.lock("ended").await.err().expect("a deadlock");
-    let mut closes = q.request("ended").on_deadlock(VictimPolicy::None).start().unwrap();
+    q.lock("ended").await.unwrap_err();
+    let mut closes = q.lock("ended").on_deadlock(VictimPolicy::None).start().unwrap();
     closes.queued().await.unwrap();
     let files = client.files();
     files.put("/config", "blue").await.unwrap();

@@ -3,7 +3,7 @@
 use conclave_core::Version;
 
 use super::runtime::Runtime;
-use crate::{Children, Create, File, FileOp, Result, WatchEvent, wire};
+use crate::{Children, Create, File, FileOp, FileResult, Result, WatchEvent};
 
 /// The tree of small, versioned files, like [`crate::Files`]. All errors are the same.
 #[derive(Clone)]
@@ -48,7 +48,7 @@ impl Files {
     }
 
     /// Applies several operations in order: all of them or none. Returns one result for each operation.
-    pub fn multi(&self, ops: Vec<FileOp>) -> Result<Vec<wire::FileDone>> {
+    pub fn multi(&self, ops: Vec<FileOp>) -> Result<Vec<FileResult>> {
         self.runtime.wait(self.inner.multi(ops))
     }
 

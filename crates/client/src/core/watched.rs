@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use conclave_core::Error;
+use conclave_core::report::WatchEvent;
 use conclave_wire::v1;
 use tokio::sync::oneshot;
 
 use crate::lease::Now;
-use crate::watch::{Queue, WatchEvent};
+use crate::watch::Queue;
 
 /// A watch of this client.
 pub(super) struct Watched {
@@ -46,7 +47,7 @@ impl Watched {
             Some((index, seen)) if *index == event.index => *seen += 1,
             last => *last = Some((event.index, 1)),
         }
-        self.queue.push(WatchEvent::Changed(event));
+        self.queue.push(event.into());
     }
 
     pub(super) fn on_resync(&mut self, index: u64) {

@@ -15,11 +15,11 @@
 //! **Bounds.** Over a limit the reply is `overloaded`, which is definite: nothing was done.
 
 use conclave_core::expr::Node as ExprNode;
-use conclave_core::{Code, Error, LockName, Owner};
+use conclave_core::{Code, Error, FilePath, LockName, Owner};
 
 use super::ClientRequest;
 use crate::state::tree::FileOp;
-use crate::state::{Acquire, Command, FilePath, Op, Request};
+use crate::state::{Acquire, Command, Op, Request};
 
 /// The most commands in flight. Beyond it, requests are rejected.
 pub const MAX_IN_FLIGHT: usize = 16 * 1024;

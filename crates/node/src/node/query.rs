@@ -1,13 +1,13 @@
 //! Queries: reads of the state and of the cluster's status.
 
-use conclave_core::{Code, Error, LockName};
+use conclave_core::report::{ClusterStatus, FileStat, LockInfo, LockReport, MemberStatus, SessionInfo};
+use conclave_core::{Code, Error, FilePath};
 
 use super::Query;
 use super::View;
-use crate::cluster::{Member, NodeId};
-use crate::state::query::{LockInfo, Page, SessionInfo, WhyInfo, page};
-use crate::state::tree::Stat;
-use crate::state::{FilePath, State};
+use crate::cluster::{Member, NodeId, Status};
+use crate::state::State;
+use crate::state::query::{Page, page};
 
 /// The most names, sessions or children in one answer. A longer list is cut, and the answer has `more` set.
 const PAGE: usize = 1000;
@@ -20,7 +20,7 @@ pub enum QueryAnswer {
         /// Its content.
         data: Vec<u8>,
         /// Its metadata.
-        stat: Stat,
+        stat: FileStat,
         /// The index of the state that was read.
         index: u64,
     },
@@ -29,73 +29,20 @@ pub enum QueryAnswer {
         /// Their names.
         names: Page<String>,
         /// The metadata of the file.
-        stat: Stat,
+        stat: FileStat,
         /// The index of the state that was read.
         index: u64,
     },
-    /// The names in use.
-    Locks {
-        /// The names.
-        locks: Page<LockInfo>,
-        /// The index of the state that was read.
-        index: u64,
-    },
+    /// The names in use, and the index of the state that was read.
+    Locks(Page<LockInfo>, u64),
     /// One name.
-    Why {
-        /// The name.
-        name: LockName,
-        /// The report about the name; `None` if the state has no record of it.
-        why: Option<WhyInfo>,
-        /// The index of the state that was read.
-        index: u64,
-    },
-    /// The sessions.
-    Sessions {
-        /// The sessions.
-        sessions: Page<SessionInfo>,
-        /// The index of the state that was read.
-        index: u64,
-    },
+    Why(LockReport),
+    /// The sessions, and the index of the state that was read.
+    Sessions(Page<SessionInfo>, u64),
     /// The nodes of the cluster.
-    Cluster(ClusterInfo),
+    Cluster(ClusterStatus),
     /// The query was rejected.
     Refused(Error),
-}
-
-/// The nodes of the cluster, as this node sees them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ClusterInfo {
-    /// This node.
-    pub node: NodeId,
-    /// The leader, if one is known.
-    pub leader: Option<NodeId>,
-    /// The current term.
-    pub term: u64,
-    /// The index of the last entry applied here.
-    pub applied: u64,
-    /// The members.
-    pub members: Vec<MemberInfo>,
-    /// The version of this node's program.
-    pub version: String,
-    /// The identity of the cluster.
-    pub cluster: u128,
-    /// The index of the last entry in the log.
-    pub last: u64,
-    /// The index of the last entry that a snapshot covers.
-    pub snapshot: u64,
-}
-
-/// One member of the cluster.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MemberInfo {
-    /// Its number.
-    pub node: NodeId,
-    /// Its address.
-    pub address: String,
-    /// Whether it votes.
-    pub voter: bool,
-    /// The last index up to which its log is known to agree with the leader's. Known on the leader only.
-    pub matched: Option<u64>,
 }
 
 /// Answers a query.
@@ -118,35 +65,34 @@ fn read(view: &dyn View, state: &State, query: &Query) -> QueryAnswer {
             _ => no_such_file(path),
         },
         Query::Locks { prefix, after } => {
-            QueryAnswer::Locks { locks: state.locks(prefix, after.as_ref(), PAGE), index }
+            QueryAnswer::Locks(state.locks(prefix, after.as_ref(), PAGE), index)
         }
-        Query::Why(name) => QueryAnswer::Why { name: name.clone(), why: state.why(name), index },
-        Query::Sessions { after } => QueryAnswer::Sessions { sessions: state.sessions(*after, PAGE), index },
-        Query::Cluster => QueryAnswer::Cluster(cluster(view)),
+        Query::Why(name) => QueryAnswer::Why(state.why(name)),
+        Query::Sessions { after } => QueryAnswer::Sessions(state.sessions(*after, PAGE), index),
+        Query::Cluster => QueryAnswer::Cluster(cluster(&view.status(), view.cluster_id())),
     }
 }
 
-/// Returns the nodes of the cluster.
-pub fn cluster(view: &dyn View) -> ClusterInfo {
-    let status = view.status();
+/// Returns the nodes of the cluster, as the node with this status sees them.
+pub fn cluster(status: &Status, cluster_id: u128) -> ClusterStatus {
     let votes = |node: &NodeId| status.membership.voters.iter().any(|voters| voters.contains(node));
-    let member = |(node, member): (&NodeId, &Member)| MemberInfo {
-        node: *node,
-        address: member.address.clone(),
-        voter: votes(node),
-        matched: status.matched.get(node).copied().flatten(),
+    let member = |(node, member): (&NodeId, &Member)| {
+        let mut found = MemberStatus::default();
+        (found.node, found.address, found.voter) = (*node, member.address.clone(), votes(node));
+        found.matched = status.matched.get(node).copied().flatten();
+        found
     };
-    ClusterInfo {
-        node: status.node,
-        leader: status.leader,
-        term: status.term,
-        applied: status.applied.map_or(0, |id| id.index),
-        members: status.membership.nodes.iter().map(member).collect(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        cluster: view.cluster_id(),
-        last: status.last.unwrap_or(0),
-        snapshot: status.snapshot.map_or(0, |id| id.index),
-    }
+    let mut cluster = ClusterStatus::default();
+    cluster.node = status.node;
+    cluster.leader = status.leader;
+    cluster.term = status.term;
+    cluster.applied = status.applied.map(|id| id.index);
+    cluster.members = status.membership.nodes.iter().map(member).collect();
+    cluster.version = env!("CARGO_PKG_VERSION").to_owned();
+    cluster.cluster = format!("{cluster_id:032x}");
+    cluster.last = status.last;
+    cluster.snapshot = status.snapshot.map(|id| id.index);
+    cluster
 }
 
 fn no_such_file(path: &FilePath) -> QueryAnswer {

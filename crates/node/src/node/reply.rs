@@ -1,10 +1,11 @@
 //! The content of a reply to a client, in no protocol's encoding.
 
+use conclave_core::report::WatchEvent;
 use conclave_core::{Error, SessionId};
 
 use super::query::QueryAnswer;
 use crate::state::session::Broken;
-use crate::state::watch::{Event, WatchId, What};
+use crate::state::watch::WatchId;
 use crate::state::{Answer, EndCause};
 
 /// A reply or a message to a client.
@@ -64,7 +65,7 @@ pub enum Reply {
         /// The number of the watch.
         watch: WatchId,
         /// The event.
-        event: Event,
+        event: WatchEvent,
     },
     /// A grant was taken away by an operator.
     Broken(Broken),
@@ -89,13 +90,10 @@ pub struct SessionTerms {
 }
 
 /// Returns the approximate size of an event, in bytes.
-pub(super) fn event_size(event: &Event) -> usize {
+pub(super) fn event_size(event: &WatchEvent) -> usize {
     let name = match event {
-        Event::Changed(change) => match &change.what {
-            What::File { path, .. } => path.as_str().len(),
-            What::Lock { name, .. } => name.as_str().len(),
-        },
-        Event::Resync { .. } => 0,
+        WatchEvent::Changed { name, .. } => name.len(),
+        _ => 0,
     };
     name + 32
 }

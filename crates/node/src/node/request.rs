@@ -1,9 +1,9 @@
 //! The content of a client's message, in no protocol's encoding.
 
-use conclave_core::{Error, LockName, RequestId, SessionId};
+use conclave_core::{Error, FilePath, LockName, RequestId, SessionId};
 
+use crate::state::Op;
 use crate::state::watch::WatchTarget;
-use crate::state::{FilePath, Op};
 
 /// One message of a client.
 #[derive(Debug)]

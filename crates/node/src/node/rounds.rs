@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use conclave_core::report::WatchEvent;
 use conclave_core::{Code, Error, SessionId};
 
 use super::Query;
@@ -21,7 +22,7 @@ use super::{
 use crate::cluster::{LogId, ReadError};
 use crate::leases::{KeepAliveResult, Now};
 use crate::state::State;
-use crate::state::watch::{Event, WatchTarget};
+use crate::state::watch::WatchTarget;
 
 /// The longest wait for a round. Then the request is rejected.
 const ROUND_LIMIT: Duration = Duration::from_secs(5);
@@ -428,7 +429,7 @@ impl<O: Outbox> Node<O> {
         let is_full = self.clients.get(connection).is_some_and(|known| known.is_full);
         let bytes: usize = missed.iter().map(|notice| event_size(&notice.event)).sum();
         if !missed.is_empty() && (is_full || bytes > FULL_BYTES) {
-            return self.push(connection, &Reply::Event { watch: id, event: Event::Resync { index } });
+            return self.push(connection, &Reply::Event { watch: id, event: WatchEvent::Resync { index } });
         }
         for Notice { watch, event, .. } in missed {
             self.push(connection, &Reply::Event { watch, event });

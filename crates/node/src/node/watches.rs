@@ -11,11 +11,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use conclave_core::report::WatchEvent;
 use conclave_core::{Code, Error};
 
 use super::ConnectionId;
 use crate::state::State;
-use crate::state::watch::{Change, Event, WatchId, WatchTarget, is_target, targets};
+use crate::state::watch::{Change, WatchId, WatchTarget, is_target, targets};
 
 /// The most watches of one connection.
 pub const MAX_WATCHES: usize = 4096;
@@ -32,7 +33,7 @@ pub struct Notice {
     /// The number of the watch.
     pub watch: WatchId,
     /// The event.
-    pub event: Event,
+    pub event: WatchEvent,
 }
 
 /// The watches of the clients of this node.
@@ -110,8 +111,7 @@ impl Watches {
         }
         let watching = targets(change).into_iter().flatten().filter_map(|target| self.by_target.get(&target));
         let unseen = watching.flatten().filter(|key| self.watches[key].seen < change.index);
-        let event = || Event::Changed(change.clone());
-        unseen.map(|&(watcher, watch)| Notice { watcher, watch, event: event() }).collect()
+        unseen.map(|&(watcher, watch)| Notice { watcher, watch, event: change.to_event() }).collect()
     }
 
     /// Returns the events that all watches missed when a snapshot replaced the state of this node.
@@ -130,11 +130,11 @@ impl Watches {
 fn missed(state: &State, watcher: WatcherId, watch: WatchId, target: &WatchTarget, from: u64) -> Vec<Notice> {
     let notice = |event| Notice { watcher, watch, event };
     match state.changes_since(from) {
-        None => vec![notice(Event::Resync { index: state.applied() })],
+        None => vec![notice(WatchEvent::Resync { index: state.applied() })],
         Some(changes) => {
             // Only the changes of this target are copied; the history may be long.
             let is_mine = |change: &&Change| is_target(target, change);
-            changes.filter(is_mine).map(|change| notice(Event::Changed(change.clone()))).collect()
+            changes.filter(is_mine).map(|change| notice(change.to_event())).collect()
         }
     }
 }

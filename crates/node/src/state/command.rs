@@ -5,6 +5,7 @@
 //! Each node carries out the effects for the sessions connected to it and drops the others. Timers concern
 //! the leader only: it starts them, and proposes [`Command::Expire`] when one runs out.
 
+use conclave_core::report::{FileResult, QueuePosition};
 use conclave_core::{
     Claim, Error, Expr, Fence, LockName, Owner, Priority, RequestId, SessionId, VictimPolicy, Wait,
 };
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::rank::Ticket;
 use super::session::Broken;
-use super::tree::{FileDone, FileOp};
+use super::tree::FileOp;
 use super::watch::Change;
 
 /// The position of a command, and the time of its proposal.
@@ -163,8 +164,9 @@ pub struct Acquire {
 pub enum Answer {
     /// The request was done. There is no result.
     Done,
-    /// The acquire waits. [`Answer::Granted`] or [`Answer::Refused`] follows under the same number.
-    Queued(Queued),
+    /// The acquire waits. [`Answer::Granted`] or [`Answer::Refused`] follows under the same number. The
+    /// position is not serialised, because only final answers are stored.
+    Queued(#[serde(skip)] QueuePosition),
     /// The acquire is granted.
     Granted(Granted),
     /// The acquire no longer waits, or its grant was released.
@@ -173,7 +175,7 @@ pub enum Answer {
         released: bool,
     },
     /// The files were changed. Contains one result for each operation.
-    Files(Vec<FileDone>),
+    Files(Vec<FileResult>),
     /// The request was rejected and had no effect.
     Refused(Error),
     /// The limit of a semaphore was set.
@@ -181,32 +183,6 @@ pub enum Answer {
         /// The limit before the change; `None` if the name was not a semaphore.
         before: Option<u32>,
     },
-}
-
-/// The position of a waiting acquire.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Queued {
-    /// The number of waiters before this one, in the queue where it is largest. An estimate in a long queue.
-    pub ahead: u64,
-    /// The first few holders of the names that the acquire waits for.
-    pub holders: Vec<Holder>,
-}
-
-/// A holder of a name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Holder {
-    /// The name.
-    pub name: LockName,
-    /// The session of the holder.
-    pub session: SessionId,
-    /// The owner, for display.
-    pub owner: String,
-    /// The mode of the hold, or its permits.
-    pub claim: Claim,
-    /// The fence of the hold.
-    pub fence: Fence,
-    /// The wall time at which the hold began, in milliseconds; for display.
-    pub since_ms: u64,
 }
 
 /// The names and fences that an acquire was granted.

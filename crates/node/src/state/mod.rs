@@ -12,8 +12,8 @@
 //!
 //! **Modules.** [`command`]: commands, replies and effects. [`session`]: leases and remembered answers.
 //! `lock`: the tables of locks and waiters. `grant`: the order of grants. `lower`: from lock expressions to
-//! requests. `rank`: the position in a queue. [`early_grant`]: early grants. `deadlock`: overtaking and
-//! victims. [`tree`] and [`path`]: files. [`watch`]: the history of changes. [`query`]: read-only reports.
+//! requests. `rank`: the position in a queue. [`early_grant`]: early grants. `deadlock`: overtaking and victims.
+//! [`tree`]: files. [`watch`]: the history of changes. [`query`]: read-only reports.
 //! [`snapshot`]: the state as bytes. [`backup`]: the part of the state that outlives the cluster.
 //!
 //! **Departure.** Watches are not replicated. Only the history of changes is replicated (see [`watch`]).
@@ -25,7 +25,6 @@ pub mod early_grant;
 mod grant;
 mod lock;
 mod lower;
-pub mod path;
 pub mod query;
 mod rank;
 pub mod session;
@@ -47,10 +46,9 @@ use self::tree::{FileChange, FileOp, Tree, TreeChange};
 use self::watch::{Change, History, LockChange, What};
 
 pub use self::command::{
-    Acquire, Answer, Command, Effect, EndCause, Granted, GrantedName, Holder, Op, OpenSession, Position,
-    Queued, Request, TimerId,
+    Acquire, Answer, Command, Effect, EndCause, Granted, GrantedName, Op, OpenSession, Position, Request,
+    TimerId,
 };
-pub use self::path::FilePath;
 pub use self::rank::Ticket;
 
 /// The largest value of an election, in bytes. A larger value is rejected with [`Code::TooLarge`].

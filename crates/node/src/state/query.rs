@@ -4,16 +4,17 @@
 //! searched only from the waiters that are shown. So neither a queue of 100,000 waiters nor names of the
 //! largest length can make a report slow.
 
-use conclave_algorithms::deadlock::Demand;
-use conclave_core::{Claim, Code, Deadlock, Error, LockName, Priority, RequestId, SessionId, WaitsFor};
-use serde::{Deserialize, Serialize};
+use conclave_algorithms::deadlock::{Claim as LockClaim, Demand};
+use conclave_core::report::{
+    Blocker, Breaking, FileStat, Holder, LockInfo, LockReport, QueuePosition, SessionInfo,
+    Waiter as WaiterInfo,
+};
+use conclave_core::{Claim, Code, Deadlock, Error, FilePath, LockName, RequestId, SessionId, WaitsFor};
 
-use super::command::{Granted, GrantedName, Holder, Queued, TimerId};
+use super::command::{Granted, GrantedName, TimerId};
 use super::lock::{Lock, LockId, Locks, OwnerId, Waiter};
-use super::path::FilePath;
 use super::rank::Ticket;
 use super::session::{Broken, Session};
-use super::tree::Stat;
 use super::{Delay, State, WaitLimit};
 
 /// The largest number of holders in a `queued` reply, and for each name in a list. Further holders are left
@@ -53,118 +54,6 @@ pub fn page<T>(items: impl Iterator<Item = T>, limit: usize, bytes: impl Fn(&T) 
         page.items.push(item);
     }
     page
-}
-
-/// The report about one name in use.
-#[derive(Clone, Debug, PartialEq)]
-pub struct LockInfo {
-    /// The name.
-    pub name: LockName,
-    /// The limit of permits, if the name is a semaphore.
-    pub limit: Option<u32>,
-    /// The permits held, if the name is a semaphore.
-    pub permits_held: u64,
-    /// `true` if one owner holds the name exclusively.
-    pub exclusive: bool,
-    /// The first holders: at most 8 in a list of names, at most 100 in a report about one name.
-    pub holders: Vec<Holder>,
-    /// The number of all holders.
-    pub holders_total: u64,
-    /// The number of waiters.
-    pub waiting: u64,
-    /// The proclaimed value, if the name is an election. Left out in lists.
-    pub value: Option<Vec<u8>>,
-}
-
-/// The complete report about one name: the answer to `conclave why NAME`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct WhyInfo {
-    /// The lock and its holders.
-    pub lock: LockInfo,
-    /// The first 100 waiters, in order.
-    pub queue: Vec<WaiterInfo>,
-    /// The recent deadlocks that involve the name.
-    pub deadlocks: Vec<DeadlockInfo>,
-    /// The recent breaks of the name, with their reasons.
-    pub breaks: Vec<BreakInfo>,
-}
-
-/// The report about one waiting request.
-#[derive(Clone, Debug, PartialEq)]
-pub struct WaiterInfo {
-    /// The session.
-    pub session: SessionId,
-    /// The number of the acquire.
-    pub request: RequestId,
-    /// The owner, for display.
-    pub owner: String,
-    /// The wall time at which the wait began, in milliseconds.
-    pub since_ms: u64,
-    /// The priority of the request.
-    pub priority: Priority,
-    /// All names that the request waits for, with its claim on each.
-    pub names: Vec<(LockName, Claim)>,
-    /// The first few owners that hold these names.
-    pub waits_for: Vec<String>,
-    /// `true` if the request belongs to a deadlock that policy `none` left standing, or waits for such a
-    /// deadlock.
-    pub stuck: bool,
-}
-
-/// A deadlock that was found.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DeadlockInfo {
-    /// The number of the command that closed it.
-    pub index: u64,
-    /// The wall time in milliseconds.
-    pub wall_ms: u64,
-    /// The cycle of waits, and the victim.
-    pub deadlock: Deadlock,
-}
-
-/// A break: a name was taken away from its holders.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BreakInfo {
-    /// The number of the command.
-    pub index: u64,
-    /// The wall time in milliseconds.
-    pub wall_ms: u64,
-    /// The reason.
-    pub reason: String,
-}
-
-/// The report about one session.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SessionInfo {
-    /// The id of the session.
-    pub session: SessionId,
-    /// The label that its client gave it.
-    pub label: String,
-    /// The length of the lease, in milliseconds.
-    pub ttl_ms: u64,
-    /// The lock-delay, in milliseconds.
-    pub lock_delay_ms: u64,
-    /// The wall time at which the session was opened, in milliseconds.
-    pub since_ms: u64,
-    /// The generation of its lease.
-    pub generation: u64,
-    /// The number of its granted acquires.
-    pub held: u64,
-    /// The number of its waiting acquires.
-    pub waiting: u64,
-    /// The number of answers that its client has not acknowledged.
-    pub unanswered: u64,
-    /// The number of its ephemeral files.
-    pub ephemerals: u64,
-}
-
-/// The leader of an election.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Leader {
-    /// The holder of the name.
-    pub holder: Holder,
-    /// The proclaimed value; `None` if the name is held as a plain lock.
-    pub value: Option<Vec<u8>>,
 }
 
 /// The sizes of the tables, for metrics.
@@ -207,19 +96,14 @@ impl State {
     /// Returns the report about one session.
     pub fn session(&self, id: SessionId) -> Option<SessionInfo> {
         let session = self.sessions.get(&id)?;
-        let waiting = session.waiting.len() as u64;
-        Some(SessionInfo {
-            session: id,
-            label: session.open.label.clone(),
-            ttl_ms: session.open.ttl_ms,
-            lock_delay_ms: session.open.lock_delay_ms,
-            since_ms: session.since_ms,
-            generation: session.generation,
-            held: (session.live.len() as u64).saturating_sub(waiting),
-            waiting,
-            unanswered: session.unanswered() as u64,
-            ephemerals: session.ephemerals.len() as u64,
-        })
+        let mut info = SessionInfo::default();
+        info.session = id;
+        info.label = session.open.label.clone();
+        info.ttl_ms = session.open.ttl_ms;
+        info.waits = session.waiting.len() as u64;
+        info.grants = (session.live.len() as u64).saturating_sub(info.waits);
+        info.since_ms = session.since_ms;
+        Some(info)
     }
 
     /// Returns the sessions after `after`, at most `limit`.
@@ -245,52 +129,42 @@ impl State {
     /// Each has its first few holders.
     pub fn locks(&self, prefix: &str, after: Option<&LockName>, limit: usize) -> Page<LockInfo> {
         let locks = self.locks.beginning_with(prefix, after);
-        page(locks.map(|lock| self.locks.info(lock, HOLDERS_TOLD)), limit, LockInfo::bytes)
+        page(locks.map(|lock| self.locks.info(lock)), limit, lock_bytes)
     }
 
     /// Returns the holders, the waiting requests and the recent incidents of a name. Each list is cut to one
-    /// page. Returns `None` if the state has no record of the name: then it has no holder and no waiter. The
-    /// records of an unused name end with the history.
-    pub fn why(&self, name: &LockName) -> Option<WhyInfo> {
-        let has_part = |deadlock: &Deadlock| deadlock.cycle.iter().any(|edge| edge.name == *name);
-        let deadlocks = self.incidents.deadlocks.iter().filter(|(_, _, deadlock)| has_part(deadlock));
-        let deadlocks = deadlocks.map(|(index, wall_ms, deadlock)| DeadlockInfo {
-            index: *index,
-            wall_ms: *wall_ms,
-            deadlock: deadlock.clone(),
-        });
-        let deadlocks = page(deadlocks, SHOWN, |found| deadlock_bytes(&found.deadlock)).items;
+    /// page. The records of an unused name end with the history.
+    pub fn why(&self, name: &LockName) -> LockReport {
+        let mut report = LockReport::new(name.clone(), self.applied());
+        let has_part = |deadlock: &&Deadlock| deadlock.cycle.iter().any(|edge| edge.name == *name);
+        let deadlocks = self.incidents.deadlocks.iter().map(|(_, _, deadlock)| deadlock).filter(has_part);
+        report.deadlocks = page(deadlocks.cloned(), SHOWN, deadlock_bytes).items;
         let breaks = self.incidents.breaks.iter().filter(|(_, _, broken, _)| broken == name);
-        let breaks: Vec<BreakInfo> = breaks
-            .map(|(index, wall_ms, _, reason)| BreakInfo {
-                index: *index,
-                wall_ms: *wall_ms,
-                reason: reason.clone(),
-            })
-            .collect();
+        let breaking = |(_, at_ms, _, reason): &(u64, u64, LockName, String)| {
+            let mut breaking = Breaking::default();
+            (breaking.at_ms, breaking.reason) = (*at_ms, reason.clone());
+            breaking
+        };
+        report.breakings = breaks.map(breaking).collect();
         let Some(id) = self.locks.find(name) else {
-            let lock = LockInfo::unused(name.clone());
-            let is_known = !deadlocks.is_empty() || !breaks.is_empty() || self.history.mentions(name);
-            return is_known.then_some(WhyInfo { lock, queue: Vec::new(), deadlocks, breaks });
+            let has_incidents = !report.deadlocks.is_empty() || !report.breakings.is_empty();
+            report.known = has_incidents || self.history.mentions(name);
+            return report;
         };
         let lock = self.locks.lock(id);
         let first = || lock.queue.keys().take(SHOWN).map(|rank| self.locks.waiter(rank.ticket));
         let stuck = self.locks.stuck(first());
-        let queue =
+        let waiters =
             first().map(|waiter| self.locks.waiter_info(waiter, stuck.binary_search(&waiter.owner).is_ok()));
-        let queue = page(queue, SHOWN, WaiterInfo::bytes).items;
-        let lock = LockInfo { value: lock.value.clone(), ..self.locks.info(lock, SHOWN) };
-        Some(WhyInfo { queue, lock, deadlocks, breaks })
-    }
-
-    /// Returns the recent deadlocks.
-    pub fn deadlocks(&self) -> Vec<DeadlockInfo> {
-        let info = |(index, wall_ms, deadlock): &(u64, u64, Deadlock)| DeadlockInfo {
-            index: *index,
-            wall_ms: *wall_ms,
-            deadlock: deadlock.clone(),
-        };
-        self.incidents.deadlocks.iter().map(info).collect()
+        report.waiters = page(waiters, SHOWN, waiter_bytes).items;
+        report.waiters_total = lock.queue.len() as u64;
+        report.limit = lock.limit;
+        report.permits_held = lock.permits_held;
+        report.value = lock.value.clone();
+        report.holders = self.locks.holders(lock).take(SHOWN).collect();
+        report.holders_total = lock.holds.len() as u64;
+        report.known = true;
+        report
     }
 
     /// Returns the number of requests that wait for ever, found by a search from all waiters.
@@ -299,15 +173,8 @@ impl State {
         self.locks.stuck(self.locks.waiters.values()).len()
     }
 
-    /// Returns the leader of an election.
-    pub fn leader(&self, name: &LockName) -> Option<Leader> {
-        let lock = self.locks.lock(self.locks.find(name)?);
-        let holder = self.locks.holders(lock).next().filter(|_| lock.is_exclusive())?;
-        Some(Leader { holder, value: lock.value.clone() })
-    }
-
     /// Returns the contents and the metadata of a file.
-    pub fn file(&self, path: &FilePath) -> Option<(&[u8], Stat)> {
+    pub fn file(&self, path: &FilePath) -> Option<(&[u8], FileStat)> {
         self.tree.read(path)
     }
 
@@ -372,11 +239,16 @@ impl Locks {
     }
 
     /// Returns the position of a waiter, and the holders that it waits for.
-    pub(super) fn queued(&self, ticket: Ticket) -> Queued {
+    pub(super) fn queued(&self, ticket: Ticket) -> QueuePosition {
         let waiter = self.waiter(ticket);
         let ahead = waiter.claims.iter().map(|claim| self.ahead(claim.resource, waiter)).max();
-        let held = waiter.claims.iter().flat_map(|claim| self.holders(self.lock(claim.resource)));
-        Queued { ahead: ahead.unwrap_or(0), holders: held.take(HOLDERS_TOLD).collect() }
+        let locks = waiter.claims.iter().map(|claim| self.lock(claim.resource));
+        let blockers =
+            locks.flat_map(|lock| self.holders(lock).map(|holder| Blocker::new(lock.name.clone(), holder)));
+        let mut position = QueuePosition::default();
+        position.ahead = ahead.unwrap_or(0);
+        position.holders = blockers.take(HOLDERS_TOLD).collect();
+        position
     }
 
     /// Returns the number of waiters before this one. It is counted from the nearer end, and estimated in the
@@ -423,27 +295,24 @@ impl Locks {
     }
 
     fn holders(&self, lock: &Lock) -> impl Iterator<Item = Holder> {
-        lock.holds.iter().map(|(owner, hold)| Holder {
-            name: lock.name.clone(),
-            session: self.owner(*owner).session,
-            owner: self.owner_name(*owner),
-            claim: claim(hold.demand()),
-            fence: hold.fence,
-            since_ms: hold.since_ms,
+        lock.holds.iter().map(|(id, hold)| {
+            let mut holder = Holder::default();
+            holder.session = self.owner(*id).session;
+            holder.owner = self.owner_name(*id);
+            holder.fence = hold.fence;
+            holder.since_ms = hold.since_ms;
+            holder.claim = claim(hold.demand());
+            holder
         })
     }
 
-    fn info(&self, lock: &Lock, holders: usize) -> LockInfo {
-        LockInfo {
-            limit: lock.limit,
-            permits_held: lock.permits_held,
-            exclusive: lock.is_exclusive(),
-            holders: self.holders(lock).take(holders).collect(),
-            holders_total: lock.holds.len() as u64,
-            waiting: lock.queue.len() as u64,
-            value: None,
-            name: lock.name.clone(),
-        }
+    fn info(&self, lock: &Lock) -> LockInfo {
+        let mut info = LockInfo::new(lock.name.clone());
+        info.limit = lock.limit;
+        info.holders = self.holders(lock).take(HOLDERS_TOLD).collect();
+        info.holders_total = lock.holds.len() as u64;
+        info.waiters_total = lock.queue.len() as u64;
+        info
     }
 
     fn waiter_info(&self, waiter: &Waiter, stuck: bool) -> WaiterInfo {
@@ -452,48 +321,33 @@ impl Locks {
             holders.filter(|owner| **owner != waiter.owner).copied().take(64).collect();
         waits_for.sort_unstable();
         waits_for.dedup();
+        let mut info = WaiterInfo::default();
+        info.session = waiter.session;
+        info.owner = self.owner_name(waiter.owner);
+        info.request = waiter.request;
         let names = waiter.claims.iter();
-        WaiterInfo {
-            session: waiter.session,
-            request: waiter.request,
-            owner: self.owner_name(waiter.owner),
-            since_ms: waiter.since_ms,
-            priority: waiter.rank.priority(),
-            names: names.map(|asked| (self.lock(asked.resource).name.clone(), claim(asked.demand))).collect(),
-            waits_for: waits_for.into_iter().take(HOLDERS_TOLD).map(|owner| self.owner_name(owner)).collect(),
-            stuck,
-        }
+        let name =
+            |asked: &LockClaim<LockId>| format!("{}{}", self.lock(asked.resource).name, claim(asked.demand));
+        info.names = names.map(name).collect();
+        info.priority = waiter.rank.priority();
+        info.since_ms = waiter.since_ms;
+        info.waits_for =
+            waits_for.into_iter().take(HOLDERS_TOLD).map(|owner| self.owner_name(owner)).collect();
+        info.stuck = stuck;
+        info
     }
 }
 
-impl LockInfo {
-    fn unused(name: LockName) -> Self {
-        Self {
-            name,
-            limit: None,
-            permits_held: 0,
-            exclusive: false,
-            holders: Vec::new(),
-            holders_total: 0,
-            waiting: 0,
-            value: None,
-        }
-    }
+fn lock_bytes(lock: &LockInfo) -> usize {
+    let name = lock.name.as_str().len();
+    let holder = |holder: &Holder| name + holder.owner.len() + NUMBERS_BYTES;
+    name + lock.holders.iter().map(holder).sum::<usize>() + NUMBERS_BYTES
 }
 
-impl LockInfo {
-    fn bytes(&self) -> usize {
-        let holder = |holder: &Holder| holder.name.as_str().len() + holder.owner.len() + NUMBERS_BYTES;
-        self.name.as_str().len() + self.holders.iter().map(holder).sum::<usize>() + NUMBERS_BYTES
-    }
-}
-
-impl WaiterInfo {
-    fn bytes(&self) -> usize {
-        let names = self.names.iter().map(|(name, _)| name.as_str().len() + NUMBERS_BYTES);
-        let waits_for = self.waits_for.iter().map(String::len);
-        self.owner.len() + names.chain(waits_for).sum::<usize>() + NUMBERS_BYTES
-    }
+fn waiter_bytes(waiter: &WaiterInfo) -> usize {
+    let names = waiter.names.iter().map(|name| name.len() + NUMBERS_BYTES);
+    let waits_for = waiter.waits_for.iter().map(String::len);
+    waiter.owner.len() + names.chain(waits_for).sum::<usize>() + NUMBERS_BYTES
 }
 
 fn deadlock_bytes(deadlock: &Deadlock) -> usize {

@@ -21,11 +21,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use conclave_core::request::MAX_SESSION_LABEL_BYTES;
-use conclave_core::{Code, Error, LockName, RequestId};
+use conclave_core::{Code, Error, FilePath, LockName, RequestId};
 use serde::{Deserialize, Serialize};
 
 use super::command::{Answer, Op, OpenSession};
-use super::path::FilePath;
 use super::rank::Ticket;
 
 /// The largest number of answers that the client has not acknowledged. Beyond it, new requests are rejected.

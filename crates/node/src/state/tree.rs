@@ -17,10 +17,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 
-use conclave_core::{Code, Error, SessionId, Version};
+use conclave_core::report::{FileResult, FileStat};
+use conclave_core::{Code, Error, FilePath, SessionId, Version};
 use serde::{Deserialize, Serialize};
-
-use super::path::FilePath;
 
 /// The largest size of a file, in bytes. Larger data are rejected.
 pub const MAX_FILE_BYTES: usize = 256 * 1024;
@@ -68,40 +67,6 @@ pub enum FileOp {
         /// The version that the file must have.
         expected: Version,
     },
-}
-
-/// The result of an operation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum FileDone {
-    /// The file was created at this path.
-    Created(FilePath),
-    /// The file was written and has this version now.
-    Written(Version),
-    /// The file was removed.
-    Deleted,
-    /// The file has the expected version.
-    Checked,
-}
-
-/// The metadata of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stat {
-    /// The version: 1 when created, plus 1 for each write.
-    pub version: Version,
-    /// The number of times that a child was created or removed.
-    pub children_version: u64,
-    /// The number of the command that created the file.
-    pub created: u64,
-    /// The number of the command that wrote the file last.
-    pub modified: u64,
-    /// The number of the command that last created or removed a child.
-    pub children_modified: u64,
-    /// The session with which the file ends; `None` for a permanent file.
-    pub ephemeral: Option<SessionId>,
-    /// The size of the data, in bytes.
-    pub bytes: u64,
-    /// The number of children.
-    pub children: u64,
 }
 
 /// A change of a file, for watches.
@@ -171,7 +136,7 @@ impl Tree {
         index: u64,
         session: SessionId,
         operations: Vec<FileOp>,
-    ) -> Result<(Vec<FileDone>, Vec<TreeChange>), Error> {
+    ) -> Result<(Vec<FileResult>, Vec<TreeChange>), Error> {
         if operations.len() > MAX_OPERATIONS {
             let message = format!("a request has at most {MAX_OPERATIONS} file operations");
             return Err(Error::new(Code::TooLarge, message));
@@ -208,7 +173,7 @@ impl Tree {
         changes
     }
 
-    pub(super) fn read(&self, path: &FilePath) -> Option<(&[u8], Stat)> {
+    pub(super) fn read(&self, path: &FilePath) -> Option<(&[u8], FileStat)> {
         self.files.get(path).map(|file| (&*file.data, file.stat()))
     }
 
@@ -253,13 +218,13 @@ impl Tree {
         operation: FileOp,
         changes: &mut Vec<TreeChange>,
         undo: &mut Vec<Undo>,
-    ) -> Result<FileDone, Error> {
+    ) -> Result<FileResult, Error> {
         match operation {
             FileOp::Create { path, data, ephemeral, sequential } => {
                 let ephemeral = ephemeral.then_some(session);
                 let path = self.create(index, path, File::new(data, index, ephemeral), sequential, undo)?;
                 changes.push(TreeChange { path: path.clone(), change: FileChange::Created, ephemeral });
-                Ok(FileDone::Created(path))
+                Ok(FileResult::Created(path))
             }
             FileOp::Write { path, data, expected } => {
                 let old_bytes = self.expect(&path, expected)?.data.len();
@@ -273,16 +238,16 @@ impl Tree {
                 let version = Version(file.version);
                 let (change, ephemeral) = (FileChange::Written(version), file.ephemeral);
                 changes.push(TreeChange { path, change, ephemeral });
-                Ok(FileDone::Written(version))
+                Ok(FileResult::Written(version))
             }
             FileOp::Delete { path, expected } => {
                 self.expect(&path, expected)?;
                 self.remove(index, path, changes, undo)?;
-                Ok(FileDone::Deleted)
+                Ok(FileResult::Deleted)
             }
             FileOp::Check { path, expected } => {
                 self.expect(&path, Some(expected))?;
-                Ok(FileDone::Checked)
+                Ok(FileResult::Checked)
             }
         }
     }
@@ -421,17 +386,17 @@ impl File {
         }
     }
 
-    fn stat(&self) -> Stat {
-        Stat {
-            version: Version(self.version),
-            children_version: self.children_version,
-            created: self.created,
-            modified: self.modified,
-            children_modified: self.children_modified,
-            ephemeral: self.ephemeral,
-            bytes: self.data.len() as u64,
-            children: self.children.len() as u64,
-        }
+    fn stat(&self) -> FileStat {
+        let mut stat = FileStat::default();
+        stat.version = Version(self.version);
+        stat.children_version = self.children_version;
+        stat.created = self.created;
+        stat.modified = self.modified;
+        stat.children_modified = self.children_modified;
+        stat.ephemeral = self.ephemeral;
+        stat.bytes = self.data.len() as u64;
+        stat.children = self.children.len() as u64;
+        stat
     }
 
     fn memo(&self) -> Directory {

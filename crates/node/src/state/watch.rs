@@ -12,11 +12,11 @@
 
 use std::collections::VecDeque;
 
-use conclave_core::{Fence, LockName};
+use conclave_core::report::{self, WatchEvent};
+use conclave_core::{Fence, FilePath, LockName};
 use serde::{Deserialize, Serialize};
 
 use super::State;
-use super::path::FilePath;
 use super::tree::FileChange;
 
 /// The number of changes in the history. Beyond it, the oldest is forgotten, and a watch that needs it gets a
@@ -78,16 +78,31 @@ pub enum WatchTarget {
 /// The number of a watch. Its client chooses it.
 pub type WatchId = u64;
 
-/// An event of a watch.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Event {
-    /// The target changed.
-    Changed(Change),
-    /// Changes may be missing, so the client must read again. Later events have an index above `index`.
-    Resync {
-        /// The smallest index that the new read may have.
-        index: u64,
-    },
+impl Change {
+    /// Returns the change as an event of a watch. The variants of this module are part of the format of
+    /// snapshots, so this module has types of its own.
+    pub(crate) fn to_event(&self) -> WatchEvent {
+        let (name, change) = match &self.what {
+            What::File { path, change } => {
+                let change = match change {
+                    FileChange::Created => report::Change::Created,
+                    FileChange::Written(version) => report::Change::Written(*version),
+                    FileChange::Deleted => report::Change::Deleted,
+                };
+                (path.as_str(), change)
+            }
+            What::Lock { name, change } => {
+                let change = match change {
+                    LockChange::Taken(fence) => report::Change::Taken(*fence),
+                    LockChange::Released => report::Change::Released,
+                    LockChange::Proclaimed => report::Change::Proclaimed,
+                    LockChange::Limited(permits) => report::Change::Limited(*permits),
+                };
+                (name.as_str(), change)
+            }
+        };
+        WatchEvent::Changed { index: self.index, name: name.to_owned(), change }
+    }
 }
 
 /// The latest changes, in order.

@@ -13,7 +13,7 @@
 //! `/v1/cluster` shows this node's view; all other paths under `/v1` are linearizable. With `?stale=true`,
 //! locks, sessions and why are read from this node's own state. Names, sessions and reports have the form of
 //! `conclave locks`, `sessions` and `why` with `--json`. No path changes anything. The body of every error is
-//! a [`json::Failure`].
+//! a [`conclave_core::failure::Failure`].
 //!
 //! **Bound.** A backup is as large as all files together, and its reader may be slow. At most [`BACKUPS_MAX`]
 //! are sent at a time; further requests get 503.
@@ -33,17 +33,17 @@ use axum::routing::get;
 use axum::{Json, Router};
 use bytes::Bytes;
 use conclave_core::expr::names_in;
+use conclave_core::report::ClusterStatus;
 use conclave_core::{Code, Error, LockName, SessionId};
-use conclave_wire::json;
 use futures_util::stream;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use tokio::sync::Semaphore;
 
 use crate::driver::NodeHandle;
-use conclave_node::codec;
+use conclave_node::node::query;
 
 use super::{grpc, metrics};
-use crate::replica::{NodeId, Replica};
+use crate::replica::Replica;
 use conclave_node::entry::Service;
 use conclave_node::state;
 
@@ -105,27 +105,6 @@ struct Page {
     stale: bool,
 }
 
-#[derive(Serialize)]
-struct Cluster {
-    node: NodeId,
-    leader: Option<NodeId>,
-    term: u64,
-    applied: Option<u64>,
-    members: Vec<Member>,
-    version: &'static str,
-    cluster: String,
-    last: Option<u64>,
-    snapshot: Option<u64>,
-}
-
-#[derive(Serialize)]
-struct Member {
-    node: NodeId,
-    address: String,
-    voter: bool,
-    matched: Option<u64>,
-}
-
 impl Node {
     async fn read<R>(&self, stale: bool, read: impl FnOnce(&state::State) -> R) -> Result<R, Failure> {
         let read = |service: &Service| read(service.state());
@@ -179,8 +158,7 @@ async fn render_metrics(State(node): State<Arc<Node>>) -> Response {
 async fn locks(State(node): State<Arc<Node>>, page: Page) -> Result<Response, Failure> {
     let after = page.after.as_deref().map(LockName::new).transpose()?;
     let locks = node.read(page.stale, |state| state.locks("", after.as_ref(), page.limit())).await?;
-    let locks: Vec<_> = locks.items.iter().map(codec::lock).collect();
-    Ok(Json(locks.iter().map(json::Lock::from).collect::<Vec<_>>()).into_response())
+    Ok(Json(locks.items).into_response())
 }
 
 async fn sessions(State(node): State<Arc<Node>>, page: Page) -> Result<Response, Failure> {
@@ -189,8 +167,7 @@ async fn sessions(State(node): State<Arc<Node>>, page: Page) -> Result<Response,
     let after =
         after.map_err(|_| Error::new(Code::InvalidArgument, "`after` must be the number of a session"))?;
     let sessions = node.read(page.stale, |state| state.sessions(after, page.limit())).await?;
-    let sessions: Vec<_> = sessions.items.iter().map(codec::session).collect();
-    Ok(Json(sessions.iter().map(json::Session::from).collect::<Vec<_>>()).into_response())
+    Ok(Json(sessions.items).into_response())
 }
 
 async fn why(
@@ -201,37 +178,16 @@ async fn why(
     let Path(name) = name.map_err(|refused| Error::new(Code::InvalidName, refused.body_text()))?;
     let mut reports = Vec::new();
     for name in names_in(&name)? {
-        let (why, index) = node.read(page.stale, |state| (state.why(&name), state.applied())).await?;
-        reports.push(codec::report(&name, why.as_ref(), index));
+        reports.push(node.read(page.stale, |state| state.why(&name)).await?);
     }
-    let reports: Vec<_> = reports.iter().map(json::Report::from).collect();
     Ok(match &reports[..] {
         [report] => Json(report).into_response(),
         _ => Json(reports).into_response(),
     })
 }
 
-async fn cluster(State(node): State<Arc<Node>>) -> Response {
-    let status = node.replica.status();
-    let votes = |node: &NodeId| status.membership.voters.iter().any(|voters| voters.contains(node));
-    let member = |(node, member): (&NodeId, &crate::replica::Member)| Member {
-        node: *node,
-        address: member.address.clone(),
-        voter: votes(node),
-        matched: status.matched.get(node).copied().flatten(),
-    };
-    Json(Cluster {
-        node: status.node,
-        leader: status.leader,
-        term: status.term,
-        applied: status.applied.map(|id| id.index),
-        members: status.membership.nodes.iter().map(member).collect(),
-        version: env!("CARGO_PKG_VERSION"),
-        cluster: format!("{:032x}", node.replica.identity().cluster),
-        last: status.last,
-        snapshot: status.snapshot.map(|id| id.index),
-    })
-    .into_response()
+async fn cluster(State(node): State<Arc<Node>>) -> Json<ClusterStatus> {
+    Json(query::cluster(&node.replica.status(), node.replica.identity().cluster))
 }
 
 async fn backup(State(node): State<Arc<Node>>) -> Result<Response, Failure> {

@@ -176,7 +176,7 @@ impl Worker {
     async fn read(&mut self, client: &Client) -> Result<(), Error> {
         let (file, began) = (self.few(), Instant::now());
         let read = client.files().read(&register(file)).await;
-        let (outcome, result) = split(read.map(|file| (file.stat.version, text(&file.data))));
+        let (outcome, result) = split(read.map(|file| (file.stat.version.0, text(&file.data))));
         self.history.push(self.number, began, Event::Read { file, outcome });
         result
     }
@@ -217,7 +217,7 @@ pub async fn finals(cluster: &Cluster) -> Result<Vec<Finals>, String> {
         let mut finals = Finals { registers: Vec::new(), numbered: Vec::new() };
         for file in 0..FEW {
             let file = files.read(&register(file)).await.map_err(failed)?;
-            finals.registers.push((file.stat.version, text(&file.data)));
+            finals.registers.push((file.stat.version.0, text(&file.data)));
         }
         for name in files.list("/once").await.map_err(failed)?.names {
             let path = format!("/once/{name}");

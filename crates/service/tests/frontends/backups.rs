@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use conclave_core::RequestId;
+use conclave_core::{FilePath, RequestId};
 use conclave_node::state::backup::Contents;
 use conclave_node::state::tree::FileOp;
-use conclave_node::state::{Command, FilePath, Op, OpenSession, Position, Request, State};
+use conclave_node::state::{Command, Op, OpenSession, Position, Request, State};
 use conclave_service::config::Config;
 use conclave_service::peers::Tcp;
 use conclave_service::replica::disk::{Disk, SimDisk};

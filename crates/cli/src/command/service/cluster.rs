@@ -7,8 +7,7 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use conclave_client::wire::{Cluster, Member};
-use conclave_client::{Client, Code, Error};
+use conclave_client::{Client, ClusterStatus, Code, Error, MemberStatus};
 use serde::Serialize;
 
 use super::{ServerArgs, backup, block_on, local};
@@ -126,7 +125,7 @@ async fn status(args: &StatusArgs) -> Result<Status, Failure> {
 
 /// Returns the state from the first node that replies. A stuck node still accepts connections, so the time
 /// for each is bounded.
-async fn first_answer(args: &StatusArgs, servers: &str) -> conclave_client::Result<Cluster> {
+async fn first_answer(args: &StatusArgs, servers: &str) -> conclave_client::Result<ClusterStatus> {
     let mut refused = Error::new(Code::Unreachable, "no server is named");
     for address in servers.split(',').map(str::trim).filter(|address| !address.is_empty()) {
         let asked = tokio::time::timeout(args.within, ask(address.to_owned())).await;
@@ -139,7 +138,7 @@ async fn first_answer(args: &StatusArgs, servers: &str) -> conclave_client::Resu
     Err(refused)
 }
 
-async fn ask(address: String) -> conclave_client::Result<Cluster> {
+async fn ask(address: String) -> conclave_client::Result<ClusterStatus> {
     let client = match local::is_named(&address) {
         true => local::open(Client::builder())
             .await
@@ -150,13 +149,13 @@ async fn ask(address: String) -> conclave_client::Result<Cluster> {
 }
 
 /// Combines the replies of the nodes. The reply with the highest term names the leader.
-fn judge(seen: &Cluster, answers: &[Result<Cluster, String>]) -> Status {
+fn judge(seen: &ClusterStatus, answers: &[Result<ClusterStatus, String>]) -> Status {
     let latest =
         answers.iter().flatten().chain([seen]).max_by_key(|answer| (answer.term, answer.leader.is_some()));
     let (term, leader) = latest.map_or((0, None), |latest| (latest.term, latest.leader));
-    let leads = |member: &&Member| Some(member.node) == leader;
+    let leads = |member: &&MemberStatus| Some(member.node) == leader;
     let position = seen.members.iter().position(|member| leads(&member));
-    let head = position.and_then(|position| answers[position].as_ref().ok()).map(|leader| leader.last);
+    let head = position.and_then(|position| answers[position].as_ref().ok()).map(last);
     let nodes = seen.members.iter().zip(answers).map(|(member, answer)| {
         let known = answer.as_ref().ok();
         Node {
@@ -170,10 +169,10 @@ fn judge(seen: &Cluster, answers: &[Result<Cluster, String>]) -> Status {
             up: known.is_some(),
             why: answer.as_ref().err().cloned(),
             term: known.map(|known| known.term),
-            last: known.map(|known| known.last),
-            applied: known.map(|known| known.applied),
-            snapshot: known.map(|known| known.snapshot).filter(|index| *index > 0),
-            behind: head.zip(known).map(|(head, known)| head.saturating_sub(known.last)),
+            last: known.map(last),
+            applied: known.map(|known| known.applied.unwrap_or(0)),
+            snapshot: known.and_then(|known| known.snapshot),
+            behind: head.zip(known).map(|(head, known)| head.saturating_sub(last(known))),
             version: known.map(|known| known.version.clone()),
         }
     });
@@ -183,6 +182,11 @@ fn judge(seen: &Cluster, answers: &[Result<Cluster, String>]) -> Status {
     let voters_up = nodes.iter().filter(|node| node.up && voters.contains(&node.node)).count();
     let healthy = head.is_some() && voters_up * 2 > voters.len();
     Status { cluster: seen.cluster.clone(), leader, term, voters: voters.len(), voters_up, healthy, nodes }
+}
+
+/// The index of the last entry in the log of a node; 0 if the log is empty.
+fn last(known: &ClusterStatus) -> u64 {
+    known.last.unwrap_or(0)
 }
 
 fn render(status: &Status) -> String {
@@ -223,19 +227,17 @@ fn render(status: &Status) -> String {
 mod tests {
     use super::*;
 
-    fn says(node: u64, leader: Option<u64>, term: u64, last: u64) -> Cluster {
-        let member = |node| Member { node, address: format!("n{node}:1"), voter: node != 4, matched: None };
-        let members = (1..=4).map(member).collect();
-        Cluster {
-            node,
-            leader,
-            term,
-            last,
-            applied: last,
-            members,
-            cluster: "c".into(),
-            ..Cluster::default()
-        }
+    fn says(node: u64, leader: Option<u64>, term: u64, last: u64) -> ClusterStatus {
+        let member = |node| {
+            let mut member = MemberStatus::default();
+            (member.node, member.voter) = (node, node != 4);
+            member
+        };
+        let mut status = ClusterStatus::default();
+        (status.node, status.leader, status.term) = (node, leader, term);
+        (status.last, status.applied) = (Some(last), Some(last));
+        status.members = (1..=4).map(member).collect();
+        status
     }
 
     #[test]

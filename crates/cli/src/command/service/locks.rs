@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 
-use conclave_wire::json::Lock;
 use serde_json::json;
 
 use super::{Quiet, ServerArgs};
@@ -83,17 +82,17 @@ pub fn list(args: &ListArgs) -> Done {
     let prefix = args.prefix.strip_prefix('/').unwrap_or(&args.prefix);
     let locks = args.server.with(async |client| client.admin().locks(prefix).await)?;
     if args.json {
-        output::print_json(&locks.iter().map(Lock::from).collect::<Vec<_>>())?;
+        output::print_json(&locks)?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = Table::new(&["name", "permits", "held", "waiting", "fence", "holder"]);
     for lock in &locks {
-        let first = lock.first.first();
+        let first = lock.holders.first();
         table.row(vec![
-            lock.name.clone(),
+            lock.name.as_str().to_owned(),
             lock.limit.map(|limit| limit.to_string()).unwrap_or_default(),
-            lock.holders.to_string(),
-            lock.waiters.to_string(),
+            lock.holders_total.to_string(),
+            lock.waiters_total.to_string(),
             first.map(|holder| holder.fence.to_string()).unwrap_or_default(),
             first.map(|holder| holder.owner.clone()).unwrap_or_default(),
         ]);

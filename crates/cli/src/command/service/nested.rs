@@ -8,7 +8,6 @@
 use conclave_client::{Client, Code, LockName};
 use conclave_core::expr::{Leaf, Node};
 use conclave_core::{Claim, Wait};
-use conclave_wire::claim_from_wire;
 
 use super::hold::Asked;
 use super::{DEADLOCK, failure, lock};
@@ -32,8 +31,8 @@ pub async fn check(client: &Client, asked: &Asked<'_>, wait: Wait) -> Result<(),
         let report = client.why(name).await.map_err(failure)?;
         let is_shared = asked.shared || leaf.claim == Claim::Shared;
         for holder in report.holders.iter().filter(|_| report.limit.is_none()) {
-            let is_compatible = is_shared && claim_from_wire(holder.claim.as_ref()) == Claim::Shared;
-            if let Some(outer) = known.iter().find(|outer| outer.fence == holder.fence && !is_compatible) {
+            let is_compatible = is_shared && holder.claim == Claim::Shared;
+            if let Some(outer) = known.iter().find(|outer| outer.fence == holder.fence.0 && !is_compatible) {
                 return Err(outer.refuse(leaf));
             }
         }

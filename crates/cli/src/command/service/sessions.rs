@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 
 use conclave_client::SessionId;
-use conclave_wire::json::Session;
 use serde_json::json;
 
 use super::{Quiet, ServerArgs, ago};
@@ -75,7 +74,7 @@ pub fn run(args: &Args) -> Done {
 fn list(args: &ListArgs) -> Done {
     let sessions = args.server.with(async |client| client.admin().sessions().await)?;
     if args.json {
-        output::print_json(&sessions.iter().map(Session::from).collect::<Vec<_>>())?;
+        output::print_json(&sessions)?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = Table::new(&["session", "holds", "waits", "lease", "since", "label"]);

@@ -4,8 +4,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use conclave_client::wire::{Holder, Queued};
-use conclave_client::{Client, Expr};
+use conclave_client::{Blocker, Client, Expr, QueuePosition};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::hold::Asked;
@@ -21,7 +20,7 @@ const MAX_NAMES: usize = 4;
 
 /// Prints messages until the caller drops the future. `place` is the place in the queue at the time of the
 /// request.
-pub async fn report(client: &Client, asked: &Asked<'_>, place: &Queued) -> Infallible {
+pub async fn report(client: &Client, asked: &Asked<'_>, place: &QueuePosition) -> Infallible {
     let began = Instant::now();
     let expr = asked.text;
     sleep_until(began + FIRST_AFTER).await;
@@ -51,23 +50,24 @@ fn minutes(time: Duration) -> String {
 
 /// Returns the holders of the first names of an expression, and the number of requests before that of this
 /// session.
-async fn look_up(client: &Client, expr: &Expr) -> Option<(Vec<Holder>, u64)> {
+async fn look_up(client: &Client, expr: &Expr) -> Option<(Vec<Blocker>, u64)> {
     let session = client.session()?;
     let (mut holders, mut ahead) = (Vec::new(), 0);
     for leaf in expr.leaves().into_iter().take(MAX_NAMES) {
         let report = client.why(leaf.name.as_str()).await.ok()?;
-        let place = report.waiters.iter().position(|waiter| waiter.session == session.0);
+        let place = report.waiters.iter().position(|waiter| waiter.session == session);
         // A request that is not in the list is behind all listed ones.
         ahead = ahead.max(place.unwrap_or(report.waiters.len()) as u64);
-        holders.extend(report.holders.into_iter().take(1));
+        holders
+            .extend(report.holders.into_iter().take(1).map(|holder| Blocker::new(leaf.name.clone(), holder)));
     }
     Some((holders, ahead))
 }
 
-fn describe(holders: &[Holder], ahead: u64) -> String {
-    let held = holders
-        .iter()
-        .map(|holder| format!("{} is held by {} since {}", holder.name, holder.owner, ago(holder.since_ms)));
+fn describe(holders: &[Blocker], ahead: u64) -> String {
+    let held = holders.iter().map(|Blocker { name, holder, .. }| {
+        format!("{} is held by {} since {}", name.as_str(), holder.owner, ago(holder.since_ms))
+    });
     let ahead = (ahead > 0).then(|| format!("{ahead} ahead"));
     let parts: Vec<String> = held.chain(ahead).collect();
     if parts.is_empty() { "it is next".to_owned() } else { parts.join(", ") }
@@ -81,6 +81,8 @@ fn say(message: &str) {
 
 #[cfg(test)]
 mod tests {
+    use conclave_client::{Holder, LockName};
+
     use super::*;
 
     #[test]
@@ -91,9 +93,9 @@ mod tests {
 
     #[test]
     fn a_message_names_the_holders_and_the_place_in_the_queue() {
-        let holder =
-            Holder { name: "db".into(), owner: "host:7 make of session 3".into(), ..Holder::default() };
-        let text = describe(&[holder], 2);
+        let mut holder = Holder::default();
+        holder.owner = "host:7 make of session 3".into();
+        let text = describe(&[Blocker::new(LockName::new("db").unwrap(), holder)], 2);
         assert!(text.starts_with("db is held by host:7 make of session 3 since "), "{text}");
         assert!(text.ends_with(", 2 ahead"), "{text}");
         assert_eq!(describe(&[], 0), "it is next");

@@ -2,8 +2,6 @@
 
 use std::process::ExitCode;
 
-use conclave_client::wire::Event;
-use conclave_client::wire::event::Change;
 use conclave_client::{Client, WatchEvent};
 use serde_json::json;
 
@@ -77,30 +75,16 @@ async fn follow(args: &Args, client: &Client) -> Done {
         && let Some(event) = watch.next().await
     {
         left -= 1;
-        match event.map_err(failure)? {
-            WatchEvent::Changed(event) => {
-                let (what, number) = describe(&event);
-                line(args, event.index, &event.name, what, number);
+        let event = event.map_err(failure)?;
+        match &event {
+            WatchEvent::Changed { .. } if args.json => output::print(&format!("{}\n", json!(event))),
+            WatchEvent::Changed { index, name, change } => {
+                line(args, *index, name, change.kind(), change.number());
             }
-            WatchEvent::Resync { index } => line(args, index, &target, "resync", None),
-            // An event of a later version.
-            _ => {}
+            lost => line(args, lost.index(), &target, "resync", None),
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn describe(event: &Event) -> (&'static str, Option<u64>) {
-    match event.change {
-        Some(Change::Created(_)) => ("created", None),
-        Some(Change::Written(version)) => ("written", Some(version)),
-        Some(Change::Deleted(_)) => ("deleted", None),
-        Some(Change::Taken(fence)) => ("taken", Some(fence)),
-        Some(Change::Released(_)) => ("released", None),
-        Some(Change::Proclaimed(_)) => ("proclaimed", None),
-        Some(Change::Limited(permits)) => ("limited", Some(permits.into())),
-        None => ("changed", None),
-    }
 }
 
 fn line(args: &Args, index: u64, name: &str, what: &str, number: Option<u64>) {

@@ -3,11 +3,8 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use conclave_client::wire::{Holder, Report, Waiter};
+use conclave_client::{Claim, Holder, LockReport, Priority, Waiter};
 use conclave_core::expr::names_in;
-use conclave_core::{Claim, Deadlock};
-use conclave_wire::claim_from_wire;
-use conclave_wire::json;
 
 use super::{ServerArgs, ago, failure, text};
 use crate::output::{self, Done, Paint, shown};
@@ -48,8 +45,8 @@ pub fn run(args: &Args) -> Done {
         Ok(reports)
     })?;
     match &reports[..] {
-        [report] if args.json => output::print_json(&json::Report::from(report))?,
-        _ if args.json => output::print_json(&reports.iter().map(json::Report::from).collect::<Vec<_>>())?,
+        [report] if args.json => output::print_json(report)?,
+        _ if args.json => output::print_json(&reports)?,
         _ => {
             let paint = Paint::stdout();
             output::print(&reports.iter().map(|report| describe(report, paint)).collect::<String>());
@@ -58,7 +55,7 @@ pub fn run(args: &Args) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-fn describe(report: &Report, paint: Paint) -> String {
+fn describe(report: &LockReport, paint: Paint) -> String {
     let mut out = String::new();
     let is_unused = report.holders_total == 0 && report.waiters_total == 0;
     let kind = match report.limit {
@@ -69,7 +66,7 @@ fn describe(report: &Report, paint: Paint) -> String {
         None => "a lock".to_owned(),
     };
     // Writing to a string cannot fail.
-    _ = writeln!(out, "{}: {kind}", paint.bold(&report.name));
+    _ = writeln!(out, "{}: {kind}", paint.bold(report.name.as_str()));
     if let Some(value) = &report.value {
         _ = writeln!(out, "  proclaimed: {}", shown(&text(value)));
     }
@@ -95,7 +92,7 @@ fn describe(report: &Report, paint: Paint) -> String {
             Some(victim) => format!("ended by a rejection of {victim}"),
             None => paint.bad("not ended"),
         };
-        _ = writeln!(out, "  deadlock, {end}: {}", Deadlock::from(deadlock));
+        _ = writeln!(out, "  deadlock, {end}: {deadlock}");
     }
     for broken in &report.breakings {
         _ = writeln!(out, "  broken {} ago: {}", ago(broken.at_ms), shown(&broken.reason));
@@ -104,7 +101,7 @@ fn describe(report: &Report, paint: Paint) -> String {
 }
 
 fn describe_holder(holder: &Holder) -> String {
-    let how = match claim_from_wire(holder.claim.as_ref()) {
+    let how = match holder.claim {
         Claim::Exclusive => String::new(),
         Claim::Shared => ", shared".to_owned(),
         Claim::Permits(permits) => format!(", {permits} permits"),
@@ -113,8 +110,11 @@ fn describe_holder(holder: &Holder) -> String {
 }
 
 fn describe_waiter(waiter: &Waiter, paint: Paint) -> String {
-    let priority =
-        if waiter.priority == 0 { String::new() } else { format!(", priority {}", waiter.priority) };
+    let priority = if waiter.priority == Priority(0) {
+        String::new()
+    } else {
+        format!(", priority {}", waiter.priority)
+    };
     let blocked = match waiter.waits_for.as_slice() {
         [] => String::new(),
         owners => format!(", behind {}", owners.join(", ")),

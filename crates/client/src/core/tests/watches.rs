@@ -126,8 +126,8 @@ fn tell(core: &mut Core, id: u64, index: u64, names: &[&str]) {
 /// Returns a text for each event that the reader has not read.
 fn told(queue: &Queue) -> Vec<String> {
     let name = |event: WatchEvent| match event {
-        WatchEvent::Changed(event) => event.name,
-        WatchEvent::Resync { .. } => "resync".to_owned(),
+        WatchEvent::Changed { name, .. } => name,
+        _ => "resync".to_owned(),
     };
-    std::iter::from_fn(|| queue.pop()).map(|notice| name(notice.unwrap())).collect()
+    std::iter::from_fn(|| queue.pop()).map(|event| name(event.unwrap())).collect()
 }

@@ -6,14 +6,15 @@ mod sending;
 
 use std::cell::{Cell, RefCell};
 
-use conclave_core::RequestId;
+use conclave_core::report::{QueuePosition, WatchEvent};
+use conclave_core::{FilePath, RequestId};
 
 use super::rounds::no_majority;
 use super::*;
 use crate::cluster::Membership;
 use crate::state::tree::FileChange;
-use crate::state::watch::{Change, Event, WatchTarget, What};
-use crate::state::{Answer, EndCause, FilePath, Granted, Op, Queued, TimerId};
+use crate::state::watch::{Change, WatchTarget, What};
+use crate::state::{Answer, EndCause, Granted, Op, TimerId};
 use watches::{Notice, WatcherId};
 
 /// An outbox that records what it gets. Its client reads when the test calls [`Recorder::read`].
@@ -313,13 +314,13 @@ fn a_watch_that_missed_more_than_can_wait_is_told_to_read_again() {
     let path = FilePath::new(&format!("/{}", "x".repeat(1000))).unwrap();
     let missed = |count: usize| -> Vec<Notice> {
         let what = What::File { path: path.clone(), change: FileChange::Deleted };
-        let event = Event::Changed(Change { index: 3, what });
+        let event = Change { index: 3, what }.to_event();
         vec![Notice { watcher: WatcherId(1), watch: 5, event }; count]
     };
     fixture.node.send_missed(1, 5, 9, missed(100));
     assert_eq!(fixture.outbox(1).read().len(), 100);
     fixture.node.send_missed(1, 5, 9, missed(FULL_BYTES / 1000));
-    assert_eq!(fixture.outbox(1).read(), [Reply::Event { watch: 5, event: Event::Resync { index: 9 } }]);
+    assert_eq!(fixture.outbox(1).read(), [Reply::Event { watch: 5, event: WatchEvent::Resync { index: 9 } }]);
     fixture.node.send_missed(1, 5, 9, missed(0));
     assert_eq!(fixture.outbox(1).read(), []);
 }
@@ -379,7 +380,7 @@ fn who_will_ask_nothing_more_hears_what_it_has_asked() {
     fixture.send();
     assert_eq!((fixture.outbox(1).read().len(), fixture.outbox(1).close_reason()), (1, None));
     // A client that waits for a grant does not close its half.
-    fixture.reply(1, 2, Answer::Queued(Queued { ahead: 0, holders: Vec::new() }));
+    fixture.reply(1, 2, Answer::Queued(QueuePosition::default()));
     fixture.send();
     assert_eq!((fixture.outbox(1).read().len(), fixture.outbox(1).close_reason()), (1, None));
     fixture.run_round(Err(ReadError::Stopped));

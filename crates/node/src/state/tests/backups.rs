@@ -1,11 +1,12 @@
 //! Backups: they contain no data of sessions and all other data, and a restore raises all growing numbers.
 //! [docs/service.md 6]
 
-use conclave_core::Version;
+use conclave_core::report::WatchEvent;
+use conclave_core::{FilePath, Version};
 
 use super::super::early_grant;
 use super::super::snapshot::{self, SnapshotError};
-use super::super::watch::{Event, WatchTarget};
+use super::super::watch::WatchTarget;
 use super::*;
 use crate::node::watches::{WatcherId, Watches};
 
@@ -144,13 +145,13 @@ fn whoever_watched_before_is_told_to_read_again_and_no_session_comes_back() {
     for from in [1, before, after] {
         let notices = Watches::new().watch(&w.state, WatcherId(b.0.0), 1, target(), Some(from)).unwrap();
         assert!(
-            matches!(notices[..], [ref only] if matches!(only.event, Event::Resync { .. })),
+            matches!(notices[..], [ref only] if matches!(only.event, WatchEvent::Resync { .. })),
             "{from}: {notices:?}"
         );
     }
     // A watch with an index after the restore gets all changes.
     let since = Watches::new().watch(&w.state, WatcherId(b.0.0), 1, target(), Some(b.0.0)).unwrap();
-    assert!(matches!(since[..], [ref only] if matches!(only.event, Event::Changed(_))), "{since:?}");
+    assert!(matches!(since[..], [ref only] if matches!(only.event, WatchEvent::Changed { .. })), "{since:?}");
 }
 
 #[test]

@@ -43,8 +43,7 @@ fn the_policy_of_the_request_that_closes_decides() {
         let refused = if victim_is_closer { w.refusal(q, closes) } else { w.refusal(p, waits) };
         assert_eq!(refused, Some(Code::Deadlock), "{chosen:?}");
         assert_eq!(w.waiting(), 1, "{chosen:?}");
-        let info = &w.state.deadlocks()[0];
-        assert_eq!(info.index, w.index);
+        assert_eq!(w.state.incidents.deadlocks[0].0, w.index);
         assert_eq!(w.state.totals().deadlocks, 1);
     }
 }
@@ -68,9 +67,9 @@ fn a_deadlock_left_standing_is_shown_and_can_be_ended_by_a_release() {
     assert_eq!(w.state.totals().deadlocked, 0);
     w.wait(q, policy(by("q", "a"), VictimPolicy::None));
     assert_eq!((w.state.stuck(), w.state.totals().deadlocked), (2, 2));
-    let why = w.state.why(&name("a")).unwrap();
-    assert!(why.queue[0].stuck);
-    assert_eq!(why.deadlocks[0].deadlock.victim, None);
+    let why = w.state.why(&name("a"));
+    assert!(why.waiters[0].stuck);
+    assert_eq!(why.deadlocks[0].victim, None);
     // A request that only waits for the deadlock closes no other one.
     w.hold(p, by("r", "c"));
     w.wait(q, acquire("c"));
@@ -245,7 +244,7 @@ fn a_cycle_through_two_soft_edges_is_broken() {
     // One of the two overtakes. Then no request is stuck.
     assert!(w.granted(c, r).is_some() || matches!(answer, Answer::Granted(_)), "{s}");
     assert_eq!(w.state.stuck(), 0);
-    assert!(w.state.deadlocks().is_empty());
+    assert!(w.state.incidents.deadlocks.is_empty());
 }
 
 #[test]

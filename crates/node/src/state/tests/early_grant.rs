@@ -189,7 +189,7 @@ fn after_a_restart_those_who_waited_go_before_those_who_come() {
     w.restart();
     let highest = w.wait(c, urgent(acquire("x"), i32::MAX));
     let priorities = |w: &World| -> Vec<i32> {
-        w.state.why(&name("x")).unwrap().queue.iter().map(|waiter| waiter.priority.0).collect()
+        w.state.why(&name("x")).waiters.iter().map(|waiter| waiter.priority.0).collect()
     };
     assert_eq!(priorities(&w), [i32::MIN, i32::MAX, i32::MAX]);
     w.release(a, x);

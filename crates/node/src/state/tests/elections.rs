@@ -2,6 +2,13 @@
 
 use super::*;
 
+/// Returns the session that holds the name exclusively, with the value that it proclaims.
+fn leader(w: &World, election: &str) -> Option<(SessionId, Option<Vec<u8>>)> {
+    let report = w.state.why(&name(election));
+    let holder = report.holders.first().filter(|holder| holder.claim == Claim::Exclusive)?;
+    Some((holder.session, report.value))
+}
+
 #[test]
 fn an_election_is_a_lock_with_a_value() {
     let mut w = World::new();
@@ -9,21 +16,19 @@ fn an_election_is_a_lock_with_a_value() {
     let campaign = |value: &str| with(acquire("boss"), |acquire| acquire.value = Some(value.into()));
     let first = w.hold(a, campaign("a:1"));
     let second = w.wait(b, campaign("b:1"));
-    let leader = w.state.leader(&name("boss")).unwrap();
-    assert_eq!((leader.holder.session, leader.value.as_deref()), (a.0, Some(&b"a:1"[..])));
+    assert_eq!(leader(&w, "boss"), Some((a.0, Some(b"a:1".to_vec()))));
     w.done(a, Op::Proclaim { grant: first, value: b"a:2".to_vec() });
-    assert_eq!(w.state.leader(&name("boss")).unwrap().value.as_deref(), Some(&b"a:2"[..]));
+    assert_eq!(leader(&w, "boss"), Some((a.0, Some(b"a:2".to_vec()))));
     w.release(a, first);
     assert_eq!(w.granted(b, second).unwrap(), "boss");
-    let leader = w.state.leader(&name("boss")).unwrap();
-    assert_eq!((leader.holder.session, leader.value.as_deref()), (b.0, Some(&b"b:1"[..])));
+    assert_eq!(leader(&w, "boss"), Some((b.0, Some(b"b:1".to_vec()))));
     w.release(b, second);
-    assert_eq!(w.state.leader(&name("boss")), None);
+    assert_eq!(leader(&w, "boss"), None);
 }
 
 #[test]
 fn what_was_proclaimed_ends_with_the_campaign() {
-    let value = |w: &World| w.state.leader(&name("x")).and_then(|leader| leader.value);
+    let value = |w: &World| leader(w, "x").and_then(|(_, value)| value);
     let campaign = || with(by("A", "x"), |acquire| acquire.value = Some(b"A".to_vec()));
     // The campaign is released while its owner holds the name by another grant.
     let mut w = World::new();
@@ -71,7 +76,7 @@ fn only_the_campaign_proclaims_not_another_grant_of_its_owner() {
     let proclaim = |grant| Op::Proclaim { grant, value: vec![1] };
     assert_eq!(w.refused(c, proclaim(plain)).code, Code::InvalidArgument);
     w.done(c, proclaim(elected));
-    assert_eq!(w.state.leader(&name("x")).unwrap().value, Some(vec![1]));
+    assert_eq!(leader(&w, "x").unwrap().1, Some(vec![1]));
 }
 
 #[test]
@@ -85,7 +90,7 @@ fn an_owner_campaigns_for_a_name_once() {
     assert_eq!(w.refused(c, urgent(campaign(2), 1)).code, Code::InvalidArgument);
     w.release(c, held);
     assert_eq!(w.refused(c, campaign(2)).code, Code::InvalidArgument);
-    assert_eq!(w.state.leader(&name("x")).unwrap().value, Some(vec![1]));
+    assert_eq!(leader(&w, "x").unwrap().1, Some(vec![1]));
     w.done(c, Op::Proclaim { grant: first, value: vec![3] });
     w.release(c, first);
     w.hold(c, campaign(2));
@@ -98,7 +103,7 @@ fn who_watches_an_election_is_told_when_its_leader_steps_down() {
     let elected = w.hold(c, with(acquire("x"), |acquire| acquire.value = Some(b"A".to_vec())));
     let told = |w: &World| w.effects.iter().filter(|effect| matches!(effect, Effect::Changed(_))).count();
     w.ask(c, Op::Downgrade { grant: elected });
-    assert_eq!((w.state.leader(&name("x")), told(&w)), (None, 1));
+    assert_eq!((leader(&w, "x"), told(&w)), (None, 1));
     // A lock that is no election has no leader that could step down.
     let plain = w.hold(c, acquire("y"));
     w.ask(c, Op::Downgrade { grant: plain });

@@ -1,10 +1,11 @@
 //! The tree, watches and snapshots.
 
-use conclave_core::Version;
+use conclave_core::report::{FileResult, WatchEvent};
+use conclave_core::{FilePath, Version};
 
 use super::super::snapshot::{SnapshotError, VERSION};
-use super::super::tree::{FileDone, MAX_FILE_BYTES, MAX_OPERATIONS};
-use super::super::watch::{Event, HISTORY_LENGTH, WatchTarget};
+use super::super::tree::{MAX_FILE_BYTES, MAX_OPERATIONS};
+use super::super::watch::{HISTORY_LENGTH, WatchTarget};
 use super::*;
 use crate::node::watches::{MAX_WATCHES, Notice, WatcherId, Watches};
 
@@ -33,7 +34,7 @@ fn delete(at: &str) -> FileOp {
 }
 
 impl World {
-    fn files(&mut self, client: Client, operations: Vec<FileOp>) -> Result<Vec<FileDone>, Code> {
+    fn files(&mut self, client: Client, operations: Vec<FileOp>) -> Result<Vec<FileResult>, Code> {
         match self.ask(client, Op::Files(operations)).1 {
             Answer::Files(done) => Ok(done),
             Answer::Refused(error) => Err(error.code),
@@ -55,16 +56,16 @@ impl World {
 fn a_file_is_made_written_read_listed_and_deleted() {
     let mut w = World::new();
     let a = w.client();
-    assert_eq!(w.files(a, vec![create("/etc", "")]), Ok(vec![FileDone::Created(path("/etc"))]));
+    assert_eq!(w.files(a, vec![create("/etc", "")]), Ok(vec![FileResult::Created(path("/etc"))]));
     let created = w.index;
     w.files(a, vec![create("/etc/motd", "hello")]).unwrap();
-    assert_eq!(w.files(a, vec![write("/etc/motd", "bye", None)]), Ok(vec![FileDone::Written(Version(2))]));
+    assert_eq!(w.files(a, vec![write("/etc/motd", "bye", None)]), Ok(vec![FileResult::Written(Version(2))]));
     assert_eq!(w.data("/etc/motd").unwrap(), "bye");
     assert_eq!(w.children("/etc"), ["motd"]);
     let (_, stat) = w.state.file(&path("/etc")).unwrap();
     assert_eq!((stat.created, stat.children, stat.children_version), (created, 1, 1));
     assert_eq!(w.files(a, vec![delete("/etc")]), Err(Code::NotEmpty));
-    assert_eq!(w.files(a, vec![delete("/etc/motd")]), Ok(vec![FileDone::Deleted]));
+    assert_eq!(w.files(a, vec![delete("/etc/motd")]), Ok(vec![FileResult::Deleted]));
     assert_eq!(w.data("/etc/motd"), None);
     assert_eq!(w.state.totals().file_bytes, 0);
 }
@@ -94,11 +95,11 @@ fn a_condition_names_the_version_it_expects() {
     let a = w.client();
     w.files(a, vec![create("/x", "1")]).unwrap();
     assert_eq!(w.files(a, vec![write("/x", "2", Some(2))]), Err(Code::VersionMismatch));
-    assert_eq!(w.files(a, vec![write("/x", "2", Some(1))]), Ok(vec![FileDone::Written(Version(2))]));
+    assert_eq!(w.files(a, vec![write("/x", "2", Some(1))]), Ok(vec![FileResult::Written(Version(2))]));
     let stale = FileOp::Delete { path: path("/x"), expected: Some(Version(1)) };
     assert_eq!(w.files(a, vec![stale]), Err(Code::VersionMismatch));
     let fresh = FileOp::Delete { path: path("/x"), expected: Some(Version(2)) };
-    assert_eq!(w.files(a, vec![fresh]), Ok(vec![FileDone::Deleted]));
+    assert_eq!(w.files(a, vec![fresh]), Ok(vec![FileResult::Deleted]));
 }
 
 #[test]
@@ -108,7 +109,7 @@ fn ephemeral_files_end_with_their_session_and_have_no_children() {
     w.files(a, vec![ephemeral("/alive"), ephemeral("/too")]).unwrap();
     assert_eq!(w.files(b, vec![create("/alive/x", "")]), Err(Code::EphemeralParent));
     w.files(b, vec![write("/alive", "still", None), delete("/too")]).unwrap();
-    assert_eq!(w.state.session(a.0).unwrap().ephemerals, 1);
+    assert_eq!(w.state.sessions[&a.0].ephemerals.len(), 1);
     w.expire_session(a);
     assert_eq!(w.data("/alive"), None);
     let deleted = What::File { path: path("/alive"), change: FileChange::Deleted };
@@ -123,10 +124,10 @@ fn sequential_files_get_the_directorys_next_number_never_twice() {
     let mut w = World::new();
     let a = w.client();
     w.files(a, vec![create("/q", "")]).unwrap();
-    let first = FileDone::Created(path("/q/job-0000000000"));
+    let first = FileResult::Created(path("/q/job-0000000000"));
     assert_eq!(w.files(a, vec![sequential("/q/job-")]), Ok(vec![first]));
     w.files(a, vec![delete("/q/job-0000000000")]).unwrap();
-    let second = FileDone::Created(path("/q/job-0000000001"));
+    let second = FileResult::Created(path("/q/job-0000000001"));
     assert_eq!(w.files(a, vec![sequential("/q/job-")]), Ok(vec![second]));
 }
 
@@ -162,8 +163,8 @@ fn events(notices: &[Notice]) -> Vec<u64> {
     notices
         .iter()
         .map(|notice| match &notice.event {
-            Event::Changed(change) => change.index,
-            Event::Resync { .. } => 0,
+            WatchEvent::Changed { index, .. } => *index,
+            _ => 0,
         })
         .collect()
 }
@@ -266,7 +267,7 @@ fn watches_resume_by_index_and_a_gap_is_an_explicit_resync() {
     }
     let (mut watchers, target) = (Watches::new(), WatchTarget::File(path("/x")));
     let notices = watchers.watch(&state, WatcherId(a.0.0), 1, target.clone(), Some(early)).unwrap();
-    let resync = Event::Resync { index: w.index };
+    let resync = WatchEvent::Resync { index: w.index };
     assert_eq!(notices, [Notice { watcher: WatcherId(a.0.0), watch: 1, event: resync }]);
     let notices = watchers.watch(&state, WatcherId(a.0.0), 1, target, Some(w.index - 3)).unwrap();
     assert_eq!(events(&notices), [w.index - 2, w.index - 1, w.index]);

@@ -80,7 +80,8 @@ fn operation(dice: &mut Dice, session: SessionId) -> Op {
 }
 
 fn file(dice: &mut Dice) -> FileOp {
-    let path = FilePath::new(["/", "/a", "/a/b", "/a/b/c", "/d"][dice.roll(5) as usize]).unwrap();
+    let path =
+        conclave_core::FilePath::new(["/", "/a", "/a/b", "/a/b/c", "/d"][dice.roll(5) as usize]).unwrap();
     let expected = (dice.roll(3) == 0).then(|| conclave_core::Version(dice.roll(3)));
     match dice.roll(4) {
         0 => FileOp::Delete { path, expected },

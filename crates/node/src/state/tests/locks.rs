@@ -526,7 +526,7 @@ fn breaking_a_name_tells_the_holder_and_is_recorded() {
     assert!(w.effects.contains(&told));
     assert_eq!(w.granted(b, next).unwrap(), "x");
     assert_eq!(print(&w.state.grants(a.0)[0].1), "y");
-    assert_eq!(w.state.why(&name("x")).unwrap().breaks[0].reason, "stuck since noon");
+    assert_eq!(w.state.why(&name("x")).breakings[0].reason, "stuck since noon");
     w.done(b, Op::Break { name: name("y"), reason: "too".into() });
     assert_eq!(w.refused(a, Op::Release { grant: both }).code, Code::NotHeld);
     assert_eq!(w.refused(b, Op::Break { name: name("y"), reason: String::new() }).code, Code::NotHeld);
@@ -552,32 +552,32 @@ fn why_tells_holder_fence_and_queue() {
     let held = w.hold(a, by("backup", "x"));
     let since = w.index * 1000;
     w.wait(b, urgent(acquire("x & y:shared"), 3));
-    let why = w.state.why(&name("x")).unwrap();
-    assert_eq!(why.lock.holders[0].owner, format!("backup of session {}", a.0));
-    assert_eq!(why.lock.holders[0].fence, w.fence(a, held));
-    assert_eq!(why.lock.holders[0].since_ms, since);
-    assert_eq!(why.queue[0].waits_for, [format!("backup of session {}", a.0)]);
-    assert_eq!(why.queue[0].priority, Priority(3));
-    assert_eq!(why.queue[0].names.len(), 2);
-    assert!(!why.queue[0].stuck);
-    assert_eq!(w.state.why(&name("nothing")), None);
+    let why = w.state.why(&name("x"));
+    assert_eq!(why.holders[0].owner, format!("backup of session {}", a.0));
+    assert_eq!(why.holders[0].fence, w.fence(a, held));
+    assert_eq!(why.holders[0].since_ms, since);
+    assert_eq!(why.waiters[0].waits_for, [format!("backup of session {}", a.0)]);
+    assert_eq!(why.waiters[0].priority, Priority(3));
+    assert_eq!(why.waiters[0].names, ["x", "y:shared"]);
+    assert!(!why.waiters[0].stuck);
+    assert!(!w.state.why(&name("nothing")).known);
 }
 
 #[test]
 fn a_name_is_known_until_the_history_has_forgotten_it() {
     let mut w = World::new();
     let a = w.client();
-    assert_eq!(w.state.why(&name("x")), None);
+    assert!(!w.state.why(&name("x")).known);
     let x = w.hold(a, acquire("x"));
     w.release(a, x);
-    let known = w.state.why(&name("x")).unwrap();
-    assert_eq!((known.lock.holders_total, known.lock.waiting), (0, 0));
+    let report = w.state.why(&name("x"));
+    assert_eq!((report.known, report.holders_total, report.waiters_total), (true, 0, 0));
     for id in 100..100 + watch::HISTORY_LENGTH as u64 {
         let limit = Op::Limit { name: name("pool"), permits: 1 + (id % 2) as u32 };
         w.send_as(a, RequestId(id), RequestId(id), limit);
     }
-    assert_eq!(w.state.why(&name("x")), None);
-    assert!(w.state.why(&name("pool")).is_some());
+    assert!(!w.state.why(&name("x")).known);
+    assert!(w.state.why(&name("pool")).known);
 }
 
 #[test]
@@ -586,7 +586,7 @@ fn why_tells_how_a_name_is_held() {
     let a = w.client();
     w.limit(a, "pool", 5);
     w.hold(a, acquire("x & y:shared & pool*3"));
-    let claim = |of| w.state.why(&name(of)).unwrap().lock.holders[0].claim;
+    let claim = |of| w.state.why(&name(of)).holders[0].claim;
     assert_eq!([claim("x"), claim("y"), claim("pool")], [Claim::Exclusive, Claim::Shared, Claim::Permits(3)]);
 }
 
@@ -605,24 +605,24 @@ fn lists_and_reports_are_cut_to_what_can_be_sent() {
     let (mut listed, mut after) = (0, None);
     loop {
         let query::Page { items, more } = w.state.locks("", after.as_ref(), 1000);
-        let bytes = items.iter().map(|lock| lock.name.as_str().len() + lock.holders[0].name.as_str().len());
+        // Each holder carries the name on the wire.
+        let bytes = items.iter().map(|lock| lock.name.as_str().len() * (1 + lock.holders.len()));
         assert!(bytes.sum::<usize>() <= query::PAGE_BYTES);
-        assert!(items.iter().all(|lock| lock.value.is_none()), "values are told one at a time");
         (listed, after) = (listed + items.len(), items.last().map(|lock| lock.name.clone()));
         if !more {
             break;
         }
     }
     assert_eq!(listed, 600);
-    assert_eq!(w.state.why(&name(&long(0))).unwrap().lock.value, value);
+    assert_eq!(w.state.why(&name(&long(0))).value, value);
     // 100 requests wait, each for the largest number of long names.
     let many = (0..8).map(long).collect::<Vec<_>>().join("&");
     for id in (10_000..10_100).map(RequestId) {
         w.send_as(a, id, id, acquire(&many));
     }
-    let why = w.state.why(&name(&long(0))).unwrap();
-    assert_eq!(why.lock.waiting, 100);
-    let names = why.queue.iter().flat_map(|waiter| &waiter.names).map(|(name, _)| name.as_str().len());
+    let why = w.state.why(&name(&long(0)));
+    assert_eq!(why.waiters_total, 100);
+    let names = why.waiters.iter().flat_map(|waiter| &waiter.names).map(String::len);
     assert!((1..=query::PAGE_BYTES).contains(&names.sum()));
     // A page contains at least one item, even if the item is too large.
     assert_eq!(query::page(1..=3, 10, |_| query::PAGE_BYTES + 1), query::Page { items: vec![1], more: true });

@@ -224,10 +224,9 @@ fn a_retried_acquire_that_waits_keeps_its_place() {
     let x = w.hold(a, acquire("x"));
     let (first, second) = (w.wait(a, acquire("x")), w.wait(a, acquire("x")));
     w.send_as(a, first, RequestId(0), acquire("x"));
-    let Some(Answer::Queued(Queued { ahead: 0, holders })) = w.answer(a, first) else {
-        panic!("{:?}", w.effects)
-    };
-    assert_eq!(holders[0].owner, format!("request {x} of session {}", a.0));
+    let Some(Answer::Queued(position)) = w.answer(a, first) else { panic!("{:?}", w.effects) };
+    assert_eq!((position.ahead, position.holders[0].name.as_str()), (0, "x"));
+    assert_eq!(position.holders[0].holder.owner, format!("request {x} of session {}", a.0));
     w.release(a, x);
     assert_eq!(w.granted(a, first).unwrap(), "x");
     assert_eq!(w.answer(a, second), None);
@@ -240,10 +239,10 @@ fn queued_tells_the_position() {
     w.hold(a, acquire("x"));
     for expected in 0..5 {
         let (_, answer) = w.lock(a, "x");
-        assert!(matches!(answer, Answer::Queued(Queued { ahead, .. }) if ahead == expected), "{answer:?}");
+        assert!(matches!(&answer, Answer::Queued(position) if position.ahead == expected), "{answer:?}");
     }
     let (_, answer) = w.ask(a, urgent(acquire("x"), 1));
-    assert!(matches!(answer, Answer::Queued(Queued { ahead: 0, .. })), "{answer:?}");
+    assert!(matches!(&answer, Answer::Queued(position) if position.ahead == 0), "{answer:?}");
 }
 
 #[test]
@@ -252,7 +251,7 @@ fn answers_older_than_the_lowest_unanswered_are_forgotten() {
     let a = w.client();
     let x = w.hold(a, acquire("x"));
     w.send_as(a, RequestId(10), RequestId(10), Op::Limit { name: name("p"), permits: 1 });
-    assert_eq!(w.state.session(a.0).unwrap().unanswered, 1);
+    assert_eq!(w.state.sessions[&a.0].unanswered(), 1);
     // The answer is forgotten, but the grant exists. So a retry is granted.
     w.send_as(a, x, RequestId(0), acquire("x"));
     assert_eq!(w.granted(a, x).unwrap(), "x");

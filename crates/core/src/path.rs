@@ -7,8 +7,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use conclave_core::{Code, Error};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::{Code, Error};
 
 /// The path of a file. It is always valid, and cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
