@@ -18,24 +18,18 @@
 //! | module | contents |
 //! |---|---|
 //! | [`locking`] | six strategies by which transactions get their locks, with and without detection |
-//! | [`request`] | one type for the requests of every model |
-//! | [`graph`] | the wait-for graph of a lock service, which decides at every wait |
-//! | [`batch`] | the analysis of a whole graph with millions of processes |
+//! | [`conclave_deadlock`] | requests, the wait-for graph of a lock service, and the analysis of a whole graph |
 //! | [`records`], [`weight`] | the knowledge of a detector about processes; exact weights |
 //! | [`spec`] | the properties, and the judge |
 
-pub mod batch;
 pub mod central;
 pub mod diffusion;
 pub mod edge_chasing;
-pub mod graph;
 pub mod hierarchical;
 pub mod locking;
 pub mod p_out_of_q;
 pub mod records;
 pub mod reports;
-pub mod request;
-mod scc;
 pub mod single;
 pub mod site;
 pub mod spec;
@@ -48,13 +42,15 @@ pub mod weight;
 use conclave_kernel::{Card, Cost, Needs};
 
 pub use central::Central;
+pub use conclave_deadlock::{
+    Claim, Deadlock, Demand, GraphError, Limits, Link, Request, RequestError, Resolution, Turn, Verdict,
+    WaitGraph, Why, batch, graph, request,
+};
 pub use diffusion::Diffusion;
 pub use edge_chasing::EdgeChasing;
-pub use graph::{Deadlock, GraphError, Link, Resolution, Turn, Verdict, WaitGraph, Why};
 pub use hierarchical::Hierarchical;
 pub use p_out_of_q::POutOfQ;
 pub use reports::{OneReport, TwoReport};
-pub use request::{Claim, Demand, Limits, Request, RequestError};
 pub use single::MitchellMerritt;
 pub use site::{Command, Detection, Event, Group, Model, Site};
 pub use stable::Stable;

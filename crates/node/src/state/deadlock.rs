@@ -26,8 +26,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
-use conclave_algorithms::deadlock::{Claim, Turn, WaitGraph, Why};
 use conclave_core::{Deadlock, Error, VictimPolicy, WaitsFor};
+use conclave_deadlock::{Claim, Turn, WaitGraph, Why};
 
 use super::command::Position;
 use super::grant::{Outcome, Work};

@@ -34,7 +34,7 @@
 //! This module decides only which grants *may* be sent early. Only a single node applies entries ahead of its
 //! disk (`crates/service/src/replica/speculation.rs`, `docs/decisions/0021-early-grants.md`).
 
-use conclave_algorithms::deadlock::Demand;
+use conclave_deadlock::Demand;
 
 use super::command::Position;
 use super::grant::Work;

@@ -17,9 +17,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use conclave_algorithms::deadlock::{Claim, Demand, Request};
 use conclave_core::{Code, Error, Expr, Fence, LockName, OwnerLabel};
 use conclave_core::{Deadlock, Priority, RequestId, SessionId, VictimPolicy, Wait};
+use conclave_deadlock::{Claim, Demand, Request};
 
 use super::command::Position;
 use super::deadlock::Cause;

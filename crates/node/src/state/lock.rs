@@ -19,8 +19,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
-use conclave_algorithms::deadlock::{Claim, Demand, Request};
 use conclave_core::{Fence, LockName, OwnerLabel, RequestId, SessionId, VictimPolicy};
+use conclave_deadlock::{Claim, Demand, Request};
 use serde::{Deserialize, Serialize};
 
 use super::rank::{Rank, Ticket};

@@ -1,9 +1,9 @@
 //! Translation of lock expressions to requests: finds the names, decides their kinds, and checks that a
 //! request is possible.
 
-use conclave_algorithms::deadlock::{Claim, Demand, Request, RequestError};
 use conclave_core::expr::{Leaf, Node};
 use conclave_core::{Claim as Asked, Code, Error, Expr};
+use conclave_deadlock::{Claim, Demand, Request, RequestError};
 
 use super::grant::Work;
 use super::lock::{LockId, Locks};

@@ -10,6 +10,7 @@ use conclave_core::report::{
     Waiter as WaiterInfo,
 };
 use conclave_core::{Claim, Code, Deadlock, Error, FilePath, LockName, RequestId, SessionId, WaitsFor};
+use conclave_deadlock::{Claim as LockClaim, Demand};
 
 use super::command::{Granted, GrantedName, TimerId};
 use super::lock::{Lock, LockId, Locks, OwnerId, Waiter};

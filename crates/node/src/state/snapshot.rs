@@ -11,7 +11,7 @@
 //! before use: first the checksum, then every index against the data that it indexes. So a damaged or foreign
 //! snapshot causes an error, never a later panic.
 
-use conclave_algorithms::deadlock::Demand;
+use conclave_deadlock::Demand;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 

@@ -82,7 +82,7 @@ where
 mod tests {
     use super::super::tests::{Graph, turn};
     use super::*;
-    use crate::deadlock::request::Demand;
+    use crate::request::Demand;
 
     #[test]
     fn a_graph_read_back_is_the_same_whatever_its_history() {

@@ -3,8 +3,8 @@
 
 use std::hint::black_box;
 
-use conclave_algorithms::deadlock::batch::Snapshot;
-use conclave_algorithms::deadlock::{Claim, Demand, Request, Turn, Verdict, WaitGraph};
+use conclave_deadlock::batch::Snapshot;
+use conclave_deadlock::{Claim, Demand, Request, Turn, Verdict, WaitGraph};
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 
 const MILLION: u32 = 1_000_000;

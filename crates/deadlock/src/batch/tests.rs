@@ -5,7 +5,7 @@ use std::vec::Vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::deadlock::{Turn, WaitGraph};
+use crate::{Turn, WaitGraph};
 
 const GOLDEN: [(u32, &[u32]); 6] =
     [(11, &[21, 32]), (32, &[33]), (21, &[24]), (24, &[54]), (54, &[11]), (44, &[24])];

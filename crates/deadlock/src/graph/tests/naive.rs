@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::vec::Vec;
 
 use super::super::{Demand, Turn};
-use crate::deadlock::request::{Claim, Request, Term};
+use crate::request::{Claim, Request, Term};
 
 #[derive(Clone, Default)]
 pub(super) struct Naive {

@@ -80,7 +80,7 @@ pub struct Claim<R> {
 /// A request for resources named `R`, in any model. It is immutable, and valid by construction.
 ///
 /// ```
-/// use conclave_algorithms::deadlock::{Claim, Demand, Request};
+/// use conclave_deadlock::{Claim, Demand, Request};
 ///
 /// // plan & (eu | us):shared & pool*3
 /// let request = Request::all([

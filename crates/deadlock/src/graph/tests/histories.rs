@@ -8,9 +8,9 @@ use proptest::prelude::*;
 
 use super::naive::{Naive, count_of};
 use super::{Graph, claim};
-use crate::deadlock::graph::{Deadlock, GraphError, Link, Turn, Verdict, Why};
-use crate::deadlock::request::tests::any_request;
-use crate::deadlock::request::{Claim, Demand, Request};
+use crate::graph::{Deadlock, GraphError, Link, Turn, Verdict, Why};
+use crate::request::tests::any_request;
+use crate::request::{Claim, Demand, Request};
 
 const OWNERS: u32 = 6;
 const SEMAPHORES: [u32; 2] = [4, 5];
