@@ -4,23 +4,21 @@
 //! laptop wakes up after an hour, and its client would still believe in a lease that ended long ago. So this
 //! module uses a clock that counts suspension, if the system has one.
 
+#[cfg(target_os = "linux")]
+mod linux;
+
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::lease::Now;
+#[cfg(target_os = "linux")]
+use linux::since_boot;
 
 /// The time since the first call in this process.
 pub(crate) fn now() -> Now {
     static BEGAN: OnceLock<Duration> = OnceLock::new();
     let time = since_boot();
     time.saturating_sub(*BEGAN.get_or_init(|| time))
-}
-
-#[cfg(target_os = "linux")]
-fn since_boot() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -173,7 +173,7 @@ impl Files {
     /// # Errors
     /// The error of the first operation that fails.
     pub async fn multi(&self, ops: Vec<FileOp>) -> Result<Vec<FileResult>> {
-        let files = v1::Files { ops: ops.into_iter().map(Into::into).collect() };
+        let files = v1::Files { ops: ops.into_iter().map(to_wire).collect() };
         match self.client.change(v1::request::Op::Files(files)).await? {
             v1::answer::Result::Files(done) => done.done.into_iter().map(TryInto::try_into).collect(),
             other => Err(unexpected(&other)),
@@ -204,24 +204,20 @@ impl Files {
     }
 }
 
-impl From<FileOp> for v1::FileOp {
-    fn from(op: FileOp) -> Self {
-        use v1::file_op::{self, Op};
-        let version = |expected: Option<Version>| expected.map(|version| version.0);
-        let op = match op {
-            FileOp::Create(path, data, Create { ephemeral, sequential }) => {
-                Op::Create(file_op::Create { path, data, ephemeral, sequential })
-            }
-            FileOp::Write(path, data, expected) => {
-                Op::Write(file_op::Write { path, data, expected: version(expected) })
-            }
-            FileOp::Delete(path, expected) => {
-                Op::Delete(file_op::Delete { path, expected: version(expected) })
-            }
-            FileOp::Check(path, Version(expected)) => Op::Check(file_op::Check { path, expected }),
-        };
-        Self { op: Some(op) }
-    }
+fn to_wire(op: FileOp) -> v1::FileOp {
+    use v1::file_op::{self, Op};
+    let version = |expected: Option<Version>| expected.map(|version| version.0);
+    let op = match op {
+        FileOp::Create(path, data, Create { ephemeral, sequential }) => {
+            Op::Create(file_op::Create { path, data, ephemeral, sequential })
+        }
+        FileOp::Write(path, data, expected) => {
+            Op::Write(file_op::Write { path, data, expected: version(expected) })
+        }
+        FileOp::Delete(path, expected) => Op::Delete(file_op::Delete { path, expected: version(expected) }),
+        FileOp::Check(path, Version(expected)) => Op::Check(file_op::Check { path, expected }),
+    };
+    v1::FileOp { op: Some(op) }
 }
 
 fn confused() -> Error {

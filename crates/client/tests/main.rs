@@ -6,4 +6,5 @@ mod examples;
 mod fence_store;
 mod requests;
 mod service;
+mod source;
 mod support;

@@ -48,7 +48,7 @@ impl Driver {
     pub(crate) async fn run(self, (mut socket, mut node): (Socket, String)) {
         let mut pause = Duration::ZERO;
         loop {
-            self.shared.is_local.store(matches!(socket, Socket::Unix(_)), Ordering::Relaxed);
+            self.shared.is_local.store(socket.is_local(), Ordering::Relaxed);
             self.shared.with(Core::on_connected);
             let served = serve(socket, &self.shared).await;
             self.shared.disconnect();

@@ -18,7 +18,8 @@ use rustix::net::RecvFlags;
 use tokio::io::ReadBuf;
 use tokio::net::{UnixListener, UnixStream};
 
-use super::{Local, LocalListener, Socket, is_safe};
+use super::{Local, LocalListener, is_safe};
+use crate::socket::Socket;
 
 /// The name of the socket in the data folder.
 const NAME: &str = "socket";
