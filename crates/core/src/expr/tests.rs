@@ -40,7 +40,7 @@ fn permits_and_what_becomes_too_long_cannot_be_made_shared() {
 #[test]
 fn permits_of_a_name_are_printed_with_their_number() {
     let name = LockName::new("pool 1").unwrap();
-    let expr = Expr::permits(name, std::num::NonZeroU32::new(3).unwrap());
+    let expr = Expr::permits(name, NonZeroU32::new(3).unwrap());
     assert_eq!(expr.to_string(), "\"pool 1\"*3");
     assert_eq!(expr.to_string().parse::<Expr>().unwrap(), expr);
     assert_eq!(expr.text(), expr.to_string());

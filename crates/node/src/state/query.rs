@@ -4,7 +4,6 @@
 //! searched only from the waiters that are shown. So neither a queue of 100,000 waiters nor names of the
 //! largest length can make a report slow.
 
-use conclave_algorithms::deadlock::{Claim as LockClaim, Demand};
 use conclave_core::report::{
     Blocker, Breaking, FileStat, Holder, LockInfo, LockReport, QueuePosition, SessionInfo,
     Waiter as WaiterInfo,

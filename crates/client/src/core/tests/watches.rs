@@ -1,7 +1,7 @@
 //! Watches: gaps, retries and repeated events.
 
 use super::*;
-use crate::watch::WatchEvent;
+use conclave_core::report::WatchEvent;
 
 #[test]
 fn a_watch_that_goes_on_misses_nothing_of_an_index_that_was_told_in_part() {
