@@ -1,0 +1,5 @@
+//! Tools for tests.
+
+mod conversation;
+
+pub use conversation::{Conversation, Flaw, Pending, Watching};
