@@ -14,6 +14,8 @@
 //! **Other systems.** Everything about Unix sockets is in `unix`. On a system without that module, every
 //! connection uses TCP.
 
+#[cfg(feature = "memory")]
+mod memory;
 #[cfg(unix)]
 mod unix;
 
@@ -28,17 +30,24 @@ use tokio::net::{TcpStream, tcp};
 #[cfg(unix)]
 pub use unix::{Local, LocalListener, is_safe, make_private, user_folder};
 
+#[cfg(feature = "memory")]
+pub use self::memory::{Memory, MemoryReader, MemoryWriter};
+
 /// The prefix of an address that uses only TCP.
 const TCP_ONLY: &str = "tcp:";
 
 /// A connection between a client and a server.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Socket {
     /// A TCP connection, over the network or loopback.
     Tcp(TcpStream),
     /// A Unix socket, within the machine.
     #[cfg(unix)]
     Unix(Local),
+    /// A connection inside the process, for tests.
+    #[cfg(feature = "memory")]
+    Memory(Memory),
 }
 
 impl Socket {
@@ -71,7 +80,13 @@ impl Socket {
 
     /// Returns whether the connection is a Unix socket.
     pub fn is_local(&self) -> bool {
-        !matches!(self, Self::Tcp(_))
+        match self {
+            Self::Tcp(_) => false,
+            #[cfg(unix)]
+            Self::Unix(_) => true,
+            #[cfg(feature = "memory")]
+            Self::Memory(_) => false,
+        }
     }
 
     /// Splits the connection into its two directions.
@@ -86,6 +101,8 @@ impl Socket {
                 let writer = local.other_half();
                 (Reader::Unix(local), Writer::Unix(writer))
             }
+            #[cfg(feature = "memory")]
+            Self::Memory(Memory { reader, writer }) => (Reader::Memory(reader), Writer::Memory(writer)),
         }
     }
 }
@@ -98,6 +115,9 @@ pub enum Reader {
     /// The read half of a [`Socket::Unix`].
     #[cfg(unix)]
     Unix(Local),
+    /// The read half of a [`Socket::Memory`].
+    #[cfg(feature = "memory")]
+    Memory(MemoryReader),
 }
 
 impl Reader {
@@ -114,6 +134,9 @@ impl Reader {
             Self::Tcp(reader) => reader.try_read(bytes),
             #[cfg(unix)]
             Self::Unix(reader) => reader.read_now(bytes),
+            // A client in memory has the clock of its runtime: no thread stands in for it.
+            #[cfg(feature = "memory")]
+            Self::Memory(_) => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 }
@@ -128,6 +151,8 @@ impl AsyncRead for Reader {
             Self::Tcp(reader) => Pin::new(reader).poll_read(cx, buffer),
             #[cfg(unix)]
             Self::Unix(reader) => reader.poll_read(cx, buffer),
+            #[cfg(feature = "memory")]
+            Self::Memory(reader) => Pin::new(reader).poll_read(cx, buffer),
         }
     }
 }
@@ -140,6 +165,9 @@ pub enum Writer {
     /// The write half of a [`Socket::Unix`].
     #[cfg(unix)]
     Unix(Local),
+    /// The write half of a [`Socket::Memory`].
+    #[cfg(feature = "memory")]
+    Memory(MemoryWriter),
 }
 
 impl Writer {
@@ -152,6 +180,8 @@ impl Writer {
             Self::Tcp(writer) => writer.try_write(bytes),
             #[cfg(unix)]
             Self::Unix(writer) => writer.try_write(bytes),
+            #[cfg(feature = "memory")]
+            Self::Memory(writer) => writer.try_write(bytes),
         }
     }
 
@@ -164,6 +194,11 @@ impl Writer {
             Self::Tcp(writer) => writer.writable().await,
             #[cfg(unix)]
             Self::Unix(writer) => writer.writable().await,
+            #[cfg(feature = "memory")]
+            Self::Memory(writer) => {
+                std::future::poll_fn(|cx| writer.poll_writable(cx)).await;
+                Ok(())
+            }
         }
     }
 
@@ -195,6 +230,11 @@ impl Writer {
             Self::Tcp(_) => Ok(()),
             #[cfg(unix)]
             Self::Unix(writer) => writer.shutdown(),
+            #[cfg(feature = "memory")]
+            Self::Memory(writer) => {
+                writer.end();
+                Ok(())
+            }
         }
     }
 }

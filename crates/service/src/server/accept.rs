@@ -84,6 +84,8 @@ impl Acceptor {
                 let Some(permit) = self.admit(self.limits.client()) else { return };
                 connections.spawn(async move { drop(acceptor.serve_unix(local, permit).await) });
             }
+            // The listeners accept no other kind.
+            _ => {}
         }
     }
 

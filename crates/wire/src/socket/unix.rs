@@ -310,8 +310,8 @@ mod tests {
         for server in [format!("tcp:{address}"), address.to_string()] {
             let client = Socket::connect(&server).await.unwrap();
             let accepted = match client {
-                Socket::Tcp(_) => Socket::Tcp(listener.accept().await.unwrap().0),
                 Socket::Unix(_) => local.accept().await.unwrap(),
+                _ => Socket::Tcp(listener.accept().await.unwrap().0),
             };
             let ((mut heard, said), (mut read, answered)) = (client.into_split(), accepted.into_split());
             // More than the system buffers for a side that does not read.

@@ -136,7 +136,7 @@ impl Local {
     async fn exchange(&self, magic: [u8; 7]) -> Result<Reply, Failure> {
         let mut socket = match Socket::connect_in(&self.folder).await {
             Ok(Socket::Unix(socket)) => socket,
-            Ok(Socket::Tcp(_)) => return Ok(Reply::None(io::ErrorKind::Unsupported.into())),
+            Ok(_) => return Ok(Reply::None(io::ErrorKind::Unsupported.into())),
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 let folder = self.folder.display();
                 return Err(unusable(format!("{folder}: {error}; make the folder yours alone (chmod 700)")));
