@@ -269,7 +269,8 @@ impl ClientBuilder {
         };
         let connector = self.connector.unwrap_or_else(|| Arc::new(Direct));
         let connected = connection::connect(&seeds, &*connector).await?;
-        let shared = Arc::new(Shared::new(Core::new(self.opening, self.retry_timeout)));
+        let shared = Shared::new(Core::new(self.opening, self.retry_timeout)).with_clock(connector.clock());
+        let shared = Arc::new(shared);
         let driver = Driver { shared: shared.clone(), seeds, connector };
         tokio::spawn(driver.run(connected));
         Ok(Client { handle: Arc::new(Handle { shared }) })

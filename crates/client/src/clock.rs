@@ -14,8 +14,31 @@ use crate::lease::Now;
 #[cfg(target_os = "linux")]
 use linux::since_boot;
 
+/// The clock of a client. [`crate::Connector::clock`] chooses it.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub enum Clock {
+    /// The clock of the system. It counts the time of a suspension, if the system has such a clock.
+    #[default]
+    System,
+}
+
+impl Clock {
+    /// Returns whether this is the clock of the system.
+    pub(crate) fn is_system(&self) -> bool {
+        matches!(self, Self::System)
+    }
+
+    /// The time since an arbitrary start.
+    pub(crate) fn now(&self) -> Now {
+        match self {
+            Self::System => system(),
+        }
+    }
+}
+
 /// The time since the first call in this process.
-pub(crate) fn now() -> Now {
+fn system() -> Now {
     static BEGAN: OnceLock<Duration> = OnceLock::new();
     let time = since_boot();
     time.saturating_sub(*BEGAN.get_or_init(|| time))

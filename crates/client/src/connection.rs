@@ -23,7 +23,7 @@ use conclave_wire::socket::Writer;
 use tokio::sync::Notify;
 
 use self::read_half::ReadHalf;
-use crate::clock;
+use crate::clock::Clock;
 use crate::core::Core;
 use crate::lease::Now;
 
@@ -34,6 +34,7 @@ pub(crate) use driver::Driver;
 /// The state that the handles and the task share.
 pub(crate) struct Shared {
     core: Mutex<Core>,
+    clock: Clock,
     /// The write half of the connection; `None` without a connection. Locked before `core`, never after it,
     /// and during each write. So messages are written in the order in which the core returned them.
     write_half: Mutex<Option<WriteHalf>>,
@@ -50,6 +51,7 @@ impl Shared {
     pub(crate) fn new(core: Core) -> Self {
         Self {
             core: Mutex::new(core),
+            clock: Clock::System,
             write_half: Mutex::new(None),
             read_half: Mutex::new(None),
             wake: Notify::new(),
@@ -58,9 +60,19 @@ impl Shared {
         }
     }
 
+    /// Replaces the clock.
+    pub(crate) fn with_clock(self, clock: Clock) -> Self {
+        Self { clock, ..self }
+    }
+
+    /// The clock of the client.
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
     /// Calls `act` with the core and the time.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Core, Now) -> T) -> T {
-        act(&mut self.lock(), clock::now())
+        act(&mut self.lock(), self.clock.now())
     }
 
     /// Calls `act` like [`Shared::with`], then writes the new messages or wakes the task to write them.
@@ -118,7 +130,8 @@ impl Shared {
     /// Returns the time of the first check by the keep-alive thread, if a session is open and the thread has
     /// no entry for this client. The caller must then call [`Shared::start_keep_alive`].
     fn claim_keep_alive(&self, core: &Core, now: Now) -> Option<Now> {
-        if self.has_keep_alive.load(Ordering::Relaxed) {
+        // A clock of a test stops with its runtime, and the thread reads the system's clock.
+        if !self.clock.is_system() || self.has_keep_alive.load(Ordering::Relaxed) {
             return None;
         }
         self.schedule_check(core, now)

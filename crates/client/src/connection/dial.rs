@@ -9,6 +9,8 @@ use conclave_wire::socket::Socket;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use crate::clock::Clock;
+
 /// The time limit for connecting to one node; then the attempt fails.
 const CONNECT_WITHIN: Duration = Duration::from_secs(3);
 /// The delay after which the next node is tried too. A machine that is gone does not reject a connection, and
@@ -22,6 +24,12 @@ pub trait Connector: Send + Sync {
     /// The client sets no time limit for this future. It may drop the future at any time, and call the method
     /// again later.
     fn connect(&self, server: String) -> Pin<Box<dyn Future<Output = io::Result<Socket>> + Send>>;
+
+    /// Returns the clock that counts the leases of the client.
+    #[doc(hidden)]
+    fn clock(&self) -> Clock {
+        Clock::System
+    }
 }
 
 /// The usual way: a Unix socket or TCP, within [`CONNECT_WITHIN`].
@@ -55,6 +63,7 @@ where
             attempts.spawn(async move { (attempt.await, node) });
         }
         tokio::select! {
+            biased;
             ended = attempts.join_next() => match ended {
                 Some(Ok((Ok(connected), node))) => return Ok((connected, node)),
                 Some(Ok((Err(error), node))) => failures.push(format!("{node}: {error}")),

@@ -55,6 +55,7 @@ impl Driver {
             let is_productive = self.shared.with(|core, now| core.on_disconnected(now, why(&node, served)));
             pause = if is_productive { Duration::ZERO } else { longer(pause) };
             let reconnected = tokio::select! {
+                biased;
                 reconnected = self.reconnect(&node, &mut pause) => reconnected,
                 never = self.keep_looking() => match never {},
             };
@@ -72,7 +73,7 @@ impl Driver {
             if !pause.is_zero() {
                 // Do not wait for `wake`: it announces new requests or the last handle's drop, and both can
                 // wait.
-                sleep(jittered(*pause)).await;
+                sleep(jittered(*pause, self.shared.clock().now())).await;
             }
             let mut nodes = self.shared.with(|core, _| core.nodes().to_vec());
             nodes.extend(self.seeds.iter().filter(|seed| !nodes.contains(seed)).cloned().collect::<Vec<_>>());
@@ -117,11 +118,12 @@ fn longer(pause: Duration) -> Duration {
     (pause * 2).clamp(PAUSE.0, PAUSE.1)
 }
 
-/// A random time from half the pause to all of it. The many clients of a server that returns then do not all
-/// connect at once.
-fn jittered(pause: Duration) -> Duration {
-    let salt = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), pause);
-    pause / 2 + pause.mul_f64((salt % 1_000) as f64 / 2_000.0)
+/// A time from half the pause to all of it. So the clients of a restarted server do not all connect at once.
+/// It follows from the nanoseconds of the clock: in a test with a paused clock it is the same in each run.
+fn jittered(pause: Duration, now: Now) -> Duration {
+    // The upper bits of the product depend on all bits of the time.
+    let salt = (now.as_nanos() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54;
+    pause / 2 + pause.mul_f64(salt as f64 / 2_048.0)
 }
 
 /// Serves one connection until it ends, or until the last handle is dropped and everything is written.
@@ -218,6 +220,14 @@ mod tests {
                 .collect();
         assert_eq!(pauses, [20, 40, 80, 160, 320, 640].map(Duration::from_millis));
         assert_eq!(longer(PAUSE.1), PAUSE.1);
+    }
+
+    #[test]
+    fn clients_that_lost_a_server_at_almost_the_same_time_do_not_connect_at_the_same_time() {
+        let at = |nanos| jittered(PAUSE.1, Duration::from_secs(7) + Duration::from_nanos(nanos));
+        let pauses: std::collections::BTreeSet<Duration> = (0..100).map(at).collect();
+        assert!(pauses.len() > 50, "{pauses:?}");
+        assert!(pauses.iter().all(|pause| (PAUSE.1 / 2..=PAUSE.1).contains(pause)), "{pauses:?}");
     }
 
     #[tokio::test]

@@ -28,7 +28,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::Shared;
-use crate::clock;
+use crate::clock::Clock;
 use crate::lease::Now;
 
 /// The schedule of the process.
@@ -63,7 +63,7 @@ pub(super) fn register(client: &Arc<Shared>, at: Now) -> bool {
 fn run() {
     let mut schedule = schedule();
     loop {
-        let now = clock::now();
+        let now = Clock::System.now();
         let (at, number) = match schedule.checks.first_key_value() {
             Some((key, _)) => *key,
             None => (now + Duration::from_secs(3600), 0),

@@ -220,12 +220,14 @@ impl Core {
     /// server.
     pub(super) fn lose(&mut self, now: Now) {
         let lost = self.held.iter_mut().filter(|(_, held)| held.loss.is_none());
-        let ids: Vec<u64> = lost
+        let mut ids: Vec<u64> = lost
             .map(|(id, held): (_, &mut Held)| {
                 held.loss = Some(LossReason::Deadline);
                 *id
             })
             .collect();
+        // The order of a hash map differs from run to run; the order of the releases must not.
+        ids.sort_unstable();
         for grant in ids {
             self.request_quietly(now, v1::request::Op::Release(v1::Release { grant }));
         }
