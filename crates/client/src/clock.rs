@@ -21,6 +21,9 @@ pub enum Clock {
     /// The clock of the system. It counts the time of a suspension, if the system has such a clock.
     #[default]
     System,
+    /// The clock of a server in memory, which a test may pause.
+    #[cfg(feature = "testing")]
+    Memory(crate::testing::Link),
 }
 
 impl Clock {
@@ -33,6 +36,8 @@ impl Clock {
     pub(crate) fn now(&self) -> Now {
         match self {
             Self::System => system(),
+            #[cfg(feature = "testing")]
+            Self::Memory(link) => link.now(),
         }
     }
 }

@@ -8,3 +8,4 @@ mod requests;
 mod service;
 mod source;
 mod support;
+mod testing;

@@ -34,9 +34,21 @@ impl Service {
     }
 
     /// Starts the server on the same folder and address.
+    ///
+    /// Another test may be starting a process. Between `fork` and `exec`, that process has a copy of the lock on
+    /// the data folder, and the folder counts as used.
     pub async fn start_again(&mut self) {
-        let config = Config { data: self.folder.clone(), listen: self.address, ..Config::default() };
-        let server = Server::start(config).await.unwrap();
+        let mut attempts = 0;
+        let server = loop {
+            let config = Config { data: self.folder.clone(), listen: self.address, ..Config::default() };
+            match Server::start(config).await {
+                Err(error) if attempts < 1_000 && error.to_string().contains("in use by another process") => {
+                    attempts += 1;
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                started => break started.unwrap(),
+            }
+        };
         self.address = server.address();
         self.server = Some(server);
     }
