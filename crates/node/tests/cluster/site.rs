@@ -11,7 +11,7 @@ use conclave_node::node::{BatchId, CallId, ConnectionId, RoundId};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::client::Client;
-use crate::order::Order;
+use crate::consensus::Order;
 use crate::server::Server;
 
 /// The length of every lease.

@@ -7,7 +7,7 @@ use conclave_sim::{Clocks, Desk, Director, Limits, Setup, World};
 
 use crate::bug::Bug;
 use crate::client::Client;
-use crate::order::Order;
+use crate::consensus::Order;
 use crate::plan::{self, LENGTH, Plan, SITES};
 use crate::server::Server;
 use crate::site::{Clock, Event, Message, Opaque, SERVERS, Site};

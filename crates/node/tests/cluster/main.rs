@@ -10,16 +10,16 @@
 //! **Judgement.** At every event, a client whose guard is valid by its own clock must have the latest fence.
 //!
 //! ```console
-//! $ CONCLAVE_SEEDS=0..100000 cargo test --release -p conclave-service --test leases -- --ignored --nocapture
-//! $ CONCLAVE_SEEDS=4711 cargo test -p conclave-service --test leases -- --ignored --nocapture      # one seed
+//! $ CONCLAVE_SEEDS=0..100000 cargo test --release -p conclave-node --test cluster -- --ignored --nocapture
+//! $ CONCLAVE_SEEDS=4711 cargo test -p conclave-node --test cluster -- --ignored --nocapture      # one seed
 //! ```
 //!
 //! [`Node`]: conclave_node::node::Node
 
 mod bug;
 mod client;
+mod consensus;
 mod judge;
-mod order;
 mod plan;
 mod server;
 mod site;
@@ -44,7 +44,7 @@ fn sweep(seeds: Range<u64>, bug: Option<Bug>) -> Result<Sometimes, (u64, String)
 fn expect_clean(seeds: Range<u64>) -> Sometimes {
     sweep(seeds, None).unwrap_or_else(|(seed, wrong)| {
         panic!(
-            "seed {seed}: {wrong}\nagain: CONCLAVE_SEEDS={seed} cargo test -p conclave-service --test leases -- \
+            "seed {seed}: {wrong}\nagain: CONCLAVE_SEEDS={seed} cargo test -p conclave-node --test cluster -- \
              --ignored --nocapture"
         )
     })
