@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::LogId;
 use crate::node::budget::command_size;
 use crate::state::early_grant::FENCE_GAP;
-use crate::state::{Command, Effect, Position, State};
+use crate::state::{Answer, Command, Effect, Position, State};
 
 /// The largest number of commands in an entry. Further commands go into the next entry.
 const MAX_COMMANDS: usize = 512;
@@ -66,12 +66,22 @@ pub struct Service {
     /// The number of commands in the snapshot that the state was read from. They are not applied again at the
     /// next start.
     restored: u64,
+    /// The bug that a test has planted.
+    #[cfg(feature = "testing")]
+    flaw: Option<crate::testing::Flaw>,
 }
 
 impl Service {
     /// Creates the empty state.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Plants a bug.
+    #[cfg(feature = "testing")]
+    pub(crate) fn plant(&mut self, flaw: Option<crate::testing::Flaw>) {
+        self.flaw = flaw;
+        self.state.plant(flaw);
     }
 
     /// Returns the state for queries.
@@ -102,8 +112,11 @@ impl Service {
         if self.state.applied().saturating_sub(durable) > FENCE_GAP {
             return Vec::new();
         }
-        let is_early =
-            |effect: &mut Effect| matches!(effect, Effect::Reply { after, .. } if *after <= durable);
+        let is_early = |effect: &mut Effect| match effect {
+            Effect::Reply { answer: Answer::Granted(_), .. } if has_flaw!(self, SendsAnyGrantEarly) => true,
+            Effect::Reply { after, .. } => *after <= durable,
+            _ => false,
+        };
         effects.extract_if(.., is_early).collect()
     }
 
@@ -118,7 +131,12 @@ impl Service {
     /// The reason why these bytes are not a snapshot.
     pub fn from_snapshot(bytes: &[u8]) -> Result<Self, String> {
         let state = State::from_snapshot(bytes).map_err(|error| error.to_string())?;
-        Ok(Self { restored: state.applied(), state })
+        Ok(Self {
+            restored: state.applied(),
+            state,
+            #[cfg(feature = "testing")]
+            flaw: None,
+        })
     }
 }
 

@@ -59,12 +59,15 @@ pub(super) struct Budget {
     commands: usize,
     bytes: usize,
     waiting: usize,
+    /// The bound that a test has set instead of [`MAX_IN_FLIGHT`].
+    #[cfg(feature = "testing")]
+    pub(super) most_commands: Option<usize>,
 }
 
 impl Budget {
     /// Admits one command, or returns the error for the client.
     pub(super) fn admit_command(&mut self, bytes: usize, class: Class) -> Result<(), Error> {
-        let has_place = self.commands < MAX_IN_FLIGHT || class == Class::Expiry;
+        let has_place = self.commands < self.most_commands() || class == Class::Expiry;
         if !has_place || !self.has_bytes(bytes, class) {
             return Err(overloaded());
         }
@@ -111,6 +114,14 @@ impl Budget {
     /// Returns the number of commands that are gathered or in flight.
     pub(super) fn commands(&self) -> usize {
         self.commands
+    }
+
+    fn most_commands(&self) -> usize {
+        #[cfg(feature = "testing")]
+        if let Some(most) = self.most_commands {
+            return most;
+        }
+        MAX_IN_FLIGHT
     }
 
     fn has_bytes(&self, bytes: usize, class: Class) -> bool {

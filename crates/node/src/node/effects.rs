@@ -149,6 +149,11 @@ impl<O: Outbox> Node<O> {
 
     fn send_notices(&mut self, notices: Vec<Notice>) {
         for Notice { watcher: WatcherId(connection), watch, event } in notices {
+            if has_flaw!(self, DropsEventsWhenFull)
+                && self.clients.get(connection).is_some_and(|known| known.is_full)
+            {
+                continue;
+            }
             self.push(connection, &Reply::Event { watch, event });
         }
     }

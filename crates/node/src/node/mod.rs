@@ -331,6 +331,14 @@ impl<O: Outbox> Node<O> {
         self
     }
 
+    /// Admits fewer commands in flight than [`MAX_IN_FLIGHT`], so that a test can reach the bound.
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub fn with_most_in_flight(mut self, commands: Option<usize>) -> Self {
+        self.batches.budget.most_commands = commands;
+        self
+    }
+
     /// Handles one event.
     pub fn handle(&mut self, input: Input<O>, cx: &mut Cx<'_>) {
         match input {

@@ -88,9 +88,12 @@ impl<O: Outbox> Node<O> {
         metrics::add(&self.metrics.requests_total, 1);
         let Request { session, id, .. } = request;
         let class = Class::of(&request.op);
-        if let Err(error) =
-            self.batches.add(Origin::Request { session, id }, Command::Request(request), class)
-        {
+        let origin = Origin::Request { session, id };
+        let again = has_flaw!(self, ProposesWhatItRejects).then(|| Command::Request(request.clone()));
+        if let Err(error) = self.batches.add(origin, Command::Request(request), class) {
+            if let Some(again) = again {
+                drop(self.batches.add(origin, again, Class::Expiry));
+            }
             return self.refuse(connection, id.0, error);
         }
         if let Some(known) = self.clients.get_mut(connection) {
@@ -126,7 +129,13 @@ impl<O: Outbox> Node<O> {
         if self.clients.get(connection).is_none() {
             return;
         }
-        self.clients.bind(connection, session);
+        match self.clients.of_session(session) {
+            Some(_) if has_flaw!(self, KeepsOldConnection) => {
+                let known = self.clients.get_mut(connection);
+                known.into_iter().for_each(|known| known.session = ConnectionSession::Bound(session));
+            }
+            _ => self.clients.bind(connection, session),
+        }
         metrics::set(&self.metrics.sessions_here, self.clients.sessions_len());
         self.push(connection, reply);
         let Some(known) = self.clients.get_mut(connection) else { return };
@@ -214,7 +223,8 @@ impl<O: Outbox> Node<O> {
 
     /// Returns whether the state may be read now.
     pub(super) fn may_read(&self, view: &dyn View) -> bool {
-        super::FlushPolicy::may_serve_reads(self.batches.in_flight(), view.may_be_unsynced())
+        has_flaw!(self, ServesUnsyncedReads)
+            || super::FlushPolicy::may_serve_reads(self.batches.in_flight(), view.may_be_unsynced())
     }
 }
 

@@ -267,9 +267,12 @@ impl<O: Outbox> Node<O> {
 
     /// Handles the end of a round.
     pub(super) fn on_round(&mut self, round: RoundId, result: Result<LogId, ReadError>, cx: &mut Cx<'_>) {
-        let Some((_, entries)) = self.rounds.current.take_if(|(current, _)| *current == round) else {
+        let Some((_, mut entries)) = self.rounds.current.take_if(|(current, _)| *current == round) else {
             return;
         };
+        if has_flaw!(self, ServesLateRequests) {
+            entries.append(&mut self.rounds.waiting);
+        }
         match result {
             Ok(id) => self.on_round_confirmed(entries, id.term, cx),
             Err(ReadError::Retry) => self.on_round_failed(entries, cx),
@@ -410,6 +413,7 @@ impl<O: Outbox> Node<O> {
         target: WatchTarget,
         cx: &Cx<'_>,
     ) {
+        let after = after.filter(|_| !has_flaw!(self, ForgetsWatchIndex));
         let watches = &mut self.watches;
         let (index, missed) = look(cx.view, |state| {
             (state.applied(), watches.watch(state, WatcherId(connection), id, target, after))

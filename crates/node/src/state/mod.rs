@@ -72,6 +72,10 @@ pub struct State {
     tree: Tree,
     history: History,
     incidents: Incidents,
+    /// The bug that a test has planted.
+    #[cfg(feature = "testing")]
+    #[serde(skip)]
+    flaw: Option<crate::testing::Flaw>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -114,6 +118,12 @@ impl State {
     /// Creates the empty state.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Plants a bug.
+    #[cfg(feature = "testing")]
+    pub(crate) fn plant(&mut self, flaw: Option<crate::testing::Flaw>) {
+        self.flaw = flaw;
     }
 
     /// The number of commands that were applied.
@@ -225,6 +235,9 @@ impl State {
     }
 
     fn remember(&mut self, session: SessionId, request: RequestId, answer: &Answer) {
+        if has_flaw!(self, AppliesRetries) && matches!(answer, Answer::Files(_)) {
+            return;
+        }
         if let Some(session) = self.sessions.get_mut(&session) {
             session.remember(request, answer.clone());
         }

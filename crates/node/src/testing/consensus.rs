@@ -38,6 +38,11 @@ impl Consensus {
         self.last
     }
 
+    /// Forgets the entries behind this index, which a power cut has removed. The term stays.
+    pub(super) fn truncate(&mut self, index: u64) {
+        self.last.index = index;
+    }
+
     fn next(&mut self, batch: Option<Batch>) -> Entry {
         self.last.index += 1;
         Entry { id: self.last, batch }

@@ -11,4 +11,20 @@ pub enum Flaw {
     ExtendsAnEndingLease,
     /// A keep-alive is answered although a round has confirmed another term than the one in which it was counted.
     AnswersInAnyTerm,
+    /// A round serves requests that arrived after it started.
+    ServesLateRequests,
+    /// A resumed session keeps its old connection, which gets the replies.
+    KeepsOldConnection,
+    /// An event of a watch is dropped if the outbox is full, without a resync.
+    DropsEventsWhenFull,
+    /// A watch that continues after an index starts at the present instead.
+    ForgetsWatchIndex,
+    /// Reads are served while the state of a single node contains entries that are not on disk.
+    ServesUnsyncedReads,
+    /// A single node sends every grant before the sync, not only a grant to the certain next waiter.
+    SendsAnyGrantEarly,
+    /// A change of files that is sent again is applied again.
+    AppliesRetries,
+    /// A request that is rejected as `overloaded` is proposed all the same.
+    ProposesWhatItRejects,
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::Entry;
+use super::{Entry, Flaw};
 use crate::cluster::{LogId, Member, Membership, NodeId, ReadError, Status};
 use crate::entry::Service;
 use crate::node::{Input, RoundId, View};
@@ -17,6 +17,8 @@ pub struct Replica {
     status: Status,
     /// The rounds that a quorum has confirmed up to an entry that is not applied here yet.
     confirmed: VecDeque<(RoundId, LogId)>,
+    may_be_unsynced: bool,
+    flaw: Option<Flaw>,
 }
 
 impl Replica {
@@ -37,7 +39,16 @@ impl Replica {
             matched: [].into(),
             running: true,
         };
-        Self { service: Service::new(), status, confirmed: VecDeque::new() }
+        let may_be_unsynced = status.membership.nodes.len() == 1;
+        Self { service: Service::new(), status, confirmed: VecDeque::new(), may_be_unsynced, flaw: None }
+    }
+
+    /// Plants a bug.
+    #[must_use]
+    pub fn with_flaw(mut self, flaw: Option<Flaw>) -> Self {
+        self.flaw = flaw;
+        self.service.plant(flaw);
+        self
     }
 
     /// This node has learned the leader of a term.
@@ -49,11 +60,39 @@ impl Replica {
 
     /// Applies the next entry. Returns its effects, then the rounds that waited for it.
     pub fn apply<O>(&mut self, entry: Entry) -> Vec<Input<O>> {
-        let Entry { id, batch } = entry;
-        let effects: Vec<Effect> = batch.map(|batch| self.service.apply(id, batch)).unwrap_or_default();
+        let id = entry.id;
+        let effects = self.apply_entry(entry);
+        self.advance(Input::Applied { id, effects })
+    }
+
+    /// Applies the next entry before it is on disk, if the first `durable` commands are. Returns the effects that are sent early,
+    /// and those that wait for the sync.
+    pub fn apply_unsynced(&mut self, entry: Entry, durable: u64) -> (Vec<Effect>, Vec<Effect>) {
+        let mut effects = self.apply_entry(entry);
+        (self.service.early(durable, &mut effects), effects)
+    }
+
+    /// Replaces the state by a snapshot. Returns the input for the node, then the rounds that waited for it.
+    ///
+    /// # Errors
+    /// The reason why these bytes are not a snapshot.
+    pub fn restore<O>(&mut self, id: LogId, snapshot: &[u8]) -> Result<Vec<Input<O>>, String> {
+        self.service = Service::from_snapshot(snapshot)?;
+        self.service.plant(self.flaw);
+        (self.status.applied, self.status.last, self.status.snapshot) = (Some(id), Some(id.index), Some(id));
+        Ok(self.advance(Input::Restored { id }))
+    }
+
+    fn apply_entry(&mut self, Entry { id, batch }: Entry) -> Vec<Effect> {
         (self.status.applied, self.status.last) = (Some(id), Some(id.index));
-        let mut inputs = vec![Input::Applied { id, effects }];
-        while let Some((round, of)) = self.confirmed.pop_front_if(|(_, of)| of.index <= id.index) {
+        batch.map(|batch| self.service.apply(id, batch)).unwrap_or_default()
+    }
+
+    /// Returns the input, then the rounds that waited for the applied entries.
+    fn advance<O>(&mut self, input: Input<O>) -> Vec<Input<O>> {
+        let mut inputs = vec![input];
+        let applied = self.status.applied;
+        while let Some((round, of)) = self.confirmed.pop_front_if(|(_, of)| Some(*of) <= applied) {
             inputs.push(Input::Confirmed { round, result: Ok(of) });
         }
         inputs
@@ -90,6 +129,6 @@ impl View for Replica {
     }
 
     fn may_be_unsynced(&self) -> bool {
-        false
+        self.may_be_unsynced
     }
 }
