@@ -81,7 +81,7 @@ pub type WatchId = u64;
 impl Change {
     /// Returns the change as an event of a watch. The variants of this module are part of the format of
     /// snapshots, so this module has types of its own.
-    pub(crate) fn to_event(&self) -> WatchEvent {
+    pub fn to_event(&self) -> WatchEvent {
         let (name, change) = match &self.what {
             What::File { path, change } => {
                 let change = match change {

@@ -14,8 +14,8 @@ pub struct Entry {
 
 /// The log on which a cluster has agreed.
 ///
-/// Every batch gets the term of the moment at which it is appended. Real consensus does the same with a batch that a deposed
-/// leader forwards. The log keeps no entries: the caller passes each of them to the replicas.
+/// Every batch gets the term of the moment at which it is appended. Real consensus does the same with a batch
+/// that a deposed leader forwards. The log keeps no entries: the caller passes each of them to the replicas.
 #[derive(Clone, Debug, Default)]
 pub struct Consensus {
     last: LogId,
@@ -33,7 +33,8 @@ impl Consensus {
         self.next(Some(batch))
     }
 
-    /// Returns the identity of the last entry. A read that a quorum confirms now must see the state behind it.
+    /// Returns the identity of the last entry. A read that a quorum confirms now must see the state behind
+    /// it.
     pub fn last(&self) -> LogId {
         self.last
     }

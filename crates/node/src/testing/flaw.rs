@@ -1,6 +1,7 @@
 //! Bugs that a test plants.
 
-/// A bug in the node that a test plants. A harness that does not find it does not test the rule that the bug breaks.
+/// A bug in the node that a test plants. A harness that does not find it does not test the rule that the bug
+/// breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
     /// The leader answers a keep-alive without a round.
@@ -9,7 +10,8 @@ pub enum Flaw {
     KeepsOldLeases,
     /// The leader extends a lease after it has proposed its end.
     ExtendsAnEndingLease,
-    /// A keep-alive is answered although a round has confirmed another term than the one in which it was counted.
+    /// A keep-alive is answered although a round has confirmed another term than the one in which it was
+    /// counted.
     AnswersInAnyTerm,
     /// A round serves requests that arrived after it started.
     ServesLateRequests,

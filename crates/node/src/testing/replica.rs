@@ -10,7 +10,8 @@ use crate::state::{Effect, State};
 
 /// The part of one node that applies the log. It is the [`View`] of its node.
 ///
-/// The caller passes the entries of [`super::Consensus`] in their order, and hands every returned input to the node in its order.
+/// The caller passes the entries of [`super::Consensus`] in their order, and hands every returned input to
+/// the node in its order.
 #[derive(Clone, Debug)]
 pub struct Replica {
     service: Service,
@@ -65,8 +66,8 @@ impl Replica {
         self.advance(Input::Applied { id, effects })
     }
 
-    /// Applies the next entry before it is on disk, if the first `durable` commands are. Returns the effects that are sent early,
-    /// and those that wait for the sync.
+    /// Applies the next entry before it is on disk, if the first `durable` commands are. Returns the effects
+    /// that are sent early, and those that wait for the sync.
     pub fn apply_unsynced(&mut self, entry: Entry, durable: u64) -> (Vec<Effect>, Vec<Effect>) {
         let mut effects = self.apply_entry(entry);
         (self.service.early(durable, &mut effects), effects)
@@ -98,7 +99,8 @@ impl Replica {
         inputs
     }
 
-    /// A quorum has confirmed the leader, or has not. Returns the input for the node, unless the node must apply an entry first.
+    /// A quorum has confirmed the leader, or has not. Returns the input for the node, unless the node must
+    /// apply an entry first.
     pub fn confirm<O>(&mut self, round: RoundId, result: Result<LogId, ReadError>) -> Option<Input<O>> {
         match result {
             Ok(id) if Some(id) > self.status.applied => {

@@ -5,8 +5,9 @@ use crate::cluster::LogId;
 
 /// The log of a single node. A power cut loses entries that are not synced.
 ///
-/// The caller applies each entry as soon as it is appended, and delivers its effects when [`SimLog::sync`] returns the entry.
-/// After a power cut it applies the remaining [`SimLog::entries`] to an empty replica, and begins a new term.
+/// The caller applies each entry as soon as it is appended, and delivers its effects when [`SimLog::sync`]
+/// returns the entry. After a power cut it applies the remaining [`SimLog::entries`] to an empty replica, and
+/// begins a new term.
 #[derive(Clone, Debug, Default)]
 pub struct SimLog {
     consensus: Consensus,
@@ -62,8 +63,8 @@ impl SimLog {
         self.entries.len() - self.durable
     }
 
-    /// Cuts the power: of the entries that are not synced, only the first `kept` remain. The term stays, because a vote is synced
-    /// before it counts.
+    /// Cuts the power: of the entries that are not synced, only the first `kept` remain. The term stays,
+    /// because a vote is synced before it counts.
     pub fn cut_power(&mut self, kept: usize) {
         self.entries.truncate(self.durable + kept);
         self.consensus.truncate(self.entries.last().map_or(0, |entry| entry.id.index));

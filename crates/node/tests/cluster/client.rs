@@ -1,78 +1,88 @@
-//! A client: the real core of the client library, and a workload that wants one lock again and again.
+//! A client: the real core of the client library, with its connection.
 
 use std::fmt;
 use std::time::Duration;
 
-use conclave_client::lease::LeaseState;
-use conclave_client::testing::{Conversation, Pending};
-use conclave_core::{Code, Error, Wait};
+use bytes::BytesMut;
+use conclave_client::testing::Conversation;
+use conclave_core::{Code, Error};
 use conclave_kernel::{Cx, NodeId, Time};
 use conclave_node::node::ConnectionId;
-use conclave_wire::v1;
+use conclave_wire::{frame, v1};
 
 use crate::bug::Bug;
-use crate::site::{Clock, Event, Message, SERVERS, Site, TTL, Timer};
+use crate::scenario::{Config, Scenario};
+use crate::site::{Clock, Message, Note, Notes, Site, TTL, Timer, send_bytes};
+use crate::workload::{Belief, Moment, Served, Workload};
 
-/// The time for which the client library offers a request to servers that do not accept it.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// The longest time for which the lock is held.
-const MAX_HOLD_MS: u32 = 2_500;
-/// The longest pause before a new connection, and before a new wish.
+/// The longest pause before a new connection.
 const MAX_PAUSE_MS: u32 = 200;
-
+/// The longest time for which a slow client does not read.
+const MAX_UNREAD_MS: u32 = 300;
 /// The time between two looks at the clock while there is no connection.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// A client.
 pub struct Client {
+    config: Config,
     clock: Clock,
     conversation: Conversation,
+    workload: Workload,
     server: NodeId,
     /// The present connection, and the number of the last one.
     connection: Option<ConnectionId>,
     last_connection: ConnectionId,
-    wish: Wish,
-    /// The last deadline of the lease, to notice an extension.
-    deadline: Option<Duration>,
-}
-
-/// The state of the workload.
-enum Wish {
-    None,
-    Waiting { id: u64, granted: Pending<v1::Granted> },
-    Holding { id: u64, fence: u64, standing: LeaseState },
+    /// The bytes that have arrived and that a slow client has not read.
+    unread: Vec<u8>,
+    /// The bytes of a frame that has not arrived completely, for the judge.
+    input: BytesMut,
+    pub notes: Notes,
 }
 
 impl Client {
-    pub fn new(me: NodeId, clock: Clock, server: NodeId, bug: Option<Bug>) -> Self {
-        let flaw = bug.and_then(Bug::of_client);
+    pub fn new(me: NodeId, clock: Clock, server: NodeId, config: Config) -> Self {
+        let flaw = config.bug.and_then(Bug::of_client);
+        // The time for which the client library offers a request to servers that do not accept it.
+        let patience = Duration::from_secs(if config.scenario == Scenario::Leases { 10 } else { 4 });
         Self {
+            config,
             clock,
             // A lock-delay would hide a lease that ends too soon.
-            conversation: Conversation::new(TTL, Duration::ZERO, PATIENCE, flaw),
+            conversation: Conversation::new(TTL, Duration::ZERO, patience, flaw),
+            workload: Workload::new(me, config),
             server,
             connection: None,
             last_connection: u64::from(me.0) << 32,
-            wish: Wish::None,
-            deadline: None,
+            unread: Vec::new(),
+            input: BytesMut::new(),
+            notes: Notes::default(),
         }
     }
 
-    /// Returns the fence by which the client believes to hold the lock, at this moment of the world.
-    pub fn believes(&self, world: Time) -> Option<u64> {
-        let Wish::Holding { id, fence, .. } = self.wish else { return None };
-        let standing = self.conversation.standing(self.clock.read(world), id);
-        (standing != LeaseState::Lost).then_some(fence)
+    /// Returns the grants on which the client relies at this moment of the world.
+    pub fn beliefs(&self, world: Time) -> Vec<Belief> {
+        self.workload.beliefs(self.clock.read(world), &self.conversation)
+    }
+
+    /// Returns the times at which the client was served last.
+    pub fn served(&self) -> Served {
+        self.workload.served
+    }
+
+    /// Describes what the client waits for, if it does.
+    pub fn open(&self) -> Option<String> {
+        self.workload.open()
     }
 
     pub fn on_start(&mut self, cx: &mut Cx<'_, Site>) {
         self.connect(cx);
-        self.want(cx);
+        self.with_workload(cx, Workload::begin);
         self.end_step(cx);
     }
 
+    /// Leaves the present connection, sometimes without a message, and connects to this server.
     pub fn move_to(&mut self, server: NodeId, cx: &mut Cx<'_, Site>) {
-        self.disconnect("the script moves the client", cx);
+        self.disconnect("the script moves the client", cx.choose(2) == 0, cx);
         self.server = server;
         self.connect(cx);
         self.end_step(cx);
@@ -80,24 +90,34 @@ impl Client {
 
     pub fn on_timer(&mut self, timer: Timer, cx: &mut Cx<'_, Site>) {
         match timer {
-            Timer::Turn => {}
             Timer::Connect => self.connect(cx),
-            Timer::Work => self.work(cx),
+            Timer::Work(slot) => self.with_workload(cx, |workload, at| workload.work(slot, at)),
+            Timer::Read => self.read(cx),
+            Timer::Turn | Timer::Sync => {}
         }
         self.end_step(cx);
     }
 
-    pub fn on_message(&mut self, message: Message, cx: &mut Cx<'_, Site>) {
-        let now = self.clock.read(cx.now());
+    pub fn on_message(&mut self, from: NodeId, message: Message, cx: &mut Cx<'_, Site>) {
+        let now = self.now(cx);
         match message {
             Message::Accepted { connection } if self.connection == Some(connection) => {
                 self.conversation.on_greeted(now);
             }
             Message::Bytes { connection, bytes } if self.connection == Some(connection) => {
-                self.conversation.on_bytes(now, &bytes).expect("the server encoded it");
+                self.unread.extend(bytes);
+                if !self.config.is_slow() || self.config.scenario.is_healed(cx.now()) {
+                    self.read(cx);
+                } else {
+                    pause(Timer::Read, MAX_UNREAD_MS, cx);
+                }
             }
             Message::Closed { connection } if self.connection == Some(connection) => {
+                self.read(cx);
                 self.leave("the server closed the connection", cx);
+            }
+            Message::Reset if self.connection.is_some() && from == self.server => {
+                self.leave("the server has restarted", cx);
             }
             _ => {}
         }
@@ -108,53 +128,57 @@ impl Client {
         self.clock.read(cx.now())
     }
 
+    fn with_workload(&mut self, cx: &mut Cx<'_, Site>, act: impl FnOnce(&mut Workload, &mut Moment<'_, '_>)) {
+        let now = self.now(cx);
+        let (conversation, notes) = (&mut self.conversation, &mut self.notes);
+        act(&mut self.workload, &mut Moment { now, conversation, notes, cx });
+    }
+
     fn connect(&mut self, cx: &mut Cx<'_, Site>) {
         if self.connection.is_none() {
             self.last_connection += 1;
             self.connection = Some(self.last_connection);
             cx.disarm(Timer::Connect);
             cx.send(self.server, Message::Connect { connection: self.last_connection });
+            self.notes.add(Note::Connected(self.last_connection));
+            self.unread.clear();
+            self.input.clear();
             self.conversation.on_connected(self.now(cx));
         }
     }
 
-    /// Ends the connection. Returns whether there was one.
-    fn disconnect(&mut self, why: &str, cx: &mut Cx<'_, Site>) {
+    /// Ends the connection. The server notices it, unless the network has failed.
+    fn disconnect(&mut self, why: &str, is_noticed: bool, cx: &mut Cx<'_, Site>) {
         if let Some(connection) = self.connection.take() {
-            cx.send(self.server, Message::Closed { connection });
+            if is_noticed || self.config.scenario == Scenario::Leases {
+                cx.send(self.server, Message::Closed { connection });
+            }
             self.conversation.on_disconnected(self.now(cx), Error::new(Code::Disconnected, why));
         }
     }
 
     /// Ends the connection and connects to some server after a pause.
     fn leave(&mut self, why: &str, cx: &mut Cx<'_, Site>) {
-        self.disconnect(why, cx);
-        self.server = NodeId(1 + cx.choose(SERVERS));
+        self.disconnect(why, cx.choose(2) == 0, cx);
+        self.server = self.config.scenario.server(cx.choose(3));
         pause(Timer::Connect, MAX_PAUSE_MS, cx);
     }
 
-    /// Continues the workload: releases the lock, or requests it.
-    fn work(&mut self, cx: &mut Cx<'_, Site>) {
-        let now = self.now(cx);
-        match std::mem::replace(&mut self.wish, Wish::None) {
-            Wish::None => self.want(cx),
-            Wish::Holding { id, .. } => {
-                let released = self.conversation.release(now, id);
-                cx.emit(if released.is_ok() { Event::Released } else { Event::Lost });
-                self.want(cx);
-            }
-            waiting @ Wish::Waiting { .. } => self.wish = waiting,
+    /// Reads everything that has arrived.
+    fn read(&mut self, cx: &mut Cx<'_, Site>) {
+        let (now, bytes) = (self.now(cx), std::mem::take(&mut self.unread));
+        let Some(connection) = self.connection.filter(|_| !bytes.is_empty()) else { return };
+        self.input.extend_from_slice(&bytes);
+        while let Some(frame) =
+            frame::decode::<v1::ServerFrame>(&mut self.input).expect("the server encoded it")
+        {
+            let received = |message| Note::Received { connection, message };
+            frame.messages.into_iter().for_each(|message| self.notes.add(received(message)));
         }
-    }
-
-    fn want(&mut self, cx: &mut Cx<'_, Site>) {
-        let mut acquire = v1::Acquire::of("x");
-        if cx.choose(4) == 0 {
-            acquire.set_wait(Wait::AtMost(u64::from(cx.choose(MAX_HOLD_MS))));
+        self.conversation.on_bytes(now, &bytes).expect("the server encoded it");
+        if self.config.is_slow() {
+            cx.send(self.server, Message::Read { connection, bytes: bytes.len() });
         }
-        let now = self.now(cx);
-        let (id, granted) = self.conversation.acquire(now, acquire).expect("few requests are open");
-        self.wish = Wish::Waiting { id, granted };
     }
 
     /// Does everything that is due, sends, and sets the alarm: the loop of the client's task.
@@ -164,11 +188,8 @@ impl Client {
         if self.connection.is_some() && self.conversation.is_silent(now) {
             self.leave("the server sends nothing", cx);
         }
-        self.look(cx);
-        let bytes = self.conversation.take_output();
-        if let Some(connection) = self.connection.filter(|_| !bytes.is_empty()) {
-            cx.send(self.server, Message::Bytes { connection, bytes });
-        }
+        self.with_workload(cx, Workload::look);
+        self.send(cx);
         let next = match self.connection {
             Some(_) => self.conversation.next_tick(now),
             None => Some(now + LOOK_EVERY),
@@ -180,48 +201,25 @@ impl Client {
             }
             None => cx.disarm(Timer::Turn),
         }
+        self.notes.emit(cx);
     }
 
-    /// Looks whether the wish was granted, or the grant was lost.
-    fn look(&mut self, cx: &mut Cx<'_, Site>) {
-        let now = self.now(cx);
-        let deadline = self.conversation.deadline();
-        let is_extended = std::mem::replace(&mut self.deadline, deadline) != deadline;
-        match &mut self.wish {
-            Wish::None => {}
-            Wish::Waiting { id, granted } => match granted.poll() {
-                None => {}
-                Some(Ok(granted)) => {
-                    let fence = granted.names.iter().map(|name| name.fence).max().unwrap_or_default();
-                    self.wish = Wish::Holding { id: *id, fence, standing: LeaseState::Valid };
-                    cx.emit(Event::Believes { fence });
-                    pause(Timer::Work, MAX_HOLD_MS, cx);
-                }
-                Some(Err(_)) => {
-                    self.wish = Wish::None;
-                    pause(Timer::Work, MAX_PAUSE_MS, cx);
-                }
-            },
-            Wish::Holding { id, fence, standing } => {
-                let before = std::mem::replace(standing, self.conversation.standing(now, *id));
-                if *standing == LeaseState::Lost {
-                    self.conversation.abandon(now, *id);
-                    cx.emit(Event::Lost);
-                    self.wish = Wish::None;
-                    return pause(Timer::Work, MAX_PAUSE_MS, cx);
-                }
-                if is_extended {
-                    cx.emit(Event::Believes { fence: *fence });
-                }
-                if *standing == LeaseState::Jeopardy && before == LeaseState::Valid {
-                    cx.emit(Event::Jeopardy);
-                }
-            }
+    fn send(&mut self, cx: &mut Cx<'_, Site>) {
+        let bytes = self.conversation.take_output();
+        let Some(connection) = self.connection.filter(|_| !bytes.is_empty()) else { return };
+        let mut copy = BytesMut::from(&bytes[..]);
+        while let Some(frame) = frame::decode::<v1::ClientFrame>(&mut copy).expect("whole frames") {
+            let sent = |message| Note::Sent { connection, message };
+            frame.messages.into_iter().for_each(|message| self.notes.add(sent(message)));
+        }
+        if !send_bytes(&self.config, self.server, connection, bytes, cx) {
+            self.leave("the connection broke", cx);
         }
     }
 }
 
-fn pause(timer: Timer, most_ms: u32, cx: &mut Cx<'_, Site>) {
+/// Arms a timer after a random pause.
+pub fn pause(timer: Timer, most_ms: u32, cx: &mut Cx<'_, Site>) {
     let pause = Duration::from_millis(u64::from(cx.choose(most_ms)));
     cx.arm(timer, pause..=pause);
 }

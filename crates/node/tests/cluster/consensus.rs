@@ -1,17 +1,20 @@
-//! The site that models consensus: it appends proposals, loses some, and sends every entry to every server in order.
+//! The site that models consensus: it appends proposals, loses some, and sends every entry to every server in
+//! order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use conclave_kernel::{Cx, NodeId};
 use conclave_node::cluster::{LogId, ProposeError, ReadError};
 use conclave_node::entry::{Batch, Service};
 use conclave_node::node::BatchId;
-use conclave_node::state::{Answer, Command, Effect, EndCause};
+use conclave_node::state::Command;
 use conclave_node::testing::{Consensus, Entry};
 
 use crate::bug::Bug;
-use crate::site::{Event, Message, SERVERS, Site, Timer};
+use crate::coverage::Situation;
+use crate::scenario::Config;
+use crate::site::{Epoch, Message, Note, Notes, Record, Script, Site, Timer};
 
 /// The longest time for which a proposal is held up on its way to the leader.
 const MAX_DELAY_MS: u32 = 2_500;
@@ -19,21 +22,29 @@ const MAX_DELAY_MS: u32 = 2_500;
 /// The site that models consensus.
 #[derive(Debug)]
 pub struct Order {
+    config: Config,
     log: Consensus,
-    /// The state of the whole log, from which the judge gets its events.
+    leader: Option<NodeId>,
+    /// The whole log, for servers that restart.
+    records: Vec<Record>,
+    /// The state of the whole log, for snapshots.
     service: Service,
-    bug: Option<Bug>,
+    /// The servers that get no entries.
+    lagging: BTreeSet<NodeId>,
     /// The proposals that are held up, by the time at which they are appended.
     delayed: BTreeMap<(Duration, u64), Proposal>,
     last_delayed: u64,
+    pub notes: Notes,
 }
 
 #[derive(Debug)]
 struct Proposal {
     from: NodeId,
+    epoch: Epoch,
     batch: BatchId,
     entries: Vec<Batch>,
-    /// Whether the server gets the results when the entries are appended. If not, it has got `Unknown` before.
+    /// Whether the server gets the results when the entries are appended. If not, it has got `Unknown`
+    /// before.
     replies: bool,
 }
 
@@ -66,31 +77,51 @@ impl Fate {
 }
 
 impl Order {
-    pub fn new(bug: Option<Bug>) -> Self {
+    pub fn new(config: Config) -> Self {
         Self {
+            config,
             log: Consensus::default(),
+            leader: None,
+            records: Vec::new(),
             service: Service::new(),
-            bug,
+            lagging: BTreeSet::new(),
             delayed: BTreeMap::new(),
             last_delayed: 0,
+            notes: Notes::default(),
         }
     }
 
     pub fn on_message(&mut self, from: NodeId, message: Message, cx: &mut Cx<'_, Site>) {
         match message {
-            Message::Propose { batch, entries } => {
-                let decode = |entry: &Vec<u8>| postcard::from_bytes(entry).expect("a server encoded it");
-                let entries = entries.iter().map(decode).collect();
-                self.on_proposal(Proposal { from, batch, entries, replies: true }, cx);
+            Message::Propose { epoch, batch, entries } => {
+                let entries = entries.iter().map(|entry| decode(entry)).collect();
+                self.on_proposal(Proposal { from, epoch, batch, entries, replies: true }, cx);
             }
-            Message::Confirm { round } => {
+            Message::Confirm { epoch, round } => {
                 // A quorum follows the leader of this moment, or does not answer.
-                let fails = cx.choose(32) == 0;
-                let result = if fails { Err(ReadError::Retry) } else { Ok(self.log.last()) };
-                cx.send(from, Message::Confirmed { round, result });
+                let fails = !self.is_healed(cx) && cx.choose(32) == 0;
+                let result = if fails {
+                    self.notes.see(Situation::RoundFailed);
+                    Err(ReadError::Retry)
+                } else {
+                    Ok(self.log.last())
+                };
+                cx.send(from, Message::Confirmed { epoch, round, result });
             }
+            Message::Rejoin { epoch } => self.on_rejoin(from, epoch, cx),
             _ => {}
         }
+        self.notes.emit(cx);
+    }
+
+    pub fn on_command(&mut self, script: Script, cx: &mut Cx<'_, Site>) {
+        match script {
+            Script::Elect(leader) => self.elect(leader, cx),
+            Script::Lag(server) => _ = self.lagging.insert(server),
+            Script::Jump(server) if self.lagging.remove(&server) => self.send_snapshot(server, cx),
+            Script::Jump(_) | Script::Move(_) => {}
+        }
+        self.notes.emit(cx);
     }
 
     /// Appends the proposals whose delay is over.
@@ -101,28 +132,65 @@ impl Order {
             self.append(proposal, cx);
         }
         self.arm(cx);
+        self.notes.emit(cx);
+    }
+
+    fn is_healed(&self, cx: &Cx<'_, Site>) -> bool {
+        self.config.scenario.is_healed(cx.now())
     }
 
     /// Elects a leader. Its term begins with an empty entry.
-    pub fn elect(&mut self, leader: NodeId, cx: &mut Cx<'_, Site>) {
+    fn elect(&mut self, leader: NodeId, cx: &mut Cx<'_, Site>) {
         let entry = self.log.elect();
-        for server in (1..=SERVERS).map(NodeId) {
-            cx.send(server, Message::Elected { term: entry.id.term, leader: u64::from(leader.0) });
+        self.leader = Some(leader);
+        for server in self.config.scenario.servers() {
+            self.send_leader(server, cx);
         }
-        cx.emit(Event::Elected);
+        self.notes.add(Note::Elected);
         self.publish(entry, cx);
+    }
+
+    fn send_leader(&self, server: NodeId, cx: &mut Cx<'_, Site>) {
+        if let Some(leader) = self.leader {
+            let message = Message::Elected { term: self.log.last().term, leader: u64::from(leader.0) };
+            cx.send(server, message);
+        }
+    }
+
+    /// A server has lost its memory. A leader that restarts stands for election again.
+    fn on_rejoin(&mut self, server: NodeId, epoch: Epoch, cx: &mut Cx<'_, Site>) {
+        self.lagging.remove(&server);
+        cx.send(server, Message::Joined { epoch });
+        self.send_leader(server, cx);
+        if cx.choose(2) == 0 {
+            cx.send(server, Message::Replay { entries: self.records.clone() });
+        } else {
+            self.send_snapshot(server, cx);
+        }
+        if self.leader == Some(server) {
+            let next = self.config.scenario.server(cx.choose(3));
+            self.elect(next, cx);
+        }
+    }
+
+    fn send_snapshot(&self, server: NodeId, cx: &mut Cx<'_, Site>) {
+        let (id, state) = (self.log.last(), self.service.to_snapshot());
+        cx.send(server, Message::Snapshot { id, state });
     }
 
     fn on_proposal(&mut self, proposal: Proposal, cx: &mut Cx<'_, Site>) {
         let results = |result: Result<LogId, ProposeError>| Message::Proposed {
+            epoch: proposal.epoch,
             batch: proposal.batch,
             results: vec![result; proposal.entries.len()],
         };
-        match Fate::draw(cx) {
+        let fate = if self.is_healed(cx) { Fate::Appended } else { Fate::draw(cx) };
+        match fate {
             Fate::Appended => self.append(proposal, cx),
             Fate::Rejected => cx.send(proposal.from, results(Err(ProposeError::Retry))),
             Fate::Lost => cx.send(proposal.from, results(Err(ProposeError::Unknown))),
             Fate::AppendedUnknown => {
+                self.notes.see(Situation::ProposalUnknown);
                 cx.send(proposal.from, results(Err(ProposeError::Unknown)));
                 self.append(Proposal { replies: false, ..proposal }, cx);
             }
@@ -135,6 +203,7 @@ impl Order {
     }
 
     fn delay(&mut self, proposal: Proposal, cx: &mut Cx<'_, Site>) {
+        self.notes.see(Situation::ProposalDelayed);
         let delay = Duration::from_millis(u64::from(cx.choose(MAX_DELAY_MS)));
         self.last_delayed += 1;
         self.delayed.insert((Duration::from_nanos(cx.now().0) + delay, self.last_delayed), proposal);
@@ -151,7 +220,7 @@ impl Order {
     fn append(&mut self, proposal: Proposal, cx: &mut Cx<'_, Site>) {
         let mut results = Vec::new();
         for mut batch in proposal.entries {
-            if self.bug == Some(Bug::ExpiresInAnyTerm) {
+            if self.config.bug == Some(Bug::ExpiresInAnyTerm) {
                 rewrite_terms(&mut batch, self.log.last().term);
             }
             let entry = self.log.append(batch);
@@ -159,30 +228,33 @@ impl Order {
             self.publish(entry, cx);
         }
         if proposal.replies {
-            cx.send(proposal.from, Message::Proposed { batch: proposal.batch, results });
+            let Proposal { from, epoch, batch, .. } = proposal;
+            cx.send(from, Message::Proposed { epoch, batch, results });
         }
     }
 
-    /// Sends an entry to all servers, and its effects to the judge.
+    /// Sends an entry to all servers that do not lag, and to the judge.
     fn publish(&mut self, entry: Entry, cx: &mut Cx<'_, Site>) {
-        let Entry { id, batch } = entry;
-        let encode = |batch: &Batch| postcard::to_stdvec(batch).expect("a batch can be encoded");
-        let bytes = batch.as_ref().map(encode);
-        for server in (1..=SERVERS).map(NodeId) {
-            cx.send(server, Message::Entry { id, batch: bytes.clone() });
+        let record: Record = (entry.id, entry.batch.as_ref().map(encode));
+        for server in self.config.scenario.servers().filter(|server| !self.lagging.contains(server)) {
+            cx.send(server, Message::Entry(record.clone()));
         }
-        for effect in batch.map(|batch| self.service.apply(id, batch)).unwrap_or_default() {
-            match effect {
-                Effect::Reply { session, answer: Answer::Granted(granted), .. } => {
-                    cx.emit(Event::Granted { session: session.0, fence: granted.fence().0 });
-                }
-                Effect::SessionEnded { session, cause: EndCause::Expired } => {
-                    cx.emit(Event::Expired { session: session.0 });
-                }
-                _ => {}
-            }
+        self.records.push(record);
+        if let Some(batch) = entry.batch.clone() {
+            self.service.apply(entry.id, batch);
         }
+        self.notes.add(Note::Committed(entry));
     }
+}
+
+/// Encodes a batch as in the log.
+pub fn encode(batch: &Batch) -> Vec<u8> {
+    postcard::to_stdvec(batch).expect("a batch can be encoded")
+}
+
+/// Decodes a batch of the log.
+pub fn decode(bytes: &[u8]) -> Batch {
+    postcard::from_bytes(bytes).expect("the log is whole")
 }
 
 fn rewrite_terms(batch: &mut Batch, of_log: u64) {

@@ -1,25 +1,25 @@
 //! A server: the real node, between the simulated network and the model of consensus.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::BytesMut;
-use conclave_core::{Error, SessionId};
+use conclave_core::SessionId;
 use conclave_kernel::{Cx, NodeId};
 use conclave_node::cluster::ReadError;
-use conclave_node::codec;
 use conclave_node::entry::Batch;
 use conclave_node::leases::Timing;
-use conclave_node::node::{
-    self, CallId, Capacity, Cause, ConnectionId, Input, Node, Outbox, Output, Reply, RoundId,
-};
+use conclave_node::node::{self, BatchId, CallId, Cause, ConnectionId, Input, Node, Output, RoundId};
+use conclave_node::state::Command;
 use conclave_node::testing::{Entry, Replica};
-use conclave_wire::frame::{self, Frames};
-use conclave_wire::v1;
 
 use crate::bug::Bug;
-use crate::site::{Clock, Event, Message, ORDER, SERVERS, Site, Timer};
+use crate::consensus::{decode, encode};
+use crate::coverage::Situation;
+use crate::disk::{Disk, Synced};
+use crate::outbox::{Connection, Replies};
+use crate::scenario::{Config, Scenario};
+use crate::site::{CONSENSUS, Clock, Epoch, Message, Note, Notes, Record, Site, Timer, send_bytes};
 
 /// The longest wait for the leader's results of forwarded keep-alives.
 const CALL_LIMIT: Duration = Duration::from_secs(1);
@@ -28,87 +28,100 @@ const POLL: Duration = Duration::from_micros(50);
 
 /// A server.
 pub struct Server {
+    config: Config,
     clock: Clock,
+    epoch: Epoch,
     node: Node<Arc<Replies>>,
     replica: Replica,
+    /// Consensus knows of the restart of this server. Older messages are meant for its earlier start.
+    has_joined: bool,
+    /// The disk of a single node.
+    disk: Option<Disk>,
     connections: BTreeMap<ConnectionId, Connection>,
     /// The ends of rounds and calls that have no answer.
     limits: BTreeMap<(Duration, u64), Limit>,
     last_limit: u64,
     /// The servers that forwarded keep-alives, with their numbers of the calls.
-    callers: BTreeMap<CallId, (NodeId, CallId)>,
+    callers: BTreeMap<CallId, (NodeId, Epoch, CallId)>,
     last_call: CallId,
     last_secret: u128,
     /// The outputs of the present turn.
     outputs: Vec<Output>,
+    pub notes: Notes,
 }
-
-struct Connection {
-    client: NodeId,
-    replies: Arc<Replies>,
-}
-
-/// The replies of one connection that are not sent yet.
-#[derive(Default)]
-pub struct Replies(Mutex<(Frames, bool)>);
 
 enum Limit {
     Round(RoundId),
     Call(CallId),
 }
 
-impl Replies {
-    fn with<R>(&self, act: impl FnOnce(&mut Frames, &mut bool) -> R) -> R {
-        let (frames, is_closed) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        act(frames, is_closed)
-    }
-}
-
-impl Outbox for Replies {
-    fn push(&self, reply: &Reply) -> Capacity {
-        self.with(|frames, is_closed| {
-            if !*is_closed {
-                frames.push(&codec::encode(reply)).expect("replies are small here");
-            }
-        });
-        Capacity::Free
-    }
-
-    fn close(&self, why: &Error) {
-        let goodbye: v1::ServerMessage = v1::Goodbye { error: Some(why.into()) }.into();
-        self.with(|frames, is_closed| {
-            if !std::mem::replace(is_closed, true) {
-                frames.push(&goodbye).expect("an error is small");
-            }
-        });
-    }
-
-    fn pause_reading(&self, _: bool) {}
-
-    fn capacity(&self) -> Capacity {
-        Capacity::Free
-    }
-}
-
 impl Server {
-    pub fn new(me: NodeId, clock: Clock, multi_core: bool, bug: Option<Bug>) -> Self {
+    /// Creates a server. `disk` is the disk of a single node, which survives the server.
+    pub fn new(me: NodeId, clock: Clock, config: Config, disk: Disk) -> Self {
+        let bug = config.bug;
+        let flaw = bug.and_then(Bug::of_node);
         let timing = Timing { drift_ppm: Bug::assumed_drift_ppm(bug), heartbeat: Duration::from_millis(150) };
+        let node = Node::new(timing, config.multi_core, Arc::default());
+        let members = config.scenario.servers().map(|server| u64::from(server.0));
         Self {
+            config,
             clock,
-            node: Node::new(timing, multi_core, Arc::default()).with_flaw(bug.and_then(Bug::of_node)),
-            replica: Replica::new(u64::from(me.0), (1..=SERVERS).map(u64::from)),
+            epoch: 0,
+            node: node.with_flaw(flaw).with_most_in_flight(config.most_in_flight),
+            replica: Replica::new(u64::from(me.0), members).with_flaw(flaw),
+            has_joined: true,
+            disk: (config.scenario == Scenario::Single).then_some(disk),
             connections: BTreeMap::new(),
             limits: BTreeMap::new(),
             last_limit: 0,
             callers: BTreeMap::new(),
             last_call: 0,
-            last_secret: u128::from(me.0) << 64,
+            last_secret: u128::from(me.0) << 96,
             outputs: Vec::new(),
+            notes: Notes::default(),
         }
     }
 
     pub fn on_start(&mut self, cx: &mut Cx<'_, Site>) {
+        self.epoch = cx.incarnation();
+        self.last_secret += u128::from(self.epoch) << 64;
+        if self.epoch > 0 {
+            self.notes.see(Situation::RestartedServer);
+            cx.broadcast(Message::Reset);
+        }
+        if self.disk.is_some() {
+            self.start_alone(cx);
+        } else if self.epoch > 0 {
+            self.has_joined = false;
+            cx.send(CONSENSUS, Message::Rejoin { epoch: self.epoch });
+        }
         self.end_turn(Cause::Other, cx);
+    }
+
+    /// Reads the log from the disk, and begins a term with the commands of a restart.
+    fn start_alone(&mut self, cx: &mut Cx<'_, Site>) {
+        let Some(mut disk) = self.disk.take() else { return };
+        let lost = disk.recover(cx);
+        if let Some((lost, kept)) = lost {
+            (0..lost).for_each(|_| self.notes.see(Situation::EntryLost));
+            (0..kept).for_each(|_| self.notes.see(Situation::EntrySurvived));
+        }
+        for entry in disk.entries() {
+            drop(self.replica.apply::<Arc<Replies>>(entry));
+        }
+        let is_restart = self.replica.state().applied() > 0;
+        let mut entries = vec![disk.elect()];
+        if is_restart {
+            let fences = conclave_node::state::early_grant::FENCE_GAP;
+            let commands = vec![Command::SingleNodeRestarted { fences }];
+            entries.push(disk.append(Batch { wall_ms: 0, commands }));
+        }
+        disk.sync_all().into_iter().for_each(|entry| self.notes.add(Note::Committed(entry)));
+        self.replica.on_leader(entries[0].id.term, u64::from(cx.me().0));
+        for entry in entries {
+            self.replica.apply(entry).into_iter().for_each(|input| self.handle(input, cx));
+        }
+        self.disk = Some(disk);
     }
 
     /// Passes one event to the node, then ends the turn.
@@ -118,43 +131,72 @@ impl Server {
             | Message::Bytes { .. }
             | Message::Closed { .. }
             | Message::Proposed { .. } => Cause::Work,
-            Message::Entry { .. } => Cause::Applied,
+            Message::Entry(_) => Cause::Applied,
             _ => Cause::Other,
         };
-        let inputs = match message {
+        self.inputs(from, message, cx).into_iter().for_each(|input| self.handle(input, cx));
+        self.end_turn(cause, cx);
+    }
+
+    fn inputs(&mut self, from: NodeId, message: Message, cx: &mut Cx<'_, Site>) -> Vec<Input<Arc<Replies>>> {
+        match message {
             Message::Connect { connection } => vec![self.attach(from, connection, cx)],
-            Message::Bytes { connection, bytes } => vec![decode(connection, &bytes)],
+            Message::Bytes { connection, bytes } => match self.connections.get_mut(&connection) {
+                Some(known) => known.read(connection, &bytes).into_iter().collect(),
+                None => {
+                    cx.send(from, Message::Closed { connection });
+                    Vec::new()
+                }
+            },
+            Message::Read { connection, bytes } => {
+                let known = self.connections.get(&connection);
+                let is_awaited = known.is_some_and(|known| known.replies.on_read(bytes));
+                is_awaited.then_some(Input::Writable(connection)).into_iter().collect()
+            }
             Message::Closed { connection } => {
                 self.connections.remove(&connection);
                 vec![Input::Detached(connection)]
             }
-            Message::Proposed { batch, results } => vec![Input::Proposed { batch, results }],
-            Message::Confirmed { round, result } => self.replica.confirm(round, result).into_iter().collect(),
             Message::Elected { term, leader } => {
                 self.replica.on_leader(term, leader);
                 Vec::new()
             }
-            Message::Entry { id, batch } => {
-                let decode = |bytes: Vec<u8>| postcard::from_bytes(&bytes).expect("the log is whole");
-                self.replica.apply(Entry { id, batch: batch.map(decode) })
+            Message::Entry(record) if self.has_joined => self.replica.apply(entry_of(record)),
+            Message::Joined { epoch } => {
+                self.has_joined |= epoch == self.epoch;
+                Vec::new()
             }
-            Message::Forward { call, sessions } => {
-                cx.emit(Event::Forwarded);
+            Message::Replay { entries } if self.has_joined => {
+                entries.into_iter().flat_map(|record| self.replica.apply(entry_of(record))).collect()
+            }
+            Message::Snapshot { id, state } if self.has_joined => {
+                self.notes.see(Situation::Restored);
+                self.replica.restore(id, &state).expect("consensus encoded it")
+            }
+            Message::Proposed { epoch, batch, results } if epoch == self.epoch => {
+                vec![Input::Proposed { batch, results }]
+            }
+            Message::Confirmed { epoch, round, result } if epoch == self.epoch => {
+                self.replica.confirm(round, result).into_iter().collect()
+            }
+            Message::Forward { epoch, call, sessions } => {
+                self.notes.see(Situation::Forwarded);
                 self.last_call += 1;
-                self.callers.insert(self.last_call, (from, call));
+                self.callers.insert(self.last_call, (from, epoch, call));
                 let sessions = sessions.into_iter().map(SessionId).collect();
                 vec![Input::KeepAlivesForwarded { call: self.last_call, sessions }]
             }
-            Message::Forwarded { call, results } => {
+            Message::Forwarded { epoch, call, results } if epoch == self.epoch => {
                 vec![Input::KeepAlivesAnswered { call, results: Some(results) }]
             }
-            Message::Accepted { .. } | Message::Propose { .. } | Message::Confirm { .. } => Vec::new(),
-        };
-        inputs.into_iter().for_each(|input| self.handle(input, cx));
-        self.end_turn(cause, cx);
+            _ => Vec::new(),
+        }
     }
 
-    pub fn on_timer(&mut self, cx: &mut Cx<'_, Site>) {
+    pub fn on_timer(&mut self, timer: Timer, cx: &mut Cx<'_, Site>) {
+        if timer == Timer::Sync {
+            self.on_synced(cx);
+        }
         let now = self.clock.read(cx.now());
         while let Some(limit) = self.limits.first_entry().filter(|limit| limit.key().0 <= now) {
             let input = match limit.remove() {
@@ -163,7 +205,38 @@ impl Server {
             };
             self.handle(input, cx);
         }
-        self.end_turn(Cause::Other, cx);
+        let cause = if timer == Timer::Sync { Cause::Work } else { Cause::Other };
+        self.end_turn(cause, cx);
+    }
+
+    /// The disk of a single node has synced: delivers the effects, then the results of the batches.
+    fn on_synced(&mut self, cx: &mut Cx<'_, Site>) {
+        let Some(disk) = &mut self.disk else { return };
+        let Synced { entries, inputs } = disk.on_synced(cx);
+        entries.into_iter().for_each(|entry| self.notes.add(Note::Committed(entry)));
+        inputs.into_iter().for_each(|input| self.handle(input, cx));
+    }
+
+    /// A single node writes a batch and applies it before the sync.
+    fn write(&mut self, batch: BatchId, entries: Vec<Vec<Command>>, cx: &mut Cx<'_, Site>) {
+        let Some(mut disk) = self.disk.take() else { return };
+        let mut early = Vec::new();
+        for commands in entries {
+            let entry = disk.append(Batch { wall_ms: 0, commands });
+            let (sent, held) = self.replica.apply_unsynced(entry.clone(), disk.durable_commands());
+            early.extend(sent);
+            if self.config.bug == Some(Bug::RepliesBeforeSync) {
+                self.handle(Input::Applied { id: entry.id, effects: held }, cx);
+            } else {
+                disk.hold(entry.id, held);
+            }
+        }
+        disk.write(batch, cx);
+        self.disk = Some(disk);
+        if !early.is_empty() {
+            self.notes.see(Situation::EarlyGrant);
+            self.handle(Input::Early { effects: early }, cx);
+        }
     }
 
     fn attach(
@@ -172,10 +245,11 @@ impl Server {
         connection: ConnectionId,
         cx: &mut Cx<'_, Site>,
     ) -> Input<Arc<Replies>> {
-        let replies = Arc::<Replies>::default();
-        self.connections.insert(connection, Connection { client, replies: replies.clone() });
+        let known = Connection::new(client, self.config.full_bytes);
+        let outbox = known.replies.clone();
+        self.connections.insert(connection, known);
         cx.send(client, Message::Accepted { connection });
-        Input::Attached { connection, outbox: replies, half_close: false }
+        Input::Attached { connection, outbox, half_close: false }
     }
 
     fn handle(&mut self, input: Input<Arc<Replies>>, cx: &Cx<'_, Site>) {
@@ -203,15 +277,14 @@ impl Server {
             let turn = self.with_node(cx, |node, cx| node.end_turn(cause, cx));
             self.carry_out(cx);
             if turn.send {
-                self.node.take_sends(|_| {});
-                self.send(cx);
+                self.node.take_sends(|replies| replies.name());
             }
-            if !self.node.has_work(&self.replica) {
+            self.send(cx);
+            if !(self.node.has_work(&self.replica) || self.read_held(cx)) {
                 break turn;
             }
             cause = Cause::Other;
         };
-        self.close(cx);
         let now = self.clock.read(cx.now());
         let mut wake = turn.wake_at;
         if turn.spin {
@@ -222,33 +295,38 @@ impl Server {
         }
         let wait = self.clock.wait(cx.now(), wake);
         cx.arm(Timer::Turn, wait..=wait);
+        self.notes.emit(cx);
     }
 
     fn carry_out(&mut self, cx: &mut Cx<'_, Site>) {
-        let now = self.clock.read(cx.now());
+        let (now, epoch) = (self.clock.read(cx.now()), self.epoch);
         for output in std::mem::take(&mut self.outputs) {
             match output {
+                Output::Propose { batch, entries } if self.disk.is_some() => self.write(batch, entries, cx),
                 Output::Propose { batch, entries } => {
-                    let encode = |commands| {
-                        let batch = Batch { wall_ms: 0, commands };
-                        postcard::to_stdvec(&batch).expect("a batch can be encoded")
-                    };
+                    let encode = |commands| encode(&Batch { wall_ms: 0, commands });
                     let entries = entries.into_iter().map(encode).collect();
-                    cx.send(ORDER, Message::Propose { batch, entries });
+                    cx.send(CONSENSUS, Message::Propose { epoch, batch, entries });
                 }
                 Output::Confirm { round, limit } => {
                     self.limit(now + limit, Limit::Round(round));
-                    cx.send(ORDER, Message::Confirm { round });
+                    match &self.disk {
+                        Some(disk) => {
+                            let result = Ok(disk.last());
+                            cx.send(cx.me(), Message::Confirmed { epoch, round, result });
+                        }
+                        None => cx.send(CONSENSUS, Message::Confirm { epoch, round }),
+                    }
                 }
                 Output::ForwardKeepAlives { call, to, sessions } => {
                     self.limit(now + CALL_LIMIT, Limit::Call(call));
                     let to = NodeId(u32::try_from(to).expect("a site"));
                     let sessions = sessions.into_iter().map(|session| session.0).collect();
-                    cx.send(to, Message::Forward { call, sessions });
+                    cx.send(to, Message::Forward { epoch, call, sessions });
                 }
                 Output::AnswerKeepAlives { call, results } => {
-                    if let Some((caller, call)) = self.callers.remove(&call) {
-                        cx.send(caller, Message::Forwarded { call, results });
+                    if let Some((caller, epoch, call)) = self.callers.remove(&call) {
+                        cx.send(caller, Message::Forwarded { epoch, call, results });
                     }
                 }
                 Output::WakeLogWriter => {}
@@ -261,41 +339,55 @@ impl Server {
         self.limits.insert((at, self.last_limit), limit);
     }
 
-    /// Sends the replies of all connections.
-    fn send(&self, cx: &mut Cx<'_, Site>) {
+    /// Sends the replies, and ends the connections that the node has closed or that break.
+    fn send(&mut self, cx: &mut Cx<'_, Site>) {
+        let mut ended = Vec::new();
         for (id, connection) in &self.connections {
-            let bytes = connection.replies.with(|frames, _| frames.take().to_vec());
-            if !bytes.is_empty() {
-                cx.send(connection.client, Message::Bytes { connection: *id, bytes });
+            let bytes = connection.replies.take();
+            let breaks = !send_bytes(&self.config, connection.client, *id, bytes, cx);
+            if breaks {
+                self.notes.see(Situation::ConnectionBroken);
+            }
+            if breaks || connection.replies.is_closed() {
+                ended.push(*id);
             }
         }
-    }
-
-    /// Ends the connections that the node has closed, behind their last message.
-    fn close(&mut self, cx: &mut Cx<'_, Site>) {
-        let closed = |(id, connection): (&ConnectionId, &Connection)| {
-            connection.replies.with(|_, is_closed| *is_closed).then_some(*id)
-        };
-        let closed: Vec<ConnectionId> = self.connections.iter().filter_map(closed).collect();
-        if closed.is_empty() {
-            return;
-        }
-        self.send(cx);
-        for id in closed {
+        for id in ended {
             if let Some(connection) = self.connections.remove(&id) {
+                self.see(&connection);
                 cx.send(connection.client, Message::Closed { connection: id });
             }
             self.handle(Input::Detached(id), cx);
         }
     }
+
+    fn see(&mut self, connection: &Connection) {
+        let (was_full, has_overflowed, _) = connection.replies.situation();
+        if was_full {
+            self.notes.see(Situation::OutboxFull);
+        }
+        if has_overflowed {
+            self.notes.see(Situation::OutboxOverflowed);
+        }
+    }
+
+    /// Passes on requests that arrived while reading was paused. Returns whether there were any.
+    fn read_held(&mut self, cx: &Cx<'_, Site>) -> bool {
+        let mut inputs = Vec::new();
+        for (id, connection) in &mut self.connections {
+            if connection.replies.situation().2 {
+                self.notes.see(Situation::ReadingPaused);
+            }
+            inputs.extend(connection.read(*id, &[]));
+        }
+        let has_read = !inputs.is_empty();
+        inputs.into_iter().for_each(|input| self.handle(input, cx));
+        has_read
+    }
 }
 
-fn decode(connection: ConnectionId, bytes: &[u8]) -> Input<Arc<Replies>> {
-    let (mut bytes, mut requests) = (BytesMut::from(bytes), Vec::new());
-    while let Some(frame) = frame::decode::<v1::ClientFrame>(&mut bytes).expect("the client encoded it") {
-        requests.extend(frame.messages.into_iter().map(Into::into));
-    }
-    Input::Requests { connection, requests }
+fn entry_of((id, batch): Record) -> Entry {
+    Entry { id, batch: batch.map(|batch| decode(&batch)) }
 }
 
 impl std::fmt::Debug for Server {

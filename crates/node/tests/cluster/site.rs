@@ -1,17 +1,23 @@
-//! The messages between the sites, and the three kinds of site.
+//! The messages between the sites, the notes for the judge, and the three kinds of site.
 
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use conclave_client::WatchEvent;
 use conclave_kernel::{Cx, NodeId, Protocol, Time};
 use conclave_node::cluster::{LogId, ProposeError, ReadError};
 use conclave_node::leases::KeepAliveResult;
 use conclave_node::node::{BatchId, CallId, ConnectionId, RoundId};
+use conclave_node::state::watch::WatchTarget;
+use conclave_node::testing::Entry;
+use conclave_wire::v1;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::client::Client;
 use crate::consensus::Order;
+use crate::coverage::Situation;
+use crate::scenario::Config;
 use crate::server::Server;
 
 /// The length of every lease.
@@ -19,30 +25,91 @@ pub const TTL: Duration = Duration::from_millis(2_000);
 /// The largest drift of a clock, in millionths. The service assumes the same number.
 pub const DRIFT_PPM: u32 = 10_000;
 /// The site that models consensus.
-pub const ORDER: NodeId = NodeId(0);
-/// The number of servers. They are the sites from 1 on.
-pub const SERVERS: u32 = 3;
-/// The number of clients. They are the sites behind the servers.
-pub const CLIENTS: u32 = 3;
+pub const CONSENSUS: NodeId = NodeId(0);
+
+/// The number of a start of a server. It is part of every number that outlives the server, so that no result
+/// of an earlier start is taken for one of this start.
+pub type Epoch = u32;
+
+/// An entry of the log: its identity, and its encoded batch.
+pub type Record = (LogId, Option<Vec<u8>>);
 
 /// A message between two sites.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Message {
     // Between a client and a server.
-    Connect { connection: ConnectionId },
-    Accepted { connection: ConnectionId },
-    Bytes { connection: ConnectionId, bytes: Vec<u8> },
-    Closed { connection: ConnectionId },
+    Connect {
+        connection: ConnectionId,
+    },
+    Accepted {
+        connection: ConnectionId,
+    },
+    Bytes {
+        connection: ConnectionId,
+        bytes: Vec<u8>,
+    },
+    /// The client has read so many bytes.
+    Read {
+        connection: ConnectionId,
+        bytes: usize,
+    },
+    Closed {
+        connection: ConnectionId,
+    },
+    /// The server has restarted: none of its connections exists.
+    Reset,
     // From a server to consensus, and back. Batches are encoded as in the log.
-    Propose { batch: BatchId, entries: Vec<Vec<u8>> },
-    Proposed { batch: BatchId, results: Vec<Result<LogId, ProposeError>> },
-    Confirm { round: RoundId },
-    Confirmed { round: RoundId, result: Result<LogId, ReadError> },
-    Elected { term: u64, leader: u64 },
-    Entry { id: LogId, batch: Option<Vec<u8>> },
+    Propose {
+        epoch: Epoch,
+        batch: BatchId,
+        entries: Vec<Vec<u8>>,
+    },
+    Proposed {
+        epoch: Epoch,
+        batch: BatchId,
+        results: Vec<Result<LogId, ProposeError>>,
+    },
+    Confirm {
+        epoch: Epoch,
+        round: RoundId,
+    },
+    Confirmed {
+        epoch: Epoch,
+        round: RoundId,
+        result: Result<LogId, ReadError>,
+    },
+    Elected {
+        term: u64,
+        leader: u64,
+    },
+    Entry(Record),
+    /// A server has restarted with an empty state.
+    Rejoin {
+        epoch: Epoch,
+    },
+    /// What follows is meant for this start of the server.
+    Joined {
+        epoch: Epoch,
+    },
+    /// All entries so far.
+    Replay {
+        entries: Vec<Record>,
+    },
+    Snapshot {
+        id: LogId,
+        state: Vec<u8>,
+    },
     // Between servers: keep-alives of clients of a server that does not lead.
-    Forward { call: CallId, sessions: Vec<u64> },
-    Forwarded { call: CallId, results: Vec<KeepAliveResult> },
+    Forward {
+        epoch: Epoch,
+        call: CallId,
+        sessions: Vec<u64>,
+    },
+    Forwarded {
+        epoch: Epoch,
+        call: CallId,
+        results: Vec<KeepAliveResult>,
+    },
 }
 
 /// The alarms of a site.
@@ -50,10 +117,14 @@ pub enum Message {
 pub enum Timer {
     /// The real code of the site has something to do.
     Turn,
-    /// The workload of a client continues.
-    Work,
+    /// One part of the workload of a client continues.
+    Work(u8),
     /// A client without a connection connects.
     Connect,
+    /// A slow client reads.
+    Read,
+    /// The disk of a single node has synced.
+    Sync,
 }
 
 /// A command of the script of a seed.
@@ -61,32 +132,78 @@ pub enum Timer {
 pub enum Script {
     /// To consensus: this server leads from now on.
     Elect(NodeId),
+    /// To consensus: this server gets no more entries.
+    Lag(NodeId),
+    /// To consensus: this server gets a snapshot in the place of the entries that it lacks.
+    Jump(NodeId),
     /// To a client: it leaves its connection and connects to this server.
     Move(NodeId),
 }
 
-/// An event that the judge gets.
+/// An event of a site: there is something new in its [`Notes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Event {
-    /// The log grants the lock.
-    Granted {
-        session: u64,
-        fence: u64,
-    },
-    /// The log ends a session whose lease ran out.
-    Expired {
-        session: u64,
-    },
+pub struct Noted;
+
+/// A note of a site for the judge.
+#[derive(Debug)]
+pub enum Note {
+    /// No power cut and no election removes this entry any more.
+    Committed(Entry),
     Elected,
-    /// A client begins to believe that it holds the lock, or its lease is extended.
-    Believes {
-        fence: u64,
+    /// A situation that the runs must contain.
+    Seen(Situation),
+    /// A client has begun a connection.
+    Connected(ConnectionId),
+    /// A client sends a message.
+    Sent {
+        connection: ConnectionId,
+        message: v1::ClientMessage,
     },
-    Jeopardy,
-    Lost,
-    Released,
-    /// A keep-alive was forwarded to the leader.
-    Forwarded,
+    /// A client has read a message.
+    Received {
+        connection: ConnectionId,
+        message: v1::ServerMessage,
+    },
+    /// A watch of a client has begun.
+    Watching {
+        watch: u64,
+        target: WatchTarget,
+        index: u64,
+    },
+    /// The client library delivers a notice of a watch.
+    Noticed {
+        watch: u64,
+        event: WatchEvent,
+    },
+    /// A watch has ended.
+    Unwatched {
+        watch: u64,
+    },
+}
+
+/// The notes of a site that the judge has not taken.
+#[derive(Debug, Default)]
+pub struct Notes(Vec<Note>);
+
+impl Notes {
+    pub fn add(&mut self, note: Note) {
+        self.0.push(note);
+    }
+
+    pub fn see(&mut self, situation: Situation) {
+        self.0.push(Note::Seen(situation));
+    }
+
+    /// Calls the judge, if there is something for it. Called at the end of a step.
+    pub fn emit(&self, cx: &mut Cx<'_, Site>) {
+        if !self.0.is_empty() {
+            cx.emit(Noted);
+        }
+    }
+
+    pub fn take(&mut self) -> Vec<Note> {
+        std::mem::take(&mut self.0)
+    }
 }
 
 /// A part of a site that holds real code. The real code has no equality and no hash, and a run needs none.
@@ -141,11 +258,21 @@ pub enum Site {
     Client(Opaque<Client>),
 }
 
+impl Site {
+    pub fn take_notes(&self) -> Vec<Note> {
+        match self {
+            Self::Order(order) => order.lock().notes.take(),
+            Self::Server(server) => server.lock().notes.take(),
+            Self::Client(client) => client.lock().notes.take(),
+        }
+    }
+}
+
 impl Protocol for Site {
     type Message = Message;
     type Timer = Timer;
     type Command = Script;
-    type Event = Event;
+    type Event = Noted;
 
     fn on_start(&mut self, cx: &mut Cx<'_, Self>) {
         match self {
@@ -159,29 +286,29 @@ impl Protocol for Site {
         match self {
             Self::Order(order) => order.lock().on_message(from, message, cx),
             Self::Server(server) => server.lock().on_message(from, message, cx),
-            Self::Client(client) => client.lock().on_message(message, cx),
+            Self::Client(client) => client.lock().on_message(from, message, cx),
         }
     }
 
     fn on_timer(&mut self, timer: Timer, cx: &mut Cx<'_, Self>) {
         match self {
             Self::Order(order) => order.lock().on_timer(cx),
-            Self::Server(server) => server.lock().on_timer(cx),
+            Self::Server(server) => server.lock().on_timer(timer, cx),
             Self::Client(client) => client.lock().on_timer(timer, cx),
         }
     }
 
     fn on_command(&mut self, script: Script, cx: &mut Cx<'_, Self>) {
         match (self, script) {
-            (Self::Order(order), Script::Elect(leader)) => order.lock().elect(leader, cx),
+            (Self::Order(order), script) => order.lock().on_command(script, cx),
             (Self::Client(client), Script::Move(server)) => client.lock().move_to(server, cx),
             _ => {}
         }
     }
 }
 
-/// The clock of a site, with its own zero and its own speed. The simulator's clocks would not do: the judge reads the clock of a
-/// site that is paused.
+/// The clock of a site, with its own zero and its own speed. The simulator's clocks would not do: the judge
+/// reads the clock of a site that is paused.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     pub zero: Duration,
@@ -201,4 +328,32 @@ impl Clock {
         let world = (span * 1_000_000).div_ceil(u128::from((1_000_000_i64 + self.ppm).unsigned_abs())) + 1;
         Duration::from_nanos(u64::try_from(world).unwrap_or(u64::MAX))
     }
+}
+
+/// Sends the bytes of a connection, sometimes in two parts. Returns `false` if the connection breaks: then
+/// only the first of these bytes arrive, and the caller ends the connection.
+#[must_use]
+pub fn send_bytes(
+    config: &Config,
+    to: NodeId,
+    connection: ConnectionId,
+    mut bytes: Vec<u8>,
+    cx: &mut Cx<'_, Site>,
+) -> bool {
+    if bytes.is_empty() {
+        return true;
+    }
+    let mut breaks = false;
+    if config.one_break_in > 0 {
+        breaks = !config.scenario.is_healed(cx.now()) && cx.choose(config.one_break_in) == 0;
+        if breaks || cx.choose(8) == 0 {
+            let rest = bytes.split_off(cx.choose(u32::try_from(bytes.len()).expect("few bytes")) as usize);
+            if !breaks {
+                cx.send(to, Message::Bytes { connection, bytes });
+                bytes = rest;
+            }
+        }
+    }
+    cx.send(to, Message::Bytes { connection, bytes });
+    !breaks
 }
