@@ -89,6 +89,7 @@ impl<M: Machine> LeaderRoute<M> {
             }
         };
         tokio::select! {
+            biased;
             reply = self.network.call(to, member, &request, FORWARD_LIMIT) => reply,
             () = deposed => Err(io::ErrorKind::ConnectionAborted.into()),
         }

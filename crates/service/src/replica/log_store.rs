@@ -26,6 +26,7 @@ use super::log::{self, Change, Log};
 use super::raft_types::{
     RaftEntry, RaftLogId, RaftVote, Types, decode, encode, log_id, log_vote, raft_id, raft_vote,
 };
+use super::runtime::blocking;
 use super::speculation::Speculation;
 use super::state_machine::Machine;
 
@@ -97,10 +98,10 @@ impl<M: Machine> Store<M> {
                 (from, to.min(first))
             };
             let log = self.log.clone();
-            let read = tokio::task::spawn_blocking(move || {
+            let read = blocking(move || {
                 log.read(from..to, bytes)?.iter().map(decode).collect::<io::Result<Vec<_>>>()
             });
-            let entries: Vec<RaftEntry<M>> = read.await.map_err(io::Error::other)??;
+            let entries: Vec<RaftEntry<M>> = read.await??;
             // The entries may have been purged or truncated between the check of the bounds and the read.
             // Then the bounds have changed.
             if entries.first().is_some_and(|entry| entry.log_id.index() == from) {

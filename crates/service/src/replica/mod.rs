@@ -32,6 +32,7 @@ mod read_index;
 mod restore;
 mod rpc_client;
 mod rpc_server;
+mod runtime;
 mod snapshot;
 mod speculation;
 mod state_machine;
@@ -40,7 +41,6 @@ mod status;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -48,7 +48,6 @@ use std::time::Duration;
 use openraft::Raft;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::Fatal;
-use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
 pub use conclave_node::cluster::{Member, Membership, NodeId, ProposeError, ReadError, Status};
@@ -66,6 +65,7 @@ pub(crate) use restore::restore;
 use rpc_client::Network;
 pub use rpc_client::Transport;
 use rpc_server::Incoming;
+use runtime::blocking;
 use snapshot::Snapshots;
 use speculation::Speculation;
 pub use state_machine::{Delivery, Machine};
@@ -122,8 +122,8 @@ impl<M: Machine> Replica<M> {
     ) -> Result<(Self, Deliveries<M>), OpenError> {
         let config = Arc::new(options.config()?);
         let sizes = options.log;
-        let opened = tokio::task::spawn_blocking(move || open_folder(disk, identity, sizes));
-        let (log, mut state, snapshots) = opened.await.map_err(io::Error::other)??;
+        let opened = blocking(move || open_folder(disk, identity, sizes)).await??;
+        let (log, mut state, snapshots) = opened;
         step_down(&mut state, identity.node);
         // A snapshot may cover more than the log holds: the node stopped while it was catching up, or it
         // never had a log.
@@ -233,9 +233,12 @@ impl<M: Machine> Replica<M> {
     ) -> Result<R, ReadError> {
         self.confirm().await?;
         let read = self.inner.raft.with_state_machine(move |machine| {
-            let (shared, runtime) = (machine.shared.clone(), Handle::current());
-            let read = tokio::task::spawn_blocking(move || runtime.block_on(shared.read(read)));
-            Box::pin(async move { read.await.map_err(io::Error::other).flatten() })
+            let shared = machine.shared.clone();
+            Box::pin(async move {
+                let view = shared.clone();
+                let (seen, end) = blocking(move || view.view(read)).await?;
+                shared.durable(end).await.map(|()| seen)
+            })
         });
         read.await.ok().and_then(Result::ok).ok_or(ReadError::Stopped)
     }
@@ -338,6 +341,7 @@ impl<M: Machine> Replica<M> {
             while metrics.changed().await.is_ok() {}
         };
         tokio::select! {
+            biased;
             why = by_log => why,
             () = by_raft => self.cause(),
         }
@@ -360,8 +364,7 @@ impl<M: Machine> Replica<M> {
     pub async fn shutdown(&self) {
         // The only error is a panic of openraft's core, which has been reported already.
         drop(self.inner.raft.shutdown().await);
-        let log = self.inner.log.clone();
-        drop(tokio::task::spawn_blocking(move || log.close()).await);
+        self.inner.log.clone().close_in_runtime().await;
     }
 }
 

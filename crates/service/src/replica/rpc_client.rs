@@ -348,6 +348,7 @@ impl<M: Machine> RaftNetworkV2<Types<M>> for Peer {
             });
             let call = self.network.call(self.target, &self.member, &request, option.soft_ttl());
             let reply = tokio::select! {
+                biased;
                 closed = &mut cancel => return Err(StreamingError::Closed(closed)),
                 reply = call => reply.map_err(|error| StreamingError::Unreachable(Unreachable::new(&error)))?,
             };

@@ -34,6 +34,7 @@ use super::read_index::read_index_here;
 use super::rpc_client::{
     AppendReply, Ballot, Piece, Reply, Request, SNAPSHOT_BYTES_MAX, open_request, seal_reply,
 };
+use super::runtime::blocking;
 use super::snapshot::{Description, SnapshotBytes};
 use super::state_machine::Machine;
 
@@ -152,7 +153,7 @@ impl<M: Machine> Replica<M> {
         self.check_committed(whole.description.last.as_slice()).await?;
         // Openraft would stop this node if the machine could not read the snapshot, so check that first.
         // Reading a large one takes long, so it runs on a blocking thread.
-        let read = tokio::task::spawn_blocking(move || {
+        let read = blocking(move || {
             M::restore(&whole.bytes)?;
             Ok::<_, String>(SnapshotBytes::from(whole.bytes))
         });

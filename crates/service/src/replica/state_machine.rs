@@ -32,6 +32,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::log::LogId;
 use super::raft_types::{NodeId, SnapshotMeta, StoredMembership, Types, log_id, raft_id};
+use super::runtime::blocking;
 use super::snapshot::{Description, SnapshotBytes, Snapshots};
 use super::speculation::Speculation;
 
@@ -131,12 +132,20 @@ impl<M: Machine> Shared<M> {
 
     /// Reads the current state, and returns the result after everything that the read could see is durable.
     pub(super) async fn read<R>(&self, read: impl FnOnce(&M) -> R) -> io::Result<R> {
-        let (seen, end) = {
-            let state = self.state();
-            (read(&state.machine), state.end())
-        };
-        self.ahead.durable(end).await?;
-        Ok(seen)
+        let (seen, end) = self.view(read);
+        self.durable(end).await.map(|()| seen)
+    }
+
+    /// Reads the current state. Also returns the index before which all entries must be durable before the
+    /// result is sent.
+    pub(super) fn view<R>(&self, read: impl FnOnce(&M) -> R) -> (R, u64) {
+        let state = self.state();
+        (read(&state.machine), state.end())
+    }
+
+    /// Waits until all entries before `end` are durable.
+    pub(super) async fn durable(&self, end: u64) -> io::Result<()> {
+        self.ahead.durable(end).await
     }
 
     /// Waits until the entry of this index is applied and durable.
@@ -298,7 +307,7 @@ impl<M: Machine> RaftStateMachine<Types<M>> for StateMachine<M> {
         // No entry is applied while this runs, so the bytes and the metadata match. A blocking thread encodes
         // the state because that can take long.
         let shared = self.shared.clone();
-        let view = tokio::task::spawn_blocking(move || {
+        let view = blocking(move || {
             let state = shared.state();
             let meta = SnapshotMeta {
                 last_log_id: state.last.map(raft_id),
@@ -307,18 +316,18 @@ impl<M: Machine> RaftStateMachine<Types<M>> for StateMachine<M> {
             (meta, SnapshotBytes::from(state.machine.snapshot()))
         });
         let (snapshots, ahead) = (self.snapshots.clone(), self.shared.ahead.clone());
-        Builder { snapshots, ahead, view: view.await.map_err(io::Error::other) }
+        Builder { snapshots, ahead, view: view.await }
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, bytes: SnapshotBytes) -> Result<(), io::Error> {
         let description = Description::of(meta);
         let snapshots = self.snapshots.clone();
-        let restored = tokio::task::spawn_blocking(move || {
+        let restored = blocking(move || {
             let machine = M::restore(&bytes).map_err(super::raft_types::invalid)?;
             snapshots.save(&description, &bytes)?;
             io::Result::Ok(machine)
         });
-        let machine = restored.await.map_err(io::Error::other)??;
+        let machine = restored.await??;
         let last = meta.last_log_id.as_ref().map(log_id);
         let applied = Applied { machine, last, membership: meta.last_membership.clone() };
         self.on_membership(&applied.membership);
@@ -334,8 +343,7 @@ impl<M: Machine> RaftStateMachine<Types<M>> for StateMachine<M> {
         &mut self,
     ) -> Result<Option<openraft::alias::SnapshotOf<Types<M>, SnapshotBytes>>, io::Error> {
         let snapshots = self.snapshots.clone();
-        let loaded =
-            tokio::task::spawn_blocking(move || snapshots.load()).await.map_err(io::Error::other)??;
+        let loaded = blocking(move || snapshots.load()).await??;
         loaded
             .map(|(description, bytes)| Ok(openraft::Snapshot { meta: description.meta()?, snapshot: bytes }))
             .transpose()
@@ -363,8 +371,8 @@ impl<M: Machine> RaftSnapshotBuilder<Types<M>> for Builder {
         // entries.
         self.ahead.durable(meta.last_log_id.as_ref().map_or(0, |id| log_id(id).index + 1)).await?;
         let (snapshots, description, data) = (self.snapshots.clone(), Description::of(&meta), bytes.clone());
-        let saved = tokio::task::spawn_blocking(move || snapshots.try_save(&description, &data));
-        let meta = match saved.await.map_err(io::Error::other)?? {
+        let saved = blocking(move || snapshots.try_save(&description, &data));
+        let meta = match saved.await?? {
             true => meta,
             // The disk is full. A snapshot that covers nothing makes openraft purge nothing, so the log keeps
             // its entries.

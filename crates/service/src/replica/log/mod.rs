@@ -42,8 +42,10 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, watch};
 
 use super::disk::Disk;
+use super::runtime::blocking;
 use crate::driver::spin;
 use index::Index;
+use recover::Recovered;
 use writer::{SegmentPool, Writer};
 
 /// The vote of a node: the term, the candidate, and whether that candidate won the election.
@@ -124,6 +126,12 @@ impl Options {
 
     fn batch_bytes_max(&self) -> usize {
         self.batch_bytes.min(usize::try_from(self.segment_bytes / 4).unwrap_or(usize::MAX))
+    }
+
+    /// Reads the log from its folder, and cuts off a torn tail.
+    fn recover(&self, disk: &dyn Disk) -> Result<Recovered, OpenError> {
+        self.check()?;
+        recover::recover(disk, self.first_segment_bytes())
     }
 
     fn check(&self) -> Result<(), OpenError> {
@@ -227,21 +235,26 @@ impl Log {
 
     /// Reads the log from its folder, cuts off a torn tail, and starts the writer.
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<(Self, State), OpenError> {
-        options.check()?;
-        let recovered = recover::recover(&*disk, options.first_segment_bytes())?;
-        let state = state_of(&recovered.index, recovered.torn.clone());
+        let recovered = options.recover(&*disk)?;
         let (keeper, keeper_thread) = SegmentPool::spawn(disk, options.segment_bytes)?;
+        let (log, state, work) = Self::new(recovered, options, keeper);
+        let writer_thread = thread::Builder::new().name("log-writer".to_owned()).spawn(move || work.run())?;
+        *log.lock_threads() = vec![writer_thread, keeper_thread];
+        Ok((log, state))
+    }
+
+    /// Returns the log with the work of its writer.
+    fn new(recovered: Recovered, options: Options, keeper: SegmentPool) -> (Self, State, WriterLoop) {
+        let state = state_of(&recovered.index, recovered.torn.clone());
         let (writer, index) = Writer::new(recovered, &options, keeper);
         let (queue, inbox) = mpsc::channel(options.queue);
         let (failed, failure) = watch::channel(None);
-        let drain_bytes = options.batch_bytes_max();
-        let writer_thread = thread::Builder::new()
-            .name("log-writer".to_owned())
-            .spawn(move || write_until_closed(writer, inbox, &failed, drain_bytes))?;
-        let threads = Mutex::new(vec![writer_thread, keeper_thread]);
         let entry_bytes_max = options.entry_bytes_max();
-        let committed = Mutex::new(None);
-        Ok((Self { queue, index, failure, entry_bytes_max, committed, threads }, state))
+        let (committed, threads) = (Mutex::new(None), Mutex::new(Vec::new()));
+        let log = Self { queue, index, failure, entry_bytes_max, committed, threads };
+        let drain_bytes = options.batch_bytes_max();
+        let work = WriterLoop { writer, inbox, failed, drain_bytes, orders: Vec::new(), open: true };
+        (log, state, work)
     }
 
     /// Queues a change, after waiting for a place in the queue. `done` is called when the change is durable.
@@ -311,11 +324,26 @@ impl Log {
     pub fn close(&self) {
         // An error means that the writer has ended already.
         drop(self.queue.blocking_send(Message::Stop));
-        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        for thread in threads {
+        self.join_threads();
+    }
+
+    /// Closes the log as [`Log::close`], for a caller in the async runtime.
+    pub(super) async fn close_in_runtime(self: Arc<Self>) {
+        // An error means that the writer has ended already.
+        drop(self.queue.send(Message::Stop).await);
+        self.queue.closed().await;
+        drop(blocking(move || self.join_threads()).await);
+    }
+
+    fn join_threads(&self) {
+        for thread in std::mem::take(&mut *self.lock_threads()) {
             // If the writer panicked, its orders were dropped, which sent an error to their callers.
             drop(thread.join());
         }
+    }
+
+    fn lock_threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn committed(&self) -> MutexGuard<'_, Option<LogId>> {
@@ -382,53 +410,74 @@ impl Drop for Order {
     }
 }
 
-/// Runs the writer thread: takes queued changes, writes and syncs them, and reports them durable, until the
-/// log is dropped or fails.
-fn write_until_closed(
-    mut writer: Writer,
-    mut inbox: mpsc::Receiver<Message>,
-    failed: &watch::Sender<Option<Arc<str>>>,
+/// The work of the writer: takes queued changes, writes and syncs them, and reports them durable, until the
+/// log is dropped or fails. Orders still in the queue are then dropped with it, which sends an error to their
+/// callers.
+struct WriterLoop {
+    writer: Writer,
+    inbox: mpsc::Receiver<Message>,
+    failed: watch::Sender<Option<Arc<str>>>,
     drain_bytes: usize,
-) {
-    let mut orders: Vec<Order> = Vec::new();
-    let mut open = true;
-    while open && let Some(message) = next_message(&mut inbox) {
+    /// The changes of the batch.
+    orders: Vec<Order>,
+    /// `false` after the message to stop, or after a failure.
+    open: bool,
+}
+
+impl WriterLoop {
+    /// Runs on a thread of its own.
+    fn run(mut self) {
+        while self.open
+            && let Some(message) = next_message(&mut self.inbox)
+        {
+            self.gather(message);
+            let result = self.commit();
+            self.report(result);
+        }
+    }
+
+    /// Takes this message and those that are queued, up to the bytes of a batch.
+    fn gather(&mut self, message: Message) {
         let mut bytes = 0;
         let mut next = Some(message);
         while let Some(message) = next.take() {
             match message {
                 Message::Do(order) => {
                     bytes += order.weight();
-                    orders.push(order);
+                    self.orders.push(order);
                 }
                 Message::Rouse => {}
-                Message::Stop => open = false,
+                Message::Stop => self.open = false,
             }
-            if open && bytes < drain_bytes {
-                next = inbox.try_recv().ok();
-            }
-        }
-        match writer.commit(orders.iter().flat_map(|order| order.hint.iter().chain([&order.change]))) {
-            Ok(()) => orders.drain(..).for_each(|order| order.finish(Ok(()))),
-            Err(error) => {
-                let why: Arc<str> = format!("the log has stopped: {error}").into();
-                tracing::error!(%error, "the log has stopped");
-                failed.send_replace(Some(why.clone()));
-                // Close the queue before the errors are sent, so that later changes get the same error.
-                inbox.close();
-                let waiting =
-                    std::iter::from_fn(|| inbox.try_recv().ok()).filter_map(|message| match message {
-                        Message::Do(order) => Some(order),
-                        Message::Rouse | Message::Stop => None,
-                    });
-                for order in orders.drain(..).chain(waiting) {
-                    order.finish(Err(io::Error::new(error.kind(), why.to_string())));
-                }
-                open = false;
+            if self.open && bytes < self.drain_bytes {
+                next = self.inbox.try_recv().ok();
             }
         }
     }
-    // Orders still in the queue are dropped with it, which sends an error to their callers.
+
+    fn commit(&mut self) -> io::Result<()> {
+        let changes = self.orders.iter().flat_map(|order| order.hint.iter().chain([&order.change]));
+        self.writer.commit(changes)
+    }
+
+    fn report(&mut self, result: io::Result<()>) {
+        let Err(error) = result else {
+            return self.orders.drain(..).for_each(|order| order.finish(Ok(())));
+        };
+        let why: Arc<str> = format!("the log has stopped: {error}").into();
+        tracing::error!(%error, "the log has stopped");
+        self.failed.send_replace(Some(why.clone()));
+        // Close the queue before the errors are sent, so that later changes get the same error.
+        self.inbox.close();
+        let waiting = std::iter::from_fn(|| self.inbox.try_recv().ok()).filter_map(|message| match message {
+            Message::Do(order) => Some(order),
+            Message::Rouse | Message::Stop => None,
+        });
+        for order in self.orders.drain(..).chain(waiting) {
+            order.finish(Err(io::Error::new(error.kind(), why.to_string())));
+        }
+        self.open = false;
+    }
 }
 
 /// Returns the next message, or `None` if the log was dropped. After a batch the next change often arrives

@@ -1,6 +1,7 @@
 //! Replicas among peers that are slow or distant, or send invalid requests.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar};

@@ -1,6 +1,7 @@
 //! A single replica: its writes survive a restart, and invalid requests do not harm it.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
