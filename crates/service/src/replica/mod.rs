@@ -128,6 +128,7 @@ impl<M: Machine> Replica<M> {
         // A snapshot may cover more than the log holds: the node stopped while it was catching up, or it
         // never had a log.
         let last = state.last.max(snapshots.covered()).map(|id| id.index);
+        let term = state.vote.map_or(0, |vote| vote.term);
         let (log, snapshots) = (Arc::new(log), Arc::new(snapshots));
         let (deliveries, delivered) = mpsc::channel(options.deliveries.max(1));
         let ahead = Arc::new(Speculation::new(state.membership.as_ref().map(|(id, _)| id.index)));
@@ -163,7 +164,7 @@ impl<M: Machine> Replica<M> {
         tokio::spawn(keep_log_bounded(Arc::downgrade(&replica.inner), options.heartbeat));
         tokio::spawn(pause_ticks_when_single(Arc::downgrade(&replica.inner)));
         // Wait until openraft has read the log. Before that, the status would be that of an empty node.
-        replica.wait_for(|status| status.last >= last).await;
+        replica.wait_for(|status| status.last >= last && status.term >= term).await;
         Ok((replica, delivered))
     }
 
@@ -254,9 +255,18 @@ impl<M: Machine> Replica<M> {
             false => id.index + 1,
         };
         if let Some(index) = end.checked_sub(1) {
-            self.inner.shared.applied_to(index).await;
+            self.applied_or_stopped(index).await?;
         }
         Ok(id)
+    }
+
+    /// Waits until this node has applied the entry of this index. Fails if the node stops before that.
+    async fn applied_or_stopped(&self, index: u64) -> Result<(), ReadError> {
+        tokio::select! {
+            biased;
+            () = self.inner.shared.applied_to(index) => Ok(()),
+            () = self.consensus_ended() => Err(ReadError::Stopped),
+        }
     }
 
     /// Reads the state that this node has applied, which may be old.
@@ -335,16 +345,18 @@ impl<M: Machine> Replica<M> {
                 Err(_) => std::future::pending().await,
             }
         };
-        let by_raft = async {
-            // These metrics do not change with every entry. Their channel closes when openraft stops.
-            let mut metrics = self.inner.raft.server_metrics();
-            while metrics.changed().await.is_ok() {}
-        };
         tokio::select! {
             biased;
             why = by_log => why,
-            () = by_raft => self.cause(),
+            () = self.consensus_ended() => self.cause(),
         }
+    }
+
+    /// Waits until openraft has stopped.
+    async fn consensus_ended(&self) {
+        // These metrics do not change with every entry. Their channel closes when openraft stops.
+        let mut metrics = self.inner.raft.server_metrics();
+        while metrics.changed().await.is_ok() {}
     }
 
     /// Returns why openraft has stopped. The log's own failure comes first, because openraft knows only that

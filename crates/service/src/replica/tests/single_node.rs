@@ -56,6 +56,18 @@ fn one_node_writes_restarts_and_has_it_all() {
 }
 
 #[test]
+fn a_read_that_waits_for_an_entry_is_refused_when_the_node_stops() {
+    run(async {
+        let replica = alone_on(&SimDisk::new(1)).await;
+        let waiting = replica.applied_or_stopped(1_000_000);
+        let mut waiting = std::pin::pin!(waiting);
+        assert!(waiting.as_mut().now_or_never().is_none());
+        replica.shutdown().await;
+        assert_eq!(waiting.await, Err(ReadError::Stopped));
+    });
+}
+
+#[test]
 fn what_one_node_acknowledged_survives_power_cuts() {
     run(async {
         for seed in 0..20 {
