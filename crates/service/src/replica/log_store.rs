@@ -236,7 +236,11 @@ impl<M: Machine> RaftLogStorage<Types<M>> for Store<M> {
 
     async fn save_vote(&mut self, vote: &RaftVote) -> Result<(), io::Error> {
         let vote = log_vote(vote);
-        self.log.write(Change::Vote(vote)).await?;
+        if has_flaw!(VotesBeforeSync) {
+            self.log.submit(Change::Vote(vote), Box::new(drop)).await?;
+        } else {
+            self.log.write(Change::Vote(vote)).await?;
+        }
         self.recent().vote = Some(vote);
         Ok(())
     }
@@ -270,6 +274,11 @@ impl<M: Machine> RaftLogStorage<Types<M>> for Store<M> {
             self.ahead.change_membership(membership.id.index).await?;
         }
         let end = encoded.last().map_or(0, |entry| entry.id.index + 1);
+        if has_flaw!(AppendsBeforeSync) {
+            let queued = self.log.submit(Change::Append(encoded), Box::new(drop)).await;
+            callback.io_completed(Ok(()));
+            return queued;
+        }
         if !self.ahead.promise(end) {
             let done = Box::new(|result| callback.io_completed(result));
             return self.log.submit(Change::Append(encoded), done).await;

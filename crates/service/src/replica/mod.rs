@@ -18,6 +18,9 @@
 //! **Trap.** A node stops for good when its disk fails ([`Replica::failed`]). The process must then exit and
 //! be started again.
 
+#[macro_use]
+mod planted;
+
 pub mod disk;
 mod error;
 mod identity;
@@ -48,7 +51,7 @@ use std::time::Duration;
 use openraft::Raft;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::Fatal;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
 pub use conclave_node::cluster::{Member, Membership, NodeId, ProposeError, ReadError, Status};
 
@@ -65,7 +68,7 @@ pub(crate) use restore::restore;
 use rpc_client::Network;
 pub use rpc_client::Transport;
 use rpc_server::Incoming;
-use runtime::blocking;
+use runtime::{blocking, watch};
 use snapshot::Snapshots;
 use speculation::Speculation;
 pub use state_machine::{Delivery, Machine};
@@ -124,7 +127,9 @@ impl<M: Machine> Replica<M> {
         let sizes = options.log;
         let opened = blocking(move || open_folder(disk, identity, sizes)).await??;
         let (log, mut state, snapshots) = opened;
-        step_down(&mut state, identity.node);
+        if !has_flaw!(LeadsAfterRestart) {
+            step_down(&mut state, identity.node);
+        }
         // A snapshot may cover more than the log holds: the node stopped while it was catching up, or it
         // never had a log.
         let last = state.last.max(snapshots.covered()).map(|id| id.index);
@@ -461,7 +466,7 @@ fn open_folder(
     let snapshots = Snapshots::open(disk.clone())?;
     let covered = snapshots.covered();
     let is_unbegun = restore::is_unbegun(&*disk, covered)?;
-    let (log, state) = Log::open(disk, sizes)?;
+    let (log, state) = open_log(disk, identity.node, sizes)?;
     if covered.is_some() && state.vote.is_none() && !is_unbegun {
         return Err(OpenError::Invalid(
             "the data folder has a snapshot but no log; restore the log, or join with an empty folder"
@@ -475,6 +480,20 @@ fn open_folder(
         )));
     }
     Ok((log, state, snapshots))
+}
+
+#[cfg_attr(not(test), expect(unused_variables, reason = "only seeded runs distinguish the disks"))]
+fn open_log(
+    disk: Arc<dyn Disk>,
+    node: NodeId,
+    sizes: log::Options,
+) -> Result<(Log, log::State), log::OpenError> {
+    #[cfg(test)]
+    if tests::deterministic::seeded::is_seeded() {
+        let pause = move || tests::deterministic::seeded::half_of_sync(node);
+        return Log::open_in_runtime(disk, sizes, pause);
+    }
+    Log::open(disk, sizes)
 }
 
 /// Makes a leader that restarts leave its term. Openraft would continue to lead if the vote says that this

@@ -158,6 +158,7 @@ async fn forward_message<M: Machine>(
         Err(error) => match error.kind() {
             io::ErrorKind::InvalidInput => ProposeError::TooLarge,
             io::ErrorKind::WouldBlock | io::ErrorKind::HostUnreachable => ProposeError::Retry,
+            _ if has_flaw!(RefusesUnknown) => ProposeError::Retry,
             _ => ProposeError::Unknown,
         },
     };

@@ -19,6 +19,7 @@ use openraft::{EntryPayload, RaftTypeConfig};
 pub(super) use conclave_node::cluster::{Member, Membership, NodeId};
 
 use super::log;
+use super::runtime::Runtime;
 use super::state_machine::Machine;
 
 /// A command on its way through the log: its bytes for the disk and the wire, and, until it is applied, the
@@ -139,7 +140,7 @@ impl<M: Machine> RaftTypeConfig for Types<M> {
     type Vote = openraft::Vote<Self::LeaderId>;
     type Payload = EntryPayload<Proposal<M>, NodeId, Member>;
     type Entry = openraft::Entry<CommittedLeaderId, Self::Payload>;
-    type AsyncRuntime = openraft::TokioRuntime;
+    type AsyncRuntime = Runtime;
     type Responder<T>
         = openraft::impls::ProgressResponder<Self, T>
     where

@@ -149,7 +149,7 @@ impl Speculation {
     /// calls, whose `end` must not decrease.
     pub(super) fn when_durable(&self, end: u64, then: impl FnOnce() + Send + 'static) {
         let mut inner = self.inner();
-        if inner.is_durable(end) {
+        if inner.is_durable(end) || has_flaw!(RepliesBeforeSync) {
             then();
         } else if !inner.failed {
             inner.held_back.push_back((end, Box::new(then)));

@@ -28,11 +28,11 @@ use openraft::storage::{EntryResponder, RaftStateMachine};
 use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
 use super::log::LogId;
 use super::raft_types::{NodeId, SnapshotMeta, StoredMembership, Types, log_id, raft_id};
-use super::runtime::blocking;
+use super::runtime::{blocking, watch};
 use super::snapshot::{Description, SnapshotBytes, Snapshots};
 use super::speculation::Speculation;
 
@@ -328,7 +328,7 @@ impl<M: Machine> RaftStateMachine<Types<M>> for StateMachine<M> {
             io::Result::Ok(machine)
         });
         let machine = restored.await??;
-        let last = meta.last_log_id.as_ref().map(log_id);
+        let last = meta.last_log_id.as_ref().map(log_id).filter(|_| !has_flaw!(ForgetsEndOfSnapshot));
         let applied = Applied { machine, last, membership: meta.last_membership.clone() };
         self.on_membership(&applied.membership);
         let (end, commands) = (applied.end(), applied.machine.commands());

@@ -39,10 +39,10 @@ use std::time::{Duration, Instant};
 
 pub use conclave_node::cluster::LogId;
 use serde::{Deserialize, Serialize};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
 use super::disk::Disk;
-use super::runtime::blocking;
+use super::runtime::{blocking, watch};
 use crate::driver::spin;
 use index::Index;
 use recover::Recovered;
@@ -243,12 +243,29 @@ impl Log {
         Ok((log, state))
     }
 
+    /// Opens the log as [`Log::open`], with a writer that is a task of the async runtime. Each batch waits
+    /// for the future that `pause` returns before it is written, and for another one before it is reported
+    /// durable.
+    #[cfg(test)]
+    pub(crate) fn open_in_runtime<P: Future<Output = ()> + Send + 'static>(
+        disk: Arc<dyn Disk>,
+        options: Options,
+        pause: impl Fn() -> P + Send + 'static,
+    ) -> Result<(Self, State), OpenError> {
+        let recovered = options.recover(&*disk)?;
+        let keeper = SegmentPool::inline(disk, options.segment_bytes);
+        let (log, state, work) = Self::new(recovered, options, keeper);
+        tokio::spawn(work.run_in_runtime(pause));
+        Ok((log, state))
+    }
+
     /// Returns the log with the work of its writer.
     fn new(recovered: Recovered, options: Options, keeper: SegmentPool) -> (Self, State, WriterLoop) {
         let state = state_of(&recovered.index, recovered.torn.clone());
         let (writer, index) = Writer::new(recovered, &options, keeper);
         let (queue, inbox) = mpsc::channel(options.queue);
-        let (failed, failure) = watch::channel(None);
+        let failed = watch::Sender::new(None);
+        let failure = failed.subscribe();
         let entry_bytes_max = options.entry_bytes_max();
         let (committed, threads) = (Mutex::new(None), Mutex::new(Vec::new()));
         let log = Self { queue, index, failure, entry_bytes_max, committed, threads };
@@ -315,7 +332,7 @@ impl Log {
     }
 
     /// Returns the reason why the log stopped, once it has. The node must then stop too.
-    pub fn failure(&self) -> watch::Receiver<Option<Arc<str>>> {
+    pub(super) fn failure(&self) -> watch::Receiver<Option<Arc<str>>> {
         self.failure.clone()
     }
 
@@ -432,6 +449,19 @@ impl WriterLoop {
         {
             self.gather(message);
             let result = self.commit();
+            self.report(result);
+        }
+    }
+
+    #[cfg(test)]
+    async fn run_in_runtime<P: Future<Output = ()> + Send>(mut self, pause: impl Fn() -> P) {
+        while self.open
+            && let Some(message) = self.inbox.recv().await
+        {
+            self.gather(message);
+            pause().await;
+            let result = self.commit();
+            pause().await;
             self.report(result);
         }
     }

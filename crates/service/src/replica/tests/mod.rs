@@ -1,6 +1,7 @@
-//! Replicas on simulated disks: one node, clusters, and the messages between nodes.
+//! Replicas on simulated disks: one node, clusters, the messages between nodes, and seeded runs.
 
 mod cluster;
+pub(super) mod deterministic;
 mod rpc;
 mod single_node;
 pub(crate) mod support;

@@ -16,6 +16,7 @@ use super::super::{
     Deliveries, Delivery, Identity, Machine, Member, NodeId, Options, ProposeError, Replica, Status,
     Transport,
 };
+use super::deterministic::seeded;
 
 /// Runs a test with a time limit, so that a hang fails the test. No assertion depends on the time.
 pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
@@ -127,6 +128,7 @@ impl File for HookedFile {
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         (self.hook)(Act::Write, &self.name)?;
+        seeded::note(|| format!("at {offset}: {}", seeded::mark(bytes)));
         self.file.write_at(bytes, offset)
     }
 
