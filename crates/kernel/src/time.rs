@@ -56,6 +56,7 @@ pub const fn nanos(duration: Duration) -> u64 {
 pub fn parse(text: &str) -> Result<Duration, &'static str> {
     const EXPECTED: &str =
         "expected a duration with a unit (ns, us, ms, s, m or min, h, d), such as 250us, 1.5ms or 2h";
+    const TOO_LONG: &str = "the duration is too long: give at most 200000d";
     if text == "0" {
         return Ok(Duration::ZERO);
     }
@@ -72,11 +73,14 @@ pub fn parse(text: &str) -> Result<Duration, &'static str> {
         _ => return Err(EXPECTED),
     };
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let mut total: u64 = whole.parse::<u64>().map_err(|_| EXPECTED)?.checked_mul(unit).ok_or(EXPECTED)?;
+    if whole.is_empty() {
+        return Err(EXPECTED);
+    }
+    let mut total: u64 = whole.parse::<u64>().map_err(|_| TOO_LONG)?.checked_mul(unit).ok_or(TOO_LONG)?;
     let mut place = unit;
     for digit in fraction.bytes() {
         place /= 10;
-        total = total.checked_add(u64::from(digit.wrapping_sub(b'0')) * place).ok_or(EXPECTED)?;
+        total = total.checked_add(u64::from(digit.wrapping_sub(b'0')) * place).ok_or(TOO_LONG)?;
         if !digit.is_ascii_digit() {
             return Err(EXPECTED);
         }
@@ -122,6 +126,9 @@ mod tests {
             ["", "5", "1D", "2days", "d", "ms", "-1s", "1.x5ms", "1..5s", "9999999999999h", "1 s", "1e3s"]
         {
             assert!(parse(bad).is_err(), "{bad}");
+        }
+        for long in ["9999999999999h", "99999999999999999999s"] {
+            assert!(parse(long).unwrap_err().contains("too long"), "{long}");
         }
     }
 

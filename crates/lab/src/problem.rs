@@ -190,6 +190,18 @@ pub(crate) fn refuse_budget(setup: &Setup, flag: &str) -> Result<(), String> {
     }
 }
 
+/// Rejects a group that is too large for an algorithm with state for every pair of sites. At 5000 sites, this
+/// state takes a few gigabytes. `small` names the algorithms whose sites do not know all others.
+pub(crate) fn refuse_size(nodes: u32, card: &Card, small: &[&str]) -> Result<(), String> {
+    const MOST_NODES: u32 = 5_000;
+    if nodes <= MOST_NODES || small.contains(&card.name) {
+        return Ok(());
+    }
+    let instead =
+        if small.is_empty() { String::new() } else { format!(", or choose one of {}", small.join(", ")) };
+    Err(format!("{} has state for every pair of sites: give at most {MOST_NODES} nodes{instead}", card.name))
+}
+
 /// The flags of the world that differ from the problem's default.
 fn world_flags(setup: &Setup, default: &Setup) -> Vec<String> {
     let mut flags = Vec::new();

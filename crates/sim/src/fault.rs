@@ -149,7 +149,7 @@ impl Fault {
         };
         let (node, at, until) = split(rest, EXPECTED)?;
         let node = node.parse().map(NodeId).map_err(|_| EXPECTED)?;
-        let by = i64::try_from(time::nanos(time::parse(by)?)).map_err(|_| EXPECTED)?;
+        let by = i64::try_from(time::nanos(text::bounded(by)?)).map_err(|_| EXPECTED)?;
         if until.is_some() || by == 0 {
             return Err(EXPECTED.into());
         }

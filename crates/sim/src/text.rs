@@ -71,5 +71,18 @@ pub mod probability {
 }
 
 fn parse<E: serde::de::Error>(text: &str) -> Result<Duration, E> {
-    time::parse(text).map_err(E::custom)
+    bounded(text).map_err(E::custom)
+}
+
+/// The longest duration of a scenario, in days. A sum of thousands of them is still a simulated time.
+const MOST_DAYS: u64 = 100;
+
+/// Parses a duration of a scenario. Fails if it is longer than 100 days.
+pub fn bounded(text: &str) -> Result<Duration, String> {
+    match time::parse(text)? {
+        long if long > Duration::from_secs(MOST_DAYS * 86_400) => {
+            Err(format!("{text} is too long: give at most {MOST_DAYS}d"))
+        }
+        duration => Ok(duration),
+    }
 }

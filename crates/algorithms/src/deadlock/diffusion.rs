@@ -109,7 +109,8 @@ impl Detection for Diffusion {
             }
             Message::Reply(initiator, number) => {
                 let computation = &mut self.computations[initiator.index()];
-                if computation.is_engaged && computation.number == number {
+                // A duplicate may arrive after the last reply. Then no reply is missing.
+                if computation.is_engaged && computation.number == number && computation.missing > 0 {
                     computation.missing -= 1;
                     self.conclude(initiator, out);
                 }

@@ -171,15 +171,15 @@ impl Bank {
     fn works<L: Locking>(&mut self, node: NodeId, desk: &mut Desk<'_, L, ()>) {
         let client = &mut self.clients[node.index()];
         let work = client.work[client.has];
-        client.worked += work;
-        self.counts.worked += work;
+        client.worked = client.worked.saturating_add(work);
+        self.counts.worked = self.counts.worked.saturating_add(work);
         desk.wake_in(Duration::from_nanos(work), key(node, client.attempt));
     }
 
     fn ends_wait(&mut self, node: NodeId, now: Time) {
         if let Some(asked) = self.clients[node.index()].asked.take() {
             let waited = now.0 - asked.0;
-            self.counts.waited += waited;
+            self.counts.waited = self.counts.waited.saturating_add(waited);
             self.counts.waits += u64::from(waited > 0);
         }
     }
@@ -254,7 +254,7 @@ impl<L: Locking> Director<L> for Bank {
                 self.has_none(node);
                 let client = &mut self.clients[node.index()];
                 client.is_aborted = true;
-                self.counts.wasted += client.worked;
+                self.counts.wasted = self.counts.wasted.saturating_add(client.worked);
                 client.aborts += 1;
                 let pause = self.work.saturating_mul(1 << client.aborts.min(MOST_DOUBLINGS));
                 let pause = exponential(&mut client.pauses, pause);

@@ -29,7 +29,7 @@ pub use report::{Detected, Locked, Report};
 pub use scenario::Scenario;
 pub use standing::{Policy, Standing};
 
-use crate::problem::Scenario as _;
+use crate::problem::{self, Scenario as _};
 use bank::Bank;
 use work::Problem;
 
@@ -39,6 +39,7 @@ pub type Run<D> = (Detected, Option<Trace<Site<D>>>);
 /// Runs a scenario of one detector. Records a trace if `record` is set.
 pub fn run_algorithm<D: Detection>(scenario: &Scenario, record: bool) -> Result<Run<D>, String> {
     scenario.validate()?;
+    problem::refuse_size(scenario.setup.nodes, &D::CARD, &[])?;
     let model = scenario.model.unwrap_or(D::MODEL);
     if !D::MODEL.includes(model) {
         return Err(format!(
@@ -70,6 +71,7 @@ pub fn run_algorithm<D: Detection>(scenario: &Scenario, record: bool) -> Result<
 /// Runs a scenario of one way to lock. Records a trace if `record` is set.
 pub fn run_way<L: Locking>(scenario: &Scenario, record: bool) -> Result<(Locked, Option<Trace<L>>), String> {
     scenario.validate()?;
+    problem::refuse_size(scenario.setup.nodes, &L::CARD, &[])?;
     if scenario.model.is_some() || scenario.detect_only {
         return Err(format!(
             "--model and --detect-only have no effect on {}, whose transactions take one lock at a time: leave them out",

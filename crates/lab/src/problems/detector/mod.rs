@@ -25,7 +25,7 @@ pub use check::{Case, Watch, Watching};
 pub use report::{Report, Sample};
 pub use scenario::Scenario;
 
-use crate::problem::Scenario as _;
+use crate::problem::{self, Scenario as _};
 use meter::Meter;
 
 /// Runs a scenario of one algorithm. Records a trace if `record` is set.
@@ -34,9 +34,11 @@ pub fn run_algorithm<P: Detector>(
     record: bool,
 ) -> Result<(Report, Option<Trace<P>>), String> {
     scenario.validate()?;
+    problem::refuse_size(scenario.setup.nodes, &P::CARD, &[])?;
     let group = scenario.group();
     let is_constant = scenario.constant_accuracy().missing.is_none();
-    let problem = Problem { meter: Meter::new(group.nodes), is_constant, violations: Vec::new() };
+    let problem =
+        Problem { meter: Meter::new(group.nodes), is_constant, violations: Vec::new(), undescribed: 0 };
     let mut world = World::new(scenario.setup.clone(), problem, move |me| P::new(me, &group));
     if record {
         world = world.recording(scenario.header());
@@ -58,6 +60,8 @@ struct Problem {
     /// Whether no detector may suspect a site in this run.
     is_constant: bool,
     violations: Vec<Violation>,
+    /// The number of violations beyond [`MOST_DESCRIBED`].
+    undescribed: u64,
 }
 
 /// The most violations that are described. The meter counts all.
@@ -68,6 +72,8 @@ impl Problem {
         let known = self.violations.iter().any(|violation| violation.property == property.name);
         if !known || self.violations.len() < MOST_DESCRIBED {
             self.violations.push(Violation { property: property.name.into(), at, why });
+        } else {
+            self.undescribed += 1;
         }
     }
 }

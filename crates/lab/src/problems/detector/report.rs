@@ -63,7 +63,10 @@ impl Report {
         outcome: &Outcome,
         seconds: f64,
     ) -> Self {
-        let Problem { meter, violations, .. } = problem;
+        let Problem { meter, mut violations, undescribed, .. } = problem;
+        if let Some(last) = violations.last_mut().filter(|_| undescribed > 0) {
+            last.why += &format!("; {undescribed} more violations follow");
+        }
         let [completeness, accuracy] = meter.judgements(scenario.is_short());
         let judgements = [completeness, accuracy, scenario.constant_accuracy()];
         let watched_ns = meter.watched_ns as f64;
@@ -106,9 +109,13 @@ impl problem::Report for Report {
             ),
             None => "-".into(),
         };
+        let mistakes = match self.mistakes {
+            0 => "0".to_owned(),
+            count => format!("{count} ({:.2e} per second and pair)", self.mistake_rate_per_s),
+        };
         vec![
             ("detection time", sample(self.detection_time)),
-            ("mistakes", format!("{} ({:.2e} per second and pair)", self.mistakes, self.mistake_rate_per_s)),
+            ("mistakes", mistakes),
             ("mistake duration", sample(self.mistake_duration)),
             ("query accuracy", format!("{:.6}", self.query_accuracy)),
             ("unnoticed crashes", self.unnoticed_crashes.to_string()),

@@ -122,7 +122,9 @@ impl problem::Scenario for Scenario {
         problem::refuse_budget(&self.setup, "--duration")?;
         match self {
             _ if self.duration.is_zero() => Err("--duration is 0: give a longer time".into()),
-            _ if self.period.is_zero() => Err("--period is 0: give a longer time".into()),
+            _ if self.period < Duration::from_micros(1) => {
+                Err("--period is too short: give at least 1us".into())
+            }
             _ if self.threshold == 0 || self.threshold > 300 => {
                 Err("--threshold is out of range: give 1 to 300".into())
             }

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use conclave_algorithms::election::spec::{E1, E2, Judge};
-use conclave_algorithms::election::{Command, Election, Event};
+use conclave_algorithms::election::{ChangRoberts, Command, Election, Event, HirschbergSinclair};
 use conclave_kernel::{Judgement, NodeId, Prng, Property, Time, Trace, Violation, time};
 use conclave_sim::{Desk, Director, End, Limits, Outcome, World};
 
@@ -26,7 +26,7 @@ pub use check::{Case, DECIDED, Elections, HALFWAY, Judged, Watch};
 pub use report::Report;
 pub use scenario::{Ranks, Scenario, Start, Trigger, longest};
 
-use crate::problem::Scenario as _;
+use crate::problem::{self, Scenario as _};
 
 /// Runs a scenario of one algorithm. Records a trace if `record` is set.
 pub fn run_algorithm<P: Election>(
@@ -34,6 +34,8 @@ pub fn run_algorithm<P: Election>(
     record: bool,
 ) -> Result<(Report, Option<Trace<P>>), String> {
     scenario.validate()?;
+    let rings = [ChangRoberts::CARD.name, HirschbergSinclair::CARD.name];
+    problem::refuse_size(scenario.setup.nodes, &P::CARD, &rings)?;
     let group = scenario.group();
     let problem = Problem::new(scenario, &group, P::CARD.idle_traffic);
     let limits = problem.limits(scenario.limits());
@@ -187,8 +189,13 @@ impl Problem {
                 End::Quiet => "and no event is left",
                 _ => "although the run lasted long enough",
             };
-            let who = undecided.join(", ");
-            self.broken(&E2, outcome.at, format!("{who} has not elected the highest site that is up, {why}"));
+            let has = if undecided.len() == 1 { "has" } else { "have" };
+            let sites = undecided.join(", ");
+            self.broken(
+                &E2,
+                outcome.at,
+                format!("{sites} {has} not elected the highest site that is up, {why}"),
+            );
         }
         let Self { held, kinds, background, violations, .. } = self;
         Findings { held, kinds, background, judgements, violations }

@@ -6,6 +6,7 @@ use conclave_algorithms::mutex;
 use conclave_kernel::{Card, Load, Measure};
 use serde::Serialize;
 
+use super::scenario::uses_quorums;
 use super::{Report, Scenario, Work, size_at};
 use crate::diagram::plot::{self, Axis, Formula, Plot, Point, Scale, Series};
 use crate::problem::{Facts, run};
@@ -63,6 +64,7 @@ pub fn row(card: &'static Card, base: &Scenario, nodes: u32) -> Result<Row, Stri
             scenario.cs = long_section(base, nodes);
         }
         scenario.load = load;
+        scenario.quorum = base.quorum.filter(|_| uses_quorums(card.name));
         run(&scenario)
     };
     Ok(Row {

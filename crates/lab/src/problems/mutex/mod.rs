@@ -26,7 +26,7 @@ use conclave_sim::{Desk, Director, World};
 pub use report::{Delays, Report};
 pub use scenario::{Scenario, Work};
 
-use crate::problem::Scenario as _;
+use crate::problem::{self, Scenario as _};
 use meter::Meter;
 use work::Worker;
 
@@ -45,6 +45,7 @@ pub fn run_made<P: Mutex>(
     record: bool,
 ) -> Result<(Report, Option<Trace<P>>), String> {
     scenario.validate()?;
+    problem::refuse_size(scenario.setup.nodes, &P::CARD, &SMALL)?;
     let group = scenario.group::<P>()?;
     let size = size_of(&group);
     let director = Problem::new(scenario, &P::CARD);
@@ -58,6 +59,15 @@ pub fn run_made<P: Mutex>(
     let (problem, trace) = world.into_parts();
     Ok((Report::new(scenario, &P::CARD, size, problem.findings(), &outcome, seconds), trace))
 }
+
+/// The algorithms whose sites know only a few other sites.
+const SMALL: [&str; 5] = [
+    mutex::Central::CARD.name,
+    mutex::TokenRing::CARD.name,
+    mutex::FairRing::CARD.name,
+    mutex::Raymond::CARD.name,
+    mutex::NaimiTrehel::CARD.name,
+];
 
 /// N and K of a group: the number of sites and the size of the largest quorum.
 pub fn size_of(group: &Group) -> Size {

@@ -243,7 +243,8 @@ fn starvation(findings: &mut Findings, outcome: &Outcome) {
         return;
     }
     let shown = findings.unserved.iter().take(MOST_DESCRIBED).map(ToString::to_string).collect::<Vec<_>>();
-    let why = format!("{} still waits, and no event is left", shown.join(", "));
+    let wait = if shown.len() == 1 { "waits" } else { "wait" };
+    let why = format!("{} still {wait}, and no event is left", shown.join(", "));
     findings.violations.push(Violation { property: ME2.name.into(), at: outcome.at, why });
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use conclave_algorithms::mutex::{self, Group, Mutex};
 use conclave_algorithms::quorum::Quorum;
-use conclave_kernel::{Card, NodeId, time};
-use conclave_sim::{Setup, exact};
+use conclave_kernel::{Card, NodeId};
+use conclave_sim::{Setup, exact, text};
 use serde::{Deserialize, Serialize};
 
 use super::{Report, run_algorithm};
@@ -52,7 +52,12 @@ impl Scenario {
     pub fn group<P: Mutex>(&self) -> Result<Group, String> {
         let nodes = self.setup.nodes;
         if !P::USES_QUORUMS {
-            return Ok(Group::new(nodes));
+            return match self.quorum {
+                Some(_) => {
+                    Err(format!("--quorum has no effect: {} has no quorums; leave it out", P::CARD.name))
+                }
+                None => Ok(Group::new(nodes)),
+            };
         }
         let quorum = self.quorum.unwrap_or_else(|| Quorum::default_for(nodes));
         Ok(Group { nodes, quorums: quorum.quorums(nodes)? })
@@ -109,6 +114,12 @@ impl problem::Scenario for Scenario {
                 self.setup.nodes - 1
             ));
         }
+        let is_layered = mutex::LAYERED.iter().any(|card| card.name == self.algorithm);
+        if is_layered && self.setup.delay.mean() > Duration::from_secs(60) {
+            return Err(
+                "--delay is too long for an algorithm with a heartbeat every 20ms: give at most 1m".into()
+            );
+        }
         Ok(())
     }
 
@@ -135,6 +146,18 @@ impl problem::Scenario for Scenario {
     fn spans(log: &Log) -> Vec<Span> {
         span::mutex(log)
     }
+}
+
+/// Returns whether an algorithm uses quorums; `false` for an unknown name.
+pub(super) fn uses_quorums(algorithm: &str) -> bool {
+    struct Uses;
+    impl mutex::Visit for Uses {
+        type Out = bool;
+        fn visit<P: Mutex>(self) -> bool {
+            P::USES_QUORUMS
+        }
+    }
+    mutex::visit(algorithm, Uses).unwrap_or(false)
 }
 
 struct Run<'a>(&'a Scenario, &'a mut Recorder);
@@ -191,16 +214,16 @@ impl FromStr for Work {
             ("high", "") => Ok(Self::High),
             ("pair", "") => Ok(Self::Pair),
             ("relay", "") => Ok(Self::Relay),
-            ("poisson", mean) => Ok(Self::Poisson { mean: time::parse(mean)? }),
+            ("poisson", mean) => Ok(Self::Poisson { mean: text::bounded(mean)? }),
             ("burst", rest) => {
                 let (size, every) = rest.split_once(',').ok_or(EXPECTED)?;
                 let size = size.parse().ok().filter(|size| *size > 0).ok_or(EXPECTED)?;
-                Ok(Self::Burst { size, every: time::parse(every)? })
+                Ok(Self::Burst { size, every: text::bounded(every)? })
             }
             ("script", rest) => {
                 let request = |request: &str| {
                     let (node, at) = request.split_once('@').ok_or(EXPECTED)?;
-                    Ok((time::parse(at)?, NodeId(node.parse().map_err(|_| EXPECTED)?)))
+                    Ok((text::bounded(at)?, NodeId(node.parse().map_err(|_| EXPECTED)?)))
                 };
                 rest.split(',').map(request).collect::<Result<_, String>>().map(Self::Script)
             }

@@ -122,7 +122,8 @@ impl Worker {
                 // Such an algorithm is never quiet. The next request comes at a random time, within one round
                 // of the ring.
                 let round = self.delay.saturating_mul(self.nodes);
-                let after = Duration::from_nanos(self.dice.below(conclave_kernel::time::nanos(round) + 1));
+                let most = conclave_kernel::time::nanos(round).saturating_add(1);
+                let after = Duration::from_nanos(self.dice.below(most));
                 self.wake_for_next(after, desk);
             }
             _ => {}

@@ -30,7 +30,7 @@ pub use report::{InTransit, Report, Shown};
 pub use scenario::{App, Scenario, Shot};
 
 use crate::log::Log;
-use crate::problem::Scenario as _;
+use crate::problem::{self, Scenario as _};
 use play::Played;
 
 /// Runs a scenario of one algorithm around one application. Records a trace if `record` is set.
@@ -48,6 +48,7 @@ pub(crate) fn run_made<A: Played, P: Snapshot<A>>(
     record: bool,
 ) -> Result<(Report, Option<Trace<P>>), String> {
     scenario.validate()?;
+    problem::refuse_size(scenario.setup.nodes, &P::CARD, &[])?;
     let nodes = scenario.setup.nodes;
     let make = scenario.clone();
     let mut world = World::new(scenario.setup.clone(), Problem::<A>::new(scenario), move |me| {

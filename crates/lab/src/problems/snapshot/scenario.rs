@@ -8,8 +8,8 @@ use conclave_algorithms::snapshot::bank::Bank;
 use conclave_algorithms::snapshot::heap::Heap;
 use conclave_algorithms::snapshot::work::Work;
 use conclave_algorithms::snapshot::{self, Snapshot};
-use conclave_kernel::{Card, NodeId, time};
-use conclave_sim::{Setup, exact};
+use conclave_kernel::{Card, NodeId};
+use conclave_sim::{Setup, exact, text};
 use serde::{Deserialize, Serialize};
 
 use super::play::Played;
@@ -101,6 +101,13 @@ impl problem::Scenario for Scenario {
     fn validate(&self) -> Result<(), String> {
         const MOST_SNAPSHOTS: usize = 1_000;
         self.setup.validate()?;
+        if self.app == App::Bank && self.balance.checked_mul(u64::from(self.setup.nodes)).is_none() {
+            let most = u64::MAX / u64::from(self.setup.nodes);
+            return Err(format!(
+                "--balance is too large for {} accounts: give at most {most}",
+                self.setup.nodes
+            ));
+        }
         let strangers = self.snapshots.iter().flat_map(|shot| &shot.nodes);
         if let Some(stranger) = strangers.into_iter().find(|node| node.0 >= self.setup.nodes) {
             return Err(format!(
@@ -215,7 +222,7 @@ impl FromStr for Shot {
         const EXPECTED: &str = "expected NODE@TIME or NODE+NODE...@TIME, such as 0@5ms";
         let (nodes, at) = text.split_once('@').ok_or(EXPECTED)?;
         let node = |node: &str| node.parse().map(NodeId).map_err(|_| EXPECTED.to_owned());
-        Ok(Self { at: time::parse(at)?, nodes: nodes.split('+').map(node).collect::<Result<_, _>>()? })
+        Ok(Self { at: text::bounded(at)?, nodes: nodes.split('+').map(node).collect::<Result<_, _>>()? })
     }
 }
 
