@@ -166,7 +166,7 @@ impl Code {
     pub const fn exit(self) -> u8 {
         match self {
             Self::InvalidExpression | Self::InvalidName | Self::InvalidArgument | Self::Impossible => 2,
-            Self::NotASemaphore | Self::WrongKind | Self::TooLarge | Self::Unsupported => 2,
+            Self::NotASemaphore | Self::TooLarge | Self::Unsupported => 2,
             Self::WouldWait | Self::TimedOut | Self::Cancelled => 75,
             Self::SessionEnded | Self::NotHeld => 76,
             Self::Deadlock => 77,

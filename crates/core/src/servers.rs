@@ -33,6 +33,12 @@ fn parse_server(item: &str) -> Result<String, String> {
         Some(address) => (TCP_ONLY, address.strip_prefix("//").unwrap_or(address)),
         None => ("", item),
     };
+    if address.starts_with("unix:") {
+        return Err(wrong(
+            item,
+            "the client finds the Unix socket of a local server by its port; write HOST:PORT",
+        ));
+    }
     let address = without_scheme(address)?;
     let (host, port) = split_port(address).map_err(|problem| wrong(item, problem))?;
     check_host(host).map_err(|problem| wrong(item, problem))?;
@@ -55,7 +61,10 @@ fn wrong(item: &str, problem: &str) -> String {
 fn without_scheme(address: &str) -> Result<&str, String> {
     let Some((scheme, rest)) = address.split_once("://") else { return Ok(address) };
     if !scheme.eq_ignore_ascii_case("http") {
-        let problem = "the service has no encryption of its own; write HOST:PORT or http://HOST:PORT";
+        let problem = match scheme.eq_ignore_ascii_case("https") {
+            true => "the service has no encryption of its own; write HOST:PORT or http://HOST:PORT",
+            false => "the scheme must be http; write HOST:PORT or http://HOST:PORT",
+        };
         return Err(wrong(address, problem));
     }
     Ok(rest.strip_suffix('/').unwrap_or(rest))

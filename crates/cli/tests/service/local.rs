@@ -350,7 +350,7 @@ fn a_folder_that_others_may_write_to_is_refused() {
     let place = Place::new(LONG);
     fs::create_dir(&place.folder).unwrap();
     fs::set_permissions(&place.folder, fs::Permissions::from_mode(0o777)).unwrap();
-    place.fails(&["why", "x"], 69, &["others may write", "chmod 700"]);
+    place.fails(&["why", "x"], 69, &["other users may write", "chmod 700"]);
 }
 
 #[test]

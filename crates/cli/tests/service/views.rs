@@ -70,7 +70,7 @@ fn a_lock_that_is_held_does_not_become_a_semaphore() {
     let holder = server.hold(&["x"]);
     let output = server.output(&["limit", "x", "3", "--json"]);
     let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert_eq!(output.status.code(), Some(1), "{error}");
     assert_eq!((&error["error"]["code"], &error["error"]["definite"]), (&"wrong-kind".into(), &true.into()));
     assert!(error["error"]["message"].as_str().unwrap().contains("held or waited for"), "{error}");
     assert_eq!(holder.finish(), 0);

@@ -471,7 +471,11 @@ impl State {
             TimerId::Wait { session, request, ticket } => {
                 let is_due = |limit: &WaitLimit| limit.session == session && limit.request == request;
                 if let Some(limit) = self.waits.get(&ticket).filter(|limit| is_due(limit)) {
-                    let message = format!("the request was not granted within {} ms", limit.after_ms);
+                    let limit = match limit.after_ms {
+                        ms if ms.is_multiple_of(1_000) => format!("{} s", ms / 1_000),
+                        ms => format!("{ms} ms"),
+                    };
+                    let message = format!("the request was not granted within {limit}");
                     self.locks.refuse(ticket, Error::new(Code::TimedOut, message), &mut step.work);
                 }
             }

@@ -244,6 +244,7 @@ pub(super) fn check_ttl(ttl_ms: u64) -> Result<(), Error> {
     if TTL_MS.contains(&ttl_ms) {
         return Ok(());
     }
-    let message = format!("a lease must have {} to {} ms, not {ttl_ms}", TTL_MS.start(), TTL_MS.end());
+    let message =
+        format!("the TTL of a lease must be {} to {} ms, not {ttl_ms}", TTL_MS.start(), TTL_MS.end());
     Err(Error::new(Code::InvalidArgument, message))
 }

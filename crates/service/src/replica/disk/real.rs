@@ -113,7 +113,10 @@ fn lock(folder: &Path, operation: FlockOperation) -> io::Result<(fs::File, fs::F
     match flock(&lock, operation) {
         Ok(()) => Ok((fs::File::open(folder)?, lock)),
         Err(rustix::io::Errno::WOULDBLOCK) => {
-            let message = format!("the data folder {} is in use by another process", folder.display());
+            let message = format!(
+                "the data folder {} is in use by another process: stop it, or use another folder",
+                folder.display()
+            );
             Err(io::Error::new(io::ErrorKind::ResourceBusy, message))
         }
         Err(e) => Err(named(&e.into(), "cannot lock", &lock_path)),
