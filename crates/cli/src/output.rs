@@ -85,8 +85,20 @@ impl Failure {
 
     /// A file could not be read or written.
     pub fn file(path: &std::path::Path, error: &io::Error) -> Self {
-        Self::usage(format!("{}: {error}", path.display()))
+        let advice = match error.kind() {
+            io::ErrorKind::NotFound => "check the path, and that its folder exists",
+            io::ErrorKind::PermissionDenied => "check the permissions, or use another path",
+            _ => "use another path",
+        };
+        Self::usage(format!("{}: {error}", path.display())).advise(advice)
     }
+}
+
+/// The failure of a TOML file, with the line of the mistake.
+pub fn in_toml(path: &std::path::Path, text: &str, error: &toml::de::Error) -> Failure {
+    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    let line = before.matches('\n').count() + 1;
+    Failure::usage(format!("{}, line {line}: {}", path.display(), error.message()))
 }
 
 impl From<String> for Failure {
@@ -180,7 +192,8 @@ pub struct Paint {
 impl Paint {
     /// For standard output.
     pub fn stdout() -> Self {
-        Self { on: io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none() }
+        let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        Self { on: io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none() && !is_dumb }
     }
 
     /// A heading.

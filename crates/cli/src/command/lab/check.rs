@@ -24,8 +24,8 @@ use conclave_lab::problems::{detector, election, mutex, snapshot};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
+use super::world::duration;
 use super::{problems, world};
-use crate::command::duration;
 use crate::output::{self, Done, Failure, Paint, VIOLATED, counted, number, plural};
 
 /// Explore every execution of an algorithm: every order of messages, every random choice.
@@ -37,7 +37,7 @@ pub struct Args {
     algorithm: String,
     /// Explore every algorithm of the problem (mutex, election, snapshot) at a few sizes, over the links that
     /// it needs, and print a table in Markdown
-    #[arg(long, conflicts_with_all = ["cost", "svg", "trace", "mutant", "causal"])]
+    #[arg(long, conflicts_with_all = ["cost", "svg", "trace", "mutant", "causal", "json"])]
     all: bool,
     /// Explore a wrong variant of the algorithm instead; `conclave mutants` shows the variants
     #[arg(long, value_name = "NAME")]
@@ -63,10 +63,10 @@ pub struct Args {
     /// The largest number of sites that crash
     #[arg(long, value_name = "N", default_value_t = 0)]
     crash: u8,
-    /// Let crashed sites return: stable (with their memory) or amnesia (without it)
+    /// The return of crashed sites: stable (with their memory) or amnesia (without it) [default: no return]
     #[arg(long, value_name = "WITH", value_parser = recovery)]
     recovery: Option<Recovery>,
-    /// Let time pass in ticks of 1ms, and deliver every message within this number of ticks
+    /// The longest delay of a message, in ticks of 1ms; timers then count ticks too [default: any delay]
     #[arg(long, value_name = "TICKS")]
     sync: Option<u16>,
     /// Election: the longest delay of a message that the timeouts of bully assume [default: --sync, or 1ms]
@@ -120,9 +120,9 @@ Examples:
   conclave check snapshot/chandy-lamport --order any
 
 --entries counts for each site. By default, a message takes any time, and a timer may fire at any time.
-Each property has its own verdict. A property that nothing in the exploration can break is not judged: ME3 of a mutex
-needs messages of applications, which the model does not have; `conclave sim mutex/... --load relay` has them. The line
-'cycles' says whether executions that never end were judged.
+Each property has its own verdict. A property that nothing in the exploration can break is not judged: ME3 of a \
+mutex needs messages of applications, which the model does not have; `conclave sim mutex/... --load relay` has \
+them. The line 'cycles' says whether executions that never end were judged.
 Exit codes: 0 holds, 1 violated or stuck, 2 bad usage, 3 stopped at a bound, or no promised property was judged.";
 
 /// The exploration stopped at a bound, or put no promised property to the test.
@@ -460,8 +460,11 @@ fn describe(
         _ => paint.bad(&report.verdict.to_string()),
     };
     let title = paint.bold(args.mutant.as_ref().unwrap_or(&args.algorithm));
-    let entries = counted(args.entries, task(&args.algorithm));
-    let mut text = format!("{title}  N = {}, {entries} a site: {verdict}\n\n", args.nodes);
+    let work = match args.algorithm.starts_with("detector/") {
+        true => String::new(),
+        false => format!(", {} a site", counted(args.entries, task(&args.algorithm))),
+    };
+    let mut text = format!("{title}  N = {}{work}: {verdict}\n\n", args.nodes);
     let mut line = |name: &str, value: String| _ = writeln!(text, "  {name:<22}{value}");
     line(
         "states",
@@ -508,14 +511,16 @@ fn verdict_lines(text: &mut String, report: &Outcome, verdicts: &[PropertyVerdic
                 format!("{}: {}", paint.bad("violated"), report.why.as_deref().unwrap_or_default())
             }
             Word::Bounded => paint.bold("bounded"),
-            Word::NotJudged => format!("not judged: {}", verdict.why_not.as_deref().unwrap_or_default()),
+            Word::NotJudged => {
+                paint.dim(&format!("not judged: {}", verdict.why_not.as_deref().unwrap_or_default()))
+            }
         };
         let promised = if verdict.promised { "" } else { " (not promised)" };
         line(verdict.property, format!("{word}{promised}"));
     }
     match &report.cycles_why {
         None => line("cycles", "judged".into()),
-        Some(why) => line("cycles", format!("not judged: {why}")),
+        Some(why) => line("cycles", paint.dim(&format!("not judged: {why}"))),
     }
 }
 

@@ -10,6 +10,7 @@ mod timesync;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use conclave_algorithms::catalog;
 use conclave_kernel::Card;
 use conclave_kernel::suggest;
 use conclave_lab::problem::Facts;
@@ -19,7 +20,7 @@ use super::problems::{self, Problem, ProblemArgs};
 use super::world::{self, WorldArgs};
 use crate::output::{self, BOUNDED, Done, Failure, VIOLATED};
 
-/// Run all algorithms of a problem on the same work.
+/// Run the algorithms of a problem on the same work.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -61,24 +62,20 @@ Examples:
   conclave compare deadlock --nodes 4,8 --delay exponential:1ms
   conclave compare timesync --delay lognormal:2ms,1.5 --svg clocks.svg
 
-Mutex: every algorithm runs three times at each size: with one request at a time (low), with two at
-a time (pair), and with a request of every site at all times (high). In pair, the critical section
-lasts at least 2NT, so that the second request arrives before the first site leaves. T is the mean
-one-way delay.
-Election: at boot, the highest site, the lowest site or all sites begin. Then the leader crashes,
-and the highest or the lowest of the other sites notices. The leader is the highest site that
---crash leaves up. A site that --crash names must exist at every size.
-Detector: every algorithm runs with several values of D or of the threshold, on the same traffic
-and crashes.
-Deadlock: every detector runs on random requests of its model. Then detection, prevention and
-avoidance run on the same transactions, with one client per site.
-Snapshot: every algorithm runs twice at each size: one site starts the snapshot, then all sites
-start it.
-Timesync: every algorithm runs on the same network. The exception is dtp: it always runs on cables
-of its own.
-Exit codes: 0 every promised property that was tested held, 1 a promised property was violated, or
-a fault did not occur, 2 bad usage, 3 a run was bounded (see `conclave sim --help`), or no run
-tested a promised property.";
+Mutex: every algorithm without a failure detector runs three times at each size: with one request at a time \
+(low), with two at a time (pair), and with a request of every site at all times (high). In pair, the critical \
+section lasts at least 2NT, so that the second request arrives before the first site leaves. T is the mean \
+one-way delay. The heartbeats of the others have no cost per entry: run these with `conclave sim`.
+Election: at boot, the highest site, the lowest site or all sites begin. Then the leader crashes, and the \
+highest or the lowest of the other sites notices. The leader is the highest site that --crash leaves up. A site \
+that --crash names must exist at every size.
+Detector: every algorithm runs with several values of D or of the threshold, on the same traffic and crashes.
+Deadlock: every detector runs on random requests of its model. Then detection, prevention and avoidance run on \
+the same transactions, with one client per site.
+Snapshot: every algorithm runs twice at each size: one site starts the snapshot, then all sites start it.
+Timesync: every algorithm runs on the same network. The exception is dtp: it always runs on cables of its own.
+Exit codes: 0 every promised property that was tested held, 1 a promised property was violated, or a fault did \
+not occur, 2 bad usage, 3 a run was bounded (see `conclave sim --help`), or no run tested a promised property.";
 
 /// The result of a comparison.
 pub struct Compared {
@@ -195,6 +192,13 @@ impl Args {
     fn cards<S: Problem>(&self) -> Result<Vec<&'static Card>, Failure> {
         let names = || S::cards().iter().map(|card| card.name);
         if let Some(stranger) = self.only.iter().find(|name| !names().any(|known| known == name.as_str())) {
+            let is_other = |card: &&Card| card.problem == S::PROBLEM && card.name == stranger.as_str();
+            if let Some(card) = catalog::cards().find(is_other) {
+                let path = card.path();
+                return Err(Failure::usage(format!(
+                    "{path} is not compared, because its heartbeats have no cost per entry: run it with `conclave sim {path}`"
+                )));
+            }
             return Err(
                 suggest::unknown(&format!("algorithm of problem {}", S::PROBLEM), stranger, names()).into()
             );

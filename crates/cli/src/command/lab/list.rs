@@ -12,7 +12,8 @@ use crate::output::{self, Done, Paint};
 /// Show the catalogue: every algorithm with its paper, assumptions, promises and costs.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  conclave list\n  conclave list mutex\n  conclave list mutex/maekawa --json"
+    after_help = "Examples:\n  conclave list\n  conclave list mutex\n  conclave list mutex/maekawa --json\n\n\
+                  Exit codes: 0 done, 2 bad usage."
 )]
 pub struct Args {
     /// A problem, or an algorithm as PROBLEM/ALGORITHM [default: all]

@@ -46,12 +46,13 @@ Examples:
   conclave matrix election --svg counterexamples
   conclave matrix mutex --entries 2 --most-states 20000000
 
-Each column removes one assumption: messages arrive in any order, one message is lost, one message arrives twice, one site
-crashes, delays have no bound, the detector makes one mistake. A cell names the property that then breaks and the number of
-steps, or says that everything holds. Square brackets: the algorithm does not need the assumption. (!): the cell
-contradicts the algorithm's card. 'bounded': the exploration stopped at --most-states, and the cell proves nothing.
-Exit codes: 0 every cell agrees with the card of its algorithm, 1 a cell contradicts it, 2 bad usage, 3 no cell contradicts
-a card, but some are bounded.";
+Each column removes one assumption: messages arrive in any order, one message is lost, one message arrives \
+twice, one site crashes, delays have no bound, the detector makes one mistake. A cell names the property that \
+then breaks and the number of steps, or says that everything holds. Square brackets: the algorithm does not need \
+the assumption. (!): the cell contradicts the entry of the algorithm in `conclave list`. 'bounded': the \
+exploration stopped at --most-states, and the cell proves nothing.
+Exit codes: 0 every cell agrees with `conclave list`, 1 a cell contradicts it, 2 bad usage, 3 no cell \
+contradicts it, but some are bounded.";
 
 /// Explores every cell.
 pub fn run(args: &Args) -> Done {

@@ -32,7 +32,7 @@ pub enum Command {
     Matrix(matrix::Args),
     /// Run the algorithms that are wrong on purpose, and show that each is caught
     Mutants(mutants::Args),
-    /// Run all algorithms of a problem on the same work
+    /// Run the algorithms of a problem on the same work
     Compare(compare::Args),
     /// Read a wait-for graph from a file: which processes are stuck, why, and which to abort
     Deadlock(deadlock::Args),
@@ -43,7 +43,7 @@ pub enum Command {
 }
 
 /// The arguments that take a name of the catalogue, with the names: for completions.
-pub fn names() -> [Named; 9] {
+pub fn names() -> Vec<Named> {
     let paths = || catalog::cards().map(|card| card.path().to_string());
     let problems = || catalog::problems().map(str::to_owned);
     let owned = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
@@ -55,7 +55,7 @@ pub fn names() -> [Named; 9] {
     }
     let mutants: Vec<_> = conclave_algorithms::mutants::all().map(|mutant| mutant.name.to_owned()).collect();
     let named = |command, argument, names| Named { command, argument, names };
-    [
+    let mut all = vec![
         named("list", "which", problems().chain(paths()).collect()),
         named("sim", "algorithm", paths().collect()),
         named("check", "algorithm", paths().collect()),
@@ -65,8 +65,23 @@ pub fn names() -> [Named; 9] {
         named("mutants", "only", mutants),
         named("compare", "problem", problems().collect()),
         named("compare", "only", algorithms),
-    ]
+        named("replay", "what", paths().collect()),
+        named("check", "order", owned(&["fifo", "any"])),
+        named("check", "quorum", owned(&QUORUMS)),
+        named("check", "recovery", owned(&["stable", "amnesia"])),
+    ];
+    for command in ["sim", "compare", "replay"] {
+        all.push(named(command, "order", owned(&["fifo", "any", "causal"])));
+        all.push(named(command, "quorum", owned(&QUORUMS)));
+        all.push(named(command, "app", owned(&["bank", "work", "heap"])));
+        all.push(named(command, "trigger", owned(&["elect", "resign"])));
+        all.push(named(command, "model", owned(&["single", "and", "or", "p-out-of-q"])));
+    }
+    all
 }
+
+/// The values of `--quorum`.
+const QUORUMS: [&str; 4] = ["plane", "grid", "majority", "all"];
 
 /// Runs a command.
 pub fn run(command: &Command) -> Done {

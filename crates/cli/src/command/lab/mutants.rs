@@ -34,8 +34,9 @@ Examples:
   conclave mutants --only maekawa
   conclave check mutex/maekawa --quorum all --mutant maekawa-1985 --svg deadlock.svg
 
-'steps' is the length of the shortest counterexample. 'elsewhere' is the length of a published one. For a harmless mutant,
-the output compares the messages of all its executions with those of the correct algorithm.
+'steps' is the length of the shortest counterexample. 'elsewhere' is the length of a published counterexample. \
+For a harmless mutant, the output compares the messages of all its executions with those of the correct \
+algorithm.
 Exit codes: 0 every harmful mutant is caught and no harmless mutant is, 1 otherwise, 2 bad usage.";
 
 /// Runs the chosen mutants.

@@ -12,8 +12,7 @@ use conclave_lab::problems::mutex::Work;
 use conclave_lab::problems::snapshot::{App, Shot};
 use conclave_lab::problems::{deadlock, detector, election, mutex, snapshot, timesync};
 
-use super::world::replace;
-use crate::command::duration;
+use super::world::{duration, replace};
 use crate::output::Failure;
 
 /// A problem of the laboratory that `sim` and `replay` can run.
@@ -112,7 +111,7 @@ pub struct ProblemArgs {
     /// Mutex: the time that a site stays in the critical section [default: 1ms]
     #[arg(long, value_name = "D", value_parser = duration)]
     pub cs: Option<Duration>,
-    /// Mutex: the quorums of Maekawa: plane, grid, majority or all [default: plane if one exists, else grid]
+    /// Maekawa: the quorums: plane, grid, majority or all [default: plane if one exists, else grid]
     #[arg(long, value_name = "QUORUM")]
     pub quorum: Option<Quorum>,
     /// Snapshot: the application whose state is recorded: bank, work or heap [default: bank]
@@ -149,10 +148,10 @@ pub struct ProblemArgs {
     /// Election: the time after which the other sites notice a crash or a return [default: 5ms]
     #[arg(long, value_name = "D", value_parser = duration)]
     pub notice: Option<Duration>,
-    /// Election: the longest delay of a message that timeouts assume [default: that of the network]
+    /// Election: the longest delay of a message, for the timeouts [default: that of the network]
     #[arg(long, value_name = "D", value_parser = duration)]
     pub transmission: Option<Duration>,
-    /// Election: the longest time to answer that timeouts assume [default: 0]
+    /// Election: the longest time that a site takes to answer, for the timeouts [default: 0]
     #[arg(long, value_name = "D", value_parser = duration)]
     pub processing: Option<Duration>,
     /// Detector, election: T, the time from one heartbeat to the next [default: 100ms; election: 10
@@ -227,7 +226,7 @@ impl ProblemArgs {
     }
 
     /// The names of the flags that were given.
-    fn given(&self) -> Vec<&'static str> {
+    pub fn given(&self) -> Vec<&'static str> {
         let flags = [
             ("load", self.load.is_some()),
             ("entries", self.entries.is_some()),

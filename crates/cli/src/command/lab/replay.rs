@@ -35,14 +35,14 @@ pub struct Args {
     #[command(flatten)]
     world: WorldArgs,
     /// The first step to show
-    #[arg(long, value_name = "STEP", default_value_t = 0)]
+    #[arg(long, help_heading = "Output", value_name = "STEP", default_value_t = 0)]
     from: usize,
     /// Run the scenario of the trace again and compare the result line by line. A counterexample of `check`
     /// is repeated step by step
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     verify: bool,
     /// Print the trace as JSON lines instead of text
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     json: bool,
 }
 
@@ -59,6 +59,9 @@ Exit codes: 0 done, 1 --verify found a difference, 2 bad usage.";
 /// Shows or verifies a run.
 pub fn run(args: &Args) -> Done {
     match target(args)? {
+        Target::File(_) if args.has_scenario() => Err(Failure::usage(
+            "a trace contains its scenario: leave out --nodes, --seed and the flags of the work and the world",
+        )),
         Target::File(path) if args.verify => verify(&path),
         Target::File(path) => {
             if args.json {
@@ -81,6 +84,14 @@ pub fn run(args: &Args) -> Done {
                 .map_err(|error| Failure::usage(error.to_string()))?;
             show(&log, args.from)
         }
+    }
+}
+
+impl Args {
+    /// Returns whether a flag describes a run.
+    fn has_scenario(&self) -> bool {
+        let Self { nodes, seed, work, world, .. } = self;
+        nodes.is_some() || seed.is_some() || !work.given().is_empty() || *world != WorldArgs::default()
     }
 }
 

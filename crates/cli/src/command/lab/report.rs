@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use conclave_kernel::{Verdict, time};
+use conclave_kernel::{Verdict, Violation, time};
 use conclave_lab::problem::{Facts, Report as _};
 
 use super::problems::Problem;
@@ -50,10 +50,6 @@ pub fn describe_many(runs: &[&Facts], paint: Paint) -> String {
     let mut text = format!("{} runs, {messages} messages, {events} events: ", runs.len());
     if failed.is_empty() {
         _ = writeln!(text, "{}", summary(runs, paint));
-        let broken = runs.iter().filter(|facts| !facts.unpromised.is_empty()).count();
-        if broken > 0 {
-            _ = writeln!(text, "{} violated properties that are not promised", counted(broken as u64, "run"));
-        }
     } else {
         let failures = paint.bad(&format!("{} failed", failed.len()));
         _ = writeln!(text, "{failures} ({})", seeds(&failed));
@@ -79,11 +75,25 @@ fn summary(runs: &[&Facts], paint: Paint) -> String {
     }
 }
 
-/// Adds a line for each promised property: the number of runs that tested it.
+/// Adds a line for each promised property: the number of runs that tested it, and of those that violated it. A
+/// line for each other property that a run violated follows.
 fn evidence(runs: &[&Facts], text: &mut String) {
+    let all = counted(runs.len() as u64, "run");
+    let broken = |property: &str, of: fn(&Facts) -> &[Violation]| {
+        runs.iter().filter(|facts| of(facts).iter().any(|violation| violation.property == property)).count()
+    };
     for property in runs.iter().flat_map(|facts| promised(facts)).collect::<BTreeSet<_>>() {
         let judged = runs.iter().filter(|facts| facts.has_judged(property)).count();
-        _ = writeln!(text, "  {property:<22}judged in {judged} of {}", counted(runs.len() as u64, "run"));
+        let violated = match broken(property, |facts| &facts.violations) {
+            0 => String::new(),
+            count => format!(", violated in {count}"),
+        };
+        _ = writeln!(text, "  {property:<22}judged in {judged} of {all}{violated}");
+    }
+    let unpromised = runs.iter().flat_map(|facts| &facts.unpromised).map(|violation| &*violation.property);
+    for property in unpromised.collect::<BTreeSet<_>>() {
+        let count = broken(property, |facts| &facts.unpromised);
+        _ = writeln!(text, "  {property:<22}not promised, and violated in {count} of {all}");
     }
 }
 
@@ -115,7 +125,7 @@ fn verdicts(facts: &Facts, paint: Paint, text: &mut String) {
             (Verdict::Violated, _) => paint.bad("violated"),
             (Verdict::NotJudged, _) => {
                 let missing = facts.not_judged.get(name).copied().unwrap_or("no evidence");
-                paint.dim(&format!("not judged ({missing})"))
+                paint.dim(&format!("not judged: {missing}"))
             }
             (Verdict::NotPromised, Some(broken)) => {
                 format!("not promised, and violated at {}: {}", broken.at, broken.why)

@@ -29,7 +29,8 @@ pub struct Args {
     /// Run every seed of a half-open range, on all cores
     #[arg(long, value_name = "A..B", value_parser = world::seeds)]
     pub seeds: Option<Range<u64>>,
-    /// Choose delays, pauses and partitions at random from each seed
+    /// Choose delays, pauses and partitions at random from each seed. The delays have 1 to 8 times the mean of
+    /// --delay
     #[arg(long)]
     pub swarm: bool,
     /// The work of the run.
@@ -68,15 +69,13 @@ Examples:
   conclave sim timesync/ntp --nodes 7 --fanout 1 --delay lognormal:2ms,1.5 --drift 200
 
 --entries is the number of requests over all sites. A duration has a unit: 250us, 1.5ms, 2s.
-A property is 'not judged' if the run cannot violate it. For example, one entry cannot violate
-exclusion.
-A run ends as 'bounded' after --budget events without progress. It also ends so after an hour of
-simulated time without progress, or later if one step of the work takes longer. Progress is a
-request or an entry (mutex), fewer undecided sites (election), the end of a wait or a detection
-(deadlock), an act or a complete snapshot (snapshot).
-Exit codes: 0 every promised property that was tested held, 1 a promised property was violated, or
-a fault of the command line did not occur, 2 bad usage, 3 a run was bounded, or no run tested a
-promised property.";
+A property is 'not judged' if the run cannot violate it. For example, one entry cannot violate exclusion.
+A run ends as 'bounded' after --budget events without progress. It also ends so after an hour of simulated time \
+without progress, or later if one step of the work takes longer. Progress is a request or an entry (mutex), \
+fewer undecided sites (election), the end of a wait or a detection (deadlock), an act or a complete snapshot \
+(snapshot).
+Exit codes: 0 every promised property that was tested held, 1 a promised property was violated, or a fault of \
+the command line did not occur, 2 bad usage, 3 a run was bounded, or no run tested a promised property.";
 
 /// Runs the command.
 pub fn run(args: &Args) -> Done {

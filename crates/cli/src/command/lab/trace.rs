@@ -27,7 +27,7 @@ pub struct Args {
     /// and event
     #[arg(long, value_name = "FORMAT", default_value = "auto")]
     format: String,
-    /// Tell which of two events happened before the other; may be repeated
+    /// Print which of two events happened before the other; may be repeated
     #[arg(long, value_names = ["A", "B"], num_args = 2)]
     relation: Vec<String>,
     /// List the causal past of an event
@@ -67,12 +67,14 @@ Examples:
   conclave trace app.log --cut 2,4,1
   conclave sim snapshot/chandy-lamport --trace bank.jsonl && conclave trace bank.jsonl --snapshot 1
 
-An event has three names: its number, which is its place in the file, counted from 0; SITE:K, the K-th event of a site,
-counted from 1; and its text, if no other event has the same text. Every event is printed with its number.
-A site has a number, counted from 0 in the order in which names first appear in the file, and a name. The list
-'sites' shows both.
-A log of another program has clocks, but no messages: messages are derived from the clocks. The log lacks messages that
-no site received and messages that told their receiver nothing new, so a cut of it is never called transitless.
+An event has three names: its number, which is its place in the file, counted from 0; SITE:K, the K-th event of \
+a site, counted from 1; and its text, if no other event has the same text. Every event is printed with its \
+number.
+A site has a number, counted from 0 in the order in which names first appear in the file, and a name. For a log of another \
+program, the list 'sites' shows both. In our traces, the name of site 0 is n0.
+A log of another program has clocks, but no messages: messages are derived from the clocks. The log lacks \
+messages that no site received, and messages from which the receiver learned no new clock value. So a cut of it \
+is never called transitless.
 Exit codes: 0 done, 2 bad usage or a file that cannot be read.";
 
 /// Prints the analysis.
@@ -234,7 +236,13 @@ fn read(args: &Args) -> Result<Log, Failure> {
             return Err(Failure::usage(message));
         }
     };
-    read.map_err(|error| Failure::usage(error.to_string()))
+    read.map_err(|error| {
+        let failure = Failure::usage(error.to_string());
+        match args.format.as_str() {
+            "auto" => failure.advise("describe the lines of a log in another form with --format"),
+            _ => failure,
+        }
+    })
 }
 
 enum Looks {

@@ -8,11 +8,10 @@ use conclave_kernel::Ratio;
 use conclave_sim::{Delay, Fault, Link, Order};
 
 use super::problems::{Problem, ProblemArgs};
-use crate::command::duration;
-use crate::output::Failure;
+use crate::output::{self, Failure};
 
 /// The world of a run. Every flag overrides the configuration file.
-#[derive(clap::Args, Clone)]
+#[derive(clap::Args, Clone, Default, PartialEq)]
 #[command(next_help_heading = "The world")]
 pub struct WorldArgs {
     /// A file with a scenario in TOML, or in JSON if its name ends in .json. The header of a trace contains a
@@ -101,13 +100,12 @@ impl WorldArgs {
         let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
         let is_json = path.extension().is_some_and(|extension| extension == "json");
         let read = if is_json {
-            serde_json::from_str(&text).map_err(|error| error.to_string())
+            serde_json::from_str(&text)
         } else {
             // Converts TOML to a JSON value first, so that the compiler makes one reader of TOML and not one
             // per problem.
-            let value =
-                toml::from_str::<serde_json::Value>(&text).map_err(|error| error.message().to_owned());
-            value.and_then(|value| serde_json::from_value(value).map_err(|error| error.to_string()))
+            let value = toml::from_str::<serde_json::Value>(&text);
+            serde_json::from_value(value.map_err(|error| output::in_toml(path, &text, &error))?)
         };
         read.map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
     }
@@ -118,6 +116,12 @@ pub fn replace<T>(slot: &mut T, value: Option<T>) {
     if let Some(value) = value {
         *slot = value;
     }
+}
+
+/// Reads a duration of a scenario.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    crate::command::duration(text)?;
+    conclave_sim::text::bounded(text)
 }
 
 /// Reads a group size.
@@ -132,7 +136,10 @@ pub fn seeds(text: &str) -> Result<Range<u64>, String> {
     const EXPECTED: &str = "expected a half-open range of seeds, such as 0..1000";
     let (from, to) = text.split_once("..").ok_or(EXPECTED)?;
     let range: Range<u64> = from.parse().map_err(|_| EXPECTED)?..to.parse().map_err(|_| EXPECTED)?;
-    if range.is_empty() { Err(EXPECTED.into()) } else { Ok(range) }
+    if range.is_empty() {
+        return Err("the first seed must be smaller than the second, such as 0..1000".into());
+    }
+    Ok(range)
 }
 
 fn probability(text: &str) -> Result<Ratio, String> {

@@ -25,18 +25,18 @@ pub struct Args {
     #[arg(long, value_name = "FOLDER")]
     pub data: Option<PathBuf>,
     /// The address for clients and other nodes; port 0 chooses a free port [default: 127.0.0.1:7411]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = listen)]
     pub listen: Option<SocketAddr>,
     /// The address that others use for this node, if it is another one
     #[arg(long, value_name = "ADDR")]
     pub advertise: Option<String>,
     /// Join the cluster of one of these members. The node tries for 30 s, and reports why no member admits
-    /// it. With the data folder of a member, this is only a hint where other members are
+    /// it. If the data folder belongs to a member already, the addresses only help to find the other members
     #[arg(long, value_name = "ADDR[,ADDR]", value_delimiter = ',')]
     pub join: Vec<String>,
     /// Create a new cluster from a backup, in an empty data folder. The sessions of the lost cluster have
-    /// ended, but its clients may use their locks until their deadlines: stop them first, or wait for their
-    /// longest TTL. Stores that check fences are safe at once
+    /// ended, but its clients may still use their locks: stop these clients first, or wait for their longest
+    /// TTL. Stores that check fences are safe at once
     #[arg(long, value_name = "FILE", conflicts_with = "join")]
     pub restore: Option<PathBuf>,
     /// Read settings from a TOML file; flags replace them
@@ -56,28 +56,33 @@ Examples:
   conclave serve --data /var/lib/conclave --listen 127.0.0.1:7500
   conclave serve --config /etc/conclave.toml
 
-Three nodes on one machine, each with its own folder; on several machines, each listens on an
+Three nodes on one machine, each with its own folder; on several machines, each listens on an \
 address that the others reach:
   conclave serve --data n1
   conclave serve --data n2 --listen 127.0.0.1:7412 --join 127.0.0.1:7411
   conclave serve --data n3 --listen 127.0.0.1:7413 --join 127.0.0.1:7411
   conclave cluster status
 
-A node that joins copies the log first, and votes when it has caught up. Later starts with its
+A node that joins copies the log first, and votes when it has caught up. Later starts with its \
 folder need no --join.
 
-From a backup (see conclave cluster backup --help), once; later starts are without --restore, and
+From a backup (see conclave cluster backup --help), once; later starts are without --restore, and \
 other nodes join as usual:
   conclave serve --data new --restore monday.backup
 
-A configuration file has the names of the flags: data = \"/var/lib/conclave\",
+A configuration file has the names of the flags: data = \"/var/lib/conclave\", \
 listen = \"127.0.0.1:7411\", advertise = \"HOST:PORT\", join = [\"HOST:PORT\"], insecure = false.
-Exit codes: 0 stopped by a signal, 1 the node cannot start or its disk failed, 2 bad usage. A start
+Exit codes: 0 stopped by a signal, 1 the node cannot start or its disk failed, 2 bad usage. A start \
 that fails removes the data folder if it has created it.";
 
 /// The advice after a restore.
-const ADVICE: &str = "all sessions have ended, but clients of the lost cluster may use their locks until their deadlines: stop them, \
+const ADVICE: &str = "all sessions have ended, but clients of the lost cluster may still use their locks: stop these clients, \
                       or wait for their longest TTL. Stores that check fences are safe at once";
+
+/// Reads the value of `--listen`.
+fn listen(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "expected IP:PORT, such as 127.0.0.1:7411".to_owned())
+}
 
 /// Serves until a signal stops it, or its disk fails.
 pub fn run(args: &Args) -> Done {
@@ -133,10 +138,12 @@ fn config(args: &Args) -> Result<Config, Failure> {
         None => Settings::default(),
         Some(path) => {
             let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
-            let refused = |error: toml::de::Error| format!("{}: {}", path.display(), error.message());
-            toml::from_str(&text).map_err(refused)?
+            toml::from_str(&text).map_err(|error| output::in_toml(path, &text, &error))?
         }
     };
+    if let Some(backup) = &args.restore {
+        std::fs::File::open(backup).map_err(|error| Failure::file(backup, &error))?;
+    }
     let default = Config::default();
     let config = Config {
         data: args.data.clone().or(settings.data).unwrap_or(default.data),

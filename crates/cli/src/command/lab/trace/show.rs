@@ -100,10 +100,12 @@ fn cut(text: &mut String, log: &Log, judged: &JudgedCut, most: usize, paint: Pai
             _ = writeln!(text, "  and {} more", messages.len() - limit);
         }
     }
-    if is_transitless(log, judged).is_none() {
-        text.push_str(
-            "  not known: whether messages are on their way. This log has clocks and no messages: those derived from the\n  \
-             clocks lack every message that no site received or that told its receiver nothing new.\n",
+    if log.has_inferred_messages() {
+        let more = if judged.judgement.is_transitless() { "" } else { "more " };
+        _ = writeln!(
+            text,
+            "  not known: whether {more}messages are in transit. This log has clocks and no messages: those derived from\n  \
+             the clocks lack every message that no site received, and every one without a new clock value.",
         );
     }
     if let Some(inside) = &judged.inside {
