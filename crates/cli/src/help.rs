@@ -27,8 +27,18 @@ pub fn grouped() -> Option<clap::Error> {
     let mut arguments = std::env::args_os().skip(1);
     let first = arguments.next().unwrap_or_default();
     let is_help = first.is_empty() || first == "--help" || first.to_string_lossy().starts_with("-h");
-    let is_root = is_help || first == "help" && arguments.next().is_none();
-    is_root.then(|| command().try_get_matches().err()).flatten()
+    let is_root =
+        is_help || first == "help" && arguments.next().is_none_or(|next| next == "--help" || next == "-h");
+    let matches = || match first == "help" {
+        true => command().try_get_matches_from(["conclave", "help"]),
+        false => command().try_get_matches(),
+    };
+    is_root.then(|| matches().err()).flatten()
+}
+
+/// Returns the names of all commands, in the order of the help.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    GROUPS.iter().flat_map(|(_, names)| names.iter().copied())
 }
 
 fn command() -> Command {
@@ -55,8 +65,7 @@ fn width() -> usize {
 fn list(command: &Command, width: usize) -> String {
     let styles = command.get_styles();
     let (header, literal) = (styles.get_header(), styles.get_literal());
-    let names = GROUPS.iter().flat_map(|(_, names)| *names);
-    let column = names.map(|name| name.len()).max().unwrap_or_default() + 4;
+    let column = names().map(|name| name.len()).max().unwrap_or_default() + 4;
     let mut text = String::new();
     for (title, names) in GROUPS {
         _ = writeln!(text, "{header}{title}:{header:#}");
@@ -98,7 +107,7 @@ mod tests {
     fn every_command_is_in_exactly_one_group() {
         let built = built();
         let mut real: Vec<_> = built.get_subcommands().map(Command::get_name).collect();
-        let mut grouped: Vec<_> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        let mut grouped: Vec<_> = names().collect();
         real.sort_unstable();
         grouped.sort_unstable();
         assert_eq!(grouped, real, "left: GROUPS of help.rs; right: the commands");

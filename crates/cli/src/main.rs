@@ -37,12 +37,12 @@ Examples:
   conclave why build                                 show who holds it, and who waits for whom
   conclave list mutex                                show algorithms, assumptions and costs
   conclave sim mutex/maekawa --nodes 7 --load high   run an algorithm, measure it and judge it
-  conclave compare mutex --nodes 3,9,27              run all algorithms on the same work
+  conclave compare mutex --nodes 3,9,27              compare algorithms on the same work
   conclave sim mutex/lamport --order any --delay exponential:1ms --load high --seeds 0..1000
                                                      find a run that violates a property
 
-Exit codes: 0 done, 2 bad usage, 74 standard output cannot be written. `conclave COMMAND --help`
-lists the others.";
+Exit codes: 0 done, 2 bad usage, 74 standard output cannot be written. `conclave COMMAND --help` \
+lists those of a command.";
 
 /// A command is described (`defer`) only when it is used. Scripts start `conclave run` often, and all
 /// commands together have about three hundred flags.
@@ -111,29 +111,49 @@ fn refuse(error: &clap::Error) -> ExitCode {
             ExitCode::from(output::USAGE)
         }
         ErrorKind::InvalidSubcommand => {
-            let names = asked_for();
-            let names = names.get_subcommands().map(clap::Command::get_name).filter(|name| *name != "help");
+            if let Some(help) = help::grouped() {
+                return show(&help);
+            }
             let given = given(ContextKind::InvalidSubcommand);
-            fail(&Failure::usage(suggest::unknown("command", &given, names)))
+            let (_, command) = asked_for();
+            let names = command.get_subcommands().map(clap::Command::get_name).filter(|name| *name != "help");
+            fail(&Failure::usage(match command.get_name() {
+                "conclave" => suggest::unknown("command", &given, help::names()),
+                _ => suggest::unknown("command", &given, names),
+            }))
         }
         ErrorKind::UnknownArgument if is_command_without_dashes(&given(ContextKind::InvalidArg)) => {
             let given = given(ContextKind::InvalidArg);
             fail(&Failure::usage(format!("unexpected '{given}': put -- before the command")))
         }
         ErrorKind::UnknownArgument => {
-            let mut message = format!("unknown option {}", given(ContextKind::InvalidArg));
-            let similar = given(ContextKind::SuggestedArg);
-            if !similar.is_empty() {
-                message += &format!("; did you mean {similar}?");
-            }
-            fail(&Failure::usage(message))
+            let (argument, similar) = (given(ContextKind::InvalidArg), given(ContextKind::SuggestedArg));
+            let is_negative =
+                argument.strip_prefix('-').is_some_and(|rest| rest.starts_with(char::is_numeric));
+            fail(&match &*similar {
+                _ if is_negative => {
+                    Failure::usage(format!("'{argument}' is negative: give a number of at least 0"))
+                }
+                _ if !argument.starts_with('-') => {
+                    Failure::usage(format!("unexpected argument '{argument}'")).advise(see_help())
+                }
+                "" => Failure::usage(format!("unknown option {argument}")).advise(see_help()),
+                similar => Failure::usage(format!("unknown option {argument}; did you mean {similar}?")),
+            })
         }
-        _ => {
+        kind => {
             let text = error.to_string().replace("invalid digit found in string", "expected a whole number");
+            let text = text.replace("number too large to fit in target type", "the number is too large");
+            // clap names an option by its first name, also if the user has typed the other one.
+            let has = |option: &str| std::env::args().any(|argument| argument.starts_with(option));
+            let text = if has("--timeout") { text.replace("'--wait ", "'--timeout ") } else { text };
             let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
             let lines = lines.filter(|line| !line.is_empty() && !line.starts_with("For more information"));
             let message = lines.collect::<Vec<_>>().join(" ");
-            fail(&Failure::usage(message.strip_prefix("error: ").unwrap_or(&message)))
+            let failure = Failure::usage(message.strip_prefix("error: ").unwrap_or(&message));
+            // The message about a value says which values are allowed.
+            let is_value = matches!(kind, ErrorKind::ValueValidation | ErrorKind::InvalidValue);
+            fail(&if is_value { failure } else { failure.advise(see_help()) })
         }
     }
 }
@@ -145,13 +165,22 @@ fn show(help: &clap::Error) -> ExitCode {
     failure.map_or(ExitCode::SUCCESS, |failure| fail(&failure))
 }
 
-/// Returns the command whose subcommand is unknown: `conclave`, or the first argument if it has subcommands.
-fn asked_for() -> clap::Command {
-    let mut all = Cli::command();
-    all.build();
-    let first = std::env::args().nth(1).unwrap_or_default();
-    let inner = all.find_subcommand(&first).filter(|inner| inner.has_subcommands()).cloned();
-    inner.unwrap_or(all)
+/// Returns the innermost command that the command line names, and its full name.
+fn asked_for() -> (String, clap::Command) {
+    let mut command = Cli::command();
+    command.build();
+    let mut name = "conclave".to_owned();
+    for word in std::env::args().skip(1) {
+        let Some(inner) = command.find_subcommand(&word) else { break };
+        name += &format!(" {word}");
+        command = inner.clone();
+    }
+    (name, command)
+}
+
+/// Returns the advice for a command line that lacks something.
+fn see_help() -> String {
+    format!("see `{} --help`", asked_for().0)
 }
 
 /// Whether the command line is like `conclave run db make`, without `--`. Then flags of `make` would be

@@ -80,7 +80,6 @@ pub(crate) fn listed(help: &str) -> Vec<(String, String)> {
     commands
 }
 
-/// Only commands without subcommands have examples: `conclave cluster --help` lists its subcommands.
 #[test]
 fn every_command_has_help_with_examples_that_begins_as_it_is_listed() {
     let mut seen = 0;
@@ -92,10 +91,16 @@ fn every_command_has_help_with_examples_that_begins_as_it_is_listed() {
             assert_eq!(first, about, "the help of '{command}' does not begin as it is listed");
         }
         let inner = listed(&help);
-        assert!(
-            help.contains("Examples:\n  conclave ") || command == "cluster" && !inner.is_empty(),
-            "{command}: {help}"
-        );
+        assert!(help.contains("Examples:\n  conclave "), "{command}: {help}");
+        assert!(help.contains("Exit codes"), "{command}: {help}");
+        assert!(help.lines().all(|line| line.chars().count() <= 110), "{command}: {help}");
+        let tail = help.split("Examples:").nth(1).unwrap_or_default();
+        for (line, next) in tail.lines().zip(tail.lines().skip(1)) {
+            let is_text = !line.starts_with(' ') && !next.starts_with(' ') && !line.is_empty();
+            let has_room = line.len() + next.split(' ').next().unwrap_or_default().len() < 100;
+            let is_end = line.ends_with(['.', ':']) || next.is_empty();
+            assert!(!is_text || !has_room || is_end, "wrapped by hand, in the help of {command}: {line}");
+        }
         for (name, about) in inner {
             unread.push((format!("{command} {name}").trim().to_owned(), Some(about)));
         }
@@ -261,7 +266,7 @@ fn a_violation_ends_with_1_and_a_command_that_repeats_it() {
 #[test]
 fn a_run_that_proves_nothing_says_why_and_ends_with_3() {
     let shown = prints("sim mutex/maekawa --entries 0", 3);
-    assert!(shown.contains("not judged (no entry)") && shown.contains("not judged (no request)"), "{shown}");
+    assert!(shown.contains("not judged: no entry") && shown.contains("not judged: no request"), "{shown}");
     assert!(!shown.contains("holds"), "{shown}");
     let run = json("sim mutex/maekawa --entries 0 --json", 3);
     assert_eq!(
@@ -269,7 +274,7 @@ fn a_run_that_proves_nothing_says_why_and_ends_with_3() {
         (&"not_judged".into(), &"no entry".into())
     );
     let shown = prints("sim timesync/cristian --nodes 2 --loss 1", 3);
-    assert!(shown.contains("not judged (no site stated an interval)") && !shown.contains("holds"), "{shown}");
+    assert!(shown.contains("not judged: no site stated an interval") && !shown.contains("holds"), "{shown}");
     let shown = prints("sim deadlock/edge-chasing --requests 0 --seeds 0..3", 3);
     assert!(shown.contains("no run tested a promised property"), "{shown}");
 }
@@ -295,7 +300,7 @@ fn a_sweep_says_in_how_many_runs_each_property_was_judged() {
 fn a_run_without_progress_ends_with_3_and_its_seed() {
     let shown = prints("sim mutex/central --nodes 3 --load high --budget 3 --seed 7", 3);
     for words in
-        ["no progress in 3 events; use --budget to allow more", "not judged (the run is bounded)", "seed 7"]
+        ["no progress in 3 events; use --budget to allow more", "not judged: the run is bounded", "seed 7"]
     {
         assert!(shown.contains(words), "{words}: {shown}");
     }
@@ -409,6 +414,8 @@ fn a_recorded_run_is_replayed_and_verified() {
     assert!(prints(&format!("replay {name} --verify"), 0).contains("the run repeats exactly"));
     assert!(prints(&format!("replay {name}"), 0).contains("mutex/naimi-trehel, 5 sites"));
     assert_eq!(prints(&format!("replay {name} --json"), 0), read(&trace));
+    refused(&format!("replay {name} --nodes 3"), &["a trace contains its scenario", "--nodes"]);
+    refused(&format!("replay {name} --loss 0.1"), &["a trace contains its scenario"]);
 
     let tampered = read(&trace).replacen("\"stamp\":2", "\"stamp\":3", 1);
     std::fs::write(&trace, tampered).expect("the file is ours");
@@ -451,7 +458,7 @@ fn a_scenario_is_read_from_toml_and_json_and_flags_override_it() {
         ("[setup]\nnodes = 0", "at least 1 node"),
         ("[setup]\nloss = 1.5", "probability from 0 to 1"),
         ("cs = 5", "duration with a unit"),
-        ("load = ", ""),
+        ("load = \"high\"\nentries = ", "line 2"),
     ] {
         std::fs::write(&wrong, mistake).expect("the file is ours");
         refused(&format!("sim mutex/central --config {}", shown(&wrong)), &[says]);
@@ -558,7 +565,7 @@ fn every_mistake_gets_one_line_that_says_what_is_allowed() {
     refused("sim mutex/central --partition 0+7@1ms..2ms", &["the nodes are 0 to 4"]);
     refused("sim mutex/central --pause 1@1ms", &["NODE@TIME..TIME"]);
     refused("sim mutex/central --seeds 5", &["0..1000"]);
-    refused("sim mutex/central --seeds 7..3", &["half-open"]);
+    refused("sim mutex/central --seeds 7..3", &["the first seed must be smaller"]);
     refused("sim mutex/central --seed 1 --seeds 0..3", &["--seed"]);
     refused("sim mutex/central --load medium", &["low, high"]);
     refused("sim mutex/central --load script:7@1ms", &["the nodes are 0 to 4"]);
@@ -572,7 +579,69 @@ fn every_mistake_gets_one_line_that_says_what_is_allowed() {
     refused("compare mutex --nodes 3 --svg no/such/folder/t.svg", &["no/such/folder/t.svg"]);
     refused("replay no-such-file.jsonl", &["no-such-file.jsonl"]);
     refused("replay 7", &["a seed needs its algorithm"]);
-    refused("replay", &["FILE"]);
+    refused("replay", &["FILE", "see `conclave replay --help`"]);
+    let json = line("check mutex --all --json");
+    assert_eq!((json.status.code(), text(&json.stdout)), (Some(2), String::new()), "the table is no JSON");
+    refused("compare mutex --only central-bully", &["not compared", "conclave sim mutex/central-bully"]);
+    refused("list mutex election", &["unexpected argument 'election'", "see `conclave list --help`"]);
+    refused("watch -n -1 x", &["'-1' is negative"]);
+    refused("run x", &["<CMD>", "see `conclave run --help`"]);
+    refused("run --timeout 5 x -- true", &["'--timeout <D>'", "a unit"]);
+    refused("smi", &["(there are: run, lock, unlock,", ", man, help)"]);
+    refused("sim mutex/central --entries 99999999999999999999", &["the number is too large"]);
+}
+
+/// A value that a scenario cannot have. Without the bound, the run would panic, saturate or fill the memory.
+#[test]
+fn a_value_beyond_its_bound_is_refused_with_the_bound() {
+    refused("sim timesync/ntp --drift 1000000", &["--drift is too large", "at most 100000"]);
+    refused("sim mutex/lamport --cs 99999d", &["--cs", "99999d is too long", "at most 100d"]);
+    refused("sim mutex/lamport --cs 99999999999999d", &["the duration is too long"]);
+    refused("sim detector/adaptive --skew 10000d", &["--skew", "at most 100d"]);
+    refused("sim mutex/lamport --delay constant:9999d", &["--delay", "at most 100d"]);
+    refused("sim mutex/lamport --load poisson:9999d", &["--load", "at most 100d"]);
+    refused("sim election/bully --step 1@1s,+9999d", &["--step", "at most 100d"]);
+    refused(
+        "sim mutex/lamport --nodes 1000000",
+        &["lamport has state for every pair", "at most 5000 nodes", "raymond"],
+    );
+    refused("sim mutex/central-bully --delay constant:1d", &["--delay is too long", "at most 1m"]);
+    refused("sim detector/heartbeat --period 1ns", &["--period is too short", "at least 1us"]);
+    refused("sim mutex/lamport --quorum plane", &["--quorum has no effect", "lamport has no quorums"]);
+    refused(
+        "sim snapshot/lai-yang --balance 18446744073709551615",
+        &["--balance", "at most 3689348814741910323"],
+    );
+}
+
+#[test]
+fn extreme_delays_are_run() {
+    for run in [
+        "mutex/token-ring --delay lognormal:100d,10 --entries 20",
+        "deadlock/wait-die --delay lognormal:100d,10",
+    ] {
+        let output = line(&format!("sim {run}"));
+        assert!(matches!(output.status.code(), Some(0 | 1 | 3)), "{run}: {}", text(&output.stderr));
+    }
+}
+
+/// Outside of its assumptions, an algorithm may give wrong answers, but it does not panic.
+#[test]
+fn duplicated_messages_are_judged() {
+    for algorithm in ["diffusion", "p-out-of-q"] {
+        for faults in ["--duplicate 1", "--loss 0.2 --duplicate 0.2"] {
+            let output = line(&format!("sim deadlock/{algorithm} {faults} --seeds 0..5"));
+            let code = output.status.code();
+            assert!(matches!(code, Some(0 | 1 | 3)), "{algorithm} {faults}: {}", text(&output.stderr));
+        }
+    }
+}
+
+#[test]
+fn a_sweep_counts_the_violations_of_each_property() {
+    let sweep = prints("sim mutex/lamport --order any --delay exponential:1ms --load high --seeds 0..20", 1);
+    let line = sweep.lines().find(|line| line.starts_with("  ME1 ")).expect("a line for ME1");
+    assert!(line.contains("of 20 runs, violated in "), "{sweep}");
 }
 
 #[test]

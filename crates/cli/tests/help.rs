@@ -10,7 +10,7 @@ fn help_lists_the_commands_in_groups() {
     let help = prints("--help", 0);
     let groups: Vec<_> = help.lines().filter(|line| line.ends_with(':') && !line.starts_with(' ')).collect();
     assert_eq!(groups, ["Locks:", "Files:", "Cluster:", "Laboratory:", "Tools:", "Options:", "Examples:"]);
-    for same in ["-h", "help"] {
+    for same in ["-h", "help", "help --help"] {
         assert_eq!(prints(same, 0), help, "{same}");
     }
     let missing = conclave(&[]);
@@ -39,7 +39,18 @@ fn every_command_has_a_manual_page() {
     let written = std::fs::read_dir(&folder).expect("it was made").count();
     assert_eq!(written, seen, "one page per command, and none for `help`");
     let run = read(&folder.join("conclave-run.1"));
-    assert!(run.contains("\\-\\-on\\-lost") && run.contains("Examples:"), "{run}");
+    assert!(
+        run.contains("\\-\\-on\\-lost") && run.contains(".SH EXAMPLES\n.PP\n.nf\n  conclave run"),
+        "{run}"
+    );
+    assert!(
+        run.contains(" [OPTIONS] <EXPR> \\-\\- <CMD>...") && run.contains("[aliases: \\-\\-timeout]"),
+        "{run}"
+    );
+    assert!(
+        run.contains(".SH NOTES\n") && run.matches("\n.PP\n").count() > 5,
+        "each paragraph is one: {run}"
+    );
     refused("man simm", &["did you mean sim?"]);
     refused("man run lock", &["conclave run has no command 'lock'"]);
 }
@@ -66,6 +77,9 @@ fn offered(line: &str) -> Vec<String> {
 fn the_shell_completes_names_of_the_catalogue_and_nested_commands() {
     assert_eq!(offered("conclave sim mutex/mae"), ["mutex/maekawa"]);
     assert_eq!(offered("conclave check election/b"), ["election/bully"]);
+    assert_eq!(offered("conclave replay mutex/mae"), ["mutex/maekawa"]);
+    assert_eq!(offered("conclave sim mutex/maekawa --quorum p"), ["plane"]);
+    assert_eq!(offered("conclave man compl"), ["completions"]);
     assert_eq!(offered("conclave check mutex/maekawa --mutant maekawa-b"), ["maekawa-basic"]);
     assert_eq!(offered("conclave compare time"), ["timesync"]);
     assert_eq!(offered("conclave compare mutex --only roucairol"), ["roucairol-carvalho"]);

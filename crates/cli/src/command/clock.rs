@@ -67,11 +67,11 @@ Examples:
   conclave clock --serve 0.0.0.0:11123
   conclave clock --serve 127.0.0.1:11123 --stratum 3 --dispersion 5ms
 
-offset: the server's clock minus this machine's clock. bound: the largest error of the offset, if
-the server keeps its promises (the root distance of NTP: half the delays, and all dispersions). The
-intersection contains the true offset if at most --faulty of the servers that replied are wrong.
-Exit codes: 0 every server replied (within --wanted, if given) and enough servers agree, 1 a server
-did not, or the servers disagree, 2 bad usage.";
+offset: the server's clock minus this machine's clock. bound: the largest error of the offset, if the server \
+keeps its promises (the root distance of NTP: half the delays, and all dispersions). The intersection contains \
+the true offset if at most --faulty of the servers that replied are wrong.
+Exit codes: 0 every server replied (within --wanted, if given) and enough servers agree, 1 a server did not, or \
+the servers disagree, 2 bad usage.";
 
 /// Rejects a text that cannot be a server, so that no name is looked up for it.
 fn server_name(text: &str) -> Result<String, String> {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Command;
+use clap::{Arg, Command};
 use clap_mangen::Man;
 use conclave_kernel::suggest;
 
@@ -79,10 +79,50 @@ fn page(command: &Command, name: &str) -> Result<Vec<u8>, Failure> {
         .display_name(tree::kept(&title))
         .bin_name(tree::kept(name));
     let source = concat!("conclave ", env!("CARGO_PKG_VERSION"));
+    let mut command = command.mut_args(with_aliases);
+    let usage = command.render_usage().to_string();
+    let command = command.override_usage(tree::kept(usage.trim_start_matches("Usage:").trim()));
+    let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let mut text = Vec::new();
-    Man::new(command)
+    Man::new(command.after_help(None::<&'static str>))
         .source(source)
         .render(&mut text)
         .map_err(|error| Failure::usage(format!("manual page: {error}")))?;
-    Ok(text)
+    let page = String::from_utf8_lossy(&text).replacen(".SH VERSION\n", &(roff(&after) + ".SH VERSION\n"), 1);
+    Ok(page.into_bytes())
+}
+
+/// Adds the other names of an option to its help.
+fn with_aliases(argument: Arg) -> Arg {
+    let Some(aliases) = argument.get_visible_aliases().filter(|aliases| !aliases.is_empty()) else {
+        return argument;
+    };
+    let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+    let help = format!("{help} [aliases: --{}]", aliases.join(", --"));
+    argument.help(tree::kept(&help))
+}
+
+/// Returns the text after the options as sections of a page: examples, which keep their lines, then notes. Each
+/// line of the text that is not indented is a paragraph.
+fn roff(after: &str) -> String {
+    let mut page = String::new();
+    let mut is_verbatim = false;
+    for line in after.lines().filter(|line| !line.trim().is_empty()) {
+        let is_indented = line.starts_with(' ');
+        if is_indented != is_verbatim {
+            page += if is_indented { ".PP\n.nf\n" } else { ".fi\n" };
+            is_verbatim = is_indented;
+        }
+        let text = line.replace('\\', "\\e").replace('-', "\\-");
+        match line {
+            "Examples:" => page += ".SH EXAMPLES\n",
+            _ if is_indented => page += &format!("{text}\n"),
+            _ if page.contains(".SH NOTES") => page += &format!(".PP\n\\&{text}\n"),
+            _ => page += &format!(".SH NOTES\n\\&{text}\n"),
+        }
+    }
+    if is_verbatim {
+        page += ".fi\n";
+    }
+    page
 }

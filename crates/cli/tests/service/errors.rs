@@ -102,6 +102,17 @@ fn a_mistake_is_answered_with_what_to_do() {
     says(&["rm", "/jobs"], 1, "rm -r");
     says(&["rm", "-r", "/"], 2, "cannot be removed");
     says(&["put", "-p", "/new/dir/", "x"], 2, "not a path");
+    says(&["break", "none", "--reason", "x"], 1, "look for a mistake in the name with `conclave locks`");
+    says(&["sessions", "end", "999999"], 1, "`conclave sessions` lists the sessions");
+    says(&["limit", "x*2", "3"], 2, "in double quotes: '\"x*2\"'");
+    says(&["elect", "a&b", "--", "true"], 2, "one name");
+    says(&["run", "--ttl", "1ms", "a", "--", "true"], 2, "the TTL of a lease");
+    says(&["why", "x", "--server", "ftp://a"], 2, "the scheme must be http");
+    says(&["why", "x", "--server", "unix:/tmp/x"], 2, "by its port");
+    says(&["serve", "--listen", "abc"], 2, "such as 127.0.0.1:7411");
+    says(&["serve", "--restore", "/no/file", "--data", "/no/folder"], 2, "check the path");
+    assert_eq!(server.text(&["limit", "/q", "3"]), "made the semaphore q with 3 permits\n");
+    assert_eq!(server.text(&["limit", "\"x*2\"", "3"]), "made the semaphore \"x*2\" with 3 permits\n");
     assert_eq!(server.text(&["ls"]), "jobs\n", "nothing was made for it");
     assert_eq!(server.text(&["ls", "/jobs/"]), "a\n");
     server.text(&["put", "/x", "-5"]);

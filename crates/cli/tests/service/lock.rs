@@ -82,8 +82,20 @@ fn a_detached_lock_is_unlocked_by_any_shell_and_ends_by_itself() {
     assert_eq!(server.code(&["unlock", "x"]), 1);
     assert_eq!(lines(&server, "$C lock --for 10ms x > /dev/null; echo $?"), ["0"]);
     until_free(&server, "x");
-    assert_eq!(server.code(&["unlock", "x"]), 76, "it has ended before");
-    assert_eq!(server.code(&["unlock", "x"]), 1, "reported once");
+    let reports = |wanted: &str| {
+        let output = server.output(&["unlock", "x"]);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(76), "{errors}");
+        assert!(errors.contains(wanted), "{errors}");
+        assert_eq!(server.code(&["unlock", "x"]), 1, "reported once");
+    };
+    reports("the time of --for was over");
+    let lock: Value = serde_json::from_str(&server.text(&["lock", "--for", "1h", "--json", "x"])).unwrap();
+    // A process that has ended keeps no file open, also before its parent has noticed its end.
+    let open_file = format!("/proc/{}/fd/0", lock["holder"]);
+    end_session_of(&server, "x");
+    support::until("the holder has ended", || std::fs::metadata(&open_file).is_err().then_some(()));
+    reports("an operator ended it");
 }
 
 #[test]

@@ -43,10 +43,10 @@ Examples:
   curl -o monday.backup http://127.0.0.1:7411/v1/backup
   conclave serve --data new --restore monday.backup
 
-A backup contains all files except ephemeral ones, with their versions, and the limits of
-semaphores, as of one moment. Every change that was acknowledged before is in it. It contains no
+A backup contains all files except ephemeral ones, with their versions, and the limits of \
+semaphores, as of one moment. Every change that was acknowledged before is in it. It contains no \
 sessions, no locks and no secrets. Any node can send it.
-Exit codes: 0 the backup is whole and on disk, 1 the server sent none, 2 bad usage or the file
+Exit codes: 0 the backup is whole and on disk, 1 the server sent none, 2 bad usage or the file \
 cannot be written, 69 no server answers.";
 
 /// The longest silence of a server. A large backup takes at most a minute to make.

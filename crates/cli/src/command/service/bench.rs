@@ -78,9 +78,8 @@ Examples:
   conclave bench --clients 16 --workload contended --seconds 10 --json
   conclave bench --clients 64 --connections 1 --in-flight 64
 
-A server on this machine is reached by its Unix socket, or by TCP with --server tcp:127.0.0.1:7411.
-A pair is an acquire and its release. Fairness is the most pairs of a client, divided by the fewest;
-1 is best.
+A server on this machine is reached by its Unix socket, or by TCP with --server tcp:127.0.0.1:7411. A pair is an \
+acquire and its release. Fairness is the most pairs of a client, divided by the fewest; 1 is best.
 Exit codes: 0 exclusion held, 1 it was violated, 2 bad usage, 69 no server.";
 
 /// The result of a measurement.

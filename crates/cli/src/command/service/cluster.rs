@@ -15,7 +15,7 @@ use crate::output::{self, Done, Failure, Paint, Table};
 
 /// Show the nodes of the cluster, or save a backup
 #[derive(clap::Subcommand)]
-#[command(defer = true)]
+#[command(defer = true, after_help = ALL_EXAMPLES)]
 pub enum Command {
     /// Show the members, the leader, and how far behind each node is
     Status(StatusArgs),
@@ -30,22 +30,29 @@ pub struct StatusArgs {
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
-    /// How long a node may take to reply
+    /// The longest time for the reply of a node
     #[arg(long, value_name = "DURATION", value_parser = super::duration, default_value = "1s", allow_hyphen_values = true)]
     within: Duration,
     #[command(flatten)]
     server: ServerArgs,
 }
 
+const ALL_EXAMPLES: &str = "\
+Examples:
+  conclave cluster status
+  conclave cluster backup monday.backup
+
+Exit codes: see the help of the two commands.";
+
 const EXAMPLES: &str = "\
 Examples:
   conclave cluster status
   conclave cluster status --server 10.0.0.1:7411,10.0.0.2:7411 --json
 
-log and applied are the last entries that a node has, and has applied; behind is the number of
-entries that its log lacks.
-Exit codes: 0 the leader and a majority reply, 1 they do not, so the service cannot work, 69 no node
-replies.";
+log and applied are the last entries that a node has, and has applied; behind is the number of entries that its \
+log lacks.
+Exit codes: 0 the leader and a majority reply, 1 they do not, so the service cannot work, 2 bad usage, 69 no \
+node replies.";
 
 /// The state of a node, or the reason why it is unknown.
 #[derive(Serialize)]

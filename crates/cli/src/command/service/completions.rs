@@ -19,7 +19,10 @@ pub struct Args {
 const EXAMPLES: &str = "\
 Examples:
   conclave completions bash > ~/.local/share/bash-completion/completions/conclave
-  conclave completions fish > ~/.config/fish/completions/conclave.fish";
+  conclave completions zsh > \"${fpath[1]}/_conclave\"
+  conclave completions fish > ~/.config/fish/completions/conclave.fish
+
+Exit codes: 0 done, 2 bad usage.";
 
 /// Prints the script.
 pub fn run(args: &Args) -> Done {
@@ -28,7 +31,12 @@ pub fn run(args: &Args) -> Done {
     #[cfg(feature = "lab")]
     let names = crate::command::lab::names();
     #[cfg(not(feature = "lab"))]
-    let names: [tree::Named; 0] = [];
+    let names = Vec::new();
+    let commands = tree.get_subcommands().map(|command| command.get_name().to_owned()).collect();
+    let names: Vec<_> = names
+        .into_iter()
+        .chain([tree::Named { command: "man", argument: "command", names: commands }])
+        .collect();
     for named in &names {
         tree = named.offer(tree);
     }

@@ -19,8 +19,8 @@ use crate::output::{self, Done, Failure};
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// The election
-    #[arg(value_name = "NAME")]
-    pub name: String,
+    #[arg(value_name = "NAME", value_parser = super::name)]
+    pub name: LockName,
     /// The text that the leader proclaims [default: host and process]
     #[arg(long, value_name = "TEXT")]
     pub value: Option<String>,
@@ -41,11 +41,13 @@ Examples:
   conclave elect scheduler --value 10.0.0.7:9000
   conclave why scheduler                          the leader, and its text
 
-Exit codes: as for `conclave run`.";
+Exit codes with a command: as for `conclave run`. Without a command: 0 stopped by a signal while it led, 128 + \
+the signal if it waited; 2 bad usage, 69 no server or no majority, 75 not elected, 76 leadership lost, 77 \
+rejected to end a deadlock.";
 
 /// Takes part in the election, then leads.
 pub fn run(args: &Args) -> Done {
-    let name = LockName::new(&args.name).map_err(|error| Failure::usage(error.to_string()))?;
+    let name = args.name.clone();
     let value = args.value.clone().unwrap_or_else(|| label("elect"));
     let campaign = |request: LockRequest| request.value(value.clone());
     let text = name.to_string();

@@ -23,7 +23,9 @@ pub struct GetArgs {
 const GET_EXAMPLES: &str = "\
 Examples:
   conclave get /config
-  conclave get /config --json | jq .version";
+  conclave get /config --json | jq .version
+
+Exit codes: 0 done, 1 there is no such file, 2 bad usage, 69 no server or no majority.";
 
 /// Write a file, and create it if it does not exist
 #[derive(clap::Args)]
@@ -57,7 +59,10 @@ const PUT_EXAMPLES: &str = "\
 Examples:
   conclave put /config blue
   conclave put /config green --expect 1
-  conclave put -p --sequential /jobs/job- < job.json";
+  conclave put -p --sequential /jobs/job- < job.json
+
+Exit codes: 0 written, 1 rejected (another version, the file exists, its directory does not), 2 bad usage, 69 no \
+server or no majority.";
 
 /// List the children of a file
 #[derive(clap::Args)]
@@ -73,7 +78,9 @@ pub struct ListArgs {
 const LIST_EXAMPLES: &str = "\
 Examples:
   conclave ls
-  conclave ls /jobs --json";
+  conclave ls /jobs --json
+
+Exit codes: 0 done, 1 there is no such file, 2 bad usage, 69 no server or no majority.";
 
 /// Remove a file
 #[derive(clap::Args)]
@@ -97,7 +104,10 @@ pub struct RemoveArgs {
 const REMOVE_EXAMPLES: &str = "\
 Examples:
   conclave rm /config --expect 2
-  conclave rm -r /jobs";
+  conclave rm -r /jobs
+
+Exit codes: 0 removed, 1 rejected (no such file, another version, it has children), 2 bad usage, 69 no server or \
+no majority.";
 
 #[derive(clap::Args)]
 struct Common {

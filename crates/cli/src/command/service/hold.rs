@@ -17,8 +17,7 @@ use crate::output::Failure;
 /// Options for waiting for a lock and for keeping it.
 #[derive(clap::Args)]
 pub struct HoldArgs {
-    /// Do not wait: exit at once with 75 if the lock is taken, within 3 s with 69 if no majority of the
-    /// servers answers
+    /// Do not wait. Exit with 75 at once if it is held, and with 69 within 3 s if there is no majority
     #[arg(long = "try", conflicts_with = "wait")]
     pub try_once: bool,
     /// Wait at most this long: 500ms, 30s, 5m
@@ -30,17 +29,17 @@ pub struct HoldArgs {
     /// Requests with a larger priority are granted first
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub priority: i32,
-    /// The lease: how long the lock outlives a client that is cut off [default: 10s]
+    /// The lease: the time after which a client that is cut off loses the lock [default: 10s]
     #[arg(long, value_name = "D", value_parser = super::duration, allow_hyphen_values = true)]
     pub ttl: Option<Duration>,
-    /// How long nobody gets the names if the client dies [default: 1s]
+    /// The time for which the names stay locked after the client has died [default: 1s]
     #[arg(long, value_name = "D", value_parser = super::duration, allow_hyphen_values = true)]
     pub lock_delay: Option<Duration>,
-    /// When the lock is in danger: term (then kill), kill, warn, or a shell command to run instead of sending
-    /// TERM
+    /// The action before the lock is lost: term (then kill), kill, warn (only print a message), or a shell
+    /// command to run instead of sending TERM
     #[arg(long, value_name = "term|kill|warn|COMMAND", default_value = "term", value_parser = supervise::on_lost)]
     pub on_lost: OnLost,
-    /// Whose request is refused if this one closes a deadlock
+    /// The request that is rejected if this one completes a deadlock
     #[arg(long, value_name = "POLICY", default_value = "requester")]
     pub on_deadlock: Policy,
     /// The addresses of the servers.
@@ -48,10 +47,10 @@ pub struct HoldArgs {
     pub server: ServerArgs,
 }
 
-/// The choice of the request that is refused to end a deadlock.
+/// The choice of the request that is rejected to end a deadlock.
 #[derive(Clone, Copy, ValueEnum)]
 pub enum Policy {
-    /// The request that closes the deadlock
+    /// The request that completes the deadlock
     Requester,
     /// The request of the owner that came last
     Youngest,
@@ -208,20 +207,19 @@ impl<'a> Attempt<'a> {
 
     /// The failure of an attempt without an answer. The request may have been queued, so the outcome is indefinite.
     fn no_answer(&self) -> Failure {
-        let (message, advice) = match self.wait {
+        let message = match self.wait {
             Wait::AtMost(_) => {
                 let seconds = PATIENCE.as_secs();
-                (
-                    format!("the server does not answer, {seconds} s after the end of the wait"),
-                    "try again later",
+                format!(
+                    "the server does not answer {seconds} s after the end of the wait, or it has no majority"
                 )
             }
             _ => {
                 let seconds = self.limits.answer.as_secs();
-                let message = format!("the server does not answer within {seconds} s, or it has no majority");
-                (message, "run `conclave cluster status`, then try again")
+                format!("the server does not answer within {seconds} s, or it has no majority")
             }
         };
+        let advice = "run `conclave cluster status`, then try again";
         Failure::new(NO_SERVER, Code::NoAnswer.name(), message).advise(advice).indefinite()
     }
 }

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use conclave_client::{Code, LockName};
 use serde_json::json;
 
 use super::{Quiet, ServerArgs};
@@ -12,7 +13,7 @@ use crate::output::{self, Done, Paint, Table, counted};
 #[command(after_help = LIST_EXAMPLES)]
 pub struct ListArgs {
     /// List only names that begin with this text
-    #[arg(value_name = "PREFIX", default_value = "")]
+    #[arg(value_name = "PREFIX", default_value = "", hide_default_value = true)]
     pub prefix: String,
     /// Print JSON instead of text
     #[arg(long)]
@@ -24,15 +25,17 @@ pub struct ListArgs {
 const LIST_EXAMPLES: &str = "\
 Examples:
   conclave locks
-  conclave locks team/ --json";
+  conclave locks team/ --json
+
+Exit codes: 0 done, 2 bad usage, 69 no server or no majority.";
 
 /// Make a semaphore, or change its number of permits
 #[derive(clap::Args)]
 #[command(after_help = LIMIT_EXAMPLES)]
 pub struct LimitArgs {
-    /// The semaphore; not a name that is held, or waited for, as a lock
-    #[arg(value_name = "NAME")]
-    pub name: String,
+    /// The semaphore. Nobody may hold the name, or wait for it, as a lock
+    #[arg(value_name = "NAME", value_parser = super::name)]
+    pub name: LockName,
     /// The number of permits; 0 makes an unused semaphore a plain name again
     #[arg(value_name = "N", allow_negative_numbers = true)]
     pub permits: u32,
@@ -50,15 +53,17 @@ Examples:
   conclave limit licences 5
   conclave run 'licences*2' -- ./simulate
 
-A lower limit takes no permit from a holder. It rejects the waiting requests that can no longer be granted.";
+A lower limit takes no permit from a holder. It rejects the waiting requests that can no longer be granted.
+Exit codes: 0 done, 1 the name is in use as a lock, or there are too many names, 2 bad usage, 69 no server or no \
+majority.";
 
 /// Take a name away from all its holders
 #[derive(clap::Args)]
 #[command(after_help = BREAK_EXAMPLES)]
 pub struct BreakArgs {
     /// The lock, semaphore or election
-    #[arg(value_name = "NAME")]
-    pub name: String,
+    #[arg(value_name = "NAME", value_parser = super::name)]
+    pub name: LockName,
     /// The reason, which the holders receive and `conclave why` shows
     #[arg(long, value_name = "TEXT")]
     pub reason: String,
@@ -74,7 +79,9 @@ pub struct BreakArgs {
 const BREAK_EXAMPLES: &str = "\
 Examples:
   conclave why nightly
-  conclave break nightly --reason 'its machine is gone'";
+  conclave break nightly --reason 'its machine is gone'
+
+Exit codes: 0 done, 1 nobody holds the name, 2 bad usage, 69 no server or no majority.";
 
 /// Lists the names in use.
 pub fn list(args: &ListArgs) -> Done {
@@ -103,12 +110,13 @@ pub fn list(args: &ListArgs) -> Done {
 
 /// Sets the number of permits of a semaphore.
 pub fn limit(args: &LimitArgs) -> Done {
-    let LimitArgs { name, permits, .. } = args;
+    let LimitArgs { permits, .. } = args;
+    let name = args.name.as_str();
     let before = args.server.with(async |client| client.admin().limit(name, *permits).await)?;
     if args.json {
         output::print_json(&json!({ "name": name, "permits": permits, "before": before }))?;
     } else {
-        args.quiet.print(&limited(&output::shown(name), before, *permits));
+        args.quiet.print(&limited(&args.name.to_string(), before, *permits));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -129,11 +137,18 @@ fn limited(name: &str, before: Option<u32>, now: u32) -> String {
 
 /// Breaks a lock.
 pub fn break_lock(args: &BreakArgs) -> Done {
-    args.server.with(async |client| client.admin().break_lock(&args.name, &args.reason).await)?;
+    let name = args.name.as_str();
+    let broken = args.server.with(async |client| client.admin().break_lock(name, &args.reason).await);
+    broken.map_err(|failure| match failure.kind {
+        kind if kind == Code::NotHeld.name() => {
+            failure.advise("look for a mistake in the name with `conclave locks`")
+        }
+        _ => failure,
+    })?;
     if args.json {
-        output::print_json(&json!({ "name": args.name, "reason": args.reason }))?;
+        output::print_json(&json!({ "name": name, "reason": args.reason }))?;
     } else {
-        args.quiet.print(&format!("took {} away from all its holders", output::shown(&args.name)));
+        args.quiet.print(&format!("took {} away from all its holders", args.name));
     }
     Ok(ExitCode::SUCCESS)
 }

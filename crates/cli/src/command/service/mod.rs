@@ -26,7 +26,9 @@ use std::pin::pin;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use conclave_client::{Client, ClientBuilder, Code, DEFAULT_SERVER, Error};
+use conclave_client::{Client, ClientBuilder, Code, DEFAULT_SERVER, Error, Expr, LockName};
+use conclave_core::Claim;
+use conclave_core::expr::Leaf;
 
 use crate::command::duration;
 use crate::output::{self, Done, Failure};
@@ -244,6 +246,22 @@ fn failure(error: Error) -> Failure {
     let advice = if code == Code::Unreachable { START_ONE } else { code.advice() };
     let (exit, kind) = (code.exit(), code.name());
     Failure { message, advice: advice.into(), code: exit, kind, is_definite: code.is_definite() }
+}
+
+/// Parses the name of a lock, semaphore or election. A name that looks like an expression needs double quotes.
+fn name(text: &str) -> Result<LockName, String> {
+    if let Ok(expr) = text.parse::<Expr>()
+        && let Some(Leaf { name, claim: Claim::Exclusive, .. }) = expr.as_single()
+    {
+        return Ok(name.clone());
+    }
+    let name = LockName::new(text).map_err(|error| error.to_string())?;
+    match text.contains(['&', '|', '(', ')', ',', '*', ':', '"']) {
+        true => Err(format!(
+            "an expression is not a name: give one name, or put the name in double quotes: '{name}'"
+        )),
+        false => Ok(name),
+    }
 }
 
 /// Returns the servers in `text`, each with a port.

@@ -45,19 +45,23 @@ Examples:
   conclave run --timeout 30s db -- ./migrate
   conclave run --json db -- ./migrate 2> result.json
 
-The command gets two variables. CONCLAVE_LOCKS has the names held, with spaces between them. CONCLAVE_FENCE is a number that
-grows with every grant: your store should refuse a smaller number than it has seen.
-The command runs in its own process group. The group gets TERM 3 s, and KILL 1 s, before the lock would be lost. With
---on-lost COMMAND, the shell runs COMMAND instead of sending TERM; CONCLAVE_GROUP is the number of the group.
-If `conclave run` is killed (kill -9), the kernel kills the command, but not the processes that the command has started.
-When the command has ended, the lock is released. Background processes that it left go on without the lock.
-While it waits, `run` prints the holders after 1 s, then after 1, 5, 15 min and every 15 min; --quiet stops this.
-Deadlocks are found among requests of one session. A `conclave run` inside another one has its own session: `run` refuses only
-to wait for a name that the outer one holds.
-With --json, the last line of standard error is an object: names, fences, waited_ms, exit, ended (exited, signal, lost) and lost
-(the reason, or null). If the command did not run, it is {\"error\": {\"code\", \"message\", \"exit\"}}.
-Exit codes: the command's, or 128 + the signal; 2 bad usage, 69 no server or no majority, 75 not acquired, 76 lost, 77 refused
-to end a deadlock, 126 the command cannot be run, 127 there is no such command.";
+The command gets two variables. CONCLAVE_LOCKS contains the held names, with spaces between them. CONCLAVE_FENCE \
+is a number that grows with every grant: your store should reject a number smaller than the largest that it has \
+seen.
+The command runs in its own process group. The group gets TERM 3 s, and KILL 1 s, before the lock would be lost. \
+With --on-lost COMMAND, a shell runs COMMAND instead of sending TERM; CONCLAVE_GROUP is the number of the group.
+If `conclave run` is killed (kill -9), the kernel kills the command, but not the processes that the command has \
+started.
+The lock is released when the command has ended. Background processes that it left continue without the lock.
+While it waits, `run` prints the holders after 1 s, 1 min, 5 min and 15 min, and then every 15 min; --quiet \
+stops this.
+Deadlocks are detected among the requests of one session, and a `conclave run` inside another one has its own \
+session. The inner one detects one case: it refuses to wait for a name that the outer one holds.
+With --json, the last line of standard error is one object: names, fences, waited_ms, exit, ended (exited, \
+signal or lost) and lost (the reason, or null). If the command did not run, the object is {\"error\": {\"code\", \
+\"message\", \"definite\", \"advice\", \"exit\"}}.
+Exit codes: the command's, or 128 + its signal; 2 bad usage, 69 no server or no majority, 75 not acquired, 76 \
+lost, 77 rejected to end a deadlock, 126 the command cannot be run, 127 there is no such command.";
 
 /// Acquires the lock, runs the command, and releases the lock.
 pub fn run(args: &Args) -> Done {

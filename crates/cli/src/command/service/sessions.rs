@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use conclave_client::SessionId;
+use conclave_client::{Code, SessionId};
 use serde_json::json;
 
 use super::{Quiet, ServerArgs, ago};
@@ -48,11 +48,15 @@ struct EndArgs {
 const EXAMPLES: &str = "\
 Examples:
   conclave sessions
-  conclave sessions end 42";
+  conclave sessions end 42
+
+Exit codes: 0 done, 2 bad usage, 69 no server or no majority.";
 
 const END_EXAMPLES: &str = "\
 Examples:
-  conclave sessions end 42";
+  conclave sessions end 42
+
+Exit codes: 0 done, 1 there is no such session, 2 bad usage, 69 no server or no majority.";
 
 /// Lists the sessions, or ends one.
 pub fn run(args: &Args) -> Done {
@@ -60,7 +64,13 @@ pub fn run(args: &Args) -> Done {
         None => list(&args.list),
         Some(Action::End(end)) => {
             let session = SessionId(end.session);
-            end.list.server.with(async |client| client.admin().end_session(session).await)?;
+            let ended = end.list.server.with(async |client| client.admin().end_session(session).await);
+            ended.map_err(|failure| match failure.kind {
+                kind if kind == Code::SessionEnded.name() => {
+                    failure.advise("`conclave sessions` lists the sessions")
+                }
+                _ => failure,
+            })?;
             if end.list.json {
                 output::print_json(&json!({ "ended": end.session }))?;
             } else {

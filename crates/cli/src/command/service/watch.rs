@@ -42,11 +42,13 @@ Examples:
   conclave watch db
   conclave watch -n 1 db                             wait for one change
 
-The first line says `watching`: every change after its index is printed. It does not count for -n.
-The line `resync` says that changes may be missing, because the service has forgotten them: read the
-file or lock again. It counts as a change.
-Lines: INDEX NAME CHANGE [NUMBER]. NUMBER is the version of a written file, the fence of a taken
-lock, or the permits of a limit.";
+The first line says `watching`: every change after its index is printed. It does not count for -n. The line \
+`resync` says that changes may be missing, because the service has forgotten them: read the file or lock again. \
+It counts as a change.
+Lines: INDEX NAME CHANGE [NUMBER]. NUMBER is the version of a written file, the fence of a taken lock, or the \
+permits of a limit.
+Exit codes: 0 done (-n, or the reader of the output has gone), 128 + the signal that stopped it, 2 bad usage, 69 \
+no server or no majority.";
 
 /// Prints changes until `--count` is reached, standard output is closed or a signal arrives. Then it ends its
 /// session.

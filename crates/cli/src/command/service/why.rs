@@ -29,10 +29,10 @@ Examples:
   conclave why 'src & dst'
   conclave why db --json | jq .holders[0].fence
 
-`free` means that the service has a record of the name, and nobody uses it. `never seen` means that
-it has none: look for a mistake in the name. The service forgets an unused name after 16,384 later
-changes, so an old name can be `never seen` as well. In JSON, `known` tells the two apart. The exit
-code is 0 for both.";
+`free` means that the service has a record of the name, and nobody uses it. `never seen` means that it has none: \
+look for a mistake in the name. The service forgets an unused name after 16,384 later changes, so an old name \
+can be `never seen` as well. In JSON, `known` tells the two apart.
+Exit codes: 0 done, also for a free or unknown name, 2 bad usage, 69 no server or no majority.";
 
 /// Runs the command.
 pub fn run(args: &Args) -> Done {

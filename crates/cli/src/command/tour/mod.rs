@@ -40,8 +40,8 @@ Examples:
   conclave tour
   conclave tour --list
 
-The tour types its commands into a shell (sh), in a temporary folder. At the end it stops its server and removes the folder.
-It needs no other server and changes nothing on one that runs.
+The tour types its commands into a shell (sh), in a temporary folder. At the end it stops its server and removes \
+the folder. It needs no other server and changes nothing on one that runs.
 Exit codes: 0 every step showed the expected output, 1 one did not, 128 + N stopped by signal N, 2 bad usage.";
 
 /// The limit for one command. It is reached only if something is wrong.

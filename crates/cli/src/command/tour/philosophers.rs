@@ -20,8 +20,9 @@ Examples:
   conclave tour philosophers
   conclave why fork1
 
-Each philosopher (p1, p2, p3) is an owner of its own. Each takes the left fork, then requests the right one. The server
-rejects the request that completes the cycle. Its owner releases a fork, and the others can eat.";
+Each philosopher (p1, p2, p3) is an owner of its own. Each takes the left fork, then requests the right one. The \
+server rejects the request that completes the cycle. Its owner releases a fork, and the others can eat.
+Exit codes: 0 done, 2 bad usage, 69 no server or no majority.";
 
 /// Runs the dinner.
 pub fn run(args: &Args) -> Done {

@@ -112,7 +112,11 @@ async fn begin(folder: &Path) -> Result<Server, Failure> {
     let (report, begun) = match start(folder).await {
         Ok(server) => (Report::Ready, Ok(server)),
         Err(report) => {
-            let message = format!("not started: {report:?}");
+            let why = match &report {
+                Report::Failed(why) => why,
+                Report::Ready | Report::Busy => "another process uses the data folder",
+            };
+            let message = format!("not started: {why}");
             (report, Err(Failure::new(1, "cannot-serve", message)))
         }
     };

@@ -3,7 +3,8 @@
 //! **Rules.** The name of a socket is `NAMESPACE-OWNER-KEY-HOLDER`. The parts are the number of the pid
 //! namespace and the shell (or `detached`). Then follow a hash of the server and the expression, and the
 //! process of the holder. So `unlock` finds the holders of its shell without a list that could be wrong. A
-//! socket on which no process listens is a trace: its holder ended without `unlock`, and its lock is lost.
+//! socket on which no process listens is a trace: its holder ended without `unlock`, and its lock is lost. A
+//! file with the reason for the end is a trace too.
 //!
 //! **Bounds.** A new holder removes the traces of shells that have ended and the traces with its own key. It
 //! removes traces of detached locks after a day.
@@ -157,10 +158,25 @@ impl Socket {
         Ok((UnixListener::bind(&path)?, Self { path }))
     }
 
+    /// Replaces the socket by a trace with the reason for the end of the lock, for a later `unlock`.
+    pub fn leave(&self, reason: &str) {
+        remove(&self.path);
+        // Without the reason, `unlock` finds no such lock.
+        _ = fs::write(&self.path, reason);
+    }
+
     /// Removes the socket, so that a later `unlock` does not find this holder.
     pub fn remove(&self) {
         remove(&self.path);
     }
+}
+
+/// Returns the reason that a holder has left in its trace; `None` if it was killed or stopped.
+pub fn reason(trace: &Path) -> Option<String> {
+    let mut reason = String::new();
+    // A socket cannot be opened.
+    fs::File::open(trace).ok()?.take(MAX_REPLY).read_to_string(&mut reason).ok()?;
+    (!reason.is_empty()).then_some(reason)
 }
 
 /// Removes a socket. Another process may have removed it already.

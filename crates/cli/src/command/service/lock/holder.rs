@@ -3,8 +3,9 @@
 //! **Rules.** Standard input is a connection to `conclave lock`, the foreground process. The holder writes
 //! one line when it has the lock. The foreground process writes one byte when it has printed this line. If
 //! the connection ends earlier, the holder releases the lock. Later the holder ends for one of five reasons:
-//! `unlock`, the end of the shell, the end of `--for`, a signal, or its own crash. After a loss it continues
-//! until one of these, so that `unlock` can report the loss.
+//! `unlock`, the end of the shell, the end of `--for`, a signal, or its own crash. If the lock of a shell is
+//! lost, the holder continues until one of these, so that `unlock` can report the loss. If a detached lock is
+//! lost, the holder ends at once and leaves the reason in the folder.
 //!
 //! **Trap.** A holder inherits a pipe, and its reader waits for ever for the end of the pipe. An inherited
 //! `flock` stays locked. So the holder closes all descriptors except standard error, and standard error too
@@ -211,8 +212,10 @@ async fn hold(
             drop(timeout(LAST_WORD, answering).await);
         }
         End::Shell => socket.remove(),
+        End::Time => socket.leave("the time of --for was over"),
+        End::Lost => socket.leave(&guard.loss().map_or_else(String::new, |loss| loss.to_string())),
         // The socket stays as a trace, so that a later `unlock` reports the earlier end of the lock.
-        End::Time | End::Signal => {}
+        End::Signal => {}
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -225,6 +228,8 @@ enum End {
     Shell,
     /// The time of `--for` is over.
     Time,
+    /// A detached lock is lost.
+    Lost,
     Signal,
 }
 
@@ -250,8 +255,11 @@ impl Keeper<'_> {
     ) -> End {
         let mut over = std::pin::pin!(sleep(limit.unwrap_or(Duration::MAX)));
         loop {
-            self.look();
             let state = self.guard.state();
+            self.look();
+            if state == LeaseState::Lost && self.shell.is_none() {
+                return End::Lost;
+            }
             tokio::select! {
                 biased;
                 () = ended(self.shell) => return End::Shell,

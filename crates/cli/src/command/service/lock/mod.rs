@@ -71,21 +71,25 @@ pub struct Args {
 const EXAMPLES: &str = "\
 Examples:
   conclave lock db && ./migrate; conclave unlock db
-  FENCE=$(conclave lock --try db) || exit           # the fence, for a store that rejects smaller ones
+  FENCE=$(conclave lock --try db) || exit    # for a store that rejects smaller fences
   conclave lock --timeout 30s --on-lost 'touch stop' 'src & dst' > /dev/null
-  conclave lock --for 1h nightly                    # outlives this shell; any shell of this user may unlock it
-  conclave lock --pid $$ db                         # in a subshell: bound to the main shell
+  conclave lock --for 1h nightly             # outlives this shell; this user can unlock it
+  conclave lock --pid $$ db                  # in a subshell: bound to the main shell
 
-`lock` prints the fence and returns when the lock is held. A process in the background keeps the lock until `unlock`, or until
-the calling shell ends, also by kill -9. The shell is the parent of this command. In `( ... )`, in a function of a pipeline, and
-in $(...) with more than one command, the parent is a subshell, which may end at once. `bash -c 'conclave lock db'` has no
-shell of its own, because bash replaces itself by its last command. In these cases, use --pid $$ outside.
-If the lock is in danger, the shell gets TERM (not KILL), 3 s before the lock would be lost. An interactive shell ignores TERM, and
-programs that the shell has started get no signal; use `conclave run` for them. --on-lost kill sends KILL. --on-lost COMMAND runs COMMAND with CONCLAVE_LOCKS,
-CONCLAVE_FENCE and CONCLAVE_SHELL (the shell's process). With --for there is no shell to stop: only warn or COMMAND has an effect.
+`lock` prints the fence and returns when the lock is held. A process in the background keeps the lock until \
+`unlock`, or until the calling shell ends, also by kill -9.
+The shell is the parent of this command. In `( ... )`, in a function of a pipeline, and in $(...) with more than \
+one command, the parent is a subshell, which may end at once. `bash -c 'conclave lock db'` leaves no shell, \
+because bash replaces itself by its last command. In these cases, name the main shell with --pid $$.
+If the lock is in danger, the shell gets TERM (not KILL), 3 s before the lock would be lost. An interactive \
+shell ignores TERM, and programs that the shell has started get no signal; use `conclave run` for them. \
+--on-lost kill sends KILL. --on-lost COMMAND runs COMMAND with CONCLAVE_LOCKS, CONCLAVE_FENCE and CONCLAVE_SHELL \
+(the number of the shell).
+With --for there is no shell to stop: only warn or COMMAND has an effect. If such a lock is lost, its process in \
+the background ends, and `unlock` reports the loss.
 With --json, the object has names, fences, fence and holder (the process in the background).
-Exit codes: 0 held; 1 the shell cannot be watched; 2 bad usage, 69 no server or no majority, 75 not acquired, 77 refused to end a
-deadlock, or because this shell holds the name already; 128 + the signal that ended the wait.";
+Exit codes: 0 held; 1 the shell cannot be watched; 2 bad usage, 69 no server or no majority, 75 not acquired, 77 \
+rejected to end a deadlock, or because this shell holds the name already; 128 + the signal that ended the wait.";
 
 /// Acquires a lock and leaves a background process that holds it.
 pub fn lock(args: &Args) -> Done {

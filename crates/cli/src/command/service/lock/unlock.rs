@@ -37,13 +37,13 @@ pub struct UnlockArgs {
 const EXAMPLES: &str = "\
 Examples:
   conclave lock db && ./migrate; conclave unlock db
-  conclave unlock --pid $$ db                       # in a subshell, for a lock of the main shell
+  conclave unlock --pid $$ db                # in a subshell, for a lock of the main shell
 
-`unlock` releases the lock of the calling shell, or else a lock of `conclave lock --for` by the same user, and returns when the
-server has confirmed it. EXPR and the server are those of `conclave lock`. A shell that holds the same semaphore several times
-releases the latest permit first.
-Exit codes: 0 released; 1 no such lock; 2 bad usage, 69 the server has not confirmed it (the lock ends with its lease), 76 the
-lock was lost before.";
+`unlock` releases the lock of the calling shell, or else a lock of `conclave lock --for` by the same user. It \
+returns when the server has confirmed the release. EXPR and the server are those of `conclave lock`. If a shell \
+holds the same semaphore several times, `unlock` releases the latest permit.
+Exit codes: 0 released; 1 no such lock; 2 bad usage, 69 the server has not confirmed it (the lock ends with its \
+lease), 76 the lock ended before, or was lost.";
 
 /// Releases the lock.
 pub fn unlock(args: &UnlockArgs) -> Done {
@@ -65,10 +65,11 @@ pub fn unlock(args: &UnlockArgs) -> Done {
             Ok(ExitCode::SUCCESS)
         }
         Found { trace: Some(trace), .. } => {
+            let reason = folder::reason(&trace);
+            let reason = reason.as_deref().unwrap_or("the process that held it has ended");
+            let message =
+                format!("{expr} was not held any more: {reason}; what was done since then may have collided");
             folder::remove(&trace);
-            let message = format!(
-                "{expr} was not held any more: the process that held it has ended; what was done since then may have collided"
-            );
             Err(Failure::new(LOST, "lost", message))
         }
         Found { .. } => Err(not_found(shell, &wanted)),
