@@ -65,7 +65,7 @@ fn width() -> usize {
 fn list(command: &Command, width: usize) -> String {
     let styles = command.get_styles();
     let (header, literal) = (styles.get_header(), styles.get_literal());
-    let column = names().map(|name| name.len()).max().unwrap_or_default() + 4;
+    let column = names().map(str::len).max().unwrap_or_default() + 4;
     let mut text = String::new();
     for (title, names) in GROUPS {
         _ = writeln!(text, "{header}{title}:{header:#}");

@@ -594,7 +594,7 @@ fn every_mistake_gets_one_line_that_says_what_is_allowed() {
 /// A value that a scenario cannot have. Without the bound, the run would panic, saturate or fill the memory.
 #[test]
 fn a_value_beyond_its_bound_is_refused_with_the_bound() {
-    refused("sim timesync/ntp --drift 1000000", &["--drift is too large", "at most 100000"]);
+    refused("sim timesync/ntp --drift 1000000", &["--drift is too large", "at most 200000"]);
     refused("sim mutex/lamport --cs 99999d", &["--cs", "99999d is too long", "at most 100d"]);
     refused("sim mutex/lamport --cs 99999999999999d", &["the duration is too long"]);
     refused("sim detector/adaptive --skew 10000d", &["--skew", "at most 100d"]);
@@ -603,9 +603,12 @@ fn a_value_beyond_its_bound_is_refused_with_the_bound() {
     refused("sim election/bully --step 1@1s,+9999d", &["--step", "at most 100d"]);
     refused(
         "sim mutex/lamport --nodes 1000000",
-        &["lamport has state for every pair", "at most 5000 nodes", "raymond"],
+        &["lamport has state for every pair", "at most 2000 nodes", "raymond"],
     );
     refused("sim mutex/central-bully --delay constant:1d", &["--delay is too long", "at most 1m"]);
+    refused("check mutex/lamport --threads 100000000", &["a number of threads from 1 to 1024"]);
+    refused("matrix mutex --entries 255", &["--entries", "254"]);
+    refused("sim timesync/berkeley --nodes 100000", &["at most 2000 nodes"]);
     refused("sim detector/heartbeat --period 1ns", &["--period is too short", "at least 1us"]);
     refused("sim mutex/lamport --quorum plane", &["--quorum has no effect", "lamport has no quorums"]);
     refused(

@@ -99,8 +99,8 @@ fn the_shell_completes_names_of_the_catalogue_and_nested_commands() {
     refused("sim mutex/maekwa", &["did you mean maekawa?"]);
 }
 
-/// Returns the output of a command that runs on a terminal.
-fn on_a_terminal(command: &str, no_color: bool) -> String {
+/// Returns the output of a command that runs on a terminal, with this variable.
+fn on_a_terminal(command: &str, (variable, value): (&str, &str)) -> String {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let screen = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
     grantpt(&screen).expect("the terminal is ours");
@@ -117,9 +117,8 @@ fn on_a_terminal(command: &str, no_color: bool) -> String {
     .expect("the terminal opens");
     let mut process = Command::new(env!("CARGO_BIN_EXE_conclave"));
     process.args(command.split_whitespace()).stdin(Stdio::null()).stdout(terminal).stderr(Stdio::null());
-    let mut child = if no_color { process.env("NO_COLOR", "1") } else { process.env_remove("NO_COLOR") }
-        .spawn()
-        .expect("the binary runs");
+    process.env_remove("NO_COLOR").env_remove("TERM").env(variable, value);
+    let mut child = process.spawn().expect("the binary runs");
     // Drop the last copy of the terminal in this process; only the command has it now.
     drop(process);
     let (mut screen, mut seen, mut bytes) = (std::fs::File::from(screen), Vec::new(), [0; 4096]);
@@ -151,9 +150,11 @@ fn verdicts_are_coloured_on_a_terminal_only() {
         (&cut, GOOD, "consistent"),
         (&waits, BAD, "deadlock"),
     ] {
-        let seen = on_a_terminal(command, false);
+        let seen = on_a_terminal(command, ("TERM", "xterm"));
         assert!(seen.contains(&format!("{colour}{verdict}")), "{command}: {seen:?}");
-        assert!(!on_a_terminal(command, true).contains('\x1b'), "{command} with NO_COLOR");
+        for without in [("NO_COLOR", "1"), ("TERM", "dumb")] {
+            assert!(!on_a_terminal(command, without).contains('\x1b'), "{command} with {without:?}");
+        }
         assert!(!line(command).stdout.contains(&0x1b), "{command} into a pipe");
     }
 }

@@ -190,10 +190,10 @@ pub(crate) fn refuse_budget(setup: &Setup, flag: &str) -> Result<(), String> {
     }
 }
 
-/// Rejects a group that is too large for an algorithm with state for every pair of sites. At 5000 sites, this
-/// state takes a few gigabytes. `small` names the algorithms whose sites do not know all others.
+/// Rejects a group that is too large for an algorithm with state for every pair of sites. At 2000 sites, this
+/// state takes up to a gigabyte. `small` names the algorithms whose sites do not know all others.
 pub(crate) fn refuse_size(nodes: u32, card: &Card, small: &[&str]) -> Result<(), String> {
-    const MOST_NODES: u32 = 5_000;
+    const MOST_NODES: u32 = 2_000;
     if nodes <= MOST_NODES || small.contains(&card.name) {
         return Ok(());
     }

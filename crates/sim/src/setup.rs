@@ -44,9 +44,9 @@ pub struct Setup {
     pub budget: u64,
 }
 
-/// The largest drift, in parts per million: a tenth of the speed. The bounds of the algorithms for clocks assume
+/// The largest drift, in parts per million: a fifth of the speed. The bounds of the algorithms for clocks assume
 /// that a drift is small.
-const MOST_DRIFT: u32 = 100_000;
+const MOST_DRIFT: u32 = 200_000;
 
 /// The default of [`Setup::budget`].
 const DEFAULT_BUDGET: u64 = 10_000_000;

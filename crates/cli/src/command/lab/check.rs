@@ -46,7 +46,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = world::nodes)]
     nodes: u32,
     /// The number of requests, elections or transfers of each site; `sim` counts those of all sites together
-    #[arg(long, value_name = "K", default_value_t = 1)]
+    #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u8).range(..=254))]
     entries: u8,
     /// The order in which messages arrive: fifo or any
     #[arg(long, value_name = "ORDER", default_value = "fifo", value_parser = order)]
@@ -86,7 +86,7 @@ pub struct Args {
     #[arg(long)]
     depth_first: bool,
     /// The number of threads that explore [default: all cores]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = world::threads)]
     threads: Option<usize>,
     /// The number of states at which the exploration stops, approximately
     #[arg(long, value_name = "N", default_value_t = Bounds::default().states)]

@@ -24,13 +24,13 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = world::nodes)]
     nodes: u32,
     /// The number of requests, elections or transfers of each site
-    #[arg(long, value_name = "K", default_value_t = 1)]
+    #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u8).range(..=254))]
     entries: u8,
     /// The number of states at which the exploration of a cell stops, approximately
     #[arg(long, value_name = "N", default_value_t = 20_000_000)]
     most_states: u64,
     /// The number of threads that explore [default: all cores]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = world::threads)]
     threads: Option<usize>,
     /// Draw every counterexample into this folder
     #[arg(long, value_name = "DIR", help_heading = "Output")]

@@ -6,7 +6,7 @@ use conclave_algorithms::mutants::{self, Mutant};
 use conclave_kernel::suggest;
 use conclave_lab::zoo::{self, Finding, Messages};
 
-use super::problems;
+use super::{problems, world};
 use crate::output::{self, Done, Failure, Paint, Table, VIOLATED};
 
 /// Run the algorithms that are wrong on purpose, and show that each is caught.
@@ -20,7 +20,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
     /// The number of threads that explore [default: all cores]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = world::threads)]
     threads: Option<usize>,
     /// Print JSON instead of text
     #[arg(long)]

@@ -131,6 +131,13 @@ pub fn nodes(text: &str) -> Result<u32, String> {
     nodes.ok_or_else(|| format!("expected a number of nodes from 1 to {most}"))
 }
 
+/// Reads a number of threads.
+pub fn threads(text: &str) -> Result<usize, String> {
+    const MOST: usize = 1_024;
+    let threads = text.parse().ok().filter(|threads| (1..=MOST).contains(threads));
+    threads.ok_or_else(|| format!("expected a number of threads from 1 to {MOST}"))
+}
+
 /// Reads a half-open range of seeds.
 pub fn seeds(text: &str) -> Result<Range<u64>, String> {
     const EXPECTED: &str = "expected a half-open range of seeds, such as 0..1000";

@@ -26,7 +26,7 @@ pub use meter::Moment;
 pub use report::Report;
 pub use scenario::Scenario;
 
-use crate::problem::Scenario as _;
+use crate::problem::{self, Scenario as _};
 use meter::Meter;
 
 /// Runs a scenario of one algorithm. Records a trace if `record` is set. The type alone chooses the
@@ -36,6 +36,10 @@ pub fn run_algorithm<P: TimeSync>(
     record: bool,
 ) -> Result<(Report, Option<Trace<P>>), String> {
     scenario.validate()?;
+    // A round of these algorithms needs memory for every pair of sites.
+    if [<timesync::Berkeley>::CARD.name, <timesync::BerkeleyRing>::CARD.name].contains(&P::CARD.name) {
+        problem::refuse_size(scenario.setup.nodes, &P::CARD, &[])?;
+    }
     let group = scenario.group(&P::CARD);
     let problem = Problem::new::<P>(scenario, &group);
     let setup = scenario.world(&P::CARD);
