@@ -152,7 +152,7 @@ fn what_cannot_be_backed_up_or_restored_is_said_with_what_to_do() {
     let (code, errors) = refused(&["--data", folder, "--restore", backup.path(), "--join", &server.address]);
     assert!(code == Some(2) && errors.contains("--join"), "{errors}");
     let (code, errors) = refused(&["--data", folder, "--restore", "/no/such/file"]);
-    assert!(code == Some(1) && errors.contains("/no/such/file"), "{errors}");
+    assert!(code == Some(2) && errors.contains("check the path"), "{errors}");
     let bad = Backup::new();
     std::fs::write(&bad.0, "no backup at all").unwrap();
     let (code, errors) = refused(&["--data", folder, "--restore", bad.path()]);
