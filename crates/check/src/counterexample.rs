@@ -3,40 +3,55 @@
 //! The path is walked again from the start. At each state, the edge to the next fingerprint is taken. So
 //! every step of the trace was really executed.
 
-use conclave_kernel::trace::{FORMAT, What};
-use conclave_kernel::{Header, Input, NodeId, StepHead, Time, Trace};
+use conclave_kernel::trace::{FORMAT, Mark, RawEffect, RawInput, RawStep, What};
+use conclave_kernel::{Header, NodeId, Recording, StepHead, Time};
 
 use crate::explore::{Failure, Waypoint};
-use crate::local::Local;
-use crate::model::Model;
-use crate::options::Recovery;
-use crate::registry::{ProtocolOf, Registry};
 use crate::report::Counterexample;
-use crate::stepper::{Action, Kind, Stepper};
-use crate::system::Post;
+use crate::stepper::{Action, Edge, Kind, Stepper};
+use crate::system::{Post, System};
 
 /// Returns the failure as a trace.
-pub(crate) fn narrate<M: Model>(
-    registry: &Registry<'_, M>,
-    stepper: &mut Stepper<'_>,
-    failure: &Failure,
-) -> Counterexample<ProtocolOf<M>> {
+pub(crate) fn build_trace(stepper: &mut Stepper<'_>, failure: &Failure) -> Counterexample {
     let (starts, taken) = walk(stepper, &failure.path);
-    let mut stage = Stage::new(registry);
-    for step in starts.iter().chain(&taken) {
-        stage.play(stepper, step);
+    let mut builder = TraceBuilder::new(stepper.system);
+    let (mut marks, mut steps) = (Vec::new(), Vec::new());
+    for edge in starts.iter().chain(&taken) {
+        let moment = builder.play(edge);
+        marks.extend(moment.marks);
+        steps.extend(moment.step);
     }
+    let (algorithm, scenario) = stepper.system.about();
+    let header = Header {
+        format: FORMAT,
+        code: env!("CARGO_PKG_VERSION").into(),
+        algorithm,
+        nodes: stepper.ground.nodes,
+        seed: 0,
+        scenario,
+    };
     Counterexample {
-        trace: stage.trace,
+        trace: Recording { header, marks, steps: Box::new(steps) },
         steps: taken.len() as u32,
         repeats_after: failure.repeats_after.map(|after| after as u32),
     }
 }
 
 /// An edge that was taken.
-struct Taken {
+#[derive(Clone)]
+pub(crate) struct Taken {
     action: Action,
+    /// The state of the action's site before the step.
+    local: u32,
     posts: Vec<Post>,
+}
+
+impl Taken {
+    /// Copies an edge out of `state`.
+    pub(crate) fn new(state: &[u32], edge: &Edge<'_>) -> Self {
+        let action = edge.action;
+        Self { action, local: state[action.node as usize], posts: edge.posts.to_vec() }
+    }
 }
 
 /// Walks a path: first the starts of the sites, then the edges.
@@ -48,7 +63,7 @@ fn walk(stepper: &mut Stepper<'_>, path: &[Waypoint]) -> (Vec<Taken>, Vec<Taken>
         let mut edges = Vec::new();
         stepper.expand(&state, &mut |edge| {
             if edge.fingerprint == waypoint.fingerprint && (edge.breach != 0) == waypoint.breaks {
-                edges.push((edge.words.to_vec(), Taken { action: edge.action, posts: edge.posts.to_vec() }));
+                edges.push((edge.words.to_vec(), Taken::new(&state, &edge)));
             }
         });
         let fits = |action| waypoint.fair.is_none() || stepper.fair_key(action) == waypoint.fair;
@@ -66,33 +81,32 @@ fn begin(stepper: &mut Stepper<'_>, fingerprint: u64) -> (Vec<u32>, Vec<Taken>) 
     let start = stepper.system.start();
     for node in 0..stepper.ground.nodes {
         let mut longer = Vec::new();
-        for (state, falls) in paths {
-            let falls: Vec<(Action, Vec<Post>)> = falls;
+        for (state, taken) in paths {
+            let taken: Vec<Taken> = taken;
             stepper.start(&state, node, start, &mut |edge| {
-                let mut falls = falls.clone();
-                falls.push((edge.action, edge.posts.to_vec()));
-                longer.push((edge.words.to_vec(), falls));
+                let more = Taken::new(&state, &edge);
+                longer.push((edge.words.to_vec(), [&taken[..], &[more]].concat()));
             });
         }
         paths = longer;
     }
     let index = paths.iter().position(|(state, _)| stepper.fingerprint(state) == fingerprint);
-    let (state, falls) = paths.swap_remove(index.expect("a path begins in an initial state"));
-    (state, falls.into_iter().map(|(action, posts)| Taken { action, posts }).collect())
+    paths.swap_remove(index.expect("a path begins in an initial state"))
 }
 
-/// The sites and the messages in flight, with the numbers that a trace needs.
-struct Stage<'r, 'm, M: Model> {
-    registry: &'r Registry<'m, M>,
-    trace: Trace<ProtocolOf<M>>,
-    locals: Vec<Local<ProtocolOf<M>>>,
+/// Turns edges into the records of a trace. The caller plays the edges of one path in order.
+#[derive(Clone)]
+pub(crate) struct TraceBuilder<'r> {
+    system: &'r dyn System,
     stamps: Vec<u64>,
+    up: Vec<bool>,
     /// The messages in flight, in the order sent.
     flying: Vec<Flying>,
     next_id: u64,
     moment: u64,
 }
 
+#[derive(Clone, Copy)]
 struct Flying {
     id: u64,
     packet: u32,
@@ -100,121 +114,108 @@ struct Flying {
     stamp: u64,
 }
 
-/// The time between two steps of a trace: one millisecond.
-const STEP_NS: u64 = 1_000_000;
+/// The records of one edge. All have the same time.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Moment {
+    pub(crate) marks: Vec<Mark>,
+    pub(crate) step: Option<RawStep>,
+}
 
-impl<'r, 'm, M: Model> Stage<'r, 'm, M> {
-    fn new(registry: &'r Registry<'m, M>) -> Self {
-        let header = Header {
-            format: FORMAT,
-            code: env!("CARGO_PKG_VERSION").into(),
-            algorithm: registry.model.name(),
-            nodes: registry.ground.nodes,
-            seed: 0,
-            scenario: registry.model.scenario(),
-        };
-        let nodes = || (0..registry.ground.nodes).map(NodeId);
+/// The time between two edges of a trace: one millisecond.
+pub(crate) const STEP_NS: u64 = 1_000_000;
+
+impl<'r> TraceBuilder<'r> {
+    pub(crate) fn new(system: &'r dyn System) -> Self {
+        let nodes = system.ground().nodes as usize;
         Self {
-            registry,
-            trace: Trace::new(header),
-            locals: nodes().map(|node| Local::new(node, registry.model.site(node))).collect(),
-            stamps: vec![0; registry.ground.nodes as usize],
+            system,
+            stamps: vec![0; nodes],
+            up: vec![true; nodes],
             flying: Vec::new(),
             next_id: 0,
             moment: 0,
         }
     }
 
-    fn play(&mut self, stepper: &mut Stepper<'_>, taken: &Taken) {
+    /// Returns the records of the next edge.
+    pub(crate) fn play(&mut self, taken: &Taken) -> Moment {
         let Action { kind, node, what, .. } = taken.action;
         self.moment += u64::from(kind != Kind::Start);
+        let mut records = Moment::default();
         match kind {
             Kind::Start | Kind::Command { .. } | Kind::Timer => {
-                self.step(taken, &self.registry.inputs.get(what), None);
+                self.step(taken, what, None, &mut records);
             }
-            Kind::Deliver | Kind::Duplicate => {
-                let copy = kind == Kind::Duplicate;
-                let (id, stamp) = self.take(what, copy);
-                if copy {
-                    self.mark(What::Duplicate(id));
-                }
-                if !self.locals[node as usize].up {
-                    return self.mark(What::Lose(id));
-                }
-                self.stamps[node as usize] = self.stamps[node as usize].max(stamp);
-                let input = stepper.packet(what).input;
-                self.step(taken, &self.registry.inputs.get(input), Some(id));
-            }
+            Kind::Deliver | Kind::Duplicate => self.deliver(taken, &mut records),
             Kind::Lose => {
-                let (id, _) = self.take(what, false);
-                self.mark(What::Lose(id));
+                let flying = self.take(what, false);
+                records.marks.push(self.mark(What::Lose(flying.id)));
             }
-            Kind::Crash => self.crash(node),
-            Kind::Recover => self.recover(taken),
+            Kind::Crash => self.crash(node, &mut records),
+            Kind::Recover => {
+                records.marks.push(self.mark(What::Recover(NodeId(node))));
+                self.up[node as usize] = true;
+                self.step(taken, what, None, &mut records);
+            }
             Kind::Tick => {}
         }
+        records
     }
 
-    fn crash(&mut self, node: u32) {
-        self.mark(What::Crash(NodeId(node)));
-        let local = &mut self.locals[node as usize];
-        *local = local.crash();
-        if self.registry.ground.faults.recovery.is_none() {
+    fn deliver(&mut self, taken: &Taken, records: &mut Moment) {
+        let Action { kind, node, what, .. } = taken.action;
+        let copy = kind == Kind::Duplicate;
+        let Flying { id, stamp, .. } = self.take(what, copy);
+        if copy {
+            records.marks.push(self.mark(What::Duplicate(id)));
+        }
+        if !self.up[node as usize] {
+            records.marks.push(self.mark(What::Lose(id)));
+            return;
+        }
+        self.stamps[node as usize] = self.stamps[node as usize].max(stamp);
+        let input = self.system.ground().packets.get(what).input;
+        self.step(taken, input, Some(id), records);
+    }
+
+    fn crash(&mut self, node: u32, records: &mut Moment) {
+        records.marks.push(self.mark(What::Crash(NodeId(node))));
+        self.up[node as usize] = false;
+        if self.system.ground().faults.recovery.is_none() {
             let lost: Vec<_> = self.flying.extract_if(.., |flying| flying.to == node).collect();
-            for flying in lost {
-                self.mark(What::Lose(flying.id));
-            }
+            records.marks.extend(lost.iter().map(|flying| self.mark(What::Lose(flying.id))));
         }
     }
 
-    fn recover(&mut self, taken: &Taken) {
-        let node = taken.action.node;
-        self.mark(What::Recover(NodeId(node)));
-        let amnesia = self.registry.ground.faults.recovery == Some(Recovery::Amnesia);
-        let fresh = amnesia.then(|| self.registry.model.site(NodeId(node)));
-        let local = &mut self.locals[node as usize];
-        *local = local.revive(fresh);
-        self.step(taken, &if amnesia { Input::Start } else { Input::Recover }, None);
-    }
-
-    fn step(&mut self, taken: &Taken, input: &Input<ProtocolOf<M>>, received: Option<u64>) {
+    fn step(&mut self, taken: &Taken, input: u32, received: Option<u64>, records: &mut Moment) {
         let Action { node, fall, .. } = taken.action;
         let row = node as usize;
         self.stamps[row] += 1;
         let (stamp, first_sent) = (self.stamps[row], self.next_id);
-        let outcomes = self.locals[row].step(self.registry.ground.nodes, input, self.registry.ground.timing);
-        let stepped = outcomes.and_then(|mut outcomes| {
-            (outcomes.len() > fall as usize).then(|| outcomes.swap_remove(fall as usize))
-        });
-        let stepped = stepped.expect("a step that was explored can be taken again");
         let at = Time(self.moment * STEP_NS);
         let head = StepHead { at, node: NodeId(node), clock: Time::ZERO, stamp, received, first_sent };
-        self.trace.push(head, input, &stepped.effects);
-        self.locals[row] = stepped.local;
+        let (input, effects): (RawInput, Vec<RawEffect>) =
+            (self.system.input(input), self.system.effects(taken.local, input, fall));
+        records.step = Some(RawStep { head, input, effects });
         for post in &taken.posts {
             let id = self.next_id;
             self.next_id += 1;
-            let gone = self.registry.ground.faults.recovery.is_none() && !self.locals[post.to as usize].up;
-            if gone {
-                self.mark(What::Lose(id));
+            if self.system.ground().faults.recovery.is_none() && !self.up[post.to as usize] {
+                records.marks.push(self.mark(What::Lose(id)));
             } else {
                 self.flying.push(Flying { id, packet: post.packet, to: post.to, stamp });
             }
         }
     }
 
-    /// Returns the id and the stamp of the oldest message in flight that is this packet.
-    fn take(&mut self, packet: u32, keep: bool) -> (u64, u64) {
+    /// Returns the oldest message in flight that is this packet. Removes it unless `keep` is set.
+    fn take(&mut self, packet: u32, keep: bool) -> Flying {
         let place = self.flying.iter().position(|flying| flying.packet == packet);
         let place = place.expect("a delivered message was sent");
-        let Flying { id, stamp, .. } = self.flying[place];
-        if !keep {
-            self.flying.remove(place);
-        }
-        (id, stamp)
+        if keep { self.flying[place] } else { self.flying.remove(place) }
     }
 
-    fn mark(&mut self, what: What) {
-        self.trace.mark(Time(self.moment * STEP_NS), what);
+    fn mark(&self, what: What) -> Mark {
+        Mark { at: Time(self.moment * STEP_NS), what }
     }
 }

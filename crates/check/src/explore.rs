@@ -10,7 +10,7 @@ use crate::report::Verdict;
 use crate::stepper::{Kind, Outlook, Stepper};
 
 /// A callback that receives the progress, and may stop the exploration.
-pub(crate) type Watcher<'w> = &'w mut dyn FnMut(&Progress) -> ControlFlow<()>;
+pub type Watcher<'w> = &'w mut dyn FnMut(&Progress) -> ControlFlow<()>;
 
 /// The result of a search.
 #[derive(Debug, Default)]

@@ -1,10 +1,10 @@
 //! The exhaustive checker: explores every interleaving of a [`Protocol`](conclave_kernel::Protocol), every
 //! random choice, and every fault within a budget.
 //!
-//! The checker knows no algorithm and no problem. [`check`] takes a [`Model`] (the sites, their work, a
-//! judge) and [`Options`] (order of messages, time, faults, bounds). It returns a [`Report`]. A
-//! counterexample is a [`Trace`](conclave_kernel::Trace), like that of a simulated run. [`costs`] compares
-//! the complete executions by the number of their messages.
+//! The checker knows no algorithm and no problem. A [`Checker`] takes a [`Model`] (the sites, their work, a
+//! judge) and [`Options`] (order of messages, time, faults, bounds). [`Checker::check`] returns a
+//! [`Report`]. A counterexample is a [`Recording`], like that of a simulated run. [`Checker::costs`]
+//! compares the complete executions by the number of their messages.
 //!
 //! | file | contents |
 //! |---|---|
@@ -49,66 +49,90 @@ mod visited;
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-use crate::explore::{Explored, Failure, Meter, Watcher};
+use conclave_kernel::Recording;
+
+use crate::explore::{Explored, Failure, Meter};
 use crate::graph::Graph;
 use crate::registry::Registry;
 use crate::stepper::Stepper;
-use crate::system::System as _;
+use crate::system::System;
 
+pub use explore::Watcher;
 pub use model::{Breach, Findings, MOST_NODES, Model, Monitor, Offer, Renamed};
 pub use options::{Bounds, Faults, Options, Order, Progress, Recovery, Search, Timing};
 pub use report::{CROSSING, CheckError, Costs, Counterexample, Cycles, Extent, Report, Sometimes, Verdict};
-pub use retrace::{Retraced, retrace};
+pub use retrace::Retraced;
+
+/// A model that is ready to be explored. It has no type parameter: its methods are compiled once for all
+/// models.
+pub struct Checker {
+    system: Box<dyn System>,
+    options: Options,
+}
+
+impl Checker {
+    /// Prepares the exploration of a model. Fails if the group is empty or has more than [`MOST_NODES`]
+    /// sites.
+    pub fn new<M: Model>(model: M, options: &Options) -> Result<Self, CheckError> {
+        match model.nodes() {
+            1..=MOST_NODES => {
+                Ok(Self { system: Box::new(Registry::new(model, options)), options: options.clone() })
+            }
+            nodes => Err(CheckError::Nodes(nodes)),
+        }
+    }
+
+    /// Explores every execution, reports the progress to `watcher`, and stops if `watcher` breaks.
+    pub fn check(&self, watcher: Watcher<'_>) -> Result<Report, CheckError> {
+        let (system, options, began) = (&*self.system, &self.options, Instant::now());
+        let steppers = (0..options.threads.max(1)).map(|_| Stepper::new(system)).collect();
+        let meter = Meter::new(options.bounds, began);
+        let (mut explored, mut steppers) = match options.search {
+            Search::Breadth => breadth::search(steppers, &meter, watcher),
+            Search::Depth => depth::search(steppers, &meter, watcher),
+        };
+        if let Some(node) = steppers.iter().find_map(|stepper| stepper.trouble) {
+            return Err(CheckError::TooManyChoices(node));
+        }
+        let cycles = judge_cycles(&mut explored, &mut steppers[0], options, began, watcher);
+        explored.bytes += system.bytes() + steppers.iter().map(Stepper::bytes).sum::<usize>();
+        let seconds = began.elapsed().as_secs_f64();
+        Ok(report(&explored, &mut steppers, cycles, seconds))
+    }
+
+    /// Returns the fewest and the most messages over all complete executions. Of the bounds, only that on
+    /// states applies.
+    pub fn costs(&self) -> Result<Costs, CheckError> {
+        let mut stepper = Stepper::new(&*self.system);
+        let bounds = self.options.bounds;
+        let meter = Meter::new(bounds, Instant::now());
+        let (graph, _) = Graph::build(&mut stepper, &meter, &mut unwatched, true);
+        if let Some(node) = stepper.trouble {
+            return Err(CheckError::TooManyChoices(node));
+        }
+        cost::costs(&graph.ok_or(CheckError::TooManyStates(bounds.states))?)
+    }
+
+    /// Repeats a counterexample of this model. The error names the step that is impossible or has other
+    /// effects.
+    pub fn retrace(&self, trace: &Recording) -> Result<Retraced, String> {
+        retrace::retrace(&*self.system, trace)
+    }
+}
+
+/// A progress callback that never stops the exploration.
+pub fn unwatched(_: &Progress) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
 
 /// Explores every execution of a model.
-pub fn check<M: Model>(model: &M, options: &Options) -> Result<Report<M::Protocol>, CheckError> {
-    check_watched(model, options, &mut |_| ControlFlow::Continue(()))
+pub fn check<M: Model + Clone>(model: &M, options: &Options) -> Result<Report, CheckError> {
+    Checker::new(model.clone(), options)?.check(&mut unwatched)
 }
 
-/// Explores every execution of a model, reports the progress to `watcher`, and stops if `watcher` breaks.
-pub fn check_watched<M: Model>(
-    model: &M,
-    options: &Options,
-    watcher: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
-) -> Result<Report<M::Protocol>, CheckError> {
-    let began = Instant::now();
-    let registry = registry(model, options)?;
-    let steppers = (0..options.threads.max(1)).map(|_| Stepper::new(&registry)).collect();
-    let meter = Meter::new(options.bounds, began);
-    let (mut explored, mut steppers) = match options.search {
-        Search::Breadth => breadth::search(steppers, &meter, watcher),
-        Search::Depth => depth::search(steppers, &meter, watcher),
-    };
-    if let Some(node) = steppers.iter().find_map(|stepper| stepper.trouble) {
-        return Err(CheckError::TooManyChoices(node));
-    }
-    let cycles = judge_cycles(&mut explored, &mut steppers[0], options, began, watcher);
-    explored.bytes += registry.bytes() + steppers.iter().map(Stepper::bytes).sum::<usize>();
-    let seconds = began.elapsed().as_secs_f64();
-    Ok(report(&registry, &explored, &mut steppers, cycles, seconds))
-}
-
-/// Returns the fewest and the most messages over all complete executions. Of the bounds, only that on states
-/// applies.
-pub fn costs<M: Model>(model: &M, options: &Options) -> Result<Costs, CheckError> {
-    let registry = registry(model, options)?;
-    let mut stepper = Stepper::new(&registry);
-    let meter = Meter::new(options.bounds, Instant::now());
-    let (graph, _) = Graph::build(&mut stepper, &meter, &mut |_| ControlFlow::Continue(()), true);
-    if let Some(node) = stepper.trouble {
-        return Err(CheckError::TooManyChoices(node));
-    }
-    cost::costs(&graph.ok_or(CheckError::TooManyStates(options.bounds.states))?)
-}
-
-fn registry<'m, M: Model>(model: &'m M, options: &Options) -> Result<Registry<'m, M>, CheckError> {
-    match model.nodes() {
-        nodes @ 1..=MOST_NODES => {
-            debug_assert_eq!(nodes, model.nodes());
-            Ok(Registry::new(model, options))
-        }
-        nodes => Err(CheckError::Nodes(nodes)),
-    }
+/// Returns the fewest and the most messages over all complete executions of a model.
+pub fn costs<M: Model + Clone>(model: &M, options: &Options) -> Result<Costs, CheckError> {
+    Checker::new(model.clone(), options)?.costs()
 }
 
 /// Looks for fair cycles in which a site waits for ever. The error is the reason why they were not judged.
@@ -146,37 +170,29 @@ fn judge_cycles(
     Ok(())
 }
 
-fn report<M: Model>(
-    registry: &Registry<'_, M>,
+fn report(
     explored: &Explored,
     steppers: &mut [Stepper<'_>],
     cycles: Result<(), String>,
     seconds: f64,
-) -> Report<M::Protocol> {
+) -> Report {
+    let system = steppers[0].system;
     let seen = steppers.iter().fold(0, |all, stepper| all | stepper.seen);
     let crossing = steppers.iter().any(|stepper| stepper.crossing);
-    let named = registry.model.sometimes().iter().enumerate();
+    let named = system.sometimes().iter().enumerate();
     let sometimes = named.map(|(bit, name)| Sometimes { name, seen: seen >> bit & 1 == 1 });
-    let mut kinds = Vec::new();
-    for kind in (0..registry.inputs.len() as u32).filter_map(|input| registry.kind(input)) {
-        if !kinds.contains(&kind) {
-            kinds.push(kind);
-        }
-    }
     let verdict = match (&explored.failure, explored.bound) {
         (Some(failure), _) => failure.verdict,
         (None, Some(_)) => Verdict::Bounded,
         (None, None) => Verdict::Holds,
     };
     let bound = explored.bound.map(|bound| format!("stopped at the bound on {bound}"));
+    let failure = explored.failure.as_ref();
     Report {
         verdict,
-        property: explored.failure.as_ref().map(|failure| failure.breach.property),
-        why: explored.failure.as_ref().map(|failure| failure.breach.why.clone()).or(bound),
-        counterexample: explored
-            .failure
-            .as_ref()
-            .map(|failure| counterexample::narrate(registry, &mut steppers[0], failure)),
+        property: failure.map(|failure| failure.breach.property),
+        why: failure.map(|failure| failure.breach.why.clone()).or(bound),
+        counterexample: failure.map(|failure| counterexample::build_trace(&mut steppers[0], failure)),
         states: explored.states,
         edges: explored.edges,
         depth: explored.depth,
@@ -186,6 +202,6 @@ fn report<M: Model>(
         cycles: if cycles.is_ok() { Cycles::Judged } else { Cycles::NotJudged },
         cycles_why: cycles.err(),
         sometimes: sometimes.chain([Sometimes { name: CROSSING, seen: crossing }]).collect(),
-        kinds,
+        kinds: system.kinds(),
     }
 }

@@ -6,7 +6,7 @@ use std::hash::Hash;
 use conclave_kernel::{NodeId, Property, Protocol};
 
 /// A closed system to be checked: its sites, its work and its properties.
-pub trait Model: Sync {
+pub trait Model: Sync + 'static {
     /// The algorithm.
     type Protocol: Protocol;
     /// The monitor, which offers the work and judges the steps.

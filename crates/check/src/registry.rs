@@ -32,8 +32,8 @@ pub(crate) struct Ground {
 }
 
 /// The ground, and the interners of the contents whose types the model defines.
-pub(crate) struct Registry<'m, M: Model> {
-    pub(crate) model: &'m M,
+pub(crate) struct Registry<M: Model> {
+    pub(crate) model: M,
     pub(crate) ground: Ground,
     pub(crate) locals: Interner<Local<ProtocolOf<M>>>,
     pub(crate) inputs: Interner<Input<ProtocolOf<M>>>,
@@ -81,10 +81,9 @@ pub(crate) enum Seen<P: Protocol> {
 /// The number 0 also stands for the empty inbox and the unit note.
 pub(crate) const NOTHING: u32 = 0;
 
-impl<'m, M: Model> Registry<'m, M> {
-    pub(crate) fn new(model: &'m M, options: &Options) -> Self {
+impl<M: Model> Registry<M> {
+    pub(crate) fn new(model: M, options: &Options) -> Self {
         let registry = Self {
-            model,
             ground: Ground {
                 nodes: model.nodes(),
                 order: options.order,
@@ -100,23 +99,13 @@ impl<'m, M: Model> Registry<'m, M> {
             notes: Interner::new(),
             observations: Interner::new(),
             monitors: Interner::new(),
+            model,
         };
         let nothing = Observation { node: NodeId(0), cause: Cause::Silent, effects: Vec::new() };
         registry.observations.intern(nothing);
         registry.ground.inboxes.intern(Inbox::default());
         registry.notes.intern(NoteOf::<M>::default());
         registry
-    }
-
-    /// Returns the approximate size of the interners in bytes.
-    pub(crate) fn bytes(&self) -> usize {
-        self.locals.bytes()
-            + self.inputs.bytes()
-            + self.notes.bytes()
-            + self.ground.packets.bytes()
-            + self.ground.inboxes.bytes()
-            + self.observations.bytes()
-            + self.monitors.bytes()
     }
 }
 

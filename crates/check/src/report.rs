@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use conclave_kernel::{NodeId, Protocol, Trace};
+use conclave_kernel::{NodeId, Recording};
 use serde::Serialize;
 
 /// The result of an exploration.
-#[derive(Clone, Debug)]
-pub struct Report<P: Protocol> {
+#[derive(Debug)]
+pub struct Report {
     /// The outcome.
     pub verdict: Verdict,
     /// The violated property.
@@ -15,7 +15,7 @@ pub struct Report<P: Protocol> {
     /// The violation in a sentence, or the bound at which the exploration stopped.
     pub why: Option<String>,
     /// The counterexample.
-    pub counterexample: Option<Counterexample<P>>,
+    pub counterexample: Option<Counterexample>,
     /// The number of unique states.
     pub states: u64,
     /// The number of steps between them, without steps that change nothing.
@@ -38,6 +38,13 @@ pub struct Report<P: Protocol> {
     pub sometimes: Vec<Sometimes>,
     /// The kinds of messages that were sent, in order of their first appearance.
     pub kinds: Vec<&'static str>,
+}
+
+impl Report {
+    /// Returns whether a property was violated.
+    pub fn is_broken(&self) -> bool {
+        matches!(self.verdict, Verdict::Violated | Verdict::Stuck)
+    }
 }
 
 /// The outcome of an exploration.
@@ -90,10 +97,10 @@ pub struct Sometimes {
 pub const CROSSING: &str = "messages cross";
 
 /// An execution that violates a property.
-#[derive(Clone, Debug)]
-pub struct Counterexample<P: Protocol> {
+#[derive(Debug)]
+pub struct Counterexample {
     /// The steps, from the start of all sites.
-    pub trace: Trace<P>,
+    pub trace: Recording,
     /// The number of steps, without the starts.
     pub steps: u32,
     /// For an execution that never ends: the number of steps after which the rest repeats.

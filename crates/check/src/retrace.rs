@@ -1,18 +1,16 @@
-//! Repeats a counterexample. The recorded inputs go to fresh sites, their effects are compared with the
-//! recorded ones, and the judge checks the steps again.
+//! Repeats a counterexample: explores only the edges whose records equal those of the trace.
 //!
 //! A new exploration cannot do that: another search, or more threads, may find another counterexample of the
-//! same length. Here nothing is searched. The trace repeats, or the error names the step that differs.
+//! same length. Here every state has its edges computed, and each edge is played as a trace would record it.
+//! The trace repeats, or the error names the step that differs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use conclave_kernel::trace::{Mark, RawInput, RawRecord, RawStep, What};
+use conclave_kernel::{NodeId, Recording};
 
-use conclave_kernel::trace::{Record, What};
-use conclave_kernel::{Effect, Input, NodeId, Protocol, StepHead, Trace};
-
-use crate::local::Local;
-use crate::model::{Breach, Findings, Model, Monitor};
-use crate::options::{Options, Recovery};
-use crate::registry::sends;
+use crate::counterexample::{Moment, STEP_NS, Taken, TraceBuilder};
+use crate::model::Breach;
+use crate::stepper::Stepper;
+use crate::system::System;
 
 /// The result of a repeated trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,177 +23,176 @@ pub struct Retraced {
     pub waiting: Vec<NodeId>,
 }
 
-/// Repeats the steps of a trace. The error names the step that is impossible or has other effects.
-pub fn retrace<M: Model>(
-    model: &M,
-    options: &Options,
-    trace: &Trace<M::Protocol>,
-) -> Result<Retraced, String> {
-    let nodes = model.nodes();
+/// Repeats a trace. The error names the step that is impossible or has other effects.
+pub(crate) fn retrace(system: &dyn System, trace: &Recording) -> Result<Retraced, String> {
+    let nodes = system.ground().nodes;
     if trace.header.nodes != nodes {
         return Err(format!(
             "the trace has {} sites, but its scenario has {nodes}: record the trace again",
             trace.header.nodes
         ));
     }
-    let mut stage = Stage {
-        model,
-        options,
-        locals: (0..nodes).map(NodeId).map(|node| Local::new(node, model.site(node))).collect(),
-        monitor: model.monitor(),
-        flying: BTreeMap::new(),
-        copied: BTreeSet::new(),
-        revived: BTreeSet::new(),
-        breach: None,
-        steps: 0,
-    };
-    for record in trace.records() {
-        match record {
-            Record::Mark(mark) => stage.mark(&mark.what)?,
-            Record::Step { at, node, clock, stamp, received, first_sent, input, effects } => {
-                let head = StepHead { at, node, clock, stamp, received, first_sent };
-                stage.step(&head, &input, &effects).map_err(|why| format!("step {}: {why}", stage.steps))?;
-                stage.steps += 1;
+    let mut stage = Stage::new(system);
+    let mut moment = Moment::default();
+    let mut records = trace.records().peekable();
+    while let Some(record) = records.next() {
+        let (at, is_start) = match record {
+            RawRecord::Step(step) => {
+                let at = step.head.at;
+                if moment.step.replace(step).is_some() {
+                    return Err(format!("step {}: another step has the same time", stage.steps + 1));
+                }
+                (at, stage.steps < nodes as usize)
             }
-        }
-    }
-    let pending = stage.monitor.pending();
-    let waiting = (0..nodes).filter(|node| pending >> node & 1 == 1).map(NodeId).collect();
-    Ok(Retraced { steps: stage.steps, breach: stage.breach, waiting })
-}
-
-type MessageOf<M> = <<M as Model>::Protocol as Protocol>::Message;
-type NoteOf<M> = <<M as Model>::Monitor as Monitor<<M as Model>::Protocol>>::Note;
-
-struct Stage<'m, M: Model> {
-    model: &'m M,
-    options: &'m Options,
-    locals: Vec<Local<M::Protocol>>,
-    monitor: M::Monitor,
-    flying: BTreeMap<u64, Flying<M>>,
-    /// Messages whose next delivery leaves a copy in flight.
-    copied: BTreeSet<u64>,
-    /// Sites that are about to start again.
-    revived: BTreeSet<NodeId>,
-    breach: Option<(usize, Breach)>,
-    steps: usize,
-}
-
-struct Flying<M: Model> {
-    from: NodeId,
-    to: NodeId,
-    message: MessageOf<M>,
-    note: NoteOf<M>,
-}
-
-impl<M: Model> Stage<'_, M> {
-    fn mark(&mut self, what: &What) -> Result<(), String> {
-        match what {
-            What::Crash(node) => {
-                let local = self.local(*node)?;
-                *local = local.crash();
-                let mut findings = Findings::default();
-                self.monitor.on_crash(*node, &mut findings);
-                self.find(findings);
-            }
-            What::Recover(node) => _ = self.revived.insert(*node),
-            What::Duplicate(id) => _ = self.copied.insert(*id),
-            // The message stays in the table, but no step receives it.
-            What::Lose(_) => {}
-            What::Pause(_) | What::Resume(_) | What::Cut(_) | What::Heal(_) => {
+            RawRecord::Mark(Mark {
+                what: What::Pause(_) | What::Resume(_) | What::Cut(_) | What::Heal(_),
+                ..
+            }) => {
                 return Err(
                     "the checker does not pause sites or cut links: repeat this trace with conclave replay"
                         .into(),
                 );
             }
+            RawRecord::Mark(mark) => {
+                let at = mark.at;
+                moment.marks.push(mark);
+                (at, false)
+            }
+        };
+        let next = records.peek().map(|next| match next {
+            RawRecord::Step(step) => step.head.at,
+            RawRecord::Mark(mark) => mark.at,
+        });
+        if is_start || next != Some(at) {
+            stage.wait_until(at.0 / STEP_NS)?;
+            stage.take(&std::mem::take(&mut moment)).map_err(|why| format!("step {}: {why}", stage.steps))?;
+        }
+    }
+    Ok(stage.finish())
+}
+
+/// A state that the trace may have reached. There are several if random choices have the same effects and
+/// lead to different states.
+struct Reached<'r> {
+    state: Vec<u32>,
+    builder: TraceBuilder<'r>,
+    breach: Option<(usize, Breach)>,
+}
+
+/// The most states that one trace may have reached. A trace that fits more executions is rejected.
+const MOST_REACHED: usize = 4_096;
+
+struct Stage<'r> {
+    stepper: Stepper<'r>,
+    reached: Vec<Reached<'r>>,
+    steps: usize,
+    /// The number of edges taken since the start of the sites.
+    moment: u64,
+}
+
+impl<'r> Stage<'r> {
+    fn new(system: &'r dyn System) -> Self {
+        let mut stepper = Stepper::new(system);
+        let state = stepper.before_start();
+        let reached = vec![Reached { state, builder: TraceBuilder::new(system), breach: None }];
+        Self { stepper, reached, steps: 0, moment: 0 }
+    }
+
+    /// Takes the ticks before a moment. A trace has no record of a tick.
+    fn wait_until(&mut self, moment: u64) -> Result<(), String> {
+        while self.moment + 1 < moment {
+            let at = self.moment + 1;
+            self.take(&Moment::default()).map_err(|_| {
+                format!("step {}: nothing happens at {at}ms, and time cannot pass", self.steps)
+            })?;
         }
         Ok(())
     }
 
-    fn step(
-        &mut self,
-        head: &StepHead,
-        input: &Input<M::Protocol>,
-        effects: &[Effect<M::Protocol>],
-    ) -> Result<(), String> {
-        let node = head.node;
-        let mut findings = Findings::default();
-        if self.revived.remove(&node) {
-            let amnesia = self.options.faults.recovery == Some(Recovery::Amnesia);
-            let fresh = amnesia.then(|| self.model.site(node));
-            let local = self.local(node)?;
-            *local = local.revive(fresh);
-            self.monitor.on_recover(node, &mut findings);
-        }
-        match input {
-            Input::Message { from, message } => self.deliver(head, *from, message)?,
-            Input::Command(command) => {
-                let mut offered = false;
-                self.monitor.offers(&mut |offer| offered |= offer.node == node && offer.command == *command);
-                if !offered {
-                    return Err(format!("the command {command:?} was not possible at {node}"));
+    /// Takes every edge whose records are those of the trace.
+    fn take(&mut self, recorded: &Moment) -> Result<(), String> {
+        let mut next: Vec<Reached<'r>> = Vec::new();
+        let mut others = Vec::new();
+        let is_start = self.steps < self.stepper.ground.nodes as usize;
+        for reached in &self.reached {
+            let edges = edges(&mut self.stepper, &reached.state, is_start.then_some(self.steps as u32))?;
+            for (state, taken, breach) in edges {
+                let mut builder = reached.builder.clone();
+                let played = builder.play(&taken);
+                if played != *recorded {
+                    others.extend(played.step);
+                } else if next.iter().all(|known| known.state != state) {
+                    let breach = self.stepper.breach(breach).map(|breach| (self.steps, breach.clone()));
+                    next.push(Reached { state, builder, breach: reached.breach.clone().or(breach) });
                 }
-                self.monitor.on_command(node, command, &mut findings);
             }
-            Input::Start | Input::Recover | Input::Timer(_) => {}
         }
-        let (nodes, timing) = (self.model.nodes(), self.options.timing);
-        let local = self.local(node)?;
-        if !local.up {
-            return Err(format!("{node} is down"));
+        if next.is_empty() {
+            return Err(difference(recorded, &others));
         }
-        // The trace holds the effects of the random choices, not the choices. Try all of them.
-        let outcomes =
-            local.step(nodes, input, timing).ok_or("the step has too many combinations of random choices")?;
-        let now = outcomes.first().map(|outcome| format!("{:?}", outcome.effects));
-        let same = outcomes.into_iter().find(|outcome| outcome.effects == effects);
-        let same = same.ok_or_else(|| {
-            format!(
-                "{node} has other effects\n  recorded: {effects:?}\n  now:      {}",
-                now.unwrap_or_default()
-            )
-        })?;
-        *local = same.local;
-        self.observe(head, effects, &mut findings);
-        self.find(findings);
+        if next.len() > MOST_REACHED {
+            return Err(format!("the trace fits more than {MOST_REACHED} executions"));
+        }
+        self.reached = next;
+        self.steps += usize::from(recorded.step.is_some());
+        self.moment += u64::from(!is_start);
         Ok(())
     }
 
-    /// Removes a message from those in flight. It must be there, with the same contents.
-    fn deliver(&mut self, head: &StepHead, from: NodeId, message: &MessageOf<M>) -> Result<(), String> {
-        let id = head.received.ok_or("a received message has no number")?;
-        let flying = self.flying.get(&id).ok_or_else(|| format!("message {id} is not in flight"))?;
-        if (flying.from, flying.to) != (from, head.node) || flying.message != *message {
-            return Err(format!("message {id} was sent with other contents"));
-        }
-        self.monitor.on_deliver(from, head.node, &flying.note);
-        if !self.copied.remove(&id) {
-            self.flying.remove(&id);
-        }
-        Ok(())
+    fn finish(mut self) -> Retraced {
+        let Reached { state, breach, .. } = self.reached.swap_remove(0);
+        let pending = self.stepper.pending(&state);
+        let waiting = (0..self.stepper.ground.nodes).filter(|node| pending >> node & 1 == 1);
+        Retraced { steps: self.steps, breach, waiting: waiting.map(NodeId).collect() }
     }
+}
 
-    fn observe(&mut self, head: &StepHead, effects: &[Effect<M::Protocol>], findings: &mut Findings) {
-        let from = head.node;
-        let mut id = head.first_sent;
-        for effect in effects {
-            if let Effect::Emit { event } = effect {
-                self.monitor.on_event(from, event, findings);
+/// Returns the edges out of a state, each with the state after it and its breach; or the edges on which the
+/// site `start` starts.
+fn edges(
+    stepper: &mut Stepper<'_>,
+    state: &[u32],
+    start: Option<u32>,
+) -> Result<Vec<(Vec<u32>, Taken, u32)>, String> {
+    let mut edges = Vec::new();
+    let mut keep = |edge: crate::stepper::Edge<'_>| {
+        edges.push((edge.words.to_vec(), Taken::new(state, &edge), edge.breach));
+    };
+    match start {
+        Some(node) => stepper.start(state, node, stepper.system.start(), &mut keep),
+        None => _ = stepper.expand(state, &mut keep),
+    }
+    match stepper.trouble {
+        Some(_) => Err("the step has too many combinations of random choices".into()),
+        None => Ok(edges),
+    }
+}
+
+/// Describes why no edge has these records. `others` are the steps that were possible.
+fn difference(recorded: &Moment, others: &[RawStep]) -> String {
+    let Some(step) = &recorded.step else {
+        let marks: Vec<_> = recorded.marks.iter().map(|mark| &mark.what).collect();
+        return format!("the world cannot do this here: {marks:?}");
+    };
+    let node = step.head.node;
+    let same = |other: &&RawStep| other.head.node == node && other.input == step.input;
+    if let Some(now) = others.iter().find(same) {
+        return match now.effects == step.effects {
+            true => {
+                format!("{node} takes this step in another place\n  recorded: {step:?}\n  now:      {now:?}")
             }
-            for (to, message) in sends(from, self.model.nodes(), effect) {
-                let note = self.monitor.on_send(from, to, message);
-                self.flying.insert(id, Flying { from, to, message: message.clone(), note });
-                id += 1;
-            }
+            false => format!(
+                "{node} has other effects\n  recorded: {:?}\n  now:      {:?}",
+                step.effects, now.effects
+            ),
+        };
+    }
+    match &step.input {
+        RawInput::Start | RawInput::Recover => format!("{node} cannot start here"),
+        RawInput::Message { from, message } => {
+            format!("the message {message:?} of {from} cannot arrive at {node} here")
         }
-    }
-
-    fn local(&mut self, node: NodeId) -> Result<&mut Local<M::Protocol>, String> {
-        self.locals.get_mut(node.index()).ok_or_else(|| format!("site {node} does not exist"))
-    }
-
-    fn find(&mut self, findings: Findings) {
-        let breach = findings.into_breach();
-        self.breach = self.breach.take().or(breach.map(|breach| (self.steps, breach)));
+        RawInput::Timer(timer) => format!("the timer {timer:?} of {node} cannot fire here"),
+        RawInput::Command(command) => format!("the command {command:?} was not possible at {node}"),
     }
 }

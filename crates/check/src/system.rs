@@ -5,6 +5,7 @@
 //! numbers, and the result is remembered. So a dynamic call is cheap enough, and the searches are compiled
 //! once and not once per algorithm.
 
+use conclave_kernel::trace::{RawEffect, RawInput};
 use conclave_kernel::{Effect, Input, NodeId};
 
 use crate::local::{Local, Stepped};
@@ -48,6 +49,24 @@ pub(crate) trait System: Sync {
 
     /// Returns the name of the property that an endless wait violates.
     fn liveness(&self) -> &'static str;
+
+    /// Returns the names of the observations that an exploration should make.
+    fn sometimes(&self) -> &'static [&'static str];
+
+    /// Returns the kinds of the messages that were sent, in order of their first appearance.
+    fn kinds(&self) -> Vec<&'static str>;
+
+    /// Returns the approximate size of the interners in bytes.
+    fn bytes(&self) -> usize;
+
+    /// Returns `problem/name` of the algorithm, and the data that is needed to explore the model again.
+    fn about(&self) -> (String, String);
+
+    /// Returns an input as a trace holds it.
+    fn input(&self, input: u32) -> RawInput;
+
+    /// Returns the effects of an input in a site's state, for one combination of random choices.
+    fn effects(&self, local: u32, input: u32, fall: u32) -> Vec<RawEffect>;
 
     fn renamed_local(&self, local: u32, which: usize) -> u32;
 
@@ -100,7 +119,7 @@ pub(crate) struct Offered {
 pub(crate) const CRASH: u32 = u32::MAX;
 pub(crate) const RECOVER: u32 = u32::MAX - 1;
 
-impl<M: Model> System for Registry<'_, M> {
+impl<M: Model> System for Registry<M> {
     fn ground(&self) -> &Ground {
         &self.ground
     }
@@ -202,6 +221,51 @@ impl<M: Model> System for Registry<'_, M> {
         self.model.liveness().name
     }
 
+    fn sometimes(&self) -> &'static [&'static str] {
+        self.model.sometimes()
+    }
+
+    fn kinds(&self) -> Vec<&'static str> {
+        let mut kinds = Vec::new();
+        for kind in (0..self.inputs.len() as u32).filter_map(|input| self.kind(input)) {
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+        kinds
+    }
+
+    fn bytes(&self) -> usize {
+        self.locals.bytes()
+            + self.inputs.bytes()
+            + self.notes.bytes()
+            + self.ground.packets.bytes()
+            + self.ground.inboxes.bytes()
+            + self.observations.bytes()
+            + self.monitors.bytes()
+    }
+
+    fn about(&self) -> (String, String) {
+        (self.model.name(), self.model.scenario())
+    }
+
+    fn input(&self, input: u32) -> RawInput {
+        match (input, self.ground.faults.recovery) {
+            (RECOVER, Some(Recovery::Amnesia)) => RawInput::Start,
+            (RECOVER, _) => RawInput::Recover,
+            _ => RawInput::from(&self.inputs.get(input)),
+        }
+    }
+
+    fn effects(&self, local: u32, input: u32, fall: u32) -> Vec<RawEffect> {
+        let (local, given, _) = self.cause(self.locals.get(local), input);
+        let outcomes = local.step(self.ground.nodes, &given, self.ground.timing);
+        let effects = outcomes.and_then(|mut outcomes| {
+            (outcomes.len() > fall as usize).then(|| outcomes.swap_remove(fall as usize).effects)
+        });
+        effects.expect("a step that was explored can be taken again").iter().map(RawEffect::from).collect()
+    }
+
     fn renamed_local(&self, number: u32, which: usize) -> u32 {
         let to = &self.ground.symmetries[which];
         let mut local = self.locals.get(number);
@@ -235,7 +299,7 @@ impl<M: Model> System for Registry<'_, M> {
     }
 }
 
-impl<M: Model> Registry<'_, M> {
+impl<M: Model> Registry<M> {
     /// The site that handles the input, the input in the form of the kernel, and the cause that the monitor
     /// sees.
     #[expect(clippy::type_complexity, reason = "the three values belong together only here")]

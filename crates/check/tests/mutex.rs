@@ -9,14 +9,14 @@ use conclave_algorithms::quorum::Quorum;
 use conclave_check::{
     CROSSING, CheckError, Cycles, Faults, Options, Order, Report, Search, Verdict, check, costs,
 };
-use conclave_kernel::{Effect, Input};
+use conclave_kernel::trace::{RawEffect, RawInput};
 use conclave_lab::problems::mutex::check::{Bare, Causal, Entries as Problem, Fences, Judge};
 
 fn options(order: Order) -> Options {
     Options { order, threads: 1, ..Options::default() }
 }
 
-fn explore<P: Mutex, J: Judge>(nodes: u32, entries: u8, order: Order) -> Report<P> {
+fn explore<P: Mutex, J: Judge>(nodes: u32, entries: u8, order: Order) -> Report {
     check(&Problem::<P, J>::new(nodes, entries), &options(order)).expect("the model is sound")
 }
 
@@ -100,11 +100,11 @@ fn lamport_without_fifo_lets_two_in_within_fifteen_steps() {
 fn a_counterexample_is_a_trace_that_ends_with_the_breach() {
     let report = explore::<Lamport, Bare>(3, 1, Order::Any);
     let counterexample = report.counterexample.unwrap();
-    let steps: Vec<_> = counterexample.trace.steps().collect();
+    let steps: Vec<_> = counterexample.trace.steps.iter().collect();
     assert_eq!(counterexample.trace.header.algorithm, "mutex/lamport");
     assert_eq!(steps.len() as u32, 3 + counterexample.steps);
-    assert!(steps[..3].iter().all(|step| step.input == Input::Start));
-    let granted = |effect: &Effect<Lamport>| format!("{effect:?}").contains("Granted");
+    assert!(steps[..3].iter().all(|step| step.input == RawInput::Start));
+    let granted = |effect: &RawEffect| format!("{effect:?}").contains("granted");
     assert_eq!(steps.iter().filter(|step| step.effects.iter().any(granted)).count(), 2);
     assert!(steps.last().unwrap().effects.iter().any(granted));
     // A message is received after it was sent, by the one to whom it was sent, and once.
@@ -145,7 +145,7 @@ fn one_duplicated_message_does_not_hurt_who_says_so() {
     let options = Options { faults, ..options(Order::Fifo) };
     let report = check(&Problem::<TokenRing, Bare>::new(2, 1), &options).unwrap();
     assert_eq!((report.verdict, report.property), (Verdict::Violated, Some("ME1")));
-    assert_eq!(report.counterexample.unwrap().trace.marks().len(), 1);
+    assert_eq!(report.counterexample.unwrap().trace.marks.len(), 1);
 }
 
 #[test]

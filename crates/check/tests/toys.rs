@@ -4,11 +4,11 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use conclave_check::{
-    Bounds, CheckError, Cycles, Extent, Faults, Findings, Model, Monitor, Offer, Options, Order, Recovery,
-    Renamed, Report, Search, Timing, Verdict, check, check_watched, costs, retrace,
+    Bounds, CheckError, Checker, Cycles, Extent, Faults, Findings, Model, Monitor, Offer, Options, Order,
+    Recovery, Renamed, Report, Retraced, Search, Timing, Verdict, check, costs,
 };
-use conclave_kernel::trace::What;
-use conclave_kernel::{Cx, Effect, Env, Input, Kind, NodeId, Property, Protocol, Sink};
+use conclave_kernel::trace::{RawEffect, RawInput, What};
+use conclave_kernel::{Cx, Effect, Env, Input, Kind, NodeId, Property, Protocol, Recording, Sink};
 use serde::{Deserialize, Serialize};
 
 /// What a site does.
@@ -170,6 +170,7 @@ impl Toy {
 }
 
 /// Site `i` has the role `[i]`, and is told to ask so many times; `FOREVER` is without end.
+#[derive(Clone)]
 struct Play {
     roles: Vec<Role>,
     asks: u8,
@@ -275,11 +276,15 @@ impl Monitor<Toy> for Clerk {
     }
 }
 
+fn retrace(play: &Play, options: &Options, trace: &Recording) -> Result<Retraced, String> {
+    Checker::new(play.clone(), options).expect("the play is sound").retrace(trace)
+}
+
 /// A counterexample can be taken again, and comes to the same.
-fn assert_repeats(play: &Play, options: &Options, report: &Report<Toy>) {
+fn assert_repeats(play: &Play, options: &Options, report: &Report) {
     let Some(found) = &report.counterexample else { return };
     let again = retrace(play, options, &found.trace).expect("what was explored can be taken again");
-    assert_eq!(again.steps, found.trace.len());
+    assert_eq!(again.steps, found.trace.steps.len());
     match again.breach {
         Some((step, breach)) => {
             assert_eq!((step + 1, Some(breach.property)), (again.steps, report.property));
@@ -293,7 +298,7 @@ fn one_thread() -> Options {
 }
 
 /// Explores in every way, which must agree; the report of the first.
-fn explore(play: &Play, options: &Options) -> Report<Toy> {
+fn explore(play: &Play, options: &Options) -> Report {
     let report = check(play, options).expect("the play is sound");
     for search in [Search::Breadth, Search::Depth] {
         for threads in [1, 2] {
@@ -383,7 +388,7 @@ fn a_printed_cycle_can_be_walked_again_and_again() {
         let counterexample = report.counterexample.unwrap();
         let begins = counterexample.repeats_after.unwrap() as usize;
         let mut world = ByHand::new(&play);
-        let steps: Vec<_> = counterexample.trace.steps().collect();
+        let steps: Vec<_> = counterexample.trace.steps.iter().collect();
         let (before, cycle) = steps.split_at(play.roles.len() + begins);
         before.iter().for_each(|step| world.take(step.head.node, &step.input, &step.effects));
         let entered = world.clone();
@@ -393,7 +398,7 @@ fn a_printed_cycle_can_be_walked_again_and_again() {
             assert_eq!(world, entered);
         }
         let served =
-            |step: &&conclave_kernel::Step<Toy>| !step.effects.is_empty() && step.head.node == NodeId(2);
+            |step: &&conclave_kernel::trace::RawStep| !step.effects.is_empty() && step.head.node == NodeId(2);
         assert_eq!(cycle.iter().filter(served).count(), 0, "n2 is served in the cycle");
     }
 }
@@ -410,7 +415,10 @@ impl ByHand {
         Self { sites: (0..play.nodes()).map(|me| play.site(NodeId(me))).collect(), flying: Vec::new() }
     }
 
-    fn take(&mut self, node: NodeId, input: &Input<Toy>, effects: &[Effect<Toy>]) {
+    fn take(&mut self, node: NodeId, input: &RawInput, effects: &[RawEffect]) {
+        // A trace has the types of the kernel as JSON.
+        let input: &Input<Toy> = &typed(input);
+        let effects: Vec<Effect<Toy>> = typed(&effects);
         if let Input::Message { from, message } = input {
             let arrived = self.flying.iter().position(|flying| *flying == (*from, node, *message));
             self.flying.remove(arrived.expect("what arrives was sent"));
@@ -421,11 +429,16 @@ impl ByHand {
         assert_eq!(sink.0, effects);
         for effect in effects {
             if let Effect::Send { to, message } = effect {
-                self.flying.push((node, *to, *message));
+                self.flying.push((node, to, message));
             }
         }
         self.flying.sort_unstable();
     }
+}
+
+fn typed<R: Serialize, T: serde::de::DeserializeOwned>(raw: &R) -> T {
+    let json = serde_json::to_string(raw).expect("a trace is JSON");
+    serde_json::from_str(&json).expect("the trace is of this protocol")
 }
 
 struct Recorder(Vec<Effect<Toy>>);
@@ -501,7 +514,7 @@ fn a_site_that_comes_back_knows_what_it_was_given_to_remember() {
     let report = with(Some(Recovery::Amnesia));
     assert_eq!((report.verdict, report.property), (Verdict::Violated, Some("always")));
     let marks: Vec<_> =
-        report.counterexample.unwrap().trace.marks().iter().map(|mark| mark.what.clone()).collect();
+        report.counterexample.unwrap().trace.marks.iter().map(|mark| mark.what.clone()).collect();
     assert_eq!(marks, [What::Crash(NodeId(0)), What::Recover(NodeId(0))]);
 }
 
@@ -510,7 +523,7 @@ fn a_lost_question_is_never_answered_and_says_so_in_the_trace() {
     let faults = Faults { loss: 1, ..Faults::default() };
     let report = explore(&served(Role::Server, 1, 1), &Options { faults, ..one_thread() });
     assert_eq!(report.verdict, Verdict::Stuck);
-    let marks = report.counterexample.unwrap().trace.marks().to_vec();
+    let marks = report.counterexample.unwrap().trace.marks;
     assert!(matches!(marks[..], [conclave_kernel::trace::Mark { what: What::Lose(0), .. }]), "{marks:?}");
 }
 
@@ -530,7 +543,7 @@ fn states_that_differ_by_a_rotation_may_count_as_one() {
     let lossy = |symmetry| explore(&play, &Options { faults, symmetry, ..one_thread() });
     let (whole, reduced) = (lossy(false), lossy(true));
     assert_eq!((whole.verdict, reduced.verdict), (Verdict::Stuck, Verdict::Stuck));
-    let steps = |report: Report<Toy>| report.counterexample.unwrap().steps;
+    let steps = |report: Report| report.counterexample.unwrap().steps;
     assert_eq!(steps(whole), steps(reduced));
 }
 
@@ -545,7 +558,8 @@ fn an_exploration_that_is_bounded_says_at_what() {
     assert_eq!(with(Bounds { states: 100, ..bounds }).verdict, Verdict::Bounded);
     assert_eq!(with(Bounds { time: Duration::ZERO, ..bounds }).verdict, Verdict::Bounded);
     let mut heard = 0;
-    let report = check_watched(&play, &one_thread(), &mut |progress| {
+    let checker = Checker::new(play, &one_thread()).expect("the play is sound");
+    let report = checker.check(&mut |progress| {
         heard += 1;
         if progress.states > 50 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });

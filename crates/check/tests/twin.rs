@@ -134,6 +134,7 @@ fn the_checker_finds_the_states_that_the_twin_finds() {
 /// Without obligations nothing is stuck, so that everything is explored although messages are lost.
 #[test]
 fn they_agree_on_lost_messages_too() {
+    #[derive(Clone)]
     struct Unjudged(Problem<RicartAgrawala, Bare>);
     impl Model for Unjudged {
         type Protocol = RicartAgrawala;

@@ -17,7 +17,7 @@
 //! | [`card`] | [`Card`]: an algorithm's paper, assumptions, promises and cost formulas, as data |
 //! | [`property`] | [`Property`] and [`Verdict`]: claims that hold always, sometimes or eventually |
 //! | [`suggest`] | the error message for an unknown name, with the nearest known name |
-//! | [`trace`] | [`Trace`]: a recorded run, step by step; [`Digest`]: a 64-bit fingerprint of a run |
+//! | [`trace`] | [`Trace`] records a run; [`Recording`] is read; [`Digest`]: a 64-bit fingerprint of a run |
 //!
 //! # Example
 //!
@@ -75,4 +75,4 @@ pub use prng::{Prng, Ratio};
 pub use property::{Judgement, Kind, Property, Verdict, Violation};
 pub use protocol::{Input, Never, Protocol, Tag, Wire};
 pub use time::Time;
-pub use trace::{Digest, Header, Step, StepHead, Trace};
+pub use trace::{Digest, Header, Recording, StepHead, Trace};

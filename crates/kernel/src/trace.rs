@@ -6,16 +6,19 @@
 //! Steps are stored as bytes, about twenty each, because memory traffic limits the speed of recording. For
 //! the same reason the content of a message is stored once, at the step that sends it. The step that receives
 //! the message stores only its id, and the reader looks up the content.
+//!
+//! A world writes typed steps into a [`Trace`]. Every reader gets a [`Recording`], whose steps have JSON in
+//! place of the algorithm's types.
 
 mod digest;
+mod raw;
 
-use alloc::borrow::Cow;
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::marker::PhantomData;
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::effect::Effect;
@@ -24,6 +27,9 @@ use crate::protocol::{Input, Protocol};
 use crate::time::Time;
 
 pub use digest::Digest;
+pub use raw::{Json, RawEffect, RawInput, RawRecord, RawStep, Recording, Steps};
+
+use raw::Encoded;
 
 /// The version of the trace format that this code writes and reads. Files of another version are rejected.
 pub const FORMAT: u32 = 1;
@@ -77,17 +83,6 @@ struct Previous {
     first_sent: u64,
 }
 
-/// One step of a site: an input and the effects of its handler.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Step<P: Protocol> {
-    /// The time, the site and the message ids.
-    pub head: StepHead,
-    /// The input.
-    pub input: Input<P>,
-    /// The effects, in program order.
-    pub effects: Vec<Effect<P>>,
-}
-
 /// An action of the world on a site, a link or a message. It is not a step of the algorithm.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
@@ -117,34 +112,6 @@ pub enum What {
     Lose(u64),
     /// The network duplicated the message with this id.
     Duplicate(u64),
-}
-
-/// One line of a trace file after its header: a step with its effects, or a mark.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(bound = "", rename_all = "snake_case")]
-pub enum Record<'a, P: Protocol> {
-    /// A step of the algorithm.
-    Step {
-        /// The world's time.
-        at: Time,
-        /// The site that stepped.
-        node: NodeId,
-        /// The reading of the site's own clock.
-        clock: Time,
-        /// The Lamport stamp of the step.
-        stamp: u64,
-        /// The id of the received message, if the input is a message.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        received: Option<u64>,
-        /// The id of the first message sent.
-        first_sent: u64,
-        /// The input.
-        input: Cow<'a, Input<P>>,
-        /// The effects, in program order.
-        effects: Cow<'a, [Effect<P>]>,
-    },
-    /// An action of the world.
-    Mark(Cow<'a, Mark>),
 }
 
 impl<P: Protocol> Trace<P> {
@@ -182,40 +149,11 @@ impl<P: Protocol> Trace<P> {
         self.len == 0
     }
 
-    /// Iterates over the steps.
-    pub fn steps(&self) -> impl Iterator<Item = Step<P>> + '_ {
-        Steps { trace: self, chunk: 0, offset: 0, last: Previous::default(), sent: Vec::new() }
-    }
-
-    /// Returns the marks.
-    pub fn marks(&self) -> &[Mark] {
-        &self.marks
-    }
-
-    /// Iterates over steps and marks, merged by time, in the order of a trace file.
-    pub fn records(&self) -> impl Iterator<Item = Record<'_, P>> {
-        let mut steps = self.steps().peekable();
-        let mut marks = self.marks.iter().peekable();
-        core::iter::from_fn(move || {
-            let mark_first = match (steps.peek(), marks.peek()) {
-                (Some(step), Some(mark)) => mark.at <= step.head.at,
-                (None, mark) => mark.is_some(),
-                (_, None) => false,
-            };
-            if mark_first {
-                return marks.next().map(|mark| Record::Mark(Cow::Borrowed(mark)));
-            }
-            steps.next().map(|Step { head, input, effects }| Record::Step {
-                at: head.at,
-                node: head.node,
-                clock: head.clock,
-                stamp: head.stamp,
-                received: head.received,
-                first_sent: head.first_sent,
-                input: Cow::Owned(input),
-                effects: Cow::Owned(effects),
-            })
-        })
+    /// Returns the run without its types.
+    pub fn into_recording(self) -> Recording {
+        let Self { header, chunks, len, marks, .. } = self;
+        let steps = Encoded::<P> { nodes: header.nodes, chunks, len, protocol: PhantomData };
+        Recording { header, marks, steps: Box::new(steps) }
     }
 
     #[inline]
@@ -270,78 +208,6 @@ impl Chunk {
         self.used += written + 1;
         Some(())
     }
-}
-
-/// An iterator that decodes the steps of a trace.
-struct Steps<'a, P: Protocol> {
-    trace: &'a Trace<P>,
-    chunk: usize,
-    offset: usize,
-    last: Previous,
-    /// The messages sent so far, in the order of ids. Each entry has the first id of one effect, its sender
-    /// and its content.
-    sent: Vec<(u64, NodeId, P::Message)>,
-}
-
-impl<P: Protocol> Iterator for Steps<'_, P> {
-    type Item = Step<P>;
-
-    fn next(&mut self) -> Option<Step<P>> {
-        let mut rest = self.rest()?;
-        let whole = rest.len();
-        let line = Line::read(&mut rest)?;
-        let head = line.head(self.last);
-        self.last = Previous { at: head.at.0, first_sent: head.first_sent };
-        let input = match head.received {
-            Some(id) if !line.has_input => self.message(id),
-            _ => take(&mut rest),
-        };
-        let effects: Vec<Effect<P>> = take(&mut rest);
-        self.offset += whole - rest.len();
-        self.remember(&head, &effects);
-        Some(Step { head, input, effects })
-    }
-}
-
-impl<'a, P: Protocol> Steps<'a, P> {
-    fn rest(&mut self) -> Option<&'a [u8]> {
-        let trace = self.trace;
-        if trace.chunks.get(self.chunk).is_some_and(|chunk| self.offset == chunk.used) {
-            (self.chunk, self.offset) = (self.chunk + 1, 0);
-        }
-        trace.chunks.get(self.chunk).map(|chunk| &chunk.bytes[self.offset..chunk.used])
-    }
-
-    fn message(&self, id: u64) -> Input<P> {
-        let after = self.sent.partition_point(|(first, ..)| *first <= id);
-        let (_, from, message) =
-            &self.sent[..after].last().expect("push_received names a message that an earlier step sent");
-        Input::Message { from: *from, message: message.clone() }
-    }
-
-    fn remember(&mut self, head: &StepHead, effects: &[Effect<P>]) {
-        let mut id = head.first_sent;
-        for effect in effects {
-            let (message, receivers) = match effect {
-                Effect::Send { message, .. } => (message, 1),
-                Effect::SendTo { to, message } => (message, to.len() - usize::from(to.contains(head.node))),
-                Effect::Broadcast { message } => {
-                    (message, self.trace.header.nodes.saturating_sub(1) as usize)
-                }
-                Effect::Arm { .. } | Effect::Disarm { .. } | Effect::Emit { .. } => continue,
-            };
-            if receivers > 0 {
-                self.sent.push((id, head.node, message.clone()));
-                id = id.wrapping_add(receivers as u64);
-            }
-        }
-    }
-}
-
-fn take<T: DeserializeOwned>(rest: &mut &[u8]) -> T {
-    let (value, after) = postcard::take_from_bytes(rest).expect("push wrote these bytes");
-    *rest = after;
-    value
 }
 
 /// The numbers of a step in stored form. Each is small, because it is the difference from a number nearby.
@@ -474,6 +340,14 @@ mod tests {
         Input::Message { from: NodeId(from), message: message.into() }
     }
 
+    fn raw(input: &Input<Talker>) -> RawInput {
+        RawInput::from(input)
+    }
+
+    fn raw_steps(trace: Trace<Talker>) -> Vec<RawStep> {
+        trace.into_recording().steps.iter().collect()
+    }
+
     #[test]
     fn steps_are_read_as_they_were_pushed() {
         let long = "long ".repeat(2 * FIRST_CHUNK);
@@ -490,8 +364,12 @@ mod tests {
             trace.push(*head, input, effects);
         }
         assert_eq!(trace.len(), steps.len());
-        let read: Vec<_> = trace.steps().map(|step| (step.head, step.input, step.effects)).collect();
-        assert_eq!(read, steps);
+        let pushed = steps.map(|(head, input, effects)| RawStep {
+            head,
+            input: raw(&input),
+            effects: effects.iter().map(RawEffect::from).collect(),
+        });
+        assert_eq!(raw_steps(trace), pushed);
     }
 
     #[test]
@@ -512,8 +390,8 @@ mod tests {
         for (id, _) in received {
             trace.push_received(head(2, 1, Some(id), 16), &[]);
         }
-        let inputs: Vec<_> = trace.steps().skip(1).map(|step| step.input).collect();
-        assert_eq!(inputs, received.map(|(_, message)| said(0, message)));
+        let inputs: Vec<_> = raw_steps(trace).into_iter().skip(1).map(|step| step.input).collect();
+        assert_eq!(inputs, received.map(|(_, message)| raw(&said(0, message))));
     }
 
     #[test]
@@ -531,12 +409,40 @@ mod tests {
         }
         assert!(trace.chunks.len() > 2, "{} chunks", trace.chunks.len());
         let mut last = None;
-        for (id, step) in (0..steps).zip(trace.steps()) {
+        let read = raw_steps(trace);
+        assert_eq!(read.len(), steps as usize);
+        for (id, step) in (0..steps).zip(read) {
             assert_eq!(step.head, head(id, 0, id.checked_sub(1), id));
             let expected = last.map_or(Input::Start, |message: String| said(0, &message));
-            assert_eq!(step.input, expected);
+            assert_eq!(step.input, raw(&expected));
             last = Some("x".repeat(id as usize % 50));
         }
-        assert_eq!(trace.steps().count(), steps as usize);
+    }
+
+    #[test]
+    fn a_line_of_a_file_is_read_as_it_is_written() {
+        let effects = [
+            Effect::Send { to: NodeId(1), message: "\"quoted\"".into() },
+            Effect::SendTo { to: [NodeId(0), NodeId(2)].into_iter().collect(), message: "to two".into() },
+            Effect::Emit { event: () },
+        ];
+        let mut trace = trace(3);
+        trace.push(head(1, 0, None, 10), &Input::Command(()), &effects);
+        trace.push_received(head(2, 1, Some(10), 13), &[]);
+        trace.mark(Time(2), What::Lose(11));
+        let lines: Vec<_> = trace
+            .into_recording()
+            .records()
+            .map(|record| {
+                let line = serde_json::to_string(&record).unwrap();
+                assert_eq!(serde_json::from_str::<RawRecord>(&line).unwrap(), record, "{line}");
+                line
+            })
+            .collect();
+        let sent = r#"{"at":1,"node":0,"clock":2,"stamp":8,"first_sent":10,"input":{"command":null},"effects":[{"send":{"to":1,"message":"\"quoted\""}},{"send_to":{"to":[0,2],"message":"to two"}},{"emit":{"event":null}}]}"#;
+        let received = r#"{"at":2,"node":1,"clock":1,"stamp":11,"received":10,"first_sent":13,"input":{"message":{"from":0,"message":"\"quoted\""}},"effects":[]}"#;
+        assert_eq!(lines[0], alloc::format!(r#"{{"step":{sent}}}"#));
+        assert_eq!(lines[1], r#"{"mark":{"at":2,"what":{"lose":11}}}"#);
+        assert_eq!(lines[2], alloc::format!(r#"{{"step":{received}}}"#));
     }
 }

@@ -1,90 +1,58 @@
 //! The input of the checker as data: a problem's *case* determines an exploration, except its bounds.
 //!
 //! The command line, the mutants and the matrix create cases. A counterexample has its case in its header, so
-//! that it can be repeated. Each problem has a `Case` of its own. Code that does not know the problem uses an
-//! [`AnyCase`].
+//! that it can be repeated. Each problem has a type of cases, which implements [`Case`].
 
 mod properties;
 
 use std::fmt::Debug;
-use std::ops::ControlFlow;
 use std::time::Duration;
 
 use conclave_algorithms::mutants::{Mutant, World};
-use conclave_check::{
-    Costs, Counterexample, Cycles, Faults, Model, Options, Order, Progress, Recovery, Report, Retraced,
-    Sometimes, Timing, Verdict,
-};
-use conclave_kernel::{Card, NodeId, Protocol};
+use conclave_check::{Checker, Costs, Faults, Options, Order, Recovery, Report, Retraced, Timing, Watcher};
+use conclave_kernel::{Card, NodeId};
 use serde::de::DeserializeOwned;
 
-pub(crate) use properties::Known;
-pub use properties::{PropertyVerdict, Word, any_promise_judged, reasons, words};
+pub use conclave_check::unwatched;
+pub use properties::{Known, PropertyVerdict, Word, any_promise_judged, reasons, words};
 
-use crate::log::{self, Log};
+use crate::log;
 use crate::matrix::Assumption;
 use crate::problems::{detector, election, mutex, snapshot};
 
-/// A case whose problem is known by its type.
-pub(crate) trait Case {
-    /// Runs the work on the model of the case. The case replaces the order, the timing and the faults of the
-    /// options.
-    fn work<W: Work>(&self, options: &Options, work: W) -> Result<W::Out, String>;
+/// The data that determines an exploration of one problem, except its bounds.
+pub trait Case: Debug {
+    /// Prepares the exploration. The case replaces the order, the timing and the faults of the options. If
+    /// `judges` is not set, the model may leave out the judges, because only messages are counted.
+    fn checker(&self, options: &Options, judges: bool) -> Result<Checker, String>;
 
-    /// The properties of the problem, with what it takes to put each to the test in this case.
+    /// The properties of the problem, with the evidence that each needs in this case.
     fn properties(&self) -> Vec<Known>;
-}
 
-/// A case of any problem.
-pub trait AnyCase: Debug {
     /// Explores every execution of the case.
-    fn explore(&self, options: &Options, watcher: Watcher<'_>) -> Result<Outcome, String>;
+    fn explore(&self, options: &Options, watcher: Watcher<'_>) -> Result<Report, String> {
+        self.checker(options, true)?.check(watcher).map_err(|error| error.to_string())
+    }
 
     /// Returns the fewest and the most messages over all executions of the case.
-    fn costs(&self, options: &Options) -> Result<Costs, String>;
+    fn costs(&self, options: &Options) -> Result<Costs, String> {
+        self.checker(options, false)?.costs().map_err(|error| error.to_string())
+    }
 
-    /// The verdict on each property of the problem, from the outcome of an exploration.
-    fn judge(&self, card: &Card, outcome: &Outcome) -> Vec<PropertyVerdict>;
+    /// The verdict on each property of the problem, from the report of an exploration.
+    fn judge(&self, card: &Card, report: &Report) -> Vec<PropertyVerdict> {
+        properties::judge(&self.properties(), card, report)
+    }
 
     /// Repeats a counterexample from the lines of a trace file. `name` is the name of the file in errors.
-    fn retrace(&self, name: &str, lines: &[u8]) -> Result<Retraced, String>;
+    fn retrace(&self, name: &str, lines: &[u8]) -> Result<Retraced, String> {
+        let trace = log::read_trace(name, lines).map_err(|error| error.to_string())?;
+        self.checker(&Options::default(), true)?.retrace(&trace)
+    }
 }
-
-/// A callback that receives the progress of an exploration, and may stop it.
-pub type Watcher<'w> = &'w mut dyn FnMut(&Progress) -> ControlFlow<()>;
-
-/// A progress callback that never stops the exploration.
-pub fn unwatched(_: &Progress) -> ControlFlow<()> {
-    ControlFlow::Continue(())
-}
-
-/// Implements [`AnyCase`] for the case of each problem. These methods are not generic, so the checker is compiled in this
-/// crate only. An `impl<C: Case> AnyCase for C` would be compiled again in every crate that boxes a case.
-macro_rules! any_case {
-    ($($case:ty),+ $(,)?) => {
-        $(impl AnyCase for $case {
-            fn explore(&self, options: &Options, watcher: Watcher<'_>) -> Result<Outcome, String> {
-                self.work(options, Explore(watcher))
-            }
-
-            fn costs(&self, options: &Options) -> Result<Costs, String> {
-                self.work(options, Count)
-            }
-
-            fn judge(&self, card: &Card, outcome: &Outcome) -> Vec<PropertyVerdict> {
-                properties::judge(&self.properties(), card, outcome)
-            }
-
-            fn retrace(&self, name: &str, lines: &[u8]) -> Result<Retraced, String> {
-                self.work(&Options::default(), Retrace { name, lines })
-            }
-        })+
-    };
-}
-any_case!(mutex::check::Case, election::Case, snapshot::Case, detector::Case);
 
 /// The case of a mutant in the world in which it is looked at; or of the algorithm itself, in the same world.
-pub fn of_mutant(mutant: &Mutant, world: &World, flawed: bool) -> Result<Box<dyn AnyCase>, String> {
+pub fn of_mutant(mutant: &Mutant, world: &World, flawed: bool) -> Result<Box<dyn Case>, String> {
     let name = flawed.then(|| mutant.name.to_owned());
     Ok(match mutant.problem {
         "mutex" => {
@@ -115,7 +83,7 @@ pub fn without(
     assumption: Assumption,
     nodes: u32,
     entries: u8,
-) -> Result<(u32, Box<dyn AnyCase>), String> {
+) -> Result<(u32, Box<dyn Case>), String> {
     if (card.problem, card.name, assumption) == ("election", "hirschberg-sinclair", Assumption::Fifo)
         && nodes < 4
     {
@@ -133,7 +101,7 @@ pub fn without(
 }
 
 /// Returns the case of an algorithm whose needs are all met.
-pub fn of(card: &Card, nodes: u32, entries: u8) -> Result<Box<dyn AnyCase>, String> {
+pub fn of(card: &Card, nodes: u32, entries: u8) -> Result<Box<dyn Case>, String> {
     made(card, nodes, entries, |_, _, _, _| {})
 }
 
@@ -143,7 +111,7 @@ fn made(
     nodes: u32,
     entries: u8,
     change: impl FnOnce(&mut Order, &mut Timing, &mut Faults, &mut u8),
-) -> Result<Box<dyn AnyCase>, String> {
+) -> Result<Box<dyn Case>, String> {
     Ok(match card.problem {
         "mutex" => {
             let mut case = mutex::check::Case::of(card, nodes, entries);
@@ -165,9 +133,9 @@ fn made(
 }
 
 /// The case in the header of a trace, if the checker wrote it.
-pub fn read(problem: &str, scenario: &str) -> Option<Box<dyn AnyCase>> {
-    fn boxed<C: AnyCase + DeserializeOwned + 'static>(scenario: &str) -> Option<Box<dyn AnyCase>> {
-        serde_json::from_str::<C>(scenario).ok().map(|case| Box::new(case) as Box<dyn AnyCase>)
+pub fn read(problem: &str, scenario: &str) -> Option<Box<dyn Case>> {
+    fn boxed<C: Case + DeserializeOwned + 'static>(scenario: &str) -> Option<Box<dyn Case>> {
+        serde_json::from_str::<C>(scenario).ok().map(|case| Box::new(case) as Box<dyn Case>)
     }
     match problem {
         "mutex" => boxed::<mutex::check::Case>(scenario),
@@ -194,11 +162,11 @@ pub(crate) fn surroundings(world: &World) -> (Order, Timing, Faults) {
     (order, timing, faults)
 }
 
-/// Work on a case, on its way to the type of the algorithm or mutant that the case names.
-pub(crate) struct Job<'a, C, W> {
+/// The preparation of a case for the checker, as a visitor of the algorithm or mutant that the case names.
+pub(crate) struct Prepare<'a, C> {
     pub(crate) case: &'a C,
     pub(crate) options: Options,
-    pub(crate) work: W,
+    pub(crate) judges: bool,
 }
 
 /// Takes a visitor to the mutant, or to the algorithm where there is none, by these two ways of a problem. All go through the
@@ -222,137 +190,4 @@ pub(crate) fn visit<V, T>(
 /// A site's bit in sets of sites, which are part of the checker's states.
 pub(crate) const fn bit(site: NodeId) -> u64 {
     1 << site.0
-}
-
-/// An operation on a model.
-pub(crate) trait Work {
-    /// The result of the operation.
-    type Out;
-
-    /// Whether the operation needs the judges. If not, the model may leave them out.
-    const JUDGES: bool = true;
-
-    /// Runs the operation.
-    fn on<M: Model>(self, model: &M, options: &Options) -> Result<Self::Out, String>;
-}
-
-/// Explores a model.
-struct Explore<'w>(Watcher<'w>);
-
-impl Work for Explore<'_> {
-    type Out = Outcome;
-
-    fn on<M: Model>(self, model: &M, options: &Options) -> Result<Outcome, String> {
-        let report = conclave_check::check_watched(model, options, self.0);
-        Outcome::of(report.map_err(|error| error.to_string())?)
-    }
-}
-
-/// Counts the messages of a model.
-struct Count;
-
-impl Work for Count {
-    type Out = Costs;
-    const JUDGES: bool = false;
-
-    fn on<M: Model>(self, model: &M, options: &Options) -> Result<Costs, String> {
-        conclave_check::costs(model, options).map_err(|error| error.to_string())
-    }
-}
-
-/// Repeats a counterexample.
-struct Retrace<'a> {
-    name: &'a str,
-    lines: &'a [u8],
-}
-
-impl Work for Retrace<'_> {
-    type Out = Retraced;
-
-    fn on<M: Model>(self, model: &M, options: &Options) -> Result<Retraced, String> {
-        let trace = log::read_trace(self.name, self.lines).map_err(|error| error.to_string())?;
-        conclave_check::retrace(model, options, &trace)
-    }
-}
-
-/// The result of an exploration: a [`Report`] without the type of the protocol.
-#[derive(Debug)]
-pub struct Outcome {
-    /// The outcome.
-    pub verdict: Verdict,
-    /// The violated property.
-    pub property: Option<&'static str>,
-    /// The violation in a sentence, or the bound at which the exploration stopped.
-    pub why: Option<String>,
-    /// The counterexample.
-    pub found: Option<Found>,
-    /// Unique states.
-    pub states: u64,
-    /// Steps between them.
-    pub edges: u64,
-    /// The largest distance from the beginning, in steps.
-    pub depth: u32,
-    /// Wall time in seconds: of the search, and of the judgement of cycles.
-    pub seconds: f64,
-    /// The memory for states at its peak, in bytes.
-    pub bytes: u64,
-    /// The chance that two states were taken for one.
-    pub collision_probability: f64,
-    /// Whether runs that never end were judged.
-    pub cycles: Cycles,
-    /// The reason why cycles were not judged; `None` if they were.
-    pub cycles_why: Option<String>,
-    /// The observations that an exploration should make.
-    pub sometimes: Vec<Sometimes>,
-    /// The kinds of messages that were sent.
-    pub kinds: Vec<&'static str>,
-}
-
-/// A counterexample.
-#[derive(Debug)]
-pub struct Found {
-    /// How many steps it has.
-    pub steps: u32,
-    /// If it goes on for ever: the number of steps after which the rest repeats.
-    pub repeats_after: Option<u32>,
-    /// What happens, to be drawn and told.
-    pub log: Log,
-    /// The same as a trace file holds it.
-    pub lines: Vec<u8>,
-}
-
-impl Outcome {
-    /// Converts a report.
-    pub fn of<P: Protocol>(report: Report<P>) -> Result<Self, String> {
-        let found = match &report.counterexample {
-            Some(Counterexample { trace, steps, repeats_after }) => {
-                let mut lines = Vec::new();
-                log::write_trace(trace, &mut lines).map_err(|error| error.to_string())?;
-                let log = Log::from_trace(trace)?;
-                Some(Found { steps: *steps, repeats_after: *repeats_after, log, lines })
-            }
-            None => None,
-        };
-        Ok(Self {
-            verdict: report.verdict,
-            property: report.property,
-            why: report.why,
-            found,
-            states: report.states,
-            edges: report.edges,
-            depth: report.depth,
-            seconds: report.seconds,
-            bytes: report.bytes,
-            collision_probability: report.collision_probability,
-            cycles: report.cycles,
-            cycles_why: report.cycles_why,
-            sometimes: report.sometimes,
-            kinds: report.kinds,
-        })
-    }
-
-    /// Whether a property was violated.
-    pub fn is_broken(&self) -> bool {
-        matches!(self.verdict, Verdict::Violated | Verdict::Stuck)
-    }
 }

@@ -172,10 +172,11 @@ fn explore(
     card: &Card,
     without: Assumption,
     nodes: u32,
-    case: &dyn case::AnyCase,
+    case: &dyn case::Case,
     options: &Options,
 ) -> Result<Cell, String> {
     let outcome = case.explore(options, &mut case::unwatched)?;
+    let found = outcome.counterexample.as_ref();
     let needed = without.is_needed(card.needs);
     Ok(Cell {
         algorithm: card.path().to_string(),
@@ -185,10 +186,10 @@ fn explore(
         verdict: outcome.verdict,
         agrees: Agreement::of(outcome.verdict, needed),
         property: outcome.property,
-        why: outcome.why,
+        why: outcome.why.clone(),
         states: outcome.states,
-        steps: outcome.found.as_ref().map(|found| found.steps),
+        steps: found.map(|found| found.steps),
         seconds: outcome.seconds,
-        counterexample: outcome.found.map(|found| found.log),
+        counterexample: found.map(|found| Log::from_trace(&found.trace)).transpose()?,
     })
 }

@@ -9,9 +9,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use conclave_kernel::trace::FORMAT;
-use conclave_kernel::{
-    Card, Header, Judgement, Kind, Needs, Protocol, Time, Trace, Verdict, Violation, time,
-};
+use conclave_kernel::{Card, Header, Judgement, Kind, Needs, Recording, Time, Verdict, Violation, time};
 use conclave_sim::{Candidate, End, Ledger, Limits, Order, Outcome, Profile, Setup, exact, swarm};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -408,8 +406,9 @@ impl Recorder {
         self.wants_lines || self.wants_log
     }
 
-    /// Receives a trace.
-    pub fn take<P: Protocol>(&mut self, trace: &Trace<P>) -> Result<(), String> {
+    /// Receives the recorded run, if there is one.
+    pub fn take(&mut self, trace: Option<&Recording>) -> Result<(), String> {
+        let Some(trace) = trace else { return Ok(()) };
         if self.wants_lines {
             log::write_trace(trace, &mut self.lines).map_err(|error| error.to_string())?;
         }

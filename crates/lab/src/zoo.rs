@@ -102,7 +102,7 @@ pub fn look(mutant: &'static Mutant, threads: usize) -> Result<Finding, String> 
             finding.caught = outcome.is_broken();
             finding.by = outcome.property.map(Into::into);
             (finding.after, finding.within) = (outcome.states, states);
-            finding.steps = outcome.found.map(|found| found.steps);
+            finding.steps = outcome.counterexample.map(|found| found.steps);
             if mutant.is_harmless() {
                 if outcome.verdict == Verdict::Bounded {
                     return Err(format!("{}: {}", mutant.name, outcome.why.unwrap_or_default()));

@@ -133,7 +133,7 @@ fn the_comparison_covers_the_trade_off_on_the_same_crashes() {
     assert!(svg.contains("heartbeat") && svg.contains("phi-accrual") && svg.contains("adaptive"));
 }
 
-fn explore(margin: Duration, timing: Timing, crash: u8) -> conclave_check::Report<Heartbeat> {
+fn explore(margin: Duration, timing: Timing, crash: u8) -> conclave_check::Report {
     let model = Watching::<Heartbeat>::new(Group::new(2, 2 * MS, margin)).expect("two fit");
     let faults = Faults { crash, ..Faults::default() };
     check(&model, &Options { timing, faults, ..Options::default() }).expect("the model is small")

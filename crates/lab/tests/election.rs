@@ -210,7 +210,7 @@ fn a_ring_on_which_everybody_begins_once_needs_no_order_of_messages() {
     }
 }
 
-fn explore<P: Election>(nodes: u32, calls: u8, options: &Options) -> conclave_check::Report<P> {
+fn explore<P: Election>(nodes: u32, calls: u8, options: &Options) -> conclave_check::Report {
     check(&Elections::<P>::new(Group::new(nodes, MS), calls), options).expect("the model is small")
 }
 
@@ -223,7 +223,7 @@ fn in_sync(options: &Options) -> Options {
 }
 
 #[track_caller]
-fn assert_holds<P: Election>(report: &conclave_check::Report<P>) {
+fn assert_holds(report: &conclave_check::Report) {
     assert_eq!(report.verdict, Verdict::Holds, "{:?} {:?}", report.property, report.why);
     assert!(report.sometimes.iter().take(2).all(|it| it.seen), "{:?}", report.sometimes);
 }

@@ -1,11 +1,12 @@
 //! Who waits for ever: found on cycles, in algorithms without numbers that grow.
 
-use conclave_check::{Cycles, Faults, Options, Order, Timing, Verdict};
-use conclave_lab::case::{AnyCase as _, Outcome, unwatched};
+use conclave_check::{Cycles, Faults, Options, Order, Report, Timing, Verdict};
+use conclave_lab::case::{Case as _, unwatched};
+use conclave_lab::log::Log;
 use conclave_lab::problems::mutex::check::{Case, FOREVER, Judged};
 
 /// Three sites that ask for ever.
-fn for_ever(algorithm: &str, mutant: &str) -> Outcome {
+fn for_ever(algorithm: &str, mutant: &str) -> Report {
     let case = Case {
         algorithm: algorithm.into(),
         mutant: Some(mutant.into()),
@@ -22,23 +23,22 @@ fn for_ever(algorithm: &str, mutant: &str) -> Outcome {
 }
 
 /// Somebody starves, and others go in and out meanwhile.
-fn assert_starves(outcome: &Outcome) {
+fn assert_starves(outcome: &Report) {
     assert_eq!((outcome.verdict, outcome.property), (Verdict::Violated, Some("ME2")));
     let why = outcome.why.as_deref().expect("it says who");
     let starving = why.split_once(" waits for ever").expect("it says so").0;
-    let found = outcome.found.as_ref().expect("it shows how");
+    let found = outcome.counterexample.as_ref().expect("it shows how");
+    let log = Log::from_trace(&found.trace).expect("the checker records a sound trace");
     // The starts of the three sites are events of the log, and no steps.
-    let cycle = 3 + found.repeats_after.expect("for ever") as usize..found.log.events().len();
-    let enters = |event: &usize| found.log.describe(*event).to_lowercase().contains("granted");
-    let inside: Vec<_> = cycle
-        .filter(enters)
-        .map(|event| found.log.name(found.log.events()[event].site).to_string())
-        .collect();
+    let cycle = 3 + found.repeats_after.expect("for ever") as usize..log.events().len();
+    let enters = |event: &usize| log.describe(*event).to_lowercase().contains("granted");
+    let inside: Vec<_> =
+        cycle.filter(enters).map(|event| log.name(log.events()[event].site).to_string()).collect();
     assert!(!inside.is_empty(), "nobody goes in");
     assert!(!inside.contains(&starving.to_string()), "{starving} is among {inside:?}");
 }
 
-fn assert_serves(outcome: &Outcome) {
+fn assert_serves(outcome: &Report) {
     assert_eq!((outcome.verdict, outcome.cycles), (Verdict::Holds, Cycles::Judged), "{:?}", outcome.why);
 }
 

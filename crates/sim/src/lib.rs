@@ -36,6 +36,7 @@ pub mod text;
 mod world;
 
 pub use clock::Clocks;
+pub use conclave_kernel::Recording;
 pub use director::{Desk, Director};
 pub use fault::{CutLoss, Fault, FaultKind, Recovery, exact};
 pub use progress::Limits;

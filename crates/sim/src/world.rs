@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use conclave_kernel::trace::What;
 use conclave_kernel::{
-    Cx, Digest, Effect, Env, Header, Input, NodeId, Prng, Protocol, Sink, StepHead, Time, Trace, time,
+    Cx, Digest, Effect, Env, Header, Input, NodeId, Prng, Protocol, Recording, Sink, StepHead, Time, Trace,
+    time,
 };
 
 use crate::clock::LocalClock;
@@ -172,9 +173,9 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
         &self.nodes
     }
 
-    /// Consumes the world and returns the director, and the trace if one was recorded.
-    pub fn into_parts(self) -> (D, Option<Trace<P>>) {
-        (self.director, self.core.trace.map(|trace| *trace))
+    /// Consumes the world and returns the director, and the recorded run if it was recorded.
+    pub fn into_parts(self) -> (D, Option<Recording>) {
+        (self.director, self.core.trace.map(|trace| trace.into_recording()))
     }
 
     fn begin(&mut self) {

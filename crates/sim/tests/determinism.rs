@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use conclave_kernel::trace::{FORMAT, What};
-use conclave_kernel::{Cx, Header, NodeId, Protocol, Ratio, Trace};
+use conclave_kernel::{Cx, Header, NodeId, Protocol, Ratio, Recording};
 use conclave_sim::{Clocks, Desk, Director, Fault, Limits, Order, Outcome, Profile, Setup, World, swarm};
 use serde::{Deserialize, Serialize};
 
@@ -101,7 +101,7 @@ fn run(setup: Setup) -> Outcome {
     World::new(setup, Editor, |_| Gossip::default()).run(LIMITS)
 }
 
-fn record(setup: Setup) -> (Outcome, Trace<Gossip>) {
+fn record(setup: Setup) -> (Outcome, Recording) {
     let header = Header {
         format: FORMAT,
         code: "test".into(),
@@ -177,9 +177,9 @@ fn everything_goes_wrong_in_the_storm_and_is_written_down() {
     assert_eq!(ledger.unfired, [""; 0]);
 
     let count =
-        |wanted: fn(&What) -> bool| trace.marks().iter().filter(|mark| wanted(&mark.what)).count() as u64;
+        |wanted: fn(&What) -> bool| trace.marks.iter().filter(|mark| wanted(&mark.what)).count() as u64;
     assert_eq!(count(|what| matches!(what, What::Crash(_))), ledger.crashes);
     assert_eq!(count(|what| matches!(what, What::Heal(_))), ledger.partitions);
     assert_eq!(count(|what| matches!(what, What::Duplicate(_))), ledger.duplicated);
-    assert!(trace.len() as u64 > outcome.events, "starts and recoveries are steps, though not events");
+    assert!(trace.steps.len() as u64 > outcome.events, "starts and recoveries are steps, though not events");
 }

@@ -125,7 +125,7 @@ impl<D: Detection> ByHand<D> {
             self.ask(site, 1, &[site + 1]);
             self.settle();
         }
-        assert_eq!(self.declared, [], "no cycle yet");
+        assert_eq!(self.declared, [0; 0], "no cycle yet");
         self.sent.clear();
         self.ask(nodes - 1, 1, &[0]);
         self.settle();
@@ -207,7 +207,7 @@ fn golden_and_only_who_closes_the_cycle_declares() {
 fn golden_or_the_knot_is_found_when_the_way_out_closes() {
     fn knot<D: Detection>() {
         let mut group = golden::<D>(|_| 1);
-        assert_eq!(group.declared, [], "{}: P33 can finish", D::CARD.name);
+        assert_eq!(group.declared, [0; 0], "{}: P33 can finish", D::CARD.name);
         group.ask(4, 1, &[2]);
         group.settle();
         assert_eq!(group.declared.len(), 1, "{}", D::CARD.name);
@@ -238,7 +238,7 @@ fn the_naive_coordinator_sees_a_cycle_that_never_was() {
     group.deliver(2, 1);
     group.ask(2, 1, &[1]);
     group.settle();
-    assert_eq!(group.declared, [], "both ends of 1 -> 2 are gone");
+    assert_eq!(group.declared, [0; 0], "both ends of 1 -> 2 are gone");
 }
 
 /// A probe passes an edge that was granted. The edge no longer exists, although its waiter still waits.
@@ -252,7 +252,7 @@ fn a_probe_from_whom_was_granted_means_nothing() {
     group.deliver(0, 1);
     assert_eq!(group.sent["PROBE"], 2, "the probe of 0 stops here");
     group.settle();
-    assert_eq!(group.declared, []);
+    assert_eq!(group.declared, [0; 0]);
 }
 
 /// [CMH83 §3]: 0 waits for 1 and 2. Its probe passes 2 while 2 waits for 1, which runs. Then 1 grants 2 and
@@ -302,7 +302,7 @@ fn a_label_that_comes_home_after_the_wait_declares_nobody() {
             group.ask(1, 1, &[2]);
         }
         group.deliver(0, 1); // the label returns to 1
-        assert_eq!(group.declared, []);
+        assert_eq!(group.declared, [0; 0]);
         group.settle();
         assert_eq!((&group.declared[..], &group.breaches[..]), (&[][..], &[][..]), "2 runs");
     }

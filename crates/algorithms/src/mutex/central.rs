@@ -392,7 +392,7 @@ mod tests {
         group.release(1); // sends RELEASE of the first and REQUEST of the second
         let release = group.take(1, 0);
         group.settle();
-        assert_eq!(group.inside(), []);
+        assert_eq!(group.inside(), [0; 0]);
         group.inject(1, 0, release);
         group.settle();
         assert_eq!(group.inside(), [1]);

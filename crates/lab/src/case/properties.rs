@@ -6,11 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use conclave_check::Verdict;
+use conclave_check::{Report, Verdict};
 use conclave_kernel::Card;
 use serde::Serialize;
-
-use super::Outcome;
 
 /// The verdict on one property.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +38,8 @@ pub enum Word {
 }
 
 /// A property that a case knows.
-pub(crate) struct Known {
+#[derive(Clone, Debug)]
+pub struct Known {
     /// The name of the property.
     pub(crate) property: &'static str,
     /// The reason why no exploration of the case can refute the property.
@@ -70,14 +69,14 @@ impl Known {
         Self { evidence: Some((sometimes, why_not)), ..self }
     }
 
-    fn judge(&self, card: &Card, outcome: &Outcome) -> PropertyVerdict {
+    fn judge(&self, card: &Card, report: &Report) -> PropertyVerdict {
         let unseen = || {
             let (sometimes, why_not) = self.evidence?;
-            let seen = outcome.sometimes.iter().any(|it| it.seen && sometimes.contains(&it.name));
+            let seen = report.sometimes.iter().any(|it| it.seen && sometimes.contains(&it.name));
             (!seen).then_some(why_not)
         };
         let not_judged = |why: &str| (Word::NotJudged, Some(why.to_owned()));
-        let (word, why_not) = match (outcome.property, self.untestable, outcome.verdict) {
+        let (word, why_not) = match (report.property, self.untestable, report.verdict) {
             (Some(broken), ..) if broken == self.property => (Word::Violated, None),
             (_, Some(why), _) => not_judged(why),
             (Some(broken), ..) => not_judged(&format!("the exploration stopped when {broken} broke")),
@@ -89,12 +88,12 @@ impl Known {
 }
 
 /// The verdicts on the properties that the case knows, then on all others that the card promises.
-pub(crate) fn judge(known: &[Known], card: &Card, outcome: &Outcome) -> Vec<PropertyVerdict> {
+pub(crate) fn judge(known: &[Known], card: &Card, report: &Report) -> Vec<PropertyVerdict> {
     let is_known = |property: &str| known.iter().any(|known| known.property == property);
     let others = card.promises.iter().filter(|promise| !is_known(promise));
     let others = others.map(|promise| Known::untestable(promise, "the checker does not judge it; see `sim`"));
-    let known = known.iter().map(|known| known.judge(card, outcome)).collect::<Vec<_>>();
-    known.into_iter().chain(others.map(|other| other.judge(card, outcome))).collect()
+    let known = known.iter().map(|known| known.judge(card, report)).collect::<Vec<_>>();
+    known.into_iter().chain(others.map(|other| other.judge(card, report))).collect()
 }
 
 /// Whether at least one promised property was put to the test.

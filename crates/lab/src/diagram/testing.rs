@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use conclave_algorithms::mutex::{Command, Event, Group, Mutex, RicartAgrawala};
 use conclave_kernel::trace::{FORMAT, Mark, What};
-use conclave_kernel::{Header, NodeId, StepHead, Time, Trace};
-use conclave_sim::{Desk, Director, Limits, Setup, World};
+use conclave_kernel::{Header, NodeId, StepHead, Time};
+use conclave_sim::{Desk, Director, Limits, Recording, Setup, World};
 
 use crate::log::{About, Builder, Cause, Log};
 
@@ -73,7 +73,7 @@ pub(crate) fn ricart_agrawala(nodes: u32, entries: u32) -> Log {
 }
 
 /// The trace of such a run in that world.
-pub(crate) fn trace(setup: Setup, entries: u32) -> Trace<RicartAgrawala> {
+pub(crate) fn trace(setup: Setup, entries: u32) -> Recording {
     let header = Header {
         format: FORMAT,
         code: "test".into(),

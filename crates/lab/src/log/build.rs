@@ -1,11 +1,9 @@
 //! How a log is put together, and what is refused.
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
 
-use conclave_kernel::trace::{Mark, What};
-use conclave_kernel::{Effect, Input, NodeId, Protocol, Step, StepHead, Time, Trace};
-use serde::Serialize;
+use conclave_kernel::trace::{Header, Mark, RawEffect, RawInput, RawRecord, RawStep, What};
+use conclave_kernel::{NodeId, Recording, StepHead, Time};
 
 use super::{About, Cause, Event, Fate, Log, MOST_KINDS, Message, Text, Timescale};
 
@@ -14,52 +12,11 @@ use super::{About, Cause, Event, Fate, Log, MOST_KINDS, Message, Text, Timescale
 const MOST_MESSAGES: usize = 1 << 25;
 
 impl Log {
-    /// The log of a recorded run. Refused only if the trace contradicts itself, which no world's does.
-    pub fn from_trace<P: Protocol>(trace: &Trace<P>) -> Result<Self, String> {
-        let header = &trace.header;
-        let about = About {
-            algorithm: header.algorithm.clone(),
-            seed: Some(header.seed),
-            scenario: header.scenario.clone(),
-            timescale: Timescale::World,
-        };
-        let mut build = Builder::new(about, header.nodes);
-        let mut scratch = Vec::new();
-        for Step { head, input, effects } in trace.steps() {
-            let cause = match &input {
-                Input::Start => Cause::Start,
-                Input::Recover => Cause::Recover,
-                Input::Message { .. } => Cause::Message,
-                Input::Timer(timer) => Cause::Timer(build.json(timer, &mut scratch)),
-                Input::Command(command) => Cause::Command(build.json(command, &mut scratch)),
-            };
-            let from = if let Input::Message { from, .. } = input { Some(from) } else { None };
-            build.step(head, cause, from)?;
-            for effect in &effects {
-                match effect {
-                    Effect::Send { to, message } => {
-                        let text = build.json(message, &mut scratch);
-                        build.send([*to], text)?;
-                    }
-                    Effect::SendTo { to, message } => {
-                        let text = build.json(message, &mut scratch);
-                        build.send(to.iter().filter(|to| *to != head.node), text)?;
-                    }
-                    Effect::Broadcast { message } => {
-                        let text = build.json(message, &mut scratch);
-                        build.broadcast(text)?;
-                    }
-                    Effect::Emit { event } => {
-                        let text = build.json(event, &mut scratch);
-                        build.emit(text);
-                    }
-                    Effect::Arm { .. } | Effect::Disarm { .. } => {}
-                }
-            }
-        }
-        for mark in trace.marks() {
-            build.mark(mark.clone())?;
-        }
+    /// Returns the log of a recorded run. Fails only if the trace contradicts itself; no world records such a
+    /// trace.
+    pub fn from_trace(trace: &Recording) -> Result<Self, String> {
+        let mut build = Builder::of(&trace.header);
+        trace.records().try_for_each(|record| build.record(record))?;
         build.finish()
     }
 }
@@ -81,6 +38,55 @@ struct Run {
 }
 
 impl Builder {
+    /// Creates the empty log of the run that a header describes.
+    pub(crate) fn of(header: &Header) -> Self {
+        let about = About {
+            algorithm: header.algorithm.clone(),
+            seed: Some(header.seed),
+            scenario: header.scenario.clone(),
+            timescale: Timescale::World,
+        };
+        Self::new(about, header.nodes)
+    }
+
+    /// Appends a record of a trace.
+    pub(crate) fn record(&mut self, record: RawRecord) -> Result<(), String> {
+        let RawStep { head, input, effects } = match record {
+            RawRecord::Step(step) => step,
+            RawRecord::Mark(mark) => return self.mark(mark),
+        };
+        let (cause, from) = match input {
+            RawInput::Start => (Cause::Start, None),
+            RawInput::Recover => (Cause::Recover, None),
+            RawInput::Message { from, .. } => (Cause::Message, Some(from)),
+            RawInput::Timer(timer) => (Cause::Timer(self.text(timer.text())), None),
+            RawInput::Command(command) => (Cause::Command(self.text(command.text())), None),
+        };
+        self.step(head, cause, from)?;
+        for effect in effects {
+            match effect {
+                RawEffect::Send { to, message } => {
+                    let text = self.text(message.text());
+                    self.send([to], text)?;
+                }
+                RawEffect::SendTo { to, message } => {
+                    let text = self.text(message.text());
+                    self.send(to.iter().filter(|to| *to != head.node), text)?;
+                }
+                RawEffect::Broadcast { message } => {
+                    let text = self.text(message.text());
+                    self.broadcast(text)?;
+                }
+                RawEffect::Emit { event } => {
+                    let text = self.text(event.text());
+                    self.emit(text);
+                }
+                RawEffect::Arm { .. } | RawEffect::Disarm { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn new(about: About, sites: u32) -> Self {
         let log = Log { about, sites, ..Log::default() };
         Self { log, ids: BTreeMap::new(), next_id: 0, most_messages: MOST_MESSAGES, fates: Vec::new() }
@@ -240,16 +246,6 @@ impl Builder {
         }
         self.log.texts.shrink_to_fit();
         Ok(self.log)
-    }
-
-    fn json<T: Serialize + Debug>(&mut self, value: &T, scratch: &mut Vec<u8>) -> Text {
-        scratch.clear();
-        let written = serde_json::to_writer(&mut *scratch, value).is_ok();
-        match std::str::from_utf8(scratch) {
-            Ok(json) if written => self.text(json),
-            // A map with keys that JSON cannot hold: better seen in Rust's notation than not at all.
-            _ => self.text(&format!("{value:?}")),
-        }
     }
 
     fn receive(&mut self, event: u32, index: u32) {

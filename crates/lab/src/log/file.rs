@@ -1,4 +1,4 @@
-//! Trace files: a header on the first line, then one [`Record`] a line, all JSON.
+//! Trace files: a header on the first line, then one [`RawRecord`] per line, all JSON.
 //!
 //! ```text
 //! {"format":1,"code":"0.1.0","algorithm":"mutex/ricart-agrawala","nodes":3,"seed":1,"scenario":"{}"}
@@ -6,21 +6,19 @@
 //! {"mark":{"at":5000000,"what":{"crash":2}}}
 //! ```
 //!
-//! [`read_log`] needs no types: what messages, commands and events say is kept as it stands. [`read_trace`]
-//! needs them, to run the algorithm again. Both refuse what they do not understand, with file and line; neither
-//! reads a line longer than 16 MiB.
+//! Neither reader knows the algorithm: messages, timers, commands and events stay JSON. [`read_log`] reads
+//! a run for diagrams and analysis, [`read_trace`] for the checker, which repeats it. Both reject a line
+//! that they cannot read, with its number, and lines longer than 16 MiB.
 
 use std::fmt;
 use std::io::{self, BufRead, Read as _, Write};
 
 use conclave_kernel::node::MOST_NODES;
-use conclave_kernel::trace::{FORMAT, Header, Mark, Record};
-use conclave_kernel::{Effect, Input, NodeId, NodeSet, Protocol, StepHead, Time, Trace};
+use conclave_kernel::trace::{FORMAT, Header, RawEffect, RawInput, RawRecord, RawStep};
+use conclave_kernel::{NodeId, Recording};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
-use serde_json::value::RawValue;
 
-use super::{About, Builder, Cause, Log, Timescale};
+use super::{Builder, Log};
 
 /// Why a file cannot be read: one line that names the file and the line in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +40,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 /// Writes a trace file.
-pub fn write_trace<P: Protocol>(trace: &Trace<P>, mut out: impl Write) -> io::Result<()> {
+pub fn write_trace(trace: &Recording, mut out: impl Write) -> io::Result<()> {
     serde_json::to_writer(&mut out, &trace.header)?;
     out.write_all(b"\n")?;
     for record in trace.records() {
@@ -52,175 +50,45 @@ pub fn write_trace<P: Protocol>(trace: &Trace<P>, mut out: impl Write) -> io::Re
     out.flush()
 }
 
-/// Reads a trace file of an algorithm that is known. `name` is what errors call the file.
-pub fn read_trace<P: Protocol>(name: &str, reader: impl BufRead) -> Result<Trace<P>, Error> {
+/// Reads the records of a trace file. `name` is the name of the file in errors.
+pub fn read_trace(name: &str, reader: impl BufRead) -> Result<Recording, Error> {
+    let (mut marks, mut steps) = (Vec::new(), Vec::new());
     let mut lines = Lines::new(name, reader);
     let header = lines.header()?;
-    let nodes = header.nodes;
-    let mut trace = Trace::new(header);
-    while let Some(line) = lines.next()? {
-        let record = serde_json::from_str::<Record<'_, P>>(line).map_err(|error| json_error(&error));
-        let outcome = record.and_then(|record| match record {
-            Record::Step { at, node, clock, stamp, received, first_sent, input, effects } => {
-                check_sites(nodes, node, &input, &effects)?;
-                let head = StepHead { at, node, clock, stamp, received, first_sent };
-                trace.push(head, &input, &effects);
-                Ok(())
-            }
-            Record::Mark(mark) => {
-                let Mark { at, what } = mark.into_owned();
-                trace.mark(at, what);
-                Ok(())
-            }
-        });
-        outcome.map_err(|what| lines.error(what))?;
-    }
-    Ok(trace)
+    lines.records(|record| {
+        match record {
+            RawRecord::Step(step) => steps.push(checked(step, header.nodes)?),
+            RawRecord::Mark(mark) => marks.push(mark),
+        }
+        Ok(())
+    })?;
+    Ok(Recording { header, marks, steps: Box::new(steps) })
 }
 
-/// Reads a trace file of whatever algorithm. `name` is what errors call the file.
+/// Reads a trace file as a log. `name` is the name of the file in errors.
 pub fn read_log(name: &str, reader: impl BufRead) -> Result<Log, Error> {
     let mut lines = Lines::new(name, reader);
-    let header = lines.header()?;
-    let about = About {
-        algorithm: header.algorithm,
-        seed: Some(header.seed),
-        scenario: header.scenario,
-        timescale: Timescale::World,
-    };
-    let mut build = Builder::new(about, header.nodes);
-    while let Some(line) = lines.next()? {
-        let record = serde_json::from_str::<RawRecord<'_>>(line).map_err(|error| json_error(&error));
-        let outcome = record.and_then(|record| match record {
-            RawRecord::Step(step) => step.build(&mut build),
-            RawRecord::Mark(mark) => build.mark(mark),
-        });
-        outcome.map_err(|what| lines.error(what))?;
-    }
+    let mut build = Builder::of(&lines.header()?);
+    lines.records(|record| build.record(record))?;
     build.finish().map_err(|what| lines.error(what))
 }
 
-/// A [`Record`] of an algorithm that is not known.
-#[derive(Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum RawRecord<'a> {
-    #[serde(borrow)]
-    Step(RawStep<'a>),
-    Mark(Mark),
-}
-
-#[derive(Deserialize)]
-struct RawStep<'a> {
-    at: Time,
-    node: NodeId,
-    clock: Time,
-    stamp: u64,
-    #[serde(default)]
-    received: Option<u64>,
-    first_sent: u64,
-    #[serde(borrow)]
-    input: RawInput<'a>,
-    #[serde(borrow)]
-    effects: Vec<RawEffect<'a>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum RawInput<'a> {
-    Start,
-    Recover,
-    /// What it said stands where it was sent.
-    Message {
-        from: NodeId,
-        #[serde(rename = "message")]
-        _message: IgnoredAny,
-    },
-    #[serde(borrow)]
-    Timer(&'a RawValue),
-    #[serde(borrow)]
-    Command(&'a RawValue),
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum RawEffect<'a> {
-    Send {
-        to: NodeId,
-        #[serde(borrow)]
-        message: &'a RawValue,
-    },
-    SendTo {
-        to: NodeSet,
-        #[serde(borrow)]
-        message: &'a RawValue,
-    },
-    Broadcast {
-        #[serde(borrow)]
-        message: &'a RawValue,
-    },
-    Arm(IgnoredAny),
-    Disarm(IgnoredAny),
-    Emit {
-        #[serde(borrow)]
-        event: &'a RawValue,
-    },
-}
-
-impl RawStep<'_> {
-    fn build(self, build: &mut Builder) -> Result<(), String> {
-        let (cause, from) = match self.input {
-            RawInput::Start => (Cause::Start, None),
-            RawInput::Recover => (Cause::Recover, None),
-            RawInput::Message { from, .. } => (Cause::Message, Some(from)),
-            RawInput::Timer(timer) => (Cause::Timer(build.text(timer.get())), None),
-            RawInput::Command(command) => (Cause::Command(build.text(command.get())), None),
-        };
-        let Self { at, node, clock, stamp, received, first_sent, .. } = self;
-        build.step(StepHead { at, node, clock, stamp, received, first_sent }, cause, from)?;
-        for effect in self.effects {
-            match effect {
-                RawEffect::Send { to, message } => {
-                    let text = build.text(message.get());
-                    build.send([to], text)?;
-                }
-                RawEffect::SendTo { to, message } => {
-                    let text = build.text(message.get());
-                    build.send(to.iter().filter(|to| *to != node), text)?;
-                }
-                RawEffect::Broadcast { message } => {
-                    let text = build.text(message.get());
-                    build.broadcast(text)?;
-                }
-                RawEffect::Emit { event } => {
-                    let text = build.text(event.get());
-                    build.emit(text);
-                }
-                RawEffect::Arm(_) | RawEffect::Disarm(_) => {}
-            }
-        }
-        Ok(())
-    }
-}
-
-fn check_sites<P: Protocol>(
-    nodes: u32,
-    node: NodeId,
-    input: &Input<P>,
-    effects: &[Effect<P>],
-) -> Result<(), String> {
+/// Fails if a step names a site that does not exist.
+fn checked(step: RawStep, nodes: u32) -> Result<RawStep, String> {
     let check = |site: NodeId| {
         let what = || format!("there is no site {}: the header says {nodes} nodes", site.0);
         if site.0 < nodes { Ok(()) } else { Err(what()) }
     };
-    check(node)?;
-    if let Input::Message { from, .. } = input {
+    check(step.head.node)?;
+    if let RawInput::Message { from, .. } = &step.input {
         check(*from)?;
     }
-    effects.iter().try_for_each(|effect| match effect {
-        Effect::Send { to, .. } => check(*to),
-        Effect::SendTo { to, .. } => to.iter().try_for_each(check),
+    step.effects.iter().try_for_each(|effect| match effect {
+        RawEffect::Send { to, .. } => check(*to),
+        RawEffect::SendTo { to, .. } => to.iter().try_for_each(check),
         _ => Ok(()),
-    })
+    })?;
+    Ok(step)
 }
 
 /// The most bytes of a line.
@@ -284,6 +152,15 @@ impl<'n, R: BufRead> Lines<'n, R> {
     fn text(&self) -> Result<&str, Error> {
         let text = std::str::from_utf8(&self.buffer).map_err(|_| self.error("not UTF-8 text"))?;
         Ok(text.trim_end_matches(['\n', '\r']))
+    }
+
+    /// Passes each record after the header to `take`. Its error gets the number of the line.
+    fn records(&mut self, mut take: impl FnMut(RawRecord) -> Result<(), String>) -> Result<(), Error> {
+        while let Some(line) = self.next()? {
+            let record = serde_json::from_str(line).map_err(|error| json_error(&error));
+            record.and_then(&mut take).map_err(|what| self.error(what))?;
+        }
+        Ok(())
     }
 
     fn header(&mut self) -> Result<Header, Error> {

@@ -1,7 +1,7 @@
 //! A recorded run without its types: what pictures, exports and causality are made from.
 //!
-//! A [`Log`] is built from a typed trace in memory ([`Log::from_trace`]), from a trace file whose algorithm
-//! need not be known ([`read_log`]), or from the log of another program
+//! A [`Log`] is built from a recorded run in memory ([`Log::from_trace`]), from a trace file
+//! ([`read_log`]), or from the log of another program
 //! ([`shiviz::read`](crate::diagram::shiviz::read)). It holds sites, events and messages in flat tables; what
 //! a message or an event said stays one slice of a common text, as JSON, and is put into words only when
 //! somebody looks ([`Log::short`], [`Log::words`], [`Log::describe`]). A million events take about 150 MB.

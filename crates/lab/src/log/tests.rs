@@ -1,4 +1,4 @@
-use conclave_algorithms::mutex::RicartAgrawala;
+use conclave_algorithms::mutex::{Mutex as _, RicartAgrawala};
 use conclave_kernel::StepHead;
 use conclave_sim::{Delay, Fault, Setup};
 use proptest::prelude::*;
@@ -93,7 +93,7 @@ fn derived_stamps_are_those_that_the_simulator_recorded() {
 }
 
 #[test]
-fn a_trace_that_is_written_is_read_back_typed_and_untyped() {
+fn a_trace_that_is_written_is_read_back_as_a_recording_and_as_a_log() {
     let setup = Setup {
         nodes: 4,
         duplicate: conclave_kernel::Ratio::percent(10),
@@ -103,12 +103,13 @@ fn a_trace_that_is_written_is_read_back_typed_and_untyped() {
     let trace = testing::trace(setup, 20);
     let mut file = Vec::new();
     write_trace(&trace, &mut file).unwrap();
-    let back = read_trace::<RicartAgrawala>("run", &file[..]).unwrap();
+    let back = read_trace("run", &file[..]).unwrap();
+    assert!(back.records().eq(trace.records()));
     let mut again = Vec::new();
     write_trace(&back, &mut again).unwrap();
     assert!(again == file);
     assert_eq!(read_log("run", &file[..]).unwrap(), Log::from_trace(&trace).unwrap());
-    assert!(trace.marks().len() > 3 && trace.len() > 50);
+    assert!(trace.marks.len() > 3 && trace.steps.len() > 50);
 }
 
 #[test]
@@ -186,17 +187,23 @@ fn what_is_wrong_with_a_file_is_said_with_its_line() {
 }
 
 #[test]
-fn a_typed_trace_is_refused_where_it_does_not_fit_the_algorithm() {
-    let error = |file: String| read_trace::<RicartAgrawala>("t", file.as_bytes()).unwrap_err().to_string();
-    assert!(
-        error(format!("{HEADER}\n{SEND}")).starts_with("t:2: column "),
-        "7 is no message of Ricart-Agrawala"
-    );
+fn a_recording_is_refused_where_it_does_not_fit_its_header() {
+    let error = |file: String| read_trace("t", file.as_bytes()).unwrap_err().to_string();
     let mut file = Vec::new();
     write_trace(&testing::trace(Setup { nodes: 2, ..Setup::default() }, 2), &mut file).unwrap();
     let far = String::from_utf8(file).unwrap().replace("\"send\":{\"to\":1", "\"send\":{\"to\":2");
     assert!(error(far).ends_with(": there is no site 2: the header says 2 nodes"));
     assert!(error(HEADER.replace("\"format\":1", "\"format\":2")).contains("format 2 is not known"));
+}
+
+#[test]
+fn a_recording_is_refused_where_it_does_not_fit_the_algorithm() {
+    let card = RicartAgrawala::CARD;
+    let case = crate::case::of(&card, 2, 1).unwrap();
+    let error = case.retrace("t", format!("{HEADER}\n{SEND}").as_bytes()).unwrap_err();
+    assert!(error.starts_with("step 0: n0 has other effects"), "7 is no message of Ricart-Agrawala: {error}");
+    let error = case.retrace("t", HEADER.replace(":2,", ":3,").as_bytes()).unwrap_err();
+    assert!(error.contains("the trace has 3 sites, but its scenario has 2"), "{error}");
 }
 
 #[test]

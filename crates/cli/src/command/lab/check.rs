@@ -11,13 +11,14 @@ use std::time::Duration;
 use conclave_algorithms::quorum::Quorum;
 use conclave_algorithms::{catalog, mutants};
 use conclave_check::{
-    Bounds, Costs, Cycles, Faults, Options, Order, Progress, Recovery, Search, Timing, Verdict,
+    Bounds, Costs, Counterexample, Cycles, Faults, Options, Order, Progress, Recovery, Report, Search,
+    Timing, Verdict, Watcher,
 };
 use conclave_kernel::{Card, suggest};
-use conclave_lab::case::{self, AnyCase, Found, Outcome, PropertyVerdict, TICK, Watcher, Word};
+use conclave_lab::case::{self, Case, PropertyVerdict, TICK, Word};
 use conclave_lab::diagram::spacetime;
 use conclave_lab::diagram::span::Span;
-use conclave_lab::log::Log;
+use conclave_lab::log::{self, Log};
 use conclave_lab::matrix;
 use conclave_lab::problem::Scenario as _;
 use conclave_lab::problems::{detector, election, mutex, snapshot};
@@ -142,7 +143,7 @@ pub fn run(args: &Args) -> Done {
     })
 }
 
-fn explore(args: &Args, card: &Card, case: &dyn AnyCase) -> Done {
+fn explore(args: &Args, card: &Card, case: &dyn Case) -> Done {
     refuse_clocks(card)?;
     if let Some(mutant) = &args.mutant {
         let of_card =
@@ -180,7 +181,7 @@ fn refuse_clocks(card: &Card) -> Result<(), Failure> {
 /// Writes the counterexample and prints the report, with the costs if --cost was given.
 fn finish(
     args: &Args,
-    outcome: &Outcome,
+    outcome: &Report,
     verdicts: &[PropertyVerdict],
     spans: fn(&Log) -> Vec<Span>,
     costs: impl FnOnce() -> Result<Costs, String>,
@@ -189,7 +190,7 @@ fn finish(
         Verdict::Holds if args.cost => Some(costs()?),
         _ => None,
     };
-    if let Some(found) = &outcome.found {
+    if let Some(found) = &outcome.counterexample {
         write_counterexample(args, found, spans)?;
     }
     show(args, outcome, verdicts, costs.as_ref())?;
@@ -218,10 +219,10 @@ impl Args {
 }
 
 /// Returns the card and the case of an algorithm; `None` if the checker has no model of it.
-fn case(args: &Args, problem: &str, name: &str) -> Option<(&'static Card, Box<dyn AnyCase>)> {
+fn case(args: &Args, problem: &str, name: &str) -> Option<(&'static Card, Box<dyn Case>)> {
     let card = catalog::cards().find(|card| card.problem == problem && card.name == name)?;
     let (order, timing, faults, mutant) = (args.order, args.timing(), args.faults(), args.mutant.clone());
-    let case: Box<dyn AnyCase> = match problem {
+    let case: Box<dyn Case> = match problem {
         "mutex" if matrix::rows(Some(problem)).any(|known| known.name == name) => {
             let case = mutex::check::Case::of(card, args.nodes, args.entries);
             let judged = if args.causal { mutex::check::Judged::Order } else { case.judged };
@@ -259,8 +260,8 @@ fn case(args: &Args, problem: &str, name: &str) -> Option<(&'static Card, Box<dy
 /// Explores and shows the progress on standard error.
 fn watched(
     what: &str,
-    explore: impl FnOnce(Watcher<'_>) -> Result<Outcome, String>,
-) -> Result<Outcome, Failure> {
+    explore: impl FnOnce(Watcher<'_>) -> Result<Report, String>,
+) -> Result<Report, Failure> {
     let bar = progress();
     let outcome = explore(&mut |progress: &Progress| {
         bar.set_message(format!(
@@ -332,9 +333,9 @@ fn task(algorithm: &str) -> &'static str {
     }
 }
 
-fn row(card: &Card, nodes: u32, entries: u8, outcome: &Outcome) -> String {
+fn row(card: &Card, nodes: u32, entries: u8, outcome: &Report) -> String {
     let links = if card.needs.fifo { "FIFO" } else { "any order" };
-    let verdict = match (outcome.property, &outcome.found) {
+    let verdict = match (outcome.property, &outcome.counterexample) {
         (Some(property), Some(found)) => {
             format!("{property} broken in {}", counted(found.steps, "step"))
         }
@@ -346,7 +347,7 @@ fn row(card: &Card, nodes: u32, entries: u8, outcome: &Outcome) -> String {
     let paint = Paint::stdout();
     let verdict = if outcome.is_broken() { paint.bad(&verdict) } else { paint.verdict(&verdict) };
     let algorithm = card.name;
-    let Outcome { states, depth, seconds, .. } = outcome;
+    let Report { states, depth, seconds, .. } = outcome;
     format!(
         "| {algorithm} | {nodes} | {entries} | {links} | {states} | {depth} | {seconds:.1} | {verdict} |\n"
     )
@@ -370,13 +371,20 @@ fn progress() -> ProgressBar {
     if std::io::stderr().is_terminal() { ProgressBar::new_spinner() } else { ProgressBar::hidden() }
 }
 
-fn write_counterexample(args: &Args, found: &Found, spans: fn(&Log) -> Vec<Span>) -> Result<(), Failure> {
+fn write_counterexample(
+    args: &Args,
+    found: &Counterexample,
+    spans: fn(&Log) -> Vec<Span>,
+) -> Result<(), Failure> {
     if let Some(path) = &args.trace {
-        output::write_file(path, &found.lines)?;
+        let mut lines = Vec::new();
+        log::write_trace(&found.trace, &mut lines).map_err(|error| Failure::file(path, &error))?;
+        output::write_file(path, &lines)?;
     }
     if let Some(path) = &args.svg {
-        let options = spacetime::Options { spans: spans(&found.log), ..Default::default() };
-        output::write_file(path, spacetime::draw(&found.log, &options).as_bytes())?;
+        let log = Log::from_trace(&found.trace)?;
+        let options = spacetime::Options { spans: spans(&log), ..Default::default() };
+        output::write_file(path, spacetime::draw(&log, &options).as_bytes())?;
     }
     Ok(())
 }
@@ -412,11 +420,12 @@ struct Json<'a> {
 
 fn show(
     args: &Args,
-    report: &Outcome,
+    report: &Report,
     verdicts: &[PropertyVerdict],
     costs: Option<&Costs>,
 ) -> Result<(), Failure> {
-    let steps = report.found.as_ref().map(|found| in_words(&found.log));
+    let log = report.counterexample.as_ref().map(|found| Log::from_trace(&found.trace)).transpose()?;
+    let steps = log.as_ref().map(in_words);
     if args.json {
         return output::print_json(&Json {
             algorithm: &args.algorithm,
@@ -447,7 +456,7 @@ fn show(
 
 fn describe(
     args: &Args,
-    report: &Outcome,
+    report: &Report,
     verdicts: &[PropertyVerdict],
     costs: Option<&Costs>,
     steps: Option<&[String]>,
@@ -502,7 +511,7 @@ fn describe(
 }
 
 /// One line for each property, and one for executions that never end.
-fn verdict_lines(text: &mut String, report: &Outcome, verdicts: &[PropertyVerdict], paint: Paint) {
+fn verdict_lines(text: &mut String, report: &Report, verdicts: &[PropertyVerdict], paint: Paint) {
     let mut line = |name: &str, value: String| _ = writeln!(text, "  {name:<22}{value}");
     for verdict in verdicts {
         let word = match verdict.word {

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use conclave_check::Retraced;
 use conclave_kernel::trace::Mark;
-use conclave_lab::case::{self, AnyCase};
+use conclave_lab::case::{self, Case};
 use conclave_lab::log::{self, Log};
 use conclave_lab::problem::Recorder;
 
@@ -205,7 +205,7 @@ fn verify(path: &str) -> Done {
 }
 
 /// Repeats the steps of a counterexample, with new sites and a new judge.
-fn retrace(path: &str, text: &str, case: &dyn AnyCase) -> Done {
+fn retrace(path: &str, text: &str, case: &dyn Case) -> Done {
     match case.retrace(path, text.as_bytes()) {
         Ok(Retraced { steps, breach, waiting }) => {
             let mut line = format!("the counterexample repeats exactly: {}", counted(steps as u64, "step"));

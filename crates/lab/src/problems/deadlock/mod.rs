@@ -22,8 +22,7 @@ use conclave_algorithms::deadlock::locking::{Estate, Locking};
 use conclave_algorithms::deadlock::site::Group;
 use conclave_algorithms::deadlock::spec;
 use conclave_algorithms::deadlock::{Detection, Site};
-use conclave_kernel::Trace;
-use conclave_sim::{End, World};
+use conclave_sim::{End, Recording, World};
 
 pub use report::{Detected, Locked, Report};
 pub use scenario::Scenario;
@@ -33,11 +32,11 @@ use crate::problem::{self, Scenario as _};
 use bank::Bank;
 use work::Problem;
 
-/// A run of one detector, and its trace if one was recorded.
-pub type Run<D> = (Detected, Option<Trace<Site<D>>>);
-
 /// Runs a scenario of one detector. Records a trace if `record` is set.
-pub fn run_algorithm<D: Detection>(scenario: &Scenario, record: bool) -> Result<Run<D>, String> {
+pub fn run_algorithm<D: Detection>(
+    scenario: &Scenario,
+    record: bool,
+) -> Result<(Detected, Option<Recording>), String> {
     scenario.validate()?;
     problem::refuse_size(scenario.setup.nodes, &D::CARD, &[])?;
     let model = scenario.model.unwrap_or(D::MODEL);
@@ -69,7 +68,7 @@ pub fn run_algorithm<D: Detection>(scenario: &Scenario, record: bool) -> Result<
 }
 
 /// Runs a scenario of one way to lock. Records a trace if `record` is set.
-pub fn run_way<L: Locking>(scenario: &Scenario, record: bool) -> Result<(Locked, Option<Trace<L>>), String> {
+pub fn run_way<L: Locking>(scenario: &Scenario, record: bool) -> Result<(Locked, Option<Recording>), String> {
     scenario.validate()?;
     problem::refuse_size(scenario.setup.nodes, &L::CARD, &[])?;
     if scenario.model.is_some() || scenario.detect_only {

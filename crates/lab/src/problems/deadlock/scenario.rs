@@ -104,7 +104,7 @@ impl deadlock::Visit for Run<'_> {
     fn visit<D: Detection>(self) -> Self::Out {
         let Self(scenario, recorder) = self;
         let (report, trace) = run_algorithm::<D>(scenario, recorder.wants_trace())?;
-        trace.map_or(Ok(()), |trace| recorder.take(&trace))?;
+        recorder.take(trace.as_ref())?;
         Ok(Report::Detected(Box::new(report)))
     }
 }
@@ -115,7 +115,7 @@ impl locking::Visit for Run<'_> {
     fn visit<L: Locking>(self) -> Self::Out {
         let Self(scenario, recorder) = self;
         let (report, trace) = run_way::<L>(scenario, recorder.wants_trace())?;
-        trace.map_or(Ok(()), |trace| recorder.take(&trace))?;
+        recorder.take(trace.as_ref())?;
         Ok(Report::Locked(Box::new(report)))
     }
 }

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use conclave_algorithms::detector::spec::{ACCURACY, COMPLETENESS};
 use conclave_algorithms::detector::{self, Detector, Event, Group, Visit};
-use conclave_check::{Faults, Findings, Model, Monitor, Offer, Options, Order, Timing};
+use conclave_check::{Checker, Faults, Findings, Model, Monitor, Offer, Options, Order, Timing};
 use conclave_kernel::{Never, NodeId, Property};
 use serde::{Deserialize, Serialize};
 
-use crate::case::{self, Job, Known, Work, bit};
+use crate::case::{self, Known, Prepare, bit};
 
 /// The data that determines an exploration, except its bounds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,12 +31,12 @@ pub struct Case {
 }
 
 impl case::Case for Case {
-    fn work<W: Work>(&self, options: &Options, work: W) -> Result<W::Out, String> {
+    fn checker(&self, options: &Options, judges: bool) -> Result<Checker, String> {
         let options =
             Options { order: self.order, timing: self.timing, faults: self.faults, ..options.clone() };
         let unknown =
             || Err(format!("there is no algorithm called {}: see `conclave list detector`", self.algorithm));
-        detector::visit(&self.algorithm, Job { case: self, options, work }).unwrap_or_else(unknown)
+        detector::visit(&self.algorithm, Prepare { case: self, options, judges }).unwrap_or_else(unknown)
     }
 
     fn properties(&self) -> Vec<Known> {
@@ -48,8 +48,8 @@ impl case::Case for Case {
     }
 }
 
-impl<W: Work> Visit for Job<'_, Case, W> {
-    type Out = Result<W::Out, String>;
+impl Visit for Prepare<'_, Case> {
+    type Out = Result<Checker, String>;
 
     fn visit<P: Detector>(self) -> Self::Out {
         // The condition is a constant, so that no checker is compiled for these algorithms.
@@ -59,14 +59,16 @@ impl<W: Work> Visit for Job<'_, Case, W> {
                 P::CARD.path()
             ));
         }
-        let Self { case, options, work } = self;
+        let Self { case, options, .. } = self;
         let about = serde_json::to_string(case).map_err(|error| error.to_string())?;
         let group = Group::new(case.nodes, case.period, case.margin);
-        work.on(&Watching::<P> { about, ..Watching::new(group)? }, &options)
+        let model = Watching::<P> { about, ..Watching::new(group)? };
+        Checker::new(model, &options).map_err(|error| error.to_string())
     }
 }
 
 /// A group whose sites watch each other. Obligations have one bit per pair, so there are at most 8 sites.
+#[derive(Clone)]
 pub struct Watching<P> {
     group: Group,
     about: String,

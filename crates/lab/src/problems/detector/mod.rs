@@ -18,8 +18,8 @@ use std::time::Instant;
 
 use conclave_algorithms::detector::spec::{ACCURACY, COMPLETENESS, CONSTANT_ACCURACY};
 use conclave_algorithms::detector::{Detector, Event};
-use conclave_kernel::{NodeId, Property, Time, Trace, Violation};
-use conclave_sim::{Desk, Director, Limits, World};
+use conclave_kernel::{NodeId, Property, Time, Violation};
+use conclave_sim::{Desk, Director, Limits, Recording, World};
 
 pub use check::{Case, Watch, Watching};
 pub use report::{Report, Sample};
@@ -32,7 +32,7 @@ use meter::Meter;
 pub fn run_algorithm<P: Detector>(
     scenario: &Scenario,
     record: bool,
-) -> Result<(Report, Option<Trace<P>>), String> {
+) -> Result<(Report, Option<Recording>), String> {
     scenario.validate()?;
     problem::refuse_size(scenario.setup.nodes, &P::CARD, &[])?;
     let group = scenario.group();

@@ -169,7 +169,7 @@ impl detector::Visit for Run<'_> {
     fn visit<P: Detector>(self) -> Self::Out {
         let Self(scenario, recorder) = self;
         let (report, trace) = run_algorithm::<P>(scenario, recorder.wants_trace())?;
-        trace.map_or(Ok(()), |trace| recorder.take(&trace))?;
+        recorder.take(trace.as_ref())?;
         Ok(report)
     }
 }

@@ -11,11 +11,11 @@ use conclave_algorithms::election::spec::{E1, E2, Judge};
 use conclave_algorithms::election::{Command, Election, Event, Group};
 use conclave_algorithms::mutants::World;
 use conclave_algorithms::mutants::election::{self, Make, Visit};
-use conclave_check::{Faults, Findings, Model, Monitor, Offer, Options, Order, Timing};
+use conclave_check::{Checker, Faults, Findings, Model, Monitor, Offer, Options, Order, Timing};
 use conclave_kernel::{Card, NodeId, Property};
 use serde::{Deserialize, Serialize};
 
-use crate::case::{self, Job, Known, TICK, Work, bit};
+use crate::case::{self, Known, Prepare, TICK, bit};
 
 /// The data that determines an exploration, except its bounds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,10 +112,10 @@ impl Case {
 }
 
 impl case::Case for Case {
-    fn work<W: Work>(&self, options: &Options, work: W) -> Result<W::Out, String> {
+    fn checker(&self, options: &Options, judges: bool) -> Result<Checker, String> {
         let options =
             Options { order: self.order, timing: self.timing, faults: self.faults, ..options.clone() };
-        let job = Job { case: self, options, work };
+        let job = Prepare { case: self, options, judges };
         case::visit(self.mutant.as_deref(), &self.algorithm, job, election::visit, election::visit_honest)?
     }
 
@@ -127,11 +127,11 @@ impl case::Case for Case {
     }
 }
 
-impl<W: Work> Visit for Job<'_, Case, W> {
-    type Out = Result<W::Out, String>;
+impl Visit for Prepare<'_, Case> {
+    type Out = Result<Checker, String>;
 
     fn visit<P: Election>(self, make: Make<P>) -> Self::Out {
-        let Self { case, options, work } = self;
+        let Self { case, options, .. } = self;
         let class = match case.mistakes {
             0 => Class::Perfect,
             mistakes => Class::EventuallyPerfect { mistakes },
@@ -139,11 +139,12 @@ impl<W: Work> Visit for Job<'_, Case, W> {
         let about = serde_json::to_string(case).map_err(|error| error.to_string())?;
         let (who, judged) = (case.who.clone(), case.judged);
         let model = Elections { make, about, who, judged, ..Elections::new(case.group(), case.entries) };
-        work.on(&model.told_by(class), &options)
+        Checker::new(model.told_by(class), &options).map_err(|error| error.to_string())
     }
 }
 
 /// A group in which every site may call a number of elections, at any time.
+#[derive(Clone)]
 pub struct Elections<P> {
     group: Group,
     calls: u8,

@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 
 use conclave_algorithms::election::spec::{E1, E2, Judge};
 use conclave_algorithms::election::{ChangRoberts, Command, Election, Event, HirschbergSinclair};
-use conclave_kernel::{Judgement, NodeId, Prng, Property, Time, Trace, Violation, time};
-use conclave_sim::{Desk, Director, End, Limits, Outcome, World};
+use conclave_kernel::{Judgement, NodeId, Prng, Property, Time, Violation, time};
+use conclave_sim::{Desk, Director, End, Limits, Outcome, Recording, World};
 
 pub use check::{Case, DECIDED, Elections, HALFWAY, Judged, Watch};
 pub use report::Report;
@@ -32,7 +32,7 @@ use crate::problem::{self, Scenario as _};
 pub fn run_algorithm<P: Election>(
     scenario: &Scenario,
     record: bool,
-) -> Result<(Report, Option<Trace<P>>), String> {
+) -> Result<(Report, Option<Recording>), String> {
     scenario.validate()?;
     let rings = [ChangRoberts::CARD.name, HirschbergSinclair::CARD.name];
     problem::refuse_size(scenario.setup.nodes, &P::CARD, &rings)?;

@@ -175,7 +175,7 @@ impl election::Visit for Run<'_> {
     fn visit<P: Election>(self) -> Self::Out {
         let Self(scenario, recorder) = self;
         let (report, trace) = run_algorithm::<P>(scenario, recorder.wants_trace())?;
-        trace.map_or(Ok(()), |trace| recorder.take(&trace))?;
+        recorder.take(trace.as_ref())?;
         Ok(report)
     }
 }

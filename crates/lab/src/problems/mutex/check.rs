@@ -11,14 +11,14 @@ use conclave_algorithms::mutants::{self, World};
 use conclave_algorithms::mutex::spec::{FENCES, ME1, ME1_CAUSAL, ME2, ME3};
 use conclave_algorithms::mutex::{Command, Event, Group, Mutex};
 use conclave_algorithms::quorum::Quorum;
-use conclave_check::{Faults, Findings, Model, Monitor, Offer, Options, Order, Timing};
+use conclave_check::{Checker, Faults, Findings, Model, Monitor, Offer, Options, Order, Timing};
 use conclave_kernel::{Card, NodeId, Property};
 use serde::{Deserialize, Serialize};
 
 pub use judge::{Bare, Causal, Fences, Judge, Noted, Plain, Quiet};
 
 use super::Scenario;
-use crate::case::{self, Job, Known, Work};
+use crate::case::{self, Known, Prepare};
 
 /// The data that determines an exploration, except its bounds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,10 +116,10 @@ impl Case {
 }
 
 impl case::Case for Case {
-    fn work<W: Work>(&self, options: &Options, work: W) -> Result<W::Out, String> {
+    fn checker(&self, options: &Options, judges: bool) -> Result<Checker, String> {
         let options =
             Options { order: self.order, timing: self.timing, faults: self.faults, ..options.clone() };
-        let job = Job { case: self, options, work };
+        let job = Prepare { case: self, options, judges };
         case::visit(self.mutant.as_deref(), &self.algorithm, job, mutex::visit, mutex::visit_honest)?
     }
 
@@ -145,31 +145,33 @@ impl case::Case for Case {
     }
 }
 
-impl<W: Work> Visit for Job<'_, Case, W> {
-    type Out = Result<W::Out, String>;
+impl Visit for Prepare<'_, Case> {
+    type Out = Result<Checker, String>;
 
     fn visit<P: Mutex>(self, make: Make<P>) -> Self::Out {
-        let Self { case, options, work } = self;
+        let Self { case, options, judges } = self;
         let nodes = case.nodes;
         let noted = match case.judged {
-            _ if !W::JUDGES => None,
+            _ if !judges => None,
             _ if case.entries == FOREVER => Some(Noted::Quiet(Quiet::new(nodes))),
             Judged::Causality => Some(Noted::Causality(Causal::new(nodes))),
             Judged::Order => Some(Noted::Order(Causal::new(nodes))),
             Judged::Exclusion | Judged::Fences => None,
         };
         let plain = match case.judged {
-            Judged::Fences if W::JUDGES => Plain::Fences(Fences::new(nodes)),
+            Judged::Fences if judges => Plain::Fences(Fences::new(nodes)),
             _ => Plain::Bare(Bare),
         };
         match noted {
-            Some(judge) => work.on(&case.model(make, judge)?, &options),
-            None => work.on(&case.model(make, plain)?, &options),
+            Some(judge) => Checker::new(case.model(make, judge)?, &options),
+            None => Checker::new(case.model(make, plain)?, &options),
         }
+        .map_err(|error| error.to_string())
     }
 }
 
 /// A group in which every site may request a number of times, at any time.
+#[derive(Clone)]
 pub struct Entries<P, J> {
     group: Group,
     entries: u8,

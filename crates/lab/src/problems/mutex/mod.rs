@@ -20,8 +20,8 @@ use std::time::Instant;
 
 use conclave_algorithms::mutex::spec::{Breach, Judge, Note};
 use conclave_algorithms::mutex::{self, Command, Event, Group, Mutex};
-use conclave_kernel::{Effect, NodeId, Size, Time, Trace, Violation};
-use conclave_sim::{Desk, Director, World};
+use conclave_kernel::{Effect, NodeId, Size, Time, Violation};
+use conclave_sim::{Desk, Director, Recording, World};
 
 pub use report::{Delays, Report};
 pub use scenario::{Scenario, Work};
@@ -34,7 +34,7 @@ use work::Worker;
 pub fn run_algorithm<P: Mutex>(
     scenario: &Scenario,
     record: bool,
-) -> Result<(Report, Option<Trace<P>>), String> {
+) -> Result<(Report, Option<Recording>), String> {
     run_made(scenario, P::new, record)
 }
 
@@ -43,7 +43,7 @@ pub fn run_made<P: Mutex>(
     scenario: &Scenario,
     make: impl Fn(NodeId, &Group) -> P + 'static,
     record: bool,
-) -> Result<(Report, Option<Trace<P>>), String> {
+) -> Result<(Report, Option<Recording>), String> {
     scenario.validate()?;
     problem::refuse_size(scenario.setup.nodes, &P::CARD, &SMALL)?;
     let group = scenario.group::<P>()?;

@@ -168,7 +168,7 @@ impl mutex::Visit for Run<'_> {
     fn visit<P: Mutex>(self) -> Self::Out {
         let Self(scenario, recorder) = self;
         let (report, trace) = run_algorithm::<P>(scenario, recorder.wants_trace())?;
-        trace.map_or(Ok(()), |trace| recorder.take(&trace))?;
+        recorder.take(trace.as_ref())?;
         Ok(report)
     }
 }

@@ -6,11 +6,11 @@ use conclave_algorithms::mutants::snapshot::{self, Make, Visit};
 use conclave_algorithms::snapshot::bank::{Bank, Transfer};
 use conclave_algorithms::snapshot::spec::{COMPLETE, CONSERVED, SAME};
 use conclave_algorithms::snapshot::{Application, Command, Event, Snapshot, SnapshotId};
-use conclave_check::{Faults, Findings, Model, Monitor, Offer, Options, Order, Timing};
+use conclave_check::{Checker, Faults, Findings, Model, Monitor, Offer, Options, Order, Timing};
 use conclave_kernel::{Card, Digest, NodeId, Property};
 use serde::{Deserialize, Serialize};
 
-use crate::case::{self, Job, Known, Work, bit};
+use crate::case::{self, Known, Prepare, bit};
 
 /// The data that determines an exploration, except its bounds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,10 +54,10 @@ impl Case {
 }
 
 impl case::Case for Case {
-    fn work<W: Work>(&self, options: &Options, work: W) -> Result<W::Out, String> {
+    fn checker(&self, options: &Options, judges: bool) -> Result<Checker, String> {
         let options =
             Options { order: self.order, timing: self.timing, faults: self.faults, ..options.clone() };
-        let job = Job { case: self, options, work };
+        let job = Prepare { case: self, options, judges };
         case::visit(self.mutant.as_deref(), &self.algorithm, job, snapshot::visit, snapshot::visit_honest)?
     }
 
@@ -70,13 +70,14 @@ impl case::Case for Case {
     }
 }
 
-impl<W: Work> Visit for Job<'_, Case, W> {
-    type Out = Result<W::Out, String>;
+impl Visit for Prepare<'_, Case> {
+    type Out = Result<Checker, String>;
 
     fn visit<P: Snapshot<Bank>>(self, make: Make<P>) -> Self::Out {
-        let Self { case, options, work } = self;
+        let Self { case, options, .. } = self;
         let about = serde_json::to_string(case).map_err(|error| error.to_string())?;
-        work.on(&Transfers { make, about, ..Transfers::new(case.nodes, case.entries) }, &options)
+        let model = Transfers { make, about, ..Transfers::new(case.nodes, case.entries) };
+        Checker::new(model, &options).map_err(|error| error.to_string())
     }
 }
 
@@ -85,6 +86,7 @@ impl<W: Work> Visit for Job<'_, Case, W> {
 ///
 /// The amounts are powers of two, so that no two of them make up for each other when they are counted twice
 /// or lost.
+#[derive(Clone)]
 pub struct Transfers<P> {
     nodes: u32,
     transfers: u8,

@@ -21,8 +21,8 @@ use std::time::Instant;
 
 use conclave_algorithms::snapshot::spec::{Breach, Judge, Note};
 use conclave_algorithms::snapshot::{Command, Event, Snapshot, SnapshotId};
-use conclave_kernel::{NodeId, Prng, Time, Trace, Violation};
-use conclave_sim::{Desk, Director, End, World};
+use conclave_kernel::{NodeId, Prng, Time, Violation};
+use conclave_sim::{Desk, Director, End, Recording, World};
 
 pub use check::{Case, HALFWAY, ON_ITS_WAY, Transfers};
 pub use equivalent::Equivalent;
@@ -37,7 +37,7 @@ use play::Played;
 fn run_algorithm<A: Played, P: Snapshot<A>>(
     scenario: &Scenario,
     record: bool,
-) -> Result<(Report, Option<Trace<P>>), String> {
+) -> Result<(Report, Option<Recording>), String> {
     run_made(scenario, P::new, record)
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn run_made<A: Played, P: Snapshot<A>>(
     scenario: &Scenario,
     make_site: impl Fn(NodeId, u32, A) -> P + 'static,
     record: bool,
-) -> Result<(Report, Option<Trace<P>>), String> {
+) -> Result<(Report, Option<Recording>), String> {
     scenario.validate()?;
     problem::refuse_size(scenario.setup.nodes, &P::CARD, &[])?;
     let nodes = scenario.setup.nodes;

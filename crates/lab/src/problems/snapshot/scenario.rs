@@ -166,7 +166,7 @@ impl<A: Played> snapshot::Visit<A> for Run<'_> {
     fn visit<P: Snapshot<A>>(self) -> Self::Out {
         let Self(scenario, recorder) = self;
         let (report, trace) = run_algorithm::<A, P>(scenario, recorder.wants_trace())?;
-        trace.map_or(Ok(()), |trace| recorder.take(&trace))?;
+        recorder.take(trace.as_ref())?;
         Ok(report)
     }
 }

@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 
 use conclave_algorithms::timesync::spec::{Breach, Judge};
 use conclave_algorithms::timesync::{self, Command, Event, Group, TimeSync};
-use conclave_kernel::{Card, NodeId, Time, Trace, Violation};
-use conclave_sim::{Desk, Director, Limits, World};
+use conclave_kernel::{Card, NodeId, Time, Violation};
+use conclave_sim::{Desk, Director, Limits, Recording, World};
 
 pub use meter::Moment;
 pub use report::Report;
@@ -34,7 +34,7 @@ use meter::Meter;
 pub fn run_algorithm<P: TimeSync>(
     scenario: &Scenario,
     record: bool,
-) -> Result<(Report, Option<Trace<P>>), String> {
+) -> Result<(Report, Option<Recording>), String> {
     scenario.validate()?;
     // A round of these algorithms needs memory for every pair of sites.
     if [<timesync::Berkeley>::CARD.name, <timesync::BerkeleyRing>::CARD.name].contains(&P::CARD.name) {

@@ -285,7 +285,7 @@ impl timesync::Visit for Run<'_> {
     fn visit<P: TimeSync>(self) -> Self::Out {
         let Self(scenario, recorder) = self;
         let (report, trace) = run_algorithm::<P>(scenario, recorder.wants_trace())?;
-        trace.map_or(Ok(()), |trace| recorder.take(&trace))?;
+        recorder.take(trace.as_ref())?;
         Ok(report)
     }
 }
