@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use conclave_algorithms::election::{self, Command, Election, Group, Visit};
+use conclave_algorithms::election::{self, Command, Election, Group};
 use conclave_kernel::NodeId;
 use conclave_sim::script::{Played, Script, ScriptError, Stage};
 
@@ -27,26 +27,27 @@ fn a_scenario_that_elects_somebody_else_fails() {
     assert_eq!(error.to_string(), "test.txt:1: `elects 0 0` but the sites elected 1 1");
 }
 
+macro_rules! player {
+    ($algorithm:ty) => {
+        (<$algorithm as Election>::CARD, play_with::<$algorithm> as crate::support::Player)
+    };
+}
+
 fn play(script: &Script) -> Result<Played, ScriptError> {
     script.allow(&["algorithm", "nodes", "elects"])?;
     let algorithm = script.setting("algorithm").unwrap_or_default();
-    let found = algorithm.strip_prefix("election/").and_then(|name| election::visit(name, Play(script)));
-    let played = found.ok_or_else(|| script.error(format!("there is no algorithm `{algorithm}`")))??;
+    let found = election::each!(player).into_iter().find(|(card, _)| card.path().to_string() == algorithm);
+    let (_, play) = found.ok_or_else(|| script.error(format!("there is no algorithm `{algorithm}`")))?;
+    let played = play(script)?;
     judge(script, &played)?;
     Ok(played)
 }
 
-struct Play<'a>(&'a Script);
-
-impl Visit for Play<'_> {
-    type Out = Result<Played, ScriptError>;
-
-    fn visit<P: Election>(self) -> Self::Out {
-        let nodes = self.0.nodes()?;
-        let group = Group::new(nodes, Duration::from_millis(1));
-        let mut stage = Stage::new(nodes, move |me| P::new(me, &group));
-        self.0.play(&mut stage, command)
-    }
+fn play_with<P: Election>(script: &Script) -> Result<Played, ScriptError> {
+    let nodes = script.nodes()?;
+    let group = Group::new(nodes, Duration::from_millis(1));
+    let mut stage = Stage::new(nodes, move |me| P::new(me, &group));
+    script.play(&mut stage, command)
 }
 
 /// Parses a command of the problem: `elect A`, `resign A`, `suspect A B`, `trust A B`.

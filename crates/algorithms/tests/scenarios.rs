@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::Duration;
 
-use conclave_algorithms::mutex::{self, Command, Event, Group, Mutex, Visit};
+use conclave_algorithms::mutex::{self, Command, Event, Group, Mutex};
 use conclave_kernel::{NodeId, NodeSet};
 use conclave_sim::script::{Played, Script, ScriptError, Stage};
 use conclave_sim::{Desk, Director, Limits, Setup, World};
@@ -53,44 +53,47 @@ fn a_scenario_whose_grants_come_in_another_order_fails() {
 /// The account holds 1,000. Two machines deposit 10,000 each: both read the balance, then both write it.
 #[test]
 fn two_machines_lose_a_deposit_without_a_lock_and_none_with_any_algorithms() {
-    for card in mutex::CARDS {
-        let balance = |locked| mutex::visit(card.name, Deposits { locked }).expect("it is in the list");
+    macro_rules! balance {
+        ($algorithm:ty) => {
+            (<$algorithm as Mutex>::CARD, balance::<$algorithm> as fn(bool) -> u64)
+        };
+    }
+    for (card, balance) in mutex::each!(balance) {
         assert_eq!(balance(false), 11_000, "{}", card.path());
         assert_eq!(balance(true), 21_000, "{}", card.path());
     }
 }
 
+macro_rules! player {
+    ($algorithm:ty) => {
+        (<$algorithm as Mutex>::CARD, play_with::<$algorithm> as crate::support::Player)
+    };
+}
+
 fn play(script: &Script) -> Result<Played, ScriptError> {
     script.allow(&["algorithm", "nodes", "quorums", "grants", "breaks"])?;
     let algorithm = script.setting("algorithm").unwrap_or_default();
-    let found = algorithm.strip_prefix("mutex/").and_then(|name| mutex::visit(name, Play { script }));
-    let played = found.ok_or_else(|| script.error(format!("there is no algorithm `{algorithm}`")))??;
+    let mut players = mutex::each!(player).into_iter().chain(mutex::each_layered!(player));
+    let found = players.find(|(card, _)| card.path().to_string() == algorithm);
+    let (_, play) = found.ok_or_else(|| script.error(format!("there is no algorithm `{algorithm}`")))?;
+    let played = play(script)?;
     judge(script, &played)?;
     Ok(played)
 }
 
-struct Play<'a> {
-    script: &'a Script,
-}
-
-impl Visit for Play<'_> {
-    type Out = Result<Played, ScriptError>;
-
-    fn visit<P: Mutex>(self) -> Self::Out {
-        let Self { script } = self;
-        let nodes = script.nodes()?;
-        let quorums = script.setting("quorums").map(|text| quorums(&text, nodes)).unwrap_or(Some(Vec::new()));
-        let quorums =
-            quorums.ok_or_else(|| script.error("expected `quorums A+B B+C ...`, one per site".into()))?;
-        if P::USES_QUORUMS == quorums.is_empty() {
-            return Err(script.error(
-                "`quorums` is allowed only for algorithms that use quorums, and required for these".into(),
-            ));
-        }
-        let group = Group { quorums, ..Group::new(nodes) };
-        let mut stage = Stage::new(nodes, move |me| P::new(me, &group));
-        script.play(&mut stage, command)
+fn play_with<P: Mutex>(script: &Script) -> Result<Played, ScriptError> {
+    let nodes = script.nodes()?;
+    let quorums = script.setting("quorums").map(|text| quorums(&text, nodes)).unwrap_or(Some(Vec::new()));
+    let quorums =
+        quorums.ok_or_else(|| script.error("expected `quorums A+B B+C ...`, one per site".into()))?;
+    if P::USES_QUORUMS == quorums.is_empty() {
+        return Err(script.error(
+            "`quorums` is allowed only for algorithms that use quorums, and required for these".into(),
+        ));
     }
+    let group = Group { quorums, ..Group::new(nodes) };
+    let mut stage = Stage::new(nodes, move |me| P::new(me, &group));
+    script.play(&mut stage, command)
 }
 
 fn quorums(text: &str, nodes: u32) -> Option<Vec<NodeSet>> {
@@ -145,22 +148,15 @@ fn judge(script: &Script, played: &Played) -> Result<(), ScriptError> {
     }
 }
 
-struct Deposits {
-    locked: bool,
-}
-
-impl Visit for Deposits {
-    type Out = u64;
-
-    fn visit<P: Mutex>(self) -> u64 {
-        let setup = Setup { nodes: 2, ..Setup::default() };
-        let quorums = if P::USES_QUORUMS { vec![NodeSet::full(2); 2] } else { Vec::new() };
-        let group = Group { quorums, ..Group::new(2) };
-        let bank = Bank { locked: self.locked, balance: 1_000, read: [0; 2], deposits: 0 };
-        let mut world = World::new(setup, bank, move |me| P::new(me, &group));
-        world.run(Limits::default());
-        world.director().balance
-    }
+/// Returns the balance after both machines have deposited.
+fn balance<P: Mutex>(locked: bool) -> u64 {
+    let setup = Setup { nodes: 2, ..Setup::default() };
+    let quorums = if P::USES_QUORUMS { vec![NodeSet::full(2); 2] } else { Vec::new() };
+    let group = Group { quorums, ..Group::new(2) };
+    let bank = Bank { locked, balance: 1_000, read: [0; 2], deposits: 0 };
+    let mut world = World::new(setup, bank, move |me| P::new(me, &group));
+    world.run(Limits::default());
+    world.director().balance
 }
 
 /// An account on which two machines deposit. A machine reads the balance, counts the notes for a millisecond,

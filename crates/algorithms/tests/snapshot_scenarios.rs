@@ -14,7 +14,7 @@
 //! effects into the files. It never rewrites `picture`.
 
 use conclave_algorithms::snapshot::bank::{Bank, Transfer};
-use conclave_algorithms::snapshot::{self, Command, Snapshot, SnapshotId, Visit};
+use conclave_algorithms::snapshot::{self, Command, Snapshot, SnapshotId};
 use conclave_kernel::NodeId;
 use conclave_sim::script::{Played, Script, ScriptError, Stage};
 
@@ -32,13 +32,19 @@ fn a_schedule_with_another_picture_fails() {
     assert_eq!(error.to_string(), "test.txt:1: `picture 8` but the picture is 7");
 }
 
+macro_rules! player {
+    ($algorithm:ty) => {
+        (<$algorithm as Snapshot<Bank>>::CARD, play_with::<$algorithm> as crate::support::Player)
+    };
+}
+
 fn play(script: &Script) -> Result<Played, ScriptError> {
     script.allow(&["algorithm", "nodes", "balances", "picture"])?;
     let algorithm = script.setting("algorithm").unwrap_or_default();
-    let found = algorithm
-        .strip_prefix("snapshot/")
-        .and_then(|name| snapshot::visit::<Bank, _>(name, Play { script }));
-    let played = found.ok_or_else(|| script.error(format!("there is no algorithm `{algorithm}`")))??;
+    let found =
+        snapshot::each!(player, Bank).into_iter().find(|(card, _)| card.path().to_string() == algorithm);
+    let (_, play) = found.ok_or_else(|| script.error(format!("there is no algorithm `{algorithm}`")))?;
+    let played = play(script)?;
     let promised = script.setting("picture").unwrap_or_default();
     let pictures: Vec<_> =
         played.text.lines().filter_map(|line| line.strip_prefix("  emit Complete(")).map(numbers).collect();
@@ -49,25 +55,16 @@ fn play(script: &Script) -> Result<Played, ScriptError> {
     }
 }
 
-struct Play<'a> {
-    script: &'a Script,
-}
-
-impl Visit<Bank> for Play<'_> {
-    type Out = Result<Played, ScriptError>;
-
-    fn visit<P: Snapshot<Bank>>(self) -> Self::Out {
-        let nodes = self.script.nodes()?;
-        let balances = self.script.setting("balances").unwrap_or_default();
-        let balances: Option<Vec<u64>> =
-            balances.split_whitespace().map(|balance| balance.parse().ok()).collect();
-        let balances = balances.filter(|balances| balances.len() == nodes as usize);
-        let balances =
-            balances.ok_or_else(|| self.script.error("expected `balances A B ...`, one per site".into()))?;
-        let mut stage =
-            Stage::new(nodes, move |me| P::new(me, nodes, Bank { balance: balances[me.index()] }));
-        self.script.play(&mut stage, command)
-    }
+fn play_with<P: Snapshot<Bank>>(script: &Script) -> Result<Played, ScriptError> {
+    let nodes = script.nodes()?;
+    let balances = script.setting("balances").unwrap_or_default();
+    let balances: Option<Vec<u64>> =
+        balances.split_whitespace().map(|balance| balance.parse().ok()).collect();
+    let balances = balances.filter(|balances| balances.len() == nodes as usize);
+    let balances =
+        balances.ok_or_else(|| script.error("expected `balances A B ...`, one per site".into()))?;
+    let mut stage = Stage::new(nodes, move |me| P::new(me, nodes, Bank { balance: balances[me.index()] }));
+    script.play(&mut stage, command)
 }
 
 fn command(verb: &str, arguments: &[&str]) -> Result<Command<Bank>, String> {

@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use conclave_algorithms::timesync::dtp::ticks;
-use conclave_algorithms::timesync::{self, Command, Group, Minimum, TimeSync, Visit};
+use conclave_algorithms::timesync::{self, Command, Group, Minimum, TimeSync};
 use conclave_kernel::{NodeId, time};
 use conclave_sim::script::{Played, Script, ScriptError, Stage};
 
@@ -59,6 +59,12 @@ fn a_scenario_that_tells_another_time_fails() {
     );
 }
 
+macro_rules! player {
+    ($algorithm:ty) => {
+        (<$algorithm as TimeSync>::CARD, play_with::<$algorithm> as crate::support::Player)
+    };
+}
+
 fn play(script: &Script) -> Result<Played, ScriptError> {
     script.allow(&[
         "algorithm",
@@ -73,8 +79,9 @@ fn play(script: &Script) -> Result<Played, ScriptError> {
         "tells",
     ])?;
     let algorithm = script.setting("algorithm").unwrap_or_default();
-    let found = algorithm.strip_prefix("timesync/").and_then(|name| timesync::visit(name, Play(script)));
-    let played = found.ok_or_else(|| script.error(format!("there is no algorithm `{algorithm}`")))??;
+    let found = timesync::each!(player).into_iter().find(|(card, _)| card.path().to_string() == algorithm);
+    let (_, play) = found.ok_or_else(|| script.error(format!("there is no algorithm `{algorithm}`")))?;
+    let played = play(script)?;
     for (setting, shown) in [("corrections", corrections as fn(&str, usize) -> _), ("tells", tells)] {
         let Some(promised) = script.setting(setting) else { continue };
         let said = shown(&played.text, script.nodes()? as usize).join(" ");
@@ -85,41 +92,33 @@ fn play(script: &Script) -> Result<Played, ScriptError> {
     Ok(played)
 }
 
-struct Play<'a>(&'a Script);
-
-impl Visit for Play<'_> {
-    type Out = Result<Played, ScriptError>;
-
-    fn visit<P: TimeSync>(self) -> Self::Out {
-        let script = self.0;
-        let nodes = script.nodes()?;
-        let wrong = |what: &str| script.error(format!("`{what}` cannot be read"));
-        let number = |key: &str| {
-            let setting = script.setting(key);
-            setting.map(|text| text.parse::<u32>().map_err(|_| wrong(key))).transpose()
-        };
-        let span = |key: &str| {
-            script.setting(key).map(|text| time::parse(&text).map_err(|_| wrong(key))).transpose()
-        };
-        let mut group = Group { probes: 1, drift_ppm: 0, fanout: 1, ..Group::new(nodes) };
-        group.probes = number("probes")?.unwrap_or(group.probes);
-        group.servers = number("servers")?.unwrap_or(group.servers);
-        group.minimum = span("minimum")?.map_or(group.minimum, Minimum::both);
-        group.agreement = span("agreement")?.unwrap_or(group.agreement);
-        group.period = number("every")?.map_or(group.period, |every| ticks(u64::from(every)));
-        let clocks: Vec<Duration> = script
-            .setting("clocks")
-            .unwrap_or_default()
-            .split_whitespace()
-            .map(|text| of_day(text).ok_or_else(|| wrong(text)))
-            .collect::<Result<_, _>>()?;
-        let ahead = move |site: NodeId| clocks.get(site.index()).copied().unwrap_or_default();
-        let mut stage = Stage::with_clocks(nodes, ahead, move |me| P::new(me, &group));
-        script.play(&mut stage, |verb, arguments| match (verb, arguments) {
-            ("ask", []) => Ok(Command::Ask),
-            _ => Err(format!("unknown command `{verb}`; the problem has: ask A")),
-        })
-    }
+fn play_with<P: TimeSync>(script: &Script) -> Result<Played, ScriptError> {
+    let nodes = script.nodes()?;
+    let wrong = |what: &str| script.error(format!("`{what}` cannot be read"));
+    let number = |key: &str| {
+        let setting = script.setting(key);
+        setting.map(|text| text.parse::<u32>().map_err(|_| wrong(key))).transpose()
+    };
+    let span =
+        |key: &str| script.setting(key).map(|text| time::parse(&text).map_err(|_| wrong(key))).transpose();
+    let mut group = Group { probes: 1, drift_ppm: 0, fanout: 1, ..Group::new(nodes) };
+    group.probes = number("probes")?.unwrap_or(group.probes);
+    group.servers = number("servers")?.unwrap_or(group.servers);
+    group.minimum = span("minimum")?.map_or(group.minimum, Minimum::both);
+    group.agreement = span("agreement")?.unwrap_or(group.agreement);
+    group.period = number("every")?.map_or(group.period, |every| ticks(u64::from(every)));
+    let clocks: Vec<Duration> = script
+        .setting("clocks")
+        .unwrap_or_default()
+        .split_whitespace()
+        .map(|text| of_day(text).ok_or_else(|| wrong(text)))
+        .collect::<Result<_, _>>()?;
+    let ahead = move |site: NodeId| clocks.get(site.index()).copied().unwrap_or_default();
+    let mut stage = Stage::with_clocks(nodes, ahead, move |me| P::new(me, &group));
+    script.play(&mut stage, |verb, arguments| match (verb, arguments) {
+        ("ask", []) => Ok(Command::Ask),
+        _ => Err(format!("unknown command `{verb}`; the problem has: ask A")),
+    })
 }
 
 /// Parses `H:MM:SS.FFF`. The seconds and the fraction are optional.

@@ -4,7 +4,7 @@
 
 use conclave_algorithms::mutex::{Lamport, Maekawa, Mutex, RicartAgrawala, SuzukiKasami};
 use conclave_check::{Options, Order, Search, check};
-use conclave_lab::problems::mutex::check::{Bare, Entries as Problem};
+use conclave_lab::problems::mutex::check::Entries as Problem;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
@@ -35,7 +35,7 @@ fn row<P: Mutex>(arguments: &[String], nodes: u32, entries: u8, order: Order) {
         return;
     }
     let before = cpu_seconds();
-    let report = check(&Problem::<P, Bare>::new(nodes, entries), &options).expect("the model is small");
+    let report = check(&Problem::<P>::new(nodes, entries), &options).expect("the model is small");
     let cpu = cpu_seconds() - before;
     println!(
         "{name:<28} {:>10} {:>11} {:>5} {:>7.2} {:>7.2} {:>12.0} {:>7.1} {}",

@@ -88,12 +88,14 @@ pub const MOST_NODES: u32 = u64::BITS;
 /// The layer above the algorithm: it offers commands, sees commands and events, and judges them. Its state is
 /// part of the checked state, so it should hold no more than it needs.
 pub trait Monitor<P: Protocol>: Clone + Debug + Eq + Hash + Send + 'static {
-    /// The data that every message carries for the judge; only if [`NOTES`](Self::NOTES) is set.
+    /// The data that every message carries for the judge; only if [`has_notes`](Self::has_notes) says so.
     type Note: Clone + Debug + Default + Eq + Hash + Send + 'static;
 
-    /// Whether messages carry notes. Notes increase the number of states, so a model that does not judge by
-    /// them should not use them.
-    const NOTES: bool = false;
+    /// Whether messages carry notes; the same in all states. Notes increase the number of states, so a
+    /// model that does not judge by them should not use them.
+    fn has_notes(&self) -> bool {
+        false
+    }
 
     /// The commands that are possible now.
     fn offers(&self, offer: &mut dyn FnMut(Offer<P::Command>));

@@ -12,11 +12,6 @@ use crate::options::{Faults, Options, Order, Timing};
 pub(crate) type ProtocolOf<M> = <M as Model>::Protocol;
 pub(crate) type NoteOf<M> = <<M as Model>::Monitor as Monitor<ProtocolOf<M>>>::Note;
 
-/// Whether the messages of a model carry notes.
-pub(crate) const fn notes<M: Model>() -> bool {
-    <M::Monitor as Monitor<ProtocolOf<M>>>::NOTES
-}
-
 /// The rules of the exploration, and the contents of states that do not depend on the algorithm.
 pub(crate) struct Ground {
     pub(crate) nodes: u32,
@@ -89,7 +84,7 @@ impl<M: Model> Registry<M> {
                 order: options.order,
                 timing: options.timing,
                 faults: options.faults,
-                notes: notes::<M>(),
+                notes: model.monitor().has_notes(),
                 symmetries: if options.symmetry { model.symmetries() } else { Vec::new() },
                 packets: Interner::new(),
                 inboxes: Interner::new(),

@@ -11,9 +11,7 @@ use conclave_kernel::{Effect, Input, NodeId};
 use crate::local::{Local, Stepped};
 use crate::model::{Breach, Findings, Model, Monitor, Renamed};
 use crate::options::Recovery;
-use crate::registry::{
-    Cause, Ground, NOTHING, Observation, Packet, ProtocolOf, Registry, Seen, notes, sends,
-};
+use crate::registry::{Cause, Ground, NOTHING, Observation, Packet, ProtocolOf, Registry, Seen, sends};
 
 /// A model with its interners, in the form that the searches use.
 pub(crate) trait System: Sync {
@@ -283,7 +281,7 @@ impl<M: Model> System for Registry<M> {
             self.model.rename(Renamed::Message(message), to);
         }
         let mut note = packet.note;
-        if notes::<M>() {
+        if self.ground.notes {
             let mut renamed = self.notes.get(note);
             self.model.rename(Renamed::Note(&mut renamed), to);
             note = self.notes.intern(renamed);
@@ -320,7 +318,7 @@ impl<M: Model> Registry<M> {
         let given = self.inputs.get(input);
         let cause = match &given {
             Input::Command(command) => Cause::Command(command.clone()),
-            Input::Message { from, .. } if notes::<M>() => Cause::Message(*from),
+            Input::Message { from, .. } if self.ground.notes => Cause::Message(*from),
             _ => Cause::Silent,
         };
         (local, given, cause)
@@ -336,7 +334,7 @@ impl<M: Model> Registry<M> {
             }
             for (to, message) in sends(me, self.ground.nodes, effect) {
                 let input = self.inputs.intern(Input::Message { from: me, message: message.clone() });
-                if notes::<M>() {
+                if self.ground.notes {
                     seen.push(Seen::Send(to, input));
                 } else {
                     posts.push(self.post(me, to, input, NOTHING));

@@ -8,7 +8,7 @@ use conclave_algorithms::mutex::{
 };
 use conclave_check::{Faults, Model, Options, Order, check};
 use conclave_kernel::{Buffer, Cx, Effect, Env, Input, NodeId, Protocol};
-use conclave_lab::problems::mutex::check::{Bare, Desk, Entries as Problem};
+use conclave_lab::problems::mutex::check::{Desk, Entries as Problem};
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct State<P: Protocol> {
@@ -111,7 +111,7 @@ impl Twin {
 fn agree<P: Mutex>(nodes: u32, entries: u8) {
     for order in [Order::Fifo, Order::Any] {
         let options = Options { order, threads: 1, ..Options::default() };
-        let report = check(&Problem::<P, Bare>::new(nodes, entries), &options).expect("the model is sound");
+        let report = check(&Problem::<P>::new(nodes, entries), &options).expect("the model is sound");
         // Where the checker stops at a failure, there is nothing to compare.
         if report.counterexample.is_none() {
             let twin = Twin { nodes, order }.count::<P>(entries, 0);
@@ -135,7 +135,7 @@ fn the_checker_finds_the_states_that_the_twin_finds() {
 #[test]
 fn they_agree_on_lost_messages_too() {
     #[derive(Clone)]
-    struct Unjudged(Problem<RicartAgrawala, Bare>);
+    struct Unjudged(Problem<RicartAgrawala>);
     impl Model for Unjudged {
         type Protocol = RicartAgrawala;
         type Monitor = Lenient;
@@ -160,7 +160,7 @@ fn they_agree_on_lost_messages_too() {
     }
     use conclave_check::{Findings, Monitor, Offer};
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-    struct Lenient(Desk<Bare>);
+    struct Lenient(Desk);
     impl Monitor<RicartAgrawala> for Lenient {
         type Note = ();
         fn offers(&self, offer: &mut dyn FnMut(Offer<Command>)) {

@@ -8,7 +8,8 @@ mod properties;
 use std::fmt::Debug;
 use std::time::Duration;
 
-use conclave_algorithms::mutants::{Mutant, World};
+use conclave_algorithms::mutants::flawed::Fallible;
+use conclave_algorithms::mutants::{self, Mutant, World};
 use conclave_check::{Checker, Costs, Faults, Options, Order, Recovery, Report, Retraced, Timing, Watcher};
 use conclave_kernel::{Card, NodeId};
 use serde::de::DeserializeOwned;
@@ -162,32 +163,74 @@ pub(crate) fn surroundings(world: &World) -> (Order, Timing, Faults) {
     (order, timing, faults)
 }
 
-/// The preparation of a case for the checker, as a visitor of the algorithm or mutant that the case names.
-pub(crate) struct Prepare<'a, C> {
-    pub(crate) case: &'a C,
-    pub(crate) options: Options,
-    pub(crate) judges: bool,
+/// An algorithm that the checker explores, with the functions that are compiled for its type. The cases of
+/// a problem are of type `C`.
+pub(crate) struct Entry<C> {
+    pub(crate) card: &'static Card,
+    /// Whether the algorithm has a flaw of this name.
+    pub(crate) has_flaw: fn(&str) -> bool,
+    /// Prepares the exploration of a case; see [`Case::checker`].
+    pub(crate) checker: fn(&C, &Options, bool) -> Result<Checker, String>,
 }
 
-/// Takes a visitor to the mutant, or to the algorithm where there is none, by these two ways of a problem. All go through the
-/// wrapper of the mutants, whether or not something is wrong with them: every type is explored by code of its own, which
-/// takes long to build.
-pub(crate) fn visit<V, T>(
+/// Returns whether an algorithm has a flaw of this name.
+pub(crate) fn has_flaw<P: Fallible>(name: &str) -> bool {
+    P::FLAWS.iter().any(|(flaw, _)| *flaw == name)
+}
+
+/// Returns the entry of the mutant, or of the algorithm if there is none. A mutant without a flaw is its
+/// algorithm in a world that the algorithm does not tolerate.
+pub(crate) fn find<C>(
+    entries: impl Iterator<Item = &'static Entry<C>> + Clone,
     mutant: Option<&str>,
     algorithm: &str,
-    visitor: V,
-    flawed: fn(&str, V) -> Option<T>,
-    honest: fn(&str, V) -> Option<T>,
-) -> Result<T, String> {
-    match mutant {
-        Some(mutant) => flawed(mutant, visitor)
-            .ok_or_else(|| format!("there is no mutant called {mutant}: see `conclave mutants`")),
-        None => honest(algorithm, visitor)
-            .ok_or_else(|| format!("there is no algorithm called {algorithm}: see `conclave list`")),
+) -> Result<&'static Entry<C>, String> {
+    let mut algorithm = algorithm;
+    if let Some(name) = mutant {
+        if let Some(flawed) = entries.clone().find(|entry| (entry.has_flaw)(name)) {
+            return Ok(flawed);
+        }
+        let known = mutants::all().find(|known| known.name == name);
+        algorithm = known
+            .ok_or_else(|| format!("there is no mutant called {name}: see `conclave mutants`"))?
+            .algorithm;
     }
+    let mut entries = entries;
+    entries
+        .find(|entry| entry.card.name == algorithm)
+        .ok_or_else(|| format!("there is no algorithm called {algorithm}: see `conclave list`"))
 }
 
 /// A site's bit in sets of sites, which are part of the checker's states.
 pub(crate) const fn bit(site: NodeId) -> u64 {
     1 << site.0
+}
+
+#[cfg(test)]
+mod tests {
+    use conclave_algorithms::{election, mutants, mutex, snapshot};
+
+    use crate::problems;
+
+    macro_rules! every_name_leads_to_its_algorithm {
+        ($problem:ident, $entry:path) => {
+            for card in $problem::CARDS {
+                assert_eq!($entry(None, card.name).unwrap().card.name, card.name);
+            }
+            for mutant in mutants::$problem::MUTANTS {
+                let entry = $entry(Some(mutant.name), "nobody").unwrap();
+                assert_eq!(entry.card.name, mutant.algorithm, "{}", mutant.name);
+            }
+            assert!(
+                $entry(None, "nobody").is_err() && $entry(Some("nobody"), $problem::CARDS[0].name).is_err()
+            );
+        };
+    }
+
+    #[test]
+    fn every_name_leads_to_its_algorithm() {
+        every_name_leads_to_its_algorithm!(mutex, problems::mutex::check::entry);
+        every_name_leads_to_its_algorithm!(election, problems::election::check::entry);
+        every_name_leads_to_its_algorithm!(snapshot, problems::snapshot::check::entry);
+    }
 }

@@ -40,8 +40,16 @@ macro_rules! accessors {
 }
 pub(crate) use accessors;
 
+/// An algorithm of a problem, with the function that is compiled for its type.
+pub struct Entry<S: Scenario> {
+    /// The card of the algorithm.
+    pub card: &'static Card,
+    /// Runs a scenario of the algorithm. The recorder receives the trace if it keeps anything.
+    pub simulate: fn(&S, &mut Recorder) -> Result<S::Report, String>,
+}
+
 /// Everything that determines a run of a problem.
-pub trait Scenario: Clone + Debug + Default + Send + Sync + Serialize + DeserializeOwned {
+pub trait Scenario: Clone + Debug + Default + Send + Sync + Serialize + DeserializeOwned + 'static {
     /// The problem's name on the command line.
     const PROBLEM: &'static str;
 
@@ -96,8 +104,14 @@ pub trait Scenario: Clone + Debug + Default + Send + Sync + Serialize + Deserial
     /// The flags of the problem that differ from the default, such as `--load high`.
     fn flags(&self) -> Vec<String>;
 
+    /// The entry of the algorithm in the table of the problem; `None` if there is no such algorithm.
+    fn entry(&self) -> Option<&'static Entry<Self>>;
+
     /// Runs the scenario. A recorder that keeps anything receives the trace.
-    fn run(&self, recorder: &mut Recorder) -> Result<Self::Report, String>;
+    fn run(&self, recorder: &mut Recorder) -> Result<Self::Report, String> {
+        let entry = self.entry().ok_or_else(|| self.unknown_algorithm())?;
+        (entry.simulate)(self, recorder)
+    }
 
     /// The bars of the space-time diagram.
     fn spans(log: &Log) -> Vec<Span> {

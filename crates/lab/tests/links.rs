@@ -8,7 +8,7 @@ use conclave_algorithms::snapshot::ChandyLamport;
 use conclave_algorithms::snapshot::bank::Bank;
 use conclave_check::{Bounds, Options, Order as CheckOrder, Verdict, check};
 use conclave_kernel::{Cx, Never, NodeId, Protocol, Ratio};
-use conclave_lab::problems::mutex::check::{Entries, Fences};
+use conclave_lab::problems::mutex::check::{Entries, Judged};
 use conclave_lab::problems::mutex::{Scenario, Work, run_algorithm};
 use conclave_lab::problems::snapshot::Transfers;
 use conclave_sim::{Delay, Desk, Director, Limits, Order, Setup, World};
@@ -38,9 +38,9 @@ fn lamport_over_fifo_links_is_right_on_a_network_that_reorders() {
 #[test]
 fn lamport_over_fifo_links_is_right_in_every_execution() {
     let options = Options { order: CheckOrder::Any, ..Options::default() };
-    let report = check(&Entries::<Lamport, Fences>::new(3, 1), &options).unwrap();
+    let report = check(&Entries::<Lamport>::new(3, 1).judging(Judged::Fences), &options).unwrap();
     assert_eq!(report.verdict, Verdict::Violated);
-    let report = check(&Entries::<Fifo<Lamport>, Fences>::new(2, 2), &options).unwrap();
+    let report = check(&Entries::<Fifo<Lamport>>::new(2, 2).judging(Judged::Fences), &options).unwrap();
     assert_eq!((report.verdict, report.property), (Verdict::Holds, None));
 }
 

@@ -2,10 +2,9 @@
 //! trace line by line.
 
 use crate::support::{MS, names, run, scenario};
-use conclave_algorithms::mutex::{self, Mutex};
 use conclave_kernel::Digest;
 use conclave_lab::log;
-use conclave_lab::problem::Scenario as _;
+use conclave_lab::problem::{Recorder, Scenario as _};
 use conclave_lab::problems::mutex::{Report, Scenario, Work};
 use conclave_sim::Delay;
 
@@ -45,30 +44,23 @@ fn a_hundred_seeds_have_a_hundred_digests() {
     assert_eq!(digests.len(), 100);
 }
 
-/// A trace as a file holds it, and the digest of its run.
-struct Recorded<'a>(&'a Scenario);
-
-impl mutex::Visit for Recorded<'_> {
-    type Out = (Vec<u8>, String);
-    fn visit<P: Mutex>(self) -> Self::Out {
-        let (report, trace) =
-            conclave_lab::problems::mutex::run_algorithm::<P>(self.0, true).expect("a valid scenario");
-        let mut lines = Vec::new();
-        log::write_trace(&trace.expect("it was recorded"), &mut lines).expect("memory takes it");
-        (lines, report.facts.digest)
-    }
+/// Returns the trace of a run as a file holds it, and the digest of the run.
+fn record(scenario: &Scenario) -> (Vec<u8>, String) {
+    let mut recorder = Recorder::new(true, false);
+    let report = scenario.run(&mut recorder).expect("a valid scenario");
+    (recorder.lines, report.facts.digest)
 }
 
 #[test]
 fn a_recorded_run_repeats_from_the_scenario_in_its_header() {
     for algorithm in names() {
         let scenario = wild(algorithm, 5).swarmed();
-        let (lines, digest) = mutex::visit(algorithm, Recorded(&scenario)).expect("it exists");
+        let (lines, digest) = record(&scenario);
         assert_eq!(digest, run(&scenario).facts.digest, "{algorithm}: recording changes nothing");
         let log = log::read_log("the run", lines.as_slice()).expect("what was written can be read");
         let again: Scenario = serde_json::from_str(&log.about.scenario).expect("the header holds it");
         assert_eq!(again, scenario, "{algorithm}");
-        let (repeated, _) = mutex::visit(algorithm, Recorded(&again)).expect("it exists");
+        let (repeated, _) = record(&again);
         assert!(repeated == lines, "{algorithm}: the trace differs when the run is repeated");
     }
 }

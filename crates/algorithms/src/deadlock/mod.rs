@@ -55,42 +55,34 @@ pub use single::MitchellMerritt;
 pub use site::{Command, Detection, Event, Group, Model, Site};
 pub use stable::Stable;
 
-/// A visitor for a detector whose name is known only at run time.
-pub trait Visit {
-    /// The visitor's result.
-    type Out;
-
-    /// Calls the visitor with the concrete type.
-    fn visit<D: Detection>(self) -> Self::Out;
-}
-
-/// Lists the detectors once, and derives from the list their cards and the function from name to type.
-macro_rules! algorithms {
-    ($($algorithm:ty),+ $(,)?) => {
-        /// The cards of the detectors, in the order in which the problem is explained.
-        pub const DETECTORS: &[Card] = &[$(<$algorithm as Detection>::CARD),+];
-
-        /// Calls the visitor with the detector of this name; `None` if there is none.
-        pub fn visit<V: Visit>(name: &str, visitor: V) -> Option<V::Out> {
-            $(if name == <$algorithm as Detection>::CARD.name {
-                return Some(visitor.visit::<$algorithm>());
-            })+
-            None
-        }
+/// Expands to an array of `$entry!(P)`, for each detector P, in the order in which the problem is explained.
+#[macro_export]
+macro_rules! each_deadlock_detector {
+    ($entry:ident) => {
+        [
+            $entry!($crate::deadlock::Central),
+            $entry!($crate::deadlock::TwoReport),
+            $entry!($crate::deadlock::OneReport),
+            $entry!($crate::deadlock::MitchellMerritt),
+            $entry!($crate::deadlock::EdgeChasing),
+            $entry!($crate::deadlock::Diffusion),
+            $entry!($crate::deadlock::POutOfQ),
+            $entry!($crate::deadlock::Hierarchical),
+            $entry!($crate::deadlock::Stable),
+        ]
     };
 }
 
-algorithms![
-    Central,
-    TwoReport,
-    OneReport,
-    MitchellMerritt,
-    EdgeChasing,
-    Diffusion,
-    POutOfQ,
-    Hierarchical,
-    Stable,
-];
+pub use crate::each_deadlock_detector as each;
+
+macro_rules! card {
+    ($algorithm:ty) => {
+        <$algorithm as Detection>::CARD
+    };
+}
+
+/// The cards of the detectors, in the order in which the problem is explained.
+pub const DETECTORS: &[Card] = &each_deadlock_detector!(card);
 
 /// The cards of all algorithms: the detectors, then the strategies against deadlocks ([`locking`]).
 pub const CARDS: &[Card] = &{

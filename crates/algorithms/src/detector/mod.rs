@@ -55,32 +55,28 @@ pub trait Detector: Protocol<Command = Never, Event = Event> {
     fn suspects(&self) -> &NodeSet;
 }
 
-/// An operation that is generic over the algorithm. [`visit`] runs it for an algorithm that is given by name.
-pub trait Visit {
-    /// The result of the operation.
-    type Out;
-
-    /// Runs the operation for algorithm `P`.
-    fn visit<P: Detector>(self) -> Self::Out;
-}
-
-/// Generates [`CARDS`] and [`visit`] from one list of algorithms.
-macro_rules! algorithms {
-    ($($algorithm:ty),+ $(,)?) => {
-        /// The cards of all algorithms, in the order of the module's table.
-        pub const CARDS: &[Card] = &[$(<$algorithm as Detector>::CARD),+];
-
-        /// Runs `visitor` for the algorithm with this name; returns `None` if there is no such algorithm.
-        pub fn visit<V: Visit>(name: &str, visitor: V) -> Option<V::Out> {
-            $(if name == <$algorithm as Detector>::CARD.name {
-                return Some(visitor.visit::<$algorithm>());
-            })+
-            None
-        }
+/// Expands to an array of `$entry!(P)`, for each algorithm P, in the order of the module's table.
+#[macro_export]
+macro_rules! each_detector {
+    ($entry:ident) => {
+        [
+            $entry!($crate::detector::Heartbeat),
+            $entry!($crate::detector::Adaptive),
+            $entry!($crate::detector::PhiAccrual),
+        ]
     };
 }
 
-algorithms![Heartbeat, Adaptive, PhiAccrual];
+pub use crate::each_detector as each;
+
+macro_rules! card {
+    ($algorithm:ty) => {
+        <$algorithm as Detector>::CARD
+    };
+}
+
+/// The cards of all algorithms, in the order of the module's table.
+pub const CARDS: &[Card] = &each_detector!(card);
 
 /// The parameters of a group. All sites know them from the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -95,32 +95,29 @@ pub trait Election: Protocol<Command = Command, Event = Event> {
     }
 }
 
-/// An operation that is generic over the algorithm. [`visit`] runs it for an algorithm that is given by name.
-pub trait Visit {
-    /// The result of the operation.
-    type Out;
-
-    /// Runs the operation for algorithm `P`.
-    fn visit<P: Election>(self) -> Self::Out;
-}
-
-/// Generates [`CARDS`] and [`visit`] from one list of algorithms.
-macro_rules! algorithms {
-    ($($algorithm:ty),+ $(,)?) => {
-        /// The cards of all algorithms, in the order of the module's table.
-        pub const CARDS: &[Card] = &[$(<$algorithm as Election>::CARD),+];
-
-        /// Runs `visitor` for the algorithm with this name; returns `None` if there is no such algorithm.
-        pub fn visit<V: Visit>(name: &str, visitor: V) -> Option<V::Out> {
-            $(if name == <$algorithm as Election>::CARD.name {
-                return Some(visitor.visit::<$algorithm>());
-            })+
-            None
-        }
+/// Expands to an array of `$entry!(P)`, for each algorithm P, in the order of the module's table.
+#[macro_export]
+macro_rules! each_election {
+    ($entry:ident) => {
+        [
+            $entry!($crate::election::ChangRoberts),
+            $entry!($crate::election::HirschbergSinclair),
+            $entry!($crate::election::Bully),
+            $entry!($crate::election::DetectorBased<$crate::detector::Heartbeat>),
+        ]
     };
 }
 
-algorithms![ChangRoberts, HirschbergSinclair, Bully, DetectorBased<detector::Heartbeat>];
+pub use crate::each_election as each;
+
+macro_rules! card {
+    ($algorithm:ty) => {
+        <$algorithm as Election>::CARD
+    };
+}
+
+/// The cards of all algorithms, in the order of the module's table.
+pub const CARDS: &[Card] = &each_election!(card);
 
 /// The parameters of a group. All sites know them from the start.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,8 +6,9 @@
 //! names. The entry also states whether the simulator or the checker catches it, in which world, and within
 //! which budget. Mutants that are wrong but harmless are listed too, with their cost.
 //!
-//! The table has the same form for all problems. Each problem has its own mutants, and its own function from
-//! a name to a type.
+//! The table has the same form for all problems. A flaw that changes the steps of an algorithm has the name
+//! of its mutant in [`Fallible::FLAWS`](flawed::Fallible::FLAWS). Any other mutant is the unmodified
+//! algorithm in a world that it does not tolerate.
 
 pub mod election;
 pub mod flawed;
@@ -211,14 +212,10 @@ const fn within(world: World, states: u64) -> Catch {
     Catch::Check { world, states }
 }
 
-/// Lists the mutants of a problem once, and derives the table and the functions from a name to a type. These
-/// functions exist for mutants and for the unmodified algorithms. `$cards` are the cards of the problem;
-/// `$parts` are the arguments from which a site is made.
+/// Lists the mutants of a problem.
 macro_rules! listing {
-    (problem $problem:literal of $trait:path, with $cards:path, made from $parts:tt, algorithms {
-         $($honest_name:literal: $honest:ty,)+
-     };
-     $($name:literal: $type:ty, of $algorithm:literal,
+    (problem $problem:literal;
+     $($name:literal of $algorithm:literal,
        $flaw:literal, $source:literal, $breaks:expr, $catch:expr $(, $steps:literal)?;)+) => {
         /// All mutants of the problem, algorithm by algorithm.
         pub const MUTANTS: &[$crate::mutants::Mutant] = &[$($crate::mutants::Mutant {
@@ -231,50 +228,6 @@ macro_rules! listing {
             catch: $catch,
             published_steps: $crate::mutants::listing!(@steps $($steps)?),
         }),+];
-
-        /// Calls the visitor with the mutant of this name; `None` if there is none.
-        pub fn visit<V: super::Visit>(name: &str, visitor: V) -> Option<V::Out> {
-            Some(match name {
-                $($name => visitor.visit($crate::mutants::listing!(@make $parts, $type, $trait, $name)),)+
-                _ => return None,
-            })
-        }
-
-        /// Calls the visitor with the unmodified algorithm of this name; `None` if there is none.
-        pub fn visit_honest<V: super::Visit>(algorithm: &str, visitor: V) -> Option<V::Out> {
-            Some(match algorithm {
-                $($honest_name => visitor.visit(<$crate::mutants::flawed::Flawed<$honest> as $trait>::new),)+
-                _ => return None,
-            })
-        }
-
-        #[cfg(test)]
-        mod tests {
-            use super::super::{Make, Visit};
-            use super::*;
-
-            struct Name;
-            impl Visit for Name {
-                type Out = &'static str;
-                fn visit<P: $trait>(self, _: Make<P>) -> &'static str {
-                    P::CARD.name
-                }
-            }
-
-            #[test]
-            fn every_name_leads_to_its_algorithm() {
-                for card in $cards {
-                    assert_eq!(visit_honest(card.name, Name), Some(card.name));
-                }
-                for mutant in MUTANTS {
-                    assert_eq!(visit(mutant.name, Name), Some(mutant.algorithm), "{}", mutant.name);
-                }
-                assert_eq!((visit("nobody", Name), visit_honest("nobody", Name)), (None, None));
-            }
-        }
-    };
-    (@make ($($part:ident),+), $type:ty, $trait:path, $name:literal) => {
-        |$($part),+| $crate::mutants::flawed::Flawed::new(<$type as $trait>::new($($part),+), $name)
     };
     (@steps $steps:literal) => { Some($steps) };
     (@steps) => { None };

@@ -44,7 +44,7 @@ use core::time::Duration;
 use conclave_kernel::{Card, NodeId, NodeSet, Protocol};
 use serde::{Deserialize, Serialize};
 
-use crate::detector::{self, Heartbeat};
+use crate::detector;
 
 pub use central::Central;
 pub use central::elected::{CentralBully, CentralElected, CentralRing};
@@ -142,52 +142,54 @@ pub trait Mutex: Protocol<Command = Command, Event = Event> {
     }
 }
 
-/// An operation on an algorithm whose name is known only at run time.
-pub trait Visit {
-    /// The operation's result.
-    type Out;
-
-    /// Runs the operation with the concrete type of the algorithm.
-    fn visit<P: Mutex>(self) -> Self::Out;
-}
-
-/// Lists the algorithms once. Generates their cards and the mapping from a name to a type.
-macro_rules! algorithms {
-    ($($algorithm:ty),+; $($layered:ty),+ $(,)?) => {
-        /// The cards of all algorithms that use no failure detector, in the order of the module's table.
-        pub const CARDS: &[Card] = &[$(<$algorithm as Mutex>::CARD),+];
-
-        /// The cards of the algorithms that use a failure detector and survive crashes. Their heartbeats
-        /// never end, so they are not compared with the others.
-        pub const LAYERED: &[Card] = &[$(<$layered as Mutex>::CARD),+];
-
-        /// Calls the visitor with the algorithm of that name. `None` if there is no such algorithm.
-        pub fn visit<V: Visit>(name: &str, visitor: V) -> Option<V::Out> {
-            $(if name == <$algorithm as Mutex>::CARD.name {
-                return Some(visitor.visit::<$algorithm>());
-            })+
-            $(if name == <$layered as Mutex>::CARD.name {
-                return Some(visitor.visit::<$layered>());
-            })+
-            None
-        }
+/// Expands to an array of `$entry!(P)`, for each algorithm P without a failure detector. The algorithms are
+/// in the order of the module's table.
+#[macro_export]
+macro_rules! each_mutex {
+    ($entry:ident) => {
+        [
+            $entry!($crate::mutex::Central),
+            $entry!($crate::mutex::TokenRing),
+            $entry!($crate::mutex::FairRing),
+            $entry!($crate::mutex::Lamport),
+            $entry!($crate::mutex::LamportOmission),
+            $entry!($crate::mutex::RicartAgrawala),
+            $entry!($crate::mutex::RoucairolCarvalho),
+            $entry!($crate::mutex::Maekawa),
+            $entry!($crate::mutex::SuzukiKasami),
+            $entry!($crate::mutex::Raymond),
+            $entry!($crate::mutex::NaimiTrehel),
+        ]
     };
 }
 
-algorithms![
-    Central,
-    TokenRing,
-    FairRing,
-    Lamport,
-    LamportOmission,
-    RicartAgrawala,
-    RoucairolCarvalho,
-    Maekawa,
-    SuzukiKasami,
-    Raymond,
-    NaimiTrehel;
-    CentralBully, CentralRing, RicartAgrawalaFt<Heartbeat>,
-];
+/// Expands to an array of `$entry!(P)`, for each algorithm P that uses a failure detector and survives
+/// crashes.
+#[macro_export]
+macro_rules! each_layered_mutex {
+    ($entry:ident) => {
+        [
+            $entry!($crate::mutex::CentralBully),
+            $entry!($crate::mutex::CentralRing),
+            $entry!($crate::mutex::RicartAgrawalaFt<$crate::detector::Heartbeat>),
+        ]
+    };
+}
+
+pub use crate::{each_layered_mutex as each_layered, each_mutex as each};
+
+macro_rules! card {
+    ($algorithm:ty) => {
+        <$algorithm as Mutex>::CARD
+    };
+}
+
+/// The cards of all algorithms that use no failure detector, in the order of the module's table.
+pub const CARDS: &[Card] = &each_mutex!(card);
+
+/// The cards of the algorithms that use a failure detector and survive crashes. Their heartbeats never end,
+/// so they are not compared with the others.
+pub const LAYERED: &[Card] = &each_layered_mutex!(card);
 
 /// The longest time that a message may take under the layered algorithms. Their timeouts are derived from it.
 pub const LONGEST_DELAY: Duration = Duration::from_millis(20);

@@ -130,26 +130,18 @@ pub trait Snapshot<A: Protocol>:
     fn carried(message: &Self::Message) -> Option<&A::Message>;
 }
 
-/// An operation that is generic over the algorithm. [`visit`] runs it for an algorithm that is given by name.
-pub trait Visit<A: Protocol> {
-    /// The result of the operation.
-    type Out;
-
-    /// Runs the operation for algorithm `P`.
-    fn visit<P: Snapshot<A>>(self) -> Self::Out;
+/// Expands to an array of `$entry!(P)`, for each algorithm P around the application `$app`.
+#[macro_export]
+macro_rules! each_snapshot {
+    ($entry:ident, $app:ty) => {
+        [$entry!($crate::snapshot::ChandyLamport<$app>), $entry!($crate::snapshot::LaiYang<$app>)]
+    };
 }
+
+pub use crate::each_snapshot as each;
 
 /// The cards of all algorithms.
 pub const CARDS: &[Card] = &[chandy_lamport::CARD, lai_yang::CARD];
-
-/// Runs `visitor` for the algorithm with this name; returns `None` if there is no such algorithm.
-pub fn visit<A: Protocol, V: Visit<A>>(name: &str, visitor: V) -> Option<V::Out> {
-    match name {
-        _ if name == chandy_lamport::CARD.name => Some(visitor.visit::<ChandyLamport<A>>()),
-        _ if name == lai_yang::CARD.name => Some(visitor.visit::<LaiYang<A>>()),
-        _ => None,
-    }
-}
 
 /// An application with properties that can be read from a picture.
 pub trait Application: Protocol {

@@ -136,41 +136,33 @@ pub trait TimeSync: Protocol<Command = Command, Event = Event> {
     fn read(&self, now: Time) -> Reading;
 }
 
-/// An operation that is generic over the algorithm. [`visit`] runs it for an algorithm that is given by name.
-pub trait Visit {
-    /// The result of the operation.
-    type Out;
-
-    /// Runs the operation for algorithm `P`.
-    fn visit<P: TimeSync>(self) -> Self::Out;
-}
-
-/// Generates [`CARDS`] and [`visit`] from one list of algorithms.
-macro_rules! algorithms {
-    ($($algorithm:ty),+ $(,)?) => {
-        /// The cards of all algorithms, in the order of the module's table.
-        pub const CARDS: &[Card] = &[$(<$algorithm as TimeSync>::CARD),+];
-
-        /// Runs `visitor` for the algorithm with this name; returns `None` if there is no such algorithm.
-        pub fn visit<V: Visit>(name: &str, visitor: V) -> Option<V::Out> {
-            $(if name == <$algorithm as TimeSync>::CARD.name {
-                return Some(visitor.visit::<$algorithm>());
-            })+
-            None
-        }
+/// Expands to an array of `$entry!(P)`, for each algorithm P, in the order of the module's table.
+#[macro_export]
+macro_rules! each_timesync {
+    ($entry:ident) => {
+        [
+            $entry!($crate::timesync::Cristian<$crate::timesync::Narrowest>),
+            $entry!($crate::timesync::Cristian<$crate::timesync::Averaged>),
+            $entry!($crate::timesync::Cristian<$crate::timesync::Intersected>),
+            $entry!($crate::timesync::Ntp),
+            $entry!($crate::timesync::Marzullo),
+            $entry!($crate::timesync::Berkeley),
+            $entry!($crate::timesync::BerkeleyRing),
+            $entry!($crate::timesync::Dtp),
+        ]
     };
 }
 
-algorithms![
-    Cristian<Narrowest>,
-    Cristian<Averaged>,
-    Cristian<Intersected>,
-    Ntp,
-    Marzullo,
-    Berkeley,
-    BerkeleyRing,
-    Dtp,
-];
+pub use crate::each_timesync as each;
+
+macro_rules! card {
+    ($algorithm:ty) => {
+        <$algorithm as TimeSync>::CARD
+    };
+}
+
+/// The cards of all algorithms, in the order of the module's table.
+pub const CARDS: &[Card] = &each_timesync!(card);
 
 /// The parameters of a group and of its clocks. All sites know them from the start.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -30,3 +30,6 @@ pub fn scripts(folder: &str) -> Vec<PathBuf> {
     found.sort();
     found
 }
+
+/// A function that plays a script with the sites of one algorithm.
+pub type Player = fn(&Script) -> Result<Played, ScriptError>;

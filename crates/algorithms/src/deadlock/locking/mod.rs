@@ -31,7 +31,6 @@ use serde::{Deserialize, Serialize};
 pub use detecting::Detecting;
 pub use locker::{AllAtOnce, Locker, Ordered, Rule, SafeState, WaitDie, Way, WoundWait};
 
-use super::EdgeChasing;
 use super::site::Part;
 
 /// The number of a lock.
@@ -134,44 +133,32 @@ macro_rules! cost {
 }
 use cost;
 
-/// A visitor for an algorithm whose name is known only at run time.
-pub trait Visit {
-    /// The visitor's result.
-    type Out;
-
-    /// Calls the visitor with the concrete type.
-    fn visit<L: Locking>(self) -> Self::Out;
+/// Expands to an array of `$entry!(L)`, for each of these algorithms L, in the order in which they are
+/// explained.
+#[macro_export]
+macro_rules! each_locking {
+    ($entry:ident) => {
+        [
+            $entry!($crate::deadlock::locking::Detecting<$crate::deadlock::EdgeChasing>),
+            $entry!($crate::deadlock::locking::Locker<$crate::deadlock::locking::AllAtOnce>),
+            $entry!($crate::deadlock::locking::Locker<$crate::deadlock::locking::Ordered>),
+            $entry!($crate::deadlock::locking::Locker<$crate::deadlock::locking::WaitDie>),
+            $entry!($crate::deadlock::locking::Locker<$crate::deadlock::locking::WoundWait>),
+            $entry!($crate::deadlock::locking::Locker<$crate::deadlock::locking::SafeState>),
+        ]
+    };
 }
 
-/// Calls the visitor with the algorithm of this name; `None` if there is none.
-pub fn visit<V: Visit>(name: &str, visitor: V) -> Option<V::Out> {
-    macro_rules! among {
-        ($($algorithm:ty),+) => {
-            $(if name == <$algorithm as Locking>::CARD.name {
-                return Some(visitor.visit::<$algorithm>());
-            })+
-        };
-    }
-    among!(
-        Detecting<EdgeChasing>,
-        Locker<AllAtOnce>,
-        Locker<Ordered>,
-        Locker<WaitDie>,
-        Locker<WoundWait>,
-        Locker<SafeState>
-    );
-    None
+pub use crate::each_locking as each;
+
+macro_rules! card_of {
+    ($algorithm:ty) => {
+        <$algorithm as Locking>::CARD
+    };
 }
 
 /// The cards of all these algorithms, in the order in which they are explained.
-pub const CARDS: [Card; 6] = [
-    <Detecting<EdgeChasing> as Locking>::CARD,
-    <Locker<AllAtOnce> as Locking>::CARD,
-    <Locker<Ordered> as Locking>::CARD,
-    <Locker<WaitDie> as Locking>::CARD,
-    <Locker<WoundWait> as Locking>::CARD,
-    <Locker<SafeState> as Locking>::CARD,
-];
+pub const CARDS: [Card; 6] = each_locking!(card_of);
 
 const fn card(
     name: &'static str,

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use conclave_kernel::{Buffer, Cx, Effect, Env, Input, NodeId};
 
 use super::*;
+use crate::deadlock::EdgeChasing;
 
 /// Sites, their FIFO links, and the events of their clients.
 struct ByHand<L: Locking> {

@@ -26,7 +26,11 @@ impl Fallible for Bully {
 }
 
 impl Fallible for DetectorBased<Mute> {
-    const FLAWS: &'static [(&'static str, Step<Self>)] = &[("detector-never-trusts", never_trusts)];
+    const FLAWS: &'static [(&'static str, Step<Self>)] = &[
+        ("detector-never-trusts", never_trusts),
+        // The mistake is that of the oracle, which replaces the detector of this type.
+        ("detector-errs-once", |site, _, input, cx| site.step(input, cx)),
+    ];
 }
 
 impl Fallible for DetectorBased<Heartbeat> {

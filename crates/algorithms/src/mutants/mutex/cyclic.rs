@@ -50,10 +50,13 @@ pub enum Message {
 }
 
 impl Fallible for CyclicSuzukiKasami {
-    const FLAWS: &'static [(&'static str, Step<Self>)] = &[("sk-lifo", |site, _, input, cx| {
-        site.lifo = true;
-        site.step(input, cx);
-    })];
+    const FLAWS: &'static [(&'static str, Step<Self>)] = &[
+        ("sk-lifo", |site, _, input, cx| {
+            site.lifo = true;
+            site.step(input, cx);
+        }),
+        ("sk-fifo", |site, _, input, cx| site.step(input, cx)),
+    ];
 }
 
 impl Protocol for CyclicSuzukiKasami {

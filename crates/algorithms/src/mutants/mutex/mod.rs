@@ -19,19 +19,7 @@ use conclave_kernel::{Card, NodeId};
 use super::flawed::{Fallible, Flawed};
 use crate::mutex::{Bill, Group, Mutex};
 
-pub use table::{MUTANTS, visit, visit_honest};
-
-/// A visitor for a mutant whose name is known only at run time.
-pub trait Visit {
-    /// The visitor's result.
-    type Out;
-
-    /// Calls the visitor. `make` creates a site of a group.
-    fn visit<P: Mutex>(self, make: Make<P>) -> Self::Out;
-}
-
-/// A function that creates a site of a group.
-pub type Make<P> = fn(NodeId, &Group) -> P;
+pub use table::MUTANTS;
 
 impl<P: Fallible + Mutex> Mutex for Flawed<P> {
     const CARD: Card = P::CARD;

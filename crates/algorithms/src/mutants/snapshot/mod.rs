@@ -16,19 +16,7 @@ use super::flawed::{Fallible, Flawed};
 use crate::snapshot::Snapshot;
 use crate::snapshot::bank::Bank;
 
-pub use table::{MUTANTS, visit, visit_honest};
-
-/// A visitor for a mutant whose name is known only at run time.
-pub trait Visit {
-    /// The visitor's result.
-    type Out;
-
-    /// Calls the visitor. `make` creates a site of a group of the given size, around the bank's.
-    fn visit<P: Snapshot<Bank>>(self, make: Make<P>) -> Self::Out;
-}
-
-/// A function that creates a site of a group of the given size, around the bank's.
-pub type Make<P> = fn(NodeId, u32, Bank) -> P;
+pub use table::MUTANTS;
 
 impl<P: Fallible + Snapshot<Bank>> Snapshot<Bank> for Flawed<P> {
     const CARD: Card = P::CARD;

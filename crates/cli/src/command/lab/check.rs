@@ -17,10 +17,8 @@ use conclave_check::{
 use conclave_kernel::{Card, suggest};
 use conclave_lab::case::{self, Case, PropertyVerdict, TICK, Word};
 use conclave_lab::diagram::spacetime;
-use conclave_lab::diagram::span::Span;
 use conclave_lab::log::{self, Log};
 use conclave_lab::matrix;
-use conclave_lab::problem::Scenario as _;
 use conclave_lab::problems::{detector, election, mutex, snapshot};
 use indicatif::ProgressBar;
 use serde::Serialize;
@@ -156,14 +154,8 @@ fn explore(args: &Args, card: &Card, case: &dyn Case) -> Done {
     }
     let options = options(args);
     let outcome = watched(card.name, |watcher| case.explore(&options, watcher))?;
-    let spans = match card.problem {
-        "mutex" => mutex::Scenario::spans,
-        "election" => election::Scenario::spans,
-        "detector" => detector::Scenario::spans,
-        _ => snapshot::Scenario::spans,
-    };
     let verdicts = case.judge(card, &outcome);
-    finish(args, &outcome, &verdicts, spans, || case.costs(&options))
+    finish(args, card, &outcome, &verdicts, || case.costs(&options))
 }
 
 /// The error for an algorithm that has no finite state space.
@@ -181,9 +173,9 @@ fn refuse_clocks(card: &Card) -> Result<(), Failure> {
 /// Writes the counterexample and prints the report, with the costs if --cost was given.
 fn finish(
     args: &Args,
+    card: &Card,
     outcome: &Report,
     verdicts: &[PropertyVerdict],
-    spans: fn(&Log) -> Vec<Span>,
     costs: impl FnOnce() -> Result<Costs, String>,
 ) -> Done {
     let costs = match outcome.verdict {
@@ -191,7 +183,7 @@ fn finish(
         _ => None,
     };
     if let Some(found) = &outcome.counterexample {
-        write_counterexample(args, found, spans)?;
+        write_counterexample(args, card.problem, found)?;
     }
     show(args, outcome, verdicts, costs.as_ref())?;
     let is_unknown = outcome.verdict == Verdict::Bounded || !case::any_promise_judged(verdicts);
@@ -371,11 +363,7 @@ fn progress() -> ProgressBar {
     if std::io::stderr().is_terminal() { ProgressBar::new_spinner() } else { ProgressBar::hidden() }
 }
 
-fn write_counterexample(
-    args: &Args,
-    found: &Counterexample,
-    spans: fn(&Log) -> Vec<Span>,
-) -> Result<(), Failure> {
+fn write_counterexample(args: &Args, problem: &str, found: &Counterexample) -> Result<(), Failure> {
     if let Some(path) = &args.trace {
         let mut lines = Vec::new();
         log::write_trace(&found.trace, &mut lines).map_err(|error| Failure::file(path, &error))?;
@@ -383,7 +371,7 @@ fn write_counterexample(
     }
     if let Some(path) = &args.svg {
         let log = Log::from_trace(&found.trace)?;
-        let options = spacetime::Options { spans: spans(&log), ..Default::default() };
+        let options = spacetime::Options { spans: problems::spans(problem, &log), ..Default::default() };
         output::write_file(path, spacetime::draw(&log, &options).as_bytes())?;
     }
     Ok(())

@@ -4,12 +4,10 @@ use std::path::PathBuf;
 
 use conclave_check::{Bounds, Options, Verdict};
 use conclave_lab::diagram::spacetime;
-use conclave_lab::diagram::span::Span;
-use conclave_lab::log::Log;
 use conclave_lab::matrix::{self, Agreement, Assumption, Cell};
 
 use super::check;
-use super::problems::{self, Problem};
+use super::problems;
 use super::world;
 use crate::output::{self, Done, Failure, Paint, Table, counted};
 
@@ -100,20 +98,9 @@ fn draw(args: &Args, problem: &str, cell: &Cell) -> Result<(), Failure> {
     let (Some(folder), Some(log)) = (&args.svg, &cell.counterexample) else { return Ok(()) };
     std::fs::create_dir_all(folder).map_err(|error| Failure::file(folder, &error))?;
     let name = format!("{} without {}.svg", cell.algorithm, cell.without.title());
-    let spans = problems::visit(problem, Spans(log)).unwrap_or_default();
-    let options = spacetime::Options { spans, ..Default::default() };
+    let options = spacetime::Options { spans: problems::spans(problem, log), ..Default::default() };
     let path = folder.join(name.replace(['/', ' '], "-"));
     output::write_file(&path, spacetime::draw(log, &options).as_bytes())
-}
-
-struct Spans<'a>(&'a Log);
-
-impl problems::Visit for Spans<'_> {
-    type Out = Vec<Span>;
-
-    fn visit<S: Problem>(self) -> Self::Out {
-        S::spans(self.0)
-    }
 }
 
 fn describe(args: &Args, cells: &[Cell], paint: Paint) -> String {

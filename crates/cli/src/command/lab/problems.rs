@@ -1,4 +1,4 @@
-//! The problems on the command line: the flags of each problem, and the type that belongs to a name.
+//! The problems on the command line: the flags of each problem, and the functions that belong to its name.
 
 use std::time::Duration;
 
@@ -6,6 +6,8 @@ use conclave_algorithms::catalog;
 use conclave_algorithms::deadlock::Model;
 use conclave_algorithms::quorum::Quorum;
 use conclave_kernel::suggest;
+use conclave_lab::diagram::span::Span;
+use conclave_lab::log::Log;
 use conclave_lab::problem;
 use conclave_lab::problems::election::{Ranks, Start, Trigger};
 use conclave_lab::problems::mutex::Work;
@@ -13,7 +15,8 @@ use conclave_lab::problems::snapshot::{App, Shot};
 use conclave_lab::problems::{deadlock, detector, election, mutex, snapshot, timesync};
 
 use super::world::{duration, replace};
-use crate::output::Failure;
+use super::{replay, sim};
+use crate::output::{Done, Failure};
 
 /// A problem of the laboratory that `sim` and `replay` can run.
 pub trait Problem: problem::Scenario {
@@ -24,26 +27,37 @@ pub trait Problem: problem::Scenario {
     fn read(&mut self, flags: &ProblemArgs) -> Result<(), Failure>;
 }
 
-/// An operation on a problem whose name is known only at run time.
-pub trait Visit {
-    /// The result of the operation.
-    type Out;
-
-    /// Runs the operation on the problem `S`.
-    fn visit<S: Problem>(self) -> Self::Out;
+/// The operations of the command line on one problem.
+pub struct Entry {
+    name: &'static str,
+    /// Runs `conclave sim` with the algorithm of that name.
+    pub sim: fn(&sim::Args, &str) -> Done,
+    /// Records a run for `conclave replay`, in the form of a trace file.
+    pub record: fn(&replay::Run<'_>) -> Result<Vec<u8>, Failure>,
+    spans: fn(&Log) -> Vec<Span>,
 }
 
-/// Calls the visitor with the problem of that name. `None` if the simulator has no such problem.
-pub fn visit<V: Visit>(problem: &str, visitor: V) -> Option<V::Out> {
-    match problem {
-        "mutex" => Some(visitor.visit::<mutex::Scenario>()),
-        "snapshot" => Some(visitor.visit::<snapshot::Scenario>()),
-        "election" => Some(visitor.visit::<election::Scenario>()),
-        "detector" => Some(visitor.visit::<detector::Scenario>()),
-        "deadlock" => Some(visitor.visit::<deadlock::Scenario>()),
-        "timesync" => Some(visitor.visit::<timesync::Scenario>()),
-        _ => None,
-    }
+static ENTRIES: [Entry; 6] = [
+    entry::<mutex::Scenario>(),
+    entry::<snapshot::Scenario>(),
+    entry::<election::Scenario>(),
+    entry::<detector::Scenario>(),
+    entry::<deadlock::Scenario>(),
+    entry::<timesync::Scenario>(),
+];
+
+const fn entry<S: Problem>() -> Entry {
+    Entry { name: S::PROBLEM, sim: sim::simulate::<S>, record: replay::record::<S>, spans: S::spans }
+}
+
+/// Returns the operations on the problem of that name; `None` if the simulator has no such problem.
+pub fn named(problem: &str) -> Option<&'static Entry> {
+    ENTRIES.iter().find(|entry| entry.name == problem)
+}
+
+/// Returns the bars of the space-time diagram of a run.
+pub fn spans(problem: &str, log: &Log) -> Vec<Span> {
+    named(problem).map_or(Vec::new(), |entry| (entry.spans)(log))
 }
 
 /// Splits `PROBLEM/ALGORITHM` into the two names. Fails if the catalogue has no such algorithm.

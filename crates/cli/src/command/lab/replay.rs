@@ -75,7 +75,7 @@ pub fn run(args: &Args) -> Done {
             show(&log, args.from)
         }
         Target::Run { path, seed } => {
-            let lines = in_problem(path, Record::Flags { args, path, seed })?;
+            let lines = in_problem(path, &Run::Flags { args, path, seed })?;
             if args.json {
                 output::print(&String::from_utf8_lossy(&lines));
                 return Ok(ExitCode::SUCCESS);
@@ -132,44 +132,40 @@ fn open(path: &str) -> Result<BufReader<std::fs::File>, Failure> {
     Ok(BufReader::new(file))
 }
 
-/// A run to record, in the form of a trace file.
-enum Record<'a> {
+/// A run to record.
+pub(super) enum Run<'a> {
     /// The run that the flags describe.
     Flags { args: &'a Args, path: &'a str, seed: Option<u64> },
     /// The run that the header of a trace describes.
     Header(&'a str),
 }
 
-fn in_problem(path: &str, record: Record<'_>) -> Result<Vec<u8>, Failure> {
+fn in_problem(path: &str, run: &Run<'_>) -> Result<Vec<u8>, Failure> {
     let problem = path.split_once('/').map_or(path, |(problem, _)| problem);
-    let lines = problems::visit(problem, record);
-    lines.unwrap_or_else(|| {
-        Err(Failure::usage(format!(
+    let entry = problems::named(problem).ok_or_else(|| {
+        Failure::usage(format!(
             "problem {problem} does not run in the simulator: give a trace of another problem"
-        )))
-    })
+        ))
+    })?;
+    (entry.record)(run)
 }
 
-impl problems::Visit for Record<'_> {
-    type Out = Result<Vec<u8>, Failure>;
-
-    fn visit<S: Problem>(self) -> Self::Out {
-        let scenario: S = match self {
-            Self::Flags { args, path, seed } => {
-                let (_, name) = problems::find(path)?;
-                let mut scenario: S = args.world.scenario(name, args.nodes, &args.work)?;
-                let setup = scenario.setup_mut();
-                setup.seed = seed.unwrap_or(setup.seed);
-                scenario
-            }
-            Self::Header(text) => serde_json::from_str(text).map_err(|error| {
-                Failure::usage(format!("the scenario in its header cannot be read: {error}"))
-            })?,
-        };
-        let mut recorder = Recorder::new(true, false);
-        scenario.run(&mut recorder)?;
-        Ok(recorder.lines)
-    }
+/// Records a run of a problem, in the form of a trace file.
+pub(super) fn record<S: Problem>(run: &Run<'_>) -> Result<Vec<u8>, Failure> {
+    let scenario: S = match *run {
+        Run::Flags { args, path, seed } => {
+            let (_, name) = problems::find(path)?;
+            let mut scenario: S = args.world.scenario(name, args.nodes, &args.work)?;
+            let setup = scenario.setup_mut();
+            setup.seed = seed.unwrap_or(setup.seed);
+            scenario
+        }
+        Run::Header(text) => serde_json::from_str(text)
+            .map_err(|error| Failure::usage(format!("the scenario in its header cannot be read: {error}")))?,
+    };
+    let mut recorder = Recorder::new(true, false);
+    scenario.run(&mut recorder)?;
+    Ok(recorder.lines)
 }
 
 /// Runs the scenario of a trace again and compares line by line.
@@ -180,7 +176,7 @@ fn verify(path: &str) -> Done {
     if let Some(case) = case::read(problem, &log.about.scenario) {
         return retrace(path, &text, case.as_ref());
     }
-    let again = in_problem(&log.about.algorithm, Record::Header(&log.about.scenario))
+    let again = in_problem(&log.about.algorithm, &Run::Header(&log.about.scenario))
         .map_err(|failure| Failure { message: format!("{path}: {}", failure.message), ..failure })?;
     let again = String::from_utf8_lossy(&again);
     let differs = text.lines().zip(again.lines()).position(|(then, now)| then != now);

@@ -80,45 +80,37 @@ the command line did not occur, 2 bad usage, 3 a run was bounded, or no run test
 /// Runs the command.
 pub fn run(args: &Args) -> Done {
     let (problem, name) = problems::find(&args.algorithm)?;
-    let done = problems::visit(problem, Sim { args, name });
-    done.unwrap_or_else(|| {
-        Err(Failure::usage(format!("problem {problem} has no simulation: choose another problem")))
-    })
+    let entry = problems::named(problem);
+    let entry = entry.ok_or_else(|| {
+        Failure::usage(format!("problem {problem} has no simulation: choose another problem"))
+    })?;
+    (entry.sim)(args, name)
 }
 
-struct Sim<'a> {
-    args: &'a Args,
-    name: &'a str,
-}
-
-impl problems::Visit for Sim<'_> {
-    type Out = Done;
-
-    fn visit<S: Problem>(self) -> Done {
-        let args = self.args;
-        let mut scenario: S = args.world.scenario(self.name, args.nodes, &args.work)?;
-        if let Some(seeds) = &args.seeds {
-            return run_many(args, &scenario, seeds.clone());
-        }
-        if let Some(seed) = args.seed {
-            scenario.setup_mut().seed = seed;
-        }
-        if args.swarm {
-            scenario = scenario.swarmed();
-        }
-        let report = run_one(args, &scenario)?;
-        if args.json {
-            output::print_json(&report)?;
-        } else {
-            output::print(&report::describe::<S>(&report, Paint::stdout()));
-            if !report.facts().passed() {
-                explain(&scenario, &report);
-            } else if report.facts().is_bounded() {
-                output::print(&format!("\nrepeat it:        {}\n", report.facts().command));
-            }
-        }
-        Ok(report::code(&[report.facts()]))
+/// Runs one algorithm of a problem, with one seed or with many.
+pub(super) fn simulate<S: Problem>(args: &Args, name: &str) -> Done {
+    let mut scenario: S = args.world.scenario(name, args.nodes, &args.work)?;
+    if let Some(seeds) = &args.seeds {
+        return run_many(args, &scenario, seeds.clone());
     }
+    if let Some(seed) = args.seed {
+        scenario.setup_mut().seed = seed;
+    }
+    if args.swarm {
+        scenario = scenario.swarmed();
+    }
+    let report = run_one(args, &scenario)?;
+    if args.json {
+        output::print_json(&report)?;
+    } else {
+        output::print(&report::describe::<S>(&report, Paint::stdout()));
+        if !report.facts().passed() {
+            explain(&scenario, &report);
+        } else if report.facts().is_bounded() {
+            output::print(&format!("\nrepeat it:        {}\n", report.facts().command));
+        }
+    }
+    Ok(report::code(&[report.facts()]))
 }
 
 fn run_one<S: Problem>(args: &Args, scenario: &S) -> Result<S::Report, Failure> {

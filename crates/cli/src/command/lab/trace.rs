@@ -13,7 +13,7 @@ use conclave_kernel::{NodeId, suggest};
 use conclave_lab::diagram::{shiviz, spacetime};
 use conclave_lab::log::{self, Log, Order};
 
-use super::problems::{self, Problem};
+use super::problems;
 use crate::output::{self, Done, Failure};
 
 /// Analyse a recorded run, or the log of another program: which event happened before which.
@@ -86,8 +86,7 @@ pub fn run(args: &Args) -> Done {
     let answer = analyse(args, &log)?;
     if let Some(path) = &args.svg {
         let problem = log.about.algorithm.split_once('/').map_or("", |(problem, _)| problem);
-        let spans = problems::visit(problem, Spans(&log)).unwrap_or_default();
-        let options = spacetime::Options { spans, ..Default::default() };
+        let options = spacetime::Options { spans: problems::spans(problem, &log), ..Default::default() };
         output::write_file(path, spacetime::draw(&log, &options).as_bytes())?;
     }
     if let Some(path) = &args.shiviz {
@@ -202,16 +201,6 @@ fn judge(log: &Log, cut: Cut, snapshot: Option<u32>) -> Result<JudgedCut, Failur
         (id, order, length)
     });
     Ok(JudgedCut { cut, judgement, inside, snapshot, messages: log.run_messages() })
-}
-
-struct Spans<'a>(&'a Log);
-
-impl problems::Visit for Spans<'_> {
-    type Out = Vec<conclave_lab::diagram::span::Span>;
-
-    fn visit<S: Problem>(self) -> Self::Out {
-        S::spans(self.0)
-    }
 }
 
 /// Reads the file in the given format, or in the format that its first line shows.

@@ -9,7 +9,7 @@ use conclave_sim::{Setup, exact};
 use serde::{Deserialize, Serialize};
 
 use super::{Report, run_algorithm, run_way};
-use crate::problem::{self, Recorder};
+use crate::problem::{self, Entry, Recorder};
 
 /// Everything that determines a run of the deadlock problem.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -88,34 +88,35 @@ impl problem::Scenario for Scenario {
         flags
     }
 
-    fn run(&self, recorder: &mut Recorder) -> Result<Report, String> {
-        if let Some(report) = deadlock::visit(&self.algorithm, Run(self, recorder)) {
-            return report;
-        }
-        locking::visit(&self.algorithm, Run(self, recorder)).ok_or_else(|| self.unknown_algorithm())?
+    fn entry(&self) -> Option<&'static Entry<Self>> {
+        DETECTORS.iter().chain(WAYS).find(|entry| entry.card.name == self.algorithm)
     }
 }
 
-struct Run<'a>(&'a Scenario, &'a mut Recorder);
-
-impl deadlock::Visit for Run<'_> {
-    type Out = Result<Report, String>;
-
-    fn visit<D: Detection>(self) -> Self::Out {
-        let Self(scenario, recorder) = self;
-        let (report, trace) = run_algorithm::<D>(scenario, recorder.wants_trace())?;
-        recorder.take(trace.as_ref())?;
-        Ok(Report::Detected(Box::new(report)))
-    }
+macro_rules! detector {
+    ($algorithm:ty) => {
+        Entry { card: &<$algorithm as Detection>::CARD, simulate: detect::<$algorithm> }
+    };
 }
 
-impl locking::Visit for Run<'_> {
-    type Out = Result<Report, String>;
+static DETECTORS: &[Entry<Scenario>] = &deadlock::each!(detector);
 
-    fn visit<L: Locking>(self) -> Self::Out {
-        let Self(scenario, recorder) = self;
-        let (report, trace) = run_way::<L>(scenario, recorder.wants_trace())?;
-        recorder.take(trace.as_ref())?;
-        Ok(Report::Locked(Box::new(report)))
-    }
+macro_rules! way {
+    ($algorithm:ty) => {
+        Entry { card: &<$algorithm as Locking>::CARD, simulate: lock::<$algorithm> }
+    };
+}
+
+static WAYS: &[Entry<Scenario>] = &locking::each!(way);
+
+fn detect<D: Detection>(scenario: &Scenario, recorder: &mut Recorder) -> Result<Report, String> {
+    let (report, trace) = run_algorithm::<D>(scenario, recorder.wants_trace())?;
+    recorder.take(trace.as_ref())?;
+    Ok(Report::Detected(Box::new(report)))
+}
+
+fn lock<L: Locking>(scenario: &Scenario, recorder: &mut Recorder) -> Result<Report, String> {
+    let (report, trace) = run_way::<L>(scenario, recorder.wants_trace())?;
+    recorder.take(trace.as_ref())?;
+    Ok(Report::Locked(Box::new(report)))
 }

@@ -4,12 +4,12 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use conclave_algorithms::detector::spec::{ACCURACY, COMPLETENESS};
-use conclave_algorithms::detector::{self, Detector, Event, Group, Visit};
+use conclave_algorithms::detector::{self, Detector, Event, Group};
 use conclave_check::{Checker, Faults, Findings, Model, Monitor, Offer, Options, Order, Timing};
 use conclave_kernel::{Never, NodeId, Property};
 use serde::{Deserialize, Serialize};
 
-use crate::case::{self, Known, Prepare, bit};
+use crate::case::{self, Entry, Known, bit};
 
 /// The data that determines an exploration, except its bounds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,9 +34,7 @@ impl case::Case for Case {
     fn checker(&self, options: &Options, judges: bool) -> Result<Checker, String> {
         let options =
             Options { order: self.order, timing: self.timing, faults: self.faults, ..options.clone() };
-        let unknown =
-            || Err(format!("there is no algorithm called {}: see `conclave list detector`", self.algorithm));
-        detector::visit(&self.algorithm, Prepare { case: self, options, judges }).unwrap_or_else(unknown)
+        (case::find(ENTRIES.iter(), None, &self.algorithm)?.checker)(self, &options, judges)
     }
 
     fn properties(&self) -> Vec<Known> {
@@ -48,23 +46,26 @@ impl case::Case for Case {
     }
 }
 
-impl Visit for Prepare<'_, Case> {
-    type Out = Result<Checker, String>;
+macro_rules! explored {
+    ($algorithm:ty) => {
+        Entry { card: &<$algorithm as Detector>::CARD, has_flaw: |_| false, checker: checker::<$algorithm> }
+    };
+}
 
-    fn visit<P: Detector>(self) -> Self::Out {
-        // The condition is a constant, so that no checker is compiled for these algorithms.
-        if const { P::CARD.reads_clock } {
-            return Err(format!(
-                "{} reads its clock, so it has infinitely many states: use `conclave sim`",
-                P::CARD.path()
-            ));
-        }
-        let Self { case, options, .. } = self;
-        let about = serde_json::to_string(case).map_err(|error| error.to_string())?;
-        let group = Group::new(case.nodes, case.period, case.margin);
-        let model = Watching::<P> { about, ..Watching::new(group)? };
-        Checker::new(model, &options).map_err(|error| error.to_string())
+static ENTRIES: &[Entry<Case>] = &detector::each!(explored);
+
+fn checker<P: Detector>(case: &Case, options: &Options, _: bool) -> Result<Checker, String> {
+    // The condition is a constant, so that no checker is compiled for these algorithms.
+    if const { P::CARD.reads_clock } {
+        return Err(format!(
+            "{} reads its clock, so it has infinitely many states: use `conclave sim`",
+            P::CARD.path()
+        ));
     }
+    let about = serde_json::to_string(case).map_err(|error| error.to_string())?;
+    let group = Group::new(case.nodes, case.period, case.margin);
+    let model = Watching::<P> { about, ..Watching::new(group)? };
+    Checker::new(model, options).map_err(|error| error.to_string())
 }
 
 /// A group whose sites watch each other. Obligations have one bit per pair, so there are at most 8 sites.

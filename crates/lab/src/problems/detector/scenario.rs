@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::meter::SHORT;
 use super::{Report, run_algorithm};
-use crate::problem::{self, Recorder};
+use crate::problem::{self, Entry, Recorder};
 
 /// Everything that determines a run of the detector problem.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -151,8 +151,8 @@ impl problem::Scenario for Scenario {
         flags
     }
 
-    fn run(&self, recorder: &mut Recorder) -> Result<Report, String> {
-        detector::visit(&self.algorithm, Run(self, recorder)).ok_or_else(|| self.unknown_algorithm())?
+    fn entry(&self) -> Option<&'static Entry<Self>> {
+        ENTRIES.iter().find(|entry| entry.card.name == self.algorithm)
     }
 
     fn profile(&self) -> Profile {
@@ -161,15 +161,16 @@ impl problem::Scenario for Scenario {
     }
 }
 
-struct Run<'a>(&'a Scenario, &'a mut Recorder);
+macro_rules! entry {
+    ($algorithm:ty) => {
+        Entry { card: &<$algorithm as Detector>::CARD, simulate: simulate::<$algorithm> }
+    };
+}
 
-impl detector::Visit for Run<'_> {
-    type Out = Result<Report, String>;
+static ENTRIES: &[Entry<Scenario>] = &detector::each!(entry);
 
-    fn visit<P: Detector>(self) -> Self::Out {
-        let Self(scenario, recorder) = self;
-        let (report, trace) = run_algorithm::<P>(scenario, recorder.wants_trace())?;
-        recorder.take(trace.as_ref())?;
-        Ok(report)
-    }
+fn simulate<P: Detector>(scenario: &Scenario, recorder: &mut Recorder) -> Result<Report, String> {
+    let (report, trace) = run_algorithm::<P>(scenario, recorder.wants_trace())?;
+    recorder.take(trace.as_ref())?;
+    Ok(report)
 }

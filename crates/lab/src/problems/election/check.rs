@@ -6,16 +6,16 @@
 
 use std::time::Duration;
 
-use conclave_algorithms::detector::{self, Class, Oracle};
+use conclave_algorithms::detector::{self, Class, Mute, Oracle};
 use conclave_algorithms::election::spec::{E1, E2, Judge};
-use conclave_algorithms::election::{Command, Election, Event, Group};
+use conclave_algorithms::election::{self, Command, DetectorBased, Election, Event, Group};
 use conclave_algorithms::mutants::World;
-use conclave_algorithms::mutants::election::{self, Make, Visit};
+use conclave_algorithms::mutants::flawed::{Fallible, Flawed};
 use conclave_check::{Checker, Faults, Findings, Model, Monitor, Offer, Options, Order, Timing};
 use conclave_kernel::{Card, NodeId, Property};
 use serde::{Deserialize, Serialize};
 
-use crate::case::{self, Known, Prepare, TICK, bit};
+use crate::case::{self, Entry, Known, TICK, bit};
 
 /// The data that determines an exploration, except its bounds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,8 +115,7 @@ impl case::Case for Case {
     fn checker(&self, options: &Options, judges: bool) -> Result<Checker, String> {
         let options =
             Options { order: self.order, timing: self.timing, faults: self.faults, ..options.clone() };
-        let job = Prepare { case: self, options, judges };
-        case::visit(self.mutant.as_deref(), &self.algorithm, job, election::visit, election::visit_honest)?
+        (entry(self.mutant.as_deref(), &self.algorithm)?.checker)(self, &options, judges)
     }
 
     fn properties(&self) -> Vec<Known> {
@@ -127,20 +126,42 @@ impl case::Case for Case {
     }
 }
 
-impl Visit for Prepare<'_, Case> {
-    type Out = Result<Checker, String>;
+macro_rules! explored {
+    ($algorithm:ty) => {
+        Entry {
+            card: &<$algorithm as Election>::CARD,
+            has_flaw: case::has_flaw::<$algorithm>,
+            checker: checker::<$algorithm>,
+        }
+    };
+}
 
-    fn visit<P: Election>(self, make: Make<P>) -> Self::Out {
-        let Self { case, options, .. } = self;
-        let class = match case.mistakes {
-            0 => Class::Perfect,
-            mistakes => Class::EventuallyPerfect { mistakes },
-        };
-        let about = serde_json::to_string(case).map_err(|error| error.to_string())?;
-        let (who, judged) = (case.who.clone(), case.judged);
-        let model = Elections { make, about, who, judged, ..Elections::new(case.group(), case.entries) };
-        Checker::new(model.told_by(class), &options).map_err(|error| error.to_string())
-    }
+static ENTRIES: &[Entry<Case>] = &election::each!(explored);
+/// The election over the oracle of the model. Only mutants lead here: the election over heartbeats comes
+/// first.
+static OVER_ORACLE: Entry<Case> = explored!(DetectorBased<Mute>);
+
+/// Returns the entry of the mutant, or of the algorithm if there is none.
+pub(crate) fn entry(mutant: Option<&str>, algorithm: &str) -> Result<&'static Entry<Case>, String> {
+    case::find(ENTRIES.iter().chain([&OVER_ORACLE]), mutant, algorithm)
+}
+
+fn checker<P: Fallible + Election>(case: &Case, options: &Options, _: bool) -> Result<Checker, String> {
+    let class = match case.mistakes {
+        0 => Class::Perfect,
+        mistakes => Class::EventuallyPerfect { mistakes },
+    };
+    let model = Elections::<Flawed<P>> {
+        group: case.group(),
+        calls: case.entries,
+        who: case.who.clone(),
+        class,
+        judged: case.judged,
+        about: serde_json::to_string(case).map_err(|error| error.to_string())?,
+        make: |me, group, flaw| Flawed::new(P::new(me, group), flaw),
+        flaw: case.mutant.clone().unwrap_or_default(),
+    };
+    Checker::new(model, options).map_err(|error| error.to_string())
 }
 
 /// A group in which every site may call a number of elections, at any time.
@@ -153,7 +174,11 @@ pub struct Elections<P> {
     judged: Judged,
     about: String,
     make: Make<P>,
+    flaw: String,
 }
+
+/// A function that creates a site of a group, with a flaw if the name of one is given.
+type Make<P> = fn(NodeId, &Group, &str) -> P;
 
 impl<P: Election> Elections<P> {
     /// Creates the model in which each site may call that many elections without need.
@@ -165,7 +190,8 @@ impl<P: Election> Elections<P> {
             class: Class::Perfect,
             judged: Judged::Everything,
             about: String::new(),
-            make: P::new,
+            make: |me, group, _| P::new(me, group),
+            flaw: String::new(),
         }
     }
 
@@ -193,7 +219,7 @@ impl<P: Election> Model for Elections<P> {
     }
 
     fn site(&self, me: NodeId) -> P {
-        (self.make)(me, &self.group)
+        (self.make)(me, &self.group, &self.flaw)
     }
 
     fn monitor(&self) -> Watch {

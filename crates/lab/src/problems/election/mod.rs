@@ -8,7 +8,7 @@
 //! | `report` | [`Report`]: the figures and the verdicts of one run |
 //! | `spans` | the times of the leaders, as bars of a diagram |
 
-mod check;
+pub(crate) mod check;
 pub mod compare;
 mod report;
 mod scenario;

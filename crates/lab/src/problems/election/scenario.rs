@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::{Report, run_algorithm, spans};
 use crate::diagram::span::Span;
 use crate::log::Log;
-use crate::problem::{self, Recorder};
+use crate::problem::{self, Entry, Recorder};
 
 /// Everything that determines a run of the election problem.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -151,8 +151,8 @@ impl problem::Scenario for Scenario {
         flags
     }
 
-    fn run(&self, recorder: &mut Recorder) -> Result<Report, String> {
-        election::visit(&self.algorithm, Run(self, recorder)).ok_or_else(|| self.unknown_algorithm())?
+    fn entry(&self) -> Option<&'static Entry<Self>> {
+        ENTRIES.iter().find(|entry| entry.card.name == self.algorithm)
     }
 
     fn spans(log: &Log) -> Vec<Span> {
@@ -167,17 +167,18 @@ impl problem::Scenario for Scenario {
     }
 }
 
-struct Run<'a>(&'a Scenario, &'a mut Recorder);
+macro_rules! entry {
+    ($algorithm:ty) => {
+        Entry { card: &<$algorithm as Election>::CARD, simulate: simulate::<$algorithm> }
+    };
+}
 
-impl election::Visit for Run<'_> {
-    type Out = Result<Report, String>;
+static ENTRIES: &[Entry<Scenario>] = &election::each!(entry);
 
-    fn visit<P: Election>(self) -> Self::Out {
-        let Self(scenario, recorder) = self;
-        let (report, trace) = run_algorithm::<P>(scenario, recorder.wants_trace())?;
-        recorder.take(trace.as_ref())?;
-        Ok(report)
-    }
+fn simulate<P: Election>(scenario: &Scenario, recorder: &mut Recorder) -> Result<Report, String> {
+    let (report, trace) = run_algorithm::<P>(scenario, recorder.wants_trace())?;
+    recorder.take(trace.as_ref())?;
+    Ok(report)
 }
 
 /// The sites that begin an election. Only sites that are up begin.

@@ -1,24 +1,25 @@
 //! The mutex problem in the checker: every execution in which each site enters so many times.
 //!
-//! A [`Case`] is everything that an exploration is a function of, as data: the command line makes one, so do the
-//! zoo and the matrix, and a counterexample carries it in its header. [`Entries`] is the model that it describes;
-//! what is judged besides exclusion and service is a [`Judge`].
+//! A [`Case`] is the data that determines an exploration. The command line, the zoo and the matrix create
+//! cases, and a counterexample has its case in its header. [`Entries`] is the model that a case describes.
+//! A [`Judge`] judges the properties besides exclusion and progress.
 
 mod judge;
 
-use conclave_algorithms::mutants::mutex::{self, Make, Visit};
+use conclave_algorithms::mutants::flawed::{Fallible, Flawed};
+use conclave_algorithms::mutants::mutex::cyclic::CyclicSuzukiKasami;
 use conclave_algorithms::mutants::{self, World};
 use conclave_algorithms::mutex::spec::{FENCES, ME1, ME1_CAUSAL, ME2, ME3};
-use conclave_algorithms::mutex::{Command, Event, Group, Mutex};
+use conclave_algorithms::mutex::{self, Command, Event, Group, Mutex};
 use conclave_algorithms::quorum::Quorum;
 use conclave_check::{Checker, Faults, Findings, Model, Monitor, Offer, Options, Order, Timing};
 use conclave_kernel::{Card, NodeId, Property};
 use serde::{Deserialize, Serialize};
 
-pub use judge::{Bare, Causal, Fences, Judge, Noted, Plain, Quiet};
+pub use judge::Judge;
 
 use super::Scenario;
-use crate::case::{self, Known, Prepare};
+use crate::case::{self, Entry, Known};
 
 /// The data that determines an exploration, except its bounds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,21 +107,13 @@ impl Case {
             judged,
         }
     }
-
-    fn model<P: Mutex, J: Judge>(&self, make: Make<P>, judge: J) -> Result<Entries<P, J>, String> {
-        let mut scenario = Scenario { quorum: self.quorum, ..Scenario::default() };
-        scenario.setup.nodes = self.nodes;
-        let about = serde_json::to_string(self).map_err(|error| error.to_string())?;
-        Ok(Entries { group: scenario.group::<P>()?, entries: self.entries, about, make, judge })
-    }
 }
 
 impl case::Case for Case {
     fn checker(&self, options: &Options, judges: bool) -> Result<Checker, String> {
         let options =
             Options { order: self.order, timing: self.timing, faults: self.faults, ..options.clone() };
-        let job = Prepare { case: self, options, judges };
-        case::visit(self.mutant.as_deref(), &self.algorithm, job, mutex::visit, mutex::visit_honest)?
+        (entry(self.mutant.as_deref(), &self.algorithm)?.checker)(self, &options, judges)
     }
 
     /// ME3 compares requests of which one happened before the other. The sites of the model exchange no
@@ -145,57 +138,81 @@ impl case::Case for Case {
     }
 }
 
-impl Visit for Prepare<'_, Case> {
-    type Out = Result<Checker, String>;
-
-    fn visit<P: Mutex>(self, make: Make<P>) -> Self::Out {
-        let Self { case, options, judges } = self;
-        let nodes = case.nodes;
-        let noted = match case.judged {
-            _ if !judges => None,
-            _ if case.entries == FOREVER => Some(Noted::Quiet(Quiet::new(nodes))),
-            Judged::Causality => Some(Noted::Causality(Causal::new(nodes))),
-            Judged::Order => Some(Noted::Order(Causal::new(nodes))),
-            Judged::Exclusion | Judged::Fences => None,
-        };
-        let plain = match case.judged {
-            Judged::Fences if judges => Plain::Fences(Fences::new(nodes)),
-            _ => Plain::Bare(Bare),
-        };
-        match noted {
-            Some(judge) => Checker::new(case.model(make, judge)?, &options),
-            None => Checker::new(case.model(make, plain)?, &options),
+macro_rules! explored {
+    ($algorithm:ty) => {
+        Entry {
+            card: &<$algorithm as Mutex>::CARD,
+            has_flaw: case::has_flaw::<$algorithm>,
+            checker: checker::<$algorithm>,
         }
-        .map_err(|error| error.to_string())
-    }
+    };
+}
+
+static ENTRIES: &[Entry<Case>] = &mutex::each!(explored);
+/// Suzuki and Kasami's algorithm with numbers that do not grow. Only its mutants lead here: the unmodified
+/// algorithm comes first.
+static CYCLIC: Entry<Case> = explored!(CyclicSuzukiKasami);
+
+/// Returns the entry of the mutant, or of the algorithm if there is none.
+pub(crate) fn entry(mutant: Option<&str>, algorithm: &str) -> Result<&'static Entry<Case>, String> {
+    case::find(ENTRIES.iter().chain([&CYCLIC]), mutant, algorithm)
+}
+
+fn checker<P: Fallible + Mutex>(case: &Case, options: &Options, judges: bool) -> Result<Checker, String> {
+    let mut scenario = Scenario { quorum: case.quorum, ..Scenario::default() };
+    scenario.setup.nodes = case.nodes;
+    let model = Entries::<Flawed<P>> {
+        group: scenario.group::<P>()?,
+        entries: case.entries,
+        about: serde_json::to_string(case).map_err(|error| error.to_string())?,
+        make: |me, group, flaw| Flawed::new(P::new(me, group), flaw),
+        flaw: case.mutant.clone().unwrap_or_default(),
+        judge: match (judges, case.entries) {
+            (false, _) => Judge::Nothing,
+            (true, FOREVER) => Judge::quiet(case.nodes),
+            (true, _) => Judge::new(case.judged, case.nodes),
+        },
+    };
+    Checker::new(model, options).map_err(|error| error.to_string())
 }
 
 /// A group in which every site may request a number of times, at any time.
 #[derive(Clone)]
-pub struct Entries<P, J> {
+pub struct Entries<P> {
     group: Group,
     entries: u8,
     about: String,
     make: Make<P>,
-    judge: J,
+    flaw: String,
+    judge: Judge,
 }
 
-impl<P: Mutex, J: Judge> Entries<P, J> {
-    /// Creates the model with that many sites and that many requests of each.
+/// A function that creates a site of a group, with a flaw if the name of one is given.
+type Make<P> = fn(NodeId, &Group, &str) -> P;
+
+impl<P: Mutex> Entries<P> {
+    /// Creates the model with that many sites and that many requests of each. It judges exclusion and
+    /// progress.
     pub fn new(nodes: u32, entries: u8) -> Self {
         Self::of(Group::new(nodes), entries)
     }
 
     /// Creates the model of a group that knows its quorums.
     pub fn of(group: Group, entries: u8) -> Self {
-        let judge = J::new(group.nodes);
-        Self { group, entries, about: String::new(), make: P::new, judge }
+        let make: Make<P> = |me, group, _| P::new(me, group);
+        Self { group, entries, about: String::new(), make, flaw: String::new(), judge: Judge::Nothing }
+    }
+
+    /// Returns the same model, in which these properties are judged too.
+    #[must_use]
+    pub fn judging(self, judged: Judged) -> Self {
+        Self { judge: Judge::new(judged, self.group.nodes), ..self }
     }
 }
 
-impl<P: Mutex, J: Judge> Model for Entries<P, J> {
+impl<P: Mutex> Model for Entries<P> {
     type Protocol = P;
-    type Monitor = Desk<J>;
+    type Monitor = Desk;
 
     fn name(&self) -> String {
         P::CARD.path().to_string()
@@ -210,10 +227,10 @@ impl<P: Mutex, J: Judge> Model for Entries<P, J> {
     }
 
     fn site(&self, me: NodeId) -> P {
-        (self.make)(me, &self.group)
+        (self.make)(me, &self.group, &self.flaw)
     }
 
-    fn monitor(&self) -> Desk<J> {
+    fn monitor(&self) -> Desk {
         let site = Site { place: Place::Outside, left: self.entries };
         Desk { sites: vec![site; self.group.nodes as usize], judge: self.judge.clone() }
     }
@@ -239,9 +256,9 @@ pub const DEFERRAL: &str = "one site requests while another is inside";
 
 /// Offers the work, and watches the place of each site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Desk<J> {
+pub struct Desk {
     sites: Vec<Site>,
-    judge: J,
+    judge: Judge,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -257,21 +274,24 @@ enum Place {
     Inside,
 }
 
-impl<J> Desk<J> {
+impl Desk {
     fn at(&self, place: Place) -> impl Iterator<Item = usize> + '_ {
         self.sites.iter().enumerate().filter(move |(_, site)| site.place == place).map(|(index, _)| index)
     }
 }
 
-impl<P: Mutex, J: Judge> Monitor<P> for Desk<J> {
-    type Note = J::Note;
-    const NOTES: bool = J::NOTES;
+impl<P: Mutex> Monitor<P> for Desk {
+    type Note = judge::Known;
+
+    fn has_notes(&self) -> bool {
+        self.judge.has_notes()
+    }
 
     fn offers(&self, offer: &mut dyn FnMut(Offer<Command>)) {
         for (index, site) in self.sites.iter().enumerate() {
             let node = NodeId(index as u32);
             match site.place {
-                Place::Outside if site.left > 0 && self.judge.may_ask(node) => {
+                Place::Outside if site.left > 0 && self.judge.may_request(node) => {
                     offer(Offer { node, command: Command::Acquire, required: false });
                 }
                 Place::Inside => offer(Offer { node, command: Command::Release, required: true }),
@@ -294,7 +314,7 @@ impl<P: Mutex, J: Judge> Monitor<P> for Desk<J> {
         if *command == Command::Acquire {
             site.place = Place::Asking;
             site.left -= u8::from(site.left < FOREVER);
-            self.judge.asks(node);
+            self.judge.requests(node);
         }
     }
 
@@ -316,11 +336,11 @@ impl<P: Mutex, J: Judge> Monitor<P> for Desk<J> {
         }
     }
 
-    fn on_send(&mut self, from: NodeId, to: NodeId, _: &P::Message) -> J::Note {
+    fn on_send(&mut self, from: NodeId, to: NodeId, _: &P::Message) -> judge::Known {
         self.judge.sends(from, to)
     }
 
-    fn on_deliver(&mut self, from: NodeId, to: NodeId, note: &J::Note) {
+    fn on_deliver(&mut self, from: NodeId, to: NodeId, note: &judge::Known) {
         self.judge.receives(from, to, note);
     }
 

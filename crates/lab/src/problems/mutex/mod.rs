@@ -81,16 +81,17 @@ pub fn size_of(group: &Group) -> Size {
 
 /// Returns N and K of an algorithm's group with the default quorums; `None` if no algorithm has that name.
 pub fn size_at(algorithm: &str, nodes: u32) -> Option<Size> {
-    struct Measure(Scenario);
-    impl mutex::Visit for Measure {
-        type Out = Option<Size>;
-        fn visit<P: Mutex>(self) -> Self::Out {
-            self.0.group::<P>().ok().map(|group| size_of(&group))
-        }
+    macro_rules! group {
+        ($algorithm:ty) => {
+            (<$algorithm as Mutex>::CARD.name, Scenario::group::<$algorithm> as GroupOf)
+        };
     }
+    type GroupOf = fn(&Scenario) -> Result<Group, String>;
     let mut scenario = Scenario::default();
     scenario.setup.nodes = nodes;
-    mutex::visit(algorithm, Measure(scenario)).flatten()
+    let mut groups = mutex::each!(group).into_iter().chain(mutex::each_layered!(group));
+    let (_, group) = groups.find(|(name, _)| *name == algorithm)?;
+    group(&scenario).ok().map(|group| size_of(&group))
 }
 
 /// The director of the mutex problem: it judges and measures a run.

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::{Report, run_algorithm};
 use crate::diagram::span::{self, Span};
 use crate::log::Log;
-use crate::problem::{self, Recorder};
+use crate::problem::{self, Entry, Recorder};
 
 /// Everything that determines a run of the mutex problem.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -139,8 +139,8 @@ impl problem::Scenario for Scenario {
         flags
     }
 
-    fn run(&self, recorder: &mut Recorder) -> Result<Report, String> {
-        mutex::visit(&self.algorithm, Run(self, recorder)).ok_or_else(|| self.unknown_algorithm())?
+    fn entry(&self) -> Option<&'static Entry<Self>> {
+        ENTRIES.iter().chain(LAYERED).find(|entry| entry.card.name == self.algorithm)
     }
 
     fn spans(log: &Log) -> Vec<Span> {
@@ -150,27 +150,27 @@ impl problem::Scenario for Scenario {
 
 /// Returns whether an algorithm uses quorums; `false` for an unknown name.
 pub(super) fn uses_quorums(algorithm: &str) -> bool {
-    struct Uses;
-    impl mutex::Visit for Uses {
-        type Out = bool;
-        fn visit<P: Mutex>(self) -> bool {
-            P::USES_QUORUMS
-        }
+    macro_rules! name_if_quorums {
+        ($algorithm:ty) => {
+            <$algorithm as Mutex>::USES_QUORUMS.then_some(<$algorithm as Mutex>::CARD.name)
+        };
     }
-    mutex::visit(algorithm, Uses).unwrap_or(false)
+    mutex::each!(name_if_quorums).contains(&Some(algorithm))
 }
 
-struct Run<'a>(&'a Scenario, &'a mut Recorder);
+macro_rules! entry {
+    ($algorithm:ty) => {
+        Entry { card: &<$algorithm as Mutex>::CARD, simulate: simulate::<$algorithm> }
+    };
+}
 
-impl mutex::Visit for Run<'_> {
-    type Out = Result<Report, String>;
+static ENTRIES: &[Entry<Scenario>] = &mutex::each!(entry);
+static LAYERED: &[Entry<Scenario>] = &mutex::each_layered!(entry);
 
-    fn visit<P: Mutex>(self) -> Self::Out {
-        let Self(scenario, recorder) = self;
-        let (report, trace) = run_algorithm::<P>(scenario, recorder.wants_trace())?;
-        recorder.take(trace.as_ref())?;
-        Ok(report)
-    }
+fn simulate<P: Mutex>(scenario: &Scenario, recorder: &mut Recorder) -> Result<Report, String> {
+    let (report, trace) = run_algorithm::<P>(scenario, recorder.wants_trace())?;
+    recorder.take(trace.as_ref())?;
+    Ok(report)
 }
 
 /// The load: the times and the sites of the requests.

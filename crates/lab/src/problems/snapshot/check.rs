@@ -2,15 +2,15 @@
 //! and any site may start the snapshot at any moment.
 
 use conclave_algorithms::mutants::World;
-use conclave_algorithms::mutants::snapshot::{self, Make, Visit};
+use conclave_algorithms::mutants::flawed::{Fallible, Flawed};
 use conclave_algorithms::snapshot::bank::{Bank, Transfer};
 use conclave_algorithms::snapshot::spec::{COMPLETE, CONSERVED, SAME};
-use conclave_algorithms::snapshot::{Application, Command, Event, Snapshot, SnapshotId};
+use conclave_algorithms::snapshot::{self, Application, Command, Event, Snapshot, SnapshotId};
 use conclave_check::{Checker, Faults, Findings, Model, Monitor, Offer, Options, Order, Timing};
 use conclave_kernel::{Card, Digest, NodeId, Property};
 use serde::{Deserialize, Serialize};
 
-use crate::case::{self, Known, Prepare, bit};
+use crate::case::{self, Entry, Known, bit};
 
 /// The data that determines an exploration, except its bounds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,8 +57,7 @@ impl case::Case for Case {
     fn checker(&self, options: &Options, judges: bool) -> Result<Checker, String> {
         let options =
             Options { order: self.order, timing: self.timing, faults: self.faults, ..options.clone() };
-        let job = Prepare { case: self, options, judges };
-        case::visit(self.mutant.as_deref(), &self.algorithm, job, snapshot::visit, snapshot::visit_honest)?
+        (entry(self.mutant.as_deref(), &self.algorithm)?.checker)(self, &options, judges)
     }
 
     fn properties(&self) -> Vec<Known> {
@@ -70,15 +69,32 @@ impl case::Case for Case {
     }
 }
 
-impl Visit for Prepare<'_, Case> {
-    type Out = Result<Checker, String>;
+macro_rules! explored {
+    ($algorithm:ty) => {
+        Entry {
+            card: &<$algorithm as Snapshot<Bank>>::CARD,
+            has_flaw: case::has_flaw::<$algorithm>,
+            checker: checker::<$algorithm>,
+        }
+    };
+}
 
-    fn visit<P: Snapshot<Bank>>(self, make: Make<P>) -> Self::Out {
-        let Self { case, options, .. } = self;
-        let about = serde_json::to_string(case).map_err(|error| error.to_string())?;
-        let model = Transfers { make, about, ..Transfers::new(case.nodes, case.entries) };
-        Checker::new(model, &options).map_err(|error| error.to_string())
-    }
+static ENTRIES: &[Entry<Case>] = &snapshot::each!(explored, Bank);
+
+/// Returns the entry of the mutant, or of the algorithm if there is none.
+pub(crate) fn entry(mutant: Option<&str>, algorithm: &str) -> Result<&'static Entry<Case>, String> {
+    case::find(ENTRIES.iter(), mutant, algorithm)
+}
+
+fn checker<P: Fallible + Snapshot<Bank>>(case: &Case, options: &Options, _: bool) -> Result<Checker, String> {
+    let model = Transfers::<Flawed<P>> {
+        nodes: case.nodes,
+        transfers: case.entries,
+        about: serde_json::to_string(case).map_err(|error| error.to_string())?,
+        make: |me, nodes, app, flaw| Flawed::new(P::new(me, nodes, app), flaw),
+        flaw: case.mutant.clone().unwrap_or_default(),
+    };
+    Checker::new(model, options).map_err(|error| error.to_string())
 }
 
 /// A bank whose sites may each make a number of transfers, to the next site, at any moment; and of which any
@@ -92,7 +108,11 @@ pub struct Transfers<P> {
     transfers: u8,
     about: String,
     make: Make<P>,
+    flaw: String,
 }
+
+/// A function that creates a site of a group of the given size, with a flaw if the name of one is given.
+type Make<P> = fn(NodeId, u32, Bank, &str) -> P;
 
 /// The initial balance of each account.
 const BALANCE: u64 = 1_000;
@@ -102,7 +122,8 @@ const ID: SnapshotId = SnapshotId(1);
 impl<P: Snapshot<Bank>> Transfers<P> {
     /// Creates the model in which each site makes that many transfers.
     pub fn new(nodes: u32, transfers: u8) -> Self {
-        Self { nodes, transfers, about: String::new(), make: P::new }
+        let make: Make<P> = |me, nodes, app, _| P::new(me, nodes, app);
+        Self { nodes, transfers, about: String::new(), make, flaw: String::new() }
     }
 }
 
@@ -123,7 +144,7 @@ impl<P: Snapshot<Bank>> Model for Transfers<P> {
     }
 
     fn site(&self, me: NodeId) -> P {
-        (self.make)(me, self.nodes, Bank { balance: BALANCE })
+        (self.make)(me, self.nodes, Bank { balance: BALANCE }, &self.flaw)
     }
 
     fn monitor(&self) -> Watch {

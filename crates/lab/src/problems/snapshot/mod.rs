@@ -9,7 +9,7 @@
 //! | `play` | the acts of the applications, and their states in words |
 //! | `report` | [`Report`]: the snapshots, the figures and the verdicts of one run |
 
-mod check;
+pub(crate) mod check;
 pub mod compare;
 mod equivalent;
 mod play;
@@ -32,14 +32,6 @@ pub use scenario::{App, Scenario, Shot};
 use crate::log::Log;
 use crate::problem::{self, Scenario as _};
 use play::Played;
-
-/// Runs a scenario of one algorithm around one application. Records a trace if `record` is set.
-fn run_algorithm<A: Played, P: Snapshot<A>>(
-    scenario: &Scenario,
-    record: bool,
-) -> Result<(Report, Option<Recording>), String> {
-    run_made(scenario, P::new, record)
-}
 
 /// Runs a scenario of one algorithm whose sites `make` creates.
 pub(crate) fn run_made<A: Played, P: Snapshot<A>>(

@@ -13,8 +13,8 @@ use conclave_sim::{Setup, exact, text};
 use serde::{Deserialize, Serialize};
 
 use super::play::Played;
-use super::{Report, run_algorithm};
-use crate::problem::{self, Recorder};
+use super::{Report, run_made};
+use crate::problem::{self, Entry, Recorder};
 
 /// Everything that determines a run of the snapshot problem.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -142,33 +142,34 @@ impl problem::Scenario for Scenario {
         flags
     }
 
-    fn run(&self, recorder: &mut Recorder) -> Result<Report, String> {
-        match self.app {
-            App::Bank => self.run_app::<Bank>(recorder),
-            App::Work => self.run_app::<Work>(recorder),
-            App::Heap => self.run_app::<Heap>(recorder),
-        }
+    fn entry(&self) -> Option<&'static Entry<Self>> {
+        let entries = match self.app {
+            App::Bank => entries::<Bank>(),
+            App::Work => entries::<Work>(),
+            App::Heap => entries::<Heap>(),
+        };
+        entries.iter().find(|entry| entry.card.name == self.algorithm)
     }
 }
 
-impl Scenario {
-    fn run_app<A: Played>(&self, recorder: &mut Recorder) -> Result<Report, String> {
-        let report = snapshot::visit::<A, _>(&self.algorithm, Run(self, recorder));
-        report.ok_or_else(|| problem::Scenario::unknown_algorithm(self))?
-    }
+macro_rules! entry {
+    ($algorithm:ty) => {
+        Entry { card: &<$algorithm as Snapshot<A>>::CARD, simulate: simulate::<A, $algorithm> }
+    };
 }
 
-struct Run<'a>(&'a Scenario, &'a mut Recorder);
+/// Returns the algorithms around an application.
+fn entries<A: Played>() -> &'static [Entry<Scenario>] {
+    const { &snapshot::each!(entry, A) }
+}
 
-impl<A: Played> snapshot::Visit<A> for Run<'_> {
-    type Out = Result<Report, String>;
-
-    fn visit<P: Snapshot<A>>(self) -> Self::Out {
-        let Self(scenario, recorder) = self;
-        let (report, trace) = run_algorithm::<A, P>(scenario, recorder.wants_trace())?;
-        recorder.take(trace.as_ref())?;
-        Ok(report)
-    }
+fn simulate<A: Played, P: Snapshot<A>>(
+    scenario: &Scenario,
+    recorder: &mut Recorder,
+) -> Result<Report, String> {
+    let (report, trace) = run_made::<A, P>(scenario, P::new, recorder.wants_trace())?;
+    recorder.take(trace.as_ref())?;
+    Ok(report)
 }
 
 /// The application of which the snapshots are taken.

@@ -12,7 +12,7 @@ use conclave_sim::{Clocks, Delay, FaultKind, Setup, exact};
 use serde::{Deserialize, Serialize};
 
 use super::{Report, run_algorithm};
-use crate::problem::{self, Recorder};
+use crate::problem::{self, Entry, Recorder};
 
 /// Everything that determines a run of the timesync problem.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -272,22 +272,23 @@ impl problem::Scenario for Scenario {
         flags
     }
 
-    fn run(&self, recorder: &mut Recorder) -> Result<Report, String> {
-        timesync::visit(&self.algorithm, Run(self, recorder)).ok_or_else(|| self.unknown_algorithm())?
+    fn entry(&self) -> Option<&'static Entry<Self>> {
+        ENTRIES.iter().find(|entry| entry.card.name == self.algorithm)
     }
 }
 
-struct Run<'a>(&'a Scenario, &'a mut Recorder);
+macro_rules! entry {
+    ($algorithm:ty) => {
+        Entry { card: &<$algorithm as TimeSync>::CARD, simulate: simulate::<$algorithm> }
+    };
+}
 
-impl timesync::Visit for Run<'_> {
-    type Out = Result<Report, String>;
+static ENTRIES: &[Entry<Scenario>] = &timesync::each!(entry);
 
-    fn visit<P: TimeSync>(self) -> Self::Out {
-        let Self(scenario, recorder) = self;
-        let (report, trace) = run_algorithm::<P>(scenario, recorder.wants_trace())?;
-        recorder.take(trace.as_ref())?;
-        Ok(report)
-    }
+fn simulate<P: TimeSync>(scenario: &Scenario, recorder: &mut Recorder) -> Result<Report, String> {
+    let (report, trace) = run_algorithm::<P>(scenario, recorder.wants_trace())?;
+    recorder.take(trace.as_ref())?;
+    Ok(report)
 }
 
 #[cfg(test)]
