@@ -5,7 +5,6 @@
 //! | [`spacetime`] | an SVG: one line a site, time to the right, arrows for messages |
 //! | [`plot`] | an SVG: curves and measured points, for how cost grows |
 //! | [`bounds`] | an SVG: what was measured over time, under what was promised |
-//! | [`mermaid`] | a `sequenceDiagram`, for documents |
 //! | [`shiviz`] | a log that ShiViz reads, with vector clocks; and the way back |
 //! | [`waitfor`] | an SVG, and DOT: who waits for whom |
 //! | [`span`] | what the bars of a space-time diagram show |
@@ -14,7 +13,6 @@
 //! | `svg` | colours, type and escaping: the visual language of all pictures |
 
 pub mod bounds;
-pub mod mermaid;
 pub mod plot;
 pub mod shiviz;
 pub mod spacetime;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use conclave_lab::diagram::{mermaid, shiviz, spacetime};
+use conclave_lab::diagram::{shiviz, spacetime};
 use conclave_lab::log::Log;
 use conclave_lab::problem::{self, Recorder, Report as _};
 use conclave_lab::sweep;
@@ -48,9 +48,6 @@ pub struct Args {
     /// Write the run as a ShiViz log
     #[arg(long, value_name = "FILE", help_heading = "Output", conflicts_with = "seeds")]
     pub shiviz: Option<PathBuf>,
-    /// Write the run as a Mermaid sequence diagram
-    #[arg(long, value_name = "FILE", help_heading = "Output", conflicts_with = "seeds")]
-    pub mermaid: Option<PathBuf>,
     /// Print JSON instead of text: an object for one run, an array for several
     #[arg(long, help_heading = "Output")]
     pub json: bool,
@@ -114,7 +111,7 @@ pub(super) fn simulate<S: Problem>(args: &Args, name: &str) -> Done {
 }
 
 fn run_one<S: Problem>(args: &Args, scenario: &S) -> Result<S::Report, Failure> {
-    let wants_log = [&args.svg, &args.shiviz, &args.mermaid].iter().any(|file| file.is_some());
+    let wants_log = args.svg.is_some() || args.shiviz.is_some();
     let mut recorder = Recorder::new(args.trace.is_some(), wants_log);
     let report = scenario.run(&mut recorder)?;
     if let Some(path) = &args.trace {
@@ -133,9 +130,6 @@ fn draw<S: Problem>(args: &Args, log: &Log) -> Result<(), Failure> {
     }
     if let Some(path) = &args.shiviz {
         output::write_file(path, shiviz::write(log)?.as_bytes())?;
-    }
-    if let Some(path) = &args.mermaid {
-        output::write_file(path, mermaid::draw(log).as_bytes())?;
     }
     Ok(())
 }
