@@ -1,5 +1,5 @@
-//! The wait-for graph of a lock service: waiter -> resource -> holders. It decides about deadlock at every
-//! wait.
+//! The wait-for graph of a lock service: waiter -> resource -> holders. It decides whether a wait closes a
+//! deadlock, and which waiters may be overtaken.
 //!
 //! **Intuition.** A deadlock is not the same as a cycle. With alternatives a cycle may be harmless, and an
 //! owner that is on no cycle may be stuck. The exact method in every request model is *reduction*: each owner
@@ -8,11 +8,11 @@
 //! the new wait.
 //!
 //! **Rules.**
+//! - A graph is built for one question: limits first, then holds, then waits. Nothing is removed.
 //! - A new wait can close a deadlock only through its own owner. If no owner waits for anything that this
 //!   owner holds, nothing can be closed and no search is needed.
 //! - Otherwise explore forward (request -> resources -> blocked holders -> their requests) and reduce. The
 //!   wait closes a deadlock if its owner is left over and waits, directly or indirectly, for itself.
-//! - Releases, grants and cancellations never create a deadlock, so they need no search.
 //!
 //! **Traps.**
 //! - Two paths to one holder are not a cycle (matrixone#26302). Reduction does not count paths.
@@ -25,22 +25,19 @@
 //!   for one name need 100,000 entries, not five billion edges.
 //!
 //! **Turns.** The *claim* of an earlier waiter may hold back a later one although the resource is free. This
-//! is a soft edge, which never justifies a victim. [`WaitGraph::grantable`] decides which waiters may
-//! overtake.
+//! is a soft edge, which never justifies a victim. [`WaitGraph::held_up_without`] decides which claims do not
+//! bind a request, so that it may overtake.
 //!
-//! **Bounds.** Let `b` be the size of the blocked part that can be reached. A wait costs `O(b)`, or
-//! `O(claims + holds)` if nothing can be closed. A grant, release or cancellation costs `O(claims + holds)`.
-//! All costs are multiplied by a logarithm. A request of `s` claims is examined again at most `s` times. The
-//! caller limits the size of the graph.
+//! **Bounds.** Let `b` be the size of the blocked part that can be reached. A question costs `O(b)`, or
+//! `O(claims + holds)` if nothing can be closed. All costs are multiplied by a logarithm. A request of `s`
+//! claims is examined again at most `s` times. The caller limits the size of the graph.
 
 mod explain;
-mod picture;
 mod reduction;
 mod resolution;
 mod slots;
 #[cfg(test)]
 mod tests;
-mod turns;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -48,10 +45,11 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use self::reduction::{Order, Reduction};
 use self::slots::{Slot, Slots};
 use super::request::{Claim, Demand, Request};
 
-pub use explain::{Deadlock, Link, Verdict, Why};
+pub use explain::{Link, Why};
 pub use resolution::Resolution;
 
 /// The place of a waiter in the total order of all waiters. Smaller turns go first.
@@ -75,7 +73,7 @@ pub struct WaitGraph<R, O> {
 /// The reason why an operation was rejected. The graph is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum GraphError {
-    /// The owner waits already. An owner has at most one waiting request.
+    /// The owner waits already. It has at most one waiting request, and its holds come before it.
     AlreadyWaiting,
     /// Other owners hold the lock in a conflicting mode.
     Conflict,
@@ -95,13 +93,11 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         Self { resources: Slots::new(), owners: Slots::new() }
     }
 
-    /// Makes `resource` a semaphore, or changes its limit; `None` removes an unused one. A limit below the
-    /// held permits takes no permits away. [`WaitGraph::impossible`] lists the waiters that the limit makes
-    /// impossible.
+    /// Makes `resource` a semaphore with that many permits; `None` makes it a lock.
     ///
     /// # Errors
-    /// [`GraphError::NotALock`] if the resource is in use as a lock, or if a semaphore in use is to be
-    /// removed.
+    /// [`GraphError::NotALock`] if the resource is in use as a lock, or if a semaphore in use is to become
+    /// one.
     pub fn set_limit(&mut self, resource: R, limit: Option<u32>) -> Result<(), GraphError> {
         let slot = self.resources.intern(resource)?;
         let state = &mut self.resources[slot];
@@ -110,21 +106,27 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
             return Err(GraphError::NotALock);
         }
         state.limit = limit;
-        self.forget_unused_resource(slot);
         Ok(())
     }
 
-    /// Adds a wait and decides whether it closes a deadlock: calls [`WaitGraph::enqueue`], then
-    /// [`WaitGraph::examine`].
+    /// Gives the owner one more resource: modes merge to the stronger one, and permits are added.
     ///
-    /// The wait stays in the graph, whatever the verdict is. [`WaitGraph::cancel`] removes the wait of a
-    /// victim.
-    pub fn wait(&mut self, owner: O, turn: Turn, request: Request<R>) -> Result<Verdict<R, O>, GraphError> {
-        self.enqueue(owner, turn, request)?;
-        Ok(self.examine(owner))
+    /// # Errors
+    /// Returns an error if the owner waits already, if another owner holds the lock in a conflicting mode,
+    /// or if the resource is of the other kind.
+    pub fn hold(&mut self, owner: O, claim: Claim<R>) -> Result<(), GraphError> {
+        self.check_hold(owner, &claim)?;
+        let (slot, resource) = (self.owners.intern(owner)?, self.resources.intern(claim.resource)?);
+        let holders = &mut self.resources[resource].holders;
+        let held = holders.get(&slot).copied();
+        if let Some(total) = held.map_or(Some(claim.demand), |held| held.and(claim.demand)) {
+            holders.insert(slot, total);
+            self.owners[slot].holds.insert(resource);
+        }
+        Ok(())
     }
 
-    /// Adds a wait without a search, for a request that may be [`WaitGraph::grantable`] at once.
+    /// Adds a wait.
     ///
     /// # Errors
     /// Returns an error if the owner waits already, or if a name is used as the wrong kind of resource.
@@ -140,115 +142,20 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         self.add_wait(owner, turn, request)
     }
 
-    /// Ends the wait of an owner that gave up, timed out or was chosen as victim. Its holds stay. Returns
-    /// whether it was waiting.
-    pub fn cancel(&mut self, owner: O) -> bool {
-        let Some(slot) = self.owners.slot(&owner) else { return false };
-        self.leave_lines(slot);
-        let Some(wait) = self.owners[slot].wait.take() else { return false };
-        for held in &self.owners[slot].holds {
-            self.resources[*held].unblock(slot);
-        }
-        for claim in wait.claims {
-            self.forget_unused_resource(claim.resource);
-        }
-        self.forget_unused_owner(slot);
-        true
+    /// Returns those of `waiters` that cannot proceed, with the order kept, if no owner in `excluded` ever
+    /// finishes. Their claims do not bind the requests of these owners: to wait behind them would close a
+    /// cycle through a soft edge.
+    pub fn held_up_without(&self, waiters: impl IntoIterator<Item = O>, excluded: &[O]) -> Vec<O> {
+        let never = excluded.iter().filter_map(|owner| self.owners.slot(owner)).collect();
+        let mut reduction = Reduction::new(self, Order::Kept, never);
+        let known = waiters.into_iter().filter_map(|owner| Some((owner, self.owners.slot(&owner)?)));
+        let known: Vec<(O, Slot)> = known.collect();
+        reduction.reduce_all(known.iter().map(|(_, slot)| *slot));
+        known.into_iter().filter(|(_, slot)| reduction.is_stuck(*slot)).map(|(owner, _)| owner).collect()
     }
 
-    /// Ends the owner's wait, if any, and gives it `claims`, which [`Request::satisfy`] chose.
-    ///
-    /// # Errors
-    /// As [`WaitGraph::hold`]. Then nothing is changed.
-    pub fn grant(&mut self, owner: O, claims: &[Claim<R>]) -> Result<(), GraphError> {
-        claims.iter().try_for_each(|claim| self.check_hold(owner, claim))?;
-        self.cancel(owner);
-        claims.iter().try_for_each(|claim| self.hold(owner, *claim))
-    }
-
-    /// Gives the owner one more resource: modes merge to the stronger one, and permits are added. If the
-    /// owner waits at the same time, call [`WaitGraph::examine`] again, because other owners may now wait for
-    /// it.
-    ///
-    /// # Errors
-    /// Returns an error if another owner holds the lock in a conflicting mode, or if the resource is of the
-    /// other kind.
-    pub fn hold(&mut self, owner: O, claim: Claim<R>) -> Result<(), GraphError> {
-        self.check_hold(owner, &claim)?;
-        let (slot, resource) = (self.owners.intern(owner)?, self.resources.intern(claim.resource)?);
-        let held = self.resources[resource].holders.get(&slot).copied();
-        let total = held.map_or(Some(claim.demand), |held| held.and(claim.demand));
-        self.set_hold(slot, resource, total);
-        Ok(())
-    }
-
-    /// Releases the resource, except for the part that the owner keeps: nothing, the shared mode, or fewer
-    /// permits. Returns whether the owner held it. A `keep` that exceeds the hold, or is of the other kind,
-    /// changes nothing.
-    pub fn release(&mut self, owner: O, resource: R, keep: Option<Demand>) -> bool {
-        let (Some(slot), Some(resource)) = (self.owners.slot(&owner), self.resources.slot(&resource)) else {
-            return false;
-        };
-        let Some(held) = self.resources[resource].holders.get(&slot).copied() else { return false };
-        let keep = keep.filter(|keep| *keep != Demand::Permits(0));
-        if keep.is_none_or(|keep| keep.or(held) == Some(held)) {
-            self.set_hold(slot, resource, keep);
-        }
-        true
-    }
-
-    /// Removes the owner with its wait and all its holds.
-    pub fn remove(&mut self, owner: O) {
-        self.cancel(owner);
-        let Some(slot) = self.owners.slot(&owner) else { return };
-        for resource in self.owners[slot].holds.clone() {
-            self.set_hold(slot, resource, None);
-        }
-    }
-
-    /// Returns whether the owner waits.
-    pub fn is_waiting(&self, owner: O) -> bool {
-        self.request_of(owner).is_some()
-    }
-
-    /// Iterates over the holds of the owner, in order of resources.
-    pub fn holds(&self, owner: O) -> impl Iterator<Item = Claim<R>> {
-        let slot = self.owners.slot(&owner);
-        slot.into_iter().flat_map(move |slot| {
-            let claim = move |&resource: &Slot| Claim {
-                resource: *self.resources.name(resource),
-                demand: self.resources[resource].holders[&slot],
-            };
-            self.owners[slot].holds.iter().map(claim)
-        })
-    }
-
-    /// Iterates over the holders of the resource.
-    pub fn holders(&self, resource: R) -> impl Iterator<Item = (O, Demand)> {
-        let slot = self.resources.slot(&resource);
-        let holders = slot.into_iter().flat_map(|slot| &self.resources[slot].holders);
-        holders.map(|(&owner, &demand)| (*self.owners.name(owner), demand))
-    }
-
-    /// Iterates over the waiters of the resource in order of turns, each with the most that it may take.
-    pub fn waiters(&self, resource: R) -> impl Iterator<Item = (O, Demand)> {
-        let slot = self.resources.slot(&resource);
-        let line = slot.into_iter().flat_map(|slot| &self.resources[slot].line);
-        line.map(|(place, &demand)| (*self.owners.name(place.owner), demand))
-    }
-
-    /// Returns the waiters of the resource that can never be satisfied, because a limit was lowered.
-    pub fn impossible(&self, resource: R) -> Vec<O> {
-        let hopeless = |owner: &O| {
-            let within = |&slot: &Slot, demand| self.resources[slot].exists(demand);
-            !self.request_of(*owner).is_some_and(|request| request.is_satisfied(within))
-        };
-        self.waiters(resource).map(|(owner, _)| owner).filter(hopeless).collect()
-    }
-
-    fn request_of(&self, owner: O) -> Option<&Request<Slot>> {
-        let slot = self.owners.slot(&owner)?;
-        self.owners[slot].wait.as_ref().map(|wait| &wait.request)
+    fn is_waiting(&self, owner: O) -> bool {
+        self.owners.slot(&owner).is_some_and(|slot| self.owners[slot].wait.is_some())
     }
 
     fn add_wait(&mut self, owner: O, turn: Turn, request: Request<R>) -> Result<(), GraphError> {
@@ -263,8 +170,12 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         for held in &self.owners[slot].holds {
             self.resources[*held].block(slot);
         }
+        for claim in &claims {
+            let resource = &mut self.resources[claim.resource];
+            let place = resource.place(slot, turn);
+            resource.line.insert(place, claim.demand);
+        }
         self.owners[slot].wait = Some(Wait { turn, request, claims });
-        self.join_lines(slot);
         Ok(())
     }
 
@@ -288,57 +199,18 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
     /// Rejects conflicting holds: if several owners hold one lock, all must share it. Permits are not checked
     /// against the limit, which may have been lowered after they were given.
     fn check_hold(&self, owner: O, claim: &Claim<R>) -> Result<(), GraphError> {
+        if self.is_waiting(owner) {
+            return Err(GraphError::AlreadyWaiting);
+        }
         self.check_kind(claim)?;
-        let others = self.holders(claim.resource).filter(|(holder, _)| *holder != owner);
-        let worst = others.map(|(_, demand)| demand).take(1).max();
-        match (worst, claim.demand) {
+        let own = self.owners.slot(&owner);
+        let resource = self.resources.slot(&claim.resource);
+        let mut holders = resource.into_iter().flat_map(|slot| &self.resources[slot].holders);
+        let other = holders.find(|(holder, _)| Some(**holder) != own).map(|(_, demand)| *demand);
+        match (other, claim.demand) {
             (None, _) | (Some(Demand::Shared), Demand::Shared) | (_, Demand::Permits(_)) => Ok(()),
             _ => Err(GraphError::Conflict),
         }
-    }
-
-    /// Changes a hold; all changes of holds come through here. An owner that waits for the same resource may
-    /// become an upgrader or stop being one. So its places in the queues are computed again.
-    fn set_hold(&mut self, owner: Slot, resource: Slot, demand: Option<Demand>) {
-        self.leave_lines(owner);
-        match demand {
-            Some(_) => self.owners[owner].holds.insert(resource),
-            None => self.owners[owner].holds.remove(&resource),
-        };
-        let is_blocked = self.owners[owner].wait.is_some();
-        self.resources[resource].set_hold(owner, demand, is_blocked);
-        self.join_lines(owner);
-        self.forget_unused_resource(resource);
-        self.forget_unused_owner(owner);
-    }
-
-    fn join_lines(&mut self, owner: Slot) {
-        let Some(wait) = &self.owners[owner].wait else { return };
-        for claim in &wait.claims {
-            let line_of = &mut self.resources[claim.resource];
-            let place = line_of.place(owner, wait.turn);
-            line_of.line.insert(place, claim.demand);
-        }
-    }
-
-    fn leave_lines(&mut self, owner: Slot) {
-        let Some(wait) = &self.owners[owner].wait else { return };
-        for claim in &wait.claims {
-            let line_of = &mut self.resources[claim.resource];
-            let place = line_of.place(owner, wait.turn);
-            line_of.line.remove(&place);
-        }
-    }
-
-    fn forget_unused_resource(&mut self, slot: Slot) {
-        let unused = |resource: &Resource| {
-            resource.limit.is_none() && resource.holders.is_empty() && resource.line.is_empty()
-        };
-        self.resources.remove_if(slot, unused);
-    }
-
-    fn forget_unused_owner(&mut self, slot: Slot) {
-        self.owners.remove_if(slot, |owner| owner.holds.is_empty() && owner.wait.is_none());
     }
 }
 
@@ -355,7 +227,6 @@ struct Resource {
     holders: BTreeMap<Slot, Demand>,
     /// The holders that wait. Only they may never finish.
     blocked: BTreeMap<Slot, Demand>,
-    held_permits: u64,
     blocked_permits: u64,
     /// The queue: the waiters in order of turns, each with the most that it may take.
     line: BTreeMap<Place, Demand>,
@@ -398,27 +269,11 @@ impl Resource {
         Place { is_newcomer: !is_upgrader, turn, owner }
     }
 
-    fn set_hold(&mut self, owner: Slot, demand: Option<Demand>, is_blocked: bool) {
-        self.unblock(owner);
-        let before = match demand {
-            Some(demand) => self.holders.insert(owner, demand),
-            None => self.holders.remove(&owner),
-        };
-        self.held_permits = self.held_permits - permits(before) + permits(demand);
-        if is_blocked {
-            self.block(owner);
-        }
-    }
-
     fn block(&mut self, owner: Slot) {
         if let Some(demand) = self.holders.get(&owner) {
             self.blocked.insert(owner, *demand);
             self.blocked_permits += permits(Some(*demand));
         }
-    }
-
-    fn unblock(&mut self, owner: Slot) {
-        self.blocked_permits -= permits(self.blocked.remove(&owner));
     }
 }
 

@@ -19,5 +19,5 @@ pub mod graph;
 pub mod request;
 mod scc;
 
-pub use graph::{Deadlock, GraphError, Link, Resolution, Turn, Verdict, WaitGraph, Why};
+pub use graph::{GraphError, Link, Resolution, Turn, WaitGraph, Why};
 pub use request::{Claim, Demand, Limits, Request, RequestError};

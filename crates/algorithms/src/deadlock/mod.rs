@@ -43,8 +43,8 @@ use conclave_kernel::{Card, Cost, Needs};
 
 pub use central::Central;
 pub use conclave_deadlock::{
-    Claim, Deadlock, Demand, GraphError, Limits, Link, Request, RequestError, Resolution, Turn, Verdict,
-    WaitGraph, Why, batch, graph, request,
+    Claim, Demand, GraphError, Limits, Link, Request, RequestError, Resolution, Turn, WaitGraph, Why, batch,
+    graph, request,
 };
 pub use diffusion::Diffusion;
 pub use edge_chasing::EdgeChasing;

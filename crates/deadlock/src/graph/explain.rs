@@ -1,4 +1,4 @@
-//! The verdict on a wait and its reason: a cycle, a knot, or a sub-request that will never be satisfied.
+//! The reason of a deadlock: a cycle, a knot, or a sub-request that will never be satisfied.
 //!
 //! An owner that reduction leaves over is stuck; that is the *fact*. The *reason* is searched in the order in
 //! which people understand it:
@@ -22,33 +22,11 @@ use serde::{Deserialize, Serialize};
 
 use super::super::request::{Claim, Demand, Node, Request};
 use super::super::scc::{components, first_component};
-use super::reduction::{Order, Reduction};
+use super::reduction::Reduction;
 use super::slots::{Local, Slot};
 use super::{Owner, Wait, WaitGraph, permits};
 
-/// The result of adding a wait.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(bound(serialize = "R: Ord + Clone + Serialize, O: Serialize"))]
-#[serde(bound(deserialize = "R: Ord + Deserialize<'de>, O: Deserialize<'de>"))]
-pub enum Verdict<R, O> {
-    /// The wait closes no deadlock.
-    Clear,
-    /// The wait closes a deadlock.
-    Deadlock(Deadlock<R, O>),
-}
-
-/// A deadlock: its reason, and the owners that it makes stuck.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(bound(serialize = "R: Ord + Clone + Serialize, O: Serialize"))]
-#[serde(bound(deserialize = "R: Ord + Deserialize<'de>, O: Deserialize<'de>"))]
-pub struct Deadlock<R, O> {
-    /// The reason, in a form that can be printed.
-    pub why: Why<R, O>,
-    /// All owners that wait for ever because of it, on the cycle or behind it; sorted.
-    pub stuck: Vec<O>,
-}
-
-/// The reason why an owner is stuck.
+/// The reason why a wait closes a deadlock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(bound(serialize = "R: Ord + Clone + Serialize, O: Serialize"))]
 #[serde(bound(deserialize = "R: Ord + Deserialize<'de>, O: Deserialize<'de>"))]
@@ -94,78 +72,13 @@ impl<R, O: Copy> Why<R, O> {
 }
 
 impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
-    /// Returns whether the wait of `owner` closes a deadlock: the owner is stuck and waits, directly or
-    /// indirectly, for itself. An owner that only waits for an older unresolved deadlock closes none;
-    /// [`WaitGraph::explain`] gives its reason.
-    pub fn examine(&self, owner: O) -> Verdict<R, O> {
-        self.examine_counting(owner).0
-    }
-
-    /// Returns the reason why the owner is stuck; `None` if it is not.
-    pub fn explain(&self, owner: O) -> Option<Deadlock<R, O>> {
-        let start = self.owners.slot(&owner)?;
-        let mut reduction = Reduction::new(self, Order::Ignored, Vec::new());
-        (!reduction.can_proceed(start)).then(|| self.deadlock(&mut reduction, start, Part::Stuck))
-    }
-
-    /// Returns all stuck owners, sorted. Reduces the whole graph.
-    pub fn stuck(&self) -> Vec<O> {
-        let mut reduction = Reduction::new(self, Order::Ignored, Vec::new());
-        let owners = self.owners.names().map(|(_, slot)| slot);
-        reduction.reduce_all(owners.filter(|slot| self.owners[*slot].wait.is_some()));
-        self.sorted(reduction.stuck())
-    }
-
-    /// Returns the owners for which `owner` waits, directly or indirectly, and that are stuck even if it
-    /// finishes; sorted. They are not part of a deadlock that `owner` closes: an older unresolved deadlock
-    /// keeps them stuck.
-    pub fn stuck_without(&self, owner: O) -> Vec<O> {
-        let Some(start) = self.owners.slot(&owner) else { return Vec::new() };
-        let mut reduction = Reduction::new(self, Order::Ignored, Vec::new());
-        reduction.finish(start);
-        self.sorted(reduction.stuck())
-    }
-
-    /// Resolves the deadlocks that the wait of `requester` closed. For each, `choose` names a victim, whose
-    /// wait is cancelled and whose holds stay. Stops when no deadlock is left or `choose` returns `None`.
-    /// Returns the victims with their deadlocks.
-    pub fn resolve(
-        &mut self,
-        requester: O,
-        mut choose: impl FnMut(&Deadlock<R, O>) -> Option<O>,
-    ) -> Vec<(O, Deadlock<R, O>)> {
-        let mut victims = Vec::new();
-        while let Verdict::Deadlock(deadlock) = self.examine(requester) {
-            match choose(&deadlock) {
-                Some(victim) if self.cancel(victim) => victims.push((victim, deadlock)),
-                _ => break,
-            }
-        }
-        victims
-    }
-
-    /// Like [`WaitGraph::examine`], and also returns the number of steps of work.
-    pub(super) fn examine_counting(&self, owner: O) -> (Verdict<R, O>, u64) {
-        let Some(start) = self.owners.slot(&owner).filter(|slot| self.can_close(*slot)) else {
-            return (Verdict::Clear, 0);
-        };
-        let mut reduction = Reduction::new(self, Order::Ignored, Vec::new());
-        if reduction.can_proceed(start) || !self.waits_for_itself(&mut reduction, start) {
-            return (Verdict::Clear, reduction.steps);
-        }
-        (Verdict::Deadlock(self.deadlock(&mut reduction, start, Part::Closer)), reduction.steps)
-    }
-
     /// Returns the reason if the wait of a stuck owner closes a deadlock; `None` if it only waits for one.
     pub(super) fn closes(&self, reduction: &mut Reduction<'_, R, O>, start: Slot) -> Option<Why<R, O>> {
         if let Some(links) = self.path_back(reduction, start, Edges::Necessary) {
             return Some(Why::Cycle(links));
         }
-        self.waits_for_itself(reduction, start).then(|| self.why(reduction, start, Part::Closer))
-    }
-
-    fn waits_for_itself(&self, reduction: &mut Reduction<'_, R, O>, start: Slot) -> bool {
-        self.path_back(reduction, start, Edges::All).is_some()
+        self.path_back(reduction, start, Edges::All)?;
+        Some(self.why(reduction, start))
     }
 
     /// Returns whether the wait of `owner` can close a deadlock: only if another owner waits for something
@@ -175,34 +88,11 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         wait.is_some() && holds.iter().any(|held| !self.resources[*held].line.is_empty())
     }
 
-    fn deadlock(&self, reduction: &mut Reduction<'_, R, O>, start: Slot, part: Part) -> Deadlock<R, O> {
-        let why = self.why(reduction, start, part);
-        let ahead = self.ahead(reduction, [start]);
-        let behind = self.stuck_behind(start);
-        let behind = (0..behind.len()).map(|number| behind.slot(number));
-        let mut stuck = self.sorted(ahead.owners().chain(behind));
-        stuck.dedup();
-        Deadlock { why, stuck }
-    }
-
-    fn why(&self, reduction: &mut Reduction<'_, R, O>, start: Slot, part: Part) -> Why<R, O> {
-        if let Some(links) = self.path_back(reduction, start, Edges::Necessary) {
-            return Why::Cycle(links);
-        }
+    /// Returns the reason if no cycle of necessary waits is one.
+    fn why(&self, reduction: &mut Reduction<'_, R, O>, start: Slot) -> Why<R, O> {
         let ahead = self.ahead(reduction, [start]);
         let knot = ahead.knot();
-        // A cycle of other owners explains a stuck owner. It does not explain why this wait closes a
-        // deadlock.
-        let other = knot.first().filter(|_| part == Part::Stuck);
-        if let Some(links) = other.and_then(|member| self.path_back(reduction, *member, Edges::Necessary)) {
-            return Why::Cycle(links);
-        }
-        let is_reason = part == Part::Stuck || knot.contains(&start);
-        // The knot is empty if a semaphore has too few permits for any owner, because its limit was lowered.
-        if is_reason
-            && !knot.is_empty()
-            && knot.iter().all(|member| self.is_content_with_any(reduction, *member))
-        {
+        if knot.contains(&start) && knot.iter().all(|member| self.is_content_with_any(reduction, *member)) {
             return Why::Knot(self.sorted(knot.into_iter()));
         }
         let part = self.failing_part(reduction, start);
@@ -371,42 +261,6 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         ahead
     }
 
-    /// Returns `start` and all stuck owners that wait for it, directly or indirectly.
-    fn stuck_behind(&self, start: Slot) -> Local {
-        let waiters_of = |owner: Slot| {
-            let line = |held: &Slot| {
-                let resource = *held;
-                self.resources[resource].line.keys().map(move |place| (place.owner, resource))
-            };
-            self.owners[owner].holds.iter().flat_map(line)
-        };
-        let mut candidates = Local::new();
-        candidates.meet(start);
-        let mut next = 0;
-        while next < candidates.len() {
-            for (waiter, _) in waiters_of(candidates.slot(next)) {
-                candidates.meet(waiter);
-            }
-            next += 1;
-        }
-        let mut reduction = Reduction::new(self, Order::Ignored, Vec::new());
-        reduction.reduce_all((0..candidates.len()).map(|number| candidates.slot(number)));
-        let mut behind = Local::new();
-        behind.meet(start);
-        let mut next = 0;
-        while next < behind.len() {
-            for (waiter, resource) in waiters_of(behind.slot(next)) {
-                let is_new = behind.number(waiter).is_none() && reduction.is_stuck(waiter);
-                let mut lacks = || self.lacking(&mut reduction, waiter).into_iter();
-                if is_new && lacks().any(|claim| claim.resource == resource) {
-                    behind.meet(waiter);
-                }
-            }
-            next += 1;
-        }
-        behind
-    }
-
     /// Returns whether the owner needs only one of several things (the OR model), each of which a single
     /// stuck holder prevents.
     fn is_content_with_any(&self, reduction: &mut Reduction<'_, R, O>, owner: Slot) -> bool {
@@ -451,10 +305,6 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    fn owners(&self) -> impl Iterator<Item = Slot> {
-        self.owners_among(0..self.nodes.len() as u32)
-    }
-
     /// Returns the owners of each strongly connected component that contains an owner.
     pub(super) fn components(&self) -> Vec<Vec<Slot>> {
         let edges = |node: u32| self.first[node as usize]..self.first[node as usize + 1];
@@ -515,15 +365,6 @@ fn resource_node(resource: Slot) -> Slot {
 
 fn is_owner_node(name: Slot) -> bool {
     name.is_multiple_of(2)
-}
-
-/// The role of the owner that is explained.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
-    /// Its wait closes the deadlock.
-    Closer,
-    /// It is stuck, in a deadlock or behind one.
-    Stuck,
 }
 
 /// The kinds of waits that count as edges.

@@ -25,12 +25,15 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         Resolution { graph: self, start, reduction, others }
     }
 
+    /// Returns all stuck owners, sorted. Reduces the whole graph.
+    pub fn stuck(&self) -> Vec<O> {
+        self.sorted(self.reduced().stuck())
+    }
+
     /// Returns all deadlocks: sets of owners that wait for each other, sorted. An owner that only waits for a
     /// deadlock is in none.
     pub fn deadlocks(&self) -> Vec<Vec<O>> {
-        let mut reduction = Reduction::new(self, Order::Ignored, Vec::new());
-        let owners = self.owners.names().map(|(_, slot)| slot);
-        reduction.reduce_all(owners.filter(|slot| self.owners[*slot].wait.is_some()));
+        let mut reduction = self.reduced();
         let stuck: Vec<Slot> = reduction.stuck().collect();
         let components = self.ahead(&mut reduction, stuck).components();
         // A single owner is in a deadlock only if it waits for permits that it holds itself. An upgrader does
@@ -46,6 +49,14 @@ impl<R: Ord + Copy, O: Ord + Copy> WaitGraph<R, O> {
         deadlocks.sort_unstable();
         deadlocks
     }
+
+    /// Returns the reduction of the whole graph.
+    fn reduced(&self) -> Reduction<'_, R, O> {
+        let mut reduction = Reduction::new(self, Order::Ignored, Vec::new());
+        let owners = self.owners.names().map(|(_, slot)| slot);
+        reduction.reduce_all(owners.filter(|slot| self.owners[*slot].wait.is_some()));
+        reduction
+    }
 }
 
 /// The deadlocks that one wait closes, while the caller chooses victims.
@@ -53,15 +64,16 @@ pub struct Resolution<'g, R, O> {
     graph: &'g WaitGraph<R, O>,
     /// The owner, if its wait closes any deadlock.
     start: Option<Slot>,
-    reduction: Reduction<'g, R, O>,
+    pub(super) reduction: Reduction<'g, R, O>,
     /// The same reduction, but after the owner has finished. Owners that are stuck here are stuck because of
     /// another, older deadlock.
     others: Option<Reduction<'g, R, O>>,
 }
 
 impl<R: Ord + Copy, O: Ord + Copy> Resolution<'_, R, O> {
-    /// Returns the reason for a deadlock that the wait closes and that is not yet resolved. It is the same as
-    /// in [`WaitGraph::examine`].
+    /// Returns the reason for a deadlock that the wait closes and that is not yet resolved; `None` if there
+    /// is none. The owner is then stuck and waits, directly or indirectly, for itself. An owner that only
+    /// waits for an older deadlock closes none.
     pub fn find(&mut self) -> Option<Why<R, O>> {
         let start = self.start.filter(|start| self.reduction.is_stuck(*start))?;
         self.graph.closes(&mut self.reduction, start)

@@ -7,23 +7,22 @@ use core::ops::{Index, IndexMut};
 
 use super::GraphError;
 
-/// A small number that stands for a name while the name is in use.
+/// A small number that stands for a name.
 pub(super) type Slot = u32;
 
 /// The largest number of slots. It leaves one bit free, which distinguishes two kinds of slots.
 const LIMIT: Slot = Slot::MAX / 2;
 
-/// A table of values by name and by slot. Free slots are used again.
+/// A table of values by name and by slot.
 #[derive(Clone, Debug)]
 pub(super) struct Slots<K, V> {
     by_name: BTreeMap<K, Slot>,
-    things: Vec<Option<(K, V)>>,
-    vacant: Vec<Slot>,
+    things: Vec<(K, V)>,
 }
 
 impl<K: Ord + Copy, V: Default> Slots<K, V> {
     pub(super) fn new() -> Self {
-        Self { by_name: BTreeMap::new(), things: Vec::new(), vacant: Vec::new() }
+        Self { by_name: BTreeMap::new(), things: Vec::new() }
     }
 
     pub(super) fn slot(&self, name: &K) -> Option<Slot> {
@@ -35,33 +34,18 @@ impl<K: Ord + Copy, V: Default> Slots<K, V> {
         if let Some(slot) = self.slot(&name) {
             return Ok(slot);
         }
-        let slot = match self.vacant.pop() {
-            Some(slot) => slot,
-            None => {
-                let slot = Slot::try_from(self.things.len()).ok().filter(|slot| *slot < LIMIT);
-                let slot = slot.ok_or(GraphError::Full)?;
-                self.things.push(None);
-                slot
-            }
-        };
-        self.things[slot as usize] = Some((name, V::default()));
+        let slot = Slot::try_from(self.things.len()).ok().filter(|slot| *slot < LIMIT);
+        let slot = slot.ok_or(GraphError::Full)?;
+        self.things.push((name, V::default()));
         self.by_name.insert(name, slot);
         Ok(slot)
     }
 
-    pub(super) fn remove_if(&mut self, slot: Slot, unused: impl FnOnce(&V) -> bool) {
-        let place = &mut self.things[slot as usize];
-        if let Some((name, _)) = place.take_if(|(_, thing)| unused(thing)) {
-            self.by_name.remove(&name);
-            self.vacant.push(slot);
-        }
-    }
-
     pub(super) fn name(&self, slot: Slot) -> &K {
-        &self.things[slot as usize].as_ref().expect("a slot in use").0
+        &self.things[slot as usize].0
     }
 
-    /// Iterates over all names in use and their slots, in order of names.
+    /// Iterates over all names and their slots, in order of names.
     pub(super) fn names(&self) -> impl Iterator<Item = (K, Slot)> {
         self.by_name.iter().map(|(name, slot)| (*name, *slot))
     }
@@ -71,13 +55,13 @@ impl<K, V> Index<Slot> for Slots<K, V> {
     type Output = V;
 
     fn index(&self, slot: Slot) -> &V {
-        &self.things[slot as usize].as_ref().expect("a slot in use").1
+        &self.things[slot as usize].1
     }
 }
 
 impl<K, V> IndexMut<Slot> for Slots<K, V> {
     fn index_mut(&mut self, slot: Slot) -> &mut V {
-        &mut self.things[slot as usize].as_mut().expect("a slot in use").1
+        &mut self.things[slot as usize].1
     }
 }
 

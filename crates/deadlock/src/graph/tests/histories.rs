@@ -1,5 +1,5 @@
-//! Random histories of all operations in all request models, compared with the reference implementation after
-//! every step.
+//! Random histories in all request models. After every step, a graph is built of the situation, and
+//! compared with the reference implementation.
 
 use std::collections::BTreeSet;
 use std::vec::Vec;
@@ -7,8 +7,8 @@ use std::vec::Vec;
 use proptest::prelude::*;
 
 use super::naive::{Naive, count_of};
-use super::{Graph, claim};
-use crate::graph::{Deadlock, GraphError, Link, Turn, Verdict, Why};
+use super::{Graph, claim, stuck_anyway};
+use crate::graph::{GraphError, Link, Turn, Why};
 use crate::request::tests::any_request;
 use crate::request::{Claim, Demand, Request};
 
@@ -67,16 +67,36 @@ fn any_step() -> impl Strategy<Value = Step> {
 }
 
 struct Twins {
-    graph: Graph,
     naive: Naive,
     entry: u64,
 }
 
 impl Twins {
     fn new() -> Self {
-        let mut twins = Self { graph: Graph::new(), naive: Naive::default(), entry: 0 };
+        let mut twins = Self { naive: Naive::default(), entry: 0 };
         SEMAPHORES.iter().for_each(|semaphore| twins.limit(*semaphore, 4));
         twins
+    }
+
+    /// Builds the graph of the situation.
+    fn graph(&self) -> Graph {
+        let mut graph = self.held();
+        for (owner, (turn, request)) in &self.naive.waits {
+            graph.enqueue(*owner, *turn, request.clone()).unwrap();
+        }
+        graph
+    }
+
+    /// Builds the graph of the situation without waits.
+    fn held(&self) -> Graph {
+        let mut graph = Graph::new();
+        for (semaphore, limit) in &self.naive.limits {
+            graph.set_limit(*semaphore, Some(*limit)).unwrap();
+        }
+        for ((owner, resource), demand) in &self.naive.holds {
+            graph.hold(*owner, claim(*resource, *demand)).unwrap();
+        }
+        graph
     }
 
     fn step(&mut self, step: Step) {
@@ -84,14 +104,14 @@ impl Twins {
             Step::Ask { owner, class, request, resolves } => self.ask(owner, class, request, resolves),
             Step::Take { owner, resource, shared } => self.take(owner, resource, shared),
             Step::Release { owner, which, keeps } => {
-                let held: Vec<_> = self.graph.holds(owner).collect();
-                if let Some(held) = held.get(which) {
-                    self.release(owner, *held, keeps);
+                let held: Vec<_> =
+                    self.naive.holds.iter().filter(|((holder, _), _)| *holder == owner).collect();
+                if let Some(((_, resource), demand)) = held.get(which) {
+                    self.release(owner, claim(*resource, **demand), keeps);
                 }
             }
-            Step::Cancel { owner } => self.cancel(owner),
+            Step::Cancel { owner } => _ = self.naive.waits.remove(&owner),
             Step::Remove { owner } => {
-                self.graph.remove(owner);
                 self.naive.waits.remove(&owner);
                 self.naive.holds.retain(|(holder, _), _| *holder != owner);
             }
@@ -103,32 +123,28 @@ impl Twins {
     fn ask(&mut self, owner: u32, class: i64, request: Request<u32>, resolves: bool) {
         self.entry += 1;
         let turn = Turn { class, entry: self.entry };
-        let before = self.naive.stuck();
-        match self.graph.wait(owner, turn, request.clone()) {
+        let mut graph = self.graph();
+        match graph.enqueue(owner, turn, request.clone()) {
             Err(GraphError::AlreadyWaiting) => assert!(self.naive.waits.contains_key(&owner)),
-            Err(GraphError::Impossible) => {
-                let limits = &self.naive.limits;
-                let exists = |name: &u32, demand| count_of(demand) <= *limits.get(name).unwrap_or(&0);
-                assert!(!request.is_satisfied(exists));
-            }
+            Err(GraphError::Impossible) => assert!(!self.exists(&request)),
             Err(error) => panic!("{error}"),
-            Ok(verdict) => {
+            Ok(()) => {
                 self.naive.waits.insert(owner, (turn, request));
-                if let Verdict::Deadlock(found) = &verdict {
-                    let after = self.naive.stuck();
-                    assert!(
-                        after.difference(&before).all(|new| found.stuck.contains(new)),
-                        "a victim is not reported"
-                    );
-                }
-                if resolves
-                    && !self.graph.resolve(owner, |found| found.why.candidates().into_iter().max()).is_empty()
-                {
-                    self.naive.waits.retain(|owner, _| self.graph.is_waiting(*owner));
-                    assert!(!self.naive.closes(owner));
+                let mut resolution = graph.resolution(owner);
+                while let Some(why) = resolution.find().filter(|_| resolves) {
+                    let victim = why.candidates().into_iter().max().expect("a deadlock has members");
+                    resolution.cancel(victim);
+                    self.naive.waits.remove(&victim);
+                    assert_eq!(resolution.find().is_some(), self.naive.closes(owner));
                 }
             }
         }
+    }
+
+    /// Returns whether a request can be satisfied when all permits are free.
+    fn exists(&self, request: &Request<u32>) -> bool {
+        let limits = &self.naive.limits;
+        request.is_satisfied(|name: &u32, demand| count_of(demand) <= *limits.get(name).unwrap_or(&0))
     }
 
     fn take(&mut self, owner: u32, resource: u32, shared: bool) {
@@ -138,7 +154,7 @@ impl Twins {
             (false, false) => Demand::Exclusive,
         };
         // Holds may exceed the limit of permits, because the limit may have been lowered.
-        match self.graph.hold(owner, claim(resource, demand)) {
+        match self.held().hold(owner, claim(resource, demand)) {
             Err(error) => assert_eq!(error, GraphError::Conflict),
             Ok(()) => self.hold(owner, claim(resource, demand)),
         }
@@ -160,20 +176,18 @@ impl Twins {
             Demand::Exclusive | Demand::Shared if keeps => Some(Demand::Shared),
             _ => None,
         };
-        assert!(self.graph.release(owner, held.resource, keep));
         match keep.filter(|keep| *keep != Demand::Permits(0)) {
             Some(keep) => self.naive.holds.insert((owner, held.resource), keep),
             None => self.naive.holds.remove(&(owner, held.resource)),
         };
     }
 
-    fn cancel(&mut self, owner: u32) {
-        assert_eq!(self.graph.cancel(owner), self.naive.waits.remove(&owner).is_some());
-    }
-
+    /// Sets a limit. Waits that it makes impossible end.
     fn limit(&mut self, semaphore: u32, limit: u32) {
-        self.graph.set_limit(semaphore, Some(limit)).unwrap();
         self.naive.limits.insert(semaphore, limit);
+        let mut waits = std::mem::take(&mut self.naive.waits);
+        waits.retain(|_, (_, request)| self.exists(request));
+        self.naive.waits = waits;
     }
 
     fn settle(&mut self) {
@@ -181,9 +195,8 @@ impl Twins {
             let mut line: Vec<(Turn, u32)> =
                 self.naive.waits.iter().map(|(owner, wait)| (wait.0, *owner)).collect();
             line.sort_unstable();
-            let next = line.iter().find_map(|(_, owner)| Some((*owner, self.graph.grantable(*owner)?)));
+            let next = line.iter().find_map(|(_, owner)| Some((*owner, self.naive.grantable(*owner)?)));
             let Some((owner, set)) = next else { break };
-            self.graph.grant(owner, &set).unwrap();
             self.naive.waits.remove(&owner);
             set.into_iter().for_each(|claim| self.hold(owner, claim));
         }
@@ -194,58 +207,31 @@ impl Twins {
     }
 
     fn compare(&self) {
-        let stuck = self.naive.stuck();
-        assert_eq!(self.graph.stuck(), stuck.iter().copied().collect::<Vec<_>>());
+        let (graph, stuck) = (self.graph(), self.naive.stuck());
+        assert_eq!(graph.stuck(), stuck.iter().copied().collect::<Vec<_>>());
         for owner in 0..OWNERS {
-            let holds: Vec<_> = self.graph.holds(owner).map(|held| (held.resource, held.demand)).collect();
-            for (resource, demand) in &holds {
-                assert_eq!(self.naive.holds.get(&(owner, *resource)), Some(demand));
-            }
-            assert_eq!(holds.len(), self.naive.holds.keys().filter(|(holder, _)| *holder == owner).count());
-            let story = self.graph.explain(owner);
-            assert_eq!(story.is_some(), stuck.contains(&owner));
-            story.iter().for_each(|story| self.check_story(story, &stuck));
-            match self.graph.examine(owner) {
-                Verdict::Clear => assert!(!self.naive.closes(owner)),
-                Verdict::Deadlock(found) => {
-                    assert!(self.naive.closes(owner));
-                    assert!(
-                        found.stuck.contains(&owner) && found.stuck.iter().all(|owner| stuck.contains(owner))
-                    );
-                    self.check_closed(owner, &found);
-                }
-            }
-            assert_eq!(self.graph.grantable(owner), self.naive.grantable(owner));
-            for other in 0..OWNERS {
-                let left = self.naive.left_over(&BTreeSet::from([other]), true);
-                let expected = !left.contains(&owner);
-                let is_waiting = self.naive.waits.contains_key(&owner);
-                assert!(!is_waiting || self.graph.can_proceed_without(owner, &[other]) == expected);
-            }
+            let why = graph.resolution(owner).find();
+            assert_eq!(why.is_some(), self.naive.closes(owner));
+            why.iter().for_each(|why| self.check_closed(&graph, owner, why, &stuck));
             let held_up = self.naive.left_over(&BTreeSet::from([owner]), true);
             let waiting = || self.naive.waits.keys().copied();
             let expected: Vec<u32> = waiting().filter(|waiter| held_up.contains(waiter)).collect();
-            assert_eq!(self.graph.held_up_without(waiting(), &[owner]), expected);
+            assert_eq!(graph.held_up_without(waiting(), &[owner]), expected);
         }
     }
 
-    /// Checks that the owner whose wait closes a deadlock is part of it, and which of its members were stuck
-    /// before.
-    fn check_closed(&self, closer: u32, found: &Deadlock<u32, u32>) {
-        let candidates = found.why.candidates();
-        assert!(candidates.contains(&closer), "{closer}: {found:?}");
+    /// Checks that the owner whose wait closes a deadlock is part of it, and which owners were stuck before.
+    fn check_closed(&self, graph: &Graph, closer: u32, why: &Why<u32, u32>, stuck: &BTreeSet<u32>) {
+        let candidates = why.candidates();
+        assert!(candidates.contains(&closer), "{closer}: {why:?}");
+        assert!(candidates.iter().all(|owner| stuck.contains(owner)));
         let mut before = self.naive.clone();
         before.waits.remove(&closer);
         let before = before.stuck();
-        let standing = self.graph.stuck_without(closer);
+        let standing = stuck_anyway(graph, closer, 0..OWNERS);
         assert!(standing.iter().all(|owner| before.contains(owner)));
         assert!(candidates.iter().all(|owner| !before.contains(owner) || standing.contains(owner)));
-    }
-
-    fn check_story(&self, story: &Deadlock<u32, u32>, stuck: &BTreeSet<u32>) {
-        assert!(!story.why.candidates().is_empty());
-        assert!(story.why.candidates().iter().all(|owner| stuck.contains(owner)));
-        match &story.why {
+        match why {
             Why::Cycle(links) => {
                 let next = links.iter().cycle().skip(1);
                 assert!(links.iter().zip(next).all(|(link, next)| link.holder == next.waiter));
