@@ -503,6 +503,23 @@ fn a_timeout_is_sound_only_if_messages_are_fast_enough() {
 }
 
 #[test]
+fn a_trace_that_time_forbids_is_refused() {
+    let play = Play { roles: vec![Role::Watchman, Role::Watched], asks: 0 };
+    let sync = |delay| Options { timing: Timing::Sync { delay, tick: MS }, ..one_thread() };
+    let mut trace = check(&play, &sync(3)).unwrap().counterexample.expect("the timeout is too short").trace;
+    assert!(retrace(&play, &sync(3), &trace).is_ok());
+    let refused = |options: &Options| retrace(&play, options, &trace).unwrap_err();
+    // The message must arrive after two ticks, and without ticks no time passes.
+    assert_eq!(refused(&sync(2)), "step 2: nothing happens at 3ms, and time cannot pass");
+    assert_eq!(refused(&one_thread()), "step 2: nothing happens at 1ms, and time cannot pass");
+    let mut steps: Vec<_> = trace.steps.iter().collect();
+    steps.extend(steps.last().cloned());
+    trace.steps = Box::new(steps);
+    let twice = retrace(&play, &sync(3), &trace).unwrap_err();
+    assert!(twice.ends_with("another step has the same time"), "{twice}");
+}
+
+#[test]
 fn a_site_that_comes_back_knows_what_it_was_given_to_remember() {
     let play = Play { roles: vec![Role::Counter(0)], asks: 2 };
     let with = |recovery| {
