@@ -5,7 +5,6 @@
 //! - A caller writes by itself if it completes a burst as large as the last one. No further request is then
 //!   expected to share the write, and waking the task costs time. The task writes the bytes that the socket
 //!   does not accept at once.
-//! - A large burst is written in parts, so that the server reads one while the next is submitted.
 //! - The task reads. The keep-alive thread reads and writes only while the task cannot run (`keep_alive.rs`).
 
 mod dial;

@@ -296,7 +296,7 @@ impl Core {
     /// no `look_at`.
     pub(crate) fn caller_should_write(&self) -> bool {
         let is_watched = self.is_attached() || self.connection.look_at.is_some();
-        !self.closing && is_watched && self.write_policy.caller_should_write(self.out.len())
+        !self.closing && is_watched && self.write_policy.caller_should_write()
     }
 
     fn may_send(&self) -> bool {

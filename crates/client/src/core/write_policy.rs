@@ -5,14 +5,8 @@
 //! expected to share the write, and waking the task costs time.
 //!
 //! **Rules.** A *burst* is all requests since no request was without an answer. A caller writes a burst that
-//! reaches the size of the last one. It writes a large burst in parts, so that the server reads one part
-//! while the caller submits the next. It leaves a burst that is larger than the last one to the task, which
+//! reaches the size of the last one. It leaves a burst that is larger than the last one to the task, which
 //! writes when the callers have finished.
-
-/// The number of writes for a large burst.
-const PARTS: usize = 4;
-/// The minimum number of requests in a part. A smaller part waits for more requests.
-const MIN_PART: usize = 8;
 
 /// The sizes of the present burst and of the last one.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,14 +24,9 @@ impl WritePolicy {
         self.burst += 1;
     }
 
-    /// Returns whether the caller should write now, with `queued` messages that are not written yet.
-    pub(super) fn caller_should_write(&self, queued: usize) -> bool {
-        let part = (self.last_burst / PARTS).max(MIN_PART);
-        match self.last_burst.checked_sub(self.burst) {
-            Some(0) => true,
-            Some(missing) => queued >= part && missing >= MIN_PART,
-            None => false,
-        }
+    /// Returns whether the caller should write now.
+    pub(super) fn caller_should_write(self) -> bool {
+        self.burst == self.last_burst
     }
 }
 
@@ -51,7 +40,7 @@ mod tests {
         let submit = |at| {
             policy.on_submitted(at == 0);
             queued += 1;
-            policy.caller_should_write(queued).then(|| std::mem::take(&mut queued))
+            policy.caller_should_write().then(|| std::mem::take(&mut queued))
         };
         (0..size).filter_map(submit).collect()
     }
@@ -64,7 +53,7 @@ mod tests {
     #[test]
     fn a_burst_as_large_as_the_last_one_is_one_write() {
         let mut policy = WritePolicy::default();
-        for size in [1, 2, 15] {
+        for size in [1, 2, 15, 64] {
             writes(&mut policy, size);
             assert_eq!(writes(&mut policy, size), [size]);
         }
@@ -76,14 +65,5 @@ mod tests {
         writes(&mut policy, 5);
         assert_eq!(writes(&mut policy, 3), [0; 0]);
         assert_eq!(writes(&mut policy, 7), [3]);
-    }
-
-    #[test]
-    fn a_large_burst_has_four_parts_and_no_part_is_small() {
-        let mut policy = WritePolicy::default();
-        for (size, parts) in [(16, &[8, 8][..]), (20, &[8, 12]), (70, &[17, 17, 17, 19])] {
-            writes(&mut policy, size);
-            assert_eq!(writes(&mut policy, size), parts);
-        }
     }
 }
