@@ -89,7 +89,7 @@ impl View for ReplicaView<'_> {
     }
 
     fn may_be_unsynced(&self) -> bool {
-        self.0.may_be_ahead()
+        self.0.may_be_unsynced()
     }
 }
 

@@ -41,7 +41,7 @@ const READ_BYTES: usize = 1024 * 1024;
 /// Storage for the log and a reader of it. Openraft makes copies; all share the same state.
 pub(super) struct Store<M: Machine> {
     log: Arc<Log>,
-    ahead: Arc<Speculation>,
+    speculation: Arc<Speculation>,
     recent: Arc<Mutex<Recent<M>>>,
 }
 
@@ -59,12 +59,12 @@ struct Recent<M: Machine> {
 
 impl<M: Machine> Clone for Store<M> {
     fn clone(&self) -> Self {
-        Self { log: self.log.clone(), ahead: self.ahead.clone(), recent: self.recent.clone() }
+        Self { log: self.log.clone(), speculation: self.speculation.clone(), recent: self.recent.clone() }
     }
 }
 
 impl<M: Machine> Store<M> {
-    pub(super) fn new(log: Arc<Log>, state: &log::State, ahead: Arc<Speculation>) -> Self {
+    pub(super) fn new(log: Arc<Log>, state: &log::State, speculation: Arc<Speculation>) -> Self {
         let recent = Recent {
             vote: state.vote,
             purged: state.purged,
@@ -73,7 +73,7 @@ impl<M: Machine> Store<M> {
             entries: VecDeque::new(),
             bytes: 0,
         };
-        Self { log, ahead, recent: Arc::new(Mutex::new(recent)) }
+        Self { log, speculation, recent: Arc::new(Mutex::new(recent)) }
     }
 
     fn recent(&self) -> MutexGuard<'_, Recent<M>> {
@@ -271,7 +271,7 @@ impl<M: Machine> RaftLogStorage<Types<M>> for Store<M> {
             recent.trim(durable_end);
         }
         if let Some(membership) = encoded.iter().rfind(|entry| entry.membership) {
-            self.ahead.change_membership(membership.id.index).await?;
+            self.speculation.change_membership(membership.id.index).await?;
         }
         let end = encoded.last().map_or(0, |entry| entry.id.index + 1);
         if has_flaw!(AppendsBeforeSync) {
@@ -279,12 +279,12 @@ impl<M: Machine> RaftLogStorage<Types<M>> for Store<M> {
             callback.io_completed(Ok(()));
             return queued;
         }
-        if !self.ahead.promise(end) {
+        if !self.speculation.allow(end) {
             let done = Box::new(|result| callback.io_completed(result));
             return self.log.submit(Change::Append(encoded), done).await;
         }
-        let ahead = self.ahead.clone();
-        let done = Box::new(move |result| ahead.on_written(end, &result));
+        let speculation = self.speculation.clone();
+        let done = Box::new(move |result| speculation.on_written(end, &result));
         let queued = self.log.submit(Change::Append(encoded), done).await;
         callback.io_completed(match &queued {
             Ok(()) => Ok(()),

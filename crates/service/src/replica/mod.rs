@@ -97,7 +97,7 @@ struct Inner<M: Machine> {
     identity: Identity,
     raft: RaftOf<M>,
     shared: Arc<Shared<M>>,
-    ahead: Arc<Speculation>,
+    speculation: Arc<Speculation>,
     log: Arc<Log>,
     route: LeaderRoute<M>,
     reads: Reads,
@@ -136,13 +136,13 @@ impl<M: Machine> Replica<M> {
         let term = state.vote.map_or(0, |vote| vote.term);
         let (log, snapshots) = (Arc::new(log), Arc::new(snapshots));
         let (deliveries, delivered) = mpsc::channel(options.deliveries.max(1));
-        let ahead = Arc::new(Speculation::new(state.membership.as_ref().map(|(id, _)| id.index)));
-        let shared = Arc::new(Shared::new(machine, ahead.clone()));
+        let speculation = Arc::new(Speculation::new(state.membership.as_ref().map(|(id, _)| id.index)));
+        let shared = Arc::new(Shared::new(machine, speculation.clone()));
         let live = Arc::new(AtomicBool::new(false));
         let (node, in_use) = (identity.node, shared.clone());
         let state_machine = StateMachine { node, shared: in_use, snapshots, deliveries, live: live.clone() };
         let network = Network::new(identity.cluster, transport);
-        let store = Store::new(log.clone(), &state, ahead.clone());
+        let store = Store::new(log.clone(), &state, speculation.clone());
         let raft = Raft::build(identity.node, config, network.clone(), store, state_machine).await;
         let raft = raft.map_err(|error| OpenError::Invalid(error.to_string()))?;
         live.store(true, Ordering::Release);
@@ -154,7 +154,7 @@ impl<M: Machine> Replica<M> {
             identity,
             raft,
             shared,
-            ahead,
+            speculation,
             log,
             route,
             reads,
@@ -253,7 +253,7 @@ impl<M: Machine> Replica<M> {
     /// before the call.
     pub async fn confirm(&self) -> Result<LogId, ReadError> {
         let id = self.read_index().await?;
-        let end = match self.inner.ahead.is() {
+        let end = match self.inner.speculation.is_unsynced() {
             // No reply was sent for entries that are not durable. A reader that does not need them must not
             // wait for the disk.
             true => self.inner.log.durable_end().min(id.index + 1),
@@ -279,7 +279,7 @@ impl<M: Machine> Replica<M> {
         self.inner.shared.read(read).await.map_err(|_| ReadError::Stopped)
     }
 
-    /// Reads the current state. It may be ahead of the disk ([`Replica::may_be_ahead`]); then the caller must
+    /// Reads the current state. It may be ahead of the disk ([`Replica::may_be_unsynced`]); then the caller must
     /// not send the result to any client.
     pub fn peek<R>(&self, read: impl FnOnce(&M) -> R) -> R {
         self.inner.shared.peek(read)
@@ -288,8 +288,8 @@ impl<M: Machine> Replica<M> {
     /// Returns whether this node may apply proposals before they are durable, as a single node does. Such an
     /// entry can be in the state from its proposal until its result. Once `false`, it stays `false` until the
     /// next start.
-    pub fn may_be_ahead(&self) -> bool {
-        self.inner.ahead.may_be()
+    pub fn may_be_unsynced(&self) -> bool {
+        self.inner.speculation.may_speculate()
     }
 
     /// Waits until this node has applied the entry of this index.

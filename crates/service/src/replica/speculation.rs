@@ -33,7 +33,7 @@ use super::raft_types::NodeId;
 pub(super) struct Speculation(Mutex<Inner>);
 
 struct Inner {
-    company: ClusterSize,
+    size: ClusterSize,
     /// The indices of the last membership appended and of the last one applied.
     appended: Option<u64>,
     applied: Option<u64>,
@@ -55,16 +55,16 @@ enum ClusterSize {
     /// No membership was applied yet.
     Unknown,
     /// This node is the only one.
-    Nobody,
+    One,
     /// There is another node, or there was one since the start.
-    Others,
+    Several,
 }
 
 impl Speculation {
     /// `membership` is the index of the last membership in the log.
     pub(super) fn new(membership: Option<u64>) -> Self {
         Self(Mutex::new(Inner {
-            company: ClusterSize::Unknown,
+            size: ClusterSize::Unknown,
             appended: membership,
             applied: None,
             promised: 0,
@@ -76,12 +76,12 @@ impl Speculation {
 
     /// Returns whether the state may hold entries that are not durable. On a live replica, `false` stays
     /// `false` until the next start.
-    pub(super) fn may_be(&self) -> bool {
-        self.inner().company != ClusterSize::Others
+    pub(super) fn may_speculate(&self) -> bool {
+        self.inner().size != ClusterSize::Several
     }
 
     /// Returns whether there are promised entries that are not durable yet. They are applied or about to be.
-    pub(super) fn is(&self) -> bool {
+    pub(super) fn is_unsynced(&self) -> bool {
         let inner = self.inner();
         inner.durable < inner.promised
     }
@@ -95,13 +95,13 @@ impl Speculation {
         nodes: impl Iterator<Item = NodeId>,
         listens: bool,
     ) {
-        let is_alone = nodes.eq([me]);
+        let is_single = nodes.eq([me]);
         let mut inner = self.inner();
         inner.applied = inner.applied.max(Some(index));
-        inner.company = match inner.company {
-            ClusterSize::Others if listens => ClusterSize::Others,
-            _ if is_alone => ClusterSize::Nobody,
-            _ => ClusterSize::Others,
+        inner.size = match inner.size {
+            ClusterSize::Several if listens => ClusterSize::Several,
+            _ if is_single => ClusterSize::One,
+            _ => ClusterSize::Several,
         };
     }
 
@@ -118,10 +118,9 @@ impl Speculation {
 
     /// Returns whether openraft may treat the entries before `end`, about to be queued for the log, as durable
     /// at once. If so, records them as promised.
-    pub(super) fn promise(&self, end: u64) -> bool {
+    pub(super) fn allow(&self, end: u64) -> bool {
         let mut inner = self.inner();
-        let is_allowed =
-            inner.company == ClusterSize::Nobody && inner.applied >= inner.appended && !inner.failed;
+        let is_allowed = inner.size == ClusterSize::One && inner.applied >= inner.appended && !inner.failed;
         if is_allowed {
             inner.promised = inner.promised.max(end);
         }
@@ -166,11 +165,11 @@ impl Speculation {
             let (done, waits) = oneshot::channel();
             if !inner.failed {
                 let place = inner.held_back.partition_point(|(at, _)| *at <= end);
-                let tell = move || {
+                let deliver = move || {
                     // The caller may have stopped waiting.
                     let _ = done.send(());
                 };
-                inner.held_back.insert(place, (end, Box::new(tell)));
+                inner.held_back.insert(place, (end, Box::new(deliver)));
             }
             waits
         };

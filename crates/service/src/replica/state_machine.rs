@@ -105,7 +105,7 @@ pub(super) struct Shared<M> {
     applied: watch::Sender<Option<u64>>,
     /// The number of commands that are applied, durable and delivered.
     commands: AtomicU64,
-    ahead: Arc<Speculation>,
+    speculation: Arc<Speculation>,
 }
 
 struct Applied<M> {
@@ -115,13 +115,13 @@ struct Applied<M> {
 }
 
 impl<M: Machine> Shared<M> {
-    pub(super) fn new(machine: M, ahead: Arc<Speculation>) -> Self {
+    pub(super) fn new(machine: M, speculation: Arc<Speculation>) -> Self {
         let state = Applied { machine, last: None, membership: StoredMembership::default() };
         Self {
             state: RwLock::new(state),
             applied: watch::Sender::new(None),
             commands: AtomicU64::new(0),
-            ahead,
+            speculation,
         }
     }
 
@@ -145,7 +145,7 @@ impl<M: Machine> Shared<M> {
 
     /// Waits until all entries before `end` are durable.
     pub(super) async fn durable(&self, end: u64) -> io::Result<()> {
-        self.ahead.durable(end).await
+        self.speculation.durable(end).await
     }
 
     /// Waits until the entry of this index is applied and durable.
@@ -187,7 +187,7 @@ impl<M: Machine> StateMachine<M> {
 
     /// Delivers the early effects now. Delivers the other effects and sends the results when the batch is
     /// durable.
-    async fn tell(&self, batch: AppliedBatch<M>) {
+    async fn deliver(&self, batch: AppliedBatch<M>) {
         let AppliedBatch { end, commands, early, deliveries, responders } = batch;
         if !early.is_empty() {
             // An error means that the node is stopping, as below.
@@ -200,7 +200,7 @@ impl<M: Machine> StateMachine<M> {
             false => None,
         };
         let shared = self.shared.clone();
-        self.shared.ahead.when_durable(end, move || {
+        self.shared.speculation.when_durable(end, move || {
             shared.applied.send_replace(end.checked_sub(1));
             if let Some(room) = room {
                 room.send(deliveries);
@@ -217,14 +217,14 @@ impl<M: Machine> StateMachine<M> {
     fn on_membership(&self, membership: &StoredMembership) {
         let index = membership.log_id().as_ref().map_or(0, |id| log_id(id).index);
         let nodes = membership.nodes().map(|(node, _)| *node);
-        self.shared.ahead.on_membership(index, self.node, nodes, self.is_live());
+        self.shared.speculation.on_membership(index, self.node, nodes, self.is_live());
     }
 
     /// Applies a batch of entries under one lock.
     fn apply_batch(&self, entries: &mut Vec<EntryResponder<Types<M>>>) -> io::Result<AppliedBatch<M>> {
         let (mut deliveries, mut responders) = (Vec::with_capacity(entries.len()), Vec::new());
         let mut early = Vec::new();
-        let is_ahead = self.is_live() && self.shared.ahead.is();
+        let is_unsynced = self.is_live() && self.shared.speculation.is_unsynced();
         let durable = self.shared.commands.load(Ordering::Acquire);
         let mut state = self.shared.write();
         for (entry, responder) in entries.drain(..) {
@@ -238,7 +238,7 @@ impl<M: Machine> StateMachine<M> {
                     Vec::new()
                 }
             };
-            if is_ahead {
+            if is_unsynced {
                 early.append(&mut state.machine.early(durable, &mut effects));
             }
             state.last = Some(id);
@@ -290,7 +290,7 @@ impl<M: Machine> RaftStateMachine<Types<M>> for StateMachine<M> {
             }
             if waiting.len() == APPLY_BATCH || !more {
                 let batch = self.apply_batch(&mut waiting)?;
-                self.tell(batch).await;
+                self.deliver(batch).await;
             }
         }
         Ok(())
@@ -315,8 +315,8 @@ impl<M: Machine> RaftStateMachine<Types<M>> for StateMachine<M> {
             };
             (meta, SnapshotBytes::from(state.machine.snapshot()))
         });
-        let (snapshots, ahead) = (self.snapshots.clone(), self.shared.ahead.clone());
-        Builder { snapshots, ahead, view: view.await }
+        let (snapshots, speculation) = (self.snapshots.clone(), self.shared.speculation.clone());
+        Builder { snapshots, speculation, view: view.await }
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, bytes: SnapshotBytes) -> Result<(), io::Error> {
@@ -335,7 +335,7 @@ impl<M: Machine> RaftStateMachine<Types<M>> for StateMachine<M> {
         *self.shared.write() = applied;
         let deliveries = last.map(|id| Delivery::Restored { id }).into_iter().collect();
         let batch = AppliedBatch { end, commands, early: Vec::new(), deliveries, responders: Vec::new() };
-        self.tell(batch).await;
+        self.deliver(batch).await;
         Ok(())
     }
 
@@ -353,7 +353,7 @@ impl<M: Machine> RaftStateMachine<Types<M>> for StateMachine<M> {
 /// A copy of the state at one index. It is written to the disk while the machine applies further entries.
 pub(super) struct Builder {
     snapshots: Arc<Snapshots>,
-    ahead: Arc<Speculation>,
+    speculation: Arc<Speculation>,
     view: io::Result<(SnapshotMeta, SnapshotBytes)>,
 }
 
@@ -369,7 +369,7 @@ impl<M: Machine> RaftSnapshotBuilder<Types<M>> for Builder {
         };
         // The snapshot must not be on the disk before the entries that it covers. A crash could lose those
         // entries.
-        self.ahead.durable(meta.last_log_id.as_ref().map_or(0, |id| log_id(id).index + 1)).await?;
+        self.speculation.durable(meta.last_log_id.as_ref().map_or(0, |id| log_id(id).index + 1)).await?;
         let (snapshots, description, data) = (self.snapshots.clone(), Description::of(&meta), bytes.clone());
         let saved = blocking(move || snapshots.try_save(&description, &data));
         let meta = match saved.await?? {

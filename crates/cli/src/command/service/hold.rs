@@ -10,8 +10,8 @@ use tokio::time::{sleep, timeout};
 use super::lock::Shell;
 use super::signals::{PASSED_ON, Signals, killed_by};
 use super::supervise::{self, OnLost};
-use super::{LAST_WORD, LOST, NO_SERVER, NOT_ACQUIRED, REFUSED, ServerArgs};
-use super::{awake, block_on, close_within, failure, label, nested, waiting};
+use super::{CLOSE_TIMEOUT, LOST, NO_SERVER, NOT_ACQUIRED, REFUSED, ServerArgs};
+use super::{block_on, close_within, failure, label, nested, poll_before_sleeping, waiting};
 use crate::output::Failure;
 
 /// Options for waiting for a lock and for keeping it.
@@ -170,14 +170,14 @@ impl<'a> Attempt<'a> {
         let mut pending = request.start().map_err(not_acquired)?;
         let stopped = tokio::select! {
             biased;
-            granted = awake(self.granted(client, &mut pending)) => return granted.map_err(not_acquired),
+            granted = poll_before_sleeping(self.granted(client, &mut pending)) => return granted.map_err(not_acquired),
             signal = signals.next() => killed_by(signal),
             () = sleep(self.left()) => self.no_answer(),
         };
         // Only the reply to the cancel proves that this session holds nothing. A second signal ends the wait
         // for this reply.
         tokio::select! {
-            _ = timeout(self.limits.last_word, pending.cancel()) => {}
+            _ = timeout(self.limits.close_timeout, pending.cancel()) => {}
             _ = signals.next() => {}
         }
         Err(stopped)
@@ -185,7 +185,7 @@ impl<'a> Attempt<'a> {
 
     /// Ends the session, and waits for the reply for as long as this attempt allows.
     pub async fn close(&self, client: &Client) {
-        close_within(client, self.limits.last_word).await;
+        close_within(client, self.limits.close_timeout).await;
     }
 
     async fn granted(&self, client: &Client, pending: &mut PendingLock) -> conclave_client::Result<Guard> {
@@ -231,7 +231,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const TRY_PATIENCE: Duration = Duration::from_secs(2);
 /// The longest wait of `--try` for the reply to the cancel, and again for the reply to the end of the
 /// session.
-const TRY_LAST_WORD: Duration = Duration::from_millis(250);
+const TRY_CLOSE_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// The longest times that an attempt waits for a server that does not reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -239,7 +239,7 @@ struct Limits {
     /// The time from the start to the reply. [`Duration::MAX`] means no limit.
     answer: Duration,
     /// The time for the reply to a cancel, and again for the reply to the end of the session.
-    last_word: Duration,
+    close_timeout: Duration,
 }
 
 impl Limits {
@@ -247,12 +247,12 @@ impl Limits {
     /// that does not reply.
     fn of(wait: Wait) -> Self {
         match wait {
-            Wait::Try => Self { answer: TRY_PATIENCE, last_word: TRY_LAST_WORD },
+            Wait::Try => Self { answer: TRY_PATIENCE, close_timeout: TRY_CLOSE_TIMEOUT },
             Wait::AtMost(limit_ms) => {
                 let answer = Duration::from_millis(limit_ms).saturating_add(PATIENCE);
-                Self { answer, last_word: LAST_WORD }
+                Self { answer, close_timeout: CLOSE_TIMEOUT }
             }
-            Wait::Forever => Self { answer: Duration::MAX, last_word: LAST_WORD },
+            Wait::Forever => Self { answer: Duration::MAX, close_timeout: CLOSE_TIMEOUT },
         }
     }
 }
@@ -311,11 +311,11 @@ mod tests {
 
     #[test]
     fn a_try_ends_within_three_seconds_whatever_the_servers_do() {
-        let Limits { answer, last_word } = Limits::of(Wait::Try);
+        let Limits { answer, close_timeout } = Limits::of(Wait::Try);
         // The reply, the reply to the cancel, and the end of the session.
-        assert!(answer + 2 * last_word < Duration::from_secs(3));
+        assert!(answer + 2 * close_timeout < Duration::from_secs(3));
         // Resolving a name blocks a thread, and the end of the runtime waits for that thread. There is no
         // session then.
-        assert!(answer + LAST_WORD <= Duration::from_secs(3));
+        assert!(answer + CLOSE_TIMEOUT <= Duration::from_secs(3));
     }
 }

@@ -122,10 +122,10 @@ const START_ONE: &str =
     "check the address; start a server (conclave serve), or add --local to use a node that starts by itself";
 
 /// The longest wait for the end of the session. After it, the session ends with its lease.
-const LAST_WORD: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The time for which a command polls for a reply before it sleeps.
-const AWAKE: Duration = Duration::from_millis(2);
+const SPIN: Duration = Duration::from_millis(2);
 
 /// The flag that suppresses the line about the result of a command.
 #[derive(clap::Args)]
@@ -193,7 +193,7 @@ impl ServerArgs {
     pub fn with<T>(&self, act: impl AsyncFnOnce(Client) -> conclave_client::Result<T>) -> Result<T, Failure> {
         block_on(async {
             let client = self.connect().await?;
-            let done = awake(act(client.clone())).await;
+            let done = poll_before_sleeping(act(client.clone())).await;
             close(&client).await;
             done.map_err(|error| {
                 let failure = failure(error);
@@ -206,19 +206,19 @@ impl ServerArgs {
 
 /// Ends the session. If no server replies in time, the session ends with its lease.
 async fn close(client: &Client) {
-    close_within(client, LAST_WORD).await;
+    close_within(client, CLOSE_TIMEOUT).await;
 }
 
 /// Ends the session like [`close`], and waits for the reply for at most `limit`.
 async fn close_within(client: &Client, limit: Duration) {
-    drop(tokio::time::timeout(limit, awake(client.close())).await);
+    drop(tokio::time::timeout(limit, poll_before_sleeping(client.close())).await);
 }
 
 /// Waits for a reply, at first by polling. On a virtual machine, an idle processor is given to other machines
 /// and comes back later than most replies.
-async fn awake<T>(answer: impl Future<Output = T>) -> T {
+async fn poll_before_sleeping<T>(answer: impl Future<Output = T>) -> T {
     let mut answer = pin!(answer);
-    let until = Instant::now() + AWAKE;
+    let until = Instant::now() + SPIN;
     while Instant::now() < until {
         tokio::select! {
             biased;
@@ -236,7 +236,7 @@ fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Fa
     let runtime = runtime.map_err(|error| Failure::usage(format!("cannot start the runtime: {error}")))?;
     let done = runtime.block_on(future);
     // The time for the last messages is bounded, because the server may not read them.
-    runtime.shutdown_timeout(LAST_WORD);
+    runtime.shutdown_timeout(CLOSE_TIMEOUT);
     done
 }
 

@@ -8,9 +8,9 @@ use std::time::Duration;
 use conclave_client::{Expr, Guard, LockRequest};
 use serde::Serialize;
 
-use super::awake;
 use super::hold::{Asked, HoldArgs, hold};
 use super::lock::Shell;
+use super::poll_before_sleeping;
 use super::supervise::{Ended, Margins, Outcome, supervise};
 use crate::output::{self, Done, Failure};
 
@@ -99,7 +99,8 @@ fn supervised(
     let program = command.first().map(|name| name.to_string_lossy()).unwrap_or_default();
     hold(args, asked, &program, ask, async |grant, signals| {
         let margins = Margins::of(args.ttl);
-        let outcome = awake(supervise(grant.guard, command, &args.on_lost, margins, signals)).await?;
+        let outcome =
+            poll_before_sleeping(supervise(grant.guard, command, &args.on_lost, margins, signals)).await?;
         Ok(Summary::new(grant.guard, grant.waited, &outcome))
     })
 }

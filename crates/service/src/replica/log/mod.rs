@@ -89,7 +89,7 @@ pub enum Change {
 }
 
 /// The time for which the writer polls for the next change before it sleeps.
-const AWAKE: Duration = Duration::from_micros(100);
+const SPIN: Duration = Duration::from_micros(100);
 
 /// A callback that the writer thread calls once, when a change is durable or the log has stopped.
 pub type Done = Box<dyn FnOnce(io::Result<()>) + Send>;
@@ -236,10 +236,10 @@ impl Log {
     /// Reads the log from its folder, cuts off a torn tail, and starts the writer.
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<(Self, State), OpenError> {
         let recovered = options.recover(&*disk)?;
-        let (keeper, keeper_thread) = SegmentPool::spawn(disk, options.segment_bytes)?;
-        let (log, state, work) = Self::new(recovered, options, keeper);
+        let (pool, pool_thread) = SegmentPool::spawn(disk, options.segment_bytes)?;
+        let (log, state, work) = Self::new(recovered, options, pool);
         let writer_thread = thread::Builder::new().name("log-writer".to_owned()).spawn(move || work.run())?;
-        *log.lock_threads() = vec![writer_thread, keeper_thread];
+        *log.lock_threads() = vec![writer_thread, pool_thread];
         Ok((log, state))
     }
 
@@ -253,16 +253,16 @@ impl Log {
         pause: impl Fn() -> P + Send + 'static,
     ) -> Result<(Self, State), OpenError> {
         let recovered = options.recover(&*disk)?;
-        let keeper = SegmentPool::inline(disk, options.segment_bytes);
-        let (log, state, work) = Self::new(recovered, options, keeper);
+        let pool = SegmentPool::inline(disk, options.segment_bytes);
+        let (log, state, work) = Self::new(recovered, options, pool);
         tokio::spawn(work.run_in_runtime(pause));
         Ok((log, state))
     }
 
     /// Returns the log with the work of its writer.
-    fn new(recovered: Recovered, options: Options, keeper: SegmentPool) -> (Self, State, WriterLoop) {
+    fn new(recovered: Recovered, options: Options, pool: SegmentPool) -> (Self, State, WriterLoop) {
         let state = state_of(&recovered.index, recovered.torn.clone());
-        let (writer, index) = Writer::new(recovered, &options, keeper);
+        let (writer, index) = Writer::new(recovered, &options, pool);
         let (queue, inbox) = mpsc::channel(options.queue);
         let failed = watch::Sender::new(None);
         let failure = failed.subscribe();
@@ -511,10 +511,10 @@ impl WriterLoop {
 }
 
 /// Returns the next message, or `None` if the log was dropped. After a batch the next change often arrives
-/// within microseconds, and waking a sleeping thread takes longer. So it polls for [`AWAKE`] before it
+/// within microseconds, and waking a sleeping thread takes longer. So it polls for [`SPIN`] before it
 /// sleeps.
 fn next_message(inbox: &mut mpsc::Receiver<Message>) -> Option<Message> {
-    let until = Instant::now() + AWAKE;
+    let until = Instant::now() + SPIN;
     while spin::is_multi_core() && Instant::now() < until {
         match inbox.try_recv() {
             Ok(message) => return Some(message),

@@ -30,8 +30,8 @@ impl Bare {
         let handle: Arc<dyn Disk> = Arc::new(disk.handle());
         let recovered = recover(&*handle, options.first_segment_bytes())?;
         let state = state_of(&recovered.index, recovered.torn.clone());
-        let keeper = SegmentPool::inline(handle, options.segment_bytes);
-        let (writer, index) = Writer::new(recovered, &options, keeper);
+        let pool = SegmentPool::inline(handle, options.segment_bytes);
+        let (writer, index) = Writer::new(recovered, &options, pool);
         Ok(Self { writer, index, state })
     }
 

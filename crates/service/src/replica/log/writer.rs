@@ -33,19 +33,19 @@ pub(super) struct Writer {
     batch_bytes: usize,
     blocks: Blocks,
     committed: Option<LogId>,
-    keeper: SegmentPool,
+    pool: SegmentPool,
 }
 
 impl Writer {
     pub(super) fn new(
         recovered: Recovered,
         options: &Options,
-        mut keeper: SegmentPool,
+        mut pool: SegmentPool,
     ) -> (Self, Arc<Mutex<Index>>) {
         let ahead = recovered.current.number + 1;
-        keeper.spares = recovered.spares.into();
-        if keeper.spares.is_empty() {
-            keeper.want(ahead);
+        pool.spares = recovered.spares.into();
+        if pool.spares.is_empty() {
+            pool.want(ahead);
         }
         let index = Arc::new(Mutex::new(recovered.index));
         let writer = Self {
@@ -56,7 +56,7 @@ impl Writer {
             batch_bytes: options.batch_bytes_max(),
             blocks: Blocks::new(),
             committed: None,
-            keeper,
+            pool,
         };
         (writer, index)
     }
@@ -137,7 +137,7 @@ impl Writer {
         self.blocks.write(&self.current, &self.batch.bytes, self.offset)?;
         self.current.file.sync()?;
         let gone = self.learn()?;
-        self.keeper.remove(gone);
+        self.pool.remove(gone);
         self.offset += self.batch.bytes.len() as u64;
         self.batch.restart();
         Ok(())
@@ -145,8 +145,8 @@ impl Writer {
 
     /// Changes to the next segment, which begins with the current state.
     fn roll(&mut self) -> io::Result<()> {
-        let next = self.keeper.take(self.current.number + 1)?;
-        self.keeper.want(next.number + 1);
+        let next = self.pool.take(self.current.number + 1)?;
+        self.pool.want(next.number + 1);
         let mut index = lock(&self.index);
         let mut head = Batch { number: self.batch.number, bytes: Vec::new(), starts: Vec::new() };
         for record in index.standing() {
@@ -217,7 +217,7 @@ pub(super) struct SegmentPool {
 
 enum Help {
     Thread {
-        errands: Sender<SegmentTask>,
+        tasks: Sender<SegmentTask>,
         ready: Receiver<io::Result<Segment>>,
     },
     /// The same work on the caller's thread, so that a test can crash at every step.
@@ -239,13 +239,13 @@ impl SegmentPool {
         disk: Arc<dyn Disk>,
         segment_bytes: u64,
     ) -> io::Result<(Self, thread::JoinHandle<()>)> {
-        let (errands, inbox) = channel();
+        let (tasks, inbox) = channel();
         let (done, ready) = channel();
-        let thread = thread::Builder::new().name("log-keeper".to_owned()).spawn(move || {
+        let thread = thread::Builder::new().name("log-segments".to_owned()).spawn(move || {
             let mut to_remove = VecDeque::new();
             // Ends when the writer is dropped. At most one segment and a few removals wait.
-            while let Ok(errand) = inbox.recv() {
-                match errand {
+            while let Ok(task) = inbox.recv() {
+                match task {
                     SegmentTask::Prepare(number) => {
                         let segment = segment::prepare(&*disk, number, segment_bytes);
                         if done.send(segment).is_err() {
@@ -259,7 +259,7 @@ impl SegmentPool {
                 }
             }
         })?;
-        Ok((Self { spares: VecDeque::new(), help: Help::Thread { errands, ready } }, thread))
+        Ok((Self { spares: VecDeque::new(), help: Help::Thread { tasks, ready } }, thread))
     }
 
     #[cfg(test)]
@@ -275,7 +275,7 @@ impl SegmentPool {
         }
         match &self.help {
             // If the thread has ended, `take` returns the error.
-            Help::Thread { errands, .. } => drop(errands.send(SegmentTask::Prepare(number))),
+            Help::Thread { tasks, .. } => drop(tasks.send(SegmentTask::Prepare(number))),
             #[cfg(test)]
             Help::Inline { .. } => {}
         }
@@ -286,7 +286,7 @@ impl SegmentPool {
         let segment = match self.spares.pop_front() {
             Some(spare) => spare,
             None => match &self.help {
-                Help::Thread { errands, ready } => prepared(errands, ready, number)?,
+                Help::Thread { tasks, ready } => prepared(tasks, ready, number)?,
                 #[cfg(test)]
                 Help::Inline { disk, segment_bytes, .. } => {
                     segment::prepare(&**disk, number, *segment_bytes)?
@@ -304,7 +304,7 @@ impl SegmentPool {
             return;
         }
         match &mut self.help {
-            Help::Thread { errands, .. } => drop(errands.send(SegmentTask::Remove(numbers))),
+            Help::Thread { tasks, .. } => drop(tasks.send(SegmentTask::Remove(numbers))),
             #[cfg(test)]
             Help::Inline { disk, to_remove, .. } => {
                 to_remove.extend(numbers);
@@ -317,14 +317,14 @@ impl SegmentPool {
 /// Returns the segment requested in advance. If preparing it failed, tries once more, because the disk may
 /// have space now.
 fn prepared(
-    errands: &Sender<SegmentTask>,
+    tasks: &Sender<SegmentTask>,
     ready: &Receiver<io::Result<Segment>>,
     number: u64,
 ) -> io::Result<Segment> {
     let gone = || io::Error::other("the thread that prepares segments is gone");
     ready.recv().map_err(|_| gone())?.or_else(|error| {
         tracing::warn!(segment = number, %error, "cannot prepare the next segment of the log; trying again");
-        errands.send(SegmentTask::Prepare(number)).map_err(|_| gone())?;
+        tasks.send(SegmentTask::Prepare(number)).map_err(|_| gone())?;
         ready.recv().map_err(|_| gone())?
     })
 }

@@ -23,9 +23,9 @@ fn noting(done: &Done, number: u64) -> impl FnOnce() + Send + 'static {
 }
 
 fn alone() -> Speculation {
-    let ahead = Speculation::new(None);
-    ahead.on_membership(0, 1, [1].into_iter(), true);
-    ahead
+    let speculation = Speculation::new(None);
+    speculation.on_membership(0, 1, [1].into_iter(), true);
+    speculation
 }
 
 fn failure() -> io::Result<()> {
@@ -34,84 +34,84 @@ fn failure() -> io::Result<()> {
 
 #[test]
 fn what_follows_waits_for_the_disk_and_keeps_its_order() {
-    let (ahead, done) = (alone(), Done::default());
-    assert!(ahead.promise(3));
-    assert!(ahead.promise(5));
-    ahead.when_durable(2, noting(&done, 2));
-    ahead.when_durable(3, noting(&done, 3));
-    let waits = ahead.durable(3);
+    let (speculation, done) = (alone(), Done::default());
+    assert!(speculation.allow(3));
+    assert!(speculation.allow(5));
+    speculation.when_durable(2, noting(&done, 2));
+    speculation.when_durable(3, noting(&done, 3));
+    let waits = speculation.durable(3);
     let mut waits = std::pin::pin!(waits);
     assert!(waits.as_mut().now_or_never().is_none());
-    ahead.when_durable(5, noting(&done, 5));
+    speculation.when_durable(5, noting(&done, 5));
     assert!(done.lock().unwrap().is_empty());
-    ahead.on_written(3, &Ok(()));
+    speculation.on_written(3, &Ok(()));
     assert_eq!(*done.lock().unwrap(), [2, 3]);
     assert!(waits.now_or_never().unwrap().is_ok());
-    assert!(ahead.is());
-    ahead.on_written(5, &Ok(()));
+    assert!(speculation.is_unsynced());
+    speculation.on_written(5, &Ok(()));
     assert_eq!(*done.lock().unwrap(), [2, 3, 5]);
-    assert!(!ahead.is());
+    assert!(!speculation.is_unsynced());
     // These entries are durable, or were never promised, so the actions run at once.
-    ahead.when_durable(4, noting(&done, 4));
-    ahead.when_durable(9, noting(&done, 9));
+    speculation.when_durable(4, noting(&done, 4));
+    speculation.when_durable(9, noting(&done, 9));
     assert_eq!(*done.lock().unwrap(), [2, 3, 5, 4, 9]);
 }
 
 #[test]
 fn of_what_a_failed_disk_lost_nobody_ever_hears() {
-    let (ahead, done) = (alone(), Done::default());
-    assert!(ahead.promise(1) && ahead.promise(2));
-    ahead.when_durable(1, noting(&done, 1));
-    ahead.when_durable(2, noting(&done, 2));
-    let waits = ahead.durable(2);
+    let (speculation, done) = (alone(), Done::default());
+    assert!(speculation.allow(1) && speculation.allow(2));
+    speculation.when_durable(1, noting(&done, 1));
+    speculation.when_durable(2, noting(&done, 2));
+    let waits = speculation.durable(2);
     let mut waits = std::pin::pin!(waits);
     assert!(waits.as_mut().now_or_never().is_none());
-    ahead.on_written(1, &Ok(()));
-    ahead.on_written(2, &failure());
+    speculation.on_written(1, &Ok(()));
+    speculation.on_written(2, &failure());
     assert!(waits.now_or_never().unwrap().is_err(), "who waits is told");
-    ahead.when_durable(2, noting(&done, 2));
-    assert!(ahead.durable(2).now_or_never().unwrap().is_err());
+    speculation.when_durable(2, noting(&done, 2));
+    assert!(speculation.durable(2).now_or_never().unwrap().is_err());
     assert_eq!(*done.lock().unwrap(), [1]);
-    assert!(!ahead.promise(3), "a log that has failed takes nothing");
+    assert!(!speculation.allow(3), "a log that has failed takes nothing");
 }
 
 #[test]
 fn only_the_one_node_of_a_cluster_goes_ahead() {
-    let ahead = Speculation::new(None);
-    assert!(!ahead.promise(1), "who belongs to it is not known yet");
-    assert!(ahead.may_be(), "but may be soon");
-    ahead.on_membership(0, 1, [1].into_iter(), true);
-    assert!(ahead.promise(1));
-    ahead.on_membership(5, 1, [1, 2].into_iter(), true);
-    assert!(!ahead.promise(6) && !ahead.may_be());
+    let speculation = Speculation::new(None);
+    assert!(!speculation.allow(1), "who belongs to it is not known yet");
+    assert!(speculation.may_speculate(), "but may be soon");
+    speculation.on_membership(0, 1, [1].into_iter(), true);
+    assert!(speculation.allow(1));
+    speculation.on_membership(5, 1, [1, 2].into_iter(), true);
+    assert!(!speculation.allow(6) && !speculation.may_speculate());
     // A reader may rely on the durable state by now.
-    ahead.on_membership(9, 1, [1].into_iter(), true);
-    assert!(!ahead.promise(10) && !ahead.may_be());
+    speculation.on_membership(9, 1, [1].into_iter(), true);
+    assert!(!speculation.allow(10) && !speculation.may_speculate());
     // At the next start no reader relies on it yet.
     let restarted = Speculation::new(Some(9));
     for (index, nodes) in [(0, &[1][..]), (5, &[1, 2]), (9, &[1])] {
-        assert!(!restarted.promise(10), "the last membership is not applied yet");
+        assert!(!restarted.allow(10), "the last membership is not applied yet");
         restarted.on_membership(index, 1, nodes.iter().copied(), false);
     }
-    assert!(restarted.promise(10));
+    assert!(restarted.allow(10));
     let elsewhere = Speculation::new(None);
     elsewhere.on_membership(0, 2, [1].into_iter(), true);
-    assert!(!elsewhere.promise(1), "it is another node that is alone");
+    assert!(!elsewhere.allow(1), "it is another node that is alone");
 }
 
 #[test]
 fn a_change_of_the_membership_waits_for_the_disk_and_nothing_goes_past_it() {
-    let ahead = alone();
-    assert!(ahead.promise(7));
-    let change = ahead.change_membership(7);
+    let speculation = alone();
+    assert!(speculation.allow(7));
+    let change = speculation.change_membership(7);
     let mut change = std::pin::pin!(change);
     assert!(change.as_mut().now_or_never().is_none());
-    assert!(!ahead.promise(9));
-    ahead.on_written(7, &Ok(()));
+    assert!(!speculation.allow(9));
+    speculation.on_written(7, &Ok(()));
     assert!(change.now_or_never().unwrap().is_ok());
-    assert!(!ahead.promise(9), "it is durable, not applied");
-    ahead.on_membership(7, 1, [1].into_iter(), true);
-    assert!(ahead.promise(9), "the node has only moved");
+    assert!(!speculation.allow(9), "it is durable, not applied");
+    speculation.on_membership(7, 1, [1].into_iter(), true);
+    assert!(speculation.allow(9), "the node has only moved");
 }
 
 struct Nobody;
@@ -230,7 +230,7 @@ fn an_entry_is_applied_while_it_is_written_and_told_when_it_is_durable() {
         let mut proposed = Box::pin(node.replica.propose(vec![1]));
         assert!(proposed.as_mut().now_or_never().is_none());
         node.applied(1).await;
-        assert!(node.replica.may_be_ahead());
+        assert!(node.replica.may_be_unsynced());
         assert!(proposed.as_mut().now_or_never().is_none(), "the proposer waits");
         let mut read = Box::pin(node.replica.read(|notebook| notebook.seen.clone()));
         let mut stale = Box::pin(node.replica.read_stale(|notebook| notebook.seen.clone()));
@@ -326,7 +326,7 @@ fn a_second_node_hears_of_nothing_that_the_first_could_forget() {
         proposed.await.unwrap().unwrap();
         admitted.await.unwrap().unwrap();
         assert_eq!(node.replica.status().membership.nodes.len(), 2);
-        assert!(!node.replica.may_be_ahead());
+        assert!(!node.replica.may_be_unsynced());
         // From now on the state holds only durable entries.
         node.gate.close();
         let replica = node.replica.clone();

@@ -38,7 +38,7 @@ use super::shell::{Shell, Watch};
 use crate::command::service::hold::Attempt;
 use crate::command::service::signals::{STOP, Signals};
 use crate::command::service::supervise::{Alarm, LOOK_EVERY, Margins, OnLost, danger, pass_lock};
-use crate::command::service::{LAST_WORD, NOT_ACQUIRED, REFUSED, block_on, failure, label, terminal};
+use crate::command::service::{CLOSE_TIMEOUT, NOT_ACQUIRED, REFUSED, block_on, failure, label, terminal};
 use crate::output::{Done, Failure};
 
 /// The process whose end releases the lock.
@@ -209,7 +209,7 @@ async fn hold(
             socket.remove();
             // The client may have ended, but the lock is released anyway.
             drop(reply.send(line(&release(guard).await)));
-            drop(timeout(LAST_WORD, answering).await);
+            drop(timeout(CLOSE_TIMEOUT, answering).await);
         }
         End::Shell => socket.remove(),
         End::Time => socket.leave("the time of --for was over"),

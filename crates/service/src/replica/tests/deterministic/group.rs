@@ -144,7 +144,7 @@ impl Group {
             seeded::note(|| format!("node {node}: power cut"));
             slot.boot += 1;
             slot.disk.crash();
-            let is_ahead = replica.may_be_ahead();
+            let is_ahead = replica.may_be_unsynced();
             replica.peek(|seen| state.judge.on_power_cut(is_ahead, seen));
             Some(replica)
         });

@@ -108,12 +108,12 @@ impl Judge {
         self.on_state(node, state);
     }
 
-    /// Records that the power of a node with this state fails. `may_be_ahead` is whether it may apply entries
+    /// Records that the power of a node with this state fails. `may_be_unsynced` is whether it may apply entries
     /// that are not durable.
-    pub(super) fn on_power_cut(&mut self, may_be_ahead: bool, state: &Notebook) {
+    pub(super) fn on_power_cut(&mut self, may_be_unsynced: bool, state: &Notebook) {
         self.sometimes.power_cuts += 1;
         let delivered = self.order.last_key_value().map_or(0, |(place, _)| *place);
-        self.sometimes.cuts_while_ahead += u64::from(may_be_ahead && state.seen.len() > delivered);
+        self.sometimes.cuts_while_ahead += u64::from(may_be_unsynced && state.seen.len() > delivered);
     }
 
     pub(super) fn on_delivery(&mut self, node: NodeId, delivery: Delivery<(u64, usize)>) {
