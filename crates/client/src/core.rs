@@ -25,8 +25,9 @@
 //! - Requests of a session fail when the deadline of the lease has passed. Queries, watches and requests
 //!   without a session fail when `retry_timeout` has passed. The error is that of the last attempt.
 //! - The client leaves a node that is silent although an answer is due. With a session the lease decides
-//!   when. Without one it is after [`SILENCE`], doubled for each silent node, up to [`MAX_SILENCE_DOUBLED`]
-//!   times, until a connection is productive.
+//!   when. Without one, the limit is [`SILENCE`], but at most a quarter (before the greeting) or half (after
+//!   it) of `retry_timeout`. It doubles after each silent node, at most [`MAX_SILENCE_DOUBLED`] times. A
+//!   productive connection resets it.
 //!
 //! **Bounds.** At most [`MAX_UNANSWERED`] requests and queries have no answer; one more is rejected with
 //! `too-many-unanswered`. Releases, cancels and closes are always accepted, and retried for as long as the
@@ -82,7 +83,7 @@ pub(crate) enum Reply {
 }
 
 impl Reply {
-    /// The receiver may be gone; the error is then ignored.
+    /// Sends the error to the receiver, if it still exists.
     fn fail(self, error: Error) {
         match self {
             Self::Once(reply) => drop(reply.send(Err(error))),
@@ -150,8 +151,8 @@ struct Connection {
     goodbye: Option<Error>,
     /// The time of the latest message from the server, or of the first request that waits for an answer.
     quiet_since: Now,
-    /// The time of the next check for silence. Messages do not move it: that would set the alarm again for
-    /// each answer.
+    /// The time of the next check for silence. A message does not change it. Otherwise the task would reset
+    /// its timer for each reply.
     look_at: Option<Now>,
 }
 

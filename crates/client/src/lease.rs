@@ -10,9 +10,10 @@
 //!   never moves the deadline.
 //! - A keep-alive is due TTL/3 after the latest answered one was sent, and again every TTL/6 until one is
 //!   answered.
-//! - The client leaves a node that does not answer a keep-alive for TTL/8. That is before jeopardy, so
-//!   another node may answer in time. A node that took longer before gets twice its last time. Each next node
-//!   gets twice as long, until one answers: a slow node is not a silent node.
+//! - The client leaves a node that does not reply to a keep-alive for TTL/8, and at least
+//!   `MIN_ANSWER_TIMEOUT`. With a TTL above 3 s, this is before jeopardy, so another node may reply in
+//!   time. After a slow reply, the limit is twice the time of that reply. After each silent node the limit
+//!   doubles, until a node replies.
 //! - *Jeopardy*: TTL/2 has passed since the latest answered keep-alive was sent. *Lost*: the deadline has
 //!   passed.
 //! - Lost is final for every grant of that [`Epoch`] of the lease. An answer that arrives after the deadline

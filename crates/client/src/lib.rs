@@ -75,7 +75,8 @@
 //! - [`Owner`]: requests that belong together, for re-entrant locks and for deadlock detection.
 //! - [`Admin`]: locks and sessions of other clients, and limits of semaphores.
 //! - `blocking`: the same operations without an async runtime, with the feature `blocking`.
-//! - `testing`: a server in memory with faults on demand, for the tests of programs, with the feature `testing`.
+//! - `testing`: a server in memory with faults on demand, for the tests of programs, with the feature
+//!   `testing`.
 //! - [`lease`]: the deadline of a session, as a state machine without a clock.
 //! - The folder `examples` has a program for each of these uses.
 //!

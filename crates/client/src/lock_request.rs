@@ -103,7 +103,7 @@ impl LockRequest {
     }
 
     /// Sends the request and returns it as a [`PendingLock`], whose wait can be inspected and cancelled.
-    /// Requests of one moment share one write.
+    /// Requests that are started together share one write.
     ///
     /// # Errors
     /// [`Code::InvalidExpression`]; [`Code::TooManyUnanswered`] if 1,024 requests have no reply;
@@ -163,7 +163,7 @@ impl PendingLock {
             .map(|granted| Guard::new(self.handle.clone(), self.id, &granted))
     }
 
-    /// Cancels the request. When this returns, the request holds nothing, even if it was granted in the
+    /// Cancels the request. After the return, the request holds nothing, even if it was granted in the
     /// meantime.
     ///
     /// # Errors

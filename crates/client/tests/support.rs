@@ -35,8 +35,8 @@ impl Service {
 
     /// Starts the server on the same folder and address.
     ///
-    /// Another test may be starting a process. Between `fork` and `exec`, that process has a copy of the lock on
-    /// the data folder, and the folder counts as used.
+    /// Another test may be starting a process. Between `fork` and `exec`, that process has a copy of the lock
+    /// on the data folder, and the folder counts as used.
     pub async fn start_again(&mut self) {
         let mut attempts = 0;
         let server = loop {

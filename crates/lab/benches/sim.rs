@@ -1,6 +1,6 @@
-//! What the simulator costs, in inputs handled a second, with properties and metrics on: `cargo bench -p
-//! conclave-lab --bench sim`. The same figure comes with every run: `conclave sim mutex/token-ring --nodes 1000
-//! --entries 20000 --json` reports `events_per_s`.
+//! The speed of the simulator in inputs per second, with properties and metrics on. Run it with `cargo bench
+//! -p conclave-lab --bench sim`. The same figure comes with every run: `conclave sim mutex/token-ring --nodes
+//! 1000 --entries 20000 --json` reports `events_per_s`.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -79,8 +79,7 @@ fn pending_events(c: &mut Criterion) {
 
 const JUGGLERS: u32 = 1_000;
 
-/// A site that passes on whatever it gets: as many messages are under way at any time as were sent at the
-/// start.
+/// A site that forwards every message. So the number of messages in transit stays as it was at the start.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Juggler {
     balls: u32,

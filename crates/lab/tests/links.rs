@@ -72,7 +72,7 @@ fn chandy_lamport_over_fifo_links_is_right_in_every_execution() {
     assert!(report.sometimes.iter().all(|it| it.seen), "{:?}", report.sometimes);
 }
 
-/// A bound that a search runs into says so: the test above did not.
+/// The test above reached no bound: a search that does has the verdict `Bounded`.
 #[test]
 fn a_search_that_is_cut_short_does_not_hold() {
     let bounds = Bounds { states: 50, ..Bounds::default() };
@@ -81,7 +81,8 @@ fn a_search_that_is_cut_short_does_not_hold() {
     assert_eq!(report.verdict, Verdict::Bounded);
 }
 
-/// Says things to everybody, or to one; says everything heard so far, so that who listens can judge.
+/// A test protocol. It sends numbered words to all sites or to one, each with all words sent or received
+/// before. So the receiver can check the order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Gossip {
     me: NodeId,
@@ -100,7 +101,7 @@ struct Word {
     past: BTreeSet<(u32, u32, u32)>,
 }
 
-/// Something was taken in before something that was said before it.
+/// The event of a word that was received before an earlier word.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct OutOfOrder;
 
@@ -203,7 +204,7 @@ fn broadcasts_come_in_causal_order() {
     for seed in 0..40 {
         let (wrong, messages) = talk(seed, Order::Any, true, CausalBroadcast::new);
         assert_eq!(wrong, 0, "seed {seed}");
-        // Everybody takes in everything, and so says all that it has to say.
+        // Every site receives every word, so every site sends all its replies.
         assert_eq!(messages, 4 * 6 * 3, "seed {seed}");
     }
 }

@@ -63,7 +63,8 @@ const LEAD_LIMIT: Duration = Duration::from_secs(30);
 const FOUNDER: u64 = 1;
 /// The idle time of a TCP connection after which the kernel sends keep-alive probes.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
-/// The number of unanswered probes, [`KEEPALIVE_INTERVAL`] apart, after which the kernel closes the connection.
+/// The number of unanswered probes, [`KEEPALIVE_INTERVAL`] apart, after which the kernel closes the
+/// connection.
 const KEEPALIVE_PROBES: u32 = 3;
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// The longest time without an acknowledgement from the other end. The kernel then closes the connection,

@@ -8,8 +8,8 @@
 //! - [`frame`]: the native framing: a preface of 8 bytes, then messages with a length before each.
 //! - `codec`: the same limits for gRPC, which has its own framing.
 //! - `convert`: conversions between the types of `conclave-core` and the messages.
-//! - `socket`: the connection from a client to a server, with the feature of that name. The feature `memory` adds connections
-//!   inside one process, for tests.
+//! - `socket`: the connection from a client to a server, with the feature of that name. The feature `memory`
+//!   adds connections inside one process, for tests.
 
 #[cfg(feature = "grpc")]
 pub mod codec;

@@ -19,8 +19,8 @@ pub const ACCURACY: Property = Property {
 
 /// Accuracy on a constant network: without faults and without jitter there are no mistakes.
 ///
-/// It covers three windows of heartbeats: in the first the window fills, in the second every old arrival leaves
-/// it, and in the third the estimate depends on arrivals of a full window only.
+/// It covers three windows of heartbeats. The first fills the window, and the second replaces its first
+/// content. In the third, each estimate depends on a full window.
 pub const CONSTANT_ACCURACY: Property = Property {
     name: "constant-accuracy",
     kind: Kind::Always,

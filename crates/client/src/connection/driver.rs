@@ -12,8 +12,8 @@
 //! If the task ends with its runtime or by a panic, all requests fail at once, present and future ones.
 //!
 //! **Trap.** Leases count the time of a suspension, but timers of the runtime do not (`clock.rs`). The
-//! machine sleeps for an hour; a timer that was set for the deadline goes off an hour too late, and the guard
-//! learns of its loss that late. So while a grant is held, no timer is longer than [`LOOK_EVERY`].
+//! machine is suspended for an hour. A timer for the deadline then fires an hour too late, and so does
+//! `Guard::lost`. So while a grant is held, no timer is longer than [`LOOK_EVERY`].
 
 use std::convert::Infallible;
 use std::future::poll_fn;

@@ -27,7 +27,7 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    /// The message that starts the watch where it stopped. It asks for all events of the last index again,
+    /// The message that starts the watch where it stopped. It requests all events of the last index again,
     /// because some may be missing.
     pub(super) fn ask(&mut self, id: u64) -> v1::Watch {
         let (after, seen) = match self.last {

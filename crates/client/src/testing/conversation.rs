@@ -26,9 +26,10 @@ pub enum Flaw {
 
 /// The client without a socket, a task or a clock: the code of [`crate::Client`], driven by a test.
 ///
-/// The caller reports every event with the time of the client's clock. After each event it calls [`Conversation::on_tick`], sends the
-/// bytes of [`Conversation::take_output`], and calls [`Conversation::on_tick`] again at [`Conversation::next_tick`] at the latest.
-/// The two prefaces of the native protocol are left out.
+/// The caller reports every event with the time of the client's clock. After each event it calls
+/// [`Conversation::on_tick`], sends the bytes of [`Conversation::take_output`], and calls
+/// [`Conversation::on_tick`] again at [`Conversation::next_tick`] at the latest. The two prefaces of the
+/// native protocol are left out.
 pub struct Conversation {
     core: Core,
     input: BytesMut,
@@ -82,7 +83,7 @@ impl Conversation {
         Self { core, input: BytesMut::new() }
     }
 
-    /// The client has a connection.
+    /// Reports a new connection to the client.
     pub fn on_connected(&mut self, now: Now) {
         self.input.clear();
         self.core.on_connected(now);
@@ -197,7 +198,7 @@ impl Conversation {
         self.core.grant_state(now, id).0
     }
 
-    /// Returns the time until which everything held is to be believed, if there is a session.
+    /// Returns the deadline of the lease, if a session is open.
     pub fn deadline(&self) -> Option<Now> {
         self.core.deadline()
     }

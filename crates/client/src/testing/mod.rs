@@ -13,8 +13,8 @@
 //! **Time.** With `#[tokio::test(start_paused = true)]`, the clock jumps to the next timer as soon as no task
 //! can go on. The leases of the server and of the clients count the same clock. So a test that waits for the
 //! end of a lease takes milliseconds. Without `start_paused`, the same test takes real time. Put a limit on a
-//! test with a paused clock, such as `tokio::time::timeout` of one hour. The server always has a next timer, so
-//! a test that waits for an event that never happens would run for ever.
+//! test with a paused clock, such as `tokio::time::timeout` of one hour. The server always has a next timer,
+//! so a test that waits for an event that never happens would run for ever.
 //!
 //! **Repeatable runs.** All random choices of the server follow from the seed of [`Server::start`]. On a
 //! runtime with one thread and a paused clock, the same seed gives the same run. A program with random

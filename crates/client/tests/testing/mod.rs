@@ -14,8 +14,8 @@ fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
-/// Waits for at most an hour of the paused clock. Without a limit, a test that waits for something that never happens
-/// would run for ever: the server always has a next timer.
+/// Waits for at most an hour of the paused clock. Without a limit, a test that waits for something that never
+/// happens would run for ever: the server always has a next timer.
 async fn soon<F: IntoFuture>(future: F) -> F::Output {
     timeout(secs(3_600), future).await.expect("it happens")
 }

@@ -1,4 +1,4 @@
-//! What the tests of the mutex problem share.
+//! Helpers that the tests of the mutex problem share.
 #![allow(dead_code, reason = "each test binary uses its own part of it")]
 
 use std::time::Duration;

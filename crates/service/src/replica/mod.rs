@@ -279,8 +279,8 @@ impl<M: Machine> Replica<M> {
         self.inner.shared.read(read).await.map_err(|_| ReadError::Stopped)
     }
 
-    /// Reads the current state. It may be ahead of the disk ([`Replica::may_be_unsynced`]); then the caller must
-    /// not send the result to any client.
+    /// Reads the current state. It may be ahead of the disk ([`Replica::may_be_unsynced`]); then the caller
+    /// must not send the result to any client.
     pub fn peek<R>(&self, read: impl FnOnce(&M) -> R) -> R {
         self.inner.shared.peek(read)
     }

@@ -13,7 +13,8 @@ pub struct Options {
     pub log: log::Options,
     /// The interval at which the leader sends heartbeats.
     pub heartbeat: Duration,
-    /// The shortest and longest time without a message from the leader, after which a node requests votes.
+    /// The shortest and longest time from the leader's last message to a request for votes. The shortest is
+    /// raised to three quarters of the longest if it is below.
     pub election: (Duration, Duration),
     /// The number of entries after which a snapshot is taken.
     pub snapshot_every: u64,

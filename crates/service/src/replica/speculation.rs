@@ -116,8 +116,8 @@ impl Speculation {
         self.durable(promised).await
     }
 
-    /// Returns whether openraft may treat the entries before `end`, about to be queued for the log, as durable
-    /// at once. If so, records them as promised.
+    /// Returns whether openraft may treat the entries before `end`, about to be queued for the log, as
+    /// durable at once. If so, records them as promised.
     pub(super) fn allow(&self, end: u64) -> bool {
         let mut inner = self.inner();
         let is_allowed = inner.size == ClusterSize::One && inner.applied >= inner.appended && !inner.failed;

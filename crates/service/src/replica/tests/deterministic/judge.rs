@@ -108,8 +108,8 @@ impl Judge {
         self.on_state(node, state);
     }
 
-    /// Records that the power of a node with this state fails. `may_be_unsynced` is whether it may apply entries
-    /// that are not durable.
+    /// Records that the power of a node with this state fails. `may_be_unsynced` is whether it may apply
+    /// entries that are not durable.
     pub(super) fn on_power_cut(&mut self, may_be_unsynced: bool, state: &Notebook) {
         self.sometimes.power_cuts += 1;
         let delivered = self.order.last_key_value().map_or(0, |(place, _)| *place);
