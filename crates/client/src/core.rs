@@ -125,7 +125,8 @@ pub(crate) struct Core {
     late: Vec<(u64, v1::Granted)>,
     watches: BTreeMap<u64, Watched>,
     out: VecDeque<Out>,
-    /// The number of messages sent after `Open` and before its answer; at most `MAX_SENT_BEFORE_OPEN`.
+    /// The number of messages sent from `Open` on, until its answer; at most `MAX_SENT_BEFORE_OPEN`. It is 0
+    /// while `Open` is not sent.
     sent_before_open: usize,
     retry_at: Option<Now>,
     lease_state: LeaseState,

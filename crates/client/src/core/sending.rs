@@ -12,7 +12,8 @@ use crate::lease::{LeaseState, Now};
 
 /// The maximum number of messages sent after `Open` and before its answer; more wait in the client. The
 /// server holds a bounded number.
-const MAX_SENT_BEFORE_OPEN: usize = 256;
+pub(super) const MAX_SENT_BEFORE_OPEN: usize = 256;
+
 impl Core {
     /// Starts a new connection: resumes the session, and sends all requests and watches again.
     pub(crate) fn on_connected(&mut self, now: Now) {
@@ -286,6 +287,7 @@ impl Core {
         while self.may_send() {
             let Some(next) = self.out.pop_front() else { break };
             if let Some(message) = self.message(next) {
+                self.count_before_open(&message);
                 out.push(&message).expect("submit and watch reject a message that no frame can carry");
             }
         }
@@ -319,11 +321,17 @@ impl Core {
         }
     }
 
-    fn message(&mut self, out: Out) -> Option<v1::ClientMessage> {
-        let lowest = self.lowest();
-        if matches!(self.session, Session::Opening(_)) {
+    /// Counts `Open` and the messages after it until its answer. Queries may be ahead of `Open` in the queue.
+    /// They do not wait for the session, and if they counted, they could fill the bound and hold up `Open`.
+    fn count_before_open(&mut self, message: &v1::ClientMessage) {
+        let is_open = matches!(message.message, Some(v1::client_message::Message::Open(_)));
+        if is_open || self.sent_before_open > 0 {
             self.sent_before_open += 1;
         }
+    }
+
+    fn message(&mut self, out: Out) -> Option<v1::ClientMessage> {
+        let lowest = self.lowest();
         match out {
             Out::Message(message) => Some(message),
             Out::Watch(id) => {

@@ -9,6 +9,7 @@ use conclave_wire::frame::Frames;
 use conclave_wire::v1::client_message::Message as Sent;
 use conclave_wire::{frame, v1};
 
+use super::sending::MAX_SENT_BEFORE_OPEN;
 use super::*;
 
 const RETRY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -132,6 +133,31 @@ fn the_first_request_opens_the_session_in_the_same_write() {
     let sent = sent(&mut core);
     assert!(matches!(sent[0], Sent::Open(_)));
     assert_eq!(requests(&sent), [id]);
+}
+
+#[test]
+fn the_session_is_opened_although_many_queries_are_ahead_of_its_opening() {
+    let mut core = connected();
+    for _ in 0..2 * MAX_SENT_BEFORE_OPEN {
+        read(&mut core, ms(0));
+    }
+    let (id, _granted) = acquire(&mut core, ms(0), "x");
+    let sent = sent(&mut core);
+    assert!(matches!(&sent[2 * MAX_SENT_BEFORE_OPEN..], [Sent::Open(_), Sent::Request(_)]), "{}", sent.len());
+    assert_eq!(requests(&sent), [id]);
+}
+
+#[test]
+fn requests_over_the_bound_wait_in_the_client_until_the_session_is_open() {
+    let mut core = connected();
+    let ids: Vec<u64> = (0..2 * MAX_SENT_BEFORE_OPEN).map(|_| change(&mut core, ms(0)).0).collect();
+    let before = sent(&mut core);
+    assert!(matches!(before[0], Sent::Open(_)));
+    assert_eq!(before.len(), MAX_SENT_BEFORE_OPEN);
+    assert_eq!(requests(&before), ids[..MAX_SENT_BEFORE_OPEN - 1]);
+    assert_eq!(sent(&mut core), []);
+    open(&mut core, ms(10));
+    assert_eq!(requests(&sent(&mut core)), ids[MAX_SENT_BEFORE_OPEN - 1..]);
 }
 
 #[test]
