@@ -132,12 +132,8 @@ impl Workload {
             return self.acquire(0, at);
         }
         let limit = v1::request::Op::Limit(v1::Limit { name: "pool".to_owned(), permits: PERMITS });
-        let create = |path: &str| v1::file_op::Create { path: path.to_owned(), ..Default::default() };
-        let files = [FILE, "/q"].map(|path| files(Op::Create(create(path))));
-        for op in [limit].into_iter().chain(files) {
-            // Another client may have done the same.
-            drop(at.conversation.request(at.now, op));
-        }
+        drop(at.conversation.request(at.now, limit));
+        create_files(at);
         for slot in 0..self.parts.len() {
             self.pause(slot, at);
         }
@@ -442,6 +438,11 @@ impl Workload {
                 let op = v1::request::Op::EndSession(v1::EndSession { session });
                 self.request(slot, op, at);
             }
+            // The faults may have removed the requests of `begin` of all clients. Without the files no write
+            // would ever succeed.
+            (Then::Nothing, Err(error)) if error.code == Code::NoSuchFile && self.is_owed(1, at) => {
+                create_files(at);
+            }
             _ => {}
         }
     }
@@ -476,6 +477,15 @@ impl Workload {
                 self.watch(at);
             }
         }
+    }
+}
+
+/// Creates the files that all clients share.
+fn create_files(at: &mut Moment<'_, '_>) {
+    for path in [FILE, "/q"] {
+        let create = v1::file_op::Create { path: path.to_owned(), ..Default::default() };
+        // The result is an error if another client has done the same.
+        drop(at.conversation.request(at.now, files(Op::Create(create))));
     }
 }
 
