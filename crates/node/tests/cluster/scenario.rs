@@ -117,13 +117,21 @@ impl Config {
         // A node that admits few requests must be fast, or it starves some clients.
         let is_tight = dice.below(3) == 0;
         let is_busy = scenario == Scenario::Single && !is_tight && dice.below(2) == 0;
+        let full_bytes = [FULL_BYTES, 4_000, 600][below(3, dice) as usize];
+        let one_break_in = [0, 300, 60][below(3, dice) as usize];
+        let has_bursts = dice.below(8) == 0;
+        let sync_us = if is_tight { 500 } else { [500, 20_000, 200_000][below(3, dice) as usize] };
+        // A single node serves reads between two syncs, and the smallest outbox has space for about 20
+        // replies. A burst then needs 30 syncs, and slow ones would last longer than the time after the
+        // faults.
+        let max_sync_us = if has_bursts && full_bytes == 600 { 20_000 } else { 200_000 };
         Self {
-            full_bytes: [FULL_BYTES, 4_000, 600][below(3, dice) as usize],
+            full_bytes,
             most_in_flight: is_tight.then_some(3),
-            one_break_in: [0, 300, 60][below(3, dice) as usize],
-            has_bursts: dice.below(8) == 0,
+            one_break_in,
+            has_bursts,
             is_busy,
-            sync_us: if is_tight { 500 } else { [500, 20_000, 200_000][below(3, dice) as usize] },
+            sync_us: sync_us.min(max_sync_us),
             ..plain
         }
     }
