@@ -6,6 +6,7 @@ use conclave_core::{FilePath, LockName, SessionId};
 use conclave_node::codec;
 use conclave_node::entry::{Batch, Service};
 use conclave_node::node::Reply;
+use conclave_node::state::early_grant::FENCE_GAP;
 use conclave_node::state::watch::{Change, WatchTarget, What};
 use conclave_node::state::{Answer, Command, Effect, EndCause};
 use conclave_node::testing::Entry;
@@ -103,6 +104,22 @@ impl Reference {
     pub fn find_reply(&self, key: RequestKey, reply: &Wire, from: u64) -> Option<u64> {
         let replies = self.replies.get(&key)?.iter();
         replies.filter(|(index, known)| *index >= from && known == reply).map(|(index, _)| *index).next()
+    }
+
+    /// Returns whether the log grants the names of an early grant again, after a restart that lost the grant.
+    /// A client that was paused reads the early grant only then. The restart has raised the fences.
+    pub fn is_granted_again(&self, key: RequestKey, early: &v1::Granted) -> bool {
+        // The commands of the lost entries are far fewer than half the gap.
+        let is_raised = |fence: u64, early: u64| fence > early + FENCE_GAP / 2;
+        let is_again = |again: &v1::Granted| {
+            again.names.len() == early.names.len()
+                && again.names.iter().zip(&early.names).all(|(again, early)| {
+                    (&again.name, again.claim) == (&early.name, early.claim)
+                        && is_raised(again.fence, early.fence)
+                })
+        };
+        let mut replies = self.replies.get(&key).into_iter().flatten();
+        replies.any(|(_, reply)| matches!(reply, Wire::Granted(granted) if is_again(granted)))
     }
 
     /// Returns whether an acquire waits.

@@ -221,10 +221,11 @@ impl Connection {
             }
             return Ok(());
         }
-        let is_grant = matches!(result, Wire::Granted(_));
         if scenario == Scenario::Single
-            && is_grant
-            && (log.is_waiting(key) || log.find_reply(key, result, 0).is_some())
+            && let Wire::Granted(granted) = result
+            && (log.is_waiting(key)
+                || log.find_reply(key, result, 0).is_some()
+                || log.is_granted_again(key, granted))
         {
             coverage.see(Situation::EarlyGrant);
             return Ok(());
