@@ -11,7 +11,7 @@ use conclave_client::{Client, DEFAULT_SERVER, Fence, Leadership, Result};
 async fn main() -> Result<()> {
     let (one, two) = (Client::connect(&server()).await?, Client::connect(&server()).await?);
 
-    // The value tells the followers where the leader is.
+    // The value is the address of the leader, for the followers.
     let leadership = one.elect("scheduler", "node-1:9000").await?;
     println!("{} leads", leader(&two).await?);
     let first = lead(&leadership).await;

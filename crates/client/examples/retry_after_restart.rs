@@ -34,8 +34,8 @@ async fn main() -> Result<()> {
     client.close().await
 }
 
-/// Writes the next number. The expected version makes a repetition harmless: if the first attempt had its
-/// effect although its answer was lost, the second one fails, and a read shows the number.
+/// Writes the next number. The expected version makes a repetition harmless. If only the answer of the first
+/// attempt was lost, the second attempt fails, and a read shows the number.
 async fn count(files: &Files, number: u32, version: Version) -> Result<Version> {
     loop {
         match files.write("/counter", number.to_string(), Some(version)).await {

@@ -21,9 +21,8 @@ async fn main() -> Result<()> {
     }
     guard.release().await?;
 
-    // An operator takes the lock away while the work runs. The work is dropped at its next `.await`. Without
-    // an answer of the server, it would be dropped one tenth of the TTL before another client can get the
-    // lock.
+    // An operator takes the lock away while the work runs. The work is dropped at its next `.await`. If the
+    // server did not reply, the work would be dropped one tenth of the TTL before the deadline.
     let guard = client.lock("report").await?;
     let admin = client.admin();
     let operator = async {

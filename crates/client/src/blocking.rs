@@ -15,12 +15,13 @@
 //! # }
 //! ```
 //!
-//! The types are those of the crate's root, and so are the errors. A request is a value; `.wait()` takes the
-//! place of `.await`. Clients, guards and watches may be used from several threads.
+//! The types have the names of the types in the crate's root, and their methods return the same errors. A
+//! request is a value; `.wait()` takes the place of `.await`. Clients, guards and watches may be used from
+//! several threads.
 //!
 //! One thread of the process, `conclave-client`, does the I/O of all blocking clients. It starts with the
-//! first client and keeps the sessions alive, whatever the threads of the program do. A call may also be made
-//! from async code, where it blocks its thread; use [`crate::Client`] there.
+//! first client, and keeps the sessions alive even if all threads of the program are blocked. A call may also
+//! be made from async code, where it blocks its thread; use [`crate::Client`] there.
 
 mod election;
 mod files;

@@ -26,8 +26,8 @@ pub const DEFAULT_SERVER: &str = "127.0.0.1:7411";
 ///
 /// The first request that needs a session opens it. The client keeps it alive and, after a lost connection,
 /// resumes it on any node. The session ends when the last clone, guard and watch is dropped.
-/// [`Client::close`] ends it earlier and waits for the reply. A later request opens a new session; so does a
-/// watch that goes on.
+/// [`Client::close`] ends it earlier and waits for the reply. After that, a later request or a running watch
+/// opens a new session.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) handle: Arc<Handle>,
@@ -90,7 +90,8 @@ impl Client {
     /// `gpu0 | gpu1`, `2 of (a, b, c)`, `plan:shared`, `pool*3`.
     ///
     /// Two locks of one client exclude each other; [`Client::owner`] creates an owner for locks that belong
-    /// together. A text is parsed by this call; the request fails with its error.
+    /// together. This call parses a text. If the text is not an expression, the request fails with that
+    /// error.
     pub fn lock(&self, expr: impl TryInto<Expr, Error: Into<Error>>) -> LockRequest {
         LockRequest::new(self, expr.try_into().map_err(Into::into))
     }
@@ -155,7 +156,8 @@ impl Client {
         Watch::begin(self, v1::watch::Target::Lock(name.into()), None).await
     }
 
-    /// Returns the report about one name: holders, queue, deadlocks, names that operators took away.
+    /// Returns the report about one name: its holders, its queue, its deadlocks, and the cases in which
+    /// operators took it away.
     ///
     /// # Errors
     /// The name is invalid, or no majority of the servers replies.

@@ -2,9 +2,8 @@
 //!
 //! **Rules.**
 //! - One write carries everything that was submitted since the last one.
-//! - A caller writes by itself if it completes a burst as large as the last one. No further request is then
-//!   expected to share the write, and waking the task costs time. The task writes the bytes that the socket
-//!   does not accept at once.
+//! - A caller writes by itself if its burst is as large as the last one (`write_policy.rs`). Otherwise it
+//!   wakes the task, which writes. The task also writes the bytes that the socket does not accept at once.
 //! - The task reads. The keep-alive thread reads and writes only while the task cannot run (`keep_alive.rs`).
 
 mod dial;
@@ -74,9 +73,10 @@ impl Shared {
         act(&mut self.lock(), self.clock.now())
     }
 
-    /// Calls `act` like [`Shared::with`], then writes the new messages or wakes the task to write them.
+    /// Calls `act` with the core and the time. Then writes the new messages, or wakes the task to write them.
     pub(crate) fn ask<T>(&self, act: impl FnOnce(&mut Core, Now) -> T) -> T {
-        // Another thread that writes may have drained the core before this call: then the task writes.
+        // If another thread writes now, it may have drained the core already. Then the task writes the new
+        // messages.
         let mut half = self.write_half.try_lock().ok();
         let mut half = half.as_deref_mut().and_then(Option::as_mut);
         let result = self.with(|core, now| {
@@ -129,7 +129,8 @@ impl Shared {
     /// Returns the time of the first check by the keep-alive thread, if a session is open and the thread has
     /// no entry for this client. The caller must then call [`Shared::start_keep_alive`].
     fn claim_keep_alive(&self, core: &Core, now: Now) -> Option<Now> {
-        // A clock of a test stops with its runtime, and the thread reads the system's clock.
+        // The clock of a test may be paused, but the thread uses the clock of the system. So such a client
+        // gets no entry.
         if !self.clock.is_system() || self.has_keep_alive.load(Ordering::Relaxed) {
             return None;
         }
@@ -296,7 +297,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_caller_that_has_asked_as_much_as_the_last_time_writes_it_itself() {
+    async fn a_caller_writes_a_burst_as_large_as_the_last_one() {
         for usual in 1..=3 {
             let (shared, mut server) = connected().await;
             let first: Vec<u64> = (0..usual).map(|_| ask(&shared)).collect();

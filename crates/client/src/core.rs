@@ -6,8 +6,8 @@
 //!   connection the client resumes the session, and sends every request of the table again under its number.
 //!   Each takes effect once, and a waiting acquire keeps its place.
 //! - The first request that needs a session opens it, in the same write. Queries need no session. A watch
-//!   needs one: it sends nothing, so only the answers to keep-alives show that its server is alive and
-//!   belongs to a majority.
+//!   needs one. The client sends nothing for a running watch, so only the answers to keep-alives show that
+//!   the server is alive and has a majority.
 //! - A server that has no majority, is overloaded or is shutting down rejects a request without accepting
 //!   it. The client sends it again after [`RETRY_AFTER`]. It stops when the `retry_timeout` of the client has
 //!   passed since the first rejection. A queued acquire was accepted, so it is retried without that limit.
@@ -24,10 +24,10 @@
 //! request was answered. Otherwise it counts as a failed attempt:
 //! - Requests of a session fail when the deadline of the lease has passed. Queries, watches and requests
 //!   without a session fail when `retry_timeout` has passed. The error is that of the last attempt.
-//! - The client leaves a node that is silent although an answer is due. With a session the lease decides
-//!   when. Without one, the limit is [`SILENCE`], but at most a quarter (before the greeting) or half (after
-//!   it) of `retry_timeout`. It doubles after each silent node, at most [`MAX_SILENCE_DOUBLED`] times. A
-//!   productive connection resets it.
+//! - The client leaves a node that is silent although an answer is due. If the server has confirmed the
+//!   session on this connection, the lease decides when. Otherwise there is also the limit [`SILENCE`], but
+//!   at most a quarter (before the greeting) or half (after it) of `retry_timeout`. It doubles after each
+//!   silent node, at most [`MAX_SILENCE_DOUBLED`] times. A productive connection resets it.
 //!
 //! **Bounds.** At most [`MAX_UNANSWERED`] requests and queries have no answer; one more is rejected with
 //! `too-many-unanswered`. Releases, cancels and closes are always accepted, and retried for as long as the
@@ -58,12 +58,12 @@ use crate::watch::Queue;
 /// The maximum number of requests and queries without an answer. One more is rejected with
 /// `too-many-unanswered`.
 pub(crate) const MAX_UNANSWERED: usize = 1024;
-/// The delay before a request is sent again that the server did not accept.
+/// The delay before the client sends a rejected request again.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
 /// The silence after which the client leaves a server: before the server's greeting, and after it if an
-/// answer is due. A server without a majority rejects `Open` sooner. It may delay a read for longer, but
-/// another server may answer sooner.
+/// answer is due. A server without a majority rejects `Open` within this time. It may delay a read for
+/// longer, but then another server may answer faster.
 const SILENCE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(4));
 /// The maximum number of doublings of [`SILENCE`]. A slow server gets more time, but not minutes.
 const MAX_SILENCE_DOUBLED: u32 = 3;
@@ -115,8 +115,8 @@ pub(crate) struct Core {
     /// The requests and queries without a final answer, by number. Boxed, because the tree moves its entries
     /// at every change.
     pending: BTreeMap<u64, Box<Pending>>,
-    /// The entries of `pending` that have no answer at all, not even `Queued`. The first is the lowest number
-    /// that the server must remember.
+    /// The entries of `pending` without any answer; `Queued` counts as an answer. The first is the lowest
+    /// number that the server must remember.
     unanswered: BTreeSet<u64>,
     write_policy: WritePolicy,
     held: HashMap<u64, Held>,
@@ -125,8 +125,8 @@ pub(crate) struct Core {
     late: Vec<(u64, v1::Granted)>,
     watches: BTreeMap<u64, Watched>,
     out: VecDeque<Out>,
-    /// The number of messages sent from `Open` on, until its answer; at most `MAX_SENT_BEFORE_OPEN`. It is 0
-    /// while `Open` is not sent.
+    /// The number of messages sent since `Open`, itself included; at most `MAX_SENT_BEFORE_OPEN`. It is 0
+    /// before `Open` is sent and after its answer.
     sent_before_open: usize,
     retry_at: Option<Now>,
     lease_state: LeaseState,
@@ -217,8 +217,8 @@ struct Held {
 }
 
 impl Held {
-    /// Returns whether the server must get a release. A grant lost by the deadline was released then. A grant
-    /// with a broken name still holds its other names.
+    /// Returns whether the server must get a release. A grant that was lost at the deadline was released at
+    /// that time. A grant with a broken name still holds its other names.
     fn must_be_released(&self) -> bool {
         !self.ended && self.loss != Some(LossReason::Deadline)
     }
@@ -284,8 +284,8 @@ impl Core {
         }
     }
 
-    /// Cancels an acquire like [`Core::abandon`], and returns the receiver of the answer. The acquire holds
-    /// nothing once the answer is there. Returns `None` if that is certain already.
+    /// Cancels an acquire like [`Core::abandon`], and returns the receiver of the answer. After the answer
+    /// the acquire holds nothing. Returns `None` if it certainly holds nothing now.
     pub(crate) fn cancel(&mut self, now: Now, id: u64) -> Result<Option<AnswerToCome>, Error> {
         self.late.retain(|(late, _)| *late != id);
         match self.pending.get_mut(&id) {
@@ -447,7 +447,7 @@ impl Core {
         self.fail_all(error);
     }
 
-    /// Fails everything, now and later: the client's task has ended.
+    /// Fails all present and future requests and watches, because the client's task has ended.
     pub(crate) fn stop(&mut self) {
         self.stopped = true;
         self.connected = false;

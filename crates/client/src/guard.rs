@@ -62,7 +62,8 @@ pub enum LossReason {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Lost<T> {
-    /// The reason for the loss. It is [`LossReason::Deadline`] also for a cancellation at the margin.
+    /// The reason for the loss. It is [`LossReason::Deadline`] too if the work was cancelled one tenth of the
+    /// TTL before the deadline.
     pub reason: LossReason,
     /// The output of work that finished after the loss; `None` if the work was cancelled.
     pub output: Option<T>,
@@ -99,8 +100,8 @@ impl Guard {
         self.handle.shared.with(|core, now| core.grant_state(now, self.id).1)
     }
 
-    /// The time until which the guard is valid. Each answered keep-alive moves it. After it the guard is
-    /// lost, finally.
+    /// The time until which the guard is valid. Each answered keep-alive moves it. After this time the guard
+    /// is lost, and stays lost.
     pub fn deadline(&self) -> Instant {
         Instant::now() + self.remaining()
     }
@@ -113,8 +114,8 @@ impl Guard {
         })
     }
 
-    /// Returns the reason as soon as the guard is lost. Returns at the deadline at the latest, whatever the
-    /// server does.
+    /// Returns the reason as soon as the guard is lost. Returns at the deadline at the latest, even if the
+    /// server sends nothing.
     pub async fn lost(&self) -> LossReason {
         loop {
             let mut changes = self.handle.shared.with(|core, _| core.changes());
@@ -137,7 +138,7 @@ impl Guard {
     /// The work is dropped, and so cancelled, as soon as the grant is lost. If no keep-alive is answered, it
     /// is dropped one tenth of the TTL *before* the deadline: one second with the default TTL. The margin has
     /// two reasons. A runtime that is busy drops the future late, and requests that the work has already sent
-    /// need time to arrive. `conclave run` kills its command at the same point.
+    /// need time to arrive. `conclave run` kills its command at the same point if the TTL is at most 10 s.
     ///
     /// No step of the work begins after that moment. A step that has begun cannot be stopped. Work that
     /// blocks its thread beyond the deadline is not cancelled; its output is then in [`Lost::output`]. Stores
@@ -157,7 +158,7 @@ impl Guard {
     ///
     /// # Errors
     /// [`Lost`]: with the output if the work finished after the loss, and without it if it was cancelled.
-    /// After a cancellation at the margin, the guard may recover; it is released like any other guard.
+    /// After a cancellation at the margin, the guard may become valid again. Release it like any other guard.
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, Lost<T>> {
         let mut work = pin!(work);
         loop {

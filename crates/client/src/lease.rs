@@ -21,7 +21,7 @@
 //!
 //! **Trap.** A paused process wakes up after its deadline, and first reads an answer that was sent before the
 //! deadline. Another thread has already seen the guard lost. If the answer simply moved the deadline, that
-//! guard would be valid again. So each input checks the clock first.
+//! guard would be valid again. So the lease checks the clock before it processes an answer.
 //!
 //! The lease has no clock, timer or socket of its own. The caller passes the time with each call, and sends
 //! the keep-alives whose tokens it gets.
@@ -66,14 +66,14 @@ pub struct Lease {
     answer_timeout: Duration,
 }
 
-/// The minimum time before a node counts as silent, however short the lease. A healthy node may be busy for
+/// The minimum time before a node counts as silent, even with a short lease. A healthy node may be busy for
 /// this long.
 const MIN_ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 /// The maximum number of keep-alives without an answer. Beyond it the oldest is dropped: a newer one confirms
 /// more.
 const MAX_ASKED: usize = 16;
 
-/// The minimum time between two looks for an overdue answer, however short the lease.
+/// The minimum time between two checks for an overdue answer, even with a short lease.
 const MIN_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 impl Lease {
@@ -124,8 +124,8 @@ impl Lease {
         (now >= self.due_at()).then(|| self.ask(now))
     }
 
-    /// Processes the answer to a keep-alive. Returns `false` if the keep-alive is not one of this connection,
-    /// or confirms nothing new.
+    /// Processes the answer to a keep-alive. Returns `false` if the keep-alive was not sent on this
+    /// connection, or does not extend the lease.
     pub fn on_kept_alive(&mut self, now: Now, token: u64) -> bool {
         let Some(&(_, sent)) = self.asked.iter().find(|(asked, _)| *asked == token) else { return false };
         self.asked.retain(|(asked, _)| *asked > token);
@@ -138,7 +138,8 @@ impl Lease {
         true
     }
 
-    /// Counts the lease from `now`. No correct client does: see the first rule of this module.
+    /// Counts the lease from `now`. Only the planted bug does this: a correct client counts from the sending
+    /// of the keep-alive.
     #[cfg(feature = "testing")]
     pub(crate) fn count_from(&mut self, now: Now) {
         self.confirmed = now;
@@ -156,7 +157,8 @@ impl Lease {
         self.asked.front().map(|(_, sent)| sent.saturating_add(self.answer_timeout))
     }
 
-    /// Doubles the time for the next node, after the client left a silent one.
+    /// Doubles the time limit for an answer of the next node. The caller calls this after it has left a
+    /// silent node.
     pub fn on_left(&mut self) {
         self.answer_timeout = self.answer_timeout.saturating_mul(2);
     }
@@ -174,8 +176,8 @@ impl Lease {
         self.confirmed + self.ttl * 5 / 12
     }
 
-    /// The time of the next look for an overdue answer. While it is overdue, the looks are short intervals
-    /// apart; after the deadline they are long ones.
+    /// The time of the next check for an overdue answer. While an answer is overdue, the interval is TTL/48;
+    /// after the deadline it is TTL/3.
     pub fn next_check(&self, now: Now) -> Now {
         let again = if self.state(now) == LeaseState::Lost { self.ttl / 3 } else { self.ttl / 48 };
         self.overdue_at().max(now + again.max(MIN_CHECK_INTERVAL))
@@ -276,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_lost_stays_lost_when_the_session_proves_alive() {
+    fn a_lost_grant_stays_lost_after_a_late_answer() {
         let mut lease = lease();
         let (old, token) = (lease.epoch(), lease.poll(ms(6_000)).expect("overdue"));
         // The keep-alive was sent and answered in time, but the process was paused and read the answer too

@@ -68,7 +68,7 @@
 //! # }
 //! ```
 //!
-//! # Where to look
+//! # Main items
 //!
 //! - [`Client`] and [`ClientBuilder`]: a session on one connection. The client keeps it alive, and resumes it
 //!   on any node after a lost connection.
@@ -80,8 +80,8 @@
 //! - [`lease`]: the deadline of a session, as a state machine without a clock.
 //! - The folder `examples` has a program for each of these uses.
 //!
-//! Each client has a tokio task that owns its connection. Create a client inside a tokio runtime with its I/O
-//! and time drivers enabled.
+//! Each client has a tokio task that owns its connection. So create a client inside a tokio runtime with its
+//! I/O and time drivers enabled.
 
 mod admin;
 #[cfg(feature = "blocking")]

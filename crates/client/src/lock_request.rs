@@ -31,9 +31,8 @@ use crate::guard::Guard;
 /// # }
 /// ```
 ///
-/// # Errors
-/// A rejection: the text is not an expression, it can never be granted, the time limit has passed
-/// ([`Code::TimedOut`]), or waiting for it completes a deadlock ([`Code::Deadlock`]).
+/// # Errors The text is not an expression, or can never be granted. The time limit has passed
+/// ([`Code::TimedOut`]). Waiting would complete a deadlock ([`Code::Deadlock`]).
 #[derive(Clone)]
 #[must_use = "nothing is sent before the request is awaited or started"]
 pub struct LockRequest {
@@ -140,8 +139,8 @@ pub struct PendingLock {
 }
 
 impl PendingLock {
-    /// Returns the place in the queue and the holders of the names, once. Returns `None` if the request has
-    /// its final reply, or if an earlier call has returned the place.
+    /// Returns the place in the queue and the holders of the names, once. Returns `None` if the request got
+    /// its final reply without a wait, or if an earlier call has returned the place.
     pub async fn queued(&mut self) -> Option<QueuePosition> {
         let told = self.queued.as_mut()?.await.ok();
         self.queued = None;

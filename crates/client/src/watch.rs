@@ -1,7 +1,7 @@
 //! Watches: the changes of a file, its children or a lock, in order.
 //!
 //! **Bounds.** At most [`QUEUE`] events wait for the reader. One more event replaces all of them by one
-//! [`WatchEvent::Resync`]. The reader then knows that events are missing, and the index after which none is.
+//! [`WatchEvent::Resync`]. `Resync` contains the index after which no event is missing.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -54,7 +54,7 @@ impl Watch {
     /// Returns the next event. The last item is the reason why the watch has ended: no server can be reached.
     /// After it, the result is `None`.
     ///
-    /// The future can be dropped without a loss. The method is the `next` of a stream, for programs without a
+    /// Dropping the future loses no event. The method replaces `StreamExt::next`, so a program needs no
     /// library of stream adapters.
     pub async fn next(&mut self) -> Option<Result<WatchEvent>> {
         poll_fn(|cx| self.queue.poll_next(cx)).await
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_that_is_too_slow_is_told_from_where_it_misses_nothing() {
+    fn a_slow_reader_gets_a_resync_with_the_index_of_the_last_lost_event() {
         let queue = Queue::default();
         let event = |index| WatchEvent::Changed { index, name: "x".into(), change: Change::Released };
         for index in 1..=QUEUE as u64 + 2 {

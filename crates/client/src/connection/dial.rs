@@ -13,8 +13,8 @@ use crate::clock::Clock;
 
 /// The time limit for connecting to one node; then the attempt fails.
 const CONNECT_WITHIN: Duration = Duration::from_secs(3);
-/// The delay after which the next node is tried too. A machine that is gone does not reject a connection, and
-/// a lease may be running.
+/// The delay after which the next node is tried too. A machine that is down sends no rejection, and the lease
+/// may end during the wait.
 const NEXT_AFTER: Duration = Duration::from_millis(250);
 
 /// A way to connect that replaces the usual one; [`crate::ClientBuilder::connector`] sets it.
@@ -87,7 +87,7 @@ mod tests {
 
     /// The first node replies only after the second was tried. Trying one node at a time would wait for ever.
     #[tokio::test]
-    async fn a_node_that_says_nothing_does_not_keep_the_next_from_being_tried() {
+    async fn the_next_node_is_tried_while_a_silent_node_does_not_reply() {
         let asked = Arc::new(Notify::new());
         let attempt = |node: String| {
             let asked = asked.clone();

@@ -1,9 +1,9 @@
 //! The task that owns the socket: it connects, reads, and writes what the callers leave to it.
 //!
 //! **Rules.**
-//! - After a lost connection the task tries all known nodes, each 250 ms after the one before. It pauses
-//!   between rounds. The pause grows until a connection is productive; a connection that the server closes at
-//!   once is not.
+//! - After a lost connection the task tries all known nodes. It tries the next one when an attempt fails, or
+//!   after 250 ms. It pauses between rounds. The pause grows until a connection is productive; a connection
+//!   that the server closes at once is not.
 //! - Reads and writes never wait for each other. Otherwise the client and the server could each wait for
 //!   the other to read, for ever.
 //!
@@ -31,7 +31,7 @@ use super::{Connector, Flushed, Shared, WriteHalf, connect};
 use crate::core::Core;
 use crate::lease::Now;
 
-/// The longest time between two checks of the clock while a grant is held.
+/// The longest time between two checks of the clock while a grant is held or there is no connection.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// The first and the longest pause between rounds through all nodes.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn everything_is_said_before_the_end_though_it_does_not_go_through_at_once() {
+    async fn all_messages_are_written_before_the_connection_is_closed() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let mut server = listener.accept().await.unwrap().0;

@@ -2,9 +2,9 @@
 //!
 //! **Intuition.** The task of a client sends keep-alives, but a task runs only when its runtime does. A
 //! program with one thread that computes for longer than its TTL would lose its locks. So one thread of the
-//! process looks after all sessions. It does nothing while the tasks do their work. When the answer to a
-//! keep-alive is overdue, it does the work of the task: it writes what the core wants to send, and reads what
-//! has arrived.
+//! process checks all sessions. It does nothing while the tasks run. If the answer to a keep-alive is
+//! overdue, it does the work of the task. It writes the messages of the core, and reads the bytes that have
+//! arrived.
 //!
 //! **Rules.**
 //! - The task registers its client when the first session is open. Without a session the client leaves the
@@ -12,11 +12,11 @@
 //! - The thread steps in when 5/12 of the TTL have passed since the latest answered keep-alive was sent. A
 //!   task that runs has sent the next one at 1/3, and jeopardy begins at 1/2.
 //! - The thread has no connection of its own and does not reconnect. A program that blocks its runtime while
-//!   the connection is lost loses its session at the deadline, and the guard says so.
+//!   the connection is lost loses its session at the deadline. `Guard::state` is then `Lost`.
 //!
-//! **Trap.** The thread reads the socket without the runtime. The runtime may believe later that bytes wait
-//! which this thread has read. That costs the task one read without a result. The reverse cannot happen: the
-//! thread never marks a socket as empty.
+//! **Trap.** The thread reads the socket without the runtime. Afterwards the runtime may still regard the
+//! socket as readable, so the task makes one read without a result. The reverse cannot happen: the thread
+//! never marks a socket as empty.
 //!
 //! **Bounds.** The thread starts with the first session and lives as long as the process. The schedule has
 //! one entry for each client with a session. If the system refuses the thread, the tasks keep the sessions

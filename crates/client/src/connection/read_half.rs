@@ -26,7 +26,7 @@ pub(super) struct ReadHalf {
     /// Received bytes that are not a complete frame yet.
     input: BytesMut,
     is_greeted: bool,
-    /// The error that the keep-alive thread met. The task returns it at its next read.
+    /// The error of the last read by the keep-alive thread. The task returns it at its next read.
     error: Option<io::Error>,
 }
 
@@ -48,7 +48,8 @@ impl ReadHalf {
         Poll::Ready(self.process(shared).map(|()| true))
     }
 
-    /// Reads what has arrived, without the runtime. The task meets the end of the connection later.
+    /// Reads the bytes that have arrived, without the runtime. Ignores the end of the connection, which the
+    /// task reads later.
     pub(super) fn receive_now(&mut self, shared: &Shared) {
         for _ in 0..MAX_CHUNKS {
             let mut chunk = [0; CHUNK];

@@ -71,7 +71,7 @@ impl Core {
             }
             Answer::Error(error) => {
                 let error = Error::from(&error);
-                // A release, a cancel or a close makes room for answers, so retry it.
+                // Retry a release, a cancel or a close: it frees resources on the server.
                 let is_full = error.code == Code::TooManyUnanswered && pending.only_releases();
                 if is_passing(error.code) || is_full {
                     pending.retry = true;
@@ -182,8 +182,8 @@ impl Core {
     }
 
     /// Processes `Broken`. It may arrive before `Granted`, and the grant must then not be delivered. The
-    /// server repeats it at each resumption until the grant is released. The guard releases it, or this
-    /// function if there is none.
+    /// server repeats it at each resumption until the grant is released. The guard releases the grant; if
+    /// there is no guard, this function does.
     fn on_broken(&mut self, now: Now, broken: v1::Broken) {
         let v1::Broken { grant, name, reason } = broken;
         let loss = LossReason::Broken { name, reason };
@@ -213,7 +213,7 @@ impl Core {
         };
         let text = format!("session {} has ended: {why}", ended.session);
         self.end(&LossReason::Session(text.clone()), &Error::new(Code::SessionEnded, text));
-        // The watches go on with this connection, and need a session.
+        // The watches continue on this connection, and they need a session.
         if self.needs_session() {
             self.open_if_needed(now);
         }
@@ -224,8 +224,8 @@ impl Core {
     fn on_goodbye(&mut self, error: Option<&v1::Error>) {
         let Some(error) = error.map(Error::from) else { return };
         if is_passing(error.code) || error.code == Code::Disconnected {
-            // A server also sends `Overloaded` if too many answers wait for this client. `Open` may then have
-            // been applied.
+            // A server also sends `Overloaded` if too many answers wait for this client. `Open` may have been
+            // applied in that case.
             if matches!(self.session, Session::Opening(_))
                 && is_passing(error.code)
                 && error.code != Code::Overloaded

@@ -10,8 +10,8 @@ use super::{
 use crate::guard::LossReason;
 use crate::lease::{LeaseState, Now};
 
-/// The maximum number of messages sent after `Open` and before its answer; more wait in the client. The
-/// server holds a bounded number.
+/// The maximum number of messages sent from `Open` on, before its answer. More messages wait in the client,
+/// because the server holds only a bounded number.
 pub(super) const MAX_SENT_BEFORE_OPEN: usize = 256;
 
 impl Core {
@@ -81,12 +81,13 @@ impl Core {
         is_productive
     }
 
-    /// Handles a failed attempt: no server accepted anything. Fails the requests whose time is over.
+    /// Processes a failed attempt to connect, or the end of an unproductive connection. Fails the requests
+    /// whose `retry_timeout` or lease is over.
     pub(crate) fn on_failed_attempt(&mut self, now: Now, why: &Error) {
         self.on_tick(now);
         if let Some(deadline) = self.deadline() {
-            // Queries and watches do not fail with the session: after a suspension the deadline has passed at
-            // once, and they still get their full time.
+            // Queries and watches do not fail with the session. They get the full `retry_timeout`, although
+            // the deadline may have passed during a suspension.
             let reads = self.pending.values_mut().filter(|pending| matches!(pending.what, What::Query(_)));
             let since = reads.map(|pending| &mut pending.refused_since);
             let since = since.chain(self.watches.values_mut().map(|watched| &mut watched.refused_since));
@@ -227,7 +228,8 @@ impl Core {
                 *id
             })
             .collect();
-        // The order of a hash map differs from run to run; the order of the releases must not.
+        // The order of a hash map differs from run to run, but a seed must give the same releases in the same
+        // order.
         ids.sort_unstable();
         for grant in ids {
             self.request_quietly(now, v1::request::Op::Release(v1::Release { grant }));
@@ -251,7 +253,8 @@ impl Core {
         self.retry_watches(now);
     }
 
-    /// Retries the watches. One that has begun has no time limit, because it misses nothing while it waits.
+    /// Retries the watches. A watch that has begun is retried without a time limit, because it loses no event
+    /// while it waits.
     fn retry_watches(&mut self, now: Now) {
         let retry_timeout = self.retry_timeout;
         let is_over = |watched: &Watched| {
@@ -294,8 +297,8 @@ impl Core {
     }
 
     /// Returns whether the caller should write now instead of the task; `WritePolicy` decides. The task must
-    /// write if the client closes. It must also write if nothing watches for silence yet: no keep-alives, and
-    /// no `look_at`.
+    /// write if the client closes. It must also write if no check for silence is scheduled yet: no confirmed
+    /// session, and no `look_at`.
     pub(crate) fn caller_should_write(&self) -> bool {
         let is_watched = self.is_attached() || self.connection.look_at.is_some();
         !self.closing && is_watched && self.write_policy.caller_should_write()
@@ -322,7 +325,7 @@ impl Core {
     }
 
     /// Counts `Open` and the messages after it until its answer. Queries may be ahead of `Open` in the queue.
-    /// They do not wait for the session, and if they counted, they could fill the bound and hold up `Open`.
+    /// They do not count, because they could reach the bound and delay `Open`.
     fn count_before_open(&mut self, message: &v1::ClientMessage) {
         let is_open = matches!(message.message, Some(v1::client_message::Message::Open(_)));
         if is_open || self.sent_before_open > 0 {

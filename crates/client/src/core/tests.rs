@@ -161,7 +161,7 @@ fn requests_over_the_bound_wait_in_the_client_until_the_session_is_open() {
 }
 
 #[test]
-fn a_resumed_session_asks_again_what_is_unanswered_and_nothing_before() {
+fn unanswered_requests_are_sent_again_after_the_resumption() {
     let mut core = connected();
     let (waiting, mut grant) = acquire(&mut core, ms(0), "x");
     let (done, mut answered) = change(&mut core, ms(0));
@@ -184,7 +184,7 @@ fn a_resumed_session_asks_again_what_is_unanswered_and_nothing_before() {
 }
 
 #[test]
-fn what_was_sent_behind_a_lost_opening_is_not_sent_twice_but_a_lock_is() {
+fn after_a_lost_opening_only_an_acquire_is_sent_again() {
     let mut core = connected();
     let (lock, _grant) = acquire(&mut core, ms(0), "x");
     let (_, mut lost) = change(&mut core, ms(0));
@@ -196,7 +196,7 @@ fn what_was_sent_behind_a_lost_opening_is_not_sent_twice_but_a_lock_is() {
 }
 
 #[test]
-fn what_was_sent_behind_a_refused_opening_is_asked_again() {
+fn requests_behind_a_rejected_opening_are_sent_again() {
     let mut core = connected();
     let (id, mut answered) = change(&mut core, ms(0));
     sent(&mut core);
@@ -215,7 +215,7 @@ fn what_was_sent_behind_a_refused_opening_is_asked_again() {
 }
 
 #[test]
-fn an_overloaded_server_may_have_done_what_was_sent_behind_the_opening() {
+fn requests_behind_an_opening_fail_if_the_server_is_overloaded() {
     let mut core = connected();
     let (_, mut lost) = change(&mut core, ms(0));
     sent(&mut core);
@@ -241,7 +241,7 @@ fn a_client_whose_task_is_gone_refuses_everything_at_once() {
 }
 
 #[test]
-fn what_was_not_taken_is_asked_again_until_patience_is_over() {
+fn a_rejected_request_is_retried_until_the_retry_timeout() {
     let mut core = connected();
     let (id, mut answered) = change(&mut core, ms(0));
     sent(&mut core);
@@ -257,7 +257,7 @@ fn what_was_not_taken_is_asked_again_until_patience_is_over() {
 }
 
 #[test]
-fn what_may_have_been_done_is_not_called_refused() {
+fn a_request_that_may_have_been_applied_fails_with_no_answer() {
     let mut core = connected();
     let (id, mut answered) = change(&mut core, ms(0));
     sent(&mut core);
@@ -287,7 +287,7 @@ fn an_acquire_that_was_queued_is_offered_for_as_long_as_the_session_lives() {
 }
 
 #[test]
-fn patience_counts_from_the_first_refusal() {
+fn the_retry_timeout_counts_from_the_first_rejection() {
     let mut core = connected();
     let (id, mut answered) = change(&mut core, ms(0));
     sent(&mut core);
@@ -301,7 +301,7 @@ fn patience_counts_from_the_first_refusal() {
 }
 
 #[test]
-fn what_lets_go_is_offered_for_as_long_as_the_session_lives() {
+fn a_release_is_retried_for_as_long_as_the_session_lives() {
     let (mut core, id) = holding("x");
     let (other, _grant) = acquire(&mut core, ms(3), "y");
     sent(&mut core);
@@ -322,7 +322,7 @@ fn what_lets_go_is_offered_for_as_long_as_the_session_lives() {
 }
 
 #[test]
-fn what_lets_go_is_taken_in_beyond_the_bound_and_offered_again_when_the_server_is_at_its_own() {
+fn a_release_is_accepted_over_the_bound_and_retried_if_the_server_rejects_it() {
     let (mut core, held) = holding("x");
     let (waiting, _grant) = acquire(&mut core, ms(3), "y");
     sent(&mut core);

@@ -1,4 +1,4 @@
-//! One watch: where it stopped, and what the server sends again after a lost connection.
+//! The state of one watch: the last event that it delivered, and the events to skip after a new connection.
 
 use std::sync::Arc;
 

@@ -1,12 +1,12 @@
 //! The decision whether a caller writes its requests itself or leaves them to the task.
 //!
 //! **Intuition.** Programs repeat themselves. A program that sent three requests at once will probably send
-//! three again. So the caller writes when a burst is as large as the last one: no further request is then
-//! expected to share the write, and waking the task costs time.
+//! three again. So the caller writes when a burst is as large as the last one. Another request is then
+//! unlikely, and waking the task costs time.
 //!
-//! **Rules.** A *burst* is all requests since no request was without an answer. A caller writes a burst that
-//! reaches the size of the last one. It leaves a burst that is larger than the last one to the task, which
-//! writes when the callers have finished.
+//! **Rules.** A *burst* begins with a request while all earlier ones have their answers. It contains all
+//! requests until that is so again. A caller writes a burst that reaches the size of the last one. The task
+//! writes a smaller burst, and the rest of a larger one.
 
 /// The sizes of the present burst and of the last one.
 #[derive(Clone, Copy, Debug, Default)]

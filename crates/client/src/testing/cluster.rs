@@ -5,8 +5,8 @@
 //! caller passes the time with each call.
 //!
 //! **Elections.** An election takes 1,050 to 1,400 ms, as in the service. Meanwhile no quorum confirms a
-//! leader. Of four proposals then, two are rejected, and the outcome of the others is unknown: one of these
-//! is lost, and one is appended after the election.
+//! leader. During the election half of the proposals are rejected. The outcome of the others is unknown: half
+//! of these are lost, and half are appended after the election.
 //!
 //! **Bounds.** At most [`UNDECIDED_MAX`] entries wait for the end of an election; further proposals are
 //! rejected.
@@ -36,7 +36,8 @@ const UNDECIDED_MAX: usize = 64;
 /// The shortest sleep of a node that has nothing to do. A timer that stays due does not keep the cluster
 /// busy.
 const SLEEP_MIN: Duration = Duration::from_millis(1);
-/// The most turns of one [`Cluster::run`]. Then the caller gets the control back, and calls again at once.
+/// The maximum number of turns of one [`Cluster::run`]. At the limit it returns, and the caller calls it
+/// again at once.
 const TURNS_MAX: usize = 1_000;
 
 /// The input of a node.

@@ -193,7 +193,7 @@ impl Conversation {
         self.core.unwatch(id);
     }
 
-    /// Returns how far a grant can be relied upon.
+    /// Returns the state of a grant at `now`.
     pub fn standing(&self, now: Now, id: u64) -> LeaseState {
         self.core.grant_state(now, id).0
     }

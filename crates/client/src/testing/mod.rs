@@ -26,8 +26,8 @@
 //! # Example
 //!
 //! A worker writes to a store while it holds a lock. Its first version goes on after it has lost the lock.
-//! The test cuts the first worker off during its work, and finds lines of the first worker behind those of
-//! the second.
+//! The test cuts the first worker off during its work. It then finds lines of the first worker after lines of
+//! the second one.
 //!
 //! ```
 //! use std::cell::RefCell;

@@ -69,7 +69,8 @@ impl Outbox {
         self.lock().send(at);
     }
 
-    /// Writes the replies that have arrived at `now`. After a full pipe, the task of `cx` is woken.
+    /// Writes the replies that have arrived at `now`. If the pipe is full, the task of `cx` is woken when
+    /// there is space again.
     pub(super) fn write(&self, now: Now, writer: &MemoryWriter, cx: &mut Context<'_>) -> io::Result<Written> {
         let mut inner = self.lock();
         if inner.is_closed {
@@ -93,7 +94,7 @@ impl Outbox {
         Ok(if inner.is_closed { Written::Last } else { Written::Until(None) })
     }
 
-    /// Returns whether there is room again for which the node waits; then it waits no more.
+    /// Returns whether the node waits for room and there is room now. Then also ends this wait.
     pub(super) fn take_room(&self) -> bool {
         let mut inner = self.lock();
         inner.is_room_awaited && inner.total() < FULL_BYTES && {

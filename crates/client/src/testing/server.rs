@@ -21,7 +21,8 @@ use crate::clock::Clock;
 use crate::lease::Now;
 use crate::{Client, Connector, Result};
 
-/// The longest wait of a client that is cut off for a connection. Then the attempt fails, as over a network.
+/// The longest time for which a client that is cut off tries to connect. Then the attempt fails, as over a
+/// network.
 const CONNECT_WITHIN: Duration = Duration::from_secs(3);
 
 /// A service of three nodes in memory, with faults on demand.
@@ -97,8 +98,8 @@ impl Server {
     }
 
     /// Stops the server until [`Server::resume`], as the signal STOP would. Its clock goes on. Clients get no
-    /// reply, and lose their locks at their deadline. After the pause the server starts all leases anew, so
-    /// nobody else gets these locks before another TTL has passed.
+    /// reply, and lose their locks at their deadline. After the pause the server starts all leases anew. So
+    /// no other client gets these locks before another TTL has passed.
     pub fn pause(&self) {
         self.with(|world, _| world.pause = Pause::UntilResumed);
     }
@@ -128,8 +129,9 @@ impl Server {
         assert!(has_ended, "session {session} has ended before");
     }
 
-    /// Cuts a client off from all nodes until [`Server::reconnect`]. Both sides notice only that nothing
-    /// arrives. The client loses its locks at its deadline, and the server ends the session a little later.
+    /// Cuts a client off from all nodes until [`Server::reconnect`]. The client and the server notice only
+    /// that no bytes arrive. The client loses its locks at its deadline, and the server ends the session a
+    /// little later.
     ///
     /// # Panics
     /// If the client is not one of this server.
@@ -169,8 +171,8 @@ impl Server {
         self.with(|world, _| world.refuses = refuse);
     }
 
-    /// Restarts all nodes at once. Everything that a client got a reply for survives. The rest is lost:
-    /// connections, requests without a reply, the times of leases. A leader is elected within 1,400 ms, and
+    /// Restarts all nodes at once. All requests that were answered survive. Connections and the times of
+    /// leases are lost, and a request without a reply may be lost. A leader is elected within 1,400 ms, and
     /// starts all leases anew.
     pub fn power_cut(&self) {
         self.with(World::cut_power);

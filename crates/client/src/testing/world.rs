@@ -5,7 +5,7 @@
 //! the order of their numbers.
 //!
 //! **Bounds.** At most [`CONNECTIONS_MAX`] connections; one more is refused. Each direction of a connection
-//! holds [`PIPE_BYTES`], and then the writer waits. Replies that wait: see `outbox`.
+//! holds [`PIPE_BYTES`], and then the writer waits. Replies that wait are bounded in `outbox.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -49,7 +49,7 @@ pub(super) struct World {
     waker: Option<Waker>,
 }
 
-/// Whether the world stands still.
+/// The pause of the world, if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pause {
     No,

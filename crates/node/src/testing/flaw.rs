@@ -1,7 +1,7 @@
 //! Bugs that a test plants.
 
-/// A bug in the node that a test plants. A harness that does not find it does not test the rule that the bug
-/// breaks.
+/// A bug in the node that a test plants. If a harness does not find the bug, it does not test the rule that
+/// the bug breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
     /// The leader answers a keep-alive without a round.

@@ -51,15 +51,15 @@ struct Proposal {
 /// The fate of a proposal.
 enum Fate {
     Appended,
-    /// Not appended; the server learns it.
+    /// Not appended; the server gets an error.
     Rejected,
-    /// Not appended; the server does not learn it.
+    /// Not appended; the server gets `Unknown`.
     Lost,
-    /// Appended; the server does not learn it.
+    /// Appended; the server gets `Unknown`.
     AppendedUnknown,
     /// Appended later.
     Delayed,
-    /// Appended later; the server learns before that the outcome is unknown.
+    /// Appended later; the server gets `Unknown` before that.
     DelayedUnknown,
 }
 

@@ -1,4 +1,4 @@
-//! The situations that a set of runs must contain. Otherwise the runs test less than they seem to.
+//! The situations that a set of runs must contain. A situation that never occurs is not tested.
 
 use std::collections::BTreeMap;
 

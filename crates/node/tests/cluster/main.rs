@@ -9,11 +9,11 @@
 //! [`Scenario::Cluster`] they use everything, on three servers. In [`Scenario::Single`] they use everything
 //! on one server, which has a disk of its own.
 //!
-//! **Faults.** Clocks drift by up to the assumed rate, sites pause, links hold messages back for seconds,
-//! leaders change, clients change their server, servers restart without their memory, connections break at
-//! any byte, clients read slowly, proposals and rounds fail, servers skip entries by a snapshot, and power
-//! cuts remove what the disk of a single node has not synced. All of it is drawn from the seed. A seed gives
-//! the same run, bit for bit.
+//! **Faults.** Clocks drift by up to the assumed rate. Sites pause, and links hold messages back for seconds.
+//! Leaders change, and clients change their server. Servers restart without their memory, and get snapshots
+//! in place of entries. Connections break at any byte, and clients read slowly. Proposals and rounds fail.
+//! Power cuts remove unsynced entries from the disk of a single node. All of it is drawn from the seed. A
+//! seed gives the same run, bit for bit.
 //!
 //! **Judgement.** The judge applies the committed log by itself, and compares everything that clients send,
 //! read and believe.

@@ -33,7 +33,8 @@ pub struct Server {
     epoch: Epoch,
     node: Node<Arc<Replies>>,
     replica: Replica,
-    /// Consensus knows of the restart of this server. Older messages are meant for its earlier start.
+    /// True if consensus has received the restart of this server. Messages that arrive before that are meant
+    /// for its earlier start.
     has_joined: bool,
     /// The disk of a single node.
     disk: Option<Disk>,

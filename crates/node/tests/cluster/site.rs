@@ -87,7 +87,7 @@ pub enum Message {
     Rejoin {
         epoch: Epoch,
     },
-    /// What follows is meant for this start of the server.
+    /// All later messages are meant for this start of the server.
     Joined {
         epoch: Epoch,
     },
@@ -307,8 +307,8 @@ impl Protocol for Site {
     }
 }
 
-/// The clock of a site, with its own zero and its own speed. The simulator's clocks would not do: the judge
-/// reads the clock of a site that is paused.
+/// The clock of a site, with its own zero and its own speed. The simulator's clocks are not enough, because
+/// the judge also reads the clock of a paused site.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     pub zero: Duration,

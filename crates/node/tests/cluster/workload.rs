@@ -186,8 +186,9 @@ impl Workload {
         }
     }
 
-    /// Returns whether a part stops waiting for a lock: by chance, because the run is about to end, or to
-    /// wait for one that it is owed. That one has the highest priority, because others can starve the rest.
+    /// Returns whether a part cancels its request for a lock. It does so by chance, before the end of the
+    /// run, or to request the lock that it must get after the faults. That request has the highest priority,
+    /// because others could starve it.
     fn gives_up(&self, slot: usize, is_owed: bool, at: &mut Moment<'_, '_>) -> bool {
         let must_end = self.config.scenario.is_quiet(at.cx.now()) || self.is_owed(slot, at);
         let one_in = if self.config.is_busy { 40 } else { 5 };

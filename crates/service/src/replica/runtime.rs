@@ -1,9 +1,8 @@
 //! The runtime under the replica, and work that blocks.
 //!
-//! **Intuition.** Everything runs on tokio. The unit tests replace the parts of tokio that differ between two
-//! runs of one program: random numbers, and the order in which a watch channel wakes its receivers. Their
-//! seeded runs (`tests/deterministic`) also do blocking work on the only thread. Other builds contain none of
-//! this.
+//! **Intuition.** Everything runs on tokio. The unit tests replace two parts of tokio that differ between
+//! runs: random numbers, and the order in which a watch channel wakes its receivers. Their seeded runs
+//! (`tests/deterministic`) also do blocking work on the only thread. Other builds contain none of this.
 
 use std::io;
 

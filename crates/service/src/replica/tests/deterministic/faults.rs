@@ -68,7 +68,7 @@ pub(super) async fn inject(group: &Arc<Group>, length: Duration) {
     }
 }
 
-/// Starts a node that is down, in most cases.
+/// Starts one of the nodes that are down, in two of three cases. Returns whether it started one.
 async fn start_one(group: &Arc<Group>) -> bool {
     let down = nodes_down(group);
     match seeded::pick(&down) {

@@ -158,7 +158,7 @@ impl Judge {
         }
     }
 
-    /// Returns numbers for a new group of proposals.
+    /// Returns `count` new numbers, for commands that are proposed together.
     pub(super) fn propose(&mut self, count: u64) -> Proposed {
         let group: Proposed = (self.next_number..self.next_number + count).collect();
         self.next_number += count;

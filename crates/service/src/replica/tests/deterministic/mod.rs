@@ -5,14 +5,14 @@
 //! the order of tasks follow from the seed. The same build gives the same run, bit for bit; another version
 //! of tokio or openraft gives another run.
 //!
-//! **Faults.** Lost and late messages, partitions, isolated leaders, power cuts of one node or of all, also
-//! right after a vote, an append or a result; torn writes, failed syncs, slow disks, restarts, transfers of
+//! **Faults.** Lost and late messages, partitions, isolated leaders. Power cuts of one node or of all, also
+//! right after a vote, an append or a result. Torn writes, failed syncs, slow disks. Restarts, transfers of
 //! the leadership, changes of the membership, snapshots.
 //!
-//! **Judgement.** A term has one leader, and a node votes once a term and remembers that. All nodes apply the
-//! same entries at the same index. No acknowledged command is lost, and no command that was reported as not
-//! proposed is applied. A linearizable read sees everything that was acknowledged or read before. After the
-//! last fault, all nodes agree.
+//! **Judgement.** A term has one leader. A node votes at most once per term, also across restarts. All nodes
+//! apply the same entries at the same index. No acknowledged command is lost, and no command that was
+//! reported as not proposed is applied. A linearizable read sees everything that was acknowledged or read
+//! before. After the last fault, all nodes agree.
 //!
 //! ```console
 //! $ CONCLAVE_SEEDS=0..2000 cargo test --release -p conclave-service --lib deterministic -- --ignored --nocapture

@@ -2,7 +2,7 @@
 //! digest.
 //!
 //! **Rules.** A run has one thread, and everything in it draws from one stream. So two runs of a seed are
-//! equal as long as they do everything in one order, and the first difference changes everything after it.
+//! equal if they do everything in the same order. The first difference changes all later random numbers.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -103,7 +103,8 @@ pub(crate) fn note(event: impl FnOnce() -> String) {
     });
 }
 
-/// Returns a short text that differs if the bytes differ.
+/// Returns the length and the checksum of the bytes as text. Different bytes almost always give different
+/// texts.
 pub(crate) fn mark(bytes: &[u8]) -> String {
     format!("{} bytes {:08x}", bytes.len(), crc32fast::hash(bytes))
 }
