@@ -23,6 +23,7 @@
 //! first client, and keeps the sessions alive even if all threads of the program are blocked. A call may also
 //! be made from async code, where it blocks its thread; use [`crate::Client`] there.
 
+mod admin;
 mod election;
 mod files;
 mod lock;
@@ -30,8 +31,10 @@ mod runtime;
 
 use std::time::Duration;
 
+use conclave_core::report::LockReport;
 use conclave_core::{Error, Expr, SessionId};
 
+pub use self::admin::Admin;
 pub use self::election::{Campaign, Leadership};
 pub use self::files::{Files, Watch};
 pub use self::lock::{Guard, LockRequest, Owner};
@@ -113,6 +116,19 @@ impl Client {
     /// The same as [`crate::Client::watch_lock`].
     pub fn watch_lock(&self, name: &str) -> Result<Watch> {
         Ok(Watch::new(self.runtime.wait(self.inner.watch_lock(name))?, &self.runtime))
+    }
+
+    /// Returns the report about one name, like [`crate::Client::why`].
+    ///
+    /// # Errors
+    /// The same as [`crate::Client::why`].
+    pub fn why(&self, name: &str) -> Result<LockReport> {
+        self.runtime.wait(self.inner.why(name))
+    }
+
+    /// Returns the operations of an operator.
+    pub fn admin(&self) -> Admin {
+        Admin::new(self.inner.admin(), &self.runtime)
     }
 
     /// The number of the session, if one is open.

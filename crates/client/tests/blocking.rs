@@ -95,3 +95,22 @@ fn a_server_that_is_not_there_is_an_error() {
     let error = Client::connect("127.0.0.1:1").err().unwrap();
     assert_eq!(error.code, Code::Unreachable);
 }
+
+#[test]
+fn an_operator_needs_no_runtime() {
+    let servers = servers();
+    let service = servers.block_on(Service::start());
+    let (client, operator) = (connect(&service), connect(&service));
+    let (guard, admin) = (client.lock("x").wait().unwrap(), operator.admin());
+    let report = operator.why("x").unwrap();
+    assert_eq!(report.holders[0].session, client.session().unwrap());
+    assert_eq!(admin.limit("pool", 3).unwrap(), None);
+    let names: Vec<String> = admin.locks("").unwrap().iter().map(|lock| lock.name.to_string()).collect();
+    assert_eq!(names, ["pool", "x"]);
+    assert_eq!(admin.sessions().unwrap().len(), 2);
+    assert_eq!(admin.cluster().unwrap().members.len(), 1);
+    admin.break_lock("x", "stuck").unwrap();
+    assert!(guard.wait_lost(Duration::from_secs(60)).is_some());
+    admin.end_session(client.session().unwrap()).unwrap();
+    assert_eq!(admin.sessions().unwrap().len(), 1);
+}
