@@ -334,7 +334,11 @@ mod tests {
     #[test]
     fn the_name_is_that_of_a_loopback_address() {
         let path = |address: &str| path_of(address.parse().unwrap());
-        assert_eq!(path("0.0.0.0:7411"), path("127.0.0.1:7411"), "whoever listens everywhere listens here");
+        assert_eq!(
+            path("0.0.0.0:7411"),
+            path("127.0.0.1:7411"),
+            "a server on every address listens on loopback too"
+        );
         assert_eq!(path("[::]:7411"), path("[::1]:7411"));
         assert_ne!(path("127.0.0.1:7411"), path("127.0.0.2:7411"));
         assert_ne!(path("127.0.0.1:7411"), path("127.0.0.1:7412"));
