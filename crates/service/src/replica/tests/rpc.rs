@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar};
 use std::time::Duration;
 
 use conclave_kernel::Prng;
@@ -16,7 +16,7 @@ use super::super::log::Vote;
 use super::super::rpc_client::{AppendReply, Ballot, Piece, Reply, Request, WireEntry, seal_request};
 use super::super::snapshot::Description;
 use super::super::*;
-use super::support::{Act, Hooked, NO_ELECTIONS, Notebook, member, quick, run, write};
+use super::support::{Act, Hooked, NO_ELECTIONS, Notebook, SLOW, SLOW_RESTORE, member, quick, run, write};
 
 const CLUSTER: u128 = 7;
 
@@ -367,9 +367,13 @@ fn append(vote: Vote) -> Request {
 }
 
 fn snapshot(vote: Vote, last: LogId) -> Request {
+    snapshot_of(vec![1, 2, 3, 4], vote, last)
+}
+
+fn snapshot_of(seen: Vec<u64>, vote: Vote, last: LogId) -> Request {
     let description =
         Description { last: Some(last), membership_id: Some(id(1, 0)), membership: two_voters() };
-    let bytes = Notebook { seen: vec![1, 2, 3, 4] }.snapshot();
+    let bytes = Notebook { seen }.snapshot();
     Request::Snapshot(Piece { vote, description, offset: 0, total: bytes.len() as u64, bytes })
 }
 
@@ -466,49 +470,19 @@ fn no_request_that_was_changed_on_its_way_stops_a_node() {
     });
 }
 
-/// A machine that reads a snapshot only after the test permits it.
-struct Reluctant;
-
-static READING: Notify = Notify::const_new();
-static MAY_GO_ON: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
-
-impl Machine for Reluctant {
-    type Command = u64;
-    type Effect = ();
-
-    fn apply(&mut self, _: LogId, _: u64) -> Vec<()> {
-        Vec::new()
-    }
-
-    fn snapshot(&self) -> Vec<u8> {
-        Vec::new()
-    }
-
-    fn restore(_: &[u8]) -> Result<Self, String> {
-        READING.notify_one();
-        let (may, changed) = &MAY_GO_ON;
-        // The time limit makes the test fail instead of hang.
-        let waited = changed.wait_timeout_while(may.lock().unwrap(), Duration::from_secs(20), |may| !*may);
-        match waited.unwrap().1.timed_out() {
-            true => Err("everybody waited for it".to_owned()),
-            false => Ok(Self),
-        }
-    }
-}
-
 #[test]
 fn others_go_on_while_a_snapshot_is_read() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
         let (identity, disk) = (Identity { cluster: CLUSTER, node: 1 }, Arc::new(SimDisk::new(1).handle()));
         let carrier = Arc::new(Carrier { replicas: Arc::default(), road: Arc::new(at_once) });
-        let (replica, deliveries) = Replica::open(disk, identity, carrier, Reluctant, quick()).await.unwrap();
+        let notebook = Notebook::default();
+        let (replica, deliveries) = Replica::open(disk, identity, carrier, notebook, quick()).await.unwrap();
         drop(deliveries);
-        let request = seal_request(CLUSTER, 1, &snapshot(LEADER, id(1, 9))).unwrap();
+        let request = seal_request(CLUSTER, 1, &snapshot_of(vec![SLOW], LEADER, id(1, 9))).unwrap();
         let answered = tokio::spawn(async move { replica.answer(&request).await });
-        READING.notified().await;
-        *MAY_GO_ON.0.lock().unwrap() = true;
-        MAY_GO_ON.1.notify_all();
+        SLOW_RESTORE.begun().await;
+        SLOW_RESTORE.finish();
         let reply = postcard::from_bytes(&answered.await.unwrap()).unwrap();
         assert!(matches!(reply, Reply::Snapshot { vote: Some(_) }));
     });

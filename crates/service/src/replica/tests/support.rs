@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::super::disk::{Disk, File, SimDisk, SimHandle};
 use super::super::log::{self, LogId};
@@ -169,6 +169,41 @@ pub(crate) struct Notebook {
 
 pub(crate) const EARLY: u64 = 1 << 32;
 
+/// A snapshot with this number is restored only after [`SlowRestore::finish`].
+pub(crate) const SLOW: u64 = u64::MAX;
+
+/// The restore of a snapshot that contains [`SLOW`]. One test uses it.
+pub(crate) struct SlowRestore {
+    begun: Notify,
+    may_finish: Mutex<bool>,
+    finished: Condvar,
+}
+
+pub(crate) static SLOW_RESTORE: SlowRestore =
+    SlowRestore { begun: Notify::const_new(), may_finish: Mutex::new(false), finished: Condvar::new() };
+
+impl SlowRestore {
+    pub(crate) async fn begun(&self) {
+        self.begun.notified().await;
+    }
+
+    pub(crate) fn finish(&self) {
+        *self.may_finish.lock().unwrap() = true;
+        self.finished.notify_all();
+    }
+
+    /// The time limit makes the test fail instead of hang.
+    fn wait(&self) -> Result<(), String> {
+        self.begun.notify_one();
+        let may_finish = self.may_finish.lock().unwrap();
+        let waited = self.finished.wait_timeout_while(may_finish, Duration::from_secs(20), |may| !*may);
+        match waited.unwrap().1.timed_out() {
+            true => Err("the replica did nothing else during the restore".to_owned()),
+            false => Ok(()),
+        }
+    }
+}
+
 impl Machine for Notebook {
     type Command = Vec<u64>;
     /// The number, and how many numbers were seen including it.
@@ -199,7 +234,10 @@ impl Machine for Notebook {
 
     fn restore(bytes: &[u8]) -> Result<Self, String> {
         let numbers = bytes.chunks(8).map(|chunk| chunk.try_into().map(u64::from_le_bytes));
-        let seen = numbers.collect::<Result<_, _>>().map_err(|_| "not a notebook".to_owned())?;
+        let seen: Vec<u64> = numbers.collect::<Result<_, _>>().map_err(|_| "not a notebook".to_owned())?;
+        if seen.contains(&SLOW) {
+            SLOW_RESTORE.wait()?;
+        }
         Ok(Self { seen })
     }
 }
