@@ -43,7 +43,7 @@ use self::grant::{AcquireRequest, Outcome, RequestOwner, Settled, Work};
 use self::lock::Locks;
 use self::session::{Admission, Broken, MAX_LIVE, MAX_SESSIONS, Session};
 use self::tree::{FileChange, FileOp, Tree, TreeChange};
-use self::watch::{Change, History, LockChange, What};
+use self::watch::{Change, ChangedObject, History, LockChange};
 
 pub use self::command::{
     Acquire, Answer, Command, Effect, EndCause, Granted, GrantedName, Op, OpenSession, Position, Request,
@@ -579,17 +579,17 @@ impl State {
     }
 
     fn changed(&mut self, step: &mut Step<'_>, name: LockName, change: LockChange) {
-        self.record(step, What::Lock { name, change });
+        self.record(step, ChangedObject::Lock { name, change });
     }
 
     fn files_changed(&mut self, step: &mut Step<'_>, changes: Vec<TreeChange>) {
         for TreeChange { path, change, .. } in changes {
-            self.record(step, What::File { path, change });
+            self.record(step, ChangedObject::File { path, change });
         }
     }
 
-    fn record(&mut self, step: &mut Step<'_>, what: What) {
-        let change = Change { index: step.at.index, what };
+    fn record(&mut self, step: &mut Step<'_>, object: ChangedObject) {
+        let change = Change { index: step.at.index, object };
         self.history.push(change.clone());
         step.effects.push(Effect::Changed(change));
     }

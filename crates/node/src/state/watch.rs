@@ -29,12 +29,12 @@ pub struct Change {
     /// The number of the command that made the change.
     pub index: u64,
     /// The thing that changed, and the kind of change.
-    pub what: What,
+    pub object: ChangedObject,
 }
 
 /// The thing that changed, and the kind of change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum What {
+pub enum ChangedObject {
     /// A file.
     File {
         /// The path of the file.
@@ -82,8 +82,8 @@ impl Change {
     /// Returns the change as an event of a watch. The variants of this module are part of the format of
     /// snapshots, so this module has types of its own.
     pub fn to_event(&self) -> WatchEvent {
-        let (name, change) = match &self.what {
-            What::File { path, change } => {
+        let (name, change) = match &self.object {
+            ChangedObject::File { path, change } => {
                 let change = match change {
                     FileChange::Created => report::Change::Created,
                     FileChange::Written(version) => report::Change::Written(*version),
@@ -91,7 +91,7 @@ impl Change {
                 };
                 (path.as_str(), change)
             }
-            What::Lock { name, change } => {
+            ChangedObject::Lock { name, change } => {
                 let change = match change {
                     LockChange::Taken(fence) => report::Change::Taken(*fence),
                     LockChange::Released => report::Change::Released,
@@ -130,7 +130,8 @@ impl History {
 
     /// Returns whether one of the remembered changes concerns this lock.
     pub(super) fn mentions(&self, lock: &LockName) -> bool {
-        let is_of_lock = |change: &Change| matches!(&change.what, What::Lock { name, .. } if name == lock);
+        let is_of_lock =
+            |change: &Change| matches!(&change.object, ChangedObject::Lock { name, .. } if name == lock);
         self.changes.iter().rev().any(is_of_lock)
     }
 
@@ -150,20 +151,20 @@ impl State {
 
 /// Returns whether the target is one of the [`targets`] of the change.
 pub(crate) fn is_target(target: &WatchTarget, change: &Change) -> bool {
-    match (target, &change.what) {
-        (WatchTarget::Lock(target), What::Lock { name, .. }) => target == name,
-        (WatchTarget::File(target), What::File { path, .. }) => target == path,
-        (WatchTarget::Directory(_), What::File { change: FileChange::Written(_), .. }) => false,
-        (WatchTarget::Directory(target), What::File { path, .. }) => target.is_parent_of(path),
+    match (target, &change.object) {
+        (WatchTarget::Lock(target), ChangedObject::Lock { name, .. }) => target == name,
+        (WatchTarget::File(target), ChangedObject::File { path, .. }) => target == path,
+        (WatchTarget::Directory(_), ChangedObject::File { change: FileChange::Written(_), .. }) => false,
+        (WatchTarget::Directory(target), ChangedObject::File { path, .. }) => target.is_parent_of(path),
         _ => false,
     }
 }
 
 /// Returns the targets that a change belongs to.
 pub(crate) fn targets(change: &Change) -> [Option<WatchTarget>; 2] {
-    match &change.what {
-        What::Lock { name, .. } => [Some(WatchTarget::Lock(name.clone())), None],
-        What::File { path, change } => {
+    match &change.object {
+        ChangedObject::Lock { name, .. } => [Some(WatchTarget::Lock(name.clone())), None],
+        ChangedObject::File { path, change } => {
             let parent = path.split().map(|(parent, _)| WatchTarget::Directory(parent));
             let parent = parent.filter(|_| !matches!(change, FileChange::Written(_)));
             [Some(WatchTarget::File(path.clone())), parent]
@@ -178,20 +179,20 @@ mod tests {
     #[test]
     fn a_change_is_looked_up_as_it_is_told() {
         let path = |text: &str| FilePath::new(text).expect("a path");
-        let file = |text: &str, change| What::File { path: path(text), change };
+        let file = |text: &str, change| ChangedObject::File { path: path(text), change };
         let lock = |text: &str| LockName::new(text).expect("a name");
         let changes = [
             file("/", FileChange::Written(conclave_core::Version(2))),
             file("/a", FileChange::Created),
             file("/a", FileChange::Written(conclave_core::Version(2))),
             file("/a/b", FileChange::Deleted),
-            What::Lock { name: lock("a"), change: LockChange::Released },
+            ChangedObject::Lock { name: lock("a"), change: LockChange::Released },
         ];
         let paths = || ["/", "/a", "/a/b", "/ab"].map(path).into_iter();
         let watched = paths().map(WatchTarget::File).chain(paths().map(WatchTarget::Directory));
         for target in watched.chain(["a", "b"].map(lock).map(WatchTarget::Lock)) {
-            for what in &changes {
-                let change = Change { index: 1, what: what.clone() };
+            for object in &changes {
+                let change = Change { index: 1, object: object.clone() };
                 let is_told = targets(&change).contains(&Some(target.clone()));
                 assert_eq!(is_target(&target, &change), is_told, "{target:?} {change:?}");
             }

@@ -7,7 +7,7 @@ use conclave_node::codec;
 use conclave_node::entry::{Batch, Service};
 use conclave_node::node::Reply;
 use conclave_node::state::early_grant::FENCE_GAP;
-use conclave_node::state::watch::{Change, WatchTarget, What};
+use conclave_node::state::watch::{Change, ChangedObject, WatchTarget};
 use conclave_node::state::{Answer, Command, Effect, EndCause};
 use conclave_node::testing::Entry;
 use conclave_wire::v1;
@@ -240,7 +240,7 @@ impl Reference {
     }
 
     fn on_change(&mut self, change: Change) -> Result<(), String> {
-        if let What::File { path, .. } = &change.what {
+        if let ChangedObject::File { path, .. } = &change.object {
             let file = self.service.state().file(path);
             if path.as_str() == FILE {
                 self.files.push((change.index, file.map(|(data, stat)| (data.to_vec(), stat.version.0))));
@@ -272,10 +272,10 @@ impl Reference {
 /// Returns whether a change is one of a target. It is written here once more, as the documents define it.
 fn concerns(target: &WatchTarget, change: &Change) -> bool {
     use conclave_node::state::tree::FileChange;
-    match (target, &change.what) {
-        (WatchTarget::Lock(name), What::Lock { name: changed, .. }) => name == changed,
-        (WatchTarget::File(path), What::File { path: changed, .. }) => path == changed,
-        (WatchTarget::Directory(path), What::File { path: changed, change }) => {
+    match (target, &change.object) {
+        (WatchTarget::Lock(name), ChangedObject::Lock { name: changed, .. }) => name == changed,
+        (WatchTarget::File(path), ChangedObject::File { path: changed, .. }) => path == changed,
+        (WatchTarget::Directory(path), ChangedObject::File { path: changed, change }) => {
             let parent = changed.as_str().rsplit_once('/').map(|(parent, _)| parent);
             !matches!(change, FileChange::Written(_)) && parent == Some(path.as_str().trim_end_matches('/'))
         }

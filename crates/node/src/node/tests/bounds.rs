@@ -175,8 +175,8 @@ fn an_unwatch_over_the_limit_ends_a_watch_that_still_waits() {
         fixture.send();
         fixture.outbox(1).read();
     }
-    let what = What::File { path: FilePath::new("/").unwrap(), change: FileChange::Deleted };
-    let change = Change { index: 2, what };
+    let object = ChangedObject::File { path: FilePath::new("/").unwrap(), change: FileChange::Deleted };
+    let change = Change { index: 2, object };
     let watching: Vec<u64> =
         fixture.node.watches.on_change(&change).into_iter().map(|notice| notice.watch).collect();
     assert_eq!(watching.first(), Some(&2), "1 does not watch");

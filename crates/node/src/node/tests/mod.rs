@@ -13,7 +13,7 @@ use super::rounds::no_majority;
 use super::*;
 use crate::cluster::Membership;
 use crate::state::tree::FileChange;
-use crate::state::watch::{Change, WatchTarget, What};
+use crate::state::watch::{Change, ChangedObject, WatchTarget};
 use crate::state::{Answer, EndCause, Granted, Op, TimerId};
 use watches::{Notice, WatcherId};
 
@@ -313,8 +313,8 @@ fn a_watch_that_missed_more_than_can_wait_is_told_to_read_again() {
     let mut fixture = Fixture::attached(1);
     let path = FilePath::new(&format!("/{}", "x".repeat(1000))).unwrap();
     let missed = |count: usize| -> Vec<Notice> {
-        let what = What::File { path: path.clone(), change: FileChange::Deleted };
-        let event = Change { index: 3, what }.to_event();
+        let object = ChangedObject::File { path: path.clone(), change: FileChange::Deleted };
+        let event = Change { index: 3, object }.to_event();
         vec![Notice { watcher: WatcherId(1), watch: 5, event }; count]
     };
     fixture.node.send_missed(1, 5, 9, missed(100));

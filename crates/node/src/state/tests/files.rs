@@ -112,8 +112,8 @@ fn ephemeral_files_end_with_their_session_and_have_no_children() {
     assert_eq!(w.state.sessions[&a.0].ephemerals.len(), 1);
     w.expire_session(a);
     assert_eq!(w.data("/alive"), None);
-    let deleted = What::File { path: path("/alive"), change: FileChange::Deleted };
-    assert!(w.effects.contains(&Effect::Changed(Change { index: w.index, what: deleted })));
+    let deleted = ChangedObject::File { path: path("/alive"), change: FileChange::Deleted };
+    assert!(w.effects.contains(&Effect::Changed(Change { index: w.index, object: deleted })));
     // The path is free for another session, and the ended session does not affect the new file.
     w.files(b, vec![create("/alive", "b")]).unwrap();
     assert_eq!(w.data("/alive").unwrap(), "b");
