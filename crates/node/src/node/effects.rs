@@ -7,7 +7,7 @@ use conclave_core::{Code, Error, RequestId};
 
 use super::batches::{BatchId, Origin};
 use super::reply::SessionTerms;
-use super::watches::{Notice, WatcherId};
+use super::watches::{WatcherEvent, WatcherId};
 use super::{ConnectionId, Cx, Node, Outbox, Reply, View, look, metrics};
 use crate::cluster::{LogId, ProposeError};
 use crate::state::session::Broken;
@@ -80,8 +80,8 @@ impl<O: Outbox> Node<O> {
             }
             Effect::StartTimer { .. } | Effect::StopTimer { .. } => self.leases.on_effect(cx.now, &effect),
             Effect::Changed(change) => {
-                let notices = self.watches.on_change(&change);
-                self.send_notices(notices);
+                let events = self.watches.on_change(&change);
+                self.send_watcher_events(events);
             }
         }
     }
@@ -147,8 +147,8 @@ impl<O: Outbox> Node<O> {
         SessionTerms { ttl_ms, drift_ppm: self.timing.drift_ppm, nodes }
     }
 
-    fn send_notices(&mut self, notices: Vec<Notice>) {
-        for Notice { watcher: WatcherId(connection), watch, event } in notices {
+    fn send_watcher_events(&mut self, events: Vec<WatcherEvent>) {
+        for WatcherEvent { watcher: WatcherId(connection), watch, event } in events {
             if has_flaw!(self, DropsEventsWhenFull)
                 && self.clients.get(connection).is_some_and(|known| known.is_full)
             {
@@ -164,8 +164,8 @@ impl<O: Outbox> Node<O> {
         self.leases.on_applied_term(id.term);
         self.check_role(cx);
         let watches = &mut self.watches;
-        let notices = look(cx.view, |state| watches.on_snapshot(state));
-        self.send_notices(notices);
+        let events = look(cx.view, |state| watches.on_snapshot(state));
+        self.send_watcher_events(events);
         let error = Error::new(
             Code::Disconnected,
             "this node has installed a snapshot and cannot send the missing replies",

@@ -15,7 +15,7 @@ use conclave_core::{Code, Error, SessionId};
 
 use super::Query;
 use super::reply::event_size;
-use super::watches::{Notice, WatcherId};
+use super::watches::{WatcherEvent, WatcherId};
 use super::{
     ConnectionId, Cx, FULL_BYTES, MAX_PER_TURN, Node, Outbox, Output, Reply, View, look, metrics, stopping,
 };
@@ -375,10 +375,10 @@ impl<O: Outbox> Node<O> {
             Ok(info) => {
                 let terms = self.terms(info.ttl_ms, cx.view);
                 self.bind(connection, session, &Reply::Resumed { session, terms }, cx);
-                // The client may not have got these notices; one that has got them before gets them again.
+                // The client may have missed these reports. If not, it gets them twice.
                 let broken: Vec<_> = look(cx.view, |state: &State| state.broken(session).cloned().collect());
-                for notice in broken {
-                    self.push(connection, &Reply::Broken(notice));
+                for broken in broken {
+                    self.push(connection, &Reply::Broken(broken));
                 }
             }
             Err(error) => self.clients.close(connection, &error),
@@ -429,13 +429,19 @@ impl<O: Outbox> Node<O> {
 
     /// Sends the events that a watch has missed, or a single resync if their size is over [`FULL_BYTES`] or
     /// the outbox is full.
-    pub(super) fn send_missed(&mut self, connection: ConnectionId, id: u64, index: u64, missed: Vec<Notice>) {
+    pub(super) fn send_missed(
+        &mut self,
+        connection: ConnectionId,
+        id: u64,
+        index: u64,
+        missed: Vec<WatcherEvent>,
+    ) {
         let is_full = self.clients.get(connection).is_some_and(|known| known.is_full);
-        let bytes: usize = missed.iter().map(|notice| event_size(&notice.event)).sum();
+        let bytes: usize = missed.iter().map(|missed| event_size(&missed.event)).sum();
         if !missed.is_empty() && (is_full || bytes > FULL_BYTES) {
             return self.push(connection, &Reply::Event { watch: id, event: WatchEvent::Resync { index } });
         }
-        for Notice { watch, event, .. } in missed {
+        for WatcherEvent { watch, event, .. } in missed {
             self.push(connection, &Reply::Event { watch, event });
         }
     }

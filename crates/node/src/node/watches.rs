@@ -27,7 +27,7 @@ pub struct WatcherId(pub ConnectionId);
 
 /// An event for one watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Notice {
+pub struct WatcherEvent {
     /// The holder of the watch.
     pub watcher: WatcherId,
     /// The number of the watch.
@@ -70,7 +70,7 @@ impl Watches {
         watch: WatchId,
         target: WatchTarget,
         from: Option<u64>,
-    ) -> Result<Vec<Notice>, Error> {
+    ) -> Result<Vec<WatcherEvent>, Error> {
         self.unwatch(watcher, watch);
         if self.watches.range((watcher, 0)..=(watcher, u64::MAX)).take(MAX_WATCHES).count() >= MAX_WATCHES {
             let text = format!("a connection has at most {MAX_WATCHES} watches: end some of them");
@@ -104,37 +104,43 @@ impl Watches {
 
     /// Returns the events that follow from a change. Called with every
     /// [`Effect::Changed`](crate::state::Effect), in order.
-    pub fn on_change(&mut self, change: &Change) -> Vec<Notice> {
+    pub fn on_change(&mut self, change: &Change) -> Vec<WatcherEvent> {
         self.passed_on = change.index;
         if self.watches.is_empty() {
             return Vec::new();
         }
         let watching = targets(change).into_iter().flatten().filter_map(|target| self.by_target.get(&target));
         let unseen = watching.flatten().filter(|key| self.watches[key].seen < change.index);
-        unseen.map(|&(watcher, watch)| Notice { watcher, watch, event: change.to_event() }).collect()
+        unseen.map(|&(watcher, watch)| WatcherEvent { watcher, watch, event: change.to_event() }).collect()
     }
 
     /// Returns the events that all watches missed when a snapshot replaced the state of this node.
-    pub fn on_snapshot(&mut self, state: &State) -> Vec<Notice> {
+    pub fn on_snapshot(&mut self, state: &State) -> Vec<WatcherEvent> {
         let now = state.applied();
-        let mut notices = Vec::new();
+        let mut events = Vec::new();
         for ((watcher, id), watch) in &mut self.watches {
-            notices.extend(missed(state, *watcher, *id, &watch.target, watch.seen.max(self.passed_on)));
+            events.extend(missed(state, *watcher, *id, &watch.target, watch.seen.max(self.passed_on)));
             watch.seen = watch.seen.max(now);
         }
         self.passed_on = now;
-        notices
+        events
     }
 }
 
-fn missed(state: &State, watcher: WatcherId, watch: WatchId, target: &WatchTarget, from: u64) -> Vec<Notice> {
-    let notice = |event| Notice { watcher, watch, event };
+fn missed(
+    state: &State,
+    watcher: WatcherId,
+    watch: WatchId,
+    target: &WatchTarget,
+    from: u64,
+) -> Vec<WatcherEvent> {
+    let to_watcher = |event| WatcherEvent { watcher, watch, event };
     match state.changes_since(from) {
-        None => vec![notice(WatchEvent::Resync { index: state.applied() })],
+        None => vec![to_watcher(WatchEvent::Resync { index: state.applied() })],
         Some(changes) => {
             // Only the changes of this target are copied; the history may be long.
             let is_mine = |change: &&Change| is_target(target, change);
-            changes.filter(is_mine).map(|change| notice(change.to_event())).collect()
+            changes.filter(is_mine).map(|change| to_watcher(change.to_event())).collect()
         }
     }
 }

@@ -178,6 +178,6 @@ fn an_unwatch_over_the_limit_ends_a_watch_that_still_waits() {
     let object = ChangedObject::File { path: FilePath::new("/").unwrap(), change: FileChange::Deleted };
     let change = Change { index: 2, object };
     let watching: Vec<u64> =
-        fixture.node.watches.on_change(&change).into_iter().map(|notice| notice.watch).collect();
+        fixture.node.watches.on_change(&change).into_iter().map(|event| event.watch).collect();
     assert_eq!(watching.first(), Some(&2), "1 does not watch");
 }

@@ -15,7 +15,7 @@ use crate::cluster::Membership;
 use crate::state::tree::FileChange;
 use crate::state::watch::{Change, ChangedObject, WatchTarget};
 use crate::state::{Answer, EndCause, Granted, Op, TimerId};
-use watches::{Notice, WatcherId};
+use watches::{WatcherEvent, WatcherId};
 
 /// An outbox that records what it gets. Its client reads when the test calls [`Recorder::read`].
 #[derive(Debug, Default)]
@@ -312,10 +312,10 @@ fn who_asks_for_much_is_answered_as_fast_as_it_reads() {
 fn a_watch_that_missed_more_than_can_wait_is_told_to_read_again() {
     let mut fixture = Fixture::attached(1);
     let path = FilePath::new(&format!("/{}", "x".repeat(1000))).unwrap();
-    let missed = |count: usize| -> Vec<Notice> {
+    let missed = |count: usize| -> Vec<WatcherEvent> {
         let object = ChangedObject::File { path: path.clone(), change: FileChange::Deleted };
         let event = Change { index: 3, object }.to_event();
-        vec![Notice { watcher: WatcherId(1), watch: 5, event }; count]
+        vec![WatcherEvent { watcher: WatcherId(1), watch: 5, event }; count]
     };
     fixture.node.send_missed(1, 5, 9, missed(100));
     assert_eq!(fixture.outbox(1).read().len(), 100);

@@ -143,10 +143,10 @@ fn whoever_watched_before_is_told_to_read_again_and_no_session_comes_back() {
     );
     let target = || WatchTarget::Lock(name("later"));
     for from in [1, before, after] {
-        let notices = Watches::new().watch(&w.state, WatcherId(b.0.0), 1, target(), Some(from)).unwrap();
+        let events = Watches::new().watch(&w.state, WatcherId(b.0.0), 1, target(), Some(from)).unwrap();
         assert!(
-            matches!(notices[..], [ref only] if matches!(only.event, WatchEvent::Resync { .. })),
-            "{from}: {notices:?}"
+            matches!(events[..], [ref only] if matches!(only.event, WatchEvent::Resync { .. })),
+            "{from}: {events:?}"
         );
     }
     // A watch with an index after the restore gets all changes.

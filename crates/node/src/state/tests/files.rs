@@ -7,7 +7,7 @@ use super::super::snapshot::{SnapshotError, VERSION};
 use super::super::tree::{MAX_FILE_BYTES, MAX_OPERATIONS};
 use super::super::watch::{HISTORY_LENGTH, WatchTarget};
 use super::*;
-use crate::node::watches::{MAX_WATCHES, Notice, WatcherId, Watches};
+use crate::node::watches::{MAX_WATCHES, WatcherEvent, WatcherId, Watches};
 
 fn path(text: &str) -> FilePath {
     FilePath::new(text).unwrap()
@@ -159,18 +159,17 @@ fn a_multi_is_all_or_nothing() {
 
 // --- watches
 
-fn events(notices: &[Notice]) -> Vec<u64> {
-    notices
-        .iter()
-        .map(|notice| match &notice.event {
+fn events(sent: &[WatcherEvent]) -> Vec<u64> {
+    sent.iter()
+        .map(|sent| match &sent.event {
             WatchEvent::Changed { index, .. } => *index,
             _ => 0,
         })
         .collect()
 }
 
-/// Returns the notices for the changes of the last entry.
-fn tell(w: &World, watchers: &mut Watches) -> Vec<Notice> {
+/// Returns the events for the changes of the last entry.
+fn deliver(w: &World, watchers: &mut Watches) -> Vec<WatcherEvent> {
     let changes = w.effects.iter().filter_map(|effect| match effect {
         Effect::Changed(change) => Some(change),
         _ => None,
@@ -202,7 +201,7 @@ fn no_event_is_lost_between_a_read_and_its_watch() {
         watchers.watch(&w.state, WatcherId(a.0.0), 1, WatchTarget::File(path("/x")), Some(read_at)).unwrap();
     assert_eq!(events(&missed), [written]);
     w.files(a, vec![write("/x", "3", None)]).unwrap();
-    assert_eq!(events(&tell(&w, &mut watchers)), [w.index]);
+    assert_eq!(events(&deliver(&w, &mut watchers)), [w.index]);
 }
 
 #[test]
@@ -213,7 +212,7 @@ fn a_change_seen_at_registration_is_not_told_again() {
     w.files(a, vec![create("/x", "1")]).unwrap();
     watchers.watch(&w.state, WatcherId(a.0.0), 1, WatchTarget::File(path("/x")), None).unwrap();
     // The effects of the entry reach the watches only now.
-    assert_eq!(tell(&w, &mut watchers), []);
+    assert_eq!(deliver(&w, &mut watchers), []);
 }
 
 #[test]
@@ -231,7 +230,7 @@ fn each_watch_tells_what_it_looks_at() {
         assert_eq!(watchers.watch(&w.state, WatcherId(b.0.0), id as u64, target, None), Ok(vec![]));
     }
     let mut told =
-        |w: &World| -> Vec<u64> { tell(w, &mut watchers).iter().map(|notice| notice.watch).collect() };
+        |w: &World| -> Vec<u64> { deliver(w, &mut watchers).iter().map(|event| event.watch).collect() };
     w.files(a, vec![create("/d/x", "")]).unwrap();
     assert_eq!(told(&w), [1, 0]);
     w.files(a, vec![write("/d/x", "1", None)]).unwrap();
@@ -245,10 +244,10 @@ fn each_watch_tells_what_it_looks_at() {
     assert_eq!(told(&w), [2]);
     watchers.unwatch(WatcherId(b.0.0), 2);
     w.hold(a, acquire("boss"));
-    assert_eq!(tell(&w, &mut watchers), []);
+    assert_eq!(deliver(&w, &mut watchers), []);
     watchers.end(WatcherId(b.0.0));
     w.files(a, vec![delete("/d/x")]).unwrap();
-    assert_eq!(tell(&w, &mut watchers), []);
+    assert_eq!(deliver(&w, &mut watchers), []);
 }
 
 #[test]
@@ -266,11 +265,11 @@ fn watches_resume_by_index_and_a_gap_is_an_explicit_resync() {
         state.apply(at, Command::Request(Request { session: a.0, id, lowest: id, op }));
     }
     let (mut watchers, target) = (Watches::new(), WatchTarget::File(path("/x")));
-    let notices = watchers.watch(&state, WatcherId(a.0.0), 1, target.clone(), Some(early)).unwrap();
+    let sent = watchers.watch(&state, WatcherId(a.0.0), 1, target.clone(), Some(early)).unwrap();
     let resync = WatchEvent::Resync { index: w.index };
-    assert_eq!(notices, [Notice { watcher: WatcherId(a.0.0), watch: 1, event: resync }]);
-    let notices = watchers.watch(&state, WatcherId(a.0.0), 1, target, Some(w.index - 3)).unwrap();
-    assert_eq!(events(&notices), [w.index - 2, w.index - 1, w.index]);
+    assert_eq!(sent, [WatcherEvent { watcher: WatcherId(a.0.0), watch: 1, event: resync }]);
+    let sent = watchers.watch(&state, WatcherId(a.0.0), 1, target, Some(w.index - 3)).unwrap();
+    assert_eq!(events(&sent), [w.index - 2, w.index - 1, w.index]);
 }
 
 #[test]
@@ -280,7 +279,7 @@ fn after_a_snapshot_watches_are_told_what_they_missed() {
     let a = w.client();
     watchers.watch(&w.state, WatcherId(a.0.0), 1, WatchTarget::Lock(name("x")), None).unwrap();
     let x = w.hold(a, acquire("x"));
-    assert_eq!(tell(&w, &mut watchers).len(), 1);
+    assert_eq!(deliver(&w, &mut watchers).len(), 1);
     w.release(a, x);
     let missed = w.index;
     let installed = State::from_snapshot(&w.state.to_snapshot()).unwrap();
