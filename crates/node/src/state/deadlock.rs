@@ -36,7 +36,7 @@ use super::rank::{Rank, Ticket};
 
 /// The largest number of edges in the report of a deadlock. Further edges are left out; a knot may have
 /// thousands.
-const MAX_EDGES_TOLD: usize = 32;
+const MAX_EDGES_SENT: usize = 32;
 
 /// The edges that a search follows.
 #[derive(Clone, Copy, PartialEq)]
@@ -135,14 +135,16 @@ impl Locks {
                 candidates.retain(|owner| !resolution.is_stuck_anyway(*owner) && !standing.contains(owner));
                 let victim = self.victim(self.waiter(ticket), policy, &candidates);
                 let owner = victim.map(|victim| self.waiter(victim).owner);
-                let deadlock =
-                    Deadlock { cycle: self.tell(&why), victim: owner.map(|owner| self.owner_name(owner)) };
+                let deadlock = Deadlock {
+                    cycle: self.deadlock_edges(&why),
+                    victim: owner.map(|owner| self.owner_name(owner)),
+                };
                 work.outcomes.push(Outcome::Deadlock(deadlock.clone()));
                 let Some((victim, owner)) = victim.zip(owner) else { return true };
                 self.refuse(victim, Error::deadlock(deadlock), work);
-                let told = work.outcomes.len();
-                self.settle(at, work);
-                if work.outcomes.len() > told {
+                let outcomes = work.outcomes.len();
+                self.grant_waiters(at, work);
+                if work.outcomes.len() > outcomes {
                     break;
                 }
                 resolution.cancel(owner);
@@ -233,15 +235,15 @@ impl Locks {
         victim.map(|waiter| waiter.rank.ticket)
     }
 
-    /// Returns the edges of a deadlock, at most [`MAX_EDGES_TOLD`].
-    fn tell(&self, why: &Why<LockId, OwnerId>) -> Vec<WaitsFor> {
+    /// Returns the edges of a deadlock, at most [`MAX_EDGES_SENT`].
+    fn deadlock_edges(&self, why: &Why<LockId, OwnerId>) -> Vec<WaitsFor> {
         let edge = |waiter: OwnerId, lock: LockId, holder: OwnerId| WaitsFor {
             waiter: self.owner_name(waiter),
             name: self.lock(lock).name.clone(),
             holder: self.owner_name(holder),
         };
         if let Why::Cycle(links) = why {
-            let links = links.iter().take(MAX_EDGES_TOLD);
+            let links = links.iter().take(MAX_EDGES_SENT);
             return links.map(|link| edge(link.waiter, link.resource, link.holder)).collect();
         }
         let members = why.candidates();
@@ -256,7 +258,7 @@ impl Locks {
             let others = holders.filter(move |holder| **holder != owner || claim.demand.is_permits());
             others.map(move |holder| (owner, claim.resource, *holder))
         });
-        edges.take(MAX_EDGES_TOLD).map(|(waiter, lock, holder)| edge(waiter, lock, holder)).collect()
+        edges.take(MAX_EDGES_SENT).map(|(waiter, lock, holder)| edge(waiter, lock, holder)).collect()
     }
 
     /// Returns the owners of `starts` and all owners that they wait for, directly or not.

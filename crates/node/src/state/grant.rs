@@ -52,7 +52,7 @@ pub(super) enum RequestOwner {
 
 /// The immediate result of an acquire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Settled {
+pub(super) enum AcquireResult {
     /// The request is granted.
     Granted,
     /// The request waits.
@@ -78,7 +78,7 @@ pub(super) struct Work {
     agenda: BTreeSet<(Rank, Option<LockId>)>,
     /// `true` if overtaking may be possible: claims keep a request waiting, or a request waits for a new
     /// holder.
-    unsettled: bool,
+    may_overtake: bool,
     /// The permits claimed before the current position of the walk.
     counted: Counted,
     /// The grant that its own client releases by this command.
@@ -104,32 +104,32 @@ impl Locks {
     pub(super) fn acquire(
         &mut self,
         at: Position,
-        ask: AcquireRequest,
+        request: AcquireRequest,
         work: &mut Work,
-    ) -> Result<Settled, Error> {
-        let wants = self.lower(&ask.expr, work)?;
+    ) -> Result<AcquireResult, Error> {
+        let wants = self.lower(&request.expr, work)?;
         self.check_possible(&wants)?;
         let single_lock = wants.as_single().is_some_and(|claim| claim.demand == Demand::Exclusive);
-        if ask.value.is_some() && !single_lock {
+        if request.value.is_some() && !single_lock {
             let message = "only a single exclusive name can be campaigned for";
             return Err(Error::new(Code::InvalidArgument, message));
         }
         let ticket = Ticket(at.index);
-        let (owner, busy) = self.resolve_owner(ask.owner, ask.session, ticket);
-        if ask.value.is_some() {
+        let (owner, busy) = self.resolve_owner(request.owner, request.session, ticket);
+        if request.value.is_some() {
             self.check_campaign(owner, &wants)?;
         }
-        let rank = Rank::new(ask.priority, ticket);
+        let rank = Rank::new(request.priority, ticket);
         let claims = if let Some(claim) = wants.as_single() { vec![*claim] } else { wants.envelope() };
         let waiter = Waiter {
-            session: ask.session,
-            request: ask.request,
+            session: request.session,
+            request: request.request,
             owner,
             rank,
             wants,
             claims,
-            policy: ask.policy,
-            value: ask.value,
+            policy: request.policy,
+            value: request.value,
             since_ms: at.wall_ms,
         };
         if let Some(choice) = self.choice(&waiter, Claims::Bind) {
@@ -137,16 +137,16 @@ impl Locks {
             // wait for this owner, which can complete a deadlock.
             let closes = |waiting: &Rank| {
                 let is_wanted = choice.iter().any(|claim| !self.lock(claim.resource).queue.is_empty());
-                let cause = Cause::Grant { waiting: waiting.ticket, policy: ask.policy };
+                let cause = Cause::Grant { waiting: waiting.ticket, policy: request.policy };
                 is_wanted.then(|| (cause, self.deadlocked(cause)))
             };
             let closes = busy.as_ref().and_then(closes);
             self.grant(at, waiter, &choice, work);
-            self.settle(at, work);
+            self.grant_waiters(at, work);
             if let Some((cause, standing)) = closes {
                 self.end_closed_deadlocks(at, cause, standing, work);
             }
-            return Ok(Settled::Granted);
+            return Ok(AcquireResult::Granted);
         }
         if let Some(waiting) = busy {
             let request = self.waiter(waiting.ticket).request;
@@ -154,20 +154,20 @@ impl Locks {
             return Err(Error::new(Code::OwnerBusy, message));
         }
         self.enqueue(waiter);
-        if ask.wait == Wait::Try {
+        if request.wait == Wait::Try {
             return self.try_to_overtake(at, ticket, work);
         }
-        work.unsettled |= self.can_close_a_cycle(ticket);
-        self.settle(at, work);
-        self.end_deadlocks(at, ticket, ask.policy, &BTreeSet::new(), work);
+        work.may_overtake |= self.can_close_a_cycle(ticket);
+        self.grant_waiters(at, work);
+        self.end_deadlocks(at, ticket, request.policy, &BTreeSet::new(), work);
         if self.waiters.contains_key(&ticket) {
-            Ok(Settled::Waiting)
+            Ok(AcquireResult::Waiting)
         } else if self.grants.contains_key(&ticket) {
             // The caller sends the reply to this grant. Another reply would repeat it.
             work.outcomes.retain(|outcome| *outcome != Outcome::Granted(ticket));
-            Ok(Settled::Granted)
+            Ok(AcquireResult::Granted)
         } else {
-            Ok(Settled::Victim)
+            Ok(AcquireResult::Victim)
         }
     }
 
@@ -290,10 +290,10 @@ impl Locks {
         self.lock_mut(id).limit = Some(permits);
         if is_lowered {
             self.refuse_impossible(id, work);
-            work.unsettled = true;
+            work.may_overtake = true;
         }
         self.examine_all(id, work);
-        self.settle(at, work);
+        self.grant_waiters(at, work);
         if let Some(standing) = standing {
             self.end_closed_deadlocks(at, Cause::Limit(id), standing, work);
         }
@@ -301,18 +301,18 @@ impl Locks {
     }
 
     /// Walks the agenda, then lets waiters overtake, until no more requests can be granted.
-    pub(super) fn settle(&mut self, at: Position, work: &mut Work) {
+    pub(super) fn grant_waiters(&mut self, at: Position, work: &mut Work) {
         work.counted.clear();
         loop {
             while let Some((rank, walk)) = work.agenda.pop_first() {
                 self.examine(at, rank, walk, work);
             }
-            if !work.unsettled {
+            if !work.may_overtake {
                 return;
             }
             match self.overtaker() {
                 Some((ticket, choice)) => self.grant_waiter(at, ticket, &choice, work),
-                None => work.unsettled = false,
+                None => work.may_overtake = false,
             }
         }
     }
@@ -338,7 +338,7 @@ impl Locks {
             if let Some(choice) = self.choice_counting(waiter, &mut work.counted) {
                 self.grant_waiter(at, rank.ticket, &choice, work);
             } else {
-                work.unsettled = true;
+                work.may_overtake = true;
                 if !self.owner(waiter.owner).holds.is_empty() && self.fits_ignoring_claims(waiter) {
                     self.soft_blocked.insert(rank);
                 }
@@ -368,7 +368,7 @@ impl Locks {
     }
 
     fn remember_soft_blocked(&mut self, id: LockId, from: Rank, work: &mut Work) {
-        work.unsettled = true;
+        work.may_overtake = true;
         let behind: Vec<Rank> = self.lock(id).holding.range(from..).copied().collect();
         for rank in behind {
             if self.fits_ignoring_claims(self.waiter(rank.ticket)) {
@@ -378,14 +378,19 @@ impl Locks {
     }
 
     /// Grants a request that must not wait, if it may overtake. Otherwise rejects it.
-    fn try_to_overtake(&mut self, at: Position, ticket: Ticket, work: &mut Work) -> Result<Settled, Error> {
+    fn try_to_overtake(
+        &mut self,
+        at: Position,
+        ticket: Ticket,
+        work: &mut Work,
+    ) -> Result<AcquireResult, Error> {
         let choice = if self.can_close_a_cycle(ticket) { self.overtaking_choice(ticket) } else { None };
         let waiter = self.dequeue(ticket, work);
         match choice {
             Some(choice) => {
                 self.grant(at, waiter, &choice, work);
-                self.settle(at, work);
-                Ok(Settled::Granted)
+                self.grant_waiters(at, work);
+                Ok(AcquireResult::Granted)
             }
             None => {
                 // The request was in the queues only for this test. Its removal changed nothing for other
@@ -504,7 +509,7 @@ impl Locks {
             } else if claim.demand == Demand::Shared {
                 // A shared claim blocks only exclusive requests. Of these, only the first in the queue can be
                 // granted now. But waiters that are behind other claims only may overtake these now.
-                work.unsettled |= lock.holding.range(rank..).next().is_some();
+                work.may_overtake |= lock.holding.range(rank..).next().is_some();
                 if let Some((first, Demand::Exclusive)) = lock.queue.first_key_value() {
                     work.agenda.insert((*first, None));
                 }
@@ -536,7 +541,7 @@ impl Locks {
             }
         }
         work.agenda.insert((rank, None));
-        work.unsettled = true;
+        work.may_overtake = true;
     }
 
     /// Returns the owner of a request, created if necessary, and the rank of its request that already waits.

@@ -2,7 +2,7 @@
 //! request is possible.
 
 use conclave_core::expr::{Leaf, Node};
-use conclave_core::{Claim as Asked, Code, Error, Expr};
+use conclave_core::{Claim as Mode, Code, Error, Expr};
 use conclave_deadlock::{Claim, Demand, Request, RequestError};
 
 use super::grant::Work;
@@ -41,15 +41,15 @@ impl Locks {
         let id = self.intern(name).ok_or_else(too_many_names)?;
         work.touched.push(id);
         let demand = match (leaf.claim, self.lock(id).limit) {
-            (Asked::Exclusive, None) => Demand::Exclusive,
-            (Asked::Shared, None) => Demand::Shared,
-            (Asked::Exclusive, Some(_)) => Demand::Permits(1),
-            (Asked::Permits(count), Some(_)) => Demand::Permits(count),
-            (Asked::Permits(_), None) => {
+            (Mode::Exclusive, None) => Demand::Exclusive,
+            (Mode::Shared, None) => Demand::Shared,
+            (Mode::Exclusive, Some(_)) => Demand::Permits(1),
+            (Mode::Permits(count), Some(_)) => Demand::Permits(count),
+            (Mode::Permits(_), None) => {
                 let message = format!("{name} is not a semaphore: it has no limit and no permits");
                 return Err(Error::new(Code::NotASemaphore, message));
             }
-            (Asked::Shared, Some(_)) => {
+            (Mode::Shared, Some(_)) => {
                 let message = format!("{name} is a semaphore, and its permits cannot be shared");
                 return Err(Error::new(Code::WrongKind, message));
             }

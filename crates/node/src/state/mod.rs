@@ -39,7 +39,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use conclave_core::{Code, Deadlock, Error, LockName, Owner, RequestId, SessionId, Wait};
 use serde::{Deserialize, Serialize};
 
-use self::grant::{AcquireRequest, Outcome, RequestOwner, Settled, Work};
+use self::grant::{AcquireRequest, AcquireResult, Outcome, RequestOwner, Work};
 use self::lock::Locks;
 use self::session::{Admission, Broken, MAX_LIVE, MAX_SESSIONS, Session};
 use self::tree::{FileChange, FileOp, Tree, TreeChange};
@@ -257,16 +257,16 @@ impl State {
     fn acquire(&mut self, step: &mut Step<'_>, id: SessionId, request: RequestId, acquire: Acquire) {
         let ticket = Ticket(step.at.index);
         let wait = acquire.wait;
-        let ask = self.check_acquire(id, request, acquire);
-        let settled = ask.and_then(|ask| self.locks.acquire(step.at, ask, &mut step.work));
+        let checked = self.check_acquire(id, request, acquire);
+        let result = checked.and_then(|acquire| self.locks.acquire(step.at, acquire, &mut step.work));
         let session = self.sessions.get_mut(&id).expect("the caller found the session");
-        match settled {
-            Ok(Settled::Granted) => {
+        match result {
+            Ok(AcquireResult::Granted) => {
                 session.live.insert(request, ticket);
                 let granted = Answer::Granted(self.locks.granted(ticket));
                 self.answer(step, id, request, granted);
             }
-            Ok(Settled::Waiting) => {
+            Ok(AcquireResult::Waiting) => {
                 session.live.insert(request, ticket);
                 session.waiting.insert(request, ticket);
                 step.reply(id, request, Answer::Queued(self.locks.queued(ticket)));
@@ -276,7 +276,7 @@ impl State {
                     step.effects.push(Effect::StartTimer { timer, after_ms });
                 }
             }
-            Ok(Settled::Victim) => {} // its refusal is among the outcomes
+            Ok(AcquireResult::Victim) => {} // its refusal is among the outcomes
             Err(error) => self.answer(step, id, request, Answer::Refused(error)),
         }
     }
@@ -533,7 +533,7 @@ impl State {
 
     /// Grants the names that became free. Then creates the effects of all outcomes of the command.
     fn finish(&mut self, step: &mut Step<'_>) {
-        self.locks.settle(step.at, &mut step.work);
+        self.locks.grant_waiters(step.at, &mut step.work);
         let early_grant = self.locks.early_grant(step.at, &mut step.work);
         self.locks.finish(&mut step.work);
         for outcome in std::mem::take(&mut step.work.outcomes) {

@@ -19,7 +19,7 @@ use super::{Delay, State, WaitLimit};
 
 /// The largest number of holders in a `queued` reply, and for each name in a list. Further holders are left
 /// out.
-const HOLDERS_TOLD: usize = 8;
+const HOLDERS_SENT: usize = 8;
 /// The largest number of holders, waiters and deadlocks in a report about one name. Further ones are left
 /// out.
 const SHOWN: usize = 100;
@@ -247,7 +247,7 @@ impl Locks {
             locks.flat_map(|lock| self.holders(lock).map(|holder| Blocker::new(lock.name.clone(), holder)));
         let mut position = QueuePosition::default();
         position.ahead = ahead.unwrap_or(0);
-        position.holders = blockers.take(HOLDERS_TOLD).collect();
+        position.holders = blockers.take(HOLDERS_SENT).collect();
         position
     }
 
@@ -309,7 +309,7 @@ impl Locks {
     fn info(&self, lock: &Lock) -> LockInfo {
         let mut info = LockInfo::new(lock.name.clone());
         info.limit = lock.limit;
-        info.holders = self.holders(lock).take(HOLDERS_TOLD).collect();
+        info.holders = self.holders(lock).take(HOLDERS_SENT).collect();
         info.holders_total = lock.holds.len() as u64;
         info.waiters_total = lock.queue.len() as u64;
         info
@@ -332,7 +332,7 @@ impl Locks {
         info.priority = waiter.rank.priority();
         info.since_ms = waiter.since_ms;
         info.waits_for =
-            waits_for.into_iter().take(HOLDERS_TOLD).map(|owner| self.owner_name(owner)).collect();
+            waits_for.into_iter().take(HOLDERS_SENT).map(|owner| self.owner_name(owner)).collect();
         info.stuck = stuck;
         info
     }

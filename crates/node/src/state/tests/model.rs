@@ -43,7 +43,7 @@ impl Model {
         let busy = self.waits.iter().find(|(_, other)| other.who == who).map(|(ticket, _)| *ticket);
         if let Some(set) = self.choice(&waits, &BTreeSet::new()) {
             self.grants.insert(ticket, (who, set));
-            self.settle();
+            self.grant_waiters();
             if let Some(busy) = busy {
                 self.refuse_if_stuck(busy);
             }
@@ -58,10 +58,10 @@ impl Model {
             self.waits.remove(&ticket);
             let set = choice.ok_or(Code::WouldWait)?;
             self.grants.insert(ticket, (who, set));
-            self.settle();
+            self.grant_waiters();
             return Ok(());
         }
-        self.settle();
+        self.grant_waiters();
         if self.refuse_if_stuck(ticket) { Err(Code::Deadlock) } else { Ok(()) }
     }
 
@@ -82,7 +82,7 @@ impl Model {
             .map(|(ticket, _)| *ticket)
             .collect();
         hopeless.iter().for_each(|ticket| _ = self.waits.remove(ticket));
-        self.settle();
+        self.grant_waiters();
         for ticket in self.in_order() {
             if self.waits.get(&ticket).is_some_and(|waits| waits.claims(name).is_some()) {
                 self.refuse_if_stuck(ticket);
@@ -92,7 +92,7 @@ impl Model {
 
     /// Grants requests in order until no request can be granted. Then lets one request overtake, and starts
     /// again.
-    fn settle(&mut self) {
+    fn grant_waiters(&mut self) {
         'again: loop {
             for ticket in self.in_order() {
                 if let Some(set) = self.choice(&self.waits[&ticket], &BTreeSet::new()) {
@@ -121,7 +121,7 @@ impl Model {
         if is_stuck {
             self.deadlocks += 1;
             self.waits.remove(&ticket);
-            self.settle();
+            self.grant_waiters();
         }
         is_stuck
     }
@@ -441,7 +441,7 @@ impl Twins {
                 self.world.ask(client, Op::Break { name: broken.clone(), reason: String::new() });
                 self.model.grants.values_mut().for_each(|(_, set)| _ = set.remove(&broken));
                 self.model.grants.retain(|_, (_, set)| !set.is_empty());
-                self.model.settle();
+                self.model.grant_waiters();
                 format!("break {broken}")
             }
             12 if dice.roll(3) == 0 => self.end_session(dice),
@@ -455,7 +455,7 @@ impl Twins {
                 if matches!(op, Op::Cancel { .. }) || !is_waiting {
                     self.model.waits.remove(&ticket);
                     self.model.grants.remove(&ticket);
-                    self.model.settle();
+                    self.model.grant_waiters();
                 }
                 format!("{op:?}")
             }
@@ -489,7 +489,7 @@ impl Twins {
             set.values_mut()
                 .filter(|claim| **claim == Claim::Exclusive)
                 .for_each(|claim| *claim = Claim::Shared);
-            self.model.settle();
+            self.model.grant_waiters();
         }
         format!("downgrade {ticket}")
     }
@@ -500,7 +500,7 @@ impl Twins {
         self.world.done(client, Op::Close);
         self.model.waits.retain(|_, waits| waits.who.0 != client.0);
         self.model.grants.retain(|_, (who, _)| who.0 != client.0);
-        self.model.settle();
+        self.model.grant_waiters();
         self.clients[place] = self.world.client();
         format!("end {client:?}")
     }
