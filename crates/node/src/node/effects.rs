@@ -8,7 +8,7 @@ use conclave_core::{Code, Error, RequestId};
 use super::batches::{BatchId, Origin};
 use super::reply::SessionTerms;
 use super::watches::{WatcherEvent, WatcherId};
-use super::{ConnectionId, Cx, Node, Outbox, Reply, View, look, metrics};
+use super::{ConnectionId, Cx, Node, Outbox, Reply, View, metrics, read_state};
 use crate::cluster::{LogId, ProposeError};
 use crate::state::session::Broken;
 use crate::state::{Answer, Effect};
@@ -58,7 +58,8 @@ impl<O: Outbox> Node<O> {
             }
             Effect::SessionOpened { session, secret } => {
                 if let Some(connection) = self.clients.take_opening(secret) {
-                    let ttl_ms = look(cx.view, |state| state.session(session).map_or(0, |info| info.ttl_ms));
+                    let ttl_ms =
+                        read_state(cx.view, |state| state.session(session).map_or(0, |info| info.ttl_ms));
                     let terms = self.terms(ttl_ms, cx.view);
                     self.bind(connection, session, &Reply::Opened { session, secret, terms }, cx);
                 }
@@ -164,7 +165,7 @@ impl<O: Outbox> Node<O> {
         self.leases.on_applied_term(id.term);
         self.check_role(cx);
         let watches = &mut self.watches;
-        let events = look(cx.view, |state| watches.on_snapshot(state));
+        let events = read_state(cx.view, |state| watches.on_snapshot(state));
         self.send_watcher_events(events);
         let error = Error::new(
             Code::Disconnected,

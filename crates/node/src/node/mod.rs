@@ -207,8 +207,8 @@ pub struct Cx<'a> {
 
 /// The replicated state and the status of the cluster, as this node has them now.
 pub trait View {
-    /// Calls `look` once with the state. The state is locked meanwhile, so `look` must be short.
-    fn read(&self, look: &mut dyn FnMut(&State));
+    /// Calls `read` once with the state. The state is locked meanwhile, so `read` must be short.
+    fn read(&self, read: &mut dyn FnMut(&State));
     /// Returns the status of the replica.
     fn status(&self) -> Status;
     /// Returns the identity of the cluster.
@@ -218,11 +218,11 @@ pub trait View {
 }
 
 /// Reads the state.
-fn look<R>(view: &dyn View, look: impl FnOnce(&State) -> R) -> R {
-    let (mut look, mut result) = (Some(look), None);
+fn read_state<R>(view: &dyn View, read: impl FnOnce(&State) -> R) -> R {
+    let (mut read, mut result) = (Some(read), None);
     view.read(&mut |state| {
-        if let Some(look) = look.take() {
-            result = Some(look(state));
+        if let Some(read) = read.take() {
+            result = Some(read(state));
         }
     });
     result.expect("a view calls the function that it is given")
@@ -449,7 +449,7 @@ impl<O: Outbox> Node<O> {
     fn check_role(&mut self, cx: &Cx<'_>) {
         let status = cx.view.status();
         let leads = status.leads().then_some(status.term);
-        self.leases.on_status(cx.now, leads, || look(cx.view, State::timers));
+        self.leases.on_status(cx.now, leads, || read_state(cx.view, State::timers));
     }
 }
 

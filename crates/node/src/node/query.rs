@@ -47,7 +47,7 @@ pub enum QueryAnswer {
 
 /// Answers a query.
 pub(super) fn answer(view: &dyn View, query: &Query) -> QueryAnswer {
-    super::look(view, |state| read(view, state, query))
+    super::read_state(view, |state| read(view, state, query))
 }
 
 fn read(view: &dyn View, state: &State, query: &Query) -> QueryAnswer {

@@ -17,7 +17,8 @@ use super::Query;
 use super::reply::event_size;
 use super::watches::{WatcherEvent, WatcherId};
 use super::{
-    ConnectionId, Cx, FULL_BYTES, MAX_PER_TURN, Node, Outbox, Output, Reply, View, look, metrics, stopping,
+    ConnectionId, Cx, FULL_BYTES, MAX_PER_TURN, Node, Outbox, Output, Reply, View, metrics, read_state,
+    stopping,
 };
 use crate::cluster::{LogId, ReadError};
 use crate::leases::{KeepAliveResult, Now};
@@ -187,7 +188,7 @@ impl<O: Outbox> Node<O> {
     }
 
     fn has_ended(view: &dyn View, session: SessionId) -> bool {
-        look(view, |state| state.session(session).is_none())
+        read_state(view, |state| state.session(session).is_none())
     }
 
     /// Handles keep-alives that another node forwards for its clients.
@@ -371,12 +372,13 @@ impl<O: Outbox> Node<O> {
     }
 
     fn resume(&mut self, connection: ConnectionId, session: SessionId, secret: u128, cx: &mut Cx<'_>) {
-        match look(cx.view, |state| state.authenticate(session, secret)) {
+        match read_state(cx.view, |state| state.authenticate(session, secret)) {
             Ok(info) => {
                 let terms = self.terms(info.ttl_ms, cx.view);
                 self.bind(connection, session, &Reply::Resumed { session, terms }, cx);
                 // The client may have missed these reports. If not, it gets them twice.
-                let broken: Vec<_> = look(cx.view, |state: &State| state.broken(session).cloned().collect());
+                let broken: Vec<_> =
+                    read_state(cx.view, |state: &State| state.broken(session).cloned().collect());
                 for broken in broken {
                     self.push(connection, &Reply::Broken(broken));
                 }
@@ -415,7 +417,7 @@ impl<O: Outbox> Node<O> {
     ) {
         let after = after.filter(|_| !has_flaw!(self, ForgetsWatchIndex));
         let watches = &mut self.watches;
-        let (index, missed) = look(cx.view, |state| {
+        let (index, missed) = read_state(cx.view, |state| {
             (state.applied(), watches.watch(state, WatcherId(connection), id, target, after))
         });
         match missed {

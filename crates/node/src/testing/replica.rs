@@ -118,8 +118,8 @@ impl Replica {
 }
 
 impl View for Replica {
-    fn read(&self, look: &mut dyn FnMut(&State)) {
-        look(self.state());
+    fn read(&self, read: &mut dyn FnMut(&State)) {
+        read(self.state());
     }
 
     fn status(&self) -> Status {

@@ -76,8 +76,8 @@ pub(crate) struct Driver {
 struct ReplicaView<'a>(&'a Replica<Service>);
 
 impl View for ReplicaView<'_> {
-    fn read(&self, look: &mut dyn FnMut(&State)) {
-        self.0.peek(|service| look(service.state()));
+    fn read(&self, read: &mut dyn FnMut(&State)) {
+        self.0.peek(|service| read(service.state()));
     }
 
     fn status(&self) -> Status {

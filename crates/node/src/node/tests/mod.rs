@@ -78,8 +78,8 @@ struct World {
 }
 
 impl View for World {
-    fn read(&self, look: &mut dyn FnMut(&State)) {
-        look(&self.state);
+    fn read(&self, read: &mut dyn FnMut(&State)) {
+        read(&self.state);
     }
 
     fn status(&self) -> Status {
