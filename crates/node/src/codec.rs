@@ -51,13 +51,13 @@ impl From<v1::ClientMessage> for ClientRequest {
     }
 }
 
-fn numbered(id: u64, ask: Result<ClientRequest, Error>) -> ClientRequest {
-    match ask {
+fn numbered(id: u64, request: Result<ClientRequest, Error>) -> ClientRequest {
+    match request {
         Ok(_) if id == 0 => ClientRequest::Invalid {
             id,
             error: Error::new(Code::InvalidArgument, "the number of a request must be at least 1"),
         },
-        Ok(ask) => ask,
+        Ok(request) => request,
         Err(error) => ClientRequest::Invalid { id, error },
     }
 }

@@ -326,8 +326,9 @@ impl Locks {
         info.owner = self.owner_name(waiter.owner);
         info.request = waiter.request;
         let names = waiter.claims.iter();
-        let name =
-            |asked: &LockClaim<LockId>| format!("{}{}", self.lock(asked.resource).name, claim(asked.demand));
+        let name = |wanted: &LockClaim<LockId>| {
+            format!("{}{}", self.lock(wanted.resource).name, claim(wanted.demand))
+        };
         info.names = names.map(name).collect();
         info.priority = waiter.rank.priority();
         info.since_ms = waiter.since_ms;

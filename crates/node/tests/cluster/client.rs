@@ -188,7 +188,7 @@ impl Client {
         if self.connection.is_some() && self.conversation.is_silent(now) {
             self.leave("the server sends nothing", cx);
         }
-        self.with_workload(cx, Workload::look);
+        self.with_workload(cx, Workload::poll);
         self.send(cx);
         let next = match self.connection {
             Some(_) => self.conversation.next_tick(now),

@@ -348,20 +348,20 @@ impl Workload {
         }
     }
 
-    /// Looks at everything that has arrived.
-    pub fn look(&mut self, at: &mut Moment<'_, '_>) {
+    /// Handles everything that has arrived.
+    pub fn poll(&mut self, at: &mut Moment<'_, '_>) {
         let deadline = at.conversation.deadline();
         if std::mem::replace(&mut self.deadline, deadline) != deadline {
-            // The judge looks at all beliefs.
+            // The judge checks all beliefs.
             at.notes.see(Situation::LeaseExtended);
         }
         for slot in 0..self.parts.len() {
-            self.look_at(slot, at);
+            self.poll_part(slot, at);
         }
-        self.look_at_watches(at);
+        self.poll_watches(at);
     }
 
-    fn look_at(&mut self, slot: usize, at: &mut Moment<'_, '_>) {
+    fn poll_part(&mut self, slot: usize, at: &mut Moment<'_, '_>) {
         match &mut self.parts[slot] {
             Part::Idle => {}
             Part::Waiting { id, granted, .. } => match granted.poll() {
@@ -448,7 +448,7 @@ impl Workload {
         }
     }
 
-    fn look_at_watches(&mut self, at: &mut Moment<'_, '_>) {
+    fn poll_watches(&mut self, at: &mut Moment<'_, '_>) {
         for number in (0..self.watches.len()).rev() {
             let Watched { watching, target, has_begun } = &mut self.watches[number];
             let watch = watching.id;

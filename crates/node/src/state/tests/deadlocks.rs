@@ -39,7 +39,7 @@ fn the_policy_of_the_request_that_closes_decides() {
         let mut w = World::new();
         let (p, q, waits) = half_a_cycle(&mut w);
         w.hold(q, by("q", "more"));
-        let (closes, _) = w.ask(q, urgent(policy(by("q", "a"), chosen), 7));
+        let (closes, _) = w.request(q, urgent(policy(by("q", "a"), chosen), 7));
         let refused = if victim_is_closer { w.refusal(q, closes) } else { w.refusal(p, waits) };
         assert_eq!(refused, Some(Code::Deadlock), "{chosen:?}");
         assert_eq!(w.waiting(), 1, "{chosen:?}");
@@ -55,7 +55,7 @@ fn the_youngest_is_the_owner_that_came_last_not_the_last_request() {
     w.hold(p, by("old", "a"));
     w.hold(q, by("young", "b"));
     let young = w.wait(q, by("young", "a"));
-    let (old, _) = w.ask(p, policy(by("old", "b"), VictimPolicy::Youngest));
+    let (old, _) = w.request(p, policy(by("old", "b"), VictimPolicy::Youngest));
     assert_eq!(w.refusal(q, young), Some(Code::Deadlock));
     assert_eq!(w.refusal(p, old), None);
 }
@@ -89,7 +89,7 @@ fn victims_are_refused_until_no_deadlock_is_left() {
         w.hold(c, by(owner, own));
     }
     let (p, q) = (w.wait(c, by("p", "r1")), w.wait(c, by("q", "r2")));
-    let (r, _) = w.ask(c, policy(by("r", "x & y"), VictimPolicy::FewestLocks));
+    let (r, _) = w.request(c, policy(by("r", "x & y"), VictimPolicy::FewestLocks));
     assert_eq!(w.refusal(c, p), Some(Code::Deadlock));
     assert_eq!(w.refusal(c, q), Some(Code::Deadlock));
     assert!(matches!(w.answer(c, r), Some(Answer::Queued(_))));
@@ -240,7 +240,7 @@ fn a_cycle_through_two_soft_edges_is_broken() {
     w.wait(c, acquire("p & g"));
     w.wait(c, acquire("q & h"));
     let r = w.wait(c, by("R", "p"));
-    let (s, answer) = w.ask(c, by("S", "q"));
+    let (s, answer) = w.request(c, by("S", "q"));
     // One of the two overtakes. Then no request is stuck.
     assert!(w.granted(c, r).is_some() || matches!(answer, Answer::Granted(_)), "{s}");
     assert_eq!(w.state.stuck(), 0);
@@ -271,7 +271,7 @@ fn who_may_overtake_is_found_when_another_shared_claim_leaves() {
     let first = w.wait(c, acquire("p:shared & cold"));
     w.wait(c, acquire("p:shared & h"));
     let r = w.wait(c, by("R", "p"));
-    w.ask(c, Op::Cancel { request: first });
+    w.request(c, Op::Cancel { request: first });
     assert_eq!(w.granted(c, r).as_deref(), Some("p"));
 }
 
@@ -449,7 +449,7 @@ fn a_grant_to_who_was_left_standing_may_close_another() {
         // O is in a deadlock that was left standing, so it is no victim. Only V became stuck by the grant.
         let is_victim = chosen != VictimPolicy::None;
         assert_eq!((w.refusal(c, o), w.refusal(c, v)), (None, is_victim.then_some(Code::Deadlock)));
-        w.ask(c, Op::Cancel { request: waits });
+        w.request(c, Op::Cancel { request: waits });
         w.release(c, d);
         w.release(c, y);
         assert_eq!(w.state.totals().deadlocked, if is_victim { 0 } else { 2 }, "{chosen:?}");
@@ -506,7 +506,7 @@ fn who_was_left_in_a_deadlock_by_a_grant_keeps_its_own_policy() {
     // o takes x, which V waits for. Its policy `none` concerns this deadlock only, not later ones.
     w.hold(c, urgent(policy(by("o", "x"), VictimPolicy::None), 5));
     assert_eq!(w.state.totals().deadlocked, 2);
-    w.ask(c, Op::Cancel { request: v });
+    w.request(c, Op::Cancel { request: v });
     assert_eq!(w.state.totals().deadlocked, 0);
     w.hold(c, by("P", "pool"));
     w.wait(c, by("P", "k"));

@@ -14,7 +14,7 @@ struct Dense {
     policies: &'static [VictimPolicy],
     limit: u32,
     /// Every acquire, by its ticket.
-    asked: BTreeMap<u64, (RequestId, Acquire)>,
+    acquires: BTreeMap<u64, (RequestId, Acquire)>,
     live: Vec<(RequestId, u64)>,
     history: Vec<String>,
 }
@@ -38,8 +38,8 @@ impl Dense {
             _ => &["a", "b", "s", "s*2"],
         };
         let policies: &[VictimPolicy] = if seed % 4 == 3 { &LEAVING } else { &ENDING };
-        let (asked, live, history) = (BTreeMap::new(), Vec::new(), Vec::new());
-        Self { world, client, names, policies, limit: 3, asked, live, history }
+        let (acquires, live, history) = (BTreeMap::new(), Vec::new(), Vec::new());
+        Self { world, client, names, policies, limit: 3, acquires, live, history }
     }
 
     fn step(&mut self, dice: &mut Dice) {
@@ -60,10 +60,10 @@ impl Dense {
                 (op, Some(ticket))
             }
         };
-        let (id, answer) = self.world.ask(self.client, op.clone());
+        let (id, answer) = self.world.request(self.client, op.clone());
         self.history.push(format!("{}: {op:?} ({ticket:?}): {answer:?}", self.world.index));
-        if let Op::Acquire(ask) = op {
-            self.asked.insert(self.world.index, (id, ask));
+        if let Op::Acquire(acquire) = op {
+            self.acquires.insert(self.world.index, (id, acquire));
             self.live.push((id, self.world.index));
         }
         let locks = &self.world.state.locks;
@@ -85,15 +85,15 @@ impl Dense {
             8 => format!("{x} & {y} | {z}"),
             _ => format!("2 of ({x}, {y}, {z})"),
         };
-        with(acquire(&text), |ask| {
+        with(acquire(&text), |acquire| {
             if dice.roll(3) > 0 {
-                ask.owner = label(dice.pick(&["o", "p", "q", "r"]));
+                acquire.owner = label(dice.pick(&["o", "p", "q", "r"]));
             }
-            ask.priority = Priority(dice.pick(&[0, 0, 0, 0, 0, 1]));
+            acquire.priority = Priority(dice.pick(&[0, 0, 0, 0, 0, 1]));
             if dice.roll(8) == 0 {
-                ask.wait = Wait::Try;
+                acquire.wait = Wait::Try;
             }
-            ask.policy = dice.pick(self.policies);
+            acquire.policy = dice.pick(self.policies);
         })
     }
 
@@ -108,7 +108,7 @@ impl Dense {
         }
         for (ticket, waiter) in &locks.waiters {
             let who = (self.client.0, Err(waiter.owner.0));
-            let waits = model.waits(ticket.0, who, &self.asked[&ticket.0].1).expect("it waits");
+            let waits = model.waits(ticket.0, who, &self.acquires[&ticket.0].1).expect("it waits");
             model.waits.insert(ticket.0, waits);
         }
         model
@@ -137,7 +137,7 @@ impl Dense {
             _ => None,
         });
         let refused: Vec<RequestId> = refused.collect();
-        if let Some(ticket) = standing.iter().find(|ticket| refused.contains(&self.asked[ticket].0)) {
+        if let Some(ticket) = standing.iter().find(|ticket| refused.contains(&self.acquires[ticket].0)) {
             return Err(format!("{ticket} was left standing, and is a victim now"));
         }
         let still: BTreeSet<u64> =

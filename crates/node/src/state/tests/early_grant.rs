@@ -76,7 +76,7 @@ fn only_plain_ones_inherit_ahead_of_the_disk() {
         acquire("x & z"),
         acquire("x | y"),
         at_most(acquire("x"), 1000),
-        with(acquire("x"), |ask| ask.value = Some(vec![1])),
+        with(acquire("x"), |acquire| acquire.value = Some(vec![1])),
     ] {
         let mut w = World::new();
         let (a, b, c) = (w.client(), w.client(), w.client());
@@ -94,7 +94,7 @@ fn only_plain_ones_hand_over_ahead_of_the_disk() {
     for held in [by("label", "x"), acquire("x:shared"), acquire("x & y")] {
         assert!(!is_early(held.clone(), acquire("x"), nothing), "{held:?}");
     }
-    let campaign = with(acquire("x"), |ask| ask.value = Some(vec![1]));
+    let campaign = with(acquire("x"), |acquire| acquire.value = Some(vec![1]));
     assert!(!is_early(campaign, acquire("x"), nothing));
 }
 
@@ -106,7 +106,7 @@ fn who_has_or_wants_more_than_it_gives_back_does_not_hand_over_ahead_of_the_disk
         w.hold(c, acquire("z"));
         let x = w.hold(a, acquire("x"));
         let waits = w.wait(b, acquire("x"));
-        let (_, answer) = w.ask(a, with(acquire(more), |ask| ask.owner = Owner::OfGrant(x)));
+        let (_, answer) = w.request(a, with(acquire(more), |acquire| acquire.owner = Owner::OfGrant(x)));
         assert_eq!(matches!(answer, Answer::Granted(_)), is_granted);
         w.release(a, x);
         assert!(w.granted(b, waits).is_some());
@@ -118,9 +118,9 @@ fn who_has_or_wants_more_than_it_gives_back_does_not_hand_over_ahead_of_the_disk
 fn who_is_taken_out_of_the_line_disturbs_it() {
     type Leaves = fn(&mut World, Client, RequestId);
     let leaves: [(Op, Leaves); 4] = [
-        (acquire("x"), |w, c, id| _ = w.ask(c, Op::Cancel { request: id })),
+        (acquire("x"), |w, c, id| _ = w.request(c, Op::Cancel { request: id })),
         (acquire("x"), |w, c, _| _ = w.expire_session(c)),
-        (acquire("x"), |w, c, _| _ = w.ask(c, Op::Close)),
+        (acquire("x"), |w, c, _| _ = w.request(c, Op::Close)),
         (at_most(acquire("x"), 5), |w, c, id| {
             let timer = w.state.timers().into_iter().find(|(timer, _)| matches!(timer, TimerId::Wait { .. }));
             w.expire(timer.unwrap().0);
@@ -157,14 +157,14 @@ fn who_leaves_a_line_because_it_got_something_else_disturbs_it() {
 #[test]
 fn what_is_not_given_back_by_its_client_is_not_foregone() {
     let ends: [fn(&mut World, Client, RequestId); 5] = [
-        |w, a, id| _ = w.ask(a, Op::Cancel { request: id }),
-        |w, a, _| _ = w.ask(a, Op::Close),
+        |w, a, id| _ = w.request(a, Op::Cancel { request: id }),
+        |w, a, _| _ = w.request(a, Op::Close),
         |w, a, _| _ = w.expire_session(a),
-        |w, a, _| _ = w.ask(a, Op::Break { name: name("x"), reason: "r".into() }),
+        |w, a, _| _ = w.request(a, Op::Break { name: name("x"), reason: "r".into() }),
         |w, _, _| {
             let operator = w.client();
             let holder = w.state.sessions(None, 1).items[0].session;
-            w.ask(operator, Op::EndSession { session: holder });
+            w.request(operator, Op::EndSession { session: holder });
         },
     ];
     for end in ends {
@@ -231,7 +231,7 @@ fn step(
         return Command::OpenSession(open);
     }
     let session = dice.pick(&sessions);
-    let ask =
+    let submit =
         |session, op| Command::Request(Request { session, id: RequestId(next), lowest: RequestId(0), op });
     let live = |waiting: bool| -> Vec<Who> {
         let live =
@@ -242,58 +242,58 @@ fn step(
     let may_end = spared != Some(session);
     match dice.roll(28) {
         // Keeps the queue of `a` filled.
-        20.. if dice.roll(2) == 0 => ask(session, acquire("a")),
+        20.. if dice.roll(2) == 0 => submit(session, acquire("a")),
         0..=6 => {
             let expr =
                 dice.pick(&["a", "a", "a", "a", "b", "a:shared", "a & b", "a | b", "b | a", "b:shared"]);
             let held = live(false).into_iter().find(|(holder, _)| *holder == session);
-            let op = with(acquire(expr), |ask| {
-                ask.owner = match (dice.roll(8), held) {
+            let op = with(acquire(expr), |acquire| {
+                acquire.owner = match (dice.roll(8), held) {
                     (0, _) => label("o"),
                     (1, Some((_, grant))) => Owner::OfGrant(grant),
                     _ => Owner::Request,
                 };
-                ask.wait =
+                acquire.wait =
                     dice.pick(&[Wait::Forever, Wait::Forever, Wait::Forever, Wait::AtMost(5), Wait::Try]);
-                ask.priority = Priority(dice.pick(&[0, 0, 0, 1, i32::MAX, i32::MIN]));
-                ask.policy =
+                acquire.priority = Priority(dice.pick(&[0, 0, 0, 1, i32::MAX, i32::MIN]));
+                acquire.policy =
                     dice.pick(&[VictimPolicy::Requester, VictimPolicy::Youngest, VictimPolicy::None]);
-                ask.value = (expr == "a" && dice.roll(10) == 0).then(|| vec![1]);
+                acquire.value = (expr == "a" && dice.roll(10) == 0).then(|| vec![1]);
             });
-            ask(session, op)
+            submit(session, op)
         }
         7..=14 | 20.. => match live(false)[..] {
-            [] => ask(session, acquire("a")),
+            [] => submit(session, acquire("a")),
             ref held => {
                 let (session, grant) = dice.pick(held);
-                ask(session, Op::Release { grant })
+                submit(session, Op::Release { grant })
             }
         },
         15 => match live(true)[..] {
-            [] => ask(session, acquire("b")),
+            [] => submit(session, acquire("b")),
             ref waiting => {
                 let (session, request) = dice.pick(waiting);
-                ask(session, Op::Cancel { request })
+                submit(session, Op::Cancel { request })
             }
         },
         16 => match live(false)[..] {
-            [] => ask(session, acquire("a:shared")),
+            [] => submit(session, acquire("a:shared")),
             ref held => {
                 let (session, grant) = dice.pick(held);
-                ask(session, Op::Downgrade { grant })
+                submit(session, Op::Downgrade { grant })
             }
         },
-        17 if may_end => ask(session, Op::Close),
+        17 if may_end => submit(session, Op::Close),
         18 => {
             let timers = state.timers();
             let ends = |timer: &TimerId| !matches!(timer, TimerId::Lease { session, .. } if spared == Some(*session));
             let timers: Vec<TimerId> = timers.iter().map(|(timer, _)| *timer).filter(ends).collect();
             match timers[..] {
-                [] => ask(session, acquire("a")),
+                [] => submit(session, acquire("a")),
                 ref timers => Command::Expire { timer: dice.pick(timers), term: 1 },
             }
         }
-        _ => ask(session, Op::Break { name: name(dice.pick(&["a", "b"])), reason: "r".into() }),
+        _ => submit(session, Op::Break { name: name(dice.pick(&["a", "b"])), reason: "r".into() }),
     }
 }
 

@@ -43,7 +43,7 @@ fn what_was_proclaimed_ends_with_the_campaign() {
     let mut w = World::new();
     let c = w.client();
     let elected = w.hold(c, campaign());
-    w.ask(c, Op::Downgrade { grant: elected });
+    w.request(c, Op::Downgrade { grant: elected });
     w.hold(c, by("B", "x:shared"));
     w.release(c, elected);
     w.hold(c, by("B", "x"));
@@ -102,10 +102,10 @@ fn who_watches_an_election_is_told_when_its_leader_steps_down() {
     let c = w.client();
     let elected = w.hold(c, with(acquire("x"), |acquire| acquire.value = Some(b"A".to_vec())));
     let told = |w: &World| w.effects.iter().filter(|effect| matches!(effect, Effect::Changed(_))).count();
-    w.ask(c, Op::Downgrade { grant: elected });
+    w.request(c, Op::Downgrade { grant: elected });
     assert_eq!((leader(&w, "x"), told(&w)), (None, 1));
     // A lock that is no election has no leader that could step down.
     let plain = w.hold(c, acquire("y"));
-    w.ask(c, Op::Downgrade { grant: plain });
+    w.request(c, Op::Downgrade { grant: plain });
     assert_eq!(told(&w), 0);
 }

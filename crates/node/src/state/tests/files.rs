@@ -35,7 +35,7 @@ fn delete(at: &str) -> FileOp {
 
 impl World {
     fn files(&mut self, client: Client, operations: Vec<FileOp>) -> Result<Vec<FileResult>, Code> {
-        match self.ask(client, Op::Files(operations)).1 {
+        match self.request(client, Op::Files(operations)).1 {
             Answer::Files(done) => Ok(done),
             Answer::Refused(error) => Err(error.code),
             other => panic!("{other:?}"),
@@ -146,7 +146,7 @@ fn a_multi_is_all_or_nothing() {
         delete("/y"),
         FileOp::Check { path: path("/d"), expected: Version(7) },
     ];
-    let (_, answer) = w.ask(a, Op::Files(failing.clone()));
+    let (_, answer) = w.request(a, Op::Files(failing.clone()));
     let Answer::Refused(error) = answer else { panic!("{answer:?}") };
     assert_eq!(error.code, Code::VersionMismatch);
     assert!(error.message.starts_with("operation 7 failed, and none was done: /d has version 1"), "{error}");

@@ -46,22 +46,23 @@ fn operation(dice: &mut Dice, session: SessionId) -> Op {
     match dice.roll(16) {
         0..=6 => {
             let text = dice.expr();
-            with(acquire(&text), |ask| {
-                ask.owner = match dice.roll(4) {
+            with(acquire(&text), |acquire| {
+                acquire.owner = match dice.roll(4) {
                     0 => Owner::Request,
                     1 => Owner::OfGrant(RequestId(dice.roll(40))),
                     _ => label(["o", "p"][dice.roll(2) as usize]),
                 };
-                ask.wait = [Wait::Forever, Wait::Forever, Wait::AtMost(5), Wait::Try][dice.roll(4) as usize];
-                ask.priority = Priority([0, 0, 1, i32::MAX, i32::MIN][dice.roll(5) as usize]);
-                ask.policy = [
+                acquire.wait =
+                    [Wait::Forever, Wait::Forever, Wait::AtMost(5), Wait::Try][dice.roll(4) as usize];
+                acquire.priority = Priority([0, 0, 1, i32::MAX, i32::MIN][dice.roll(5) as usize]);
+                acquire.policy = [
                     VictimPolicy::Requester,
                     VictimPolicy::Youngest,
                     VictimPolicy::LowestPriority,
                     VictimPolicy::FewestLocks,
                     VictimPolicy::None,
                 ][dice.roll(5) as usize];
-                ask.value = (dice.roll(8) == 0).then(|| vec![1]);
+                acquire.value = (dice.roll(8) == 0).then(|| vec![1]);
             })
         }
         7..=9 => Op::Release { grant: target },
@@ -149,10 +150,10 @@ fn with_any_policy_but_none_no_deadlock_is_left() {
     for seed in 200..280 {
         let mut state = State::new();
         for (at, mut command) in log(seed, 300) {
-            if let Command::Request(Request { op: Op::Acquire(ask), .. }) = &mut command
-                && ask.policy == VictimPolicy::None
+            if let Command::Request(Request { op: Op::Acquire(acquire), .. }) = &mut command
+                && acquire.policy == VictimPolicy::None
             {
-                ask.policy = VictimPolicy::Youngest;
+                acquire.policy = VictimPolicy::Youngest;
             }
             state.apply(at, command);
             assert_eq!(state.stuck(), 0, "seed {seed}, entry {}", at.index);

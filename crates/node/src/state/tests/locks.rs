@@ -94,7 +94,7 @@ fn a_lock_that_an_ended_session_keeps_back_does_not_become_a_semaphore() {
     assert_eq!(w.refused(b, limit.clone()).code, Code::WrongKind, "its lock-delay runs");
     let delay = w.state.timers().into_iter().find(|(timer, _)| matches!(timer, TimerId::LockDelay { .. }));
     w.expire(delay.unwrap().0);
-    assert_eq!(w.ask(b, limit).1, Answer::Limited { before: None });
+    assert_eq!(w.request(b, limit).1, Answer::Limited { before: None });
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn holding_a_and_asking_a_or_b_is_satisfied_at_once() {
     w.wait(b, acquire("x & y"));
     let (either, _) = w.lock(a, "q");
     assert!(w.granted(a, either).is_some());
-    let (id, _) = w.ask(a, by("o", "x | y"));
+    let (id, _) = w.request(a, by("o", "x | y"));
     assert_eq!(w.granted(a, id).unwrap(), "x");
 }
 
@@ -243,7 +243,7 @@ fn a_grant_to_an_owner_that_waits_may_satisfy_what_it_waits_for() {
     w.hold(b, acquire("x"));
     w.wait(b, acquire("x & c"));
     let waits = w.wait(a, by("o", "c"));
-    let (urgently, _) = w.ask(a, urgent(by("o", "c"), 9));
+    let (urgently, _) = w.request(a, urgent(by("o", "c"), 9));
     assert_eq!(w.granted(a, urgently).unwrap(), "c");
     assert_eq!(w.granted(a, waits).unwrap(), "c");
 }
@@ -327,7 +327,7 @@ fn a_downgrade_lets_the_others_share() {
     let x = w.hold(a, acquire("x"));
     let fence = w.fence(a, x);
     let (s, t) = (w.wait(b, acquire("x:shared")), w.wait(b, acquire("x")));
-    let (_, answer) = w.ask(a, Op::Downgrade { grant: x });
+    let (_, answer) = w.request(a, Op::Downgrade { grant: x });
     let Answer::Granted(granted) = answer else { panic!("{answer:?}") };
     assert_eq!((print(&granted).as_str(), granted.fence()), ("x:shared", fence));
     assert_eq!(w.granted(b, s).unwrap(), "x:shared");
@@ -409,7 +409,7 @@ fn a_cancel_lets_those_behind_its_claims_proceed() {
     w.hold(a, acquire("x"));
     let wide = w.wait(a, acquire("x & y"));
     let (s, t) = (w.wait(a, acquire("y:shared")), w.wait(a, acquire("y:shared")));
-    let (_, answer) = w.ask(a, Op::Cancel { request: wide });
+    let (_, answer) = w.request(a, Op::Cancel { request: wide });
     assert_eq!(answer, Answer::Cancelled { released: false });
     assert_eq!(w.refusal(a, wide), Some(Code::Cancelled));
     assert_eq!(w.granted(a, s).unwrap(), "y:shared");

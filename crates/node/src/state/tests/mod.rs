@@ -80,39 +80,39 @@ impl World {
     }
 
     /// Sends a request and returns its immediate answer.
-    fn ask(&mut self, client: Client, op: Op) -> (RequestId, Answer) {
+    fn request(&mut self, client: Client, op: Op) -> (RequestId, Answer) {
         let id = self.send(client, op);
         (id, self.answer(client, id).expect("every request is answered by its own entry"))
     }
 
     fn lock(&mut self, client: Client, expr: &str) -> (RequestId, Answer) {
-        self.ask(client, acquire(expr))
+        self.request(client, acquire(expr))
     }
 
     /// Sends an acquire that must be granted at once.
     fn hold(&mut self, client: Client, op: Op) -> RequestId {
-        let (id, answer) = self.ask(client, op);
+        let (id, answer) = self.request(client, op);
         assert!(matches!(answer, Answer::Granted(_)), "{answer:?}");
         id
     }
 
     /// Sends an acquire that must wait.
     fn wait(&mut self, client: Client, op: Op) -> RequestId {
-        let (id, answer) = self.ask(client, op);
+        let (id, answer) = self.request(client, op);
         assert!(matches!(answer, Answer::Queued(_)), "{answer:?}");
         id
     }
 
     /// Sends a request that must be rejected.
     fn refused(&mut self, client: Client, op: Op) -> Error {
-        match self.ask(client, op).1 {
+        match self.request(client, op).1 {
             Answer::Refused(error) => error,
             other => panic!("{other:?}"),
         }
     }
 
     fn done(&mut self, client: Client, op: Op) {
-        assert_eq!(self.ask(client, op).1, Answer::Done);
+        assert_eq!(self.request(client, op).1, Answer::Done);
     }
 
     fn release(&mut self, client: Client, grant: RequestId) {
@@ -125,7 +125,7 @@ impl World {
 
     /// Sets a limit, which must succeed. Returns the limit before.
     fn limited(&mut self, client: Client, name: &LockName, permits: u32) -> Option<u32> {
-        match self.ask(client, Op::Limit { name: name.clone(), permits }).1 {
+        match self.request(client, Op::Limit { name: name.clone(), permits }).1 {
             Answer::Limited { before } => before,
             other => panic!("{other:?}"),
         }

@@ -31,12 +31,12 @@ pub(super) struct Model {
 }
 
 impl Model {
-    fn acquire(&mut self, ticket: u64, session: SessionId, ask: &Acquire) -> Result<(), Code> {
-        let who = match &ask.owner {
+    fn acquire(&mut self, ticket: u64, session: SessionId, acquire: &Acquire) -> Result<(), Code> {
+        let who = match &acquire.owner {
             Owner::Label(label) => (session, Ok(label.as_str().to_owned())),
             _ => (session, Err(ticket)),
         };
-        let waits = self.waits(ticket, who.clone(), ask)?;
+        let waits = self.waits(ticket, who.clone(), acquire)?;
         if !waits.alternatives.iter().any(|set| self.is_possible(set)) {
             return Err(Code::Impossible);
         }
@@ -53,7 +53,7 @@ impl Model {
             return Err(Code::OwnerBusy);
         }
         self.waits.insert(ticket, waits);
-        if ask.wait == Wait::Try {
+        if acquire.wait == Wait::Try {
             let choice = self.overtaking(ticket);
             self.waits.remove(&ticket);
             let set = choice.ok_or(Code::WouldWait)?;
@@ -65,10 +65,10 @@ impl Model {
         if self.refuse_if_stuck(ticket) { Err(Code::Deadlock) } else { Ok(()) }
     }
 
-    pub(super) fn waits(&self, ticket: u64, who: Who, ask: &Acquire) -> Result<Waits, Code> {
-        let node = ask.expr.node().clone();
+    pub(super) fn waits(&self, ticket: u64, who: Who, acquire: &Acquire) -> Result<Waits, Code> {
+        let node = acquire.expr.node().clone();
         let alternatives = self.alternatives(&node)?;
-        Ok(Waits { rank: (-i64::from(ask.priority.0), ticket), who, node, alternatives })
+        Ok(Waits { rank: (-i64::from(acquire.priority.0), ticket), who, node, alternatives })
     }
 
     fn set_limit(&mut self, name: &LockName, permits: u32) {
@@ -438,7 +438,7 @@ impl Twins {
             11 => {
                 let broken = name(dice.pick(&["a", "b", "c", "d", "s", "t"]));
                 let client = self.clients[0];
-                self.world.ask(client, Op::Break { name: broken.clone(), reason: String::new() });
+                self.world.request(client, Op::Break { name: broken.clone(), reason: String::new() });
                 self.model.grants.values_mut().for_each(|(_, set)| _ = set.remove(&broken));
                 self.model.grants.retain(|_, (_, set)| !set.is_empty());
                 self.model.grant_waiters();
@@ -451,7 +451,7 @@ impl Twins {
                 let (client, id, ticket) = dice.pick(&self.live);
                 let op = if choice < 16 { Op::Cancel { request: id } } else { Op::Release { grant: id } };
                 let is_waiting = self.model.waits.contains_key(&ticket);
-                self.world.ask(client, op.clone());
+                self.world.request(client, op.clone());
                 if matches!(op, Op::Cancel { .. }) || !is_waiting {
                     self.model.waits.remove(&ticket);
                     self.model.grants.remove(&ticket);
@@ -465,26 +465,30 @@ impl Twins {
     fn acquire(&mut self, dice: &mut Dice) -> String {
         let client = dice.pick(&self.clients);
         let text = dice.expr();
-        let op = with(acquire(&text), |ask| {
+        let op = with(acquire(&text), |acquire| {
             if dice.roll(4) > 0 {
-                ask.owner = label(dice.pick(&["o", "p"]));
+                acquire.owner = label(dice.pick(&["o", "p"]));
             }
-            ask.priority = Priority(dice.pick(&[0, 0, 0, 0, 1, -1]));
-            ask.wait = dice.pick(&[Wait::Forever, Wait::Forever, Wait::Forever, Wait::AtMost(5), Wait::Try]);
+            acquire.priority = Priority(dice.pick(&[0, 0, 0, 0, 1, -1]));
+            acquire.wait =
+                dice.pick(&[Wait::Forever, Wait::Forever, Wait::Forever, Wait::AtMost(5), Wait::Try]);
         });
-        let Op::Acquire(ask) = op.clone() else { unreachable!("it was made a line ago") };
-        let (id, answer) = self.world.ask(client, op);
+        let Op::Acquire(acquire) = op.clone() else { unreachable!("it was made a line ago") };
+        let (id, answer) = self.world.request(client, op);
         let ticket = self.world.index;
-        let expected = self.model.acquire(ticket, client.0, &ask);
+        let expected = self.model.acquire(ticket, client.0, &acquire);
         let code = if let Answer::Refused(error) = answer { Err(error.code) } else { Ok(()) };
         assert_eq!(code, expected, "acquire {text}");
         self.live.push((client, id, ticket));
-        format!("{ticket}: {client:?} acquires {text} as {:?} {:?} {:?}", ask.owner, ask.priority, ask.wait)
+        format!(
+            "{ticket}: {client:?} acquires {text} as {:?} {:?} {:?}",
+            acquire.owner, acquire.priority, acquire.wait
+        )
     }
 
     fn downgrade(&mut self, dice: &mut Dice) -> String {
         let (client, id, ticket) = dice.pick(&self.live);
-        self.world.ask(client, Op::Downgrade { grant: id });
+        self.world.request(client, Op::Downgrade { grant: id });
         if let Some((_, set)) = self.model.grants.get_mut(&ticket) {
             set.values_mut()
                 .filter(|claim| **claim == Claim::Exclusive)

@@ -23,7 +23,7 @@ impl Crowd {
         self.state.apply(Position { index: self.index, term: 1, wall_ms: 0 }, command)
     }
 
-    fn ask(&mut self, op: Op) -> (RequestId, Answer) {
+    fn request(&mut self, op: Op) -> (RequestId, Answer) {
         let (session, id) = (self.session, RequestId(self.index));
         let effects = self.apply(Command::Request(Request { session, id, lowest: id, op }));
         let own = effects.into_iter().find_map(|effect| match effect {
@@ -34,13 +34,13 @@ impl Crowd {
     }
 
     fn hold(&mut self, op: Op) -> RequestId {
-        let (id, answer) = self.ask(op);
+        let (id, answer) = self.request(op);
         assert!(matches!(answer, Answer::Granted(_)), "{answer:?}");
         id
     }
 
     fn wait(&mut self, op: Op) -> RequestId {
-        let (id, answer) = self.ask(op);
+        let (id, answer) = self.request(op);
         assert!(matches!(answer, Answer::Queued(_)), "{answer:?}");
         id
     }
@@ -91,7 +91,7 @@ fn a_limit_is_lowered_under_a_crowd_that_holds() {
     const CROWD: u32 = 5_000;
     let mut crowd = Crowd::new();
     let limit = |permits| Op::Limit { name: name("pool"), permits };
-    crowd.ask(limit(3 * CROWD));
+    crowd.request(limit(3 * CROWD));
     crowd.hold(acquire("hot"));
     for number in 0..CROWD {
         let owner = format!("holder{number}");
@@ -106,19 +106,19 @@ fn a_limit_is_lowered_under_a_crowd_that_holds() {
     }
     // Each of these owners is waited for and waits for permits, so each could close a deadlock with the
     // holders of permits.
-    assert_eq!(crowd.ask(limit(3 * CROWD - 1)).1, Answer::Limited { before: Some(3 * CROWD) });
+    assert_eq!(crowd.request(limit(3 * CROWD - 1)).1, Answer::Limited { before: Some(3 * CROWD) });
 }
 
 #[test]
 fn permits_that_are_left_over_cost_a_crowd_nothing() {
     let mut crowd = Crowd::new();
-    crowd.ask(Op::Limit { name: name("pool"), permits: 1_000_000 });
+    crowd.request(Op::Limit { name: name("pool"), permits: 1_000_000 });
     crowd.hold(acquire("hot"));
     let one = crowd.hold(acquire("pool"));
     for _ in 0..20_000 {
         crowd.wait(acquire("pool & hot"));
     }
-    assert_eq!(crowd.ask(Op::Release { grant: one }).1, Answer::Done);
+    assert_eq!(crowd.request(Op::Release { grant: one }).1, Answer::Done);
 }
 
 #[test]
@@ -129,21 +129,21 @@ fn a_name_is_broken_by_its_own_grant_alone() {
         crowd.hold(by("R", &format!("own{number}")));
     }
     crowd.wait(by("R", "hot"));
-    assert_eq!(crowd.ask(Op::Break { name: name("own1"), reason: String::new() }).1, Answer::Done);
+    assert_eq!(crowd.request(Op::Break { name: name("own1"), reason: String::new() }).1, Answer::Done);
 }
 
 #[test]
 fn a_crowd_that_waits_for_permits_and_more_is_counted_once() {
     const CROWD: u32 = 60_000;
     let mut crowd = Crowd::new();
-    crowd.ask(Op::Limit { name: name("pool"), permits: CROWD });
+    crowd.request(Op::Limit { name: name("pool"), permits: CROWD });
     crowd.hold(acquire("hot"));
     let one = crowd.hold(acquire("pool"));
     for _ in 0..CROWD {
         crowd.wait(acquire("pool & hot"));
     }
     // A permit is free for each of them. All are examined, and all still wait for the other name.
-    assert_eq!(crowd.ask(Op::Release { grant: one }).1, Answer::Done);
+    assert_eq!(crowd.request(Op::Release { grant: one }).1, Answer::Done);
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn a_name_held_over_and_over_is_broken_at_once() {
         crowd.hold(by("R", "again"));
     }
     crowd.wait(by("R", "hot"));
-    assert_eq!(crowd.ask(Op::Break { name: name("again"), reason: String::new() }).1, Answer::Done);
+    assert_eq!(crowd.request(Op::Break { name: name("again"), reason: String::new() }).1, Answer::Done);
     assert_eq!(crowd.state.totals().grants, TIMES as u64 + 1);
 }
 
@@ -180,7 +180,7 @@ fn a_limit_that_closes_one_deadlock_leaves_a_crowd_alone() {
     const CROWD: u32 = 5_000;
     let mut crowd = Crowd::new();
     let limit = |permits| Op::Limit { name: name("pool"), permits };
-    crowd.ask(limit(3 * CROWD));
+    crowd.request(limit(3 * CROWD));
     crowd.hold(acquire("y"));
     crowd.hold(by("q", "x"));
     for number in 0..CROWD {
@@ -197,7 +197,7 @@ fn a_limit_that_closes_one_deadlock_leaves_a_crowd_alone() {
     }
     // The other permits are held by owners that wait for q, and q waits for a permit. Without q's request no
     // owner is stuck.
-    assert!(matches!(crowd.ask(limit(CROWD)).1, Answer::Limited { before: Some(_) }));
+    assert!(matches!(crowd.request(limit(CROWD)).1, Answer::Limited { before: Some(_) }));
     assert_eq!((crowd.state.totals().deadlocks, crowd.state.stuck()), (1, 0));
 }
 

@@ -146,7 +146,7 @@ fn a_cancel_that_finds_the_grant_made_releases_it_in_the_same_entry() {
     let a = w.client();
     let x = w.hold(a, acquire("x"));
     let next = w.wait(a, acquire("x"));
-    let (_, answer) = w.ask(a, Op::Cancel { request: x });
+    let (_, answer) = w.request(a, Op::Cancel { request: x });
     assert_eq!(answer, Answer::Cancelled { released: true });
     assert_eq!(w.granted(a, next).unwrap(), "x");
     // A retry of the acquire is rejected as cancelled, not granted.
@@ -210,7 +210,7 @@ fn a_retry_gets_the_same_answer_and_takes_effect_once() {
     w.send_as(a, x, RequestId(0), acquire("x"));
     assert_eq!(w.answer(a, x), Some(answer));
     assert_eq!(w.state.totals().grants, 1);
-    let (release, _) = w.ask(a, Op::Release { grant: x });
+    let (release, _) = w.request(a, Op::Release { grant: x });
     w.hold(a, acquire("x"));
     w.send_as(a, release, RequestId(0), Op::Release { grant: x });
     assert_eq!(w.answer(a, release), Some(Answer::Done));
@@ -241,7 +241,7 @@ fn queued_tells_the_position() {
         let (_, answer) = w.lock(a, "x");
         assert!(matches!(&answer, Answer::Queued(position) if position.ahead == expected), "{answer:?}");
     }
-    let (_, answer) = w.ask(a, urgent(acquire("x"), 1));
+    let (_, answer) = w.request(a, urgent(acquire("x"), 1));
     assert!(matches!(&answer, Answer::Queued(position) if position.ahead == 0), "{answer:?}");
 }
 
@@ -289,7 +289,7 @@ fn who_may_ask_no_more_can_still_give_back_what_it_has() {
     assert_eq!(w.refused(a, acquire("z")).code, Code::TooManyUnanswered);
     let next = w.wait(b, acquire("x & y"));
     w.release(a, x);
-    let (_, answer) = w.ask(a, Op::Cancel { request: y });
+    let (_, answer) = w.request(a, Op::Cancel { request: y });
     assert_eq!(answer, Answer::Cancelled { released: true });
     assert_eq!(w.granted(b, next).unwrap(), "x y");
     // Releases have a limit as well.
@@ -409,7 +409,7 @@ fn who_waits_for_more_than_1024_names_can_still_release_and_cancel() {
     let waits: Vec<RequestId> = (0..1100).map(|_| w.wait(a, acquire("x"))).collect();
     w.release(a, x);
     assert_eq!(w.granted(a, waits[0]).unwrap(), "x");
-    let (_, answer) = w.ask(a, Op::Cancel { request: waits[1] });
+    let (_, answer) = w.request(a, Op::Cancel { request: waits[1] });
     assert_eq!(answer, Answer::Cancelled { released: false });
 }
 
