@@ -312,18 +312,18 @@ mod tests {
     }
 
     fn leader() -> Leases {
-        let mut keeper = Leases::new(Timing::default());
-        keeper.on_leading(ms(0), 3, [(LEASE, TTL_MS)]);
-        keeper
+        let mut leases = Leases::new(Timing::default());
+        leases.on_leading(ms(0), 3, [(LEASE, TTL_MS)]);
+        leases
     }
 
     /// Calls `on_tick` at each planned time up to `until`. Returns the proposed ends with their times.
-    fn run(keeper: &mut Leases, until: Now) -> Vec<(Now, TimerId)> {
+    fn run(leases: &mut Leases, until: Now) -> Vec<(Now, TimerId)> {
         let mut proposed = Vec::new();
-        while let Some(now) = keeper.next_tick().filter(|now| *now <= until) {
-            for command in keeper.on_tick(now) {
+        while let Some(now) = leases.next_tick().filter(|now| *now <= until) {
+            for command in leases.on_tick(now) {
                 let Command::Expire { timer, term } = command else { panic!("not an expiry: {command:?}") };
-                assert_eq!(Some(term), keeper.term());
+                assert_eq!(Some(term), leases.term());
                 proposed.push((now, timer));
             }
         }
@@ -337,85 +337,85 @@ mod tests {
 
     #[test]
     fn a_keep_alive_counts_from_its_receipt() {
-        let mut keeper = leader();
-        assert!(run(&mut keeper, ms(9_000)).is_empty());
-        assert_eq!(keeper.on_keep_alive(ms(9_000), S), KeepAliveResult::Extended);
-        assert_eq!(run(&mut keeper, ms(60_000)), [(ms(19_100), LEASE)]);
+        let mut leases = leader();
+        assert!(run(&mut leases, ms(9_000)).is_empty());
+        assert_eq!(leases.on_keep_alive(ms(9_000), S), KeepAliveResult::Extended);
+        assert_eq!(run(&mut leases, ms(60_000)), [(ms(19_100), LEASE)]);
     }
 
     #[test]
     fn a_keep_alive_behind_the_proposal_of_the_end_is_not_answered() {
-        let mut keeper = leader();
-        assert_eq!(run(&mut keeper, ms(10_100)).len(), 1);
-        assert_eq!(keeper.on_keep_alive(ms(10_101), S), KeepAliveResult::Ending);
-        keeper.on_refused(ms(10_150), LEASE);
-        assert_eq!(keeper.on_keep_alive(ms(10_151), S), KeepAliveResult::Ending);
-        assert_eq!(run(&mut keeper, ms(60_000)), [(ms(10_300), LEASE)]);
-        keeper.on_effect(ms(10_301), &Effect::StopTimer { timer: LEASE });
-        assert_eq!(keeper.on_keep_alive(ms(10_302), S), KeepAliveResult::Unknown);
-        assert_eq!(keeper.next_tick(), None);
+        let mut leases = leader();
+        assert_eq!(run(&mut leases, ms(10_100)).len(), 1);
+        assert_eq!(leases.on_keep_alive(ms(10_101), S), KeepAliveResult::Ending);
+        leases.on_refused(ms(10_150), LEASE);
+        assert_eq!(leases.on_keep_alive(ms(10_151), S), KeepAliveResult::Ending);
+        assert_eq!(run(&mut leases, ms(60_000)), [(ms(10_300), LEASE)]);
+        leases.on_effect(ms(10_301), &Effect::StopTimer { timer: LEASE });
+        assert_eq!(leases.on_keep_alive(ms(10_302), S), KeepAliveResult::Unknown);
+        assert_eq!(leases.next_tick(), None);
     }
 
     #[test]
     fn who_does_not_lead_proposes_nothing() {
-        let mut keeper = leader();
-        keeper.on_following();
-        assert_eq!(keeper.on_keep_alive(ms(1), S), KeepAliveResult::NotLeading);
-        keeper.on_effect(ms(1), &Effect::StartTimer { timer: LEASE, after_ms: 1 });
-        assert_eq!(keeper.next_tick(), None);
-        assert!(keeper.on_tick(ms(60_000)).is_empty());
+        let mut leases = leader();
+        leases.on_following();
+        assert_eq!(leases.on_keep_alive(ms(1), S), KeepAliveResult::NotLeading);
+        leases.on_effect(ms(1), &Effect::StartTimer { timer: LEASE, after_ms: 1 });
+        assert_eq!(leases.next_tick(), None);
+        assert!(leases.on_tick(ms(60_000)).is_empty());
     }
 
     #[test]
     fn a_new_leader_starts_everything_in_full() {
-        let mut keeper = leader();
-        assert!(run(&mut keeper, ms(9_999)).is_empty());
-        keeper.on_leading(ms(10_000), 4, [(LEASE, TTL_MS), (DELAY, 1_000)]);
-        assert_eq!(run(&mut keeper, ms(60_000)), [(ms(11_000), DELAY), (ms(20_100), LEASE)]);
+        let mut leases = leader();
+        assert!(run(&mut leases, ms(9_999)).is_empty());
+        leases.on_leading(ms(10_000), 4, [(LEASE, TTL_MS), (DELAY, 1_000)]);
+        assert_eq!(run(&mut leases, ms(60_000)), [(ms(11_000), DELAY), (ms(20_100), LEASE)]);
     }
 
     #[test]
     fn a_late_tick_starts_leases_anew_but_not_lock_delays() {
-        let mut keeper = leader();
-        keeper.on_effect(ms(0), &Effect::StartTimer { timer: DELAY, after_ms: 1_000 });
-        let late = keeper.next_tick().expect("something is counted") + ms(20_000);
+        let mut leases = leader();
+        leases.on_effect(ms(0), &Effect::StartTimer { timer: DELAY, after_ms: 1_000 });
+        let late = leases.next_tick().expect("something is counted") + ms(20_000);
         // An effect that is handled before the tick must not hide the pause.
-        keeper
+        leases
             .on_effect(late, &Effect::StopTimer { timer: TimerId::LockDelay { session: S, generation: 1 } });
-        assert_eq!(keeper.on_tick(late), [Command::Expire { timer: DELAY, term: 3 }]);
-        assert_eq!(run(&mut keeper, ms(60_000)), [(late + ms(10_100), LEASE)]);
+        assert_eq!(leases.on_tick(late), [Command::Expire { timer: DELAY, term: 3 }]);
+        assert_eq!(run(&mut leases, ms(60_000)), [(late + ms(10_100), LEASE)]);
     }
 
     #[test]
     fn a_lock_delay_that_was_applied_is_forgotten() {
-        let mut keeper = Leases::new(Timing::default());
-        keeper.on_leading(ms(0), 3, [(DELAY, 1_000)]);
-        assert_eq!(run(&mut keeper, ms(2_000)), [(ms(1_000), DELAY)]);
-        keeper.on_applied(DELAY);
-        keeper.on_refused(ms(2_000), DELAY);
-        assert_eq!(keeper.next_tick(), None);
+        let mut leases = Leases::new(Timing::default());
+        leases.on_leading(ms(0), 3, [(DELAY, 1_000)]);
+        assert_eq!(run(&mut leases, ms(2_000)), [(ms(1_000), DELAY)]);
+        leases.on_applied(DELAY);
+        leases.on_refused(ms(2_000), DELAY);
+        assert_eq!(leases.next_tick(), None);
     }
 
     #[test]
     fn a_changed_lease_counts_by_its_new_length() {
-        let mut keeper = leader();
+        let mut leases = leader();
         let longer = TimerId::Lease { session: S, generation: 2 };
-        keeper.on_effect(ms(500), &Effect::StopTimer { timer: LEASE });
-        keeper.on_effect(ms(500), &Effect::StartTimer { timer: longer, after_ms: 20_000 });
-        assert_eq!(keeper.on_keep_alive(ms(1_000), S), KeepAliveResult::Extended);
-        assert_eq!(run(&mut keeper, ms(60_000)), [(ms(21_200), longer)]);
+        leases.on_effect(ms(500), &Effect::StopTimer { timer: LEASE });
+        leases.on_effect(ms(500), &Effect::StartTimer { timer: longer, after_ms: 20_000 });
+        assert_eq!(leases.on_keep_alive(ms(1_000), S), KeepAliveResult::Extended);
+        assert_eq!(run(&mut leases, ms(60_000)), [(ms(21_200), longer)]);
     }
 
     #[test]
     fn a_shorter_lease_does_not_end_before_the_former_would_have() {
-        let mut keeper = leader();
+        let mut leases = leader();
         let shorter = TimerId::Lease { session: S, generation: 2 };
-        keeper.on_effect(ms(500), &Effect::StartTimer { timer: shorter, after_ms: 1_000 });
-        keeper.on_effect(ms(500), &Effect::StopTimer { timer: LEASE });
-        assert_eq!(run(&mut keeper.clone(), ms(60_000)), [(ms(10_100), shorter)]);
-        assert!(run(&mut keeper, ms(9_800)).is_empty());
-        assert_eq!(keeper.on_keep_alive(ms(9_800), S), KeepAliveResult::Extended);
-        assert_eq!(run(&mut keeper, ms(60_000)), [(ms(10_810), shorter)]);
+        leases.on_effect(ms(500), &Effect::StartTimer { timer: shorter, after_ms: 1_000 });
+        leases.on_effect(ms(500), &Effect::StopTimer { timer: LEASE });
+        assert_eq!(run(&mut leases.clone(), ms(60_000)), [(ms(10_100), shorter)]);
+        assert!(run(&mut leases, ms(9_800)).is_empty());
+        assert_eq!(leases.on_keep_alive(ms(9_800), S), KeepAliveResult::Extended);
+        assert_eq!(run(&mut leases, ms(60_000)), [(ms(10_810), shorter)]);
     }
 
     proptest! {
@@ -425,20 +425,20 @@ mod tests {
         #[test]
         fn the_client_always_knows_first(steps in prop::collection::vec((1_u64..6_000, 0_u64..3_000, 0_u64..8_000), 1..40),
                                          slow_ppm in 0_u64..9_900) {
-            let mut keeper = leader();
+            let mut leases = leader();
             let mut now = ms(0);
             let mut sent_at = ms(0); // the session was opened then, at the latest
             for (gap, delay, pause) in steps {
                 let sent = now + ms(gap);
                 let received = sent + ms(delay);
-                let ended = run(&mut keeper, received);
+                let ended = run(&mut leases, received);
                 let lease = Duration::from_micros(TTL_MS * 990 * 1_000_000 / (1_000_000 - slow_ppm));
                 if let Some((at, _)) = ended.first() {
                     prop_assert!(*at > sent_at + lease, "proposed {at:?}, client believes until {:?}", sent_at + lease);
                     return Ok(());
                 }
                 let resumed = received + ms(pause); // nothing ticks meanwhile
-                prop_assert_eq!(keeper.on_keep_alive(resumed, S), KeepAliveResult::Extended);
+                prop_assert_eq!(leases.on_keep_alive(resumed, S), KeepAliveResult::Extended);
                 sent_at = sent;
                 now = resumed;
             }

@@ -28,7 +28,7 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build();
     runtime.expect("a runtime").block_on(async {
         let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(folder.0.join("node")).expect("the folder opens"));
-        let identity = Identity::found(&*disk).expect("an identity");
+        let identity = Identity::new_cluster(&*disk).expect("an identity");
         let opened = Replica::open(disk, identity, Arc::new(Nobody), Counter(0), Options::default()).await;
         let (replica, mut deliveries) = opened.expect("the replica opens");
         tokio::spawn(async move { while deliveries.recv().await.is_some() {} });

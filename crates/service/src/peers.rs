@@ -298,7 +298,7 @@ pub(crate) async fn serve(
             output.clear();
         }
     });
-    let room = Arc::new(Semaphore::new(MAX_IN_FLIGHT_BYTES));
+    let in_flight = Arc::new(Semaphore::new(MAX_IN_FLIGHT_BYTES));
     let mut input = BytesMut::new();
     let ended = loop {
         let (number, kind, body) = match read_frame(&mut reader, &mut input, PROGRESS_LIMIT).await {
@@ -315,7 +315,7 @@ pub(crate) async fn serve(
         };
         // Each request costs at least this, so that at most MAX_CALLS are in progress.
         let cost = u32::try_from(body.len().max(MAX_IN_FLIGHT_BYTES / MAX_CALLS)).unwrap_or(u32::MAX);
-        let Ok(permit) = room.clone().acquire_many_owned(cost).await else { break Ok(()) };
+        let Ok(permit) = in_flight.clone().acquire_many_owned(cost).await else { break Ok(()) };
         let (join_server, node_handle, answers) = (join_server.clone(), node_handle.clone(), answers.clone());
         tokio::spawn(async move {
             let (kind, body) = match answer(&join_server, &node_handle, kind, &body).await {

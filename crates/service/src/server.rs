@@ -317,7 +317,7 @@ async fn identify(
     if config.join.is_empty() {
         return blocking(move || {
             Identity::mark_fresh(&*folder)?;
-            Identity::found(&*folder)
+            Identity::new_cluster(&*folder)
         })
         .await;
     }

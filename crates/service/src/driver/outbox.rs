@@ -381,31 +381,31 @@ mod tests {
 
     #[tokio::test]
     async fn a_flush_writes_and_leaves_nothing_to_the_task() {
-        let ((outbox, mut client), mut spare) = (connected().await, Frames::default());
+        let ((outbox, mut client), mut scratch) = (connected().await, Frames::default());
         outbox.add(&kept(1));
         assert!(take(&outbox).is_pending(), "the driver will write it");
-        outbox.flush(&mut spare);
+        outbox.flush(&mut scratch);
         assert!(take(&outbox).is_pending());
         outbox.add(&kept(2));
         outbox.add(&kept(3));
-        outbox.flush(&mut spare);
+        outbox.flush(&mut scratch);
         assert_eq!(read(&mut client, 3).await, [kept(1), kept(2), kept(3)]);
-        assert!(spare.bytes().is_empty());
+        assert!(scratch.bytes().is_empty());
     }
 
     #[tokio::test]
     async fn what_does_not_go_through_is_the_tasks_until_all_of_it_is_sent() {
-        let ((outbox, mut client), mut spare) = (connected().await, Frames::default());
+        let ((outbox, mut client), mut scratch) = (connected().await, Frames::default());
         let mut sent = Vec::new();
         while !outbox.lock().task_writes {
             assert!(sent.len() < 100, "all of it goes through though nobody reads");
             sent.push(file(1_000_000));
             outbox.add(&sent[sent.len() - 1]);
-            outbox.flush(&mut spare);
+            outbox.flush(&mut scratch);
         }
         sent.push(kept(1));
         outbox.add(&kept(1));
-        outbox.flush(&mut spare);
+        outbox.flush(&mut scratch);
         sent.push(kept(2));
         let task = async {
             let socket = outbox.socket.as_ref().unwrap();
@@ -413,7 +413,7 @@ mod tests {
                 socket.write_all(&bytes).await.unwrap();
             }
             outbox.add(&kept(2));
-            outbox.flush(&mut spare);
+            outbox.flush(&mut scratch);
             assert!(take(&outbox).is_pending(), "the driver writes again");
             // Close the socket, so that a read of missing messages fails instead of waiting for ever.
             socket.shutdown().unwrap();
@@ -424,11 +424,11 @@ mod tests {
 
     #[tokio::test]
     async fn the_driver_writes_nothing_while_the_task_has_something_in_hand() {
-        let ((outbox, client), mut spare) = (connected().await, Frames::default());
+        let ((outbox, client), mut scratch) = (connected().await, Frames::default());
         // As if an earlier write had left bytes, although the socket now has space.
         outbox.lock().task_writes = true;
         outbox.add(&kept(1));
-        outbox.flush(&mut spare);
+        outbox.flush(&mut scratch);
         tokio::task::yield_now().await;
         assert!(client.try_read(&mut [0; 100]).is_err(), "it would be in the midst of what the task writes");
         assert!(matches!(take(&outbox), Poll::Ready(Some(_))));
@@ -436,10 +436,10 @@ mod tests {
 
     #[tokio::test]
     async fn after_a_close_everything_is_the_tasks() {
-        let ((outbox, _client), mut spare) = (connected().await, Frames::default());
+        let ((outbox, _client), mut scratch) = (connected().await, Frames::default());
         outbox.add(&kept(1));
         outbox.close(&Error::new(Code::ShuttingDown, "bye"));
-        outbox.flush(&mut spare);
+        outbox.flush(&mut scratch);
         let Poll::Ready(Some(frames)) = take(&outbox) else { panic!("nothing to take") };
         assert_eq!(frames[0].messages[0], kept(1));
         assert!(is_goodbye(&frames[0].messages[1]));

@@ -40,7 +40,7 @@ const READY_FRAMES: usize = 1;
 /// Returns the gRPC services of a node. Over `streams_max` open streams on all connections, a stream is
 /// refused with `resource_exhausted`.
 pub(crate) fn routes(node: NodeHandle, streams_max: usize) -> Routes {
-    let conclave = ConclaveServer::new(Native { node, room: Arc::new(Semaphore::new(streams_max)) })
+    let conclave = ConclaveServer::new(Native { node, streams: Arc::new(Semaphore::new(streams_max)) })
         .max_decoding_message_size(MAX_FRAME_BYTES)
         .max_encoding_message_size(MAX_FRAME_BYTES);
     let (reporter, health) = tonic_health::server::health_reporter();
@@ -62,7 +62,7 @@ pub(crate) fn routes(node: NodeHandle, streams_max: usize) -> Routes {
 /// The gRPC service: one session per stream.
 struct Native {
     node: NodeHandle,
-    room: Arc<Semaphore>,
+    streams: Arc<Semaphore>,
 }
 
 #[tonic::async_trait]
@@ -70,7 +70,7 @@ impl Conclave for Native {
     type SessionStream = Answers;
 
     async fn session(&self, request: Request<Streaming<ClientFrame>>) -> Result<Response<Answers>, Status> {
-        let Ok(room) = self.room.clone().try_acquire_owned() else {
+        let Ok(permit) = self.streams.clone().try_acquire_owned() else {
             metrics::add(&self.node.metrics.connections_refused_total, 1);
             return Err(Status::resource_exhausted(
                 "this node has the most streams that it allows; use another node",
@@ -81,14 +81,14 @@ impl Conclave for Native {
         };
         let (sender, frames) = mpsc::channel(READY_FRAMES);
         tokio::spawn(serve(connection, request.into_inner(), sender, PROGRESS_LIMIT));
-        Ok(Response::new(Answers { frames, _room: room }))
+        Ok(Response::new(Answers { frames, _permit: permit }))
     }
 }
 
 /// The replies of a session, as a stream for HTTP. It is dropped when the gRPC stream ends for any reason.
 pub(crate) struct Answers {
     frames: mpsc::Receiver<Result<ServerFrame, Status>>,
-    _room: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Stream for Answers {
@@ -203,16 +203,16 @@ mod tests {
     #[tokio::test]
     async fn streams_are_bounded_whoever_has_them() {
         let (_driver, node) = unserved().await;
-        let native = Native { node, room: Arc::new(Semaphore::new(2)) };
-        let ask = || {
+        let native = Native { node, streams: Arc::new(Semaphore::new(2)) };
+        let request = || {
             let decoder = FrameCodec::<ServerFrame, ClientFrame>::default().decoder();
             Request::new(Streaming::new_request(decoder, tonic::body::Body::empty(), None, None))
         };
-        let first = native.session(ask()).await.unwrap();
-        let _second = native.session(ask()).await.unwrap();
-        let refused = native.session(ask()).await.err().unwrap();
+        let first = native.session(request()).await.unwrap();
+        let _second = native.session(request()).await.unwrap();
+        let refused = native.session(request()).await.err().unwrap();
         assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
         drop(first);
-        assert!(native.session(ask()).await.is_ok(), "one has ended");
+        assert!(native.session(request()).await.is_ok(), "one has ended");
     }
 }

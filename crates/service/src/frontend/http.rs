@@ -191,7 +191,7 @@ async fn cluster(State(node): State<Arc<Node>>) -> Json<ClusterStatus> {
 }
 
 async fn backup(State(node): State<Arc<Node>>) -> Result<Response, Failure> {
-    let Ok(room) = node.backups.clone().try_acquire_owned() else {
+    let Ok(permit) = node.backups.clone().try_acquire_owned() else {
         let message = format!("this node already sends {BACKUPS_MAX} backups");
         return Err(Error::new(Code::Overloaded, message).into());
     };
@@ -201,9 +201,9 @@ async fn backup(State(node): State<Arc<Node>>) -> Result<Response, Failure> {
     let head =
         [(CONTENT_TYPE, "application/octet-stream".to_owned()), (CONTENT_LENGTH, bytes.len().to_string())];
     // The stream owns the permit and returns it after the last piece.
-    let pieces = stream::unfold((bytes, room), |(mut left, room)| async move {
+    let pieces = stream::unfold((bytes, permit), |(mut left, permit)| async move {
         let piece = left.split_to(PIECE.min(left.len()));
-        (!piece.is_empty()).then(|| (Ok::<_, Infallible>(piece), (left, room)))
+        (!piece.is_empty()).then(|| (Ok::<_, Infallible>(piece), (left, permit)))
     });
     Ok((head, Body::from_stream(pieces)).into_response())
 }

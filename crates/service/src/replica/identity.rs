@@ -42,7 +42,7 @@ pub struct Identity {
 
 impl Identity {
     /// Creates the identity of the first node of a new cluster.
-    pub fn found(disk: &dyn Disk) -> io::Result<Self> {
+    pub fn new_cluster(disk: &dyn Disk) -> io::Result<Self> {
         let cluster = u128::from(disk.salt()?) << 64 | u128::from(disk.salt()?);
         Ok(Self { cluster, node: 1 })
     }
@@ -86,8 +86,8 @@ impl Identity {
         disk.sync_names()
     }
 
-    /// Makes the folder this node's, or checks that it is.
-    pub(super) fn claim(self, disk: &dyn Disk) -> Result<(), OpenError> {
+    /// Writes the identity into a new folder, or checks that the folder has this identity.
+    pub(super) fn check_or_write(self, disk: &dyn Disk) -> Result<(), OpenError> {
         match Self::load(disk)? {
             Some(owner) if owner == self => Ok(()),
             Some(owner) if owner.cluster != self.cluster => Err(OpenError::Invalid(
@@ -97,12 +97,12 @@ impl Identity {
                 "the data folder belongs to node {}, not to node {}",
                 owner.node, self.node
             ))),
-            None => Ok(self.claim_anew(disk)?),
+            None => Ok(self.write(disk)?),
         }
     }
 
     /// Writes the identity into a folder that has none.
-    pub(super) fn claim_anew(self, disk: &dyn Disk) -> io::Result<()> {
+    pub(super) fn write(self, disk: &dyn Disk) -> io::Result<()> {
         let file = disk.create(DRAFT)?;
         file.write_at(&self.bytes(), 0)?;
         file.sync()?;
@@ -147,15 +147,15 @@ mod tests {
     #[test]
     fn a_folder_is_claimed_once_and_refuses_others() {
         let disk = SimDisk::new(1);
-        let me = Identity::found(&disk.handle()).unwrap();
+        let me = Identity::new_cluster(&disk.handle()).unwrap();
         assert_eq!(Identity::load(&disk.handle()).unwrap(), None);
-        me.claim(&disk.handle()).unwrap();
+        me.check_or_write(&disk.handle()).unwrap();
         disk.crash();
         assert_eq!(Identity::load(&disk.handle()).unwrap(), Some(me));
-        me.claim(&disk.handle()).unwrap();
-        let other_node = Identity { node: 2, ..me }.claim(&disk.handle()).unwrap_err();
+        me.check_or_write(&disk.handle()).unwrap();
+        let other_node = Identity { node: 2, ..me }.check_or_write(&disk.handle()).unwrap_err();
         assert!(other_node.to_string().contains("belongs to node 1"), "{other_node}");
-        let other_cluster = Identity { cluster: 5, ..me }.claim(&disk.handle()).unwrap_err();
+        let other_cluster = Identity { cluster: 5, ..me }.check_or_write(&disk.handle()).unwrap_err();
         assert!(other_cluster.to_string().contains("another cluster"), "{other_cluster}");
         disk.flip(NAME, 35, 0);
         assert!(Identity::load(&disk.handle()).is_err());

@@ -31,7 +31,7 @@ impl<M: Machine> Replica<M> {
 
     /// Adds a learner, and waits until it has nearly caught up. Works only on the leader.
     pub async fn add_learner(&self, node: NodeId, member: Member) -> Result<(), MembershipError> {
-        self.settled().await?;
+        self.wait_for_own_term().await?;
         let added = self.inner.raft.add_learner(node, member, true).await.map_err(membership_error)?;
         self.until_shown(added.log_id.index).await;
         Ok(())
@@ -71,7 +71,7 @@ impl<M: Machine> Replica<M> {
     }
 
     async fn change(&self, change: ChangeMembers<NodeId, Member>) -> Result<(), MembershipError> {
-        self.settled().await?;
+        self.wait_for_own_term().await?;
         let changed = self.inner.raft.change_membership(change, false).await.map_err(membership_error)?;
         self.until_shown(changed.log_id.index).await;
         Ok(())
@@ -89,7 +89,7 @@ impl<M: Machine> Replica<M> {
 
     /// Waits until this leader has applied an entry of its own term. Before that, it does not know whether an
     /// earlier change is complete, and openraft rejects another.
-    async fn settled(&self) -> Result<(), MembershipError> {
+    async fn wait_for_own_term(&self) -> Result<(), MembershipError> {
         match read_index_here(&self.inner.raft).await {
             Ok(id) => {
                 let applied = self.inner.shared.applied_to(id.index);

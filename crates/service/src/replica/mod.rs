@@ -462,7 +462,7 @@ fn open_folder(
     identity: Identity,
     sizes: log::Options,
 ) -> Result<(Log, log::State, Snapshots), OpenError> {
-    identity.claim(&*disk)?;
+    identity.check_or_write(&*disk)?;
     let snapshots = Snapshots::open(disk.clone())?;
     let covered = snapshots.covered();
     let is_unbegun = restore::is_unbegun(&*disk, covered)?;

@@ -34,7 +34,7 @@ const IN_USE: &str = "the data folder belongs to a node already: a backup is res
 pub(crate) fn restore(disk: &Arc<dyn Disk>, address: &str, state: &[u8]) -> Result<Identity, OpenError> {
     check_unused(&**disk)?;
     Identity::mark_fresh(&**disk)?;
-    let identity = Identity::found(&**disk)?;
+    let identity = Identity::new_cluster(&**disk)?;
     let membership = Membership {
         voters: vec![BTreeSet::from([identity.node])],
         nodes: BTreeMap::from([(identity.node, Member { address: address.to_owned() })]),
@@ -44,7 +44,7 @@ pub(crate) fn restore(disk: &Arc<dyn Disk>, address: &str, state: &[u8]) -> Resu
     remove(&**disk, snapshot::NAME)?;
     let covers = Description { last: Some(BEGINNING), membership_id: Some(BEGINNING), membership };
     Snapshots::open(disk.clone())?.save(&covers, state)?;
-    identity.claim_anew(&**disk)?;
+    identity.write(&**disk)?;
     Ok(identity)
 }
 

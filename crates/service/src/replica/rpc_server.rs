@@ -96,7 +96,7 @@ impl<M: Machine> Replica<M> {
                 let response = raft.pre_vote(request).await.map_err(|error| error.to_string())?;
                 Ok(vote_reply(&response))
             }
-            Request::Snapshot(piece) => match self.gather(piece)? {
+            Request::Snapshot(piece) => match self.add_piece(piece)? {
                 None => Ok(Reply::Snapshot { vote: None }),
                 Some(whole) => self.install(whole).await,
             },
@@ -119,7 +119,7 @@ impl<M: Machine> Replica<M> {
     }
 
     /// Adds a piece. Returns the snapshot when it is complete.
-    fn gather(&self, piece: Piece) -> Result<Option<Incoming>, String> {
+    fn add_piece(&self, piece: Piece) -> Result<Option<Incoming>, String> {
         let Piece { vote, description, offset, total, bytes } = piece;
         self.check_leader(vote)?;
         check_id(description.last, vote)?;

@@ -193,7 +193,7 @@ impl<M: Machine> StateMachine<M> {
             // An error means that the node is stopping, as below.
             drop(self.deliveries.send(vec![Delivery::Early { effects: early }]).await);
         }
-        let room = match self.is_live() && !deliveries.is_empty() {
+        let place = match self.is_live() && !deliveries.is_empty() {
             // Reserve the place now: the closure below must not wait. If the receiver is gone, the node is
             // stopping.
             true => self.deliveries.clone().reserve_owned().await.ok(),
@@ -202,8 +202,8 @@ impl<M: Machine> StateMachine<M> {
         let shared = self.shared.clone();
         self.shared.speculation.when_durable(end, move || {
             shared.applied.send_replace(end.checked_sub(1));
-            if let Some(room) = room {
-                room.send(deliveries);
+            if let Some(place) = place {
+                place.send(deliveries);
             }
             // Store the count last. It allows later effects to be early, and these must follow the effects of
             // this batch.

@@ -13,13 +13,13 @@ use crate::replica::log::is_segment;
 use crate::replica::tests::support::{Act, Gate, Hooked};
 
 /// A single node with a disk whose syncs can be blocked.
-struct Alone {
+struct SingleNode {
     disk: SimDisk,
     gate: Arc<Gate>,
     server: Server,
 }
 
-impl Alone {
+impl SingleNode {
     async fn start(disk: SimDisk, listen: SocketAddr) -> Self {
         let gate = Arc::new(Gate::default());
         let passes = gate.clone();
@@ -55,16 +55,16 @@ fn run(test: impl Future<Output = ()>) {
 }
 
 /// Returns the guard of a client that holds `x`, and the requests of `waiting` clients in its queue.
-async fn line(node: &Alone, waiting: usize) -> (Guard, Vec<conclave_client::PendingLock>) {
+async fn queue(node: &SingleNode, waiting: usize) -> (Guard, Vec<conclave_client::PendingLock>) {
     let guard = node.client().await.lock("x").await.unwrap();
-    let mut line = Vec::new();
+    let mut queue = Vec::new();
     for _ in 0..waiting {
         let mut waits = node.client().await.lock("x").start().unwrap();
         // The reply arrives only after the entry is synced.
         waits.queued().await.unwrap();
-        line.push(waits);
+        queue.push(waits);
     }
-    (guard, line)
+    (guard, queue)
 }
 
 fn anywhere() -> SocketAddr {
@@ -74,12 +74,12 @@ fn anywhere() -> SocketAddr {
 #[test]
 fn a_lock_passes_along_the_line_while_the_disk_hangs() {
     run(async {
-        let node = Alone::start(SimDisk::new(1), anywhere()).await;
-        let (mut guard, line) = line(&node, 5).await;
+        let node = SingleNode::start(SimDisk::new(1), anywhere()).await;
+        let (mut guard, queue) = queue(&node, 5).await;
         let asks = node.client().await;
         node.gate.close();
         let mut releases = Vec::new();
-        for mut waits in line {
+        for mut waits in queue {
             let fence = guard.fence();
             releases.push(tokio::spawn(guard.release()));
             guard = waits.granted().await.unwrap();
@@ -100,13 +100,13 @@ fn a_lock_passes_along_the_line_while_the_disk_hangs() {
 #[test]
 fn who_was_handed_a_lock_has_it_though_the_log_forgets() {
     run(async {
-        let node = Alone::start(SimDisk::new(1), anywhere()).await;
-        let (first, mut line) = line(&node, 2).await;
+        let node = SingleNode::start(SimDisk::new(1), anywhere()).await;
+        let (first, mut queue) = queue(&node, 2).await;
         node.gate.close();
         let mut releases = vec![tokio::spawn(first.release())];
-        let second = line[0].granted().await.unwrap();
+        let second = queue[0].granted().await.unwrap();
         releases.push(tokio::spawn(second.release()));
-        let third = line[1].granted().await.unwrap();
+        let third = queue[1].granted().await.unwrap();
         // The log still says that the first client holds the lock and two wait.
         let node = node.lose_power().await;
         let late = node.client().await;

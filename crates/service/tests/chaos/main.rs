@@ -42,7 +42,7 @@ use load::Load;
 use wires::Cut;
 
 /// The number of clusters that run at a time. Each spends most of its time waiting.
-const AT_ONCE: usize = 24;
+const PARALLEL_CLUSTERS: usize = 24;
 
 /// Returns the number of nodes for a seed. A single node is included because it uses the log in its own way:
 /// it applies entries before they are synced.
@@ -101,7 +101,7 @@ fn sweep(seeds: Range<u64>) {
     let seen = runtime.block_on(async {
         let mut runs = futures_util::stream::iter(seeds)
             .map(|seed| tokio::spawn(async move { run(seed).await }))
-            .buffer_unordered(AT_ONCE);
+            .buffer_unordered(PARALLEL_CLUSTERS);
         let mut all = Seen::default();
         while let Some(run) = runs.next().await {
             match run.unwrap() {

@@ -15,7 +15,7 @@ pub async fn play(dice: &mut Prng, cluster: &mut Cluster, load: &Load) -> Result
         for _ in 0..dice.between(1, 3) {
             match cluster.slots().len() {
                 1 => power_cut(dice, cluster).await,
-                _ => trouble(dice, cluster).await,
+                _ => inject_fault(dice, cluster).await,
             }
         }
         cluster.wires.mend();
@@ -43,7 +43,7 @@ async fn power_cut(dice: &mut Prng, cluster: &mut Cluster) {
     pass(dice, 0, 400).await;
 }
 
-async fn trouble(dice: &mut Prng, cluster: &mut Cluster) {
+async fn inject_fault(dice: &mut Prng, cluster: &mut Cluster) {
     let any = slot(dice, cluster);
     // Prefer the leader, because its faults have the largest effect.
     let victim = if dice.below(3) < 2 { cluster.leader().unwrap_or(any) } else { any };

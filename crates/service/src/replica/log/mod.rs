@@ -447,7 +447,7 @@ impl WriterLoop {
         while self.open
             && let Some(message) = next_message(&mut self.inbox)
         {
-            self.gather(message);
+            self.take_queued(message);
             let result = self.commit();
             self.report(result);
         }
@@ -458,7 +458,7 @@ impl WriterLoop {
         while self.open
             && let Some(message) = self.inbox.recv().await
         {
-            self.gather(message);
+            self.take_queued(message);
             pause().await;
             let result = self.commit();
             pause().await;
@@ -467,7 +467,7 @@ impl WriterLoop {
     }
 
     /// Takes this message and those that are queued, up to the bytes of a batch.
-    fn gather(&mut self, message: Message) {
+    fn take_queued(&mut self, message: Message) {
         let mut bytes = 0;
         let mut next = Some(message);
         while let Some(message) = next.take() {

@@ -157,21 +157,21 @@ impl Reader {
     ) -> Result<(), OpenError> {
         let number = segment.number;
         let batch = self.expected;
-        let mut look = at.next_multiple_of(ALIGN);
-        while look < written {
-            let plausible = record::claimed_batch(bytes, look).is_some_and(|claimed| {
+        let mut offset = at.next_multiple_of(ALIGN);
+        while offset < written {
+            let plausible = record::claimed_batch(bytes, offset).is_some_and(|claimed| {
                 batch.is_none_or(|batch| claimed >= batch && claimed - batch < 1 << 32)
             });
-            match plausible.then(|| record::read(bytes, look, segment.seed)).flatten() {
+            match plausible.then(|| record::read(bytes, offset, segment.seed)).flatten() {
                 Some(read) if batch.is_none_or(|batch| read.batch > batch) => {
                     let what = format!(
-                        "a bad record, but batch {} at offset {look} was written after it was synced",
+                        "a bad record, but batch {} at offset {offset} was written after it was synced",
                         read.batch
                     );
                     return Err(corrupt(number, at, &what));
                 }
-                Some(read) => look = read.next,
-                None => look += ALIGN,
+                Some(read) => offset = read.next,
+                None => offset += ALIGN,
             }
         }
         self.torn = Some(Tail { segment: number, offset: whole, bytes: written - whole, batch });

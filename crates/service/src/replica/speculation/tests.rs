@@ -22,7 +22,7 @@ fn noting(done: &Done, number: u64) -> impl FnOnce() + Send + 'static {
     move || done.lock().unwrap().push(number)
 }
 
-fn alone() -> Speculation {
+fn single_node() -> Speculation {
     let speculation = Speculation::new(None);
     speculation.on_membership(0, 1, [1].into_iter(), true);
     speculation
@@ -34,7 +34,7 @@ fn failure() -> io::Result<()> {
 
 #[test]
 fn what_follows_waits_for_the_disk_and_keeps_its_order() {
-    let (speculation, done) = (alone(), Done::default());
+    let (speculation, done) = (single_node(), Done::default());
     assert!(speculation.allow(3));
     assert!(speculation.allow(5));
     speculation.when_durable(2, noting(&done, 2));
@@ -59,7 +59,7 @@ fn what_follows_waits_for_the_disk_and_keeps_its_order() {
 
 #[test]
 fn of_what_a_failed_disk_lost_nobody_ever_hears() {
-    let (speculation, done) = (alone(), Done::default());
+    let (speculation, done) = (single_node(), Done::default());
     assert!(speculation.allow(1) && speculation.allow(2));
     speculation.when_durable(1, noting(&done, 1));
     speculation.when_durable(2, noting(&done, 2));
@@ -101,7 +101,7 @@ fn only_the_one_node_of_a_cluster_goes_ahead() {
 
 #[test]
 fn a_change_of_the_membership_waits_for_the_disk_and_nothing_goes_past_it() {
-    let speculation = alone();
+    let speculation = single_node();
     assert!(speculation.allow(7));
     let change = speculation.change_membership(7);
     let mut change = std::pin::pin!(change);
@@ -163,16 +163,16 @@ impl Held {
     }
 
     /// Returns the numbers delivered to the frontends so far.
-    fn told(&mut self) -> Vec<u64> {
-        let mut told = Vec::new();
+    fn delivered(&mut self) -> Vec<u64> {
+        let mut delivered = Vec::new();
         while let Ok(batch) = self.deliveries.try_recv() {
             for delivery in batch {
                 if let Delivery::Applied { effects, .. } | Delivery::Early { effects } = delivery {
-                    told.extend(effects.iter().map(|(number, _)| *number));
+                    delivered.extend(effects.iter().map(|(number, _)| *number));
                 }
             }
         }
-        told
+        delivered
     }
 
     async fn stop(self) -> SimDisk {
@@ -194,7 +194,7 @@ fn run(test: impl Future<Output = ()>) {
 fn what_is_foregone_is_told_while_the_entry_is_written_and_not_again() {
     run(async {
         let mut node = Held::start(SimDisk::new(1)).await;
-        node.told();
+        node.delivered();
         node.gate.close();
         // One number is durable.
         let replica = node.replica.clone();
@@ -207,12 +207,12 @@ fn what_is_foregone_is_told_while_the_entry_is_written_and_not_again() {
         assert!(second.as_mut().now_or_never().is_none());
         node.applied(EARLY).await;
         assert_eq!(node.deliveries.recv().await, Some(vec![early(EARLY, 6)]));
-        assert!(node.told().is_empty());
+        assert!(node.delivered().is_empty());
         assert!(proposed.as_mut().now_or_never().is_none(), "who proposed it waits for the disk");
         node.gate.open();
         proposed.await.unwrap();
         second.await.unwrap();
-        assert_eq!(node.told(), [7, EARLY + 2, EARLY + 3]);
+        assert_eq!(node.delivered(), [7, EARLY + 2, EARLY + 3]);
         node.stop().await;
     });
 }
@@ -225,7 +225,7 @@ fn early(number: u64, seen: usize) -> Delivery<(u64, usize)> {
 fn an_entry_is_applied_while_it_is_written_and_told_when_it_is_durable() {
     run(async {
         let mut node = Held::start(SimDisk::new(1)).await;
-        node.told();
+        node.delivered();
         node.gate.close();
         let mut proposed = Box::pin(node.replica.propose(vec![1]));
         assert!(proposed.as_mut().now_or_never().is_none());
@@ -241,10 +241,10 @@ fn an_entry_is_applied_while_it_is_written_and_told_when_it_is_durable() {
         drop((read, stale));
         let replica = node.replica.clone();
         drop(proposed);
-        assert!(node.told().is_empty(), "and so do the frontends");
+        assert!(node.delivered().is_empty(), "and so do the frontends");
         node.gate.open();
         assert_eq!(replica.read(|notebook| notebook.seen.clone()).await, Ok(vec![0, 1]));
-        assert_eq!(node.told(), [1]);
+        assert_eq!(node.delivered(), [1]);
         node.stop().await;
     });
 }

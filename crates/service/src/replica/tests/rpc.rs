@@ -21,35 +21,35 @@ use super::support::{Act, Hooked, NO_ELECTIONS, Notebook, SLOW, SLOW_RESTORE, me
 const CLUSTER: u128 = 7;
 
 /// Decides the fate of a request with this many bytes.
-type Road = Arc<dyn Fn(usize) -> Passage + Send + Sync>;
+type Network = Arc<dyn Fn(usize) -> Fate + Send + Sync>;
 
-enum Passage {
+enum Fate {
     /// The request arrives after this time.
     After(Duration),
     /// The request is not sent.
     Unsent(io::ErrorKind),
 }
 
-/// Nodes in one process, on a network whose behaviour the test defines.
-struct Village {
+/// Group in one process, on a network whose behaviour the test defines.
+struct Group {
     replicas: Arc<Mutex<BTreeMap<NodeId, Replica<Notebook>>>>,
-    road: Road,
+    network: Network,
     options: Options,
 }
 
-struct Carrier {
+struct TestTransport {
     replicas: Arc<Mutex<BTreeMap<NodeId, Replica<Notebook>>>>,
-    road: Road,
+    network: Network,
 }
 
-impl Transport for Carrier {
+impl Transport for TestTransport {
     fn call(&self, to: NodeId, _: &Member, request: Vec<u8>) -> BoxFuture<'static, io::Result<Vec<u8>>> {
-        let (replicas, passage) = (self.replicas.clone(), (self.road)(request.len()));
+        let (replicas, fate) = (self.replicas.clone(), (self.network)(request.len()));
         Box::pin(async move {
-            match passage {
-                Passage::After(time) if !time.is_zero() => tokio::time::sleep(time).await,
-                Passage::After(_) => {}
-                Passage::Unsent(kind) => return Err(kind.into()),
+            match fate {
+                Fate::After(time) if !time.is_zero() => tokio::time::sleep(time).await,
+                Fate::After(_) => {}
+                Fate::Unsent(kind) => return Err(kind.into()),
             }
             let replica = replicas.lock().unwrap().get(&to).cloned();
             Ok(replica.ok_or(io::ErrorKind::HostUnreachable)?.answer(&request).await)
@@ -57,15 +57,16 @@ impl Transport for Carrier {
     }
 }
 
-impl Village {
-    fn new(options: Options, road: impl Fn(usize) -> Passage + Send + Sync + 'static) -> Self {
-        Self { replicas: Arc::default(), road: Arc::new(road), options }
+impl Group {
+    fn new(options: Options, network: impl Fn(usize) -> Fate + Send + Sync + 'static) -> Self {
+        Self { replicas: Arc::default(), network: Arc::new(network), options }
     }
 
     async fn open(&self, node: NodeId, disk: Arc<dyn Disk>) -> Replica<Notebook> {
-        let carrier = Arc::new(Carrier { replicas: self.replicas.clone(), road: self.road.clone() });
+        let transport =
+            Arc::new(TestTransport { replicas: self.replicas.clone(), network: self.network.clone() });
         let identity = Identity { cluster: CLUSTER, node };
-        let opened = Replica::open(disk, identity, carrier, Notebook::default(), self.options.clone());
+        let opened = Replica::open(disk, identity, transport, Notebook::default(), self.options.clone());
         let (replica, mut deliveries) = opened.await.unwrap();
         tokio::spawn(async move { while deliveries.recv().await.is_some() {} });
         self.replicas.lock().unwrap().insert(node, replica.clone());
@@ -73,7 +74,7 @@ impl Village {
     }
 
     /// Opens the first nodes on these disks. The first one leads, and all vote.
-    async fn found(&self, disks: Vec<Arc<dyn Disk>>) -> Vec<Replica<Notebook>> {
+    async fn create_cluster(&self, disks: Vec<Arc<dyn Disk>>) -> Vec<Replica<Notebook>> {
         let mut nodes = Vec::new();
         for (node, disk) in (1..).zip(disks) {
             nodes.push(self.open(node, disk).await);
@@ -92,8 +93,8 @@ impl Village {
     }
 }
 
-fn at_once(_: usize) -> Passage {
-    Passage::After(Duration::ZERO)
+fn at_once(_: usize) -> Fate {
+    Fate::After(Duration::ZERO)
 }
 
 fn sim(count: u64) -> Vec<Arc<dyn Disk>> {
@@ -127,10 +128,10 @@ fn disks_that_take_200_ms_to_sync_elect_a_leader() {
         };
         // The times are those of production.
         let log = quick().log;
-        let village = Village::new(Options { log, ..Options::default() }, at_once);
-        let nodes = village.found((1..=3).map(disk).collect()).await;
+        let group = Group::new(Options { log, ..Options::default() }, at_once);
+        let nodes = group.create_cluster((1..=3).map(disk).collect()).await;
         slow.store(true, Ordering::Relaxed);
-        village.replicas.lock().unwrap().remove(&1);
+        group.replicas.lock().unwrap().remove(&1);
         nodes[0].shutdown().await;
         let led = nodes[1..].iter().map(|node| Box::pin(node.wait_for(Status::leads)));
         let (led, ..) = futures_util::future::select_all(led).await;
@@ -151,19 +152,19 @@ fn elections_are_held_within_the_times_promised() {
 #[test]
 fn a_leader_that_was_alone_gives_signs_of_life_to_whoever_comes() {
     run(async {
-        let asked = Arc::new(Notify::new());
-        let asks = asked.clone();
+        let received = Arc::new(Notify::new());
+        let signal = received.clone();
         // Without elections, every request comes from the leader.
-        let village = Village::new(steady(), move |bytes| {
-            asks.notify_one();
+        let group = Group::new(steady(), move |bytes| {
+            signal.notify_one();
             at_once(bytes)
         });
-        let leader = village.found(sim(1)).await.remove(0);
+        let leader = group.create_cluster(sim(1)).await.remove(0);
         write(&leader, 1).await;
-        let _follower = village.open(2, Arc::new(SimDisk::new(2).handle())).await;
+        let _follower = group.open(2, Arc::new(SimDisk::new(2).handle())).await;
         leader.add_learner(2, member(2)).await.unwrap();
         for _ in 0..20 {
-            asked.notified().await;
+            received.notified().await;
         }
     });
 }
@@ -172,14 +173,13 @@ fn a_leader_that_was_alone_gives_signs_of_life_to_whoever_comes() {
 fn a_follower_behind_a_slow_link_catches_up() {
     run(async {
         // A megabyte takes a second and a half. A heartbeat takes less than a millisecond.
-        let village =
-            Village::new(roomy(), |bytes| Passage::After(Duration::from_nanos(1_500 * bytes as u64)));
-        let leader = village.found(sim(1)).await.remove(0);
+        let group = Group::new(roomy(), |bytes| Fate::After(Duration::from_nanos(1_500 * bytes as u64)));
+        let leader = group.create_cluster(sim(1)).await.remove(0);
         for number in 0..4 {
             // Each entry has 400 KB, because the number takes ten bytes.
             leader.propose(vec![u64::MAX - number; 40_000]).await.unwrap();
         }
-        let follower = village.open(2, Arc::new(SimDisk::new(2).handle())).await;
+        let follower = group.open(2, Arc::new(SimDisk::new(2).handle())).await;
         leader.add_learner(2, member(2)).await.unwrap();
         let last = leader.status().last.unwrap();
         follower.applied(last).await;
@@ -194,14 +194,14 @@ fn what_is_too_long_for_one_question_goes_in_several_and_in_order() {
     run(async {
         let longest = Arc::new(AtomicUsize::new(0));
         let seen = longest.clone();
-        let village = Village::new(steady(), move |bytes| {
+        let group = Group::new(steady(), move |bytes| {
             seen.fetch_max(bytes, Ordering::Relaxed);
             match bytes > FRAME {
-                true => Passage::Unsent(io::ErrorKind::InvalidInput),
+                true => Fate::Unsent(io::ErrorKind::InvalidInput),
                 false => at_once(bytes),
             }
         });
-        let nodes = village.found(sim(2)).await;
+        let nodes = group.create_cluster(sim(2)).await;
         let commands = (0..20).map(|number| vec![u64::MAX - number; 100_000]).collect();
         let results = nodes[1].propose_all(commands).await;
         assert!(results.iter().all(Result::is_ok), "{results:?}");
@@ -221,11 +221,11 @@ fn what_was_never_sent_is_known_not_to_be_done() {
             (io::ErrorKind::BrokenPipe, ProposeError::Unknown),
         ] {
             // No other request is this long.
-            let village = Village::new(steady(), move |bytes| match bytes > 5_000_000 {
-                true => Passage::Unsent(kind),
+            let group = Group::new(steady(), move |bytes| match bytes > 5_000_000 {
+                true => Fate::Unsent(kind),
                 false => at_once(bytes),
             });
-            let nodes = village.found(sim(2)).await;
+            let nodes = group.create_cluster(sim(2)).await;
             let commands = (0..20).map(|number| vec![u64::MAX - number; 100_000]).collect();
             let results = nodes[1].propose_all(commands).await;
             let (first, rest) = results.split_at(8);
@@ -238,10 +238,10 @@ fn what_was_never_sent_is_known_not_to_be_done() {
 #[test]
 fn what_comes_when_the_leader_has_just_gone_waits_for_its_successor() {
     run(async {
-        let village = Village::new(quick(), at_once);
-        let nodes = village.found(sim(3)).await;
+        let group = Group::new(quick(), at_once);
+        let nodes = group.create_cluster(sim(3)).await;
         write(&nodes[0], 1).await;
-        village.replicas.lock().unwrap().remove(&1);
+        group.replicas.lock().unwrap().remove(&1);
         nodes[0].shutdown().await;
         // The other nodes have not noticed. Both send requests that only the former leader could serve.
         assert!(nodes[1..].iter().all(|node| node.status().leader == Some(1)));
@@ -260,13 +260,13 @@ fn a_leader_that_was_out_of_reach_for_a_moment_gets_what_waited_for_it() {
         // leader.
         let in_vain = Arc::new(AtomicUsize::new(0));
         let tried = in_vain.clone();
-        let village = Village::new(steady(), move |bytes| {
+        let group = Group::new(steady(), move |bytes| {
             match bytes > 100_000 && tried.fetch_add(1, Ordering::Relaxed) < 3 {
-                true => Passage::Unsent(io::ErrorKind::HostUnreachable),
+                true => Fate::Unsent(io::ErrorKind::HostUnreachable),
                 false => at_once(bytes),
             }
         });
-        let nodes = village.found(sim(2)).await;
+        let nodes = group.create_cluster(sim(2)).await;
         let proposed = nodes[1].propose_all(vec![vec![u64::MAX; 20_000]]).await;
         assert!(matches!(proposed[..], [Ok(_)]), "{proposed:?}");
         assert!(in_vain.load(Ordering::Relaxed) > 3);
@@ -278,10 +278,11 @@ fn a_leader_that_was_out_of_reach_for_a_moment_gets_what_waited_for_it() {
 fn a_leader_whose_frontends_do_not_listen_refuses_changes_instead_of_waiting_for_ever() {
     run(async {
         let options = Options { deliveries: 1, answer_limit: Duration::from_millis(100), ..quick() };
-        let village = Village::new(options.clone(), at_once);
-        let carrier = Arc::new(Carrier { replicas: village.replicas.clone(), road: village.road.clone() });
+        let group = Group::new(options.clone(), at_once);
+        let transport =
+            Arc::new(TestTransport { replicas: group.replicas.clone(), network: group.network.clone() });
         let (identity, disk) = (Identity { cluster: CLUSTER, node: 1 }, Arc::new(SimDisk::new(1).handle()));
-        let opened = Replica::open(disk, identity, carrier, Notebook::default(), options).await;
+        let opened = Replica::open(disk, identity, transport, Notebook::default(), options).await;
         let (leader, mut deliveries) = opened.unwrap();
         leader.bootstrap(BTreeMap::from([(1, member(1))])).await.unwrap();
         leader.wait_for(Status::leads).await.unwrap();
@@ -313,35 +314,35 @@ const LEADER: Vote = Vote { term: 3, node: 2, committed: true };
 
 impl Follower {
     async fn new() -> Self {
-        let village = Village::new(quick(), at_once);
-        let replica = village.open(1, Arc::new(SimDisk::new(1).handle())).await;
+        let group = Group::new(quick(), at_once);
+        let replica = group.open(1, Arc::new(SimDisk::new(1).handle())).await;
         let follower = Self { replica };
-        let reply = follower.ask(&append(LEADER)).await;
+        let reply = follower.call(&append(LEADER)).await;
         assert!(matches!(reply, Reply::Append(AppendReply::Success)));
         follower
     }
 
-    async fn ask(&self, request: &Request) -> Reply {
-        self.ask_bytes(&seal_request(CLUSTER, 1, request).unwrap()).await
+    async fn call(&self, request: &Request) -> Reply {
+        self.call_bytes(&seal_request(CLUSTER, 1, request).unwrap()).await
     }
 
-    async fn ask_bytes(&self, bytes: &[u8]) -> Reply {
+    async fn call_bytes(&self, bytes: &[u8]) -> Reply {
         postcard::from_bytes(&self.replica.answer(bytes).await).unwrap()
     }
 
     async fn refuses(&self, request: &Request, why: &str) {
-        match self.ask(request).await {
+        match self.call(request).await {
             Reply::Refused(reason) => assert!(reason.contains(why), "{reason}"),
             _ => panic!("not refused: {why}"),
         }
-        assert!(self.lives().await, "{why}");
+        assert!(self.is_running().await, "{why}");
     }
 
     /// Returns whether openraft still replies. A pre-vote changes nothing, and the status does not show a
     /// panic.
-    async fn lives(&self) -> bool {
+    async fn is_running(&self) -> bool {
         let vote = Vote { term: 1, node: 2, committed: false };
-        let reply = self.ask(&Request::PreVote(Ballot { vote, last: None, transfer: false })).await;
+        let reply = self.call(&Request::PreVote(Ballot { vote, last: None, transfer: false })).await;
         matches!(reply, Reply::Vote { .. })
     }
 }
@@ -414,8 +415,11 @@ fn what_no_leader_sends_is_refused_and_harms_nobody() {
             entries: Vec::new(),
         };
         follower.refuses(&other, "not of one log").await;
-        assert!(matches!(follower.ask(&append(LEADER)).await, Reply::Append(AppendReply::Success)));
-        assert!(matches!(follower.ask(&snapshot(LEADER, id(1, 9))).await, Reply::Snapshot { vote: Some(_) }));
+        assert!(matches!(follower.call(&append(LEADER)).await, Reply::Append(AppendReply::Success)));
+        assert!(matches!(
+            follower.call(&snapshot(LEADER, id(1, 9))).await,
+            Reply::Snapshot { vote: Some(_) }
+        ));
     });
 }
 
@@ -456,8 +460,8 @@ fn no_request_that_was_changed_on_its_way_stops_a_node() {
                 // Most numbers are small and encoded as one byte.
                 request[at] = u8::try_from(draw(130)).unwrap();
             }
-            let reply = follower.ask_bytes(&request).await;
-            assert!(follower.lives().await, "seed {seed}: stopped by {request:?}");
+            let reply = follower.call_bytes(&request).await;
+            assert!(follower.is_running().await, "seed {seed}: stopped by {request:?}");
             if matches!(reply, Reply::Refused(_)) {
                 refused += 1;
             } else {
@@ -475,9 +479,9 @@ fn others_go_on_while_a_snapshot_is_read() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
         let (identity, disk) = (Identity { cluster: CLUSTER, node: 1 }, Arc::new(SimDisk::new(1).handle()));
-        let carrier = Arc::new(Carrier { replicas: Arc::default(), road: Arc::new(at_once) });
+        let transport = Arc::new(TestTransport { replicas: Arc::default(), network: Arc::new(at_once) });
         let notebook = Notebook::default();
-        let (replica, deliveries) = Replica::open(disk, identity, carrier, notebook, quick()).await.unwrap();
+        let (replica, deliveries) = Replica::open(disk, identity, transport, notebook, quick()).await.unwrap();
         drop(deliveries);
         let request = seal_request(CLUSTER, 1, &snapshot_of(vec![SLOW], LEADER, id(1, 9))).unwrap();
         let answered = tokio::spawn(async move { replica.answer(&request).await });
@@ -491,24 +495,24 @@ fn others_go_on_while_a_snapshot_is_read() {
 #[test]
 fn a_follower_whose_last_batch_has_decayed_gets_it_again_from_the_same_leader() {
     run(async {
-        let village = Village::new(quick(), at_once);
+        let group = Group::new(quick(), at_once);
         let disk = SimDisk::new(2);
         let mut disks = sim(3);
         disks[1] = Arc::new(disk.handle());
-        let nodes = village.found(disks).await;
+        let nodes = group.create_cluster(disks).await;
         for number in 0..5 {
             write(&nodes[0], number).await;
         }
         let (last, term) = (nodes[0].status().last.unwrap(), nodes[0].status().term);
         nodes[1].applied(last).await;
-        village.replicas.lock().unwrap().remove(&2);
+        group.replicas.lock().unwrap().remove(&2);
         nodes[1].shutdown().await;
         let end = |name: &str| disk.content(name).unwrap().iter().rposition(|byte| *byte != 0).unwrap_or(0);
         // The segments after the last one with records were prepared in advance.
         let names = disk.handle().list().unwrap().into_iter();
         let last_one = names.filter(|name| log::is_segment(name) && end(name) >= 64).max().unwrap();
         disk.flip(&last_one, end(&last_one), 0);
-        let decayed = village.open(2, Arc::new(disk.handle())).await;
+        let decayed = group.open(2, Arc::new(disk.handle())).await;
         assert!(decayed.status().last < Some(last), "nothing has decayed");
         decayed.applied(last).await;
         assert_eq!(decayed.peek(|notebook| notebook.seen.clone()), [0, 1, 2, 3, 4]);

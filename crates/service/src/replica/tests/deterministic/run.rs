@@ -51,7 +51,7 @@ async fn scenario() -> Arc<Group> {
         group.start(node).await;
     }
     if !group.is_wrong() {
-        found(&group, founders).await;
+        create_cluster(&group, founders).await;
         let is_over = Arc::new(AtomicBool::new(false));
         let clients: Vec<_> = (0..CLIENTS)
             .map(|_| {
@@ -80,7 +80,7 @@ async fn scenario() -> Arc<Group> {
 }
 
 /// Makes the first nodes a cluster.
-async fn found(group: &Group, founders: u64) {
+async fn create_cluster(group: &Group, founders: u64) {
     let Some((first, _)) = group.up(1) else { return };
     let members: BTreeMap<_, _> = (1..=founders).map(|node| (node, member(node))).collect();
     if let Err(error) = first.bootstrap(members).await {
