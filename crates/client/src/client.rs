@@ -11,7 +11,7 @@ use conclave_wire::v1;
 use tokio::sync::oneshot;
 
 use crate::connection::{self, Connector, Direct, Driver, Shared};
-use crate::core::{AnswerToCome, Core, Opening, Reply, stopped};
+use crate::core::{Core, Opening, PendingAnswer, Reply, stopped};
 use crate::election::{self, Campaign, Leader};
 use crate::files::Files;
 use crate::lock_request::{LockRequest, Owner};
@@ -162,7 +162,7 @@ impl Client {
     /// # Errors
     /// The name is invalid, or no majority of the servers replies.
     pub async fn why(&self, name: &str) -> Result<LockReport> {
-        match self.ask(v1::query::What::Why(v1::Why { name: name.into() })).await? {
+        match self.query(v1::query::What::Why(v1::Why { name: name.into() })).await? {
             v1::answer::Result::Report(report) => report.try_into(),
             other => Err(unexpected(&other)),
         }
@@ -201,15 +201,15 @@ impl Client {
     }
 
     /// Sends a change without waiting for the reply.
-    pub(crate) fn start(&self, op: v1::request::Op) -> Result<AnswerToCome> {
+    pub(crate) fn start(&self, op: v1::request::Op) -> Result<PendingAnswer> {
         let (sender, answer) = oneshot::channel();
-        self.handle.shared.ask(|core, now| core.request(now, op, Reply::Once(sender)))?;
+        self.handle.shared.submit(|core, now| core.request(now, op, Reply::Once(sender)))?;
         Ok(answer)
     }
 
-    pub(crate) async fn ask(&self, what: v1::query::What) -> Result<v1::answer::Result> {
+    pub(crate) async fn query(&self, query: v1::query::What) -> Result<v1::answer::Result> {
         let (sender, answer) = oneshot::channel();
-        self.handle.shared.ask(|core, now| core.query(now, what, Reply::Once(sender)))?;
+        self.handle.shared.submit(|core, now| core.query(now, query, Reply::Once(sender)))?;
         answered(answer).await
     }
 }
@@ -283,12 +283,12 @@ impl Drop for Handle {
     fn drop(&mut self) {
         // Best effort. Requests keep their order: the releases of dropped guards go first, then the end of
         // the session.
-        self.shared.ask(Core::close);
+        self.shared.submit(Core::close);
     }
 }
 
 /// Waits for the final reply to a request.
-pub(crate) async fn answered(answer: AnswerToCome) -> Result<v1::answer::Result> {
+pub(crate) async fn answered(answer: PendingAnswer) -> Result<v1::answer::Result> {
     answer.await.unwrap_or_else(|_| Err(stopped()))
 }
 

@@ -74,7 +74,7 @@ impl Shared {
     }
 
     /// Calls `act` with the core and the time. Then writes the new messages, or wakes the task to write them.
-    pub(crate) fn ask<T>(&self, act: impl FnOnce(&mut Core, Now) -> T) -> T {
+    pub(crate) fn submit<T>(&self, act: impl FnOnce(&mut Core, Now) -> T) -> T {
         // If another thread writes now, it may have drained the core already. Then the task writes the new
         // messages.
         let mut half = self.write_half.try_lock().ok();
@@ -128,7 +128,7 @@ impl Shared {
 
     /// Returns the time of the first check by the keep-alive thread, if a session is open and the thread has
     /// no entry for this client. The caller must then call [`Shared::start_keep_alive`].
-    fn claim_keep_alive(&self, core: &Core, now: Now) -> Option<Now> {
+    fn plan_keep_alive(&self, core: &Core, now: Now) -> Option<Now> {
         // The clock of a test may be paused, but the thread uses the clock of the system. So such a client
         // gets no entry.
         if !self.clock.is_system() || self.has_keep_alive.load(Ordering::Relaxed) {
@@ -250,20 +250,20 @@ mod tests {
 
     /// Runs one iteration of the task.
     fn turn(shared: &Shared) -> Flushed {
-        let look = |core: &mut Core, now| {
+        let tick = |core: &mut Core, now| {
             core.next_tick(now);
         };
-        shared.flush(look).unwrap()
+        shared.flush(tick).unwrap()
     }
 
-    fn ask(shared: &Shared) -> u64 {
-        ask_about(shared, "x")
+    fn send_query(shared: &Shared) -> u64 {
+        send_query_of(shared, "x")
     }
 
-    pub(super) fn ask_about(shared: &Shared, name: &str) -> u64 {
-        let what = v1::query::What::Why(v1::Why { name: name.into() });
+    pub(super) fn send_query_of(shared: &Shared, name: &str) -> u64 {
+        let query = v1::query::What::Why(v1::Why { name: name.into() });
         let (sender, _) = oneshot::channel();
-        shared.ask(|core, now| core.query(now, what, Reply::Once(sender))).unwrap()
+        shared.submit(|core, now| core.query(now, query, Reply::Once(sender))).unwrap()
     }
 
     fn answer(shared: &Shared, id: u64) {
@@ -300,30 +300,30 @@ mod tests {
     async fn a_caller_writes_a_burst_as_large_as_the_last_one() {
         for usual in 1..=3 {
             let (shared, mut server) = connected().await;
-            let first: Vec<u64> = (0..usual).map(|_| ask(&shared)).collect();
+            let first: Vec<u64> = (0..usual).map(|_| send_query(&shared)).collect();
             assert!(is_woken(&shared), "nobody knows yet how many there will be");
             assert!(turn(&shared) == Flushed::All);
             assert_eq!(read(&mut server).await, first);
             first.into_iter().for_each(|id| answer(&shared, id));
             for _ in 0..3 {
-                let most: Vec<u64> = (1..usual).map(|_| ask(&shared)).collect();
+                let most: Vec<u64> = (1..usual).map(|_| send_query(&shared)).collect();
                 // The task has no chance to run.
                 assert_eq!(is_woken(&shared), usual > 1);
-                let next = most.into_iter().chain([ask(&shared)]).collect::<Vec<_>>();
+                let next = most.into_iter().chain([send_query(&shared)]).collect::<Vec<_>>();
                 assert!(!is_woken(&shared));
                 assert_eq!(read(&mut server).await, next, "in one write");
                 next.into_iter().for_each(|id| answer(&shared, id));
             }
             // A burst that is larger than the last one: its first part cannot be recognised in time.
-            let as_usual: Vec<u64> = (0..usual).map(|_| ask(&shared)).collect();
+            let as_usual: Vec<u64> = (0..usual).map(|_| send_query(&shared)).collect();
             assert_eq!(is_woken(&shared), usual > 1);
             assert_eq!(read(&mut server).await, as_usual);
-            let more = [ask(&shared), ask(&shared)];
+            let more = [send_query(&shared), send_query(&shared)];
             assert!(is_woken(&shared));
             turn(&shared);
             assert_eq!(read(&mut server).await, more, "in one write");
             as_usual.into_iter().chain(more).for_each(|id| answer(&shared, id));
-            ask(&shared);
+            send_query(&shared);
             assert!(is_woken(&shared), "there were more a moment ago");
         }
     }
@@ -331,7 +331,7 @@ mod tests {
     #[tokio::test]
     async fn what_does_not_go_through_is_left_to_the_task() {
         let (shared, mut server) = connected().await;
-        let first = ask(&shared);
+        let first = send_query(&shared);
         assert!(is_woken(&shared));
         turn(&shared);
         assert_eq!(read(&mut server).await, [first]);
@@ -342,7 +342,7 @@ mod tests {
         while let Ok(written) = writer.try_write(&[0; 1 << 16]) {
             filled += written;
         }
-        let next = ask(&shared);
+        let next = send_query(&shared);
         assert!(is_woken(&shared));
         assert!(turn(&shared) == Flushed::InPart);
         let task = async {

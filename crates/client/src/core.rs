@@ -69,7 +69,7 @@ const SILENCE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_se
 const MAX_SILENCE_DOUBLED: u32 = 3;
 
 /// The receiver of the final answer to a request.
-pub(crate) type AnswerToCome = oneshot::Receiver<Result<v1::answer::Result, Error>>;
+pub(crate) type PendingAnswer = oneshot::Receiver<Result<v1::answer::Result, Error>>;
 
 /// The receiver of an answer, on the side of the core.
 pub(crate) enum Reply {
@@ -154,7 +154,7 @@ struct Connection {
     quiet_since: Now,
     /// The time of the next check for silence. A message does not change it. Otherwise the task would reset
     /// its timer for each reply.
-    look_at: Option<Now>,
+    check_at: Option<Now>,
 }
 
 enum Session {
@@ -171,7 +171,7 @@ enum Session {
 }
 
 struct Pending {
-    what: What,
+    body: Body,
     reply: Reply,
     /// The time of the first rejection in a row; `None` if the last sending was not rejected.
     refused_since: Option<Now>,
@@ -183,13 +183,13 @@ struct Pending {
 
 impl Pending {
     fn is_acquire(&self) -> bool {
-        matches!(self.what, What::Request(v1::request::Op::Acquire(_)))
+        matches!(self.body, Body::Request(v1::request::Op::Acquire(_)))
     }
 
     /// Returns whether the request only releases resources. If it were dropped, they would stay held for as
     /// long as the session lives.
     fn only_releases(&self) -> bool {
-        only_releases(&self.what)
+        only_releases(&self.body)
     }
 
     /// Returns whether an effect of the request may exist although the session has ended. That is so if an
@@ -197,14 +197,14 @@ impl Pending {
     fn may_outlive(&self, why: Code) -> bool {
         use v1::request::Op;
         let outlives = matches!(
-            &self.what,
-            What::Request(Op::Files(_) | Op::Limit(_) | Op::Break(_) | Op::EndSession(_))
+            &self.body,
+            Body::Request(Op::Files(_) | Op::Limit(_) | Op::Break(_) | Op::EndSession(_))
         );
         why == Code::SessionEnded && self.uncertain && outlives
     }
 }
 
-enum What {
+enum Body {
     Request(v1::request::Op),
     Query(v1::query::What),
 }
@@ -261,12 +261,12 @@ impl Core {
 
     /// Submits a request that changes the state.
     pub(crate) fn request(&mut self, now: Now, op: v1::request::Op, reply: Reply) -> Result<u64, Error> {
-        self.submit(now, What::Request(op), reply)
+        self.submit(now, Body::Request(op), reply)
     }
 
     /// Submits a read.
-    pub(crate) fn query(&mut self, now: Now, what: v1::query::What, reply: Reply) -> Result<u64, Error> {
-        self.submit(now, What::Query(what), reply)
+    pub(crate) fn query(&mut self, now: Now, query: v1::query::What, reply: Reply) -> Result<u64, Error> {
+        self.submit(now, Body::Query(query), reply)
     }
 
     /// Drops an acquire or a grant in the background: cancels or releases it.
@@ -286,7 +286,7 @@ impl Core {
 
     /// Cancels an acquire like [`Core::abandon`], and returns the receiver of the answer. After the answer
     /// the acquire holds nothing. Returns `None` if it certainly holds nothing now.
-    pub(crate) fn cancel(&mut self, now: Now, id: u64) -> Result<Option<AnswerToCome>, Error> {
+    pub(crate) fn cancel(&mut self, now: Now, id: u64) -> Result<Option<PendingAnswer>, Error> {
         self.late.retain(|(late, _)| *late != id);
         match self.pending.get_mut(&id) {
             Some(pending) if !pending.sent => {
@@ -305,7 +305,7 @@ impl Core {
     }
 
     /// Releases a grant. Returns [`Code::NotHeld`] if it was lost before.
-    pub(crate) fn release(&mut self, now: Now, id: u64) -> Result<AnswerToCome, Error> {
+    pub(crate) fn release(&mut self, now: Now, id: u64) -> Result<PendingAnswer, Error> {
         let release = v1::request::Op::Release(v1::Release { grant: id });
         let not_held = |loss: &LossReason| Error::new(Code::NotHeld, loss.to_string());
         let Some(held) = self.held.remove(&id) else { return Err(not_held(&LossReason::Deadline)) };
@@ -473,23 +473,23 @@ impl Core {
         self.closing && self.out.is_empty()
     }
 
-    fn submit(&mut self, now: Now, what: What, reply: Reply) -> Result<u64, Error> {
+    fn submit(&mut self, now: Now, body: Body, reply: Reply) -> Result<u64, Error> {
         if self.stopped {
             return Err(stopped());
         }
-        if self.unanswered.len() >= MAX_UNANSWERED && !only_releases(&what) {
+        if self.unanswered.len() >= MAX_UNANSWERED && !only_releases(&body) {
             let text = format!("{MAX_UNANSWERED} requests have no answer yet");
             return Err(Error::new(Code::TooManyUnanswered, text));
         }
-        check_fits(sending::encoded_len(&what))?;
+        check_fits(sending::encoded_len(&body))?;
         let id = self.number();
         let pending =
-            Pending { what, reply, refused_since: None, sent: false, uncertain: false, retry: false };
+            Pending { body, reply, refused_since: None, sent: false, uncertain: false, retry: false };
         if self.unanswered.is_empty() {
             self.connection.quiet_since = now;
         }
         self.write_policy.on_submitted(self.unanswered.is_empty());
-        let is_request = matches!(pending.what, What::Request(_));
+        let is_request = matches!(pending.body, Body::Request(_));
         self.pending.insert(id, Box::new(pending));
         self.unanswered.insert(id);
         if self.connected {
@@ -520,7 +520,7 @@ impl Core {
 
     /// Returns whether the same operation has been submitted and has no final answer.
     fn is_submitted(&self, op: &v1::request::Op) -> bool {
-        self.pending.values().any(|pending| matches!(&pending.what, What::Request(asked) if asked == op))
+        self.pending.values().any(|pending| matches!(&pending.body, Body::Request(sent) if sent == op))
     }
 
     /// Ends the session in the client: all its grants are lost, and all its requests fail.
@@ -535,7 +535,7 @@ impl Core {
             held.ended = true;
             held.loss.get_or_insert_with(|| loss.clone());
         }
-        let requests = self.pending.iter().filter(|(_, pending)| matches!(pending.what, What::Request(_)));
+        let requests = self.pending.iter().filter(|(_, pending)| matches!(pending.body, Body::Request(_)));
         let ids: Vec<u64> = requests.map(|(id, _)| *id).collect();
         for id in ids {
             self.fail(id, error.clone());
@@ -572,9 +572,9 @@ pub(crate) fn stopped() -> Error {
     Error::new(Code::Disconnected, "the task of the client was stopped")
 }
 
-fn only_releases(what: &What) -> bool {
+fn only_releases(body: &Body) -> bool {
     use v1::request::Op;
-    matches!(what, What::Request(Op::Release(_) | Op::Cancel(_) | Op::Close(_)))
+    matches!(body, Body::Request(Op::Release(_) | Op::Cancel(_) | Op::Close(_)))
 }
 
 /// Rejects a message that no frame can carry. Numbers, tags and lengths take at most 128 bytes more.

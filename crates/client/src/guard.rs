@@ -207,7 +207,7 @@ impl Guard {
     /// as long as the session lives.
     pub async fn release(mut self) -> Result<()> {
         self.released = true;
-        match answered(self.handle.shared.ask(|core, now| core.release(now, self.id))?).await? {
+        match answered(self.handle.shared.submit(|core, now| core.release(now, self.id))?).await? {
             v1::answer::Result::Done(_) => Ok(()),
             other => Err(unexpected(&other)),
         }
@@ -256,7 +256,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if !self.released {
-            self.handle.shared.ask(|core, now| core.abandon(now, self.id));
+            self.handle.shared.submit(|core, now| core.abandon(now, self.id));
         }
     }
 }

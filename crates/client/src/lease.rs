@@ -59,7 +59,7 @@ pub struct Lease {
     /// The sending time of the latest message that the server answered.
     confirmed: Now,
     /// Keep-alives without an answer: the token, and the time before the sending.
-    asked: VecDeque<(u64, Now)>,
+    unanswered: VecDeque<(u64, Now)>,
     next_token: u64,
     epoch: Epoch,
     /// How long a keep-alive may stay without an answer on one connection.
@@ -71,7 +71,7 @@ pub struct Lease {
 const MIN_ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 /// The maximum number of keep-alives without an answer. Beyond it the oldest is dropped: a newer one confirms
 /// more.
-const MAX_ASKED: usize = 16;
+const MAX_UNANSWERED: usize = 16;
 
 /// The minimum time between two checks for an overdue answer, even with a short lease.
 const MIN_CHECK_INTERVAL: Duration = Duration::from_millis(1);
@@ -80,8 +80,8 @@ impl Lease {
     /// Creates the lease of a session. `sent` is the time before `Open` was sent, so the server began to
     /// count later.
     pub fn new(sent: Now, ttl: Duration, drift_ppm: u32) -> Self {
-        let (asked, answer_timeout) = (VecDeque::new(), least_answer_timeout(ttl));
-        Self { ttl, drift_ppm, confirmed: sent, asked, next_token: 1, epoch: Epoch(0), answer_timeout }
+        let (unanswered, answer_timeout) = (VecDeque::new(), least_answer_timeout(ttl));
+        Self { ttl, drift_ppm, confirmed: sent, unanswered, next_token: 1, epoch: Epoch(0), answer_timeout }
     }
 
     /// The time at which every grant is lost (exclusive). Before it no other client can hold the locks.
@@ -121,14 +121,16 @@ impl Lease {
 
     /// Returns the token of the keep-alive to send now, if one is due.
     pub fn poll(&mut self, now: Now) -> Option<u64> {
-        (now >= self.due_at()).then(|| self.ask(now))
+        (now >= self.due_at()).then(|| self.next_keep_alive(now))
     }
 
     /// Processes the answer to a keep-alive. Returns `false` if the keep-alive was not sent on this
     /// connection, or does not extend the lease.
     pub fn on_kept_alive(&mut self, now: Now, token: u64) -> bool {
-        let Some(&(_, sent)) = self.asked.iter().find(|(asked, _)| *asked == token) else { return false };
-        self.asked.retain(|(asked, _)| *asked > token);
+        let Some(&(_, sent)) = self.unanswered.iter().find(|(other, _)| *other == token) else {
+            return false;
+        };
+        self.unanswered.retain(|(other, _)| *other > token);
         self.answer_timeout = least_answer_timeout(self.ttl).max(now.saturating_sub(sent).saturating_mul(2));
         if sent < self.confirmed {
             return false;
@@ -148,18 +150,18 @@ impl Lease {
     /// Starts a new connection. Keep-alives of the old one will never be answered. Returns the token of a
     /// keep-alive to send at once.
     pub fn on_reconnected(&mut self, now: Now) -> u64 {
-        self.asked.clear();
-        self.ask(now)
+        self.unanswered.clear();
+        self.next_keep_alive(now)
     }
 
     /// The time at which the client leaves the connection, if no keep-alive is answered before.
     pub fn silent_at(&self) -> Option<Now> {
-        self.asked.front().map(|(_, sent)| sent.saturating_add(self.answer_timeout))
+        self.unanswered.front().map(|(_, sent)| sent.saturating_add(self.answer_timeout))
     }
 
     /// Doubles the time limit for an answer of the next node. The caller calls this after it has left a
     /// silent node.
-    pub fn on_left(&mut self) {
+    pub fn on_server_left(&mut self) {
         self.answer_timeout = self.answer_timeout.saturating_mul(2);
     }
 
@@ -196,18 +198,18 @@ impl Lease {
         }
     }
 
-    fn ask(&mut self, now: Now) -> u64 {
+    fn next_keep_alive(&mut self, now: Now) -> u64 {
         let token = self.next_token;
         self.next_token += 1;
-        self.asked.push_back((token, now));
-        if self.asked.len() > MAX_ASKED {
-            self.asked.pop_front();
+        self.unanswered.push_back((token, now));
+        if self.unanswered.len() > MAX_UNANSWERED {
+            self.unanswered.pop_front();
         }
         token
     }
 
     fn due_at(&self) -> Now {
-        match self.asked.back() {
+        match self.unanswered.back() {
             Some((_, sent)) => *sent + self.ttl / 6,
             None => self.confirmed + self.ttl / 3,
         }
@@ -335,7 +337,7 @@ mod tests {
     fn a_slow_node_is_not_left_again_and_again() {
         let mut lease = lease();
         lease.poll(ms(3_400)).expect("due");
-        lease.on_left();
+        lease.on_server_left();
         let token = lease.on_reconnected(ms(4_700));
         assert_eq!(lease.silent_at(), Some(ms(4_700 + 2_500)), "twice as long");
         assert!(lease.on_kept_alive(ms(6_700), token));
@@ -353,7 +355,7 @@ mod tests {
         for tick in 0..1_000 {
             lease.poll(ms(2_000) * tick);
         }
-        assert_eq!(lease.asked.len(), MAX_ASKED);
+        assert_eq!(lease.unanswered.len(), MAX_UNANSWERED);
     }
 
     proptest! {
@@ -363,7 +365,7 @@ mod tests {
         fn belief_ends_in_time_and_lost_is_final(steps in prop::collection::vec((0_u64..4_000, 0_u8..4), 1..60)) {
             let mut lease = lease();
             let (mut now, mut confirmed) = (ms(0), ms(0));
-            let mut asked: Vec<(u64, Now)> = Vec::new();
+            let mut sent_tokens: Vec<(u64, Now)> = Vec::new();
             let mut lost: Vec<Epoch> = Vec::new();
             for (gap, kind) in steps {
                 now += ms(gap);
@@ -371,13 +373,13 @@ mod tests {
                     lost.push(lease.epoch());
                 }
                 match kind {
-                    0 => asked.extend(lease.poll(now).map(|token| (token, now))),
-                    1 => if let Some((token, sent)) = asked.pop() && lease.on_kept_alive(now, token) {
+                    0 => sent_tokens.extend(lease.poll(now).map(|token| (token, now))),
+                    1 => if let Some((token, sent)) = sent_tokens.pop() && lease.on_kept_alive(now, token) {
                         confirmed = sent;
                     },
                     2 => {
-                        asked.clear();
-                        asked.push((lease.on_reconnected(now), now));
+                        sent_tokens.clear();
+                        sent_tokens.push((lease.on_reconnected(now), now));
                     }
                     _ => prop_assert!(lease.next_change(now) > now || lease.due_at() <= now),
                 }

@@ -111,10 +111,10 @@ impl LockRequest {
         let Self { client, expr, mut acquire } = self;
         acquire.expr = expr?.text().into_owned();
         let (done, granted) = oneshot::channel();
-        let (told, queued) = oneshot::channel();
-        let reply = Reply::Acquire { done, queued: Some(told) };
+        let (sender, queued) = oneshot::channel();
+        let reply = Reply::Acquire { done, queued: Some(sender) };
         let op = v1::request::Op::Acquire(acquire);
-        let id = client.handle.shared.ask(|core, now| core.request(now, op, reply))?;
+        let id = client.handle.shared.submit(|core, now| core.request(now, op, reply))?;
         Ok(PendingLock { handle: client.handle, id, granted: Some(granted), queued: Some(queued) })
     }
 }
@@ -142,9 +142,9 @@ impl PendingLock {
     /// Returns the place in the queue and the holders of the names, once. Returns `None` if the request got
     /// its final reply without a wait, or if an earlier call has returned the place.
     pub async fn queued(&mut self) -> Option<QueuePosition> {
-        let told = self.queued.as_mut()?.await.ok();
+        let place = self.queued.as_mut()?.await.ok();
         self.queued = None;
-        told.map(Into::into)
+        place.map(Into::into)
     }
 
     /// Waits for the grant. The future can be dropped and the method called again.
@@ -171,7 +171,7 @@ impl PendingLock {
         if self.granted.take().is_none() {
             return Ok(());
         }
-        match self.handle.shared.ask(|core, now| core.cancel(now, self.id))? {
+        match self.handle.shared.submit(|core, now| core.cancel(now, self.id))? {
             Some(answer) => answered(answer).await.map(drop),
             None => Ok(()),
         }
@@ -181,7 +181,7 @@ impl PendingLock {
 impl Drop for PendingLock {
     fn drop(&mut self) {
         if self.granted.take().is_some() {
-            self.handle.shared.ask(|core, now| core.abandon(now, self.id));
+            self.handle.shared.submit(|core, now| core.abandon(now, self.id));
         }
     }
 }

@@ -39,7 +39,7 @@ impl Watch {
     ) -> Result<Self> {
         let queue = Arc::new(Queue::default());
         let (id, begun) =
-            client.handle.shared.ask(|core, now| core.watch(now, target, after, queue.clone()))?;
+            client.handle.shared.submit(|core, now| core.watch(now, target, after, queue.clone()))?;
         // From here on the drop of `watch` ends it, also if this future is dropped.
         let mut watch = Self { handle: client.handle.clone(), id, index: 0, queue };
         watch.index = begun.await.unwrap_or_else(|_| Err(stopped()))?;
@@ -71,7 +71,7 @@ impl Stream for Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.handle.shared.ask(|core, _| core.unwatch(self.id));
+        self.handle.shared.submit(|core, _| core.unwatch(self.id));
     }
 }
 

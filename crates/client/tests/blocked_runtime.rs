@@ -13,7 +13,7 @@ use crate::support::Service;
 
 /// Short, because the test lasts for longer than this; long enough for a machine with much other work.
 const TTL: Duration = Duration::from_secs(2);
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 fn servers() -> Runtime {
     Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
@@ -61,7 +61,7 @@ fn a_program_that_blocks_its_only_thread_for_longer_than_the_ttl_keeps_its_lock(
         // Only an answered keep-alive moves the deadline.
         while blocked.guard.deadline() < first + TTL {
             assert_ne!(blocked.guard.state(), LeaseState::Lost);
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(CHECK_INTERVAL);
         }
         servers.block_on(async {
             let other = service.client().await;
@@ -79,7 +79,7 @@ fn a_blocked_program_does_not_believe_in_its_lock_after_the_server_has_gone() {
     let blocked = Blocked::start(service.address.to_string());
     servers.block_on(service.stop());
     while blocked.guard.state() != LeaseState::Lost {
-        thread::sleep(LOOK_EVERY);
+        thread::sleep(CHECK_INTERVAL);
     }
     assert_eq!(blocked.guard.remaining(), Duration::ZERO);
     // The connection is lost too, so the program ends only with a server.

@@ -15,7 +15,7 @@ use crate::clock::Clock;
 const CONNECT_WITHIN: Duration = Duration::from_secs(3);
 /// The delay after which the next node is tried too. A machine that is down sends no rejection, and the lease
 /// may end during the wait.
-const NEXT_AFTER: Duration = Duration::from_millis(250);
+const NEXT_NODE_DELAY: Duration = Duration::from_millis(250);
 
 /// A way to connect that replaces the usual one; [`crate::ClientBuilder::connector`] sets it.
 pub trait Connector: Send + Sync {
@@ -71,7 +71,7 @@ where
                 Some(Err(error)) => failures.push(error.to_string()),
                 None => break,
             },
-            () = sleep(NEXT_AFTER), if untried.len() > 0 => {}
+            () = sleep(NEXT_NODE_DELAY), if untried.len() > 0 => {}
         }
     }
     Err(Error::new(Code::Unreachable, format!("no server can be reached ({})", failures.join("; "))))
@@ -88,14 +88,14 @@ mod tests {
     /// The first node replies only after the second was tried. Trying one node at a time would wait for ever.
     #[tokio::test]
     async fn the_next_node_is_tried_while_a_silent_node_does_not_reply() {
-        let asked = Arc::new(Notify::new());
+        let is_second_tried = Arc::new(Notify::new());
         let attempt = |node: String| {
-            let asked = asked.clone();
+            let is_second_tried = is_second_tried.clone();
             async move {
                 match node.as_str() {
-                    "first" => asked.notified().await,
+                    "first" => is_second_tried.notified().await,
                     _ => {
-                        asked.notify_one();
+                        is_second_tried.notify_one();
                         std::future::pending::<()>().await;
                     }
                 }

@@ -13,7 +13,7 @@
 //!
 //! **Trap.** Leases count the time of a suspension, but timers of the runtime do not (`clock.rs`). The
 //! machine is suspended for an hour. A timer for the deadline then fires an hour too late, and so does
-//! `Guard::lost`. So while a grant is held, no timer is longer than [`LOOK_EVERY`].
+//! `Guard::lost`. So while a grant is held, no timer is longer than [`CLOCK_CHECK_INTERVAL`].
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -32,7 +32,7 @@ use crate::core::Core;
 use crate::lease::Now;
 
 /// The longest time between two checks of the clock while a grant is held or there is no connection.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const CLOCK_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// The first and the longest pause between rounds through all nodes.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
@@ -57,7 +57,7 @@ impl Driver {
             let reconnected = tokio::select! {
                 biased;
                 reconnected = self.reconnect(&node, &mut pause) => reconnected,
-                never = self.keep_looking() => match never {},
+                never = self.check_clock() => match never {},
             };
             match reconnected {
                 Some(connected) => (socket, node) = connected,
@@ -88,9 +88,9 @@ impl Driver {
     }
 
     /// Checks the clock while there is no connection.
-    async fn keep_looking(&self) -> Infallible {
+    async fn check_clock(&self) -> Infallible {
         loop {
-            sleep(LOOK_EVERY).await;
+            sleep(CLOCK_CHECK_INTERVAL).await;
             self.shared.with(Core::on_tick);
         }
     }
@@ -133,13 +133,13 @@ async fn serve(socket: Socket, shared: &Arc<Shared>) -> io::Result<()> {
     *shared.read_half() = Some(ReadHalf::new(reader));
     *shared.write_half() = Some(WriteHalf::new(writer.clone()));
     let mut alarm = std::pin::pin!(sleep_until(Instant::now()));
-    let mut due = Due::default();
+    let mut due = AlarmTime::default();
     loop {
-        let (mut is_silent, mut unwatched) = (false, None);
+        let (mut is_silent, mut first_check) = (false, None);
         let flushed = shared.flush(|core, now| {
             core.on_tick(now);
             is_silent = core.is_silent(now);
-            unwatched = shared.claim_keep_alive(core, now);
+            first_check = shared.plan_keep_alive(core, now);
             if let Some(after) = due.set(core.next_tick(now), core.is_holding(), now) {
                 alarm.as_mut().reset(Instant::now() + after);
             }
@@ -150,7 +150,7 @@ async fn serve(socket: Socket, shared: &Arc<Shared>) -> io::Result<()> {
         if is_silent {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "the server sends nothing"));
         }
-        if let Some(at) = unwatched {
+        if let Some(at) = first_check {
             shared.start_keep_alive(at);
         }
         tokio::select! {
@@ -160,20 +160,20 @@ async fn serve(socket: Socket, shared: &Arc<Shared>) -> io::Result<()> {
                 return Ok(());
             },
             () = shared.wake.notified() => {}
-            () = alarm.as_mut(), if due.at.is_some() => due = Due::default(),
+            () = alarm.as_mut(), if due.at.is_some() => due = AlarmTime::default(),
         }
     }
 }
 
 /// The time for which the alarm of a connection is set.
 #[derive(Default)]
-struct Due {
+struct AlarmTime {
     at: Option<Now>,
-    /// True if the alarm goes off within [`LOOK_EVERY`] in any case.
+    /// True if the alarm goes off within [`CLOCK_CHECK_INTERVAL`] in any case.
     is_near: bool,
 }
 
-impl Due {
+impl AlarmTime {
     /// Returns the time after which the alarm must go off, or `None` if it stays as it is. A near alarm stays
     /// set after the last release: a client that acquires and releases in a loop would otherwise set it again
     /// each time.
@@ -183,7 +183,7 @@ impl Due {
         }
         *self = Self { at: next, is_near: is_holding };
         let after = next?.saturating_sub(now);
-        Some(if is_holding { after.min(LOOK_EVERY) } else { after })
+        Some(if is_holding { after.min(CLOCK_CHECK_INTERVAL) } else { after })
     }
 }
 
@@ -195,19 +195,20 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
     use tokio::time::timeout;
 
-    use super::super::tests::{ask_about, ids};
+    use super::super::tests::{ids, send_query_of};
     use super::*;
     use crate::core::Opening;
 
     #[test]
     fn the_alarm_is_near_while_something_is_held_and_not_set_anew_for_every_grant() {
-        let (mut due, next, now) = (Due::default(), Some(Duration::from_secs(9)), Duration::from_secs(1));
+        let (mut due, next, now) =
+            (AlarmTime::default(), Some(Duration::from_secs(9)), Duration::from_secs(1));
         assert_eq!(due.set(next, false, now), Some(Duration::from_secs(8)));
         assert_eq!(due.set(next, false, now), None);
-        assert_eq!(due.set(next, true, now), Some(LOOK_EVERY));
+        assert_eq!(due.set(next, true, now), Some(CLOCK_CHECK_INTERVAL));
         assert_eq!(due.set(next, false, now), None);
         assert_eq!(due.set(next, true, now), None);
-        assert_eq!(due.set(Some(now + LOOK_EVERY / 2), true, now), Some(LOOK_EVERY / 2));
+        assert_eq!(due.set(Some(now + CLOCK_CHECK_INTERVAL / 2), true, now), Some(CLOCK_CHECK_INTERVAL / 2));
         assert_eq!(due.set(None, false, now), None);
         assert!(due.at.is_none());
     }
@@ -239,8 +240,8 @@ mod tests {
         shared.with(Core::on_connected);
         // More than the system buffers for a server that does not read.
         let name = "n".repeat(900_000);
-        let asked: Vec<u64> = (0..20).map(|_| ask_about(&shared, &name)).collect();
-        shared.ask(Core::close);
+        let sent: Vec<u64> = (0..20).map(|_| send_query_of(&shared, &name)).collect();
+        shared.submit(Core::close);
         let mut heard = Vec::new();
         let both =
             async { tokio::join!(serve(Socket::Tcp(client), &shared), server.read_to_end(&mut heard)) };
@@ -250,7 +251,7 @@ mod tests {
         read.unwrap();
         let mut heard = BytesMut::from(&heard[PREFACE_BYTES..]);
         let frames = std::iter::from_fn(|| frame::decode(&mut heard).unwrap());
-        assert_eq!(frames.flat_map(ids).collect::<Vec<_>>(), asked);
+        assert_eq!(frames.flat_map(ids).collect::<Vec<_>>(), sent);
         assert!(heard.is_empty());
     }
 }

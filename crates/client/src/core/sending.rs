@@ -5,7 +5,7 @@ use conclave_wire::frame::Frames;
 use conclave_wire::v1;
 
 use super::{
-    Connection, Core, Held, MAX_SILENCE_DOUBLED, Out, Pending, Reply, SILENCE, Session, Watched, What,
+    Body, Connection, Core, Held, MAX_SILENCE_DOUBLED, Out, Pending, Reply, SILENCE, Session, Watched,
 };
 use crate::guard::LossReason;
 use crate::lease::{LeaseState, Now};
@@ -51,13 +51,13 @@ impl Core {
         for (id, pending) in &mut self.pending {
             pending.retry = false;
             let is_orphan = pending.sent && opening && !is_refused;
-            match (&pending.what, &pending.reply) {
-                (What::Request(v1::request::Op::Acquire(_)), Reply::Acquire { .. }) => {
+            match (&pending.body, &pending.reply) {
+                (Body::Request(v1::request::Op::Acquire(_)), Reply::Acquire { .. }) => {
                     pending.uncertain |= pending.sent && !opening;
                 }
-                (What::Request(_), _) if is_orphan => orphans.push(*id),
-                (What::Request(_), _) => pending.uncertain |= pending.sent && !opening,
-                (What::Query(_), _) => {}
+                (Body::Request(_), _) if is_orphan => orphans.push(*id),
+                (Body::Request(_), _) => pending.uncertain |= pending.sent && !opening,
+                (Body::Query(_), _) => {}
             }
             if opening {
                 pending.sent = false;
@@ -88,7 +88,7 @@ impl Core {
         if let Some(deadline) = self.deadline() {
             // Queries and watches do not fail with the session. They get the full `retry_timeout`, although
             // the deadline may have passed during a suspension.
-            let reads = self.pending.values_mut().filter(|pending| matches!(pending.what, What::Query(_)));
+            let reads = self.pending.values_mut().filter(|pending| matches!(pending.body, Body::Query(_)));
             let since = reads.map(|pending| &mut pending.refused_since);
             let since = since.chain(self.watches.values_mut().map(|watched| &mut watched.refused_since));
             since.for_each(|since| _ = since.get_or_insert(now));
@@ -116,7 +116,7 @@ impl Core {
     pub(crate) fn is_silent(&mut self, now: Now) -> bool {
         let lease_says = match &mut self.session {
             Session::Open { lease, .. } if lease.silent_at().is_some_and(|at| at <= now) => {
-                lease.on_left();
+                lease.on_server_left();
                 true
             }
             _ => false,
@@ -165,7 +165,7 @@ impl Core {
 
     pub(super) fn needs_session(&self) -> bool {
         !self.watches.is_empty()
-            || self.pending.values().any(|pending| matches!(pending.what, What::Request(_)))
+            || self.pending.values().any(|pending| matches!(pending.body, Body::Request(_)))
     }
 
     pub(super) fn open_if_needed(&mut self, now: Now) {
@@ -197,8 +197,8 @@ impl Core {
                 self.changed();
             }
         }
-        if self.connection.look_at.is_some_and(|at| at <= now) {
-            self.connection.look_at = None;
+        if self.connection.check_at.is_some_and(|at| at <= now) {
+            self.connection.check_at = None;
         }
         if self.retry_at.is_some_and(|at| at <= now) {
             self.retry_at = None;
@@ -208,14 +208,14 @@ impl Core {
 
     /// The time of the next call of [`Core::on_tick`].
     pub(crate) fn next_tick(&mut self, now: Now) -> Option<Now> {
-        if self.connection.look_at.is_none() {
-            self.connection.look_at = self.silent_at();
+        if self.connection.check_at.is_none() {
+            self.connection.check_at = self.silent_at();
         }
         let (lease, silent_at) = match &self.session {
             Session::Open { lease, .. } => (Some(lease.next_change(now)), lease.silent_at()),
             _ => (None, None),
         };
-        [lease, silent_at, self.connection.look_at, self.retry_at].into_iter().flatten().min()
+        [lease, silent_at, self.connection.check_at, self.retry_at].into_iter().flatten().min()
     }
 
     /// Marks every grant as lost, finally. Also sends releases, because the session may still be alive on the
@@ -298,9 +298,9 @@ impl Core {
 
     /// Returns whether the caller should write now instead of the task; `WritePolicy` decides. The task must
     /// write if the client closes. It must also write if no check for silence is scheduled yet: no confirmed
-    /// session, and no `look_at`.
+    /// session, and no `check_at`.
     pub(crate) fn caller_should_write(&self) -> bool {
-        let is_watched = self.is_attached() || self.connection.look_at.is_some();
+        let is_watched = self.is_attached() || self.connection.check_at.is_some();
         !self.closing && is_watched && self.write_policy.caller_should_write()
     }
 
@@ -339,14 +339,14 @@ impl Core {
             Out::Message(message) => Some(message),
             Out::Watch(id) => {
                 let watched = self.watches.get_mut(&id)?;
-                Some(watched.ask(id).into())
+                Some(watched.resume_message(id).into())
             }
             Out::Pending(id) => {
                 let pending: &mut Pending = self.pending.get_mut(&id)?;
                 pending.sent = true;
-                Some(match &pending.what {
-                    What::Request(op) => v1::Request { id, lowest, op: Some(op.clone()) }.into(),
-                    What::Query(what) => v1::Query { id, stale: false, what: Some(what.clone()) }.into(),
+                Some(match &pending.body {
+                    Body::Request(op) => v1::Request { id, lowest, op: Some(op.clone()) }.into(),
+                    Body::Query(query) => v1::Query { id, stale: false, what: Some(query.clone()) }.into(),
                 })
             }
         }
@@ -365,9 +365,9 @@ fn not_taken(code: Code) -> Error {
 }
 
 /// The encoded length in bytes.
-pub(super) fn encoded_len(what: &What) -> usize {
-    match what {
-        What::Request(op) => op.encoded_len(),
-        What::Query(what) => what.encoded_len(),
+pub(super) fn encoded_len(body: &Body) -> usize {
+    match body {
+        Body::Request(op) => op.encoded_len(),
+        Body::Query(query) => query.encoded_len(),
     }
 }

@@ -65,7 +65,7 @@ fn acquire(core: &mut Core, now: Now, name: &str) -> (u64, Granted) {
     (core.request(now, op, Reply::Acquire { done, queued: None }).unwrap(), granted)
 }
 
-fn change(core: &mut Core, now: Now) -> (u64, AnswerToCome) {
+fn change(core: &mut Core, now: Now) -> (u64, PendingAnswer) {
     let (sender, receiver) = oneshot::channel();
     let op = v1::request::Op::Limit(v1::Limit { name: "pool".into(), permits: 1 });
     (core.request(now, op, Reply::Once(sender)).unwrap(), receiver)
@@ -330,12 +330,12 @@ fn a_release_is_accepted_over_the_bound_and_retried_if_the_server_rejects_it() {
     sent(&mut core);
     let mut released = core.release(ms(5), held).unwrap();
     let cancelled = core.cancel(ms(5), waiting).unwrap();
-    let asked = requests(&sent(&mut core));
-    assert_eq!(asked.len(), 2);
-    asked.iter().for_each(|id| answer(&mut core, ms(6), *id, refused(Code::TooManyUnanswered)));
+    let sent_ids = requests(&sent(&mut core));
+    assert_eq!(sent_ids.len(), 2);
+    sent_ids.iter().for_each(|id| answer(&mut core, ms(6), *id, refused(Code::TooManyUnanswered)));
     core.on_tick(ms(106));
-    assert_eq!(requests(&sent(&mut core)), asked);
-    answer(&mut core, ms(107), asked[0], v1::answer::Result::Done(v1::Done {}));
+    assert_eq!(requests(&sent(&mut core)), sent_ids);
+    answer(&mut core, ms(107), sent_ids[0], v1::answer::Result::Done(v1::Done {}));
     assert!(released.try_recv().unwrap().is_ok());
     assert!(cancelled.unwrap().try_recv().is_err());
 }
@@ -383,8 +383,8 @@ fn what_fits_no_frame_is_refused_before_it_is_taken_in() {
     ] {
         assert_eq!(core.request(ms(0), op, Reply::Forget).unwrap_err().code, Code::TooLarge);
     }
-    let what = v1::query::What::Why(v1::Why { name: long });
-    assert_eq!(core.query(ms(0), what, Reply::Forget).unwrap_err().code, Code::TooLarge);
+    let query = v1::query::What::Why(v1::Why { name: long });
+    assert_eq!(core.query(ms(0), query, Reply::Forget).unwrap_err().code, Code::TooLarge);
     assert_eq!(sent(&mut core), []);
 }
 

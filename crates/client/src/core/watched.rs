@@ -29,7 +29,7 @@ pub(super) struct Watched {
 impl Watched {
     /// The message that starts the watch where it stopped. It requests all events of the last index again,
     /// because some may be missing.
-    pub(super) fn ask(&mut self, id: u64) -> v1::Watch {
+    pub(super) fn resume_message(&mut self, id: u64) -> v1::Watch {
         let (after, seen) = match self.last {
             Some((index, seen)) => (Some(index.saturating_sub(1)), seen),
             None => (self.after, 0),

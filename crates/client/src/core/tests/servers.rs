@@ -154,8 +154,8 @@ fn a_session_that_is_being_opened_or_will_be_is_one_to_close() {
 fn what_is_of_no_session_has_its_patience_also_when_the_session_is_over_at_once() {
     let (mut core, _held) = holding("x");
     let (sender, mut read) = oneshot::channel();
-    let what = v1::query::What::Why(v1::Why { name: "x".into() });
-    core.query(ms(3), what, Reply::Once(sender)).unwrap();
+    let query = v1::query::What::Why(v1::Why { name: "x".into() });
+    core.query(ms(3), query, Reply::Once(sender)).unwrap();
     sent(&mut core);
     disconnected(&mut core, ms(4));
     // The machine was suspended for an hour.

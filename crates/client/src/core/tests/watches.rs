@@ -11,16 +11,16 @@ fn a_watch_that_goes_on_misses_nothing_of_an_index_that_was_told_in_part() {
     let (id, _begun) = core.watch(ms(0), target, Some(3), queue.clone()).unwrap();
     assert_eq!(watches(&sent(&mut core)), [Some(3)]);
     answer(&mut core, ms(1), id, v1::answer::Result::Watching(v1::Watching { index: 3 }));
-    tell(&mut core, id, 4, &["/d/a"]);
-    tell(&mut core, id, 5, &["/d/b", "/d/c"]);
+    event(&mut core, id, 4, &["/d/a"]);
+    event(&mut core, id, 5, &["/d/b", "/d/c"]);
     for rest in [&["/d/b", "/d/c", "/d/d"][..], &["/d/b", "/d/c", "/d/d", "/d/e"]] {
         disconnected(&mut core, ms(3));
         core.on_connected(ms(4));
         assert_eq!(watches(&sent(&mut core)), [Some(4)]);
-        tell(&mut core, id, 5, rest);
+        event(&mut core, id, 5, rest);
     }
-    tell(&mut core, id, 6, &["/d/f"]);
-    assert_eq!(told(&queue), ["/d/a", "/d/b", "/d/c", "/d/d", "/d/e", "/d/f"]);
+    event(&mut core, id, 6, &["/d/f"]);
+    assert_eq!(delivered(&queue), ["/d/a", "/d/b", "/d/c", "/d/d", "/d/e", "/d/f"]);
     core.on_message(ms(5), v1::Resync { id, index: 9 }.into());
     disconnected(&mut core, ms(6));
     core.on_connected(ms(7));
@@ -31,13 +31,13 @@ fn a_watch_that_goes_on_misses_nothing_of_an_index_that_was_told_in_part() {
 fn a_resync_after_a_lost_connection_is_followed_by_everything() {
     let mut core = connected();
     let (id, queue) = watching(&mut core);
-    tell(&mut core, id, 5, &["/d/a", "/d/b"]);
+    event(&mut core, id, 5, &["/d/a", "/d/b"]);
     disconnected(&mut core, ms(3));
     core.on_connected(ms(4));
     sent(&mut core);
     core.on_message(ms(5), v1::Resync { id, index: 9 }.into());
-    tell(&mut core, id, 10, &["/d/c", "/d/d", "/d/e"]);
-    assert_eq!(told(&queue), ["/d/a", "/d/b", "resync", "/d/c", "/d/d", "/d/e"]);
+    event(&mut core, id, 10, &["/d/c", "/d/d", "/d/e"]);
+    assert_eq!(delivered(&queue), ["/d/a", "/d/b", "resync", "/d/c", "/d/d", "/d/e"]);
 }
 
 #[test]
@@ -117,14 +117,14 @@ fn watching(core: &mut Core) -> (u64, Arc<Queue>) {
     (id, queue)
 }
 
-fn tell(core: &mut Core, id: u64, index: u64, names: &[&str]) {
+fn event(core: &mut Core, id: u64, index: u64, names: &[&str]) {
     for name in names {
         core.on_message(ms(2), v1::Event { id, index, name: (*name).into(), change: None }.into());
     }
 }
 
 /// Returns a text for each event that the reader has not read.
-fn told(queue: &Queue) -> Vec<String> {
+fn delivered(queue: &Queue) -> Vec<String> {
     let name = |event: WatchEvent| match event {
         WatchEvent::Changed { name, .. } => name,
         _ => "resync".to_owned(),

@@ -5,15 +5,15 @@ use super::*;
 /// Submits `count` requests, then answers them all. Returns the number of requests in each write of the
 /// caller.
 fn round(core: &mut Core, count: usize) -> Vec<usize> {
-    let (mut asked, mut writes) = (Vec::new(), Vec::new());
+    let (mut sent_ids, mut writes) = (Vec::new(), Vec::new());
     for _ in 0..count {
-        asked.push(change(core, ms(10)));
+        sent_ids.push(change(core, ms(10)));
         if core.caller_should_write() {
             writes.push(requests(&sent(core)).len());
         }
     }
     sent(core);
-    for (id, _) in asked {
+    for (id, _) in sent_ids {
         answer(core, ms(10), id, granted());
     }
     writes
