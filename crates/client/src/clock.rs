@@ -8,7 +8,7 @@
 mod linux;
 
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::lease::Now;
 #[cfg(target_os = "linux")]
@@ -40,6 +40,16 @@ impl Clock {
             Self::Memory(link) => link.now(),
         }
     }
+
+    /// The present time as an instant that the program can compare. With a server in memory it is on the clock
+    /// of tokio.
+    pub(crate) fn instant(&self) -> Instant {
+        match self {
+            Self::System => Instant::now(),
+            #[cfg(feature = "testing")]
+            Self::Memory(link) => link.instant(),
+        }
+    }
 }
 
 /// The time since the first call in this process.
@@ -51,6 +61,6 @@ fn system() -> Now {
 
 #[cfg(not(target_os = "linux"))]
 fn since_boot() -> Duration {
-    static ORIGIN: OnceLock<std::time::Instant> = OnceLock::new();
-    ORIGIN.get_or_init(std::time::Instant::now).elapsed()
+    static ORIGIN: OnceLock<Instant> = OnceLock::new();
+    ORIGIN.get_or_init(Instant::now).elapsed()
 }

@@ -47,7 +47,7 @@ use std::time::Duration;
 use conclave_core::{Code, Error};
 use conclave_wire::frame::MAX_FRAME_BYTES;
 use conclave_wire::v1;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot};
 
 use self::watched::Watched;
 use self::write_policy::WritePolicy;
@@ -130,8 +130,9 @@ pub(crate) struct Core {
     sent_before_open: usize,
     retry_at: Option<Now>,
     lease_state: LeaseState,
-    /// Counts the changes of the state of grants.
-    changes: watch::Sender<u64>,
+    /// Wakes the callers that wait for a change of the state of grants, in the order in which they began to
+    /// wait. The order makes a run with a seed repeatable.
+    changes: Arc<Notify>,
     nodes: Vec<String>,
     closing: bool,
     /// The client's task has ended: nothing is sent any more.
@@ -250,7 +251,7 @@ impl Core {
             sent_before_open: 0,
             retry_at: None,
             lease_state: LeaseState::Valid,
-            changes: watch::Sender::new(0),
+            changes: Arc::default(),
             nodes: Vec::new(),
             closing: false,
             stopped: false,
@@ -388,9 +389,10 @@ impl Core {
         self.held.values().any(|held| held.loss.is_none())
     }
 
-    /// A receiver that changes whenever the state of a grant may have changed.
-    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
-        self.changes.subscribe()
+    /// Returns the notifier of all changes of the state of grants. A caller must create its future before it
+    /// reads the state; otherwise it may miss a change.
+    pub(crate) fn changes(&self) -> Arc<Notify> {
+        self.changes.clone()
     }
 
     /// The addresses of the nodes, as the server sent them.
@@ -563,7 +565,7 @@ impl Core {
     }
 
     fn changed(&mut self) {
-        self.changes.send_modify(|count| *count += 1);
+        self.changes.notify_waiters();
     }
 }
 

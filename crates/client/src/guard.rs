@@ -102,8 +102,14 @@ impl Guard {
 
     /// The time until which the guard is valid. Each answered keep-alive moves it. After this time the guard
     /// is lost, and stays lost.
+    ///
+    /// With the server in memory of the feature `testing`, the time is on the clock of tokio, which a test may
+    /// have paused. So compare it with `tokio::time::Instant::now()`, or wait with
+    /// `tokio::time::sleep_until(guard.deadline().into())`. Both are right with a real server too.
     pub fn deadline(&self) -> Instant {
-        Instant::now() + self.remaining()
+        // If time passes between the two reads, the result is too early, never too late.
+        let now = self.handle.shared.clock().instant();
+        now + self.remaining()
     }
 
     /// The time until the deadline; zero if the guard is lost.
@@ -117,16 +123,17 @@ impl Guard {
     /// Returns the reason as soon as the guard is lost. Returns at the deadline at the latest, even if the
     /// server sends nothing.
     pub async fn lost(&self) -> LossReason {
+        let changes = self.handle.shared.with(|core, _| core.changes());
         loop {
-            let mut changes = self.handle.shared.with(|core, _| core.changes());
+            let changed = changes.notified();
             let (_, loss) = self.handle.shared.with(|core, now| core.grant_state(now, self.id));
             if let Some(loss) = loss {
                 return loss;
             }
             let wait = self.remaining();
             tokio::select! {
-                // An error means that the client is gone; the deadline still ends the wait.
-                Ok(()) = changes.changed() => {}
+                biased;
+                () = changed => {}
                 () = tokio::time::sleep(wait) => {}
             }
         }
@@ -161,8 +168,9 @@ impl Guard {
     /// After a cancellation at the margin, the guard may become valid again. Release it like any other guard.
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, Lost<T>> {
         let mut work = pin!(work);
+        let changes = self.handle.shared.with(|core, _| core.changes());
         loop {
-            let mut changes = self.handle.shared.with(|core, _| core.changes());
+            let changed = changes.notified();
             // Check the clock before each step of the work: a timer of a runtime that was blocked is late.
             let step = poll_fn(|cx| match self.time_for_work() {
                 Ok(_) => work.as_mut().poll(cx).map(|output| match self.loss() {
@@ -175,8 +183,7 @@ impl Guard {
             tokio::select! {
                 biased;
                 done = step => return done,
-                // An error means that the client is gone; the clock still ends the wait.
-                Ok(()) = changes.changed() => {}
+                () = changed => {}
                 () = tokio::time::sleep(left) => {}
             }
         }
@@ -184,16 +191,17 @@ impl Guard {
 
     /// Returns the new state as soon as it differs from `from`.
     pub async fn changed(&self, from: LeaseState) -> LeaseState {
+        let changes = self.handle.shared.with(|core, _| core.changes());
         loop {
-            let mut changes = self.handle.shared.with(|core, _| core.changes());
+            let changed = changes.notified();
             let state = self.state();
             if state != from {
                 return state;
             }
             let wait = self.handle.shared.with(|core, now| core.changes_in(now));
             tokio::select! {
-                // An error means that the client is gone; the clock still ends the wait.
-                Ok(()) = changes.changed() => {}
+                biased;
+                () = changed => {}
                 () = tokio::time::sleep(wait) => {}
             }
         }

@@ -12,13 +12,17 @@
 //!
 //! **Time.** With `#[tokio::test(start_paused = true)]`, the clock jumps to the next timer as soon as no task
 //! can go on. The leases of the server and of the clients count the same clock. So a test that waits for the
-//! end of a lease takes milliseconds. Without `start_paused`, the same test takes real time. Put a limit on a
-//! test with a paused clock, such as `tokio::time::timeout` of one hour. The server always has a next timer,
-//! so a test that waits for an event that never happens would run for ever.
+//! end of a lease takes milliseconds. Without `start_paused`, the same test takes real time.
+//! [`crate::Guard::deadline`] is a time of this clock: compare it with `tokio::time::Instant::now()`. The
+//! clock of the standard library is not paused.
+//!
+//! Put a limit on a test with a paused clock, such as `tokio::time::timeout` of one hour. The server always
+//! has a next timer, so a test that waits for an event that never happens would run for ever.
 //!
 //! **Repeatable runs.** All random choices of the server follow from the seed of [`Server::start`]. On a
 //! runtime with one thread and a paused clock, the same seed gives the same run. A program with random
-//! choices of its own needs a seed for them too; that includes `tokio::select!` without `biased`.
+//! choices of its own needs a seed for them too; that includes `tokio::select!` without `biased`. Tasks that
+//! wait for the same loss are woken in the order in which they began to wait.
 //!
 //! **Limits.** The model loses no entry of the log, and its three nodes get each entry at once. Tests of the
 //! service itself cover slow disks and partitions between nodes.

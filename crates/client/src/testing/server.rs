@@ -254,6 +254,11 @@ impl Link {
         self.shared.now()
     }
 
+    /// Returns the time of the runtime as an instant. A test may have paused it.
+    pub(crate) fn instant(&self) -> std::time::Instant {
+        (self.shared.began + self.now()).into_std()
+    }
+
     /// Waits while the client is cut off.
     async fn is_reachable(&self) {
         loop {

@@ -1,8 +1,10 @@
 //! Each fault of the server in memory, as a client sees it.
 
+use std::time::Duration;
+
 use conclave_client::testing::Server;
 use conclave_client::{Client, Code, Create, LeaseState, LossReason};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::{secs, soon};
 
@@ -59,6 +61,22 @@ async fn a_guard_is_kept_while_there_are_no_faults() {
     let guard = soon(client.lock("x")).await.unwrap();
     sleep(secs(3_600)).await;
     assert_eq!(guard.state(), LeaseState::Valid);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deadline_of_a_guard_is_a_time_of_the_paused_clock() {
+    let (server, [client]) = started().await;
+    let guard = soon(client.lock("x")).await.unwrap();
+    // From here on, the clock of the test is an hour ahead of the clock of the standard library.
+    sleep(secs(3_600)).await;
+    server.pause();
+    let deadline = Instant::from_std(guard.deadline());
+    assert_eq!(deadline, Instant::now() + guard.remaining());
+    sleep_until(deadline - Duration::from_millis(1)).await;
+    assert_ne!(guard.state(), LeaseState::Lost);
+    assert_eq!(Instant::from_std(guard.deadline()), deadline);
+    sleep_until(deadline).await;
+    assert_eq!(guard.state(), LeaseState::Lost);
 }
 
 #[tokio::test(start_paused = true)]

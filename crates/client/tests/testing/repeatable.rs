@@ -1,13 +1,18 @@
 //! A seed means the same run.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 use std::time::Duration;
 
 use conclave_client::testing::Server;
-use conclave_client::{Client, Fence};
+use conclave_client::{Client, Fence, LeaseState};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
 use super::secs;
+
+/// The number of tasks that wait for one loss: more than tokio wakes in one batch.
+const WAITERS: usize = 100;
 
 /// A grant: its client, the time since the start, and the fence.
 type Grant = (usize, Duration, Fence);
@@ -59,6 +64,47 @@ async fn use_locks(number: usize, client: &Client, began: Instant, grants: &RefC
             // An error means that the guard was lost before.
             drop(guard.release().await);
         }
+    }
+}
+
+/// Lets many tasks wait for one loss in three ways. Returns the order in which they go on.
+fn order_of_waiters(seed: u64) -> Vec<usize> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let server = Server::start(seed);
+        let client = server.client().await.unwrap();
+        let guard = Arc::new(client.lock("x").await.unwrap());
+        let (woken, mut order) = mpsc::unbounded_channel();
+        for number in 0..WAITERS {
+            let (guard, woken) = (guard.clone(), woken.clone());
+            tokio::spawn(async move {
+                match number % 3 {
+                    0 => drop(guard.lost().await),
+                    1 => drop(guard.changed(LeaseState::Valid).await),
+                    _ => drop(guard.run(std::future::pending::<()>()).await),
+                }
+                woken.send(number).unwrap();
+            });
+        }
+        // All tasks wait before the fault.
+        sleep(secs(1)).await;
+        server.lose_session(&client);
+        drop(woken);
+        let mut numbers = Vec::new();
+        while let Some(number) = order.recv().await {
+            numbers.push(number);
+        }
+        numbers
+    })
+}
+
+#[test]
+fn tasks_that_wait_for_one_loss_go_on_in_the_order_in_which_they_began_to_wait() {
+    for seed in 0..3 {
+        let order = order_of_waiters(seed);
+        assert_eq!(order, (0..WAITERS).collect::<Vec<_>>(), "seed {seed}");
+        assert_eq!(order, order_of_waiters(seed), "seed {seed}");
     }
 }
 
