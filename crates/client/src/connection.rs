@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_does_not_go_through_is_left_to_the_task() {
+    async fn the_task_writes_bytes_that_the_socket_did_not_accept() {
         let (shared, mut server) = connected().await;
         let first = send_query(&shared);
         assert!(is_woken(&shared));

@@ -11,7 +11,7 @@ use store::{Held, Stale, Store};
 use crate::support::Service;
 
 #[tokio::test]
-async fn who_ignores_the_lock_gets_in_without_a_fence_and_is_refused_with_it() {
+async fn a_late_write_is_rejected_with_a_fence_and_accepted_without_one() {
     let service = Service::start().await;
     let (slow, quick) = (service.client().await, service.client().await);
     let late = slow.lock("report").await.unwrap();

@@ -39,7 +39,7 @@ async fn a_lock_is_waited_for_and_its_fence_grows() {
 
 /// Single requests are written by their callers, bursts by the task. Many threads share one connection here.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn what_many_threads_ask_of_one_client_is_never_mixed_up() {
+async fn requests_of_many_threads_on_one_client_get_their_own_replies() {
     async fn pairs(client: Client, name: String, count: usize) {
         for _ in 0..count {
             client.lock(&name).await.unwrap().release().await.unwrap();
@@ -162,7 +162,7 @@ async fn a_session_survives_a_server_that_was_away() {
 }
 
 #[tokio::test]
-async fn what_is_asked_while_no_server_is_there_is_done_once_when_one_is() {
+async fn a_request_during_an_outage_takes_effect_once_after_it() {
     let mut service = Service::start().await;
     let client = service.client().await;
     client.files().create("/jobs", "", Create::default()).await.unwrap();

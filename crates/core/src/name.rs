@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_is_refused() {
+    fn an_invalid_name_is_rejected() {
         assert_eq!(LockName::new(""), Err(NameError::Empty));
         assert_eq!(LockName::new("/"), Err(NameError::Empty));
         assert_eq!(LockName::new("a//b"), Err(NameError::EmptySegment));

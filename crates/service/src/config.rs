@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_connected_to_is_no_address() {
+    fn an_invalid_address_is_rejected() {
         for address in ["somewhere", "host:0", ":1", "a b:1"] {
             let join = Config { join: vec![address.into()], ..Config::default() };
             assert!(join.check().unwrap_err().contains(address));

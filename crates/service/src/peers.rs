@@ -556,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_keep_alive_came_to_survives_the_wire() {
+    fn results_of_keep_alives_survive_the_wire() {
         for kept in [
             KeepAliveResult::NotLeading,
             KeepAliveResult::Extended,

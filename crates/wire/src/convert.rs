@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_label_policy_or_secret_is_refused() {
+    fn an_invalid_label_policy_or_secret_is_rejected() {
         let mut acquire = v1::Acquire::of("a");
         acquire.owner = Some(v1::acquire::Owner::Label("a\nb".into()));
         assert_eq!(acquire.checked_owner().unwrap_err().code, Code::InvalidArgument);

@@ -122,7 +122,7 @@ fn a_holder_hears_from_the_restored_cluster_that_its_session_has_ended() {
 }
 
 #[test]
-fn what_cannot_be_backed_up_or_restored_is_said_with_what_to_do() {
+fn errors_of_backup_and_restore_give_advice() {
     let server = Server::start();
     let backup = Backup::new();
     let says = |args: &[&str], code: i32, wanted: &str| {

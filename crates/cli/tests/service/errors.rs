@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::service::support::{Server, conclave};
 
 #[test]
-fn what_cannot_be_written_is_no_success() {
+fn a_command_fails_if_its_output_cannot_be_written() {
     let server = Server::start();
     server.text(&["put", "-p", "/jobs/a", "x"]);
     let holder = server.hold(&["x"]);
@@ -38,7 +38,7 @@ fn what_cannot_be_written_is_no_success() {
 }
 
 #[test]
-fn who_asks_for_json_gets_errors_as_json() {
+fn with_json_errors_are_json_too() {
     let server = Server::start();
     let error = |args: &[&str]| -> (String, bool) {
         let output = server.output(args);

@@ -78,7 +78,7 @@ fn everything_at_once_is_refused_before_anything_is_removed() {
 }
 
 #[test]
-fn what_is_read_from_standard_input_comes_back_byte_by_byte() {
+fn bytes_from_standard_input_are_stored_unchanged() {
     use std::io::Write;
     use std::process::Stdio;
 

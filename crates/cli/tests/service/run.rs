@@ -35,7 +35,7 @@ fn the_command_sees_what_it_holds_and_by_which_fence() {
 }
 
 #[test]
-fn who_comes_second_waits_tries_in_vain_or_gives_up() {
+fn a_second_run_waits_or_fails_with_try_or_times_out() {
     let server = Server::start();
     let holder = server.hold(&["x"]);
     assert_eq!(server.code(&["run", "--try", "x", "--", "true"]), 75);
@@ -49,7 +49,7 @@ fn who_comes_second_waits_tries_in_vain_or_gives_up() {
 }
 
 #[test]
-fn who_never_had_the_lock_has_not_lost_it() {
+fn a_session_that_ends_during_the_wait_exits_with_75() {
     let server = Server::start();
     let holder = server.hold(&["x"]);
     let waiting = server.spawn(&["run", "x", "--", "true"]);
@@ -177,7 +177,7 @@ fn a_session_that_an_operator_ends_is_lost() {
 }
 
 #[test]
-fn who_is_elected_proclaims_and_the_next_takes_over() {
+fn an_elected_leader_proclaims_and_the_next_takes_over() {
     let server = Server::start();
     let mut first = server.spawn(&["elect", "scheduler", "--value", "one"]);
     assert!(first.line().starts_with("leading scheduler"));
@@ -189,7 +189,7 @@ fn who_is_elected_proclaims_and_the_next_takes_over() {
 }
 
 #[test]
-fn who_leads_without_a_command_is_shown_by_its_label_and_has_nothing_to_stop() {
+fn a_leader_without_a_command_is_listed_by_its_label() {
     let server = Server::start();
     let mut leader = server.spawn(&["elect", "scheduler", "--json"]);
     assert_eq!(leader.line(), "{\n");
@@ -242,7 +242,7 @@ fn a_command_is_stopped_also_if_nobody_reads_what_is_said() {
 }
 
 #[test]
-fn what_is_done_when_the_lock_is_lost_knows_the_lock() {
+fn the_on_lost_command_gets_the_names_and_the_fence() {
     let server = Server::start();
     let hook = "echo \"$CONCLAVE_LOCKS:$CONCLAVE_FENCE\"; kill -s TERM -- -$CONCLAVE_GROUP";
     let show = "echo \"$CONCLAVE_LOCKS:$CONCLAVE_FENCE\"; exec sleep 1000";
@@ -254,7 +254,7 @@ fn what_is_done_when_the_lock_is_lost_knows_the_lock() {
 }
 
 #[test]
-fn what_is_ignored_from_the_start_is_ignored_by_the_command_too() {
+fn a_signal_ignored_at_the_start_is_ignored_by_the_command() {
     let server = Server::start();
     let script = "trap '' HUP; exec \"$0\" run x -- sh -c 'kill -HUP $PPID; kill -HUP $$; echo alive'";
     let mut command = Command::new("sh");

@@ -24,7 +24,7 @@ fn one_signal_ends_a_wait_also_if_the_server_is_stopped() {
 }
 
 #[test]
-fn who_does_not_want_to_wait_does_not_wait_for_a_silent_server() {
+fn try_and_wait_end_on_a_silent_server() {
     let (_listener, address) = support::silent_server();
     let run = |flags: &[&str]| {
         let mut command = conclave();

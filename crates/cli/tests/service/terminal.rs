@@ -90,7 +90,7 @@ fn the_terminal_goes_to_a_command_that_reads_it_and_comes_back() {
 }
 
 #[test]
-fn who_stops_itself_after_the_terminal_was_given_goes_on() {
+fn a_command_that_stops_itself_after_it_got_the_terminal_continues() {
     let server = Server::start();
     // Programs that read a password stop themselves in this way.
     let script = "$C run x -- sh -c 'read line; sh -c \"kill -STOP \\$\\$; echo went on\"; echo got $line'";
@@ -150,7 +150,7 @@ fn a_command_that_has_the_terminal_is_not_suspended() {
 }
 
 #[test]
-fn who_watches_over_a_lock_is_not_suspended() {
+fn run_is_not_suspended_while_it_holds_a_lock() {
     let server = Server::start();
     let pipe = pipe(&server);
     let mut terminal = Terminal::start(&server, &format!("$C run x -- sh -c 'echo up; cat {pipe}'"));

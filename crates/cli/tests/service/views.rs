@@ -127,7 +127,7 @@ fn how_a_name_is_held_is_shown() {
 }
 
 #[test]
-fn what_a_leader_proclaims_does_not_reach_into_the_terminal() {
+fn control_characters_of_a_proclaimed_value_are_escaped_in_text() {
     let server = Server::start();
     let mut leader = server.spawn(&["elect", "scheduler", "--value", "a\x1b[2Jb"]);
     let won = leader.line();

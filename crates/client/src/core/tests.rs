@@ -372,7 +372,7 @@ fn the_end_of_the_session_does_not_say_that_what_was_sent_before_was_not_done() 
 }
 
 #[test]
-fn what_fits_no_frame_is_refused_before_it_is_taken_in() {
+fn a_request_larger_than_a_frame_is_rejected_at_once() {
     let mut core = connected();
     let long = "x".repeat(MAX_FRAME_BYTES);
     let target = v1::watch::Target::Lock(long.clone());
@@ -403,7 +403,7 @@ fn there_is_a_bound_on_what_is_unanswered() {
 }
 
 #[test]
-fn what_is_asked_while_a_session_is_resumed_goes_behind_what_was_asked_before() {
+fn requests_during_a_resume_follow_the_resent_ones() {
     let (mut core, held) = holding("x");
     core.abandon(ms(3), held);
     let before = requests(&sent(&mut core));

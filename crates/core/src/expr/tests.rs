@@ -224,7 +224,7 @@ fn any_text() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn what_is_printed_reads_back_the_same(text in any_text()) {
+    fn a_printed_expression_parses_to_the_same_expression(text in any_text()) {
         if let Ok(expr) = text.parse::<Expr>() {
             let printed = expr.to_string();
             let again: Expr = printed.parse().unwrap();

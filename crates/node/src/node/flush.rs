@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_connection_asks_in_parts_is_waited_for() {
+    fn a_batch_is_delayed_for_the_other_requests_of_one_connection() {
         let mut policy = FlushPolicy::default();
         let mut one = answered_together(&mut policy, 64);
         for back in 0..56 {
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stands_in_a_line_is_not_waited_for() {
+    fn a_client_that_waits_in_a_queue_is_not_expected() {
         let (mut policy, mut one) = (FlushPolicy::default(), Activity::default());
         // A release and an acquire; the acquire waits in a queue.
         (0..2).for_each(|_| policy.on_request(&mut one));
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_asked_ahead_is_not_waited_for() {
+    fn a_client_with_a_further_request_is_not_expected() {
         let (mut policy, mut one) = (FlushPolicy::default(), connections(1));
         policy.on_request(&mut one[0]);
         answered(&mut policy, &mut one);
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_gone_is_not_waited_for() {
+    fn a_detached_client_is_not_expected() {
         let (mut policy, mut two) = (FlushPolicy::default(), connections(2));
         answered(&mut policy, &mut two);
         two.into_iter().for_each(|connection| policy.on_detached(connection));

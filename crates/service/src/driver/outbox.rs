@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_read_is_told_goodbye_and_nothing_else() {
+    fn a_client_that_does_not_read_gets_only_the_last_message() {
         let outbox = Outbox::default();
         (0..20).for_each(|_| _ = outbox.add(&file(256 * 1024)));
         let Poll::Ready(Some(frames)) = take(&outbox) else { panic!("nothing to take") };
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_else_no_frame_can_have_ends_the_connection_after_what_waits() {
+    fn another_message_larger_than_a_frame_closes_the_connection_after_the_queued_replies() {
         let outbox = Outbox::default();
         outbox.add(&kept(1));
         let reason = "x".repeat(frame::MAX_FRAME_BYTES);
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_does_not_go_through_is_the_tasks_until_all_of_it_is_sent() {
+    async fn the_task_writes_until_no_bytes_remain() {
         let ((outbox, mut client), mut scratch) = (connected().await, Frames::default());
         let mut sent = Vec::new();
         while !outbox.lock().task_writes {

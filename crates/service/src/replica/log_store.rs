@@ -405,7 +405,7 @@ mod tests {
     /// A new leader replaces entries of an old leader. The new entries may be applied, and thus read here,
     /// before they are durable.
     #[tokio::test]
-    async fn what_replaces_truncated_entries_is_read_even_if_it_is_too_much_to_be_kept_in_memory() {
+    async fn entries_that_replace_truncated_ones_are_read_although_they_exceed_the_cache() {
         let gate = Arc::new(Gate::default());
         let disk = Hooked::new(SimDisk::new(1).handle(), {
             let gate = gate.clone();

@@ -98,7 +98,7 @@ fn a_lock_passes_along_the_line_while_the_disk_hangs() {
 }
 
 #[test]
-fn who_was_handed_a_lock_has_it_though_the_log_forgets() {
+fn an_early_grant_stays_valid_after_a_power_failure() {
     run(async {
         let node = SingleNode::start(SimDisk::new(1), anywhere()).await;
         let (first, mut queue) = queue(&node, 2).await;

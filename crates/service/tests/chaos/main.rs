@@ -134,7 +134,7 @@ fn nothing_acknowledged_is_lost_whatever_goes_wrong() {
 /// The isolated leader accepts the connection but cannot open a session. The other nodes can, and have never
 /// received a message of this client.
 #[test]
-fn who_begins_at_a_leader_without_a_majority_is_sent_to_the_others() {
+fn a_client_of_a_leader_without_a_majority_goes_to_another_node() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let cluster = Cluster::found(1, 3).await;

@@ -144,7 +144,7 @@ async fn a_restore_that_loses_its_power_has_happened_or_is_done_again() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_restored_leaves_the_folder_as_it_was() {
+async fn a_failed_restore_leaves_the_folder_unchanged() {
     let good = Backup::saying("good");
     let bytes = std::fs::read(&good.0).unwrap();
     let mut flipped = bytes.clone();

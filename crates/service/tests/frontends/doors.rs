@@ -390,7 +390,7 @@ fn failure_code(text: &str) -> String {
 }
 
 #[tokio::test]
-async fn whatever_goes_wrong_over_http_is_told_in_one_form() {
+async fn all_http_errors_have_one_form() {
     let scene = Scene::new().await;
     for (path, status, error) in [
         ("/v1/why/a%20&", 400, "invalid-expression"),
@@ -422,7 +422,7 @@ async fn whatever_goes_wrong_over_http_is_told_in_one_form() {
 }
 
 #[tokio::test]
-async fn whoever_is_lost_over_http_is_told_what_there_is() {
+async fn an_unknown_http_path_gets_a_list_of_the_valid_paths() {
     let scene = Scene::new().await;
     let (status, text) = http_get(&scene.server, "/").await;
     assert_eq!(status, 404);

@@ -28,7 +28,7 @@ async fn a_lock_is_granted_queued_and_handed_over_with_a_larger_fence() {
 }
 
 #[tokio::test]
-async fn what_is_sent_behind_an_open_waits_for_it() {
+async fn messages_sent_after_open_wait_for_its_reply() {
     let folder = Folder::new();
     let server = start(&folder).await;
     let mut client = Native::connect(&server).await;

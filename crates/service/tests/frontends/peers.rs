@@ -200,7 +200,7 @@ async fn newcomers_at_the_same_moment_have_different_numbers() {
 }
 
 #[tokio::test]
-async fn who_cannot_be_found_is_not_admitted_and_who_never_comes_is_not_missed() {
+async fn a_node_with_an_unusable_address_is_not_admitted_and_an_absent_learner_is_replaced() {
     let scene = Scene::new().await;
     let me = scene.server.identity();
     let mut stranger = Stranger::connect(&scene.server).await;

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_on_the_machine_comes_by_the_unix_socket_unless_told_otherwise() {
+    async fn a_local_client_uses_the_unix_socket_without_the_prefix_tcp() {
         let (listener, address) = listener().await;
         let local = LocalListener::bind(address).unwrap();
         assert!(matches!(Socket::connect(&address.to_string()).await.unwrap(), Socket::Unix(_)));
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_nobody_listens_there_is_tcp() {
+    async fn a_client_uses_tcp_if_no_unix_socket_listens() {
         let (listener, address) = listener().await;
         let local = LocalListener::bind(address).unwrap();
         let path = local.path.clone();

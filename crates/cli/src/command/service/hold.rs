@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_never_had_the_lock_has_not_lost_it() {
+    fn errors_before_the_first_grant_exit_with_not_acquired() {
         let code = |code| not_acquired(Error::new(code, "x")).code;
         for refused in [Code::SessionEnded, Code::NotHeld, Code::LimitReached, Code::TimedOut] {
             assert_eq!(code(refused), 75, "{refused:?}");
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_set_a_limit_is_not_kept_waiting_by_a_silent_server() {
+    fn a_wait_limit_bounds_the_wait_for_a_silent_server() {
         let answer = |wait| Limits::of(wait).answer;
         assert_eq!(answer(Wait::AtMost(5_000)), Duration::from_secs(15));
         assert_eq!(answer(Wait::AtMost(u64::MAX)), Duration::from_millis(u64::MAX) + PATIENCE);

@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_word_of_ours_is_a_command() {
+    fn a_value_of_on_lost_that_is_no_keyword_is_a_command() {
         assert_eq!(on_lost("warn"), Ok(OnLost::Warn));
         assert_eq!(on_lost("logger lost"), Ok(OnLost::Command("logger lost".into())));
         assert!(on_lost("").is_err());

@@ -111,7 +111,7 @@ fn a_grant_that_is_broken_before_it_is_handed_out_is_refused() {
 }
 
 #[test]
-fn what_is_broken_again_is_lost_once_and_acknowledged_until_that_is_heard() {
+fn a_repeated_break_is_one_loss_and_is_acknowledged_until_a_reply() {
     let (mut core, id) = holding("x");
     let broken = |reason: &str| v1::Broken { grant: id, name: "x".into(), reason: reason.into() };
     core.on_message(ms(3), broken("first").into());
@@ -128,7 +128,7 @@ fn what_is_broken_again_is_lost_once_and_acknowledged_until_that_is_heard() {
 }
 
 #[test]
-fn what_was_broken_is_not_given_back_in_another_session() {
+fn a_broken_grant_is_not_released_after_the_end_of_its_session() {
     let (mut core, id) = holding("x");
     core.on_message(ms(3), v1::Broken { grant: id, ..Default::default() }.into());
     core.on_message(ms(4), v1::SessionEnded { session: 7, cause: v1::EndCause::Closed.into() }.into());
@@ -138,7 +138,7 @@ fn what_was_broken_is_not_given_back_in_another_session() {
 }
 
 #[test]
-fn what_ended_with_its_session_is_not_given_back_in_another() {
+fn a_grant_is_not_released_after_the_end_of_its_session() {
     let (mut core, id) = holding("x");
     core.on_message(ms(3), v1::SessionEnded { session: 7, cause: v1::EndCause::Closed.into() }.into());
     assert_eq!(core.release(ms(4), id).unwrap_err().code, Code::NotHeld);

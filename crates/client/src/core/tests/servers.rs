@@ -151,7 +151,7 @@ fn a_session_that_is_being_opened_or_will_be_is_one_to_close() {
 }
 
 #[test]
-fn what_is_of_no_session_has_its_patience_also_when_the_session_is_over_at_once() {
+fn a_query_is_retried_for_its_full_time_although_the_session_ended_during_a_suspension() {
     let (mut core, _held) = holding("x");
     let (sender, mut read) = oneshot::channel();
     let query = v1::query::What::Why(v1::Why { name: "x".into() });

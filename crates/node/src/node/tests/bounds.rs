@@ -35,7 +35,7 @@ fn is_full(fixture: &mut Fixture, connection: ConnectionId) -> bool {
 }
 
 #[test]
-fn what_is_on_its_way_is_bounded_in_bytes_but_letting_go_is_not() {
+fn bytes_in_flight_are_bounded_except_for_releases() {
     let mut fixture = Fixture::attached(1);
     fixture.bind(1);
     let many = fill(&mut fixture, 1, FULL_BYTES);
@@ -69,7 +69,7 @@ fn a_session_is_not_opened_where_there_is_no_room_for_its_label() {
 }
 
 #[test]
-fn who_asks_for_much_before_a_session_is_not_read_until_there_is_one() {
+fn a_client_with_many_bytes_before_its_session_is_not_read_until_it_is_bound() {
     let mut fixture = Fixture::attached(1);
     fixture.request(1, resume(7));
     fixture.request(1, request(1, write(PAUSE_BYTES / 2)));
@@ -93,7 +93,7 @@ fn who_asks_for_much_before_a_session_is_not_read_until_there_is_one() {
 }
 
 #[test]
-fn what_is_parked_counts_with_what_is_on_its_way_and_no_longer_than_its_connection() {
+fn requests_before_a_session_count_towards_the_budget_until_their_connection_ends() {
     let mut fixture = Fixture::attached(3);
     fixture.bind(3);
     (1..=2).for_each(|connection| fixture.request(connection, resume(connection)));
@@ -118,7 +118,7 @@ fn too_many_requests_before_a_session_close_the_connection() {
 }
 
 #[test]
-fn what_waited_for_a_round_is_served_some_at_a_time_and_in_order() {
+fn requests_of_a_round_are_served_in_order_and_some_per_turn() {
     let mut fixture = Fixture::attached(2);
     fixture.lead(1, [lease(2, 1)]);
     fixture.bind(2);

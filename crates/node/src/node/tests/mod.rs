@@ -284,7 +284,7 @@ fn time_is_looked_at_however_much_there_is_to_do() {
 }
 
 #[test]
-fn who_asks_for_much_is_answered_as_fast_as_it_reads() {
+fn a_client_with_too_many_queries_is_answered_as_fast_as_it_reads() {
     let mut fixture = Fixture::attached(1);
     (0..2).for_each(|_| fixture.node.push(1, &large()));
     let too_much = MAX_QUEUED as u64 + 1;
@@ -369,7 +369,7 @@ fn a_keep_alive_that_crosses_the_end_of_its_session_ends_nothing() {
 }
 
 #[test]
-fn who_will_ask_nothing_more_hears_what_it_has_asked() {
+fn a_half_closed_connection_gets_its_replies_before_it_is_closed() {
     let mut fixture = Fixture::attached(1);
     fixture.bind(1);
     (1..=2).for_each(|id| fixture.request(1, release(id)));

@@ -106,7 +106,7 @@ fn on_one_processor_nobody_waits_for_another() {
 }
 
 #[test]
-fn who_was_refused_is_waited_for_as_well() {
+fn a_client_with_a_failed_proposal_is_expected_to_send_again() {
     let mut three = Three::attached();
     three.asks(1);
     let batch = three.fixture.proposed()[0];
@@ -117,7 +117,7 @@ fn who_was_refused_is_waited_for_as_well() {
 }
 
 #[test]
-fn what_an_heir_asks_does_not_wait_for_the_flush_on_its_way() {
+fn a_request_after_an_early_grant_does_not_wait_for_the_batch_in_flight() {
     let mut three = Three::attached();
     let batches = |three: &mut Three| three.fixture.proposed().len();
     three.asks(1);
@@ -140,7 +140,7 @@ fn what_an_heir_asks_does_not_wait_for_the_flush_on_its_way() {
 }
 
 #[test]
-fn who_hung_up_is_not_waited_for() {
+fn a_batch_is_not_delayed_for_a_detached_client() {
     let mut three = Three::two_answered();
     three.fixture.handle(Input::Detached(2));
     three.asks(1);

@@ -153,7 +153,7 @@ fn lowering_a_limit_can_close_a_deadlock_and_then_somebody_is_refused() {
 }
 
 #[test]
-fn who_holds_nothing_closes_nothing() {
+fn an_owner_without_holds_closes_no_deadlock() {
     let mut w = World::new();
     let (_, q, _) = half_a_cycle(&mut w);
     w.wait(q, acquire("a & b"));
@@ -200,7 +200,7 @@ fn a_try_may_overtake() {
 }
 
 #[test]
-fn who_is_not_needed_does_not_overtake() {
+fn a_request_that_unblocks_no_waiter_does_not_overtake() {
     let mut w = World::new();
     let c = w.client();
     w.hold(c, acquire("x"));
@@ -261,7 +261,7 @@ fn a_soft_cycle_that_an_alternative_hides_is_broken() {
 }
 
 #[test]
-fn who_may_overtake_is_found_when_another_shared_claim_leaves() {
+fn a_request_overtakes_after_a_shared_claim_before_it_is_cancelled() {
     // `first` does not wait for R, so its claim on p binds R. The second request waits for R, so its claim
     // does not.
     let mut w = World::new();
@@ -276,7 +276,7 @@ fn who_may_overtake_is_found_when_another_shared_claim_leaves() {
 }
 
 #[test]
-fn who_may_overtake_is_found_when_another_takes_an_alternative_to_its_shared_claim() {
+fn a_request_overtakes_after_the_request_before_it_is_granted_an_alternative() {
     let mut w = World::new();
     let c = w.client();
     w.hold(c, acquire("cold"));
@@ -366,7 +366,7 @@ fn the_policy_of_a_grant_decides_what_it_closes() {
 }
 
 #[test]
-fn who_is_in_nobodys_way_is_no_victim() {
+fn an_owner_that_blocks_no_member_is_no_victim() {
     let mut w = World::new();
     let c = w.client();
     w.hold(c, by("S", "s1 & s2"));
@@ -381,7 +381,7 @@ fn who_is_in_nobodys_way_is_no_victim() {
 }
 
 #[test]
-fn who_only_waits_for_a_deadlock_left_standing_is_not_refused() {
+fn a_request_that_waits_for_a_standing_deadlock_is_not_rejected() {
     let mut w = World::new();
     let (c, _) = beside_a_standing_deadlock(&mut w);
     // S waits for D1, and V waits for S. S does not need b, which V holds, because c is free.
@@ -401,7 +401,7 @@ fn a_deadlock_beside_one_left_standing_has_its_own_victims() {
 }
 
 #[test]
-fn who_was_left_standing_is_no_victim_of_who_joins() {
+fn a_member_of_a_standing_deadlock_is_no_victim_of_a_new_one() {
     // S and D1 wait for each other too. D1 is in a deadlock that was left standing, so it is no victim.
     let mut w = World::new();
     let c = w.client();
@@ -415,7 +415,7 @@ fn who_was_left_standing_is_no_victim_of_who_joins() {
 }
 
 #[test]
-fn who_waited_behind_a_deadlock_left_standing_may_close_another() {
+fn a_request_behind_a_standing_deadlock_may_close_another_one() {
     // q waits for b, which r holds. r and o are in a deadlock that was left standing. Then q takes a shared,
     // and r waits for a.
     let mut w = World::new();
@@ -494,7 +494,7 @@ fn a_limit_may_close_a_deadlock_with_who_was_left_standing() {
 }
 
 #[test]
-fn who_was_left_in_a_deadlock_by_a_grant_keeps_its_own_policy() {
+fn a_waiter_in_a_deadlock_closed_by_a_grant_keeps_its_own_policy() {
     let mut w = World::new();
     let c = w.client();
     w.limit(c, "pool", 3);
@@ -516,7 +516,7 @@ fn who_was_left_in_a_deadlock_by_a_grant_keeps_its_own_policy() {
 }
 
 #[test]
-fn who_holds_what_is_not_in_the_way_does_not_overtake() {
+fn a_holder_of_enough_other_permits_or_shares_does_not_overtake() {
     // W waits for d1, which it never gets, and for p and one of the four free permits. R holds the fifth
     // permit.
     for (held, wanted) in [("pool", "pool"), ("n:shared", "n:shared")] {
@@ -531,7 +531,7 @@ fn who_holds_what_is_not_in_the_way_does_not_overtake() {
 }
 
 #[test]
-fn who_upgrades_overtakes_whom_it_keeps_waiting() {
+fn an_upgrade_overtakes_the_waiter_that_it_blocks() {
     // On b, q goes before the wide request, because q holds b shared and upgrades. On c, the wide request
     // goes first.
     let mut w = World::new();

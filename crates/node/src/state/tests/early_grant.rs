@@ -44,7 +44,7 @@ fn is_early(held: Op, op: Op, between: impl FnOnce(&mut World, Client, Client)) 
 fn nothing(_: &mut World, _: Client, _: Client) {}
 
 #[test]
-fn what_passes_from_one_who_gives_it_back_to_the_next_in_line_is_early_since_that_one_waits() {
+fn a_lock_released_to_the_next_waiter_is_an_early_grant() {
     assert!(is_early(acquire("x"), acquire("x"), nothing));
     assert!(is_early(acquire("x"), urgent(acquire("x"), 3), nothing));
 }
@@ -99,7 +99,7 @@ fn only_plain_ones_hand_over_ahead_of_the_disk() {
 }
 
 #[test]
-fn who_has_or_wants_more_than_it_gives_back_does_not_hand_over_ahead_of_the_disk() {
+fn an_owner_with_another_hold_or_wait_causes_no_early_grant() {
     for (more, is_granted) in [("y", true), ("z", false), ("x & z", false)] {
         let mut w = World::new();
         let (a, b, c) = (w.client(), w.client(), w.client());
@@ -115,7 +115,7 @@ fn who_has_or_wants_more_than_it_gives_back_does_not_hand_over_ahead_of_the_disk
 }
 
 #[test]
-fn who_is_taken_out_of_the_line_disturbs_it() {
+fn an_early_grant_is_not_older_than_the_removal_of_an_earlier_waiter() {
     type Leaves = fn(&mut World, Client, RequestId);
     let leaves: [(Op, Leaves); 4] = [
         (acquire("x"), |w, c, id| _ = w.request(c, Op::Cancel { request: id })),
@@ -141,7 +141,7 @@ fn who_is_taken_out_of_the_line_disturbs_it() {
 }
 
 #[test]
-fn who_leaves_a_line_because_it_got_something_else_disturbs_it() {
+fn an_early_grant_is_not_older_than_the_grant_of_an_alternative_to_an_earlier_waiter() {
     let mut w = World::new();
     let (a, b, c, d) = (w.client(), w.client(), w.client(), w.client());
     let (x, y) = (w.hold(a, acquire("x")), w.hold(d, acquire("y")));
@@ -155,7 +155,7 @@ fn who_leaves_a_line_because_it_got_something_else_disturbs_it() {
 }
 
 #[test]
-fn what_is_not_given_back_by_its_client_is_not_foregone() {
+fn a_hold_that_ends_without_a_release_causes_no_early_grant() {
     let ends: [fn(&mut World, Client, RequestId); 5] = [
         |w, a, id| _ = w.request(a, Op::Cancel { request: id }),
         |w, a, _| _ = w.request(a, Op::Close),
@@ -358,7 +358,7 @@ fn goes_on(seed: u64, mut state: State, next_waiter: &NextWaiter) -> bool {
 
 /// Tests many short logs, every state that may be recovered from each, and many continuations.
 #[test]
-fn whatever_is_lost_and_whatever_follows_nobody_else_gets_what_is_early() {
+fn no_other_client_gets_an_early_granted_name_after_any_power_failure() {
     let (mut heirs, mut recovered, mut granted_again) = (0, 0, 0);
     for seed in 0..150 {
         let mut dice = Dice(seed);

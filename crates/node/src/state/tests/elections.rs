@@ -27,7 +27,7 @@ fn an_election_is_a_lock_with_a_value() {
 }
 
 #[test]
-fn what_was_proclaimed_ends_with_the_campaign() {
+fn a_proclaimed_value_ends_with_its_campaign() {
     let value = |w: &World| leader(w, "x").and_then(|(_, value)| value);
     let campaign = || with(by("A", "x"), |acquire| acquire.value = Some(b"A".to_vec()));
     // The campaign is released while its owner holds the name by another grant.
@@ -97,7 +97,7 @@ fn an_owner_campaigns_for_a_name_once() {
 }
 
 #[test]
-fn who_watches_an_election_is_told_when_its_leader_steps_down() {
+fn a_watch_of_an_election_gets_the_resignation_of_the_leader() {
     let mut w = World::new();
     let c = w.client();
     let elected = w.hold(c, with(acquire("x"), |acquire| acquire.value = Some(b"A".to_vec())));

@@ -71,7 +71,7 @@ fn a_file_is_made_written_read_listed_and_deleted() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_file_operations_are_rejected() {
     let mut w = World::new();
     let a = w.client();
     w.files(a, vec![create("/x", "1")]).unwrap();

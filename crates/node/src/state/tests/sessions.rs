@@ -278,7 +278,7 @@ fn at_most_1024_unanswered_then_a_clear_error() {
 }
 
 #[test]
-fn who_may_ask_no_more_can_still_give_back_what_it_has() {
+fn a_client_with_too_many_unanswered_requests_can_still_release() {
     let mut w = World::new();
     let (a, b) = (w.client(), w.client());
     let (x, y) = (w.hold(a, acquire("x")), w.hold(a, acquire("y")));
@@ -342,7 +342,7 @@ fn an_acquire_that_holds_is_never_forgotten() {
 }
 
 #[test]
-fn who_was_away_when_a_name_was_taken_from_it_finds_out() {
+fn a_break_during_a_disconnection_is_sent_until_the_grant_is_released() {
     let mut w = World::new();
     let (a, b) = (w.client(), w.client());
     let (heard, unheard) = (w.hold(a, acquire("x")), w.hold(a, acquire("y & z")));
@@ -402,7 +402,7 @@ fn of_what_was_taken_away_the_oldest_is_forgotten() {
 }
 
 #[test]
-fn who_waits_for_more_than_1024_names_can_still_release_and_cancel() {
+fn a_session_with_more_than_1024_waits_can_still_release_and_cancel() {
     let mut w = World::new();
     let a = w.client();
     let x = w.hold(a, acquire("x"));
@@ -451,7 +451,7 @@ fn an_entry_applied_twice_has_no_effect() {
 }
 
 #[test]
-fn what_is_not_held_cannot_be_released_or_downgraded() {
+fn a_name_that_is_not_held_cannot_be_released_or_downgraded() {
     let mut w = World::new();
     let (a, b) = (w.client(), w.client());
     let x = w.hold(a, acquire("x"));
@@ -464,7 +464,7 @@ fn what_is_not_held_cannot_be_released_or_downgraded() {
 }
 
 #[test]
-fn what_ended_sessions_keep_back_counts_as_sessions() {
+fn lock_delays_of_ended_sessions_count_as_sessions() {
     let mut state = State::new();
     let delay = Delay { generation: 1, after_ms: 1000, grants: BTreeSet::new() };
     state.delays = (0..MAX_SESSIONS as u64).map(|id| (SessionId(id), delay.clone())).collect();

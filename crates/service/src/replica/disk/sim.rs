@@ -409,7 +409,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_synced_survives_and_what_was_not_sometimes_does_not() {
+    fn synced_bytes_survive_a_crash_and_unsynced_bytes_sometimes_do_not() {
         let (mut lost, mut kept, mut torn) = (0, 0, 0);
         for seed in 0..200 {
             let disk = SimDisk::new(seed);
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_failed_sync_left_is_read_is_not_synced_later_and_does_not_survive() {
+    fn bytes_of_a_failed_sync_are_read_but_lost_in_a_crash() {
         let disk = SimDisk::new(1);
         let handle = disk.handle();
         let file = handle.create("f").unwrap();

@@ -33,7 +33,7 @@ fn failure() -> io::Result<()> {
 }
 
 #[test]
-fn what_follows_waits_for_the_disk_and_keeps_its_order() {
+fn actions_wait_for_the_disk_and_keep_their_order() {
     let (speculation, done) = (single_node(), Done::default());
     assert!(speculation.allow(3));
     assert!(speculation.allow(5));
@@ -191,7 +191,7 @@ fn run(test: impl Future<Output = ()>) {
 }
 
 #[test]
-fn what_is_foregone_is_told_while_the_entry_is_written_and_not_again() {
+fn an_early_effect_is_delivered_once_while_its_entry_is_written() {
     run(async {
         let mut node = Held::start(SimDisk::new(1)).await;
         node.delivered();

@@ -9,7 +9,7 @@ pub(crate) mod support;
 use super::*;
 
 #[test]
-fn what_is_in_a_snapshot_already_is_no_reason_for_another() {
+fn a_snapshot_is_needed_only_after_new_commands() {
     assert!(!needs_snapshot(SNAPSHOT_COMMANDS, SNAPSHOT_COMMANDS), "no command was applied since");
     assert!(!needs_snapshot(2 * SNAPSHOT_COMMANDS - 1, SNAPSHOT_COMMANDS));
     assert!(needs_snapshot(2 * SNAPSHOT_COMMANDS, SNAPSHOT_COMMANDS));

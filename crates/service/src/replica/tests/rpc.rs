@@ -188,7 +188,7 @@ fn a_follower_behind_a_slow_link_catches_up() {
 }
 
 #[test]
-fn what_is_too_long_for_one_question_goes_in_several_and_in_order() {
+fn a_long_proposal_is_forwarded_in_several_requests_in_order() {
     /// The limit of one message between nodes. It is smaller than the limit in `peers`.
     const FRAME: usize = 9 * 1024 * 1024;
     run(async {
@@ -213,7 +213,7 @@ fn what_is_too_long_for_one_question_goes_in_several_and_in_order() {
 }
 
 #[test]
-fn what_was_never_sent_is_known_not_to_be_done() {
+fn an_unsent_proposal_has_a_definite_error() {
     run(async {
         for (kind, expected) in [
             (io::ErrorKind::InvalidInput, ProposeError::TooLarge),
@@ -236,7 +236,7 @@ fn what_was_never_sent_is_known_not_to_be_done() {
 }
 
 #[test]
-fn what_comes_when_the_leader_has_just_gone_waits_for_its_successor() {
+fn requests_after_the_leader_left_wait_for_the_next_leader() {
     run(async {
         let group = Group::new(quick(), at_once);
         let nodes = group.create_cluster(sim(3)).await;
@@ -383,7 +383,7 @@ fn id(term: u64, index: u64) -> LogId {
 }
 
 #[test]
-fn what_no_leader_sends_is_refused_and_harms_nobody() {
+fn requests_that_no_leader_sends_are_rejected() {
     run(async {
         let follower = Follower::new().await;
         follower.refuses(&snapshot(LEADER, id(LEADER.term + 1, 9)), "no entry is").await;

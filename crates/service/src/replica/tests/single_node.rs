@@ -68,7 +68,7 @@ fn a_read_that_waits_for_an_entry_is_refused_when_the_node_stops() {
 }
 
 #[test]
-fn what_one_node_acknowledged_survives_power_cuts() {
+fn acknowledged_proposals_of_a_single_node_survive_power_cuts() {
     run(async {
         for seed in 0..20 {
             let disk = SimDisk::new(seed);
@@ -236,7 +236,7 @@ fn a_disk_with_no_room_for_a_snapshot_does_not_stop_the_node() {
 /// The first half is proposed before there is a leader and waits for one. The second half is proposed to the
 /// leader.
 #[test]
-fn what_is_handed_in_later_is_applied_later() {
+fn proposals_are_applied_in_their_order() {
     run(async {
         for seed in 0..20 {
             let (replica, deliveries) = alone(Arc::new(SimDisk::new(seed).handle())).await.unwrap();
@@ -258,7 +258,7 @@ fn what_is_handed_in_later_is_applied_later() {
 
 /// After a task has done much work, the tokio runtime reports nothing as ready until the task's next turn.
 #[test]
-fn who_has_had_his_turn_hands_in_all_the_same() {
+fn a_task_that_has_used_its_tokio_budget_can_still_propose() {
     run(async {
         let replica = alone_on(&SimDisk::new(1)).await;
         replica.wait_for(Status::leads).await.unwrap();
