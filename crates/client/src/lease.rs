@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_of_the_old_connection_and_of_older_keep_alives_say_nothing() {
+    fn replies_to_older_keep_alives_change_nothing() {
         let mut lease = lease();
         let first = lease.poll(ms(3_400)).expect("due");
         let second = lease.poll(ms(5_400)).expect("due again");
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_overdue_after_it_was_asked_for_and_before_jeopardy() {
+    fn a_reply_is_overdue_after_its_keep_alive_was_sent_and_before_jeopardy() {
         let mut lease = lease();
         let overdue = lease.overdue_at();
         assert_eq!(lease.next_check(ms(0)), overdue);

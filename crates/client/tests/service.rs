@@ -102,7 +102,7 @@ async fn locks_of_a_client_exclude_each_other_and_those_of_an_owner_do_not() {
 }
 
 #[tokio::test]
-async fn the_request_that_closes_a_deadlock_is_refused_and_told_why() {
+async fn the_request_that_closes_a_deadlock_is_rejected_with_its_edges() {
     let service = Service::start().await;
     let (first, second) = (service.client().await, service.client().await);
     let (p, q) = (first.owner("p").unwrap(), second.owner("q").unwrap());
@@ -132,7 +132,7 @@ async fn a_shared_guard_is_upgraded_and_downgraded() {
 }
 
 #[tokio::test]
-async fn a_guard_says_shared_though_nobody_waited_for_its_downgrade() {
+async fn a_guard_is_shared_after_a_downgrade_whose_future_was_dropped() {
     let service = Service::start().await;
     let client = service.client().await;
     let mut guard = client.lock("x").await.unwrap();
@@ -299,7 +299,7 @@ async fn a_watch_goes_on_when_its_session_is_ended() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_said_at_once() {
+async fn an_unreachable_server_is_an_error_at_once() {
     let error = Client::connect(" , ").await.err().expect("nobody is named");
     assert_eq!(error.code, Code::InvalidArgument);
     let error = Client::connect("127.0.0.1:1").await.err().expect("nobody listens there");
@@ -336,7 +336,7 @@ async fn a_server_of_another_kind_is_named_when_patience_is_over() {
 }
 
 #[tokio::test]
-async fn a_server_that_closes_every_connection_is_not_asked_without_a_pause() {
+async fn connections_to_a_server_that_closes_them_have_pauses() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let mut count = 0;
@@ -360,7 +360,7 @@ async fn a_server_that_closes_every_connection_is_not_asked_without_a_pause() {
 }
 
 #[tokio::test]
-async fn a_server_that_says_nothing_is_left_for_another() {
+async fn a_silent_server_is_left_for_another() {
     let service = Service::start().await;
     // The system accepts the connections of this listener.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -370,7 +370,7 @@ async fn a_server_that_says_nothing_is_left_for_another() {
 }
 
 #[test]
-fn a_client_whose_runtime_is_gone_says_so() {
+fn requests_fail_after_the_end_of_the_runtime() {
     let runtime =
         || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (servers, clients) = (runtime(), runtime());

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_may_have_happened_is_indefinite() {
+    fn an_error_is_indefinite_only_if_the_request_may_have_been_applied() {
         let open: Vec<Code> = Code::ALL.iter().copied().filter(|code| !code.is_definite()).collect();
         assert_eq!(open, [Code::Forgotten, Code::Internal, Code::NoAnswer, Code::Disconnected]);
     }

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_are_printed_where_needed_and_escape_what_they_must() {
+    fn quotes_are_printed_if_needed_with_escapes() {
         assert_eq!(LockName::new("a.b-c_d/9").unwrap().to_string(), "a.b-c_d/9");
         assert_eq!(LockName::new("a b").unwrap().to_string(), "\"a b\"");
         assert_eq!(LockName::new(r#"a"b\c"#).unwrap().to_string(), r#""a\"b\\c""#);

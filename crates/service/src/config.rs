@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn listening_beyond_loopback_must_be_said_twice() {
+    fn an_address_beyond_loopback_needs_insecure_and_advertise() {
         let open = Config { listen: "0.0.0.0:7411".parse().unwrap(), ..Config::default() };
         assert!(open.check().unwrap_err().contains("insecure"));
         let insecure = Config { insecure: true, ..open };

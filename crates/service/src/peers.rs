@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_question_is_known_not_to_be_sent_where_nobody_answers() {
+    async fn a_request_to_a_node_that_is_down_has_a_definite_error() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         drop(listener);
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn questions_beyond_the_bounds_fail_at_once_and_say_why() {
+    async fn requests_over_the_bounds_fail_at_once_with_a_reason() {
         let pending = Pending::default();
         let (mut output, mut number) = (BytesMut::new(), 0);
         let call = |bytes: usize| {
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_node_may_say_nothing_but_not_half_a_frame() {
+    async fn an_incomplete_frame_times_out_and_an_idle_node_does_not() {
         let (mut there, mut reader, _writer) = connected().await;
         let mut input = BytesMut::new();
         let read = read_frame(&mut reader, &mut input, Duration::from_millis(1));

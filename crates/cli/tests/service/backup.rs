@@ -99,7 +99,7 @@ fn a_cluster_that_is_lost_comes_back_from_its_backup() {
 }
 
 #[test]
-fn a_holder_hears_from_the_restored_cluster_that_its_session_has_ended() {
+fn the_restored_cluster_ends_the_session_of_a_former_holder() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let mut lost = Server::start();
     // The lease lasts longer than the start of a server on any machine.

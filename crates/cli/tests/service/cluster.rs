@@ -128,7 +128,7 @@ fn three_nodes_lose_their_leader_under_load_and_nothing_else() {
 }
 
 #[test]
-fn a_cluster_without_a_majority_says_so_and_keeps_what_it_was_asked_until_there_is_one() {
+fn a_cluster_without_a_majority_reports_that_and_serves_the_waiting_request_later() {
     let mut nodes = three();
     nodes[1].kill();
     nodes[2].kill();
@@ -185,7 +185,7 @@ fn a_node_comes_back_at_another_address_and_is_found_there() {
 }
 
 #[test]
-fn the_state_of_a_cluster_is_told_by_whoever_answers() {
+fn any_node_that_answers_reports_the_state_of_the_cluster() {
     let server = Server::start();
     let (_listener, silent) = support::silent_server();
     let servers = format!("{silent},127.0.0.1:1,{}", server.address);

@@ -15,7 +15,7 @@ use conclave_wire::{frame, v1};
 use crate::service::support::conclave;
 
 #[test]
-fn the_victim_of_a_deadlock_is_told_who_waits_for_whom() {
+fn the_victim_of_a_deadlock_gets_its_edges() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let server = thread::spawn(move || refuse_all(listener.accept().unwrap().0));

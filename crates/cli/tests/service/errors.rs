@@ -80,7 +80,7 @@ fn a_result_that_cannot_be_printed_as_json_is_an_indefinite_error() {
 }
 
 #[test]
-fn a_mistake_is_answered_with_what_to_do() {
+fn an_error_of_usage_gives_advice() {
     let server = Server::start();
     server.text(&["put", "-p", "/jobs/a", "x"]);
     let says = |args: &[&str], code: i32, wanted: &str| {
@@ -135,7 +135,7 @@ fn a_server_is_found_in_every_form_of_its_address() {
 }
 
 #[test]
-fn a_server_that_is_named_by_nobody_is_the_usual_one() {
+fn without_a_server_option_the_default_address_is_used() {
     let mut command = conclave();
     let help = command.args(["why", "--help"]).env("CONCLAVE_SERVER", "").output().unwrap();
     assert!(String::from_utf8(help.stdout).unwrap().contains("[env: CONCLAVE_SERVER]"));

@@ -205,7 +205,7 @@ fn a_node_has_no_descriptor_of_the_command_that_starts_it() {
 }
 
 #[test]
-fn a_node_ends_when_nobody_uses_it_and_keeps_what_it_has() {
+fn an_unused_node_ends_and_keeps_its_data() {
     let place = Place::new(AT_ONCE);
     place.text(&["put", "/x", "kept"]);
     let node = place.node();

@@ -164,7 +164,7 @@ fn a_second_lock_of_a_name_in_one_shell_is_refused() {
 }
 
 #[test]
-fn a_lock_that_is_still_waited_for_leaves_the_queue_with_those_who_want_it() {
+fn a_lock_command_that_ends_during_its_wait_leaves_the_queue() {
     let server = Server::start();
     let mut holder = server.hold(&["x"]);
     let free = |server: &Server| {

@@ -23,7 +23,7 @@ fn the_exit_code_is_the_commands_or_ours() {
 }
 
 #[test]
-fn the_command_sees_what_it_holds_and_by_which_fence() {
+fn the_command_gets_its_names_and_fences() {
     let server = Server::start();
     let show = ["--", "sh", "-c", "echo \"$CONCLAVE_LOCKS:$CONCLAVE_FENCE\""];
     let first = server.text(&[&["run", "src & dst & x | never"], &show[..]].concat());
@@ -215,7 +215,7 @@ fn nobody_of_the_command_outlives_a_lock_that_is_taken_away() {
 }
 
 #[test]
-fn a_command_is_stopped_also_if_nobody_can_be_told() {
+fn a_command_is_stopped_if_standard_error_cannot_be_written() {
     let server = Server::start();
     let mut command = server.command(&["run", "x", "--", "sh", "-c", "echo held; exec sleep 1000"]);
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
@@ -227,7 +227,7 @@ fn a_command_is_stopped_also_if_nobody_can_be_told() {
 }
 
 #[test]
-fn a_command_is_stopped_also_if_nobody_reads_what_is_said() {
+fn a_command_is_stopped_if_standard_error_is_a_full_pipe() {
     let server = Server::start();
     let mut command = server.command(&["run", "x", "--", "sh", "-c", "echo held; exec sleep 1000"]);
     let (_reader, mut full) = std::io::pipe().unwrap();

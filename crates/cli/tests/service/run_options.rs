@@ -50,7 +50,7 @@ fn a_waiting_command_names_the_holders_unless_it_is_quiet() {
 }
 
 #[test]
-fn a_try_says_that_there_is_no_server_when_no_majority_answers() {
+fn a_try_without_a_majority_exits_with_unavailable() {
     let mut nodes = three();
     let holder = nodes[0].hold(&["--ttl", "60s", "taken"]);
     let servers: Vec<&str> = nodes.iter().map(|node| node.address.as_str()).collect();

@@ -39,7 +39,7 @@ fn try_and_wait_end_on_a_silent_server() {
 }
 
 #[test]
-fn a_node_that_finds_nobody_to_join_can_be_stopped() {
+fn a_node_that_reaches_no_member_can_be_stopped() {
     let data = support::new_path();
     let mut command = conclave();
     command.args(["serve", "--listen", "127.0.0.1:0", "--join", "127.0.0.1:1", "--data"]).arg(&data);
@@ -52,7 +52,7 @@ fn a_node_that_finds_nobody_to_join_can_be_stopped() {
 }
 
 #[test]
-fn a_node_that_finds_nobody_to_join_says_so_and_joins_when_there_is_somebody() {
+fn a_node_that_reaches_no_member_reports_it_and_joins_later() {
     let (data, member) = (support::new_path(), support::free_address());
     let mut command = conclave();
     command.args(["serve", "--listen", "127.0.0.1:0", "--join"]);
@@ -105,7 +105,7 @@ fn a_server_that_does_not_start_leaves_no_folder_that_it_has_created() {
 }
 
 #[test]
-fn a_server_serves_unheard_and_ignores_what_it_was_told_to() {
+fn a_server_without_output_serves_and_keeps_ignored_signals() {
     let data = std::env::temp_dir().join(format!("conclave-cli-nohup-{}", std::process::id()));
     let address = support::free_address();
     let script = "trap '' HUP; exec \"$0\" serve --listen $1 --data $2 > /dev/full";
@@ -134,7 +134,7 @@ fn a_server_does_not_take_every_signal_for_a_clean_end() {
 }
 
 #[test]
-fn no_session_is_left_behind_by_what_fails() {
+fn a_failed_command_leaves_no_session() {
     let server = Server::start();
     assert_eq!(server.code(&["put", "/no/such/directory", "x"]), 1);
     assert_eq!(server.code(&["limit", "x", "0"]), 0);

@@ -190,7 +190,7 @@ fn a_bench_measures_and_finds_no_violation() {
 }
 
 #[test]
-fn clients_of_a_bench_share_what_is_in_flight_on_a_connection() {
+fn clients_of_a_bench_share_the_requests_in_flight_of_a_connection() {
     let server = Server::start();
     let bench = ["bench", "--seconds", "0.2", "--json", "--connections", "1", "--clients"];
     let figures = server.json(&[&bench[..], &["64", "--in-flight", "64"]].concat());

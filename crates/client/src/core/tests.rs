@@ -356,7 +356,7 @@ fn the_end_of_the_session_ends_everything_in_it_and_the_next_request_opens_anoth
 }
 
 #[test]
-fn the_end_of_the_session_does_not_say_that_what_was_sent_before_was_not_done() {
+fn the_end_of_a_session_leaves_the_outcome_of_sent_requests_unknown() {
     let mut core = connected();
     let (_, mut grant) = acquire(&mut core, ms(0), "x");
     let (_, mut changed) = change(&mut core, ms(0));
@@ -389,7 +389,7 @@ fn a_request_larger_than_a_frame_is_rejected_at_once() {
 }
 
 #[test]
-fn there_is_a_bound_on_what_is_unanswered() {
+fn unanswered_requests_are_bounded() {
     let mut core = connected();
     let mut answers: Vec<_> = (0..MAX_UNANSWERED).map(|_| change(&mut core, ms(0))).collect();
     let (sender, _receiver) = oneshot::channel();

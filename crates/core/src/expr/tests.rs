@@ -29,7 +29,7 @@ fn an_expression_made_shared_is_the_one_that_the_text_with_the_suffix_means() {
 }
 
 #[test]
-fn permits_and_what_becomes_too_long_cannot_be_made_shared() {
+fn permits_and_an_expression_that_grows_too_long_cannot_be_made_shared() {
     let error = "a & pool*3".parse::<Expr>().unwrap().into_shared().unwrap_err();
     assert_eq!(error.message(), "permits cannot be shared: pool has a count");
     let long = vec!["x".repeat(60); MAX_NAMES].join("&");

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn the_one_who_comes_back_waits_for_nobody() {
+    fn the_only_expected_client_is_not_delayed() {
         let (mut policy, mut one) = (FlushPolicy::default(), connections(1));
         answered(&mut policy, &mut one);
         assert!(policy.delay.should_delay(MOMENT, false));
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_who_are_back_wait_for_most_of_the_others() {
+    fn a_batch_is_delayed_until_seven_of_eight_clients_have_sent_again() {
         let (mut policy, mut all) = (FlushPolicy::default(), connections(64));
         answered(&mut policy, &mut all);
         let mut now = MOMENT;

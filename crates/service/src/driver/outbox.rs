@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn the_task_says_once_that_there_is_room_again() {
+    fn take_drained_returns_true_once_per_wait() {
         let outbox = Outbox::default();
         assert!(!(node::Outbox::capacity(&outbox) == Capacity::Full));
         let added = [0; 4].map(|_| outbox.add(&file(FULL_BYTES / 4)) == Capacity::Full);
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn goodbye_comes_after_what_waits() {
+    fn the_last_message_follows_the_queued_replies() {
         let outbox = Outbox::default();
         outbox.add(&file(1));
         outbox.close(&Error::new(Code::ShuttingDown, "bye"));

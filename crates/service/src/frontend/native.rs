@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_may_say_nothing_but_not_half_a_frame() {
+    async fn an_incomplete_frame_times_out_and_an_idle_client_does_not() {
         let ((mut reader, _writer), mut client) = connected().await;
         let (outbox, mut input) = (Outbox::default(), BytesMut::new());
         let read = read_some(&outbox, &mut reader, &mut input, Duration::ZERO);

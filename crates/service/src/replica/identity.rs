@@ -133,7 +133,7 @@ mod tests {
     use crate::replica::disk::SimDisk;
 
     #[test]
-    fn a_log_that_does_not_say_whose_it_is_is_no_new_folder() {
+    fn a_folder_with_a_log_and_no_identity_is_rejected() {
         for name in ["00000000000000000007.log", "snapshot"] {
             let disk = SimDisk::new(1);
             Identity::mark_fresh(&disk.handle()).unwrap();

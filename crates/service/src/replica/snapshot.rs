@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_keeps_the_old_snapshot_leaves_no_draft_and_is_not_asked_again_at_once() {
+    fn a_full_disk_keeps_the_old_snapshot_and_is_retried_later() {
         let (sim, is_full) = (SimDisk::new(1), Arc::new(AtomicBool::new(false)));
         let disk = Hooked::new(sim.handle(), {
             let is_full = is_full.clone();

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_node_full_of_clients_hears_other_nodes() {
+    async fn a_node_with_the_most_clients_accepts_other_nodes() {
         let server = server(2).await;
         let first = is_served(&server, CLIENT_MAGIC).await;
         let _second = is_served(&server, CLIENT_MAGIC).await.expect("there is room for two");
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_end_of_who_left_without_a_word_is_noticed() {
+    async fn accepted_connections_have_tcp_keepalive() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let listeners = Listeners { tcp: Some(listener), local: None };

@@ -127,7 +127,7 @@ fn sweep(seeds: Range<u64>) {
 }
 
 #[test]
-fn nothing_acknowledged_is_lost_whatever_goes_wrong() {
+fn no_acknowledged_change_is_lost_under_any_fault() {
     sweep(0..24);
 }
 

@@ -114,7 +114,7 @@ async fn random_bytes_at_the_unix_socket_harm_nobody() {
 }
 
 #[tokio::test]
-async fn a_client_on_the_machine_comes_by_the_unix_socket_unless_told_otherwise() {
+async fn a_local_client_uses_the_unix_socket_without_the_prefix_tcp() {
     let folder = Folder::new();
     let server = start(&folder).await;
     let address = server.address().to_string();
@@ -465,7 +465,7 @@ async fn health_metrics_and_status_are_served() {
 }
 
 #[tokio::test]
-async fn a_folder_serves_one_process_and_an_open_port_must_be_asked_for() {
+async fn a_folder_serves_one_process_and_an_open_port_needs_its_flag() {
     let folder = Folder::new();
     let server = start(&folder).await;
     assert!(matches!(Server::start(folder.config()).await, Err(StartError::Data(_))));

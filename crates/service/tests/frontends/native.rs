@@ -144,7 +144,7 @@ async fn a_session_that_is_not_kept_alive_expires_and_its_lock_moves_on() {
 }
 
 #[tokio::test]
-async fn a_closed_session_hears_its_answer_and_its_end() {
+async fn a_closed_session_gets_its_reply_and_its_end() {
     let folder = Folder::new();
     let server = start(&folder).await;
     let (mut client, _) = Native::with_session(&server).await;
@@ -187,7 +187,7 @@ async fn waits_end_by_the_leaders_clock_and_cancels_are_answered() {
 }
 
 #[tokio::test]
-async fn reads_see_what_was_answered_and_watches_miss_nothing_after_a_read() {
+async fn reads_see_answered_changes_and_watches_miss_none_after_a_read() {
     let folder = Folder::new();
     let server = start(&folder).await;
     let (mut writer, _) = Native::with_session(&server).await;
@@ -255,7 +255,7 @@ async fn many_large_files_are_read_at_once() {
 }
 
 #[tokio::test]
-async fn why_locks_sessions_and_cluster_tell_what_there_is() {
+async fn queries_for_why_locks_sessions_and_cluster_report_the_state() {
     let folder = Folder::new();
     let server = start(&folder).await;
     let (mut client, opened) = Native::with_session(&server).await;
@@ -282,7 +282,7 @@ async fn why_locks_sessions_and_cluster_tell_what_there_is() {
 }
 
 #[tokio::test]
-async fn a_broken_lock_is_told_to_its_holder() {
+async fn the_holder_of_a_broken_lock_gets_the_break() {
     let folder = Folder::new();
     let server = start(&folder).await;
     let (mut holder, _) = Native::with_session(&server).await;
@@ -299,7 +299,7 @@ async fn a_broken_lock_is_told_to_its_holder() {
 }
 
 #[tokio::test]
-async fn a_holder_that_was_away_hears_of_a_break_until_it_releases() {
+async fn a_break_is_sent_at_each_resume_until_the_release() {
     let folder = Folder::new();
     let server = start(&folder).await;
     let (mut holder, opened) = Native::with_session(&server).await;

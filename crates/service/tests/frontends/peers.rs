@@ -143,7 +143,7 @@ async fn another_version_is_told_which_one_is_spoken() {
 }
 
 #[tokio::test]
-async fn a_node_of_another_cluster_is_refused_whatever_it_wants() {
+async fn a_node_of_another_cluster_is_rejected() {
     let scene = Scene::new().await;
     let me = scene.server.identity();
     let other = me.cluster ^ 1;

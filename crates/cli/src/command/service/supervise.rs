@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hook_runs_again_in_the_next_danger_and_who_is_stopped_is_told_once() {
+    fn a_hook_runs_at_each_danger_and_a_stop_signal_is_sent_once() {
         let hook = OnLost::Command("true".into());
         for (on_lost, again) in [(&hook, true), (&OnLost::Term, false), (&OnLost::Kill, false)] {
             let mut alarm = Alarm::default();

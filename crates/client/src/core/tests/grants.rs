@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_grant_that_nobody_waits_for_is_given_back() {
+fn a_grant_of_an_abandoned_request_is_released() {
     let mut core = connected();
     let (id, grant) = acquire(&mut core, ms(0), "x");
     sent(&mut core);
@@ -149,7 +149,7 @@ fn a_grant_is_not_released_after_the_end_of_its_session() {
 }
 
 #[test]
-fn a_wait_that_was_given_up_is_not_asked_again_when_its_opening_is_lost() {
+fn an_abandoned_acquire_is_not_resent_after_a_lost_opening() {
     for is_awaited in [false, true] {
         let mut core = connected();
         let (given_up, _grant) = acquire(&mut core, ms(0), "x");
@@ -174,7 +174,7 @@ fn a_wait_that_was_given_up_is_not_asked_again_when_its_opening_is_lost() {
 }
 
 #[test]
-fn a_wait_that_was_given_up_is_asked_and_cancelled_again_when_its_opening_is_refused() {
+fn an_abandoned_acquire_and_its_cancel_are_resent_after_a_rejected_opening() {
     let mut core = connected();
     let (given_up, _grant) = acquire(&mut core, ms(0), "x");
     sent(&mut core);

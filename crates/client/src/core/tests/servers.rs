@@ -78,7 +78,7 @@ fn a_client_with_little_patience_leaves_a_silent_server_while_it_has_time_for_an
 }
 
 #[test]
-fn a_server_that_was_asked_and_says_nothing_is_left_and_one_that_says_something_is_not() {
+fn a_silent_server_with_an_unanswered_request_is_left() {
     let mut core = connected();
     core.on_tick(ms(60_000));
     assert!(!core.is_silent(ms(60_000)), "nothing was asked");
@@ -104,7 +104,7 @@ fn an_opening_without_an_answer_is_left() {
 }
 
 #[test]
-fn with_a_session_the_lease_says_when_a_server_is_left_and_a_wait_is_no_silence() {
+fn with_a_session_the_lease_decides_when_a_server_counts_as_silent() {
     let mut core = connected();
     let (id, _grant) = acquire(&mut core, ms(0), "x");
     sent(&mut core);

@@ -4,7 +4,7 @@ use super::*;
 use conclave_core::report::WatchEvent;
 
 #[test]
-fn a_watch_that_goes_on_misses_nothing_of_an_index_that_was_told_in_part() {
+fn a_resumed_watch_gets_the_rest_of_a_partly_delivered_index() {
     let mut core = connected();
     let queue = Arc::new(Queue::default());
     let target = v1::watch::Target::Children("/d".into());

@@ -20,7 +20,7 @@ fn round(core: &mut Core, count: usize) -> Vec<usize> {
 }
 
 #[test]
-fn as_many_as_the_last_time_are_written_by_whoever_asks_the_last() {
+fn the_caller_that_completes_a_burst_writes_it() {
     let (mut core, _) = holding("x");
     for count in [1, 2, 7, 64, 15] {
         round(&mut core, count);

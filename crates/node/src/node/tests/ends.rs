@@ -31,7 +31,7 @@ fn following() -> Fixture {
 }
 
 #[test]
-fn an_end_that_the_leader_knows_of_is_told_behind_the_answers_before_it() {
+fn an_end_known_to_the_leader_is_sent_after_the_earlier_replies() {
     let mut fixture = following();
     let open =
         crate::state::OpenSession { secret: 1, ttl_ms: 10_000, lock_delay_ms: 0, label: String::new() };
@@ -49,7 +49,7 @@ fn an_end_that_the_leader_knows_of_is_told_behind_the_answers_before_it() {
 }
 
 #[test]
-fn an_end_that_this_node_has_applied_is_told_behind_the_answers_before_it() {
+fn an_applied_end_is_sent_after_the_earlier_replies() {
     let mut fixture = following();
     fixture.request(1, ClientRequest::KeepAlive { token: 5 });
     // The state has no such session any more; its effects have not arrived.
@@ -60,7 +60,7 @@ fn an_end_that_this_node_has_applied_is_told_behind_the_answers_before_it() {
 }
 
 #[test]
-fn an_expiry_of_another_term_says_nothing_about_this_one() {
+fn an_expiry_of_another_term_does_not_end_a_lease_of_this_one() {
     let (timer, session, id) = (lease(1, 1), SessionId(1), LogId { term: 1, index: 1 });
     let mut fixture = Fixture::attached(1);
     /// Proposes the end of the timer in a term, and passes its result in after the next term has begun.

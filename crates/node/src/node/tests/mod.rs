@@ -309,7 +309,7 @@ fn a_client_with_too_many_queries_is_answered_as_fast_as_it_reads() {
 }
 
 #[test]
-fn a_watch_that_missed_more_than_can_wait_is_told_to_read_again() {
+fn a_watch_that_missed_too_many_events_gets_a_resync() {
     let mut fixture = Fixture::attached(1);
     let path = FilePath::new(&format!("/{}", "x".repeat(1000))).unwrap();
     let missed = |count: usize| -> Vec<WatcherEvent> {
@@ -404,7 +404,7 @@ fn a_session_that_is_resumed_elsewhere_leaves_its_connection() {
 /// A node of which it is not known that others belong to its cluster may have applied entries that its disk
 /// still writes.
 #[test]
-fn while_a_flush_is_on_its_way_the_state_is_told_to_nobody_and_leases_are_kept() {
+fn during_a_flush_queries_wait_and_leases_are_extended() {
     let mut fixture = Fixture::attached(2);
     fixture.lead(7, [lease(1, 0)]);
     fixture.bind(1);

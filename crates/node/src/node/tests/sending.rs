@@ -22,7 +22,7 @@ fn connections_are_sent_to_in_the_order_of_their_first_reply() {
 }
 
 #[test]
-fn many_are_answered_some_at_a_time_and_nobody_is_forgotten() {
+fn many_replies_are_sent_in_parts_and_none_is_lost() {
     let many = 2 * MAX_PER_TURN as u64 + 1;
     let mut fixture = Fixture::attached(many);
     (1..=many).for_each(|connection| fixture.node.push(connection, &Reply::KeptAlive { token: 0 }));
@@ -89,7 +89,7 @@ impl Three {
 // No clock decides here: a pause begins in the first turn that looks for it.
 
 #[test]
-fn the_first_who_asks_again_waits_for_the_other() {
+fn the_first_of_two_expected_clients_is_delayed() {
     let mut three = Three::two_answered();
     three.asks(1);
     assert!(!three.goes());
@@ -98,7 +98,7 @@ fn the_first_who_asks_again_waits_for_the_other() {
 }
 
 #[test]
-fn on_one_processor_nobody_waits_for_another() {
+fn on_one_processor_no_batch_is_delayed() {
     let mut three = Three::two_answered();
     three.fixture.node.multi_core = false;
     three.asks(1);

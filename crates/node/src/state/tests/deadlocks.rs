@@ -431,7 +431,7 @@ fn a_request_behind_a_standing_deadlock_may_close_another_one() {
 }
 
 #[test]
-fn a_grant_to_who_was_left_standing_may_close_another() {
+fn a_grant_to_a_member_of_a_standing_deadlock_may_close_another_one() {
     // O and D are in a deadlock that was left standing. O also waits for b, which V holds. Then O takes x,
     // which V waits for.
     for chosen in [VictimPolicy::Requester, VictimPolicy::Youngest, VictimPolicy::None] {
@@ -459,7 +459,7 @@ fn a_grant_to_who_was_left_standing_may_close_another() {
 }
 
 #[test]
-fn a_limit_may_close_a_deadlock_of_who_waited_behind_one_left_standing() {
+fn a_limit_may_close_a_deadlock_of_requests_behind_a_standing_one() {
     let mut w = World::new();
     let c = w.client();
     w.limit(c, "pool", 3);
@@ -476,7 +476,7 @@ fn a_limit_may_close_a_deadlock_of_who_waited_behind_one_left_standing() {
 }
 
 #[test]
-fn a_limit_may_close_a_deadlock_with_who_was_left_standing() {
+fn a_limit_may_close_a_deadlock_with_a_member_of_a_standing_one() {
     // As in the test above, but q itself is in the deadlock that was left standing. Only V is new in a
     // deadlock, so V is rejected.
     let mut w = World::new();

@@ -172,7 +172,7 @@ impl Dense {
 }
 
 #[test]
-fn dense_histories_leave_nobody_waiting_who_could_proceed() {
+fn in_dense_histories_no_request_waits_that_could_be_granted() {
     let (mut deadlocks, mut left_standing) = (0, 0);
     for seed in 0..400 {
         let mut dice = Dice(seed ^ 0xABCD_EF01);

@@ -179,7 +179,7 @@ fn a_hold_that_ends_without_a_release_causes_no_early_grant() {
 }
 
 #[test]
-fn after_a_restart_those_who_waited_go_before_those_who_come() {
+fn after_a_restart_earlier_waiters_are_granted_first() {
     let mut w = World::new();
     let (a, b, c) = (w.client(), w.client(), w.client());
     let x = w.hold(a, acquire("x"));
@@ -201,13 +201,13 @@ fn after_a_restart_those_who_waited_go_before_those_who_come() {
 }
 
 #[test]
-fn a_release_after_a_restart_ends_the_wait_of_who_was_told_before() {
+fn a_release_after_a_restart_ends_the_wait_of_an_early_granted_client() {
     let mut w = World::new();
     let (a, b) = (w.client(), w.client());
     let x = w.hold(a, acquire("x"));
-    let told = w.wait(b, acquire("x"));
+    let early_granted = w.wait(b, acquire("x"));
     w.restart();
-    w.release(b, told);
+    w.release(b, early_granted);
     w.release(a, x);
     assert_eq!(w.state.totals().grants, 0);
     assert_eq!(w.waiting(), 0);

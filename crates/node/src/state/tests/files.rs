@@ -205,7 +205,7 @@ fn no_event_is_lost_between_a_read_and_its_watch() {
 }
 
 #[test]
-fn a_change_seen_at_registration_is_not_told_again() {
+fn a_change_seen_at_registration_is_not_sent_again() {
     let mut w = World::new();
     let mut watchers = Watches::new();
     let a = w.client();
@@ -216,7 +216,7 @@ fn a_change_seen_at_registration_is_not_told_again() {
 }
 
 #[test]
-fn each_watch_tells_what_it_looks_at() {
+fn each_watch_gets_the_changes_of_its_target() {
     let mut w = World::new();
     let mut watchers = Watches::new();
     let (a, b) = (w.client(), w.client());
@@ -273,7 +273,7 @@ fn watches_resume_by_index_and_a_gap_is_an_explicit_resync() {
 }
 
 #[test]
-fn after_a_snapshot_watches_are_told_what_they_missed() {
+fn after_a_snapshot_watches_get_the_missed_changes() {
     let mut w = World::new();
     let mut watchers = Watches::new();
     let a = w.client();
@@ -304,7 +304,7 @@ fn watches_of_a_session_are_bounded() {
 // --- snapshots
 
 #[test]
-fn a_snapshot_says_everything() {
+fn a_snapshot_contains_the_whole_state() {
     let mut w = World::new();
     let a = w.client_with(5000, 500);
     w.limit(a, "pool", 3);

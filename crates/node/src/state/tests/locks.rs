@@ -141,7 +141,7 @@ fn lowering_a_limit_refuses_the_waiters_it_makes_impossible_and_no_others() {
 }
 
 #[test]
-fn raising_a_limit_grants_those_who_wait() {
+fn a_raised_limit_grants_the_waiters() {
     let mut w = World::new();
     let a = w.client();
     w.limit(a, "pool", 1);
@@ -153,7 +153,7 @@ fn raising_a_limit_grants_those_who_wait() {
 }
 
 #[test]
-fn a_limit_below_what_is_held_takes_nothing_away() {
+fn a_limit_below_the_held_permits_revokes_none() {
     let mut w = World::new();
     let a = w.client();
     w.limit(a, "pool", 3);
@@ -237,7 +237,7 @@ fn an_owner_waits_for_one_request_at_a_time() {
 }
 
 #[test]
-fn a_grant_to_an_owner_that_waits_may_satisfy_what_it_waits_for() {
+fn a_grant_to_a_waiting_owner_may_satisfy_its_wait() {
     let mut w = World::new();
     let (a, b) = (w.client(), w.client());
     w.hold(b, acquire("x"));
@@ -533,7 +533,7 @@ fn breaking_a_name_tells_the_holder_and_is_recorded() {
 }
 
 #[test]
-fn breaking_a_shared_lock_takes_it_from_all_who_hold_it() {
+fn a_break_of_a_shared_lock_takes_it_from_all_holders() {
     let mut w = World::new();
     let (a, b) = (w.client(), w.client());
     w.hold(a, by("o", "x:shared"));
@@ -591,7 +591,7 @@ fn why_tells_how_a_name_is_held() {
 }
 
 #[test]
-fn lists_and_reports_are_cut_to_what_can_be_sent() {
+fn lists_and_reports_are_bounded() {
     let mut w = World::new();
     let a = w.client();
     let long = |number: usize| format!("{}{number:05}", "x".repeat(500));

@@ -303,7 +303,7 @@ fn a_client_with_too_many_unanswered_requests_can_still_release() {
 }
 
 #[test]
-fn of_late_answers_the_oldest_is_forgotten_whatever_its_number() {
+fn the_oldest_of_too_many_late_answers_is_forgotten() {
     let mut w = World::new();
     let a = w.client();
     let ids: Vec<RequestId> = (10..1035).map(RequestId).collect();
@@ -369,7 +369,7 @@ fn a_break_during_a_disconnection_is_sent_until_the_grant_is_released() {
 }
 
 #[test]
-fn a_late_grant_that_was_taken_away_is_not_told_any_more() {
+fn a_late_grant_is_not_sent_after_its_break() {
     let mut w = World::new();
     let (a, b) = (w.client(), w.client());
     let x = w.hold(b, acquire("x"));
@@ -383,7 +383,7 @@ fn a_late_grant_that_was_taken_away_is_not_told_any_more() {
 }
 
 #[test]
-fn of_what_was_taken_away_the_oldest_is_forgotten() {
+fn the_oldest_of_too_many_breaks_is_forgotten() {
     let mut w = World::new();
     let (a, b) = (w.client(), w.client());
     let grants: Vec<RequestId> = (0..session::MAX_BROKEN as u64 + 1)

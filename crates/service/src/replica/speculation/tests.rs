@@ -58,7 +58,7 @@ fn actions_wait_for_the_disk_and_keep_their_order() {
 }
 
 #[test]
-fn of_what_a_failed_disk_lost_nobody_ever_hears() {
+fn effects_lost_by_a_failed_disk_are_never_delivered() {
     let (speculation, done) = (single_node(), Done::default());
     assert!(speculation.allow(1) && speculation.allow(2));
     speculation.when_durable(1, noting(&done, 1));
@@ -222,7 +222,7 @@ fn early(number: u64, seen: usize) -> Delivery<(u64, usize)> {
 }
 
 #[test]
-fn an_entry_is_applied_while_it_is_written_and_told_when_it_is_durable() {
+fn an_entry_is_applied_during_its_write_and_delivered_after_the_sync() {
     run(async {
         let mut node = Held::start(SimDisk::new(1)).await;
         node.delivered();
@@ -250,7 +250,7 @@ fn an_entry_is_applied_while_it_is_written_and_told_when_it_is_durable() {
 }
 
 #[test]
-fn of_what_the_power_took_nobody_has_heard() {
+fn effects_lost_in_a_power_failure_were_not_delivered() {
     run(async {
         let mut gone = 0;
         for seed in 0..8 {
@@ -280,7 +280,7 @@ fn of_what_the_power_took_nobody_has_heard() {
 }
 
 #[test]
-fn a_snapshot_is_not_on_disk_before_what_it_has_seen() {
+fn a_snapshot_is_written_after_the_entries_that_it_contains() {
     run(async {
         let node = Held::start(SimDisk::new(3)).await;
         node.gate.close();
@@ -307,7 +307,7 @@ fn a_snapshot_is_not_on_disk_before_what_it_has_seen() {
 }
 
 #[test]
-fn a_second_node_hears_of_nothing_that_the_first_could_forget() {
+fn a_second_node_is_admitted_after_the_sync_and_gets_only_durable_entries() {
     run(async {
         let node = Held::start(SimDisk::new(4)).await;
         node.gate.close();

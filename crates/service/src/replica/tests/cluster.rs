@@ -70,7 +70,7 @@ fn a_power_cut_of_all_nodes_loses_nothing_acknowledged() {
 }
 
 #[test]
-fn a_node_far_behind_gets_a_snapshot_and_its_frontends_hear_of_it() {
+fn a_node_far_behind_gets_a_snapshot_and_delivers_it() {
     run(async {
         let mut options = quick();
         options.snapshot_every = 50;
@@ -105,7 +105,7 @@ fn a_node_far_behind_gets_a_snapshot_and_its_frontends_hear_of_it() {
 }
 
 #[test]
-fn a_leader_that_lost_its_office_does_not_answer_with_what_was() {
+fn a_deposed_leader_serves_no_read_from_old_state() {
     run(async {
         let cluster = Cluster::of(3, quick()).await;
         let old = cluster.leader(&[1, 2, 3]).await;
@@ -130,7 +130,7 @@ fn a_leader_that_lost_its_office_does_not_answer_with_what_was() {
 }
 
 #[test]
-fn a_leader_that_restarts_at_once_does_not_read_what_was_before_its_last_commit() {
+fn a_leader_that_restarts_reads_its_last_commit() {
     run(async {
         let mut cluster = Cluster::of(3, quick()).await;
         for round in 0..5 {
@@ -194,7 +194,7 @@ fn a_leader_cut_off_answers_its_peers_all_the_same() {
 }
 
 #[test]
-fn a_node_cut_off_asks_in_vain_and_raises_no_term() {
+fn an_isolated_node_raises_no_term() {
     run(async {
         let cluster = Cluster::of(3, quick()).await;
         let leader = cluster.leader(&[1, 2, 3]).await;

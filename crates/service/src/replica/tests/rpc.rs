@@ -254,7 +254,7 @@ fn requests_after_the_leader_left_wait_for_the_next_leader() {
 }
 
 #[test]
-fn a_leader_that_was_out_of_reach_for_a_moment_gets_what_waited_for_it() {
+fn requests_wait_for_a_leader_that_is_briefly_unreachable() {
     run(async {
         // Only three requests as long as this proposal are lost. Heartbeats arrive, so the leader stays the
         // leader.

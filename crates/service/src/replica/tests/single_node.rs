@@ -103,7 +103,7 @@ fn acknowledged_proposals_of_a_single_node_survive_power_cuts() {
 }
 
 #[test]
-fn effects_are_heard_in_order_before_the_proposer_is_answered() {
+fn effects_are_delivered_in_order_before_the_result_of_the_proposal() {
     run(async {
         let (replica, mut deliveries) = alone(Arc::new(SimDisk::new(1).handle())).await.unwrap();
         for number in 0..50 {
@@ -124,7 +124,7 @@ fn effects_are_heard_in_order_before_the_proposer_is_answered() {
 }
 
 #[test]
-fn a_disk_that_fails_stops_the_node_and_it_says_so() {
+fn a_failed_disk_stops_the_node_with_an_error() {
     run(async {
         let disk = SimDisk::new(1);
         let replica = alone_on(&disk).await;

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_fresh_log_is_empty_and_what_is_written_is_found_again() {
+fn a_fresh_log_is_empty_and_written_records_survive_a_crash() {
     let disk = SimDisk::new(1);
     let mut log = Bare::open(&disk).unwrap();
     assert_eq!(log.state, State::default());
@@ -129,7 +129,7 @@ fn changes_larger_than_a_batch_are_split_and_still_in_order() {
 }
 
 #[test]
-fn reading_stops_at_the_bytes_asked_for_but_gives_one_entry_at_least() {
+fn a_read_returns_entries_up_to_the_byte_limit_and_at_least_one() {
     let disk = SimDisk::new(1);
     let mut log = Bare::open(&disk).unwrap();
     log.commit(&[entries(1, 0..20, 100)]).unwrap();

@@ -45,7 +45,7 @@ fn a_tail_torn_in_the_middle_of_a_batch_is_cut_though_records_of_it_follow() {
 }
 
 #[test]
-fn a_flipped_bit_before_the_last_batch_refuses_the_start_and_says_where() {
+fn a_flipped_bit_before_the_last_batch_is_an_error_with_its_place() {
     let disk = SimDisk::new(1);
     let name = segment::name(1);
     let mut log = Bare::open(&disk).unwrap();

@@ -12,7 +12,7 @@ fn wait(log: &Log, change: Change) -> io::Result<()> {
 }
 
 #[test]
-fn a_failed_sync_stops_the_log_for_good_and_everybody_hears_of_it() {
+fn a_failed_sync_stops_the_log_for_good_and_fails_later_changes() {
     let disk = SimDisk::new(1);
     let (log, _) = Log::open(Arc::new(disk.handle()), SMALL).unwrap();
     wait(&log, entries(1, 0..1, 8)).unwrap();
