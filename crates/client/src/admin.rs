@@ -64,7 +64,7 @@ impl Admin {
         let mut all: Vec<LockInfo> = Vec::new();
         loop {
             let after = all.last().map(|lock| lock.name.as_str().to_owned()).unwrap_or_default();
-            let query = v1::query::What::Locks(v1::ReadLocks { prefix: prefix.into(), after });
+            let query = v1::query::Kind::Locks(v1::ReadLocks { prefix: prefix.into(), after });
             match self.client.query(query).await? {
                 v1::answer::Result::Locks(page) => {
                     let more = page.more && !page.locks.is_empty();
@@ -88,7 +88,7 @@ impl Admin {
         let mut all: Vec<SessionInfo> = Vec::new();
         loop {
             let after = all.last().map_or(0, |session| session.session.0);
-            match self.client.query(v1::query::What::Sessions(v1::ReadSessions { after })).await? {
+            match self.client.query(v1::query::Kind::Sessions(v1::ReadSessions { after })).await? {
                 v1::answer::Result::Sessions(page) => {
                     let more = page.more && !page.sessions.is_empty();
                     all.extend(page.sessions.into_iter().map(SessionInfo::from));
@@ -106,7 +106,7 @@ impl Admin {
     /// # Errors
     /// The connection is lost, and no other node can be reached.
     pub async fn cluster(&self) -> Result<ClusterStatus> {
-        match self.client.query(v1::query::What::Cluster(v1::ReadCluster {})).await? {
+        match self.client.query(v1::query::Kind::Cluster(v1::ReadCluster {})).await? {
             v1::answer::Result::Cluster(cluster) => Ok(cluster.into()),
             other => Err(unexpected(&other)),
         }

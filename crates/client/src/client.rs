@@ -162,7 +162,7 @@ impl Client {
     /// # Errors
     /// The name is invalid, or no majority of the servers replies.
     pub async fn why(&self, name: &str) -> Result<LockReport> {
-        match self.query(v1::query::What::Why(v1::Why { name: name.into() })).await? {
+        match self.query(v1::query::Kind::Why(v1::Why { name: name.into() })).await? {
             v1::answer::Result::Report(report) => report.try_into(),
             other => Err(unexpected(&other)),
         }
@@ -207,7 +207,7 @@ impl Client {
         Ok(answer)
     }
 
-    pub(crate) async fn query(&self, query: v1::query::What) -> Result<v1::answer::Result> {
+    pub(crate) async fn query(&self, query: v1::query::Kind) -> Result<v1::answer::Result> {
         let (sender, answer) = oneshot::channel();
         self.handle.shared.submit(|core, now| core.query(now, query, Reply::Once(sender)))?;
         answered(answer).await

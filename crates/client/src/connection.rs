@@ -261,7 +261,7 @@ mod tests {
     }
 
     pub(super) fn send_query_of(shared: &Shared, name: &str) -> u64 {
-        let query = v1::query::What::Why(v1::Why { name: name.into() });
+        let query = v1::query::Kind::Why(v1::Why { name: name.into() });
         let (sender, _) = oneshot::channel();
         shared.submit(|core, now| core.query(now, query, Reply::Once(sender))).unwrap()
     }

@@ -207,7 +207,7 @@ impl Pending {
 
 enum Body {
     Request(v1::request::Op),
-    Query(v1::query::What),
+    Query(v1::query::Kind),
 }
 
 struct Held {
@@ -266,7 +266,7 @@ impl Core {
     }
 
     /// Submits a read.
-    pub(crate) fn query(&mut self, now: Now, query: v1::query::What, reply: Reply) -> Result<u64, Error> {
+    pub(crate) fn query(&mut self, now: Now, query: v1::query::Kind, reply: Reply) -> Result<u64, Error> {
         self.submit(now, Body::Query(query), reply)
     }
 

@@ -80,7 +80,7 @@ impl Files {
     /// # Errors
     /// [`Code::NoSuchFile`].
     pub async fn read(&self, path: &str) -> Result<File> {
-        match self.client.query(v1::query::What::File(v1::ReadFile { path: path.into() })).await? {
+        match self.client.query(v1::query::Kind::File(v1::ReadFile { path: path.into() })).await? {
             v1::answer::Result::File(v1::File { data, stat, index }) => {
                 Ok(File { data, stat: stat.unwrap_or_default().into(), index })
             }
@@ -96,7 +96,7 @@ impl Files {
         let mut all = Children { names: Vec::new(), stat: FileStat::default(), index: u64::MAX };
         loop {
             let after = all.names.last().cloned().unwrap_or_default();
-            let query = v1::query::What::Children(v1::ReadChildren { path: path.into(), after });
+            let query = v1::query::Kind::Children(v1::ReadChildren { path: path.into(), after });
             match self.client.query(query).await? {
                 v1::answer::Result::Children(page) => {
                     let more = page.more && !page.names.is_empty();

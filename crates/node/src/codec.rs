@@ -40,8 +40,8 @@ impl From<v1::ClientMessage> for ClientRequest {
                 Ok(secret) => Self::Resume { session: SessionId(resume.session), secret },
                 Err(error) => Self::Malformed(error),
             },
-            Message::Query(v1::Query { id, stale, what }) => {
-                numbered(id, query(what).map(|what| Self::Query { id, stale, what }))
+            Message::Query(v1::Query { id, stale, kind }) => {
+                numbered(id, query(kind).map(|query| Self::Query { id, stale, query }))
             }
             Message::Watch(v1::Watch { id, after, target: wanted }) => {
                 numbered(id, target(wanted).map(|target| Self::Watch { id, after, target }))
@@ -115,9 +115,9 @@ fn file_op(op: v1::FileOp) -> Result<FileOp, Error> {
     })
 }
 
-fn query(what: Option<v1::query::What>) -> Result<Query, Error> {
-    use v1::query::What as Wire;
-    Ok(match what.ok_or_else(|| unsupported("a query without content, or of a later version"))? {
+fn query(kind: Option<v1::query::Kind>) -> Result<Query, Error> {
+    use v1::query::Kind as Wire;
+    Ok(match kind.ok_or_else(|| unsupported("a query without content, or of a later version"))? {
         Wire::File(v1::ReadFile { path }) => Query::File(FilePath::new(&path)?),
         Wire::Children(v1::ReadChildren { path, after }) => {
             Query::Children { path: FilePath::new(&path)?, after: bounded(after, FilePath::MAX_BYTES)? }

@@ -346,7 +346,7 @@ impl Core {
                 pending.sent = true;
                 Some(match &pending.body {
                     Body::Request(op) => v1::Request { id, lowest, op: Some(op.clone()) }.into(),
-                    Body::Query(query) => v1::Query { id, stale: false, what: Some(query.clone()) }.into(),
+                    Body::Query(query) => v1::Query { id, stale: false, kind: Some(query.clone()) }.into(),
                 })
             }
         }

@@ -94,7 +94,7 @@ fn goodbye(core: &mut Core, now: Now, code: Code) {
 }
 
 fn read(core: &mut Core, now: Now) -> u64 {
-    core.query(now, v1::query::What::Why(v1::Why { name: "x".into() }), Reply::Forget).unwrap()
+    core.query(now, v1::query::Kind::Why(v1::Why { name: "x".into() }), Reply::Forget).unwrap()
 }
 
 /// Answers all keep-alives.
@@ -383,7 +383,7 @@ fn a_request_larger_than_a_frame_is_rejected_at_once() {
     ] {
         assert_eq!(core.request(ms(0), op, Reply::Forget).unwrap_err().code, Code::TooLarge);
     }
-    let query = v1::query::What::Why(v1::Why { name: long });
+    let query = v1::query::Kind::Why(v1::Why { name: long });
     assert_eq!(core.query(ms(0), query, Reply::Forget).unwrap_err().code, Code::TooLarge);
     assert_eq!(sent(&mut core), []);
 }

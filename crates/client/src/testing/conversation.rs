@@ -172,7 +172,7 @@ impl Conversation {
     ///
     /// # Errors
     /// There are too many requests without a reply.
-    pub fn query(&mut self, now: Now, query: v1::query::What) -> Result<Pending<v1::answer::Result>> {
+    pub fn query(&mut self, now: Now, query: v1::query::Kind) -> Result<Pending<v1::answer::Result>> {
         let (reply, answer) = oneshot::channel();
         self.core.query(now, query, Reply::Once(reply))?;
         Ok(Pending(answer))

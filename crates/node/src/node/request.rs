@@ -45,7 +45,7 @@ pub enum ClientRequest {
         /// Whether the reply may be read from this node's state, without a quorum round.
         stale: bool,
         /// The subject of the query.
-        what: Query,
+        query: Query,
     },
     /// Starts a watch.
     Watch {

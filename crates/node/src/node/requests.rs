@@ -49,12 +49,12 @@ impl<O: Outbox> Node<O> {
             }
             // The status of the cluster is needed above all when no majority answers.
             (
-                ClientRequest::Query { id, stale: true, what }
-                | ClientRequest::Query { id, what: what @ Query::Cluster, .. },
+                ClientRequest::Query { id, stale: true, query }
+                | ClientRequest::Query { id, query: query @ Query::Cluster, .. },
                 _,
-            ) => self.answer_query(connection, id, what, cx),
-            (ClientRequest::Query { id, stale: false, what }, _) => {
-                self.wait(RoundRequest::Read(Read::Query { connection, id, query: what }), cx);
+            ) => self.answer_query(connection, id, query, cx),
+            (ClientRequest::Query { id, stale: false, query }, _) => {
+                self.wait(RoundRequest::Read(Read::Query { connection, id, query: query }), cx);
             }
             (ClientRequest::Watch { id, after, target }, _) => {
                 self.wait(RoundRequest::Read(Read::Watch { connection, id, after, target }), cx);
@@ -161,7 +161,7 @@ impl<O: Outbox> Node<O> {
             return self.answer_now(connection, id, &query, cx);
         }
         // `stale`: a query that needed a round has had it.
-        let request = ClientRequest::Query { id, stale: true, what: query };
+        let request = ClientRequest::Query { id, stale: true, query };
         let (bytes, class) = request_cost(&request);
         let admitted = match known.inbox.len() < MAX_QUEUED {
             true => self.batches.budget.admit_queued(bytes, class),
@@ -193,7 +193,9 @@ impl<O: Outbox> Node<O> {
                 .is_some_and(|known| !known.is_full && known.session != ConnectionSession::Pending)
             {
                 match self.dequeue(connection) {
-                    Some(ClientRequest::Query { id, what, .. }) => self.answer_now(connection, id, &what, cx),
+                    Some(ClientRequest::Query { id, query, .. }) => {
+                        self.answer_now(connection, id, &query, cx)
+                    }
                     Some(other) => self.on_request(connection, other, cx),
                     None => break,
                 }

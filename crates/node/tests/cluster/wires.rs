@@ -31,7 +31,7 @@ struct Connection {
     /// The index of the last reply of the log.
     last_index: u64,
     /// The queries without a reply, each with the index that was committed when it was sent.
-    queries: BTreeMap<u64, (v1::query::What, u64)>,
+    queries: BTreeMap<u64, (v1::query::Kind, u64)>,
     watches: BTreeMap<u64, Watch>,
 }
 
@@ -77,8 +77,8 @@ impl Wires {
                 *self.sendings.entry((client, id)).or_default() += 1;
                 self.refused.retain(|(session, request)| (Some(*session), *request) != (known.session, id));
             }
-            Some(Message::Query(v1::Query { id, what: Some(what), .. })) => {
-                known.queries.insert(id, (what, log.applied()));
+            Some(Message::Query(v1::Query { id, kind: Some(query), .. })) => {
+                known.queries.insert(id, (query, log.applied()));
             }
             Some(Message::Watch(v1::Watch { id, after, target: Some(target) })) => {
                 let target = target_of(&target);
@@ -174,9 +174,9 @@ impl Wires {
             }
             return Ok(());
         }
-        if let Some((what, sent)) = known.queries.remove(&id) {
+        if let Some((query, sent)) = known.queries.remove(&id) {
             coverage.see(Situation::ReadServed);
-            known.check_read(&what, sent, result, log)?;
+            known.check_read(&query, sent, result, log)?;
             return known.check_events(result, log);
         }
         known.check_reply(self.scenario, id, result, log, coverage)
@@ -238,27 +238,27 @@ impl Connection {
     /// Checks that a read shows the state of one index, between its sending and now.
     fn check_read(
         &self,
-        what: &v1::query::What,
+        query: &v1::query::Kind,
         sent: u64,
         result: &Wire,
         log: &Reference,
     ) -> Result<(), String> {
-        use v1::query::What;
-        let index = match (what, result) {
-            (What::File(v1::ReadFile { path }), Wire::File(file)) => {
+        use v1::query::Kind;
+        let index = match (query, result) {
+            (Kind::File(v1::ReadFile { path }), Wire::File(file)) => {
                 let version = file.stat.map_or(0, |stat| stat.version);
                 if is_of_file(path) && !log.had_file(file.index, &file.data, version) {
                     return Err(format!("a read at index {} shows version {version}", file.index));
                 }
                 file.index
             }
-            (What::File(_), Wire::Error(error)) if Error::from(error).code == Code::NoSuchFile => {
+            (Kind::File(_), Wire::Error(error)) if Error::from(error).code == Code::NoSuchFile => {
                 if log.lacked_file(sent, log.applied()) {
                     return Ok(());
                 }
                 return Err("a read misses a file that was there all the time".to_owned());
             }
-            (What::Why(v1::Why { name }), Wire::Report(report)) => {
+            (Kind::Why(v1::Why { name }), Wire::Report(report)) => {
                 let shown: Vec<(u64, u64)> =
                     report.holders.iter().map(|holder| (holder.session, holder.fence)).collect();
                 let held = log.holders(name, report.index);
@@ -267,7 +267,7 @@ impl Connection {
                 }
                 report.index
             }
-            (What::Sessions(_), Wire::Sessions(sessions)) => sessions.index,
+            (Kind::Sessions(_), Wire::Sessions(sessions)) => sessions.index,
             other => return Err(format!("a query got a strange reply: {other:?}")),
         };
         if !(sent..=log.applied()).contains(&index) {

@@ -116,7 +116,7 @@ impl Workload {
         beliefs
     }
 
-    /// Describes what the client waits for, if it does.
+    /// Describes the reply that the client waits for, if it does.
     pub fn open(&self) -> Option<String> {
         self.parts.iter().find_map(|part| match part {
             Part::Idle => None,
@@ -218,8 +218,8 @@ impl Workload {
 
     /// Begins something new.
     fn want(&mut self, slot: usize, at: &mut Moment<'_, '_>) {
-        use v1::query::What;
-        let read = || What::File(v1::ReadFile { path: FILE.to_owned() });
+        use v1::query::Kind;
+        let read = || Kind::File(v1::ReadFile { path: FILE.to_owned() });
         let draw = match slot {
             0 if self.is_owed(0, at) => 0,
             1 if self.is_owed(1, at) => 16,
@@ -236,7 +236,7 @@ impl Workload {
             24 | 25 => self.query(slot, read(), Then::Read, at),
             26 | 27 => {
                 let name = NAMES[at.cx.choose(5) as usize].to_owned();
-                self.query(slot, What::Why(v1::Why { name }), Then::Read, at);
+                self.query(slot, Kind::Why(v1::Why { name }), Then::Read, at);
             }
             28 => {
                 let name = NAMES[at.cx.choose(5) as usize].to_owned();
@@ -244,8 +244,8 @@ impl Workload {
                 self.request(slot, op, at);
             }
             29 if at.cx.choose(3) == 0 => {
-                let what = What::Sessions(v1::ReadSessions { after: 0 });
-                self.query(slot, what, Then::EndSession, at);
+                let query = Kind::Sessions(v1::ReadSessions { after: 0 });
+                self.query(slot, query, Then::EndSession, at);
             }
             29 | 30 if !self.watches.is_empty() => {
                 let watched = self.watches.swap_remove(0);
@@ -326,8 +326,8 @@ impl Workload {
         }
     }
 
-    fn query(&mut self, slot: usize, what: v1::query::What, then: Then, at: &mut Moment<'_, '_>) {
-        match at.conversation.query(at.now, what) {
+    fn query(&mut self, slot: usize, query: v1::query::Kind, then: Then, at: &mut Moment<'_, '_>) {
+        match at.conversation.query(at.now, query) {
             Ok(answer) => self.parts[slot] = Part::Requested { answer, then },
             Err(_) => self.pause(slot, at),
         }

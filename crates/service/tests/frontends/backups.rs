@@ -73,7 +73,7 @@ async fn start_on(disk: &SimDisk, backup: Option<&Backup>) -> Result<Server, Sta
 /// Returns the content of `/config` on a node.
 async fn config_of(server: &Server) -> Option<String> {
     let mut client = Native::connect(server).await;
-    match client.query(false, v1::query::What::File(v1::ReadFile { path: "/config".into() })).await {
+    match client.query(false, v1::query::Kind::File(v1::ReadFile { path: "/config".into() })).await {
         v1::answer::Result::File(file) => Some(String::from_utf8(file.data).unwrap()),
         _ => None,
     }

@@ -55,7 +55,7 @@ impl Scene {
     }
 
     pub async fn assert_unharmed(mut self) {
-        let why = v1::query::What::Why(v1::Why { name: "x".into() });
+        let why = v1::query::Kind::Why(v1::Why { name: "x".into() });
         let Answer::Report(report) = self.holder.query(false, why).await else { panic!("no report") };
         assert_eq!(report.holders[0].fence, self.fence);
         let released = self.holder.release(self.held).await;
@@ -215,11 +215,11 @@ async fn nonsense_is_answered_under_its_number_and_the_connection_goes_on() {
     assert_eq!(error(client.answer(50).await).name, "unsupported");
     client.send([v1::Request { id: 0, lowest: 0, op: Some(v1::request::Op::Close(v1::Close {})) }]).await;
     assert_eq!(error(client.answer(0).await).name, "invalid-argument");
-    let path = v1::query::What::File(v1::ReadFile { path: "../etc".into() });
+    let path = v1::query::Kind::File(v1::ReadFile { path: "../etc".into() });
     assert_eq!(error(client.query(false, path).await).name, "invalid-name");
     let prefix = v1::ReadLocks { prefix: "x".repeat(513), ..Default::default() };
     let after = v1::ReadChildren { path: "/".into(), after: "x".repeat(1025) };
-    for list in [v1::query::What::Locks(prefix), v1::query::What::Children(after)] {
+    for list in [v1::query::Kind::Locks(prefix), v1::query::Kind::Children(after)] {
         assert_eq!(error(client.query(false, list).await).name, "invalid-name");
     }
     let id = client.acquire("fine").await;

@@ -204,7 +204,7 @@ async fn reads_see_answered_changes_and_watches_miss_none_after_a_read() {
 
     // Reads work without a session.
     let mut reader = Native::connect(&server).await;
-    let read = v1::query::What::File(v1::ReadFile { path: "/config".into() });
+    let read = v1::query::Kind::File(v1::ReadFile { path: "/config".into() });
     let Answer::File(file) = reader.query(false, read).await else { panic!("no file") };
     assert_eq!(file.data, b"one");
     let write = v1::file_op::Write { path: "/config".into(), data: b"two".to_vec(), expected: Some(1) };
@@ -221,7 +221,7 @@ async fn reads_see_answered_changes_and_watches_miss_none_after_a_read() {
     let Some(Message::Event(event)) = reader.receive().await else { panic!("the delete was missed") };
     assert!(matches!(event.change, Some(v1::event::Change::Deleted(_))));
 
-    let read = v1::query::What::File(v1::ReadFile { path: "/config".into() });
+    let read = v1::query::Kind::File(v1::ReadFile { path: "/config".into() });
     assert_eq!(error(reader.query(true, read).await).name, "no-such-file");
     drop((writer, reader));
     server.shutdown().await;
@@ -238,8 +238,8 @@ async fn many_large_files_are_read_at_once() {
     let made = client.request(v1::request::Op::Files(v1::Files { ops })).await;
     assert!(matches!(client.answer(made).await, Answer::Files(_)));
     // Far more replies than an outbox takes. Some of the reads wait for a majority and some do not.
-    let what = || Some(v1::query::What::File(v1::ReadFile { path: "/large".into() }));
-    let reads: Vec<_> = (100..200).map(|id| v1::Query { id, stale: id % 2 == 0, what: what() }).collect();
+    let kind = || Some(v1::query::Kind::File(v1::ReadFile { path: "/large".into() }));
+    let reads: Vec<_> = (100..200).map(|id| v1::Query { id, stale: id % 2 == 0, kind: kind() }).collect();
     client.send(reads).await;
     let mut read = Vec::new();
     for _ in 100..200 {
@@ -263,16 +263,16 @@ async fn queries_for_why_locks_sessions_and_cluster_report_the_state() {
     client.answer(held).await;
     let other = client.acquire("other").await;
     client.answer(other).await;
-    let why = v1::query::What::Why(v1::Why { name: "team/a".into() });
+    let why = v1::query::Kind::Why(v1::Why { name: "team/a".into() });
     let Answer::Report(report) = client.query(false, why).await else { panic!("no report") };
     assert_eq!(report.holders[0].session, opened.session);
-    let locks = v1::query::What::Locks(v1::ReadLocks { prefix: "team/".into(), ..Default::default() });
+    let locks = v1::query::Kind::Locks(v1::ReadLocks { prefix: "team/".into(), ..Default::default() });
     let Answer::Locks(locks) = client.query(false, locks).await else { panic!("no locks") };
     assert_eq!(locks.locks.iter().map(|lock| lock.name.as_str()).collect::<Vec<_>>(), ["team/a"]);
-    let sessions = v1::query::What::Sessions(v1::ReadSessions::default());
+    let sessions = v1::query::Kind::Sessions(v1::ReadSessions::default());
     let Answer::Sessions(sessions) = client.query(true, sessions).await else { panic!("no sessions") };
     assert_eq!(sessions.sessions[0].grants, 2);
-    let Answer::Cluster(cluster) = client.query(false, v1::query::What::Cluster(v1::ReadCluster {})).await
+    let Answer::Cluster(cluster) = client.query(false, v1::query::Kind::Cluster(v1::ReadCluster {})).await
     else {
         panic!("no cluster")
     };

@@ -98,10 +98,10 @@ impl Native {
         self.request(v1::request::Op::Release(v1::Release { grant })).await
     }
 
-    pub async fn query(&mut self, stale: bool, what: v1::query::What) -> v1::answer::Result {
+    pub async fn query(&mut self, stale: bool, query: v1::query::Kind) -> v1::answer::Result {
         let id = self.next;
         self.next += 1;
-        self.send([v1::Query { id, stale, what: Some(what) }]).await;
+        self.send([v1::Query { id, stale, kind: Some(query) }]).await;
         self.answer(id).await
     }
 

@@ -689,15 +689,15 @@ pub struct Query {
     /// linearizable: it sees every change that was answered to any client before the query was sent.
     #[prost(bool, tag = "2")]
     pub stale: bool,
-    /// The query.
-    #[prost(oneof = "query::What", tags = "3, 4, 5, 6, 7, 8")]
-    pub what: ::core::option::Option<query::What>,
+    /// The kind of query, with its parameters.
+    #[prost(oneof = "query::Kind", tags = "3, 4, 5, 6, 7, 8")]
+    pub kind: ::core::option::Option<query::Kind>,
 }
 /// Nested message and enum types in `Query`.
 pub mod query {
-    /// The query.
+    /// The kind of query, with its parameters.
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
-    pub enum What {
+    pub enum Kind {
         /// One file. The answer is File, or the error `no-such-file`.
         #[prost(message, tag = "3")]
         File(super::ReadFile),

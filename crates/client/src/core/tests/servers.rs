@@ -154,7 +154,7 @@ fn a_session_that_is_being_opened_or_will_be_is_one_to_close() {
 fn a_query_is_retried_for_its_full_time_although_the_session_ended_during_a_suspension() {
     let (mut core, _held) = holding("x");
     let (sender, mut read) = oneshot::channel();
-    let query = v1::query::What::Why(v1::Why { name: "x".into() });
+    let query = v1::query::Kind::Why(v1::Why { name: "x".into() });
     core.query(ms(3), query, Reply::Once(sender)).unwrap();
     sent(&mut core);
     disconnected(&mut core, ms(4));

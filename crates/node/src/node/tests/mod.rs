@@ -241,7 +241,7 @@ fn release(id: u64) -> ClientRequest {
 }
 
 fn cluster_query(id: u64) -> ClientRequest {
-    ClientRequest::Query { id, stale: true, what: Query::Cluster }
+    ClientRequest::Query { id, stale: true, query: Query::Cluster }
 }
 
 fn target() -> WatchTarget {
@@ -410,7 +410,7 @@ fn during_a_flush_queries_wait_and_leases_are_extended() {
     fixture.bind(1);
     fixture.request(1, release(1));
     let batch = fixture.proposed()[0];
-    let sessions = |id, stale| ClientRequest::Query { id, stale, what: Query::Sessions { after: None } };
+    let sessions = |id, stale| ClientRequest::Query { id, stale, query: Query::Sessions { after: None } };
     for query in [sessions(1, true), sessions(2, false), cluster_query(3)] {
         fixture.request(2, query);
     }
