@@ -108,14 +108,14 @@ async fn status(args: &StatusArgs) -> Result<Status, Failure> {
         local::Local::find()?.connect().await?;
     }
     let seen = first_answer(args, &servers).await.map_err(super::failure)?;
-    let asking: Vec<_> = seen
+    let requests: Vec<_> = seen
         .members
         .iter()
-        .map(|member| tokio::spawn(tokio::time::timeout(args.within, ask(member.address.clone()))))
+        .map(|member| tokio::spawn(tokio::time::timeout(args.within, fetch_status(member.address.clone()))))
         .collect();
     let mut answers = Vec::new();
-    for (member, asked) in seen.members.iter().zip(asking) {
-        let answer = match asked.await {
+    for (member, result) in seen.members.iter().zip(requests) {
+        let answer = match result.await {
             Ok(Ok(Ok(answer))) if (&answer.cluster, answer.node) == (&seen.cluster, member.node) => {
                 Ok(answer)
             }
@@ -135,9 +135,9 @@ async fn status(args: &StatusArgs) -> Result<Status, Failure> {
 async fn first_answer(args: &StatusArgs, servers: &str) -> conclave_client::Result<ClusterStatus> {
     let mut refused = Error::new(Code::Unreachable, "no server is named");
     for address in servers.split(',').map(str::trim).filter(|address| !address.is_empty()) {
-        let asked = tokio::time::timeout(args.within, ask(address.to_owned())).await;
+        let result = tokio::time::timeout(args.within, fetch_status(address.to_owned())).await;
         let silent = || format!("{address} does not reply within {:?}", args.within);
-        match asked.unwrap_or_else(|_| Err(Error::new(Code::NoAnswer, silent()))) {
+        match result.unwrap_or_else(|_| Err(Error::new(Code::NoAnswer, silent()))) {
             Ok(seen) => return Ok(seen),
             Err(error) => refused = error,
         }
@@ -145,7 +145,7 @@ async fn first_answer(args: &StatusArgs, servers: &str) -> conclave_client::Resu
     Err(refused)
 }
 
-async fn ask(address: String) -> conclave_client::Result<ClusterStatus> {
+async fn fetch_status(address: String) -> conclave_client::Result<ClusterStatus> {
     let client = match local::is_named(&address) {
         true => local::open(Client::builder())
             .await

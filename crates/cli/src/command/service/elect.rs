@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use conclave_client::{Expr, Guard, LockName, LockRequest};
 use serde_json::json;
 
-use super::hold::{Asked, HoldArgs, hold};
+use super::hold::{HoldArgs, RequestedLock, hold};
 use super::lock::Shell;
 use super::run::run_under;
 use super::signals::Signals;
@@ -52,7 +52,7 @@ pub fn run(args: &Args) -> Done {
     let campaign = |request: LockRequest| request.value(value.clone());
     let text = name.to_string();
     let quiet = args.hold.quiet || args.json;
-    let asked = Asked {
+    let requested = RequestedLock {
         expr: &Expr::name(name.clone()),
         text: &text,
         shared: false,
@@ -60,12 +60,12 @@ pub fn run(args: &Args) -> Done {
         shell: Shell::parent().ok(),
     };
     if !args.command.is_empty() {
-        return run_under(&args.hold, &asked, &args.command, campaign);
+        return run_under(&args.hold, &requested, &args.command, campaign);
     }
     if args.hold.on_lost != OnLost::Term {
         return Err(Failure::usage("--on-lost needs a command: put one after --, or leave --on-lost out"));
     }
-    hold(&args.hold, &asked, "elect", campaign, async |grant, signals| {
+    hold(&args.hold, &requested, "elect", campaign, async |grant, signals| {
         lead(args, &name, &value, grant.guard, signals).await
     })
 }

@@ -1,4 +1,4 @@
-//! PendingLock a lock for a command, and releasing it afterwards: the common part of `run`, `elect` and `lock`.
+//! Acquiring a lock for a command, and releasing it afterwards: the common part of `run`, `elect` and `lock`.
 
 use std::time::{Duration, Instant};
 
@@ -63,7 +63,7 @@ pub enum Policy {
 }
 
 /// The lock that a command requests.
-pub struct Asked<'a> {
+pub struct RequestedLock<'a> {
     pub expr: &'a Expr,
     /// The expression as the user typed it, for messages.
     pub text: &'a str,
@@ -85,17 +85,17 @@ pub struct Grant<'a> {
 /// Acquires a lock, calls `act` with it, and releases everything, also if `act` fails.
 pub fn hold<T>(
     args: &HoldArgs,
-    asked: &Asked<'_>,
+    requested: &RequestedLock<'_>,
     program: &str,
-    ask: impl FnOnce(LockRequest) -> LockRequest,
+    adjust: impl FnOnce(LockRequest) -> LockRequest,
     act: impl AsyncFnOnce(Grant<'_>, &mut Signals) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     block_on(async {
-        let attempt = Attempt::start(args, asked);
+        let attempt = Attempt::start(args, requested);
         let mut signals = Signals::new(PASSED_ON)?;
         let label = label(program);
         let client = signals.or_stop(attempt.connect(&label)).await?;
-        let request = ask(attempt.request(&client, &label)?);
+        let request = adjust(attempt.request(&client, &label)?);
         let began = Instant::now();
         let (guard, done) = match attempt.acquire(&client, request, &mut signals).await {
             Ok(guard) => {
@@ -115,7 +115,7 @@ pub fn hold<T>(
 /// An attempt to acquire a lock. Its time runs from [`Attempt::start`].
 pub struct Attempt<'a> {
     args: &'a HoldArgs,
-    asked: &'a Asked<'a>,
+    requested: &'a RequestedLock<'a>,
     wait: Wait,
     limits: Limits,
     began: Instant,
@@ -123,9 +123,9 @@ pub struct Attempt<'a> {
 
 impl<'a> Attempt<'a> {
     /// Starts an attempt and its time.
-    pub fn start(args: &'a HoldArgs, asked: &'a Asked<'a>) -> Self {
+    pub fn start(args: &'a HoldArgs, requested: &'a RequestedLock<'a>) -> Self {
         let wait = wait(args);
-        Self { args, asked, wait, limits: Limits::of(wait), began: Instant::now() }
+        Self { args, requested, wait, limits: Limits::of(wait), began: Instant::now() }
     }
 
     /// Connects to a server.
@@ -148,8 +148,8 @@ impl<'a> Attempt<'a> {
 
     /// Builds the request with the options of the command line.
     pub fn request(&self, client: &Client, label: &str) -> Result<LockRequest, Failure> {
-        let request = client.owner(label).map_err(failure)?.lock(self.asked.expr.clone());
-        let request = if self.asked.shared { request.shared() } else { request };
+        let request = client.owner(label).map_err(failure)?.lock(self.requested.expr.clone());
+        let request = if self.requested.shared { request.shared() } else { request };
         let args = self.args;
         let request = match self.wait {
             Wait::Try => request.timeout(Duration::ZERO),
@@ -166,7 +166,7 @@ impl<'a> Attempt<'a> {
         request: LockRequest,
         signals: &mut Signals,
     ) -> Result<Guard, Failure> {
-        signals.or_stop(nested::check(client, self.asked, self.wait)).await?;
+        signals.or_stop(nested::check(client, self.requested, self.wait)).await?;
         let mut pending = request.start().map_err(not_acquired)?;
         let stopped = tokio::select! {
             biased;
@@ -189,13 +189,13 @@ impl<'a> Attempt<'a> {
     }
 
     async fn granted(&self, client: &Client, pending: &mut PendingLock) -> conclave_client::Result<Guard> {
-        if !self.asked.quiet
+        if !self.requested.quiet
             && let Some(place) = pending.queued().await
         {
             return tokio::select! {
                 biased;
                 granted = pending.granted() => granted,
-                never = waiting::report(client, self.asked, &place) => match never {},
+                never = waiting::report(client, self.requested, &place) => match never {},
             };
         }
         pending.granted().await

@@ -28,7 +28,7 @@ pub struct Job {
     /// `true` if the kernel has stopped the command because it needs the terminal.
     wants_terminal: bool,
     /// `true` if the message that the command waits for the terminal was printed.
-    was_told: bool,
+    was_reported: bool,
     terminal: Option<HandedOver>,
     /// The time at which the command got the terminal; `None` if it has not.
     given_at: Option<Instant>,
@@ -41,7 +41,7 @@ impl Job {
             group,
             has_ended: false,
             wants_terminal: false,
-            was_told: false,
+            was_reported: false,
             terminal: None,
             given_at: None,
         }
@@ -67,7 +67,7 @@ impl Job {
     }
 
     /// Checks the state of the first process, and continues it if it was stopped.
-    pub fn look(&mut self) {
+    pub fn check(&mut self) {
         let quietly = WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let ended = waitid(WaitId::Pid(self.group), WaitIdOptions::EXITED | quietly);
         self.has_ended = !matches!(ended, Ok(None));
@@ -77,7 +77,7 @@ impl Job {
             let for_terminal = [Signal::TTIN, Signal::TTOU].map(|signal| Some(signal.as_raw()));
             self.wants_terminal = for_terminal.contains(&signal);
             if status.stopped() && !self.wants_terminal {
-                terminal::say(NOT_SUSPENDED.to_owned());
+                terminal::print(NOT_SUSPENDED.to_owned());
                 self.send(Signal::CONT);
             }
         }
@@ -91,7 +91,7 @@ impl Job {
     }
 
     /// Returns the time until the next check, if no event comes before.
-    pub fn next_look(&self) -> Duration {
+    pub fn next_check(&self) -> Duration {
         let is_soon = self.wants_terminal || self.has_ended || self.is_settling();
         if is_soon { OFTEN } else { Duration::MAX }
     }
@@ -127,9 +127,9 @@ impl Job {
             self.wants_terminal = false;
             self.given_at = Some(Instant::now());
             self.send(Signal::CONT);
-        } else if !self.was_told {
-            self.was_told = true;
-            terminal::say(
+        } else if !self.was_reported {
+            self.was_reported = true;
+            terminal::print(
                 "the command needs the terminal, and waits until it is in the foreground".to_owned(),
             );
         }

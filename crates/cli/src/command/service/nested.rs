@@ -9,19 +9,19 @@ use conclave_client::{Client, Code, LockName};
 use conclave_core::expr::{Leaf, Node};
 use conclave_core::{Claim, Wait};
 
-use super::hold::Asked;
+use super::hold::RequestedLock;
 use super::{DEADLOCK, failure, lock};
 use crate::output::Failure;
 
 /// Refuses a request that would wait for ever. It does not refuse a request that may succeed in another way:
 /// by an alternative, or by a permit of a semaphore.
-pub async fn check(client: &Client, asked: &Asked<'_>, wait: Wait) -> Result<(), Failure> {
-    let outer = outer(asked, wait);
+pub async fn check(client: &Client, requested: &RequestedLock<'_>, wait: Wait) -> Result<(), Failure> {
+    let outer = outer(requested, wait);
     if outer.is_empty() {
         return Ok(());
     }
     let mut needed = Vec::new();
-    collect_needed(asked.expr.node(), &mut needed);
+    collect_needed(requested.expr.node(), &mut needed);
     for leaf in needed {
         let name = leaf.name.as_str();
         let known: Vec<&Outer> = outer.iter().filter(|outer| outer.may_hold(leaf)).collect();
@@ -29,7 +29,7 @@ pub async fn check(client: &Client, asked: &Asked<'_>, wait: Wait) -> Result<(),
             continue;
         }
         let report = client.why(name).await.map_err(failure)?;
-        let is_shared = asked.shared || leaf.claim == Claim::Shared;
+        let is_shared = requested.shared || leaf.claim == Claim::Shared;
         for holder in report.holders.iter().filter(|_| report.limit.is_none()) {
             let is_compatible = is_shared && holder.claim == Claim::Shared;
             if let Some(outer) = known.iter().find(|outer| outer.fence == holder.fence.0 && !is_compatible) {
@@ -73,12 +73,12 @@ impl Outer {
 
 /// Returns the outer locks of a request that waits. A request with a limit is refused only for a lock of its
 /// own shell.
-fn outer(asked: &Asked<'_>, wait: Wait) -> Vec<Outer> {
+fn outer(requested: &RequestedLock<'_>, wait: Wait) -> Vec<Outer> {
     if wait == Wait::Try {
         return Vec::new();
     }
     let around = if wait == Wait::Forever { around() } else { None };
-    let of_shell = asked.shell.into_iter().flat_map(|shell| lock::sockets(Some(shell)));
+    let of_shell = requested.shell.into_iter().flat_map(|shell| lock::sockets(Some(shell)));
     // Skip a holder that does not reply; the request then goes to the service.
     let of_shell = of_shell.filter_map(|socket| lock::status(&socket).ok().flatten()).flat_map(|status| {
         let outer = |(name, fence): (String, u64)| {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use conclave_client::{Expr, Guard, LockRequest};
 use serde::Serialize;
 
-use super::hold::{Asked, HoldArgs, hold};
+use super::hold::{HoldArgs, RequestedLock, hold};
 use super::lock::Shell;
 use super::poll_before_sleeping;
 use super::supervise::{Ended, Margins, Outcome, supervise};
@@ -68,12 +68,18 @@ pub fn run(args: &Args) -> Done {
     // Parse here, so that an error shows its position without a server.
     let expr = args.expr.parse::<Expr>().map_err(|error| Failure::usage(error.to_string()))?;
     let quiet = args.hold.quiet || args.json;
-    let asked =
-        Asked { expr: &expr, text: &args.expr, shared: args.shared, quiet, shell: Shell::parent().ok() };
+    let requested = RequestedLock {
+        expr: &expr,
+        text: &args.expr,
+        shared: args.shared,
+        quiet,
+        shell: Shell::parent().ok(),
+    };
     if !args.json {
-        return run_under(&args.hold, &asked, &args.command, |request| request);
+        return run_under(&args.hold, &requested, &args.command, |request| request);
     }
-    let result = supervised(&args.hold, &asked, &args.command, |request| request).map_err(with_message)?;
+    let result =
+        supervised(&args.hold, &requested, &args.command, |request| request).map_err(with_message)?;
     let text = serde_json::to_string(&result).map_err(|error| Failure::usage(error.to_string()))?;
     // The runtime has ended, so nothing is printed after this.
     output::note(&text);
@@ -83,21 +89,21 @@ pub fn run(args: &Args) -> Done {
 /// Runs the command under the lock.
 pub fn run_under(
     args: &HoldArgs,
-    asked: &Asked<'_>,
+    requested: &RequestedLock<'_>,
     command: &[OsString],
-    ask: impl FnOnce(LockRequest) -> LockRequest,
+    adjust: impl FnOnce(LockRequest) -> LockRequest,
 ) -> Done {
-    supervised(args, asked, command, ask).map(|result| ExitCode::from(result.exit))
+    supervised(args, requested, command, adjust).map(|result| ExitCode::from(result.exit))
 }
 
 fn supervised(
     args: &HoldArgs,
-    asked: &Asked<'_>,
+    requested: &RequestedLock<'_>,
     command: &[OsString],
-    ask: impl FnOnce(LockRequest) -> LockRequest,
+    adjust: impl FnOnce(LockRequest) -> LockRequest,
 ) -> Result<Summary, Failure> {
     let program = command.first().map(|name| name.to_string_lossy()).unwrap_or_default();
-    hold(args, asked, &program, ask, async |grant, signals| {
+    hold(args, requested, &program, adjust, async |grant, signals| {
         let margins = Margins::of(args.ttl);
         let outcome =
             poll_before_sleeping(supervise(grant.guard, command, &args.on_lost, margins, signals)).await?;

@@ -65,7 +65,7 @@ fn is_ignored(signal: Signal) -> bool {
     // before it is read.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
-        let asked = libc::sigaction(signal.as_raw(), std::ptr::null(), &raw mut action);
-        asked == 0 && action.sa_sigaction == libc::SIG_IGN
+        let result = libc::sigaction(signal.as_raw(), std::ptr::null(), &raw mut action);
+        result == 0 && action.sa_sigaction == libc::SIG_IGN
     }
 }

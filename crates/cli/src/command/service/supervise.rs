@@ -55,7 +55,7 @@ pub fn on_lost(text: &str) -> Result<OnLost, String> {
 
 /// The longest time between two checks of the deadline. Leases expire while the machine is suspended, but
 /// timers then do not run.
-pub const LOOK_EVERY: Duration = Duration::from_millis(500);
+pub const CLOCK_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The times before the deadline of the lease at which the command gets TERM and KILL.
 #[derive(Clone, Copy)]
@@ -111,7 +111,7 @@ pub async fn supervise(
     };
     let mut danger = Danger { guard, on_lost, margins, job: Job::new(group), alarm: Alarm::default() };
     loop {
-        danger.look();
+        danger.check();
         if danger.is_over() {
             let status = child.wait().await.map_err(|error| cannot(command, &error))?;
             return Ok(danger.verdict(status));
@@ -121,9 +121,9 @@ pub async fn supervise(
             biased;
             _ = news.recv() => {}
             signal = signals.next() => danger.job.send(signal),
-            _ = suspends.next() => terminal::say(NOT_SUSPENDED.to_owned()),
+            _ = suspends.next() => terminal::print(NOT_SUSPENDED.to_owned()),
             _ = guard.changed(state), if state != LeaseState::Lost => {}
-            () = tokio::time::sleep(danger.next_look()) => {}
+            () = tokio::time::sleep(danger.next_check()) => {}
         }
     }
 }
@@ -142,12 +142,12 @@ struct Danger<'a> {
 }
 
 impl Danger<'_> {
-    fn look(&mut self) {
-        self.job.look();
+    fn check(&mut self) {
+        self.job.check();
         let left = self.guard.remaining();
         let is_lost = self.guard.loss().is_some();
-        if !self.job.has_ended() && self.alarm.look(left <= self.margins.term, is_lost, self.on_lost) {
-            self.tell(left);
+        if !self.job.has_ended() && self.alarm.check(left <= self.margins.term, is_lost, self.on_lost) {
+            self.act(left);
         }
         if self.must_stop() && !self.alarm.killed && self.grace().is_zero() {
             self.alarm.killed = true;
@@ -157,7 +157,7 @@ impl Danger<'_> {
 
     /// Returns whether the command must end because of the lock.
     fn must_stop(&self) -> bool {
-        self.alarm.told.is_some() && *self.on_lost != OnLost::Warn
+        self.alarm.acted_at.is_some() && *self.on_lost != OnLost::Warn
     }
 
     /// Returns whether the command and all processes that must end have ended. Only then may the first
@@ -174,7 +174,7 @@ impl Danger<'_> {
     }
 
     /// Acts on the danger, then prints a message. The message comes second, because printing may block.
-    fn tell(&self, left: Duration) {
+    fn act(&self, left: Duration) {
         match self.on_lost {
             OnLost::Term => self.job.send(Signal::TERM),
             OnLost::Kill => self.job.send(Signal::KILL),
@@ -186,7 +186,7 @@ impl Danger<'_> {
             OnLost::Warn => "the command goes on",
             _ => "stopping the command",
         };
-        terminal::say(format!("{why}; {action}"));
+        terminal::print(format!("{why}; {action}"));
     }
 
     fn start_hook(&self, text: &str) {
@@ -195,7 +195,7 @@ impl Danger<'_> {
         pass_lock(self.guard, &mut hook);
         if let Err(error) = hook.spawn() {
             self.job.send(Signal::TERM);
-            terminal::say(format!("sh -c {text:?}: {error}; sent TERM instead"));
+            terminal::print(format!("sh -c {text:?}: {error}; sent TERM instead"));
         }
     }
 
@@ -205,7 +205,8 @@ impl Danger<'_> {
             return Duration::ZERO;
         }
         let given = self.margins.term - self.margins.kill;
-        let given = given.saturating_sub(self.alarm.told.map(|told| told.elapsed()).unwrap_or_default());
+        let given =
+            given.saturating_sub(self.alarm.acted_at.map(|acted_at| acted_at.elapsed()).unwrap_or_default());
         let left = self.guard.remaining().saturating_sub(self.margins.kill);
         match self.guard.loss() {
             // A server may still confirm the lock. If the first process has ended, the remaining ones get
@@ -217,13 +218,13 @@ impl Danger<'_> {
         }
     }
 
-    fn next_look(&self) -> Duration {
-        let deadline = match self.alarm.told {
+    fn next_check(&self) -> Duration {
+        let deadline = match self.alarm.acted_at {
             None => self.guard.remaining().saturating_sub(self.margins.term),
-            Some(_) if self.alarm.killed || *self.on_lost == OnLost::Warn => LOOK_EVERY,
+            Some(_) if self.alarm.killed || *self.on_lost == OnLost::Warn => CLOCK_CHECK_INTERVAL,
             Some(_) => self.grace(),
         };
-        deadline.min(self.job.next_look()).min(LOOK_EVERY)
+        deadline.min(self.job.next_check()).min(CLOCK_CHECK_INTERVAL)
     }
 
     fn verdict(&self, status: ExitStatus) -> Outcome {
@@ -247,7 +248,7 @@ pub fn danger(guard: &Guard, left: Duration) -> String {
 #[derive(Default)]
 pub struct Alarm {
     /// The time of the first action; `None` before it.
-    told: Option<Instant>,
+    acted_at: Option<Instant>,
     /// `true` if the message that the lock is lost was printed.
     is_final: bool,
     killed: bool,
@@ -256,7 +257,7 @@ pub struct Alarm {
 impl Alarm {
     /// Returns whether an action is due. If a server confirms the lock after a warning or a hook, the alarm
     /// is reset. The next danger then causes an action again.
-    pub fn look(&mut self, is_in_danger: bool, is_lost: bool, on_lost: &OnLost) -> bool {
+    pub fn check(&mut self, is_in_danger: bool, is_lost: bool, on_lost: &OnLost) -> bool {
         if !is_in_danger {
             if matches!(on_lost, OnLost::Warn | OnLost::Command(_)) && !self.killed {
                 *self = Self::default();
@@ -264,8 +265,8 @@ impl Alarm {
             return false;
         }
         // After a warning the command continues, so the message is repeated when the lock is lost.
-        let is_news = self.told.is_none() || (*on_lost == OnLost::Warn && is_lost && !self.is_final);
-        self.told.get_or_insert_with(Instant::now);
+        let is_news = self.acted_at.is_none() || (*on_lost == OnLost::Warn && is_lost && !self.is_final);
+        self.acted_at.get_or_insert_with(Instant::now);
         self.is_final |= is_lost;
         is_news
     }
@@ -357,12 +358,12 @@ mod tests {
     fn a_warning_is_given_again_in_the_next_danger_and_when_the_lock_is_lost() {
         let mut alarm = Alarm::default();
         for _ in 0..2 {
-            assert!(!alarm.look(false, false, &OnLost::Warn));
-            assert!(alarm.look(true, false, &OnLost::Warn));
-            assert!(!alarm.look(true, false, &OnLost::Warn), "once is enough");
+            assert!(!alarm.check(false, false, &OnLost::Warn));
+            assert!(alarm.check(true, false, &OnLost::Warn));
+            assert!(!alarm.check(true, false, &OnLost::Warn), "once is enough");
         }
-        assert!(alarm.look(true, true, &OnLost::Warn), "it is lost");
-        assert!(!alarm.look(true, true, &OnLost::Warn));
+        assert!(alarm.check(true, true, &OnLost::Warn), "it is lost");
+        assert!(!alarm.check(true, true, &OnLost::Warn));
     }
 
     #[test]
@@ -370,15 +371,15 @@ mod tests {
         let hook = OnLost::Command("true".into());
         for (on_lost, again) in [(&hook, true), (&OnLost::Term, false), (&OnLost::Kill, false)] {
             let mut alarm = Alarm::default();
-            assert!(alarm.look(true, false, on_lost));
-            assert!(!alarm.look(true, true, on_lost), "it is being stopped");
-            assert!(!alarm.look(false, false, on_lost));
-            assert_eq!(alarm.told.is_none(), again);
-            assert_eq!(alarm.look(true, false, on_lost), again);
+            assert!(alarm.check(true, false, on_lost));
+            assert!(!alarm.check(true, true, on_lost), "it is being stopped");
+            assert!(!alarm.check(false, false, on_lost));
+            assert_eq!(alarm.acted_at.is_none(), again);
+            assert_eq!(alarm.check(true, false, on_lost), again);
         }
-        let mut killed = Alarm { told: Some(Instant::now()), is_final: false, killed: true };
-        assert!(!killed.look(false, false, &hook));
-        assert!(killed.told.is_some(), "it was stopped for the lock");
+        let mut killed = Alarm { acted_at: Some(Instant::now()), is_final: false, killed: true };
+        assert!(!killed.check(false, false, &hook));
+        assert!(killed.acted_at.is_some(), "it was stopped for the lock");
     }
 
     #[test]

@@ -38,7 +38,7 @@ impl Drop for HandedOver {
 
 /// Prints a message while a command runs. Standard error may block, if it has no reader or the terminal
 /// belongs to the command. A thread of its own prints, so that this process continues to guard the lock.
-pub fn say(message: String) {
+pub fn print(message: String) {
     tokio::task::spawn_blocking(move || with_ttou_blocked(|| output::complain(&message)));
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use conclave_client::{Blocker, Client, Expr, QueuePosition};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::hold::Asked;
+use super::hold::RequestedLock;
 use super::{ago, terminal};
 
 /// The time until the first message. A request that is granted earlier prints nothing.
@@ -20,17 +20,17 @@ const MAX_NAMES: usize = 4;
 
 /// Prints messages until the caller drops the future. `place` is the place in the queue at the time of the
 /// request.
-pub async fn report(client: &Client, asked: &Asked<'_>, place: &QueuePosition) -> Infallible {
+pub async fn report(client: &Client, requested: &RequestedLock<'_>, place: &QueuePosition) -> Infallible {
     let began = Instant::now();
-    let expr = asked.text;
+    let expr = requested.text;
     sleep_until(began + FIRST_AFTER).await;
-    say(&format!("waiting for {expr}: {}", describe(&place.holders, place.ahead)));
+    print(&format!("waiting for {expr}: {}", describe(&place.holders, place.ahead)));
     for after in later() {
         sleep_until(began + after).await;
-        let place = timeout(ANSWERS_WITHIN, look_up(client, asked.expr)).await.ok().flatten();
+        let place = timeout(ANSWERS_WITHIN, look_up(client, requested.expr)).await.ok().flatten();
         let place = place
             .map_or("the server does not answer".to_owned(), |(holders, ahead)| describe(&holders, ahead));
-        say(&format!("waiting for {expr} for {}: {place}", minutes(after)));
+        print(&format!("waiting for {expr} for {}: {place}", minutes(after)));
     }
     // Not reached: the times never end.
     std::future::pending().await
@@ -75,8 +75,8 @@ fn describe(holders: &[Blocker], ahead: u64) -> String {
 
 /// Prints a message from another thread: a blocked standard error must not stop the keep-alives of this
 /// process.
-fn say(message: &str) {
-    terminal::say(message.to_owned());
+fn print(message: &str) {
+    terminal::print(message.to_owned());
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ const TRACE_STAYS: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A request to a holder: one line of JSON. The holder replies with one line and closes the connection.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Question {
+pub enum Request {
     /// Requests the state of the lock; the reply is a [`Status`].
     Status,
     /// Requests the release of the lock; the reply is an [`Unlocked`].
@@ -89,15 +89,11 @@ pub fn sockets(shell: Option<Shell>) -> Vec<PathBuf> {
 ///
 /// # Errors
 /// One of [`HAS_ENDED`] if no holder listens, or if it ends before the reply.
-pub fn ask<T: DeserializeOwned>(
-    socket: &Path,
-    question: &Question,
-    limit: Option<Duration>,
-) -> io::Result<T> {
+pub fn call<T: DeserializeOwned>(socket: &Path, request: &Request, limit: Option<Duration>) -> io::Result<T> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(limit)?;
     stream.set_write_timeout(limit)?;
-    stream.write_all(&line(question))?;
+    stream.write_all(&line(request))?;
     let mut reply = String::new();
     BufReader::new(stream.take(MAX_REPLY)).read_line(&mut reply)?;
     if reply.is_empty() {
@@ -120,7 +116,7 @@ const HAS_ENDED: [io::ErrorKind; 5] = [
 /// # Errors
 /// The holder does not reply.
 pub fn status(socket: &Path) -> io::Result<Option<Status>> {
-    match ask(socket, &Question::Status, Some(ANSWERS_WITHIN)) {
+    match call(socket, &Request::Status, Some(ANSWERS_WITHIN)) {
         Ok(status) => Ok(Some(status)),
         Err(error) if HAS_ENDED.contains(&error.kind()) => Ok(None),
         Err(error) => Err(error),
@@ -268,7 +264,7 @@ mod tests {
         let path = socket.path.clone();
         let asking = tokio::task::spawn_blocking(move || status(&path).ok());
         // Accept the request and close the connection without a reply.
-        drop(listener.accept().await.expect("the question comes"));
+        drop(listener.accept().await.expect("the request comes"));
         assert_eq!(asking.await.ok(), Some(Some(None)));
         socket.remove();
     }

@@ -33,11 +33,11 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
 use super::Args;
-use super::folder::{Key, Question, Socket, Status, Unlocked, line};
+use super::folder::{Key, Request, Socket, Status, Unlocked, line};
 use super::shell::{Shell, Watch};
 use crate::command::service::hold::Attempt;
 use crate::command::service::signals::{STOP, Signals};
-use crate::command::service::supervise::{Alarm, LOOK_EVERY, Margins, OnLost, danger, pass_lock};
+use crate::command::service::supervise::{Alarm, CLOCK_CHECK_INTERVAL, Margins, OnLost, danger, pass_lock};
 use crate::command::service::{CLOSE_TIMEOUT, NOT_ACQUIRED, REFUSED, block_on, failure, label, terminal};
 use crate::output::{Done, Failure};
 
@@ -85,8 +85,8 @@ pub fn run(args: &Args, expr: &Expr, bound: Bound) -> Done {
         let shell = bound.shell().map(|shell| shell.watch()).transpose()?;
         let foreground = UnixStream::from_std(foreground).map_err(|error| cannot_hold(&error))?;
         let mut callers = Callers { foreground, shell };
-        let asked = args.asked(expr, bound);
-        let attempt = Attempt::start(&args.hold, &asked);
+        let requested = args.requested(expr, bound);
+        let attempt = Attempt::start(&args.hold, &requested);
         let label = label(&match bound {
             Bound::Shell(shell) => format!("lock for process {}", shell.number()),
             Bound::Detached => "lock".to_owned(),
@@ -195,16 +195,16 @@ async fn hold(
         return Err(given_up());
     }
     detach().map_err(|error| cannot_hold(&error))?;
-    let (questions, asked) = mpsc::channel(1);
-    let answering = tokio::spawn(answer(listener, questions));
-    let mut keeper = Keeper {
+    let (requests, received) = mpsc::channel(1);
+    let answering = tokio::spawn(answer(listener, requests));
+    let mut holding = Holding {
         guard: &guard,
         on_lost: &args.hold.on_lost,
         shell: callers.shell.as_ref(),
         margins: Margins::of(args.hold.ttl),
         alarm: Alarm::default(),
     };
-    match keeper.keep(args.hold_for, &status, asked, signals).await {
+    match holding.run(args.hold_for, &status, received, signals).await {
         End::Unlocked(reply) => {
             socket.remove();
             // The client may have ended, but the lock is released anyway.
@@ -234,10 +234,10 @@ enum End {
 }
 
 /// A request to the holder, and the sender for its reply.
-type Asking = (Question, oneshot::Sender<Vec<u8>>);
+type SocketRequest = (Request, oneshot::Sender<Vec<u8>>);
 
 /// The check of the deadline while the lock is held.
-struct Keeper<'a> {
+struct Holding<'a> {
     guard: &'a Guard,
     on_lost: &'a OnLost,
     shell: Option<&'a Watch>,
@@ -245,27 +245,27 @@ struct Keeper<'a> {
     alarm: Alarm,
 }
 
-impl Keeper<'_> {
-    async fn keep(
+impl Holding<'_> {
+    async fn run(
         &mut self,
         limit: Option<Duration>,
         status: &Status,
-        mut asked: mpsc::Receiver<Asking>,
+        mut received: mpsc::Receiver<SocketRequest>,
         signals: &mut Signals,
     ) -> End {
         let mut over = std::pin::pin!(sleep(limit.unwrap_or(Duration::MAX)));
         loop {
             let state = self.guard.state();
-            self.look();
+            self.check();
             if state == LeaseState::Lost && self.shell.is_none() {
                 return End::Lost;
             }
             tokio::select! {
                 biased;
                 () = ended(self.shell) => return End::Shell,
-                Some((question, reply)) = asked.recv() => match question {
-                    Question::Status => drop(reply.send(line(status))),
-                    Question::Unlock => return End::Unlocked(reply),
+                Some((request, reply)) = received.recv() => match request {
+                    Request::Status => drop(reply.send(line(status))),
+                    Request::Unlock => return End::Unlocked(reply),
                 },
                 _ = signals.next() => {
                     self.act("the process that holds the lock was stopped by a signal");
@@ -273,23 +273,23 @@ impl Keeper<'_> {
                 }
                 () = over.as_mut() => return End::Time,
                 _ = self.guard.changed(state), if state != LeaseState::Lost => {}
-                () = sleep(self.next_look()), if state != LeaseState::Lost => {}
+                () = sleep(self.next_check()), if state != LeaseState::Lost => {}
             }
         }
     }
 
     /// Acts once if the lock is in danger, and once if it is lost.
-    fn look(&mut self) {
+    fn check(&mut self) {
         let left = self.guard.remaining();
         let is_lost = self.guard.loss().is_some();
-        if self.alarm.look(left <= self.margins.term, is_lost, self.on_lost) {
+        if self.alarm.check(left <= self.margins.term, is_lost, self.on_lost) {
             self.act(&danger(self.guard, left));
         }
     }
 
-    fn next_look(&self) -> Duration {
+    fn next_check(&self) -> Duration {
         let left = self.guard.remaining().saturating_sub(self.margins.term);
-        if left.is_zero() { LOOK_EVERY } else { left.min(LOOK_EVERY) }
+        if left.is_zero() { CLOCK_CHECK_INTERVAL } else { left.min(CLOCK_CHECK_INTERVAL) }
     }
 
     /// Performs the action of `--on-lost`, then prints a message.
@@ -306,7 +306,7 @@ impl Keeper<'_> {
             (OnLost::Command(text), _) => self.start_hook(text),
             (OnLost::Warn, _) | (_, None) => "nothing was stopped",
         };
-        terminal::say(format!("{why}; {action}"));
+        terminal::print(format!("{why}; {action}"));
     }
 
     fn start_hook(&self, text: &str) -> &'static str {
@@ -339,26 +339,26 @@ async fn release(guard: Guard) -> Unlocked {
 }
 
 /// The most bytes of a request. Further bytes are not read.
-const MAX_QUESTION: u64 = 1024;
+const MAX_REQUEST_BYTES: u64 = 1024;
 /// The longest wait for a request to arrive, and for its reply to be read. A slower client gets no reply.
 const EXCHANGE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Reads requests from the socket, one client at a time, until the lock is released. The kernel queues
 /// further clients.
-async fn answer(listener: UnixListener, questions: mpsc::Sender<Asking>) {
+async fn answer(listener: UnixListener, requests: mpsc::Sender<SocketRequest>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             // The process has no free descriptor. Retry later.
             sleep(EXCHANGE_WITHIN).await;
             continue;
         };
-        let mut stream = BufReader::new(stream.take(MAX_QUESTION));
+        let mut stream = BufReader::new(stream.take(MAX_REQUEST_BYTES));
         let mut text = String::new();
         let read = timeout(EXCHANGE_WITHIN, stream.read_line(&mut text)).await;
-        let (Ok(Ok(_)), Ok(question)) = (read, serde_json::from_str(&text)) else { continue };
-        let is_last = question == Question::Unlock;
+        let (Ok(Ok(_)), Ok(request)) = (read, serde_json::from_str(&text)) else { continue };
+        let is_last = request == Request::Unlock;
         let (reply, answer) = oneshot::channel();
-        if questions.send((question, reply)).await.is_err() {
+        if requests.send((request, reply)).await.is_err() {
             return;
         }
         let Ok(answer) = answer.await else { return };

@@ -35,7 +35,7 @@ use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 
 use self::holder::Bound;
-use super::hold::{Asked, HoldArgs};
+use super::hold::{HoldArgs, RequestedLock};
 use super::signals::{STOP, Signals, killed_by};
 use super::supervise::OnLost;
 use super::{NOT_ACQUIRED, REFUSED, block_on};
@@ -112,9 +112,9 @@ pub fn lock(args: &Args) -> Done {
 }
 
 impl Args {
-    fn asked<'a>(&'a self, expr: &'a Expr, bound: Bound) -> Asked<'a> {
+    fn requested<'a>(&'a self, expr: &'a Expr, bound: Bound) -> RequestedLock<'a> {
         let quiet = self.hold.quiet || self.json;
-        Asked { expr, text: &self.expr, shared: self.shared, quiet, shell: bound.shell() }
+        RequestedLock { expr, text: &self.expr, shared: self.shared, quiet, shell: bound.shell() }
     }
 }
 

@@ -8,7 +8,7 @@ use conclave_client::Expr;
 use rustix::process::Pid;
 use serde_json::json;
 
-use super::folder::{self, Key, Question, Status, Unlocked, ask};
+use super::folder::{self, Key, Request, Status, Unlocked, call};
 use super::shell::{self, Shell};
 use crate::command::service::{LOST, REFUSED, ServerArgs};
 use crate::output::{self, Done, Failure};
@@ -132,7 +132,7 @@ impl Wanted<'_> {
 /// lease expires.
 fn release(socket: &std::path::Path) -> Result<(), Failure> {
     let Unlocked { exit, message } =
-        ask(socket, &Question::Unlock, None).map_err(|error| no_reply(&error))?;
+        call(socket, &Request::Unlock, None).map_err(|error| no_reply(&error))?;
     match exit {
         0 => Ok(()),
         LOST => Err(Failure::new(LOST, "lost", format!("the lock was lost before: {message}"))),
