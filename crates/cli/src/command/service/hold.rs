@@ -20,7 +20,7 @@ pub struct HoldArgs {
     /// Do not wait. Exit with 75 at once if it is held, and with 69 within 3 s if there is no majority
     #[arg(long = "try", conflicts_with = "wait")]
     pub try_once: bool,
-    /// Wait at most this long: 500ms, 30s, 5m
+    /// Wait at most this long: 500ms, 30s, 5m. Exit with 75 then, and with 69 within 3 s more if no majority answers
     #[arg(long, visible_alias = "timeout", value_name = "D", value_parser = super::duration, allow_hyphen_values = true)]
     pub wait: Option<Duration>,
     /// Print nothing on standard error while waiting
@@ -137,10 +137,8 @@ impl<'a> Attempt<'a> {
         if let Some(delay) = self.args.lock_delay {
             options = options.lock_delay(delay);
         }
-        if self.wait == Wait::Try {
-            // The client then fails before the deadline of this attempt, and its error contains the server's
-            // reason.
-            options = options.retry_timeout(self.limits.answer * 3 / 4);
+        if let Some(retry_timeout) = self.limits.retry_timeout() {
+            options = options.retry_timeout(retry_timeout);
         }
         let connected = timeout(self.left(), self.args.server.open(options.label(label))).await;
         connected.map_err(|_| self.no_answer())?
@@ -166,21 +164,24 @@ impl<'a> Attempt<'a> {
         request: LockRequest,
         signals: &mut Signals,
     ) -> Result<Guard, Failure> {
-        signals.or_stop(nested::check(client, self.requested, self.wait)).await?;
+        let checked = timeout(self.left(), nested::check(client, self.requested, self.wait));
+        signals.or_stop(async { checked.await.map_err(|_| self.no_answer())? }).await?;
         let mut pending = request.start().map_err(not_acquired)?;
-        let stopped = tokio::select! {
+        let signal = tokio::select! {
             biased;
             granted = poll_before_sleeping(self.granted(client, &mut pending)) => return granted.map_err(not_acquired),
-            signal = signals.next() => killed_by(signal),
-            () = sleep(self.left()) => self.no_answer(),
+            signal = signals.next() => Some(signal),
+            () = sleep(self.left()) => None,
         };
         // Only the reply to the cancel proves that this session holds nothing. A second signal ends the wait
-        // for this reply.
-        tokio::select! {
-            _ = timeout(self.limits.close_timeout, pending.cancel()) => {}
-            _ = signals.next() => {}
-        }
-        Err(stopped)
+        // for this reply. Without a session, the client has cancelled the request alone.
+        let is_cancelled = tokio::select! {
+            cancelled = timeout(self.limits.cancel_timeout, pending.cancel()) => {
+                matches!(cancelled, Ok(Ok(()))) && client.session().is_some()
+            }
+            _ = signals.next() => false,
+        };
+        Err(signal.map_or_else(|| self.no_grant(is_cancelled), killed_by))
     }
 
     /// Ends the session, and waits for the reply for as long as this attempt allows.
@@ -205,14 +206,26 @@ impl<'a> Attempt<'a> {
         self.limits.answer.saturating_sub(self.began.elapsed())
     }
 
+    /// The failure of an attempt whose time is over. A server that has confirmed the cancel answers, but has not
+    /// ended the wait itself: a new leader starts the time of a wait again.
+    fn no_grant(&self, is_cancelled: bool) -> Failure {
+        match self.wait {
+            Wait::AtMost(limit_ms) if is_cancelled => {
+                let limit = Duration::from_millis(limit_ms);
+                not_acquired(Error::new(
+                    Code::TimedOut,
+                    format!("the request was not granted within {limit:?}"),
+                ))
+            }
+            _ => self.no_answer(),
+        }
+    }
+
     /// The failure of an attempt without an answer. The request may have been queued, so the outcome is indefinite.
     fn no_answer(&self) -> Failure {
         let message = match self.wait {
             Wait::AtMost(_) => {
-                let seconds = PATIENCE.as_secs();
-                format!(
-                    "the server does not answer {seconds} s after the end of the wait, or it has no majority"
-                )
+                "the wait is over, and the server does not answer, or it has no majority".to_owned()
             }
             _ => {
                 let seconds = self.limits.answer.as_secs();
@@ -224,21 +237,29 @@ impl<'a> Attempt<'a> {
     }
 }
 
-/// The longest silence of the server after the end of a limited wait. Then the command exits with 69.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The time after the end of a limited wait in which the server's own reply may arrive. Then the command cancels
+/// the request.
+const REPLY_GRACE: Duration = Duration::from_secs(1);
 /// The longest time of `--try` from its start to the reply. It is longer than the election of a new leader
 /// (1.4 s). Then the command exits with 69.
-const TRY_PATIENCE: Duration = Duration::from_secs(2);
-/// The longest wait of `--try` for the reply to the cancel, and again for the reply to the end of the
-/// session.
-const TRY_CLOSE_TIMEOUT: Duration = Duration::from_millis(250);
+const TRY_ANSWER: Duration = Duration::from_secs(2);
+/// The longest wait for the reply to the cancel after a limited wait. It is longer than the election of a new
+/// leader.
+const CANCEL_TIMEOUT: Duration = Duration::from_millis(1_500);
+/// The longest wait for the reply to the end of the session, and with `--try` for the reply to the cancel.
+const SHORT_CLOSE: Duration = Duration::from_millis(250);
+/// The bounds of the time for which the client sends a rejected request again. The upper one is the default of
+/// the client.
+const RETRY_TIMEOUT: (Duration, Duration) = (Duration::from_millis(1_500), Duration::from_secs(10));
 
 /// The longest times that an attempt waits for a server that does not reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Limits {
     /// The time from the start to the reply. [`Duration::MAX`] means no limit.
     answer: Duration,
-    /// The time for the reply to a cancel, and again for the reply to the end of the session.
+    /// The time for the reply to a cancel.
+    cancel_timeout: Duration,
+    /// The time for the reply to the end of the session.
     close_timeout: Duration,
 }
 
@@ -247,13 +268,22 @@ impl Limits {
     /// that does not reply.
     fn of(wait: Wait) -> Self {
         match wait {
-            Wait::Try => Self { answer: TRY_PATIENCE, close_timeout: TRY_CLOSE_TIMEOUT },
+            Wait::Try => Self { answer: TRY_ANSWER, cancel_timeout: SHORT_CLOSE, close_timeout: SHORT_CLOSE },
             Wait::AtMost(limit_ms) => {
-                let answer = Duration::from_millis(limit_ms).saturating_add(PATIENCE);
-                Self { answer, close_timeout: CLOSE_TIMEOUT }
+                let answer = Duration::from_millis(limit_ms).saturating_add(REPLY_GRACE);
+                Self { answer, cancel_timeout: CANCEL_TIMEOUT, close_timeout: SHORT_CLOSE }
             }
-            Wait::Forever => Self { answer: Duration::MAX, close_timeout: CLOSE_TIMEOUT },
+            Wait::Forever => {
+                Self { answer: Duration::MAX, cancel_timeout: CLOSE_TIMEOUT, close_timeout: CLOSE_TIMEOUT }
+            }
         }
+    }
+
+    /// Returns the time for which the client sends a rejected request again; `None` for its default. It ends
+    /// before the time for the reply, if possible: the error of the client contains the server's reason.
+    fn retry_timeout(self) -> Option<Duration> {
+        let is_limited = self.answer < Duration::MAX;
+        is_limited.then(|| (self.answer / 4).saturating_mul(3).clamp(RETRY_TIMEOUT.0, RETRY_TIMEOUT.1))
     }
 }
 
@@ -288,7 +318,16 @@ impl From<Policy> for VictimPolicy {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    /// The options of a command line.
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        hold: HoldArgs,
+    }
 
     #[test]
     fn errors_before_the_first_grant_exit_with_not_acquired() {
@@ -304,16 +343,48 @@ mod tests {
     #[test]
     fn a_wait_limit_bounds_the_wait_for_a_silent_server() {
         let answer = |wait| Limits::of(wait).answer;
-        assert_eq!(answer(Wait::AtMost(5_000)), Duration::from_secs(15));
-        assert_eq!(answer(Wait::AtMost(u64::MAX)), Duration::from_millis(u64::MAX) + PATIENCE);
+        assert_eq!(answer(Wait::AtMost(5_000)), Duration::from_secs(6));
+        assert_eq!(answer(Wait::AtMost(u64::MAX)), Duration::from_millis(u64::MAX) + REPLY_GRACE);
         assert_eq!(answer(Wait::Forever), Duration::MAX);
     }
 
     #[test]
+    fn a_limited_wait_ends_within_three_seconds_after_its_limit_on_any_server() {
+        for limit_ms in [1, 2_000, 3_600_000] {
+            let Limits { answer, cancel_timeout, close_timeout } = Limits::of(Wait::AtMost(limit_ms));
+            let after = answer + cancel_timeout + close_timeout - Duration::from_millis(limit_ms);
+            assert!(after < Duration::from_secs(3), "{limit_ms} ms: {after:?}");
+            // Without a session there is nothing to cancel, but the resolution of a name may block a thread.
+            assert!(answer + CLOSE_TIMEOUT <= Duration::from_millis(limit_ms) + Duration::from_secs(3));
+        }
+    }
+
+    #[test]
+    fn a_client_with_a_limit_retries_for_a_shorter_time_than_its_default() {
+        let retries = |wait| Limits::of(wait).retry_timeout();
+        assert_eq!(retries(Wait::Forever), None);
+        assert_eq!(retries(Wait::Try), Some(Duration::from_millis(1_500)));
+        assert_eq!(retries(Wait::AtMost(1)), Some(Duration::from_millis(1_500)));
+        assert_eq!(retries(Wait::AtMost(3_000)), Some(Duration::from_secs(3)));
+        assert_eq!(retries(Wait::AtMost(u64::MAX)), Some(Duration::from_secs(10)));
+    }
+
+    #[test]
+    fn an_attempt_whose_cancel_is_confirmed_has_timed_out_and_otherwise_its_outcome_is_unknown() {
+        let args = Line::parse_from(["run", "--wait", "2s"]).hold;
+        let expr = "x".parse::<Expr>().expect("a name");
+        let requested = RequestedLock { expr: &expr, text: "x", shared: false, quiet: true, shell: None };
+        let attempt = Attempt::start(&args, &requested);
+        let (confirmed, unconfirmed) = (attempt.no_grant(true), attempt.no_grant(false));
+        assert_eq!((confirmed.code, confirmed.is_definite), (75, true), "{}", confirmed.message);
+        assert!(confirmed.message.contains("2s"), "{}", confirmed.message);
+        assert_eq!((unconfirmed.code, unconfirmed.is_definite), (69, false), "{}", unconfirmed.message);
+    }
+
+    #[test]
     fn a_try_ends_within_three_seconds_whatever_the_servers_do() {
-        let Limits { answer, close_timeout } = Limits::of(Wait::Try);
-        // The reply, the reply to the cancel, and the end of the session.
-        assert!(answer + 2 * close_timeout < Duration::from_secs(3));
+        let Limits { answer, cancel_timeout, close_timeout } = Limits::of(Wait::Try);
+        assert!(answer + cancel_timeout + close_timeout < Duration::from_secs(3));
         // Resolving a name blocks a thread, and the end of the runtime waits for that thread. There is no
         // session then.
         assert!(answer + CLOSE_TIMEOUT <= Duration::from_secs(3));
