@@ -92,6 +92,11 @@ impl Failure {
         };
         Self::usage(format!("{}: {error}", path.display())).advise(advice)
     }
+
+    /// Puts the flag that gave the file or folder before the message, which begins with its path.
+    pub fn of_flag(self, flag: &str) -> Self {
+        Self { message: format!("{flag} {}", self.message), ..self }
+    }
 }
 
 /// The failure of a TOML file, with the line of the mistake.

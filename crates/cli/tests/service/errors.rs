@@ -5,7 +5,7 @@ use std::fs::File;
 
 use serde_json::Value;
 
-use crate::service::support::{Server, conclave};
+use crate::service::support::{Server, conclave, new_path};
 
 #[test]
 fn a_command_fails_if_its_output_cannot_be_written() {
@@ -111,6 +111,23 @@ fn an_error_of_usage_gives_advice() {
     says(&["why", "x", "--server", "unix:/tmp/x"], 2, "by its port");
     says(&["serve", "--listen", "abc"], 2, "such as 127.0.0.1:7411");
     says(&["serve", "--restore", "/no/file", "--data", "/no/folder"], 2, "check the path");
+    says(&["serve", "--restore", "/no/file"], 2, "--restore /no/file: No such file");
+    says(&["serve", "--config", "/no/file"], 2, "--config /no/file: No such file");
+    says(&["serve", "--join", "a b"], 2, "--join: `a b` is not an address");
+    says(&["serve", "--data", "/proc/nope/data"], 1, "--data /proc/nope/data: cannot open the data folder");
+    let file = new_path();
+    let config = file.to_str().unwrap();
+    for (text, problem) in
+        [("lsten = 1", ", line 1: "), ("join = [\"a b\"]", ": join: `a b` is not an address")]
+    {
+        std::fs::write(&file, text).unwrap();
+        says(&["serve", "--config", config], 2, &format!("--config {config}{problem}"));
+    }
+    std::fs::write(&file, "no backup").unwrap();
+    let data = new_path();
+    let restore = ["serve", "--listen", "127.0.0.1:0", "--data", data.to_str().unwrap(), "--restore", config];
+    says(&restore, 1, &format!("--restore {config}: "));
+    std::fs::remove_file(&file).unwrap();
     assert_eq!(server.text(&["limit", "/q", "3"]), "made the semaphore q with 3 permits\n");
     assert_eq!(server.text(&["limit", "\"x*2\"", "3"]), "made the semaphore \"x*2\" with 3 permits\n");
     assert_eq!(server.text(&["ls"]), "jobs\n", "nothing was made for it");

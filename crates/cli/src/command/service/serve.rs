@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use conclave_client::DEFAULT_SERVER;
@@ -95,7 +95,7 @@ pub fn run(args: &Args) -> Done {
         let (data, advertised) = (config.data.clone(), config.advertise.clone());
         // A join can take long, so a signal stops it.
         let server = tokio::select! {
-            started = Server::start(config) => started.map_err(|error| refusal(&error))?,
+            started = Server::start(config) => started.map_err(|error| refusal(&error, args))?,
             _ = signals.next() => return Ok(ExitCode::SUCCESS),
         };
         // The node serves even if its greeting cannot be printed.
@@ -134,22 +134,22 @@ struct Settings {
 }
 
 fn config(args: &Args) -> Result<Config, Failure> {
-    let settings = match &args.config {
-        None => Settings::default(),
-        Some(path) => {
-            let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
-            toml::from_str(&text).map_err(|error| output::in_toml(path, &text, &error))?
-        }
-    };
+    let settings = args.config.as_deref().map(settings).transpose()?.unwrap_or_default();
     if let Some(backup) = &args.restore {
-        std::fs::File::open(backup).map_err(|error| Failure::file(backup, &error))?;
+        std::fs::File::open(backup).map_err(|error| Failure::file(backup, &error).of_flag("--restore"))?;
     }
+    let join = match &args.config {
+        Some(file) if args.join.is_empty() => {
+            members(&settings.join, &format!("--config {}: join", file.display()))
+        }
+        _ => members(&args.join, "--join"),
+    };
     let default = Config::default();
     let config = Config {
         data: args.data.clone().or(settings.data).unwrap_or(default.data),
         listen: args.listen.or(settings.listen).unwrap_or(default.listen),
         advertise: args.advertise.clone().or(settings.advertise),
-        join: members(if args.join.is_empty() { &settings.join } else { &args.join })?,
+        join: join?,
         restore: args.restore.clone(),
         insecure: args.insecure || settings.insecure,
         ..default
@@ -160,13 +160,21 @@ fn config(args: &Args) -> Result<Config, Failure> {
     Ok(config)
 }
 
-/// The addresses of members, each with a port.
-fn members(given: &[String]) -> Result<Vec<String>, Failure> {
+fn settings(path: &Path) -> Result<Settings, Failure> {
+    let read = || {
+        let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
+        toml::from_str(&text).map_err(|error| output::in_toml(path, &text, &error))
+    };
+    read().map_err(|failure: Failure| failure.of_flag("--config"))
+}
+
+/// The addresses of members, each with a port. `source` is the flag or the setting that gave them.
+fn members(given: &[String], source: &str) -> Result<Vec<String>, Failure> {
     if given.is_empty() {
         return Ok(Vec::new());
     }
     let members =
-        conclave_core::parse_servers(&given.join(",")).map_err(|error| format!("--join: {error}"))?;
+        conclave_core::parse_servers(&given.join(",")).map_err(|error| format!("{source}: {error}"))?;
     // Other nodes are only reached by TCP.
     Ok(members.into_iter().map(|member| member.trim_start_matches("tcp:").to_owned()).collect())
 }
@@ -177,12 +185,19 @@ fn stopped(reason: &str) -> Failure {
     Failure::new(1, "failed", message).advise("check its disk, then start it again")
 }
 
-fn refusal(error: &StartError) -> Failure {
+fn refusal(error: &StartError, args: &Args) -> Failure {
     let code = if matches!(error, StartError::Config(_)) { output::USAGE } else { 1 };
-    Failure::new(code, "cannot-serve", error.to_string())
+    let failure = |message| Failure::new(code, "cannot-serve", message);
+    match (error, &args.data) {
+        (StartError::Backup(..), _) => failure(error.to_string()).of_flag("--restore"),
+        (StartError::Data(error), Some(folder)) => {
+            failure(format!("{}: {error}", folder.display())).of_flag("--data")
+        }
+        _ => failure(error.to_string()),
+    }
 }
 
-fn greeting(args: &Args, server: &Server, advertised: Option<String>, data: &std::path::Path) -> String {
+fn greeting(args: &Args, server: &Server, advertised: Option<String>, data: &Path) -> String {
     let address = server.address().to_string();
     if args.json {
         let identity = server.identity();
