@@ -24,8 +24,8 @@ use conclave_node::node::{BatchId, CallId, Cause, Cx, Input, Node, Output, Round
 use conclave_node::state::{Command, TimerId};
 use conclave_node::testing::{Consensus, Entry, Replica};
 
-use super::dice::Dice;
 use super::outbox::Outbox;
+use super::prng::Prng;
 
 /// The number of nodes.
 pub(super) const NODES: usize = 3;
@@ -57,7 +57,7 @@ pub(super) struct Cluster {
     callers: BTreeMap<CallId, (usize, CallId)>,
     last_call: CallId,
     last_secret: u128,
-    dice: Dice,
+    prng: Prng,
     /// The range from which the delay of each reply is drawn.
     delay: RangeInclusive<Duration>,
 }
@@ -80,7 +80,7 @@ impl Site {
 impl Cluster {
     /// Creates a cluster with a leader.
     pub(super) fn new(seed: u64) -> Self {
-        let mut dice = Dice::new(seed);
+        let mut prng = Prng::new(seed);
         let ids = || (0..NODES).map(id_of);
         let site = |id| Site {
             node: node(),
@@ -91,13 +91,13 @@ impl Cluster {
         let mut cluster = Self {
             nodes: ids().map(site).collect(),
             log: Consensus::default(),
-            leader: dice.below(NODES as u64) as usize,
+            leader: prng.below(NODES as u64) as usize,
             election: None,
             undecided: Vec::new(),
             callers: BTreeMap::new(),
             last_call: 0,
             last_secret: u128::from(seed) << 64,
-            dice,
+            prng,
             delay: Duration::ZERO..=Duration::ZERO,
         };
         cluster.end_election();
@@ -125,12 +125,12 @@ impl Cluster {
 
     /// Draws a node.
     pub(super) fn draw_node(&mut self) -> usize {
-        self.dice.below(NODES as u64) as usize
+        self.prng.below(NODES as u64) as usize
     }
 
     /// Draws the delay of a reply.
     pub(super) fn draw_delay(&mut self) -> Duration {
-        self.dice.within(&self.delay)
+        self.prng.within(&self.delay)
     }
 
     /// Sets the range from which the delay of each reply is drawn.
@@ -141,7 +141,7 @@ impl Cluster {
     /// Begins an election, which another node wins.
     pub(super) fn begin_election(&mut self, now: Now) {
         self.leader = (self.leader + 1) % NODES;
-        self.election = Some(now + self.dice.within(&ELECTION));
+        self.election = Some(now + self.prng.within(&ELECTION));
     }
 
     /// Restarts every node. The log stays.
@@ -196,7 +196,7 @@ impl Cluster {
         let turn = node.end_turn(Cause::Other, &mut cx);
         *wake_at = turn.wake_at.max(now + SLEEP_MIN);
         if turn.send {
-            node.take_sends(|outbox| outbox.send(now + self.dice.within(&self.delay)));
+            node.take_sends(|outbox| outbox.send(now + self.prng.within(&self.delay)));
         }
         outputs.into_iter().for_each(|output| self.carry_out(at, now, output));
     }
@@ -229,7 +229,7 @@ impl Cluster {
         if self.election.is_none() {
             return Ok(self.append(now, commands));
         }
-        match self.dice.below(4) {
+        match self.prng.below(4) {
             0 => Err(ProposeError::Unknown),
             1 if self.undecided.len() < UNDECIDED_MAX => {
                 self.undecided.push(commands);

@@ -98,8 +98,8 @@
 
 mod cluster;
 mod conversation;
-mod dice;
 mod outbox;
+mod prng;
 mod server;
 mod world;
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 /// A generator of random numbers (SplitMix64). A seed gives the same numbers in every version of this crate.
 #[derive(Clone, Debug)]
-pub(super) struct Dice(u64);
+pub(super) struct Prng(u64);
 
-impl Dice {
+impl Prng {
     pub(super) fn new(seed: u64) -> Self {
         Self(seed)
     }
