@@ -19,7 +19,7 @@ fn servers() -> Runtime {
     Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
-/// A program that holds `x`, and blocks its runtime until it may go on.
+/// A program that holds a lock, and blocks its runtime until it may go on.
 struct Blocked {
     guard: Arc<Guard>,
     go_on: mpsc::Sender<()>,
@@ -27,13 +27,13 @@ struct Blocked {
 }
 
 impl Blocked {
-    fn start(server: String) -> Self {
+    fn start(server: String, name: &'static str) -> Self {
         let (report, held) = mpsc::channel();
         let (go_on, may_go_on) = mpsc::channel();
         let program = async move {
             let builder = Client::builder().ttl(TTL).lock_delay(Duration::ZERO);
             let client = builder.connect(&server).await.unwrap();
-            let guard = Arc::new(client.lock("x").await.unwrap());
+            let guard = Arc::new(client.lock(name).await.unwrap());
             report.send(guard.clone()).unwrap();
             // From here on neither the tasks of the runtime nor its timers run.
             may_go_on.recv().unwrap();
@@ -55,20 +55,31 @@ impl Blocked {
 fn a_program_that_blocks_its_only_thread_for_longer_than_the_ttl_keeps_its_lock() {
     let servers = servers();
     let service = servers.block_on(Service::start());
-    for server in [service.address.to_string(), format!("tcp:{}", service.address)] {
-        let blocked = Blocked::start(server);
-        let first = blocked.guard.deadline();
+    // One program uses the Unix socket, the other TCP.
+    let programs = [
+        Blocked::start(service.address.to_string(), "local"),
+        Blocked::start(format!("tcp:{}", service.address), "remote"),
+    ];
+    let first = programs.each_ref().map(|program| program.guard.deadline());
+    for (program, first) in programs.iter().zip(first) {
         // Only an answered keep-alive moves the deadline.
-        while blocked.guard.deadline() < first + TTL {
-            assert_ne!(blocked.guard.state(), LeaseState::Lost);
+        while program.guard.deadline() < first + TTL {
+            assert_ne!(program.guard.state(), LeaseState::Lost);
             thread::sleep(CHECK_INTERVAL);
         }
-        servers.block_on(async {
-            let other = service.client().await;
-            assert!(other.lock("x").try_now().await.unwrap().is_none(), "the server keeps the session");
-        });
-        assert_ne!(blocked.guard.state(), LeaseState::Lost);
-        blocked.finish();
+    }
+    servers.block_on(async {
+        let other = service.client().await;
+        for name in ["local", "remote"] {
+            assert!(
+                other.lock(name).try_now().await.unwrap().is_none(),
+                "the server keeps the session of {name}"
+            );
+        }
+    });
+    for program in programs {
+        assert_ne!(program.guard.state(), LeaseState::Lost);
+        program.finish();
     }
 }
 
@@ -76,8 +87,8 @@ fn a_program_that_blocks_its_only_thread_for_longer_than_the_ttl_keeps_its_lock(
 fn a_blocked_program_does_not_believe_in_its_lock_after_the_server_has_gone() {
     let servers = servers();
     let mut service = servers.block_on(Service::start());
-    let blocked = Blocked::start(service.address.to_string());
-    servers.block_on(service.stop());
+    let blocked = Blocked::start(service.address.to_string(), "x");
+    servers.block_on(service.kill());
     while blocked.guard.state() != LeaseState::Lost {
         thread::sleep(CHECK_INTERVAL);
     }
@@ -98,7 +109,7 @@ fn run_beyond_the_deadline<T>(rest: impl Future<Output = T>) -> Result<T, Lost<T
         let guard = client.lock("x").await.unwrap();
         let work = async {
             // Another thread stops the server, because this one is inside a runtime.
-            thread::spawn(move || servers.block_on(service.stop())).join().unwrap();
+            thread::spawn(move || servers.block_on(service.kill())).join().unwrap();
             thread::sleep(TTL);
             rest.await
         };
