@@ -292,7 +292,7 @@ pub(crate) async fn answered(answer: PendingAnswer) -> Result<v1::answer::Result
     answer.await.unwrap_or_else(|_| Err(stopped()))
 }
 
-/// The error for a reply of another kind than the request needs.
+/// The error for a reply whose kind does not fit the request.
 pub(crate) fn unexpected(answer: &v1::answer::Result) -> Error {
     let text = format!("the server sent a reply to another request: {answer:?}");
     Error::new(Code::Internal, text.chars().take(200).collect::<String>())

@@ -150,6 +150,7 @@ struct Connection {
     is_productive: bool,
     /// The server rejected the connection, and applied none of the requests sent on it.
     is_refused: bool,
+    /// The reason that the server has sent for the end of the connection.
     goodbye: Option<Error>,
     /// The time of the latest message from the server, or of the first request that waits for an answer.
     quiet_since: Now,
@@ -179,6 +180,7 @@ struct Pending {
     sent: bool,
     /// An earlier sending may have been applied, but its answer was lost.
     uncertain: bool,
+    /// The server rejected the request; it is sent again at `retry_at`.
     retry: bool,
 }
 
@@ -341,13 +343,13 @@ impl Core {
         }
     }
 
-    /// Returns whether the answer to a keep-alive is overdue, so that another thread should do the task's
-    /// work.
+    /// Returns whether the answer to a keep-alive is overdue. Another thread should then do the work of the
+    /// task.
     pub(crate) fn is_overdue(&self, now: Now) -> bool {
         matches!(&self.session, Session::Open { lease, .. } if lease.overdue_at() <= now)
     }
 
-    /// The time at which another thread looks for an overdue answer again, if a session is open.
+    /// The time of the next check for an overdue answer by another thread, if a session is open.
     pub(crate) fn next_check(&self, now: Now) -> Option<Now> {
         match &self.session {
             Session::Open { lease, .. } => Some(lease.next_check(now)),
@@ -363,7 +365,7 @@ impl Core {
         }
     }
 
-    /// How long the state of the grants stays the same without input.
+    /// The time for which the state of the grants stays the same without input.
     pub(crate) fn changes_in(&self, now: Now) -> Duration {
         match &self.session {
             Session::Open { lease, .. } => lease.changes_in(now),

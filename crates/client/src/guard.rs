@@ -21,7 +21,7 @@ use crate::lease::LeaseState;
 /// Locks are advisory. A process that was paused for long may still act on a lock that another client now
 /// holds. Send the fence to the store that the lock protects. The store must reject a fence smaller than the
 /// largest that it has seen.
-#[must_use = "dropped, it is released"]
+#[must_use = "dropping it releases the lock"]
 pub struct Guard {
     handle: Arc<Handle>,
     id: u64,

@@ -62,7 +62,7 @@ pub struct Lease {
     unanswered: VecDeque<(u64, Now)>,
     next_token: u64,
     epoch: Epoch,
-    /// How long a keep-alive may stay without an answer on one connection.
+    /// The longest time of a keep-alive without an answer on one connection.
     answer_timeout: Duration,
 }
 
@@ -185,7 +185,7 @@ impl Lease {
         self.overdue_at().max(now + again.max(MIN_CHECK_INTERVAL))
     }
 
-    /// How long the present state lasts if no answer arrives.
+    /// The time for which the present state lasts if no answer arrives.
     pub fn changes_in(&self, now: Now) -> Duration {
         let later = [self.jeopardy_at(), self.deadline()].into_iter().filter(|at| *at > now).min();
         later.map_or(Duration::MAX, |at| at - now)
@@ -308,9 +308,9 @@ mod tests {
     #[test]
     fn a_silent_node_is_left_before_jeopardy() {
         let mut lease = lease();
-        assert_eq!(lease.silent_at(), None, "nothing was asked of it");
+        assert_eq!(lease.silent_at(), None, "no keep-alive is unanswered");
         lease.poll(ms(3_334)).expect("due");
-        let left = lease.silent_at().expect("asked");
+        let left = lease.silent_at().expect("a keep-alive is unanswered");
         assert_eq!(left, ms(3_334 + 1_250));
         assert_eq!(lease.state(left), LeaseState::Valid);
     }
@@ -323,7 +323,7 @@ mod tests {
         assert!(lease.poll(overdue).is_some());
         assert_eq!(lease.state(overdue), LeaseState::Valid);
         assert_eq!(lease.next_check(overdue), overdue + TTL / 48);
-        assert_eq!(lease.next_check(ms(9_900)), ms(9_900) + TTL / 3, "nothing is left to save");
+        assert_eq!(lease.next_check(ms(9_900)), ms(9_900) + TTL / 3, "after the deadline there is no hurry");
         assert!(lease.on_kept_alive(overdue, 1));
         assert_eq!(lease.next_check(overdue), overdue * 2);
     }

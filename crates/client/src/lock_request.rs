@@ -31,8 +31,9 @@ use crate::guard::Guard;
 /// # }
 /// ```
 ///
-/// # Errors The text is not an expression, or can never be granted. The time limit has passed
-/// ([`Code::TimedOut`]). Waiting would complete a deadlock ([`Code::Deadlock`]).
+/// # Errors
+/// The text is not an expression, or can never be granted. The time limit has passed ([`Code::TimedOut`]).
+/// The wait would complete a deadlock ([`Code::Deadlock`]).
 #[derive(Clone)]
 #[must_use = "nothing is sent before the request is awaited or started"]
 pub struct LockRequest {

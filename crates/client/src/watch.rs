@@ -22,7 +22,7 @@ use crate::core::stopped;
 /// `Resync`.
 pub(crate) const QUEUE: usize = 1024;
 
-/// A watch. After a lost connection it goes on without a gap, or reports one with [`WatchEvent::Resync`].
+/// A watch. After a lost connection it continues without a gap, or reports the gap as [`WatchEvent::Resync`].
 /// Dropping it ends the watch.
 pub struct Watch {
     handle: Arc<Handle>,
@@ -51,8 +51,8 @@ impl Watch {
         self.index
     }
 
-    /// Returns the next event. The last item is the reason why the watch has ended: no server can be reached.
-    /// After it, the result is `None`.
+    /// Returns the next event. The last item is an error: the watch has ended because no server can be
+    /// reached. After it, the result is `None`.
     ///
     /// Dropping the future loses no event. The method replaces `StreamExt::next`, so a program needs no
     /// library of stream adapters.

@@ -208,7 +208,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Lets an argument that is converted to its type without a failure stand beside one that is parsed.
+/// For a parameter that accepts a ready value or a text: the conversion of a ready value cannot fail.
 impl From<Infallible> for Error {
     fn from(never: Infallible) -> Self {
         match never {}

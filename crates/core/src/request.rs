@@ -103,7 +103,7 @@ impl OwnerLabel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LabelError;
 
-/// A deadlock at its detection: who waits for whom, and the owner whose request was rejected.
+/// A deadlock at its detection: the waits between its owners, and the owner whose request was rejected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deadlock {
     /// Edges `waiter -> name -> holder`. In a cycle each holder is the next waiter. In a knot each member

@@ -11,10 +11,10 @@
 //! **Rules.** A frame of length 0 is allowed, and has no messages. The first byte of the preface is not a
 //! letter, so no HTTP request begins with it, and one port serves both protocols.
 //!
-//! **Trap.** A stranger sends the length of 4 GiB and nothing else; a reader that reserves the memory first
-//! may run out of it. So the length is checked first, and memory is reserved as the bytes arrive. Another
-//! stranger sends one frame of empty messages, each with two bytes on the wire and hundreds in memory. So the
-//! messages are counted before they are decoded.
+//! **Trap.** An attacker sends a length of 4 GiB and no further bytes. A reader that reserves the memory at
+//! once may run out of it. So the length is checked first, and memory is reserved as the bytes arrive. Then
+//! the attacker sends one frame of empty messages, each with two bytes on the wire and hundreds in memory. So
+//! the messages are counted before they are decoded.
 
 use std::fmt;
 
@@ -170,9 +170,10 @@ impl Frames {
     }
 }
 
-/// Makes space for the next read: [`READ_BYTES`], or what is left of them if that is at least a quarter.
+/// Provides space for the next read: at least a quarter of [`READ_BYTES`]. If less is left, it reserves
+/// [`READ_BYTES`].
 pub fn make_room(input: &mut BytesMut) {
-    // If everything was taken, this starts again at the front of the same memory.
+    // If all bytes were consumed, this reuses the memory from its start.
     if !input.try_reclaim(READ_BYTES) && input.capacity() - input.len() < READ_BYTES / 4 {
         input.reserve(READ_BYTES);
     }

@@ -71,8 +71,8 @@ impl Driver {
     async fn reconnect(&self, last: &str, pause: &mut Duration) -> Option<(Socket, String)> {
         while !self.shared.with(|core, _| core.is_closing()) {
             if !pause.is_zero() {
-                // Do not wait for `wake`: it announces new requests or the last handle's drop, and both can
-                // wait.
+                // Do not wait for `wake`: it announces new requests, or the drop of the last handle. Both
+                // can wait.
                 sleep(jittered(*pause, self.shared.clock().now())).await;
             }
             let mut nodes = self.shared.with(|core, _| core.nodes().to_vec());
@@ -242,16 +242,16 @@ mod tests {
         let name = "n".repeat(900_000);
         let sent: Vec<u64> = (0..20).map(|_| send_query_of(&shared, &name)).collect();
         shared.submit(Core::close);
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         let both =
-            async { tokio::join!(serve(Socket::Tcp(client), &shared), server.read_to_end(&mut heard)) };
+            async { tokio::join!(serve(Socket::Tcp(client), &shared), server.read_to_end(&mut received)) };
         let forever = Duration::from_secs(60);
-        let (served, read) = timeout(forever, both).await.expect("somebody waits for ever");
+        let (served, read) = timeout(forever, both).await.expect("the client or the server waits for ever");
         served.unwrap();
         read.unwrap();
-        let mut heard = BytesMut::from(&heard[PREFACE_BYTES..]);
-        let frames = std::iter::from_fn(|| frame::decode(&mut heard).unwrap());
+        let mut received = BytesMut::from(&received[PREFACE_BYTES..]);
+        let frames = std::iter::from_fn(|| frame::decode(&mut received).unwrap());
         assert_eq!(frames.flat_map(ids).collect::<Vec<_>>(), sent);
-        assert!(heard.is_empty());
+        assert!(received.is_empty());
     }
 }

@@ -82,11 +82,11 @@ fn greet(input: &mut BytesMut, shared: &Shared) -> io::Result<bool> {
     }
     if input[..PREFACE_BYTES - 1] != CLIENT_MAGIC {
         shared.with(|core, _| core.on_refused());
-        let said = String::from_utf8_lossy(&input[..PREFACE_BYTES]);
-        let text = format!("is not a conclave server: its first bytes are {said:?}");
+        let first = String::from_utf8_lossy(&input[..PREFACE_BYTES]);
+        let text = format!("is not a conclave server: its first bytes are {first:?}");
         return Err(io::Error::new(io::ErrorKind::InvalidData, text));
     }
-    // After another version the server sends a `Goodbye` with the reason.
+    // If the versions differ, the server sends a `Goodbye` with the reason.
     input.advance(PREFACE_BYTES);
     shared.with(Core::on_greeted);
     Ok(true)

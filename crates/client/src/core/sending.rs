@@ -114,14 +114,14 @@ impl Core {
     /// Returns whether the server is silent although an answer is due. The caller must then leave the
     /// connection.
     pub(crate) fn is_silent(&mut self, now: Now) -> bool {
-        let lease_says = match &mut self.session {
+        let is_lease_silent = match &mut self.session {
             Session::Open { lease, .. } if lease.silent_at().is_some_and(|at| at <= now) => {
                 lease.on_server_left();
                 true
             }
             _ => false,
         };
-        let is_silent = lease_says || self.silent_at().is_some_and(|at| at <= now);
+        let is_silent = is_lease_silent || self.silent_at().is_some_and(|at| at <= now);
         if is_silent {
             self.silent_servers += 1;
         }

@@ -128,7 +128,7 @@ fn watches(sent: &[Sent]) -> Vec<Option<u64>> {
 #[test]
 fn the_first_request_opens_the_session_in_the_same_write() {
     let mut core = connected();
-    assert!(sent(&mut core).is_empty(), "who asks nothing has no session");
+    assert!(sent(&mut core).is_empty(), "a client without requests has no session");
     let (id, _granted) = acquire(&mut core, ms(5), "x");
     let sent = sent(&mut core);
     assert!(matches!(sent[0], Sent::Open(_)));
@@ -318,7 +318,7 @@ fn a_release_is_retried_for_as_long_as_the_session_lives() {
         again.sort_unstable();
         assert_eq!(again, first);
     }
-    assert_eq!(released.try_recv().unwrap().unwrap_err().code, Code::NoQuorum, "who waits is told");
+    assert_eq!(released.try_recv().unwrap().unwrap_err().code, Code::NoQuorum, "the caller gets the error");
 }
 
 #[test]
@@ -368,7 +368,7 @@ fn the_end_of_a_session_leaves_the_outcome_of_sent_requests_unknown() {
     core.on_message(ms(4), v1::SessionEnded { session: 7, cause: v1::EndCause::Expired.into() }.into());
     assert_eq!(changed.try_recv().unwrap().unwrap_err().code, Code::NoAnswer, "it may have been done");
     assert_eq!(grant.try_recv().unwrap().unwrap_err().code, Code::SessionEnded, "it is not held");
-    assert_eq!(unsent.try_recv().unwrap().unwrap_err().code, Code::SessionEnded, "nobody has heard of it");
+    assert_eq!(unsent.try_recv().unwrap().unwrap_err().code, Code::SessionEnded, "it was never sent");
 }
 
 #[test]
@@ -395,10 +395,10 @@ fn unanswered_requests_are_bounded() {
     let (sender, _receiver) = oneshot::channel();
     let op = v1::request::Op::SetTtl(v1::SetTtl { ttl_ms: 1 });
     assert_eq!(core.request(ms(0), op, Reply::Once(sender)).unwrap_err().code, Code::TooManyUnanswered);
-    let behind = sent(&mut core).len();
-    assert!(behind < MAX_UNANSWERED, "the server keeps a bounded number behind an opening");
+    let before_reply = sent(&mut core).len();
+    assert!(before_reply < MAX_UNANSWERED, "the number of messages before the reply to `Open` is bounded");
     open(&mut core, ms(1));
-    assert_eq!(behind + sent(&mut core).len(), MAX_UNANSWERED + 1);
+    assert_eq!(before_reply + sent(&mut core).len(), MAX_UNANSWERED + 1);
     assert!(answers.iter_mut().all(|(_, answer)| answer.try_recv().is_err()));
 }
 

@@ -59,7 +59,7 @@ pub(super) enum Pause {
 
 struct Connection {
     link: LinkId,
-    /// The node to which it leads.
+    /// The node at the other end.
     node: usize,
     reader: MemoryReader,
     writer: MemoryWriter,
@@ -69,7 +69,7 @@ struct Connection {
     is_greeted: bool,
     /// The client sent bytes that cannot be decoded; nothing more is read.
     has_failed: bool,
-    /// The connection is broken, but its client is cut off and does not know it.
+    /// The connection is broken, but its client is cut off and has not noticed it.
     is_broken: bool,
 }
 
@@ -136,7 +136,7 @@ impl World {
         Some(now)
     }
 
-    /// Cuts a client off, or ends that.
+    /// Cuts a client off, or connects it again.
     pub(super) fn set_cut(&mut self, link: LinkId, is_cut: bool) {
         if is_cut {
             self.cut.insert(link);
@@ -151,7 +151,7 @@ impl World {
         self.cut.contains(&link)
     }
 
-    /// Breaks all connections. A client that is cut off notices it afterwards.
+    /// Breaks all connections. A client that is cut off notices this when it is connected again.
     pub(super) fn drop_connections(&mut self) {
         for (id, known) in self.connections.iter_mut().filter(|(_, known)| !known.is_broken) {
             known.is_broken = true;

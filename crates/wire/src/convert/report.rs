@@ -14,8 +14,8 @@ pub fn claim_to_wire(claim: Claim) -> Option<v1::Claim> {
     (claim != Claim::Exclusive).then(|| claim.into())
 }
 
-/// Both conversions between a report and a message with the same fields. Those after `or` are options of
-/// numbers.
+/// Implements both conversions between a report and a message with the same fields. The fields after `or` are
+/// numbers that may be absent.
 macro_rules! same_fields {
     ($($report:ident = $message:ident { $($field:ident),* $(or $number:ident)? })*) => {$(
         impl From<&$report> for v1::$message {

@@ -172,7 +172,7 @@ fn sweep(folder: &Path) -> io::Result<()> {
     let network = format!("{}-", network());
     let is_ours =
         |entry: &DirEntry| entry.file_name().to_str().is_some_and(|name| name.starts_with(&network));
-    // Read the paths first: a server that is alive and has a path now is then also in the later list.
+    // Read the paths first. A running server with a path at this time is also in the list that is read later.
     let names: Vec<PathBuf> =
         std::fs::read_dir(folder)?.flatten().filter(is_ours).map(|entry| entry.path()).collect();
     let sockets = std::fs::read("/proc/net/unix")?;
@@ -342,7 +342,7 @@ mod tests {
         assert_eq!(path("[::]:7411"), path("[::1]:7411"));
         assert_ne!(path("127.0.0.1:7411"), path("127.0.0.2:7411"));
         assert_ne!(path("127.0.0.1:7411"), path("127.0.0.1:7412"));
-        assert_eq!(path("10.0.0.1:7411"), None, "of another machine, perhaps");
+        assert_eq!(path("10.0.0.1:7411"), None, "the address may belong to another machine");
         let refused = LocalListener::bind("10.0.0.1:7411".parse().unwrap()).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
     }
@@ -358,7 +358,7 @@ mod tests {
         fs::set_permissions(&ours, Permissions::from_mode(0o700)).unwrap();
         let link = ours.join("link");
         symlink(&ours, &link).unwrap();
-        assert!(is_safe(&link).is_err(), "a link to where it leads today");
+        assert!(is_safe(&link).is_err(), "the target of a link may change");
         fs::remove_dir_all(&ours).unwrap();
         assert_eq!(is_safe(&ours).unwrap_err().kind(), io::ErrorKind::NotFound);
     }

@@ -1,7 +1,7 @@
 //! `conclave cluster backup`: saves the data that outlives the cluster in a file.
 //!
 //! The command fetches the bytes by HTTP, as `curl` would. It checks them, writes them to a temporary file,
-//! and syncs it. Only then it renames that file, so a file of the given name is always a complete backup.
+//! and syncs it. Then it renames that file. So a file of the given name is always a complete backup.
 
 use std::fs::File;
 use std::io::{self, Write as _};

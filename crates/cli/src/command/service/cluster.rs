@@ -276,7 +276,7 @@ mod tests {
             &says(2, Some(1), 5, 9),
             &[down(), Ok(says(2, Some(1), 5, 9)), Ok(says(3, Some(1), 5, 9)), down()],
         );
-        assert!(!leaderless.healthy, "the one said to lead does not answer");
+        assert!(!leaderless.healthy, "the reported leader does not answer");
         assert!(render(&leaderless).contains("cannot work"));
     }
 }

@@ -16,8 +16,8 @@ use super::terminal::{self, HandedOver};
 /// The interval of checks for changes that cause no event: the group is empty, or this process is in the
 /// foreground.
 const OFTEN: Duration = Duration::from_millis(50);
-/// The time in which stopped processes are looked for after the group got the terminal. A program that reads
-/// a password may stop itself only then, and the kernel reports only the first process of the group.
+/// The time after the group got the terminal in which stopped processes of the group are continued. A program
+/// that reads a password may stop itself then, and the kernel reports only the first process of the group.
 const SETTLES_WITHIN: Duration = Duration::from_secs(2);
 
 /// A running command.

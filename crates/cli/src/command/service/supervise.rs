@@ -103,7 +103,7 @@ pub async fn supervise(
     signals: &mut Signals,
 ) -> Result<Outcome, Failure> {
     check_time(guard.remaining(), margins)?;
-    let mut news = signal(SignalKind::child()).map_err(|error| cannot(command, &error))?;
+    let mut child_events = signal(SignalKind::child()).map_err(|error| cannot(command, &error))?;
     let mut suspends = Signals::new(&[Signal::TSTP])?;
     let mut child = spawn(guard, command).map_err(|error| cannot(command, &error))?;
     let Some(group) = child.id().and_then(|id| Pid::from_raw(id.cast_signed())) else {
@@ -119,7 +119,7 @@ pub async fn supervise(
         let state = guard.state();
         tokio::select! {
             biased;
-            _ = news.recv() => {}
+            _ = child_events.recv() => {}
             signal = signals.next() => danger.job.send(signal),
             _ = suspends.next() => terminal::print(NOT_SUSPENDED.to_owned()),
             _ = guard.changed(state), if state != LeaseState::Lost => {}
@@ -199,7 +199,7 @@ impl Danger<'_> {
         }
     }
 
-    /// Returns the time until KILL, after the command was asked to stop.
+    /// Returns the time until KILL, after the first action.
     fn grace(&self) -> Duration {
         if *self.on_lost == OnLost::Kill {
             return Duration::ZERO;
@@ -265,10 +265,10 @@ impl Alarm {
             return false;
         }
         // After a warning the command continues, so the message is repeated when the lock is lost.
-        let is_news = self.acted_at.is_none() || (*on_lost == OnLost::Warn && is_lost && !self.is_final);
+        let is_new = self.acted_at.is_none() || (*on_lost == OnLost::Warn && is_lost && !self.is_final);
         self.acted_at.get_or_insert_with(Instant::now);
         self.is_final |= is_lost;
-        is_news
+        is_new
     }
 }
 

@@ -83,7 +83,7 @@ fn a_broken_lock_is_lost_with_its_reason() {
     assert_eq!(sent(&mut core), [], "its other names are held until its holder has stopped");
     let refusal = core.release(ms(4), id).unwrap_err();
     assert_eq!((refusal.code, refusal.message), (Code::NotHeld, loss.to_string()));
-    assert_eq!(releases(&sent(&mut core)), [id], "the server hears that we know");
+    assert_eq!(releases(&sent(&mut core)), [id], "the release acknowledges the break");
 }
 
 #[test]
@@ -120,9 +120,9 @@ fn a_repeated_break_is_one_loss_and_is_acknowledged_until_a_reply() {
     assert_eq!(core.grant_state(ms(4), id), (LeaseState::Lost, Some(loss)));
     core.abandon(ms(5), id);
     core.on_message(ms(6), broken("again").into());
-    let said = sent(&mut core);
-    assert_eq!(releases(&said), [id], "once is enough while it is unanswered");
-    answer(&mut core, ms(7), requests(&said)[0], refused(Code::NotHeld));
+    let messages = sent(&mut core);
+    assert_eq!(releases(&messages), [id], "once is enough while it is unanswered");
+    answer(&mut core, ms(7), requests(&messages)[0], refused(Code::NotHeld));
     core.on_message(ms(8), broken("again").into());
     assert_eq!(releases(&sent(&mut core)), [id]);
 }
@@ -168,7 +168,7 @@ fn an_abandoned_acquire_is_not_resent_after_a_lost_opening() {
         assert_eq!(requests(&sent(&mut core)), [wanted]);
         if let Some(mut cancelled) = cancelled {
             let error = cancelled.try_recv().unwrap().unwrap_err();
-            assert_eq!(error.code, Code::Disconnected, "the session that nobody knows may hold it");
+            assert_eq!(error.code, Code::Disconnected, "the session with an unknown number may hold it");
         }
     }
 }

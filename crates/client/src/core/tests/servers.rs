@@ -81,7 +81,7 @@ fn a_client_with_little_patience_leaves_a_silent_server_while_it_has_time_for_an
 fn a_silent_server_with_an_unanswered_request_is_left() {
     let mut core = connected();
     core.on_tick(ms(60_000));
-    assert!(!core.is_silent(ms(60_000)), "nothing was asked");
+    assert!(!core.is_silent(ms(60_000)), "no request is unanswered");
     assert_eq!(core.next_tick(ms(60_000)), None);
     let ids = [read(&mut core, ms(60_000)), read(&mut core, ms(61_000))];
     assert_eq!(core.next_tick(ms(61_000)), Some(ms(60_000) + SILENCE.1));
@@ -89,7 +89,7 @@ fn a_silent_server_with_an_unanswered_request_is_left() {
     assert_eq!(core.next_tick(ms(63_000)), Some(ms(60_000) + SILENCE.1), "the alarm is not moved");
     core.on_tick(ms(64_000));
     assert!(!core.is_silent(ms(64_000)));
-    assert_eq!(core.next_tick(ms(64_000)), Some(ms(63_000) + SILENCE.1), "but it is when it goes off");
+    assert_eq!(core.next_tick(ms(64_000)), Some(ms(63_000) + SILENCE.1), "it is moved after it went off");
     core.on_tick(ms(67_000));
     assert!(core.is_silent(ms(67_000)));
 }
@@ -142,12 +142,12 @@ fn a_session_that_is_being_opened_or_will_be_is_one_to_close() {
     let mut core = connected();
     assert!(!core.has_session());
     read(&mut core, ms(0));
-    assert!(!core.has_session(), "who only reads has none");
+    assert!(!core.has_session(), "a client that only reads has none");
     let (_, _grant) = acquire(&mut core, ms(0), "x");
     assert!(core.has_session());
     sent(&mut core);
     disconnected(&mut core, ms(1));
-    assert!(core.has_session(), "the lock is asked for again");
+    assert!(core.has_session(), "the acquire is resent");
 }
 
 #[test]

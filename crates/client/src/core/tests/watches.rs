@@ -24,7 +24,7 @@ fn a_resumed_watch_gets_the_rest_of_a_partly_delivered_index() {
     core.on_message(ms(5), v1::Resync { id, index: 9 }.into());
     disconnected(&mut core, ms(6));
     core.on_connected(ms(7));
-    assert_eq!(watches(&sent(&mut core)), [Some(9)], "all of that index was said to be read");
+    assert_eq!(watches(&sent(&mut core)), [Some(9)], "the client has read everything up to that index");
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn a_watch_has_a_session_so_that_a_server_that_falls_silent_is_left() {
     core.on_connected(left);
     sent(&mut core);
     core.on_message(left, v1::Resumed { session: 7, ttl_ms: 10_000, ..Default::default() }.into());
-    assert_eq!(watches(&sent(&mut core)), [Some(3)], "{id} goes on");
+    assert_eq!(watches(&sent(&mut core)), [Some(3)], "{id} continues");
 }
 
 #[test]
@@ -69,8 +69,8 @@ fn a_watch_whose_session_has_ended_opens_another() {
     let mut core = connected();
     let (_id, queue) = watching(&mut core);
     core.on_message(ms(3), v1::SessionEnded { session: 7, cause: v1::EndCause::Ended.into() }.into());
-    let said = sent(&mut core);
-    assert!(matches!(said[..], [Sent::Open(_)]), "the watch itself goes on where it is: {said:?}");
+    let messages = sent(&mut core);
+    assert!(matches!(messages[..], [Sent::Open(_)]), "the watch itself continues: {messages:?}");
     open(&mut core, ms(4));
     // The session ends again; this time a node reports it when the client resumes the session.
     disconnected(&mut core, ms(5));
@@ -80,8 +80,8 @@ fn a_watch_whose_session_has_ended_opens_another() {
     assert_eq!(sent(&mut core), [], "that connection ends");
     disconnected(&mut core, ms(8));
     core.on_connected(ms(9));
-    let said = sent(&mut core);
-    assert!(matches!(said[..], [Sent::Open(_), Sent::Watch(_)]), "{said:?}");
+    let messages = sent(&mut core);
+    assert!(matches!(messages[..], [Sent::Open(_), Sent::Watch(_)]), "{messages:?}");
     assert!(queue.pop().is_none(), "nothing was missed");
 }
 
@@ -102,7 +102,7 @@ fn a_watch_that_no_server_takes_fails_when_patience_is_over_and_one_that_has_beg
     core.on_tick(ms(10_111));
     assert_eq!(begins.try_recv().unwrap().unwrap_err().code, Code::NoQuorum);
     assert_eq!(watches(&sent(&mut core)).len(), 1);
-    assert!(queue.pop().is_none(), "it goes on");
+    assert!(queue.pop().is_none(), "it continues");
 }
 
 /// Starts a watch after index 3, in a session of its own.
@@ -110,8 +110,8 @@ fn watching(core: &mut Core) -> (u64, Arc<Queue>) {
     let queue = Arc::new(Queue::default());
     let target = v1::watch::Target::Children("/d".into());
     let (id, _begun) = core.watch(ms(0), target, Some(3), queue.clone()).unwrap();
-    let said = sent(core);
-    assert!(matches!(said[..], [Sent::Open(_), Sent::Watch(_)]), "{said:?}");
+    let messages = sent(core);
+    assert!(matches!(messages[..], [Sent::Open(_), Sent::Watch(_)]), "{messages:?}");
     open(core, ms(1));
     answer(core, ms(2), id, v1::answer::Result::Watching(v1::Watching { index: 3 }));
     (id, queue)

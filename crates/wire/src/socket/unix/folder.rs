@@ -57,7 +57,7 @@ impl LocalListener {
         }
         let place = Place::of(folder)?;
         let listener = UnixListener::bind(&place.path)?;
-        // Other users may enter a folder that the user has made.
+        // The user may have created the folder with permissions for others.
         std::fs::set_permissions(&path, Permissions::from_mode(0o600))?;
         Ok(Self { listener, path })
     }
@@ -101,10 +101,10 @@ impl Local {
         Ok(())
     }
 
-    /// Sends a few bytes at once. The system takes them while little is on its way.
+    /// Sends a few bytes without waiting. The system accepts them if its buffer has space.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] if the other side has not read what was sent before.
+    /// [`io::ErrorKind::WouldBlock`] if the other side has not read the earlier bytes.
     pub fn send(&self, bytes: &[u8]) -> io::Result<()> {
         let mut stream = self.stream.get_ref();
         stream.write_all(bytes)

@@ -81,6 +81,6 @@ mod tests {
         let text = std::fs::read_to_string(folder.join(NAME)).expect("text");
         assert!(text.contains("line 99"), "{text}");
         assert_eq!(std::fs::read_dir(&folder).expect("readable").count(), 2);
-        std::fs::remove_dir_all(&folder).expect("nobody else uses it");
+        std::fs::remove_dir_all(&folder).expect("no other test uses it");
     }
 }

@@ -104,7 +104,7 @@ mod tests {
         let line = String::from_utf8(database.expect("getent is there").stdout).expect("a line");
         let listed = line.trim().split(':').nth(5).map(PathBuf::from);
         assert_eq!(home(user).expect("readable"), listed);
-        assert_eq!(home(u32::MAX - 7).expect("readable"), None, "nobody has this number");
+        assert_eq!(home(u32::MAX - 7).expect("readable"), None, "no user has this number");
     }
 
     #[test]

@@ -109,7 +109,7 @@ fn foreground() -> io::Result<StdStream> {
     stream.set_nonblocking(true)?;
     stream.peer_addr()?;
     close_inherited(stream.as_raw_fd());
-    // This fails if the process leads a session already, which is as good.
+    // This fails if the process leads a session already. That is sufficient.
     _ = setsid();
     Ok(stream)
 }
