@@ -98,7 +98,7 @@ fn the_result_is_one_object_on_standard_error_and_standard_output_is_the_command
 }
 
 #[test]
-fn the_result_says_that_the_lock_was_lost() {
+fn the_result_reports_the_loss_of_the_lock() {
     let server = Server::start();
     let mut running = server.spawn(&["run", "--json", "x", "--", "sh", "-c", "echo held; exec sleep 1000"]);
     assert_eq!(running.line(), "held\n");

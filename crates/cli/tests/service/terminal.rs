@@ -101,7 +101,7 @@ fn a_command_that_stops_itself_after_it_got_the_terminal_continues() {
 }
 
 #[test]
-fn a_command_in_the_background_waits_for_the_terminal_and_says_so_once() {
+fn a_command_in_the_background_waits_for_the_terminal_and_reports_it_once() {
     let server = Server::start();
     let script = "set -m; $C run x -- sh -c 'read line; echo got $line' & read go; fg; echo over";
     let mut terminal = Terminal::start(&server, script);

@@ -80,7 +80,7 @@ async fn the_deadline_of_a_guard_is_a_time_of_the_paused_clock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_of_the_server_costs_the_lock_but_nobody_else_gets_it_before_another_lease() {
+async fn after_a_pause_no_other_client_gets_the_lock_for_another_lease() {
     let (server, [first, second]) = started().await;
     let guard = soon(first.lock("x")).await.unwrap();
     let began = Instant::now();

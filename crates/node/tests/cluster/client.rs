@@ -43,12 +43,12 @@ impl Client {
     pub fn new(me: NodeId, clock: Clock, server: NodeId, config: Config) -> Self {
         let flaw = config.bug.and_then(Bug::of_client);
         // The time for which the client library offers a request to servers that do not accept it.
-        let patience = Duration::from_secs(if config.scenario == Scenario::Leases { 10 } else { 4 });
+        let retry_timeout = Duration::from_secs(if config.scenario == Scenario::Leases { 10 } else { 4 });
         Self {
             config,
             clock,
             // A lock-delay would hide a lease that ends too soon.
-            conversation: Conversation::new(TTL, Duration::ZERO, patience, flaw),
+            conversation: Conversation::new(TTL, Duration::ZERO, retry_timeout, flaw),
             workload: Workload::new(me, config),
             server,
             connection: None,

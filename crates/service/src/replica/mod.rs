@@ -403,12 +403,12 @@ async fn stop_on_log_failure<M: Machine>(
 async fn pause_ticks_when_single<M: Machine>(replica: Weak<Inner<M>>) {
     let Some(mut metrics) = replica.upgrade().map(|replica| replica.raft.server_metrics()) else { return };
     while let Some(replica) = replica.upgrade() {
-        let is_alone = {
+        let is_single = {
             let metrics = metrics.borrow_watched();
             let nodes = metrics.membership_config.nodes().map(|(node, _)| *node);
             metrics.current_leader == Some(metrics.id) && nodes.eq([metrics.id])
         };
-        replica.raft.runtime_config().tick(!is_alone);
+        replica.raft.runtime_config().tick(!is_single);
         drop(replica);
         if metrics.changed().await.is_err() {
             return;

@@ -159,7 +159,7 @@ async fn a_frame_that_is_too_long_is_answered_and_the_connection_closed() {
 }
 
 #[tokio::test]
-async fn another_version_is_told_which_one_is_spoken() {
+async fn a_client_of_another_version_gets_the_version_of_the_server() {
     let scene = Scene::new().await;
     let mut preface = frame::preface(CLIENT_MAGIC);
     preface[7] = 9;

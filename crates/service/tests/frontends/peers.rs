@@ -128,7 +128,7 @@ async fn a_frame_out_of_bounds_gets_a_last_word() {
 }
 
 #[tokio::test]
-async fn another_version_is_told_which_one_is_spoken() {
+async fn a_node_of_another_version_gets_the_version_of_the_server() {
     let scene = Scene::new().await;
     let mut preface = frame::preface(PEER_MAGIC);
     preface[7] = 9;

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_term_says_who_leads_and_lag_is_against_its_log() {
+    fn the_latest_term_names_the_leader_and_lag_is_against_its_log() {
         let answers = [
             Err("refused".to_owned()),
             Ok(says(2, Some(2), 7, 100)),

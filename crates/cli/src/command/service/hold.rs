@@ -324,7 +324,7 @@ mod tests {
 
     /// The options of a command line.
     #[derive(clap::Parser)]
-    struct Line {
+    struct CommandLine {
         #[command(flatten)]
         hold: HoldArgs,
     }
@@ -371,7 +371,7 @@ mod tests {
 
     #[test]
     fn an_attempt_whose_cancel_is_confirmed_has_timed_out_and_otherwise_its_outcome_is_unknown() {
-        let args = Line::parse_from(["run", "--wait", "2s"]).hold;
+        let args = CommandLine::parse_from(["run", "--wait", "2s"]).hold;
         let expr = "x".parse::<Expr>().expect("a name");
         let requested = RequestedLock { expr: &expr, text: "x", shared: false, quiet: true, shell: None };
         let attempt = Attempt::start(&args, &requested);
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_try_ends_within_three_seconds_whatever_the_servers_do() {
+    fn a_try_ends_within_three_seconds_on_any_server() {
         let Limits { answer, cancel_timeout, close_timeout } = Limits::of(Wait::Try);
         assert!(answer + cancel_timeout + close_timeout < Duration::from_secs(3));
         // Resolving a name blocks a thread, and the end of the runtime waits for that thread. There is no

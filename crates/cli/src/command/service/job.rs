@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_read_whatever_its_name() {
+    fn a_process_with_any_name_is_read() {
         assert_eq!(member("7 (a) b) S 1 42 43 0"), Some((7, "S", 42)));
         assert_eq!(member("7 (sh"), None);
         assert_eq!(member(""), None);

@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_says_what_it_has_changed() {
+    fn the_message_of_limit_names_the_change() {
         assert_eq!(limited("x", None, 1), "made the semaphore x with 1 permit");
         assert_eq!(limited("x", Some(3), 5), "changed the semaphore x from 3 to 5 permits");
         assert_eq!(limited("x", Some(3), 3), "x already has 3 permits; nothing changed");

@@ -328,13 +328,13 @@ mod tests {
     }
 
     #[test]
-    fn a_label_fits_whatever_it_is_made_of() {
+    fn a_label_of_any_program_fits() {
         let long = label(&"ü\n".repeat(200));
         assert!(conclave_core::OwnerLabel::new(long).is_ok());
     }
 
     #[test]
-    fn times_are_said_in_the_unit_that_fits() {
+    fn times_have_a_fitting_unit() {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_millis() as u64;
         assert_eq!(ago(now + 5_000), "0 s", "a clock ahead of ours");
         assert_eq!(ago(now - 300_000), "5 min");

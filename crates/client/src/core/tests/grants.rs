@@ -90,15 +90,15 @@ fn a_broken_lock_is_lost_with_its_reason() {
 fn a_grant_that_is_broken_before_it_is_handed_out_is_refused() {
     let mut core = connected();
     let (on_its_way, mut first) = acquire(&mut core, ms(0), "x");
-    let (parked, mut second) = acquire(&mut core, ms(0), "y");
+    let (undelivered, mut second) = acquire(&mut core, ms(0), "y");
     sent(&mut core);
     open(&mut core, ms(1));
     core.on_tick(ms(9_950));
     let Some(Sent::KeepAlive(v1::KeepAlive { token })) = sent(&mut core).pop() else {
         panic!("not kept alive")
     };
-    answer(&mut core, ms(9_960), parked, granted());
-    for grant in [on_its_way, parked] {
+    answer(&mut core, ms(9_960), undelivered, granted());
+    for grant in [on_its_way, undelivered] {
         core.on_message(ms(9_961), v1::Broken { grant, ..Default::default() }.into());
     }
     answer(&mut core, ms(9_962), on_its_way, granted());
@@ -107,7 +107,7 @@ fn a_grant_that_is_broken_before_it_is_handed_out_is_refused() {
         assert_eq!(grant.try_recv().unwrap().unwrap_err().code, Code::NotHeld);
     }
     assert!(core.held.is_empty());
-    assert_eq!(releases(&sent(&mut core)), [on_its_way, parked]);
+    assert_eq!(releases(&sent(&mut core)), [on_its_way, undelivered]);
 }
 
 #[test]

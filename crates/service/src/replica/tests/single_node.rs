@@ -25,14 +25,16 @@ impl Transport for Nobody {
 
 const ALONE: Identity = Identity { cluster: 9, node: 1 };
 
-async fn alone(disk: Arc<dyn Disk>) -> Result<(Replica<Notebook>, Deliveries<Notebook>), OpenError> {
+async fn open_single_node(
+    disk: Arc<dyn Disk>,
+) -> Result<(Replica<Notebook>, Deliveries<Notebook>), OpenError> {
     let opened = Replica::open(disk, ALONE, Arc::new(Nobody), Notebook::default(), quick()).await?;
     opened.0.bootstrap(BTreeMap::from([(1, member(1))])).await.unwrap();
     Ok(opened)
 }
 
-async fn alone_on(disk: &SimDisk) -> Replica<Notebook> {
-    let (replica, deliveries) = alone(Arc::new(disk.handle())).await.unwrap();
+async fn single_node_on(disk: &SimDisk) -> Replica<Notebook> {
+    let (replica, deliveries) = open_single_node(Arc::new(disk.handle())).await.unwrap();
     drop(deliveries);
     replica
 }
@@ -43,7 +45,7 @@ fn one_node_writes_restarts_and_has_it_all() {
         let folder = TempFolder::new();
         for life in 0..3 {
             let disk = Arc::new(RealDisk::open(folder.path()).unwrap());
-            let (replica, deliveries) = alone(disk).await.unwrap();
+            let (replica, deliveries) = open_single_node(disk).await.unwrap();
             drop(deliveries);
             for number in life * 100..(life + 1) * 100 {
                 write(&replica, number).await;
@@ -58,7 +60,7 @@ fn one_node_writes_restarts_and_has_it_all() {
 #[test]
 fn a_read_that_waits_for_an_entry_is_refused_when_the_node_stops() {
     run(async {
-        let replica = alone_on(&SimDisk::new(1)).await;
+        let replica = single_node_on(&SimDisk::new(1)).await;
         let waiting = replica.applied_or_stopped(1_000_000);
         let mut waiting = std::pin::pin!(waiting);
         assert!(waiting.as_mut().now_or_never().is_none());
@@ -74,7 +76,7 @@ fn acknowledged_proposals_of_a_single_node_survive_power_cuts() {
             let disk = SimDisk::new(seed);
             let mut acknowledged = Vec::new();
             for life in 0..3 {
-                let replica = alone_on(&disk).await;
+                let replica = single_node_on(&disk).await;
                 let seen = replica.read(|notebook| notebook.seen.clone()).await;
                 let seen = match seen {
                     Ok(seen) => seen,
@@ -105,7 +107,7 @@ fn acknowledged_proposals_of_a_single_node_survive_power_cuts() {
 #[test]
 fn effects_are_delivered_in_order_before_the_result_of_the_proposal() {
     run(async {
-        let (replica, mut deliveries) = alone(Arc::new(SimDisk::new(1).handle())).await.unwrap();
+        let (replica, mut deliveries) = open_single_node(Arc::new(SimDisk::new(1).handle())).await.unwrap();
         for number in 0..50 {
             let id = write(&replica, number).await;
             let mut heard = Vec::new();
@@ -127,7 +129,7 @@ fn effects_are_delivered_in_order_before_the_result_of_the_proposal() {
 fn a_failed_disk_stops_the_node_with_an_error() {
     run(async {
         let disk = SimDisk::new(1);
-        let replica = alone_on(&disk).await;
+        let replica = single_node_on(&disk).await;
         write(&replica, 1).await;
         disk.fail_syncs_after(0);
         let refused = replica.propose(vec![2]).await.unwrap_err();
@@ -143,7 +145,7 @@ fn a_failed_disk_stops_the_node_with_an_error() {
 #[test]
 fn consensus_that_stops_is_a_failure_and_an_entry_is_none() {
     run(async {
-        let replica = alone_on(&SimDisk::new(1)).await;
+        let replica = single_node_on(&SimDisk::new(1)).await;
         let mut failed = std::pin::pin!(replica.failed());
         for number in 0..10 {
             write(&replica, number).await;
@@ -158,7 +160,7 @@ fn consensus_that_stops_is_a_failure_and_an_entry_is_none() {
 #[test]
 fn a_command_too_large_is_refused_and_nothing_is_lost() {
     run(async {
-        let replica = alone_on(&SimDisk::new(1)).await;
+        let replica = single_node_on(&SimDisk::new(1)).await;
         replica.wait_for(Status::leads).await.unwrap();
         let most = quick().log.entry_bytes_max();
         assert_eq!(replica.propose(vec![1; most + 1]).await, Err(ProposeError::TooLarge));
@@ -239,7 +241,8 @@ fn a_disk_with_no_room_for_a_snapshot_does_not_stop_the_node() {
 fn proposals_are_applied_in_their_order() {
     run(async {
         for seed in 0..20 {
-            let (replica, deliveries) = alone(Arc::new(SimDisk::new(seed).handle())).await.unwrap();
+            let (replica, deliveries) =
+                open_single_node(Arc::new(SimDisk::new(seed).handle())).await.unwrap();
             drop(deliveries);
             let early = (0..50).map(|number| replica.propose_all(vec![vec![number]]));
             let early: Vec<_> = early.collect();
@@ -260,7 +263,7 @@ fn proposals_are_applied_in_their_order() {
 #[test]
 fn a_task_that_has_used_its_tokio_budget_can_still_propose() {
     run(async {
-        let replica = alone_on(&SimDisk::new(1)).await;
+        let replica = single_node_on(&SimDisk::new(1)).await;
         replica.wait_for(Status::leads).await.unwrap();
         let proposer = replica.clone();
         let proposed = tokio::spawn(async move {
@@ -278,7 +281,7 @@ fn a_task_that_has_used_its_tokio_budget_can_still_propose() {
 #[test]
 fn many_at_once_are_all_applied_in_their_order() {
     run(async {
-        let replica = alone_on(&SimDisk::new(1)).await;
+        let replica = single_node_on(&SimDisk::new(1)).await;
         replica.wait_for(Status::leads).await.unwrap();
         let numbers = |from: u64| (from..from + 10_000).map(|number| vec![number]).collect::<Vec<_>>();
         let (first, second) = (replica.propose_all(numbers(0)), replica.propose_all(numbers(10_000)));
@@ -291,7 +294,7 @@ fn many_at_once_are_all_applied_in_their_order() {
 #[test]
 fn a_leader_that_is_alone_goes_on_leading() {
     run(async {
-        let replica = alone_on(&SimDisk::new(1)).await;
+        let replica = single_node_on(&SimDisk::new(1)).await;
         replica.wait_for(Status::leads).await.unwrap();
         replica.transfer_leadership().await;
         assert!(replica.status().leads());
@@ -302,7 +305,7 @@ fn a_leader_that_is_alone_goes_on_leading() {
 fn a_data_folder_that_lost_its_log_or_its_snapshot_is_refused() {
     run(async {
         let disk = SimDisk::new(1);
-        let replica = alone_on(&disk).await;
+        let replica = single_node_on(&disk).await;
         for number in 0..20 {
             write(&replica, number).await;
         }
@@ -313,7 +316,7 @@ fn a_data_folder_that_lost_its_log_or_its_snapshot_is_refused() {
         for name in without_log.handle().list().unwrap().iter().filter(|name| name.ends_with(".log")) {
             without_log.handle().remove(name).unwrap();
         }
-        let refused = alone(Arc::new(without_log.handle())).await.err().unwrap();
+        let refused = open_single_node(Arc::new(without_log.handle())).await.err().unwrap();
         assert!(refused.to_string().contains("no log"), "{refused}");
 
         let mut options = quick();
@@ -332,7 +335,7 @@ fn a_data_folder_that_lost_its_log_or_its_snapshot_is_refused() {
         write(&replica, 200).await;
         replica.shutdown().await;
         disk.handle().remove("snapshot").unwrap();
-        let refused = alone(Arc::new(disk.handle())).await.err().unwrap();
+        let refused = open_single_node(Arc::new(disk.handle())).await.err().unwrap();
         assert!(refused.to_string().contains("no snapshot covers"), "{refused}");
     });
 }
@@ -359,7 +362,7 @@ fn a_node_that_has_only_a_snapshot_knows_it_as_soon_as_it_is_open() {
 #[test]
 fn a_message_for_another_node_or_cluster_is_refused() {
     run(async {
-        let replica = alone_on(&SimDisk::new(1)).await;
+        let replica = single_node_on(&SimDisk::new(1)).await;
         let ours = |identity: Identity, version: u8| {
             let body = Request::ReadIndex;
             let mut bytes = rpc_client::seal_request(identity.cluster, identity.node, &body).unwrap();
@@ -390,7 +393,7 @@ proptest! {
     #[test]
     fn no_bytes_from_a_peer_stop_a_node(messages in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 64)) {
         run(async {
-            let replica = alone_on(&SimDisk::new(1)).await;
+            let replica = single_node_on(&SimDisk::new(1)).await;
             replica.wait_for(Status::leads).await.unwrap();
             for body in messages {
                 // Send the bytes alone, and as the body of an envelope.

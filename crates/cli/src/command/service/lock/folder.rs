@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_holder_that_ends_while_it_is_asked_has_ended() {
+    async fn a_holder_that_ends_during_a_request_has_ended() {
         let key = Key { shell: None, server: "test", expr: "a_holder_that_ends" };
         let (listener, socket) = Socket::bind(&key).expect("the folder is ours");
         let path = socket.path.clone();
