@@ -54,7 +54,7 @@ impl<O: Outbox> Node<O> {
                 _,
             ) => self.answer_query(connection, id, query, cx),
             (ClientRequest::Query { id, stale: false, query }, _) => {
-                self.wait(RoundRequest::Read(Read::Query { connection, id, query: query }), cx);
+                self.wait(RoundRequest::Read(Read::Query { connection, id, query }), cx);
             }
             (ClientRequest::Watch { id, after, target }, _) => {
                 self.wait(RoundRequest::Read(Read::Watch { connection, id, after, target }), cx);
@@ -194,7 +194,7 @@ impl<O: Outbox> Node<O> {
             {
                 match self.dequeue(connection) {
                     Some(ClientRequest::Query { id, query, .. }) => {
-                        self.answer_now(connection, id, &query, cx)
+                        self.answer_now(connection, id, &query, cx);
                     }
                     Some(other) => self.on_request(connection, other, cx),
                     None => break,
