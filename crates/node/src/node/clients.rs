@@ -15,9 +15,10 @@ use crate::leases::Now;
 /// The most requests that wait on one connection. A connection with more is closed if it has no session yet;
 /// otherwise the request gets the reply `overloaded`.
 pub const MAX_QUEUED: usize = 1024;
-/// The size of waiting requests, in bytes, from which on nothing more is read from a connection.
+/// The size of waiting requests, in bytes, from which on nothing more is read from a connection without a
+/// session.
 pub(super) const PAUSE_BYTES: usize = 1024 * 1024;
-/// The number of waiting requests from which on nothing more is read from a connection.
+/// The number of waiting requests from which on nothing more is read from a connection without a session.
 const PAUSE_COUNT: usize = MAX_QUEUED / 2;
 const _: () = assert!(PAUSE_BYTES < MAX_BYTES);
 
@@ -89,7 +90,7 @@ impl Inbox {
         self.queue.push_back(request);
     }
 
-    fn must_pause(&self) -> bool {
+    fn is_large(&self) -> bool {
         self.bytes >= PAUSE_BYTES || self.len() >= PAUSE_COUNT
     }
 }
@@ -113,7 +114,14 @@ impl<O: Outbox> Connection<O> {
     /// Adds a request that waits, whose size the budget has admitted.
     pub(super) fn enqueue(&mut self, request: ClientRequest, bytes: usize) {
         self.inbox.push(request, bytes);
-        self.outbox.pause_reading(self.inbox.must_pause());
+        self.outbox.pause_reading(self.must_pause());
+    }
+
+    /// Returns whether nothing more is read until some requests have been served. The node always reads a
+    /// connection with a session, because the next message may be a keep-alive. Its queries beyond
+    /// [`MAX_QUEUED`] are rejected.
+    fn must_pause(&self) -> bool {
+        self.session.id().is_none() && self.inbox.is_large()
     }
 
     /// Takes the first request that waits, with its size.
@@ -121,7 +129,7 @@ impl<O: Outbox> Connection<O> {
         let request = self.inbox.queue.pop_front()?;
         let bytes = request_size(&request);
         self.inbox.bytes -= bytes;
-        self.outbox.pause_reading(self.inbox.must_pause());
+        self.outbox.pause_reading(self.must_pause());
         Some((request, bytes))
     }
 

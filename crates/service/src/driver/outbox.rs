@@ -9,8 +9,8 @@
 //! from the moment when bytes remain, or the outbox is closed, until nothing is left. The driver writes only
 //! before and after.
 //!
-//! **Bounds.** From [`FULL_BYTES`] on, the node holds queries back, and the task stops reading if many of
-//! them wait. Other replies are added up to [`OUTBOX_BYTES`]; above that they are written at once. If the
+//! **Bounds.** From [`FULL_BYTES`] on, the node holds queries back. If many of them wait on a connection
+//! without a session, the task stops reading. Other replies are added up to [`OUTBOX_BYTES`]; above that they are written at once. If the
 //! socket has already refused bytes, the client does not read. The outbox then drops everything except a last
 //! message, and the connection closes. The client loses no result: the state remembers replies, and watches
 //! report the gap.
@@ -39,7 +39,7 @@ pub(crate) struct Outbox {
     inner: Mutex<Inner>,
     task: AtomicWaker,
     socket: Option<Arc<Writer>>,
-    /// `true` if reading is paused, because many requests of the client wait in the node.
+    /// `true` if reading is paused, because many requests wait in the node and there is no session yet.
     is_reading_paused: AtomicBool,
 }
 

@@ -181,3 +181,28 @@ fn an_unwatch_over_the_limit_ends_a_watch_that_still_waits() {
         fixture.node.watches.on_change(&change).into_iter().map(|event| event.watch).collect();
     assert_eq!(watching.first(), Some(&2), "1 does not watch");
 }
+
+/// Queries wait because the disk stalls. The frontends read a connection only while reading is not paused.
+#[test]
+fn a_session_with_many_waiting_queries_lives_while_its_client_sends_keep_alives() {
+    let mut fixture = Fixture::attached(1);
+    fixture.lead(7, [lease(1, 0)]);
+    fixture.bind(1);
+    fixture.request(1, release(1));
+    assert_eq!(fixture.proposed().len(), 1, "the disk writes a batch, and does not end");
+    let query = |id| ClientRequest::Query { id, stale: true, query: Query::Sessions { after: None } };
+    (2..MAX_QUEUED as u64 + 2).for_each(|id| fixture.request(1, query(id)));
+    for token in 1..=10 {
+        fixture.now += Duration::from_secs(3);
+        if !fixture.outbox(1).is_paused.get() {
+            fixture.request(1, ClientRequest::KeepAlive { token });
+            fixture.run_round(Ok(LogId { term: 7, index: 0 }));
+            assert_eq!(fixture.outbox(1).read(), [Reply::KeptAlive { token }]);
+        }
+        fixture.end_turn(Cause::Other);
+    }
+    let expiries = fixture.node.metrics.expiries_total.load(std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(expiries, 0, "the lease has 10 s");
+    fixture.request(1, query(5000));
+    assert_eq!(answered(&fixture.outbox(1).read()[0]), (5000, Some(Code::Overloaded)));
+}
