@@ -79,7 +79,7 @@ impl Service {
 
     /// Plants a bug.
     #[cfg(feature = "testing")]
-    pub(crate) fn plant(&mut self, flaw: Option<crate::testing::Flaw>) {
+    pub fn plant(&mut self, flaw: Option<crate::testing::Flaw>) {
         self.flaw = flaw;
         self.state.plant(flaw);
     }

@@ -3,7 +3,7 @@
 //! Effects describe every applied entry, whichever node proposed it. The result of a batch matters only if an
 //! entry was not applied.
 
-use conclave_core::{Code, Error, RequestId};
+use conclave_core::{Code, Error, RequestId, SessionId};
 
 use super::batches::{BatchId, Origin};
 use super::reply::SessionTerms;
@@ -58,10 +58,14 @@ impl<O: Outbox> Node<O> {
             }
             Effect::SessionOpened { session, secret } => {
                 if let Some(connection) = self.clients.take_opening(secret) {
-                    let ttl_ms =
-                        read_state(cx.view, |state| state.session(session).map_or(0, |info| info.ttl_ms));
-                    let terms = self.terms(ttl_ms, cx.view);
-                    self.bind(connection, session, &Reply::Opened { session, secret, terms }, cx);
+                    match read_state(cx.view, |state| state.session(session).map(|info| info.ttl_ms)) {
+                        Some(ttl_ms) => {
+                            let terms = self.terms(ttl_ms, cx.view);
+                            self.bind(connection, session, &Reply::Opened { session, secret, terms }, cx);
+                        }
+                        // A later entry, whose effects follow, has ended it.
+                        None => self.clients.close(connection, &ended_at_once(session)),
+                    }
                 }
             }
             Effect::SessionRefused { secret, error } => {
@@ -148,7 +152,7 @@ impl<O: Outbox> Node<O> {
         SessionTerms { ttl_ms, drift_ppm: self.timing.drift_ppm, nodes }
     }
 
-    fn send_watcher_events(&mut self, events: Vec<WatcherEvent>) {
+    pub(super) fn send_watcher_events(&mut self, events: Vec<WatcherEvent>) {
         for WatcherEvent { watcher: WatcherId(connection), watch, event } in events {
             if has_flaw!(self, DropsEventsWhenFull)
                 && self.clients.get(connection).is_some_and(|known| known.is_full)
@@ -175,6 +179,10 @@ impl<O: Outbox> Node<O> {
             self.clients.close(connection, &error);
         }
     }
+}
+
+fn ended_at_once(session: SessionId) -> Error {
+    Error::new(Code::SessionEnded, format!("session {session} has ended before its client got it"))
 }
 
 fn propose_error(error: ProposeError) -> Error {

@@ -9,7 +9,7 @@ use super::query;
 use super::rounds::{PendingKeepAlive, Read, RoundRequest};
 use super::watches::WatcherId;
 use super::{ClientRequest, Query};
-use super::{ConnectionId, Cx, MAX_PER_TURN, Node, Outbox, Reply, View, metrics};
+use super::{ConnectionId, Cx, MAX_PER_TURN, Node, Outbox, Reply, View, read_state, metrics};
 use crate::state::{Command, OpenSession, Request};
 
 impl<O: Outbox> Node<O> {
@@ -178,6 +178,12 @@ impl<O: Outbox> Node<O> {
     fn answer_now(&mut self, connection: ConnectionId, id: u64, query: &Query, cx: &mut Cx<'_>) {
         metrics::add(&self.metrics.queries_total, 1);
         let answer = query::answer(cx.view, query);
+        if !has_flaw!(self, ReadsAheadOfEvents) {
+            // The state may grow between the two reads of it. So the events are read last: they cover the answer.
+            let watches = &mut self.watches;
+            let events = read_state(cx.view, |state| watches.catch_up(state, WatcherId(connection)));
+            self.send_watcher_events(events);
+        }
         self.push(connection, &Reply::Read { id, answer });
     }
 

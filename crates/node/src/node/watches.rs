@@ -5,11 +5,17 @@
 //! node.
 //!
 //! **Rules** (docs/service.md 7). A watch gets every change after the index that it names, in order. If the
-//! history does not reach back to that index, the watch gets a *resync*: the client must read again.
+//! history does not reach back to that index, the watch gets a *resync*: the client must read again. An event
+//! is sent before the answer of a query that shows its change, on the same connection.
+//!
+//! **Trap.** The state may contain entries whose effects the node has not handled yet. A query then shows a
+//! change before its event. So the node takes the missing events from the history before it sends the answer
+//! ([`Watches::catch_up`]).
 //!
 //! **Bounds.** [`MAX_WATCHES`] watches for each connection; one more is rejected.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeBounds;
 
 use conclave_core::report::WatchEvent;
 use conclave_core::{Code, Error};
@@ -116,13 +122,26 @@ impl Watches {
 
     /// Returns the events that all watches missed when a snapshot replaced the state of this node.
     pub fn on_snapshot(&mut self, state: &State) -> Vec<WatcherEvent> {
-        let now = state.applied();
-        let mut events = Vec::new();
-        for ((watcher, id), watch) in &mut self.watches {
-            events.extend(missed(state, *watcher, *id, &watch.target, watch.seen.max(self.passed_on)));
-            watch.seen = watch.seen.max(now);
+        let events = self.advance(.., state);
+        self.passed_on = state.applied();
+        events
+    }
+
+    /// Returns the events of one connection that the state already contains, and that
+    /// [`Watches::on_change`] has not returned yet. It does not return them again.
+    pub fn catch_up(&mut self, state: &State, watcher: WatcherId) -> Vec<WatcherEvent> {
+        if state.changes_since(self.passed_on).is_some_and(|mut changes| changes.next().is_none()) {
+            return Vec::new();
         }
-        self.passed_on = now;
+        self.advance((watcher, 0)..=(watcher, u64::MAX), state)
+    }
+
+    fn advance(&mut self, watches: impl RangeBounds<(WatcherId, WatchId)>, state: &State) -> Vec<WatcherEvent> {
+        let mut events = Vec::new();
+        for ((watcher, id), watch) in self.watches.range_mut(watches) {
+            events.extend(missed(state, *watcher, *id, &watch.target, watch.seen.max(self.passed_on)));
+            watch.seen = watch.seen.max(state.applied());
+        }
         events
     }
 }

@@ -81,14 +81,18 @@ impl Locks {
     }
 
     /// Returns whether the request waits, but its client may have received an early grant before a restart.
-    pub(super) fn may_have_been_told(&self, ticket: Ticket) -> bool {
+    pub(super) fn may_have_early_grant(&self, ticket: Ticket) -> bool {
         self.waiters.get(&ticket).is_some_and(|waiter| waiter.rank.is_moved_on())
     }
 
-    /// Applies [`super::Command::SingleNodeRestarted`]: raises the fences, and moves all waiters before all
-    /// later requests.
-    pub(super) fn on_single_node_restarted(&mut self, fences: u64) {
+    /// Raises all later fences: the first half of [`super::Command::SingleNodeRestarted`].
+    pub(super) fn raise_fences(&mut self, fences: u64) {
         self.fence_base = self.fence_base.saturating_add(fences);
+    }
+
+    /// Moves all waiters before all later requests: the second half of
+    /// [`super::Command::SingleNodeRestarted`].
+    pub(super) fn move_waiters_on(&mut self) {
         let soft_blocked = std::mem::take(&mut self.soft_blocked);
         self.clear_indexes();
         for waiter in self.waiters.values_mut() {

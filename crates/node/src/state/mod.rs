@@ -155,9 +155,18 @@ impl State {
             Command::OpenSession(open) => self.open_session(&mut step, open),
             Command::Request(request) => self.request(&mut step, request),
             Command::Expire { timer, term } => self.expire(&mut step, timer, term),
-            Command::SingleNodeRestarted { fences } => self.locks.on_single_node_restarted(fences),
+            Command::SingleNodeRestarted { fences } => self.on_single_node_restarted(fences),
         }
         self.finish(&mut step);
+    }
+
+    fn on_single_node_restarted(&mut self, fences: u64) {
+        if !has_flaw!(self, KeepsFencesAtRestart) {
+            self.locks.raise_fences(fences);
+        }
+        if !has_flaw!(self, KeepsQueuesAtRestart) {
+            self.locks.move_waiters_on();
+        }
     }
 
     fn open_session(&mut self, step: &mut Step<'_>, open: OpenSession) {
@@ -315,7 +324,7 @@ impl State {
     fn release(&mut self, step: &mut Step<'_>, id: SessionId, grant: RequestId) -> Result<Answer, Error> {
         self.forget_broken(id, grant);
         let live = self.sessions.get(&id).and_then(|session| session.live.get(&grant).copied());
-        if let Some(ticket) = live.filter(|ticket| self.locks.may_have_been_told(*ticket)) {
+        if let Some(ticket) = live.filter(|ticket| self.locks.may_have_early_grant(*ticket)) {
             self.locks.refuse(ticket, cancelled(), &mut step.work);
             return Ok(Answer::Done);
         }

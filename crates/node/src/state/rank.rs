@@ -1,7 +1,7 @@
 //! The position of a waiter in a queue.
 //!
-//! **Rules** (docs/service.md 3). The higher priority goes first, then the earlier command. Position the
-//! restart of a single node, all waiters are moved before all later requests, whatever their priorities
+//! **Rules** (docs/service.md 3). The higher priority goes first, then the earlier command. At the restart
+//! of a single node, all waiters are moved before all later requests, whatever their priorities
 //! ([`super::early_grant`] has the reason). This subtracts the number of possible priorities from their
 //! *class*.
 

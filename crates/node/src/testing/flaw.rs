@@ -25,6 +25,12 @@ pub enum Flaw {
     ServesUnsyncedReads,
     /// A single node sends every grant before the sync, not only a grant to the certain next waiter.
     SendsAnyGrantEarly,
+    /// A single node restarts without raising the fences.
+    KeepsFencesAtRestart,
+    /// A single node restarts without moving all waiters before all later requests.
+    KeepsQueuesAtRestart,
+    /// A read shows changes whose events the node has not handled yet.
+    ReadsAheadOfEvents,
     /// A change of files that is sent again is applied again.
     AppliesRetries,
     /// A request that is rejected as `overloaded` is proposed all the same.
