@@ -23,7 +23,7 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs, each with the scenario that finds it.
-    pub const ALL: [(Self, Scenario); 16] = [
+    pub const ALL: [(Self, Scenario); 19] = [
         (Self::Client(ClientFlaw::CountsFromReply), Scenario::Leases),
         (Self::Node(NodeFlaw::AnswersWithoutRound), Scenario::Leases),
         (Self::Node(NodeFlaw::KeepsOldLeases), Scenario::Leases),
@@ -35,10 +35,13 @@ impl Bug {
         (Self::Node(NodeFlaw::KeepsOldConnection), Scenario::Cluster),
         (Self::Node(NodeFlaw::DropsEventsWhenFull), Scenario::Cluster),
         (Self::Node(NodeFlaw::ForgetsWatchIndex), Scenario::Cluster),
+        (Self::Node(NodeFlaw::ReadsAheadOfEvents), Scenario::Cluster),
         (Self::Node(NodeFlaw::AppliesRetries), Scenario::Cluster),
         (Self::Node(NodeFlaw::ProposesWhatItRejects), Scenario::Cluster),
         (Self::Node(NodeFlaw::ServesUnsyncedReads), Scenario::Single),
         (Self::Node(NodeFlaw::SendsAnyGrantEarly), Scenario::Single),
+        (Self::Node(NodeFlaw::KeepsFencesAtRestart), Scenario::Single),
+        (Self::Node(NodeFlaw::KeepsQueuesAtRestart), Scenario::Single),
         (Self::RepliesBeforeSync, Scenario::Single),
     ];
 

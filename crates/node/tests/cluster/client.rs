@@ -93,7 +93,7 @@ impl Client {
             Timer::Connect => self.connect(cx),
             Timer::Work(slot) => self.with_workload(cx, |workload, at| workload.work(slot, at)),
             Timer::Read => self.read(cx),
-            Timer::Turn | Timer::Sync => {}
+            Timer::Turn | Timer::Sync | Timer::Effects => {}
         }
         self.end_step(cx);
     }
@@ -147,7 +147,7 @@ impl Client {
         }
     }
 
-    /// Ends the connection. The server notices it, unless the network has failed.
+    /// Ends the connection. The server events it, unless the network has failed.
     fn disconnect(&mut self, why: &str, is_noticed: bool, cx: &mut Cx<'_, Site>) {
         if let Some(connection) = self.connection.take() {
             if is_noticed || self.config.scenario == Scenario::Leases {

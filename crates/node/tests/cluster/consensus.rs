@@ -78,12 +78,14 @@ impl Fate {
 
 impl Order {
     pub fn new(config: Config) -> Self {
+        let mut service = Service::new();
+        service.plant(config.bug.and_then(Bug::of_node));
         Self {
             config,
             log: Consensus::default(),
             leader: None,
             records: Vec::new(),
-            service: Service::new(),
+            service,
             lagging: BTreeSet::new(),
             delayed: BTreeMap::new(),
             last_delayed: 0,

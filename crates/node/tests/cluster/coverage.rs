@@ -19,10 +19,10 @@ macro_rules! situations {
 situations! {
     Held LeaseExtended Granted HandedOn Jeopardy Lost RegrantedAfterExpiry LeaderChangedWhileHeld Forwarded
     Resumed Retried Broken EndedByOperator Campaigned PermitsShared ManyNames Conflicted
-    EventDelivered Resynced WatchContinued ReadServed
+    EffectsLate EventDelivered Resynced WatchContinued ReadServed
     Overloaded OutboxFull OutboxOverflowed ReadingPaused ConnectionBroken RestartedServer Restored
     ProposalUnknown ProposalDelayed RoundFailed
-    EarlyGrant EntryLost EntrySurvived
+    EarlyGrant EarlyGrantLost EntryLost EntrySurvived
 }
 
 /// The number of times that each situation has occurred.

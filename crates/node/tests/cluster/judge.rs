@@ -37,7 +37,7 @@ pub fn run(scenario: Scenario, seed: u64, bug: Option<Bug>) -> Verdict {
     let servers: BTreeMap<NodeId, NodeId> =
         scenario.clients().map(|client| (client, scenario.server(scenario::below(3, &mut dice)))).collect();
     let config = Config::draw(scenario, bug, &mut dice);
-    let Plan { faults, commands, .. } = Plan::draw(scenario, &mut dice);
+    let Plan { faults, commands, .. } = Plan::draw(&config, &mut dice);
     let setup = Setup {
         nodes: scenario.sites(),
         seed,
@@ -48,7 +48,7 @@ pub fn run(scenario: Scenario, seed: u64, bug: Option<Bug>) -> Verdict {
     };
     setup.validate().expect("the plan is valid");
     let log = Arc::new(Mutex::new(SimLog::default()));
-    let mut world = World::new(setup, Judge::new(scenario, commands), move |site| {
+    let mut world = World::new(setup, Judge::new(scenario, bug, commands), move |site| {
         let clock = clocks[site.index()];
         match servers.get(&site) {
             Some(server) => Site::Client(Opaque::new(Client::new(site, clock, *server, config))),
@@ -84,11 +84,11 @@ struct Judge {
 }
 
 impl Judge {
-    fn new(scenario: Scenario, commands: Vec<(Duration, NodeId, Script)>) -> Self {
+    fn new(scenario: Scenario, bug: Option<Bug>, commands: Vec<(Duration, NodeId, Script)>) -> Self {
         Self {
             scenario,
             commands,
-            log: Reference::default(),
+            log: Reference::new(bug),
             wires: Wires::new(scenario),
             watches: Watches::default(),
             fences: BTreeMap::new(),
@@ -112,6 +112,7 @@ impl Judge {
                 coverage.see(situation);
                 Ok(())
             }
+            Note::Wrong(wrong) => Err(wrong),
             Note::Connected(connection) => {
                 self.wires.on_connected(connection);
                 Ok(())
@@ -175,9 +176,13 @@ impl Judge {
             if self.is_taken_away(belief, &name.name) {
                 continue;
             }
-            // A single node may send a grant before the log has it.
             let held = self.log.holders(&name.name, self.log.applied());
-            if self.scenario != Scenario::Single && !held.contains(&(session, name.fence)) {
+            let may_be_early =
+                self.scenario == Scenario::Single && self.log.is_certain((session, request), &name.name);
+            if may_be_early && self.log.early.is_lost((session, request)) {
+                self.coverage.see(Situation::EarlyGrantLost);
+            }
+            if !held.contains(&(session, name.fence)) && !may_be_early {
                 return Err(format!(
                     "{site} believes in fence {} of {} at {now:?}, and {held:?} holds it",
                     name.fence, name.name

@@ -12,7 +12,8 @@
 //! **Faults.** Clocks drift by up to the assumed rate. Sites pause, and links hold messages back for seconds.
 //! Leaders change, and clients change their server. Servers restart without their memory, and get snapshots
 //! in place of entries. Connections break at any byte, and clients read slowly. Proposals and rounds fail.
-//! Power cuts remove unsynced entries from the disk of a single node. All of it is drawn from the seed. A
+//! Power cuts remove unsynced entries from the disk of a single node. The state of a node contains entries
+//! whose effects the node handles later, after rounds and results that overtake them. All of it is drawn from the seed. A
 //! seed gives the same run, bit for bit.
 //!
 //! **Judgement.** The judge applies the committed log by itself, and compares everything that clients send,
@@ -21,7 +22,8 @@
 //!   each other.
 //! - The fences of a name grow.
 //! - Every reply is one of the log, in its order: nothing is sent that a power cut can remove, except an
-//!   early grant.
+//!   early grant. The module `early` has the exact rule for these.
+//! - A session has one connection.
 //! - A request is applied at most once, and one that was rejected as not done is not applied.
 //! - A read shows the state of one moment between its sending and its arrival.
 //! - A watch gets every change of its target in order, or a resync. An event arrives before a read that shows
@@ -40,6 +42,7 @@ mod client;
 mod consensus;
 mod coverage;
 mod disk;
+mod early;
 mod judge;
 mod outbox;
 mod plan;
@@ -113,7 +116,7 @@ fn a_guard_is_lost_before_its_lock_is_granted_again() {
 #[test]
 fn a_cluster_keeps_its_promises_while_everything_fails() {
     use Situation::*;
-    let alone = [EarlyGrant, EntryLost, EntrySurvived];
+    let alone = [EarlyGrant, EarlyGrantLost, EntryLost, EntrySurvived];
     let expected: Vec<Situation> =
         Situation::ALL.iter().copied().filter(|situation| !alone.contains(situation)).collect();
     expect_covered(Scenario::Cluster, &expected);

@@ -40,6 +40,8 @@ struct State {
     /// The node has named the connection for sending.
     is_named: bool,
     is_closed: bool,
+    /// The session that was opened or resumed on this connection last.
+    session: Option<u64>,
     is_paused: bool,
     is_room_awaited: bool,
     was_full: bool,
@@ -111,6 +113,11 @@ impl Replies {
         self.with(|state| state.is_closed)
     }
 
+    /// Returns the session of an open connection.
+    pub fn session(&self) -> Option<u64> {
+        self.with(|state| state.session.filter(|_| !state.is_closed))
+    }
+
     /// Returns whether the outbox was full, whether it has overflowed, and whether reading is paused.
     pub fn situation(&self) -> (bool, bool, bool) {
         self.with(|state| (state.was_full, state.has_overflowed, state.is_paused))
@@ -131,6 +138,9 @@ impl Outbox for Replies {
         self.with(|state| {
             if state.is_closed {
                 return Capacity::Free;
+            }
+            if let Reply::Opened { session, .. } | Reply::Resumed { session, .. } = reply {
+                state.session = Some(session.0);
             }
             state.frames.push(&codec::encode(reply)).expect("replies are small here");
             if state.unread + state.frames.bytes().len() > OVERFLOW * self.full_bytes {

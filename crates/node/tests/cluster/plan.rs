@@ -5,20 +5,22 @@ use std::time::Duration;
 use conclave_kernel::{NodeId, Prng};
 use conclave_sim::{CutLoss, Fault, FaultKind, Recovery};
 
-use crate::scenario::{Scenario, below};
+use crate::scenario::{Config, Scenario, below};
 use crate::site::{CONSENSUS, Script};
 
 /// The plan of a run: the faults, and the commands with their times and receivers.
 pub struct Plan {
     scenario: Scenario,
+    is_abrupt: bool,
     pub faults: Vec<Fault>,
     pub commands: Vec<(Duration, NodeId, Script)>,
 }
 
 impl Plan {
     /// Draws a plan. Messages on a cut link arrive later.
-    pub fn draw(scenario: Scenario, dice: &mut Prng) -> Self {
-        let mut plan = Self { scenario, faults: Vec::new(), commands: Vec::new() };
+    pub fn draw(config: &Config, dice: &mut Prng) -> Self {
+        let Config { scenario, is_abrupt, .. } = *config;
+        let mut plan = Self { scenario, is_abrupt, faults: Vec::new(), commands: Vec::new() };
         for client in scenario.clients() {
             let first = Duration::from_millis(dice.between(500, 6_000));
             plan.repeat(first, (100, 8_000), dice, |dice| {
@@ -71,10 +73,12 @@ impl Plan {
         let node = self.scenario.server(0);
         let mut at = Duration::from_millis(dice.between(600, 2_000));
         while at + Duration::from_millis(600) < self.scenario.healed_at() {
-            let until = at + Duration::from_millis(dice.between(5, 600));
+            let (down_ms, up_ms) =
+                if self.is_abrupt { ((1, 20), (100, 700)) } else { ((5, 600), (200, 1_500)) };
+            let until = at + Duration::from_millis(dice.between(down_ms.0, down_ms.1));
             let kind = FaultKind::Crash { node, recovery: Recovery::Amnesia };
             self.faults.push(Fault { kind, at, until: Some(until), demanded: false });
-            at = until + Duration::from_millis(dice.between(200, 1_500));
+            at = until + Duration::from_millis(dice.between(up_ms.0, up_ms.1));
         }
     }
 

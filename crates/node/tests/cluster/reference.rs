@@ -6,15 +6,16 @@ use conclave_core::{FilePath, LockName, SessionId};
 use conclave_node::codec;
 use conclave_node::entry::{Batch, Service};
 use conclave_node::node::Reply;
-use conclave_node::state::early_grant::FENCE_GAP;
-use conclave_node::state::watch::{Change, ChangedObject, WatchTarget};
+use conclave_node::state::watch::{Change, WatchTarget, ChangedObject};
 use conclave_node::state::{Answer, Command, Effect, EndCause};
 use conclave_node::testing::Entry;
 use conclave_wire::v1;
 use conclave_wire::v1::answer::Result as Wire;
 use conclave_wire::v1::server_message::Message;
 
+use crate::bug::Bug;
 use crate::coverage::{Coverage, Situation};
+use crate::early::EarlyGrants;
 use crate::workload::{FILE, NAMES, PERMITS};
 
 /// A request: its session and its number.
@@ -48,9 +49,18 @@ pub struct Reference {
     has_elected: bool,
     /// The largest fence of each name.
     fences: BTreeMap<LockName, u64>,
+    pub early: EarlyGrants,
 }
 
 impl Reference {
+    /// Creates an empty log. A bug of the state is planted here too: the judge must find the promise that it
+    /// breaks, and not only a difference between two states.
+    pub fn new(bug: Option<Bug>) -> Self {
+        let mut reference = Self::default();
+        reference.service.plant(bug.and_then(Bug::of_node));
+        reference
+    }
+
     /// Applies an entry. Returns the requests in it.
     ///
     /// # Errors
@@ -67,6 +77,7 @@ impl Reference {
                     coverage.see(Situation::Retried);
                 }
             }
+            self.early.on_command(&command);
             let effects = self.service.apply(id, Batch { wall_ms, commands: vec![command] });
             effects.into_iter().try_for_each(|effect| self.on_effect(effect, coverage))?;
             self.remember();
@@ -106,20 +117,16 @@ impl Reference {
         replies.filter(|(index, known)| *index >= from && known == reply).map(|(index, _)| *index).next()
     }
 
-    /// Returns whether the log grants the names of an early grant again, after a restart that lost the grant.
-    /// A client that was paused reads the early grant only then. The restart has raised the fences.
-    pub fn is_granted_again(&self, key: RequestKey, early: &v1::Granted) -> bool {
-        // The commands of the lost entries are far fewer than half the gap.
-        let is_raised = |fence: u64, early: u64| fence > early + FENCE_GAP / 2;
-        let is_again = |again: &v1::Granted| {
-            again.names.len() == early.names.len()
-                && again.names.iter().zip(&early.names).all(|(again, early)| {
-                    (&again.name, again.claim) == (&early.name, early.claim)
-                        && is_raised(again.fence, early.fence)
-                })
+    /// Returns whether a client may rely on a grant that is not held in the log: it was sent early, and the
+    /// request still waits in the log, or holds the name with another fence.
+    pub fn is_certain(&self, key: RequestKey, name: &str) -> bool {
+        let held = self.holders(name, self.applied());
+        let holds = |(_, reply): &(u64, Wire)| {
+            let Wire::Granted(granted) = reply else { return false };
+            granted.names.iter().any(|of| of.name == name && held.contains(&(key.0, of.fence)))
         };
-        let mut replies = self.replies.get(&key).into_iter().flatten();
-        replies.any(|(_, reply)| matches!(reply, Wire::Granted(granted) if is_again(granted)))
+        let is_held = || self.replies.get(&key).is_some_and(|replies| replies.iter().any(holds));
+        self.early.is_possible(key) && (self.early.waits(key) || is_held())
     }
 
     /// Returns whether an acquire waits.
@@ -172,6 +179,7 @@ impl Reference {
                 }
                 let is_new = !self.replies.contains_key(&(session.0, request.0))
                     || self.is_waiting((session.0, request.0));
+                self.early.on_reply((session.0, request.0), &answer, is_new)?;
                 if let Answer::Granted(granted) = &answer {
                     if granted.names.len() > 1 {
                         coverage.see(Situation::ManyNames);
@@ -191,6 +199,7 @@ impl Reference {
             }
             Effect::SessionEnded { session, cause } => {
                 self.ended.insert(session.0, cause);
+                self.early.on_session_ended(session.0);
                 if cause == EndCause::Ended {
                     coverage.see(Situation::EndedByOperator);
                 }

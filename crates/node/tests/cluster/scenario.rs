@@ -95,6 +95,12 @@ pub struct Config {
     pub is_busy: bool,
     /// The longest sync of the disk, in microseconds.
     pub sync_us: u32,
+    /// Whether the power of a single node fails often, during slow syncs, and returns at once. Clients then rely
+    /// on early grants that the log has lost, and others request the same name with a higher priority.
+    pub is_abrupt: bool,
+    /// The longest time for which a node has not handled the effects of entries that its state contains, in
+    /// microseconds; 0 if it handles them at once.
+    pub effects_us: u32,
 }
 
 impl Config {
@@ -110,6 +116,8 @@ impl Config {
             has_bursts: false,
             is_busy: false,
             sync_us: 0,
+            is_abrupt: false,
+            effects_us: [0, 0, 5_000, 100_000][below(4, dice) as usize],
         };
         if scenario == Scenario::Leases {
             return plain;
@@ -117,10 +125,15 @@ impl Config {
         // A node that admits few requests must be fast, or it starves some clients.
         let is_tight = dice.below(3) == 0;
         let is_busy = scenario == Scenario::Single && !is_tight && dice.below(2) == 0;
+        let is_abrupt = scenario == Scenario::Single && !is_tight && dice.below(2) == 0;
         let full_bytes = [FULL_BYTES, 4_000, 600][below(3, dice) as usize];
         let one_break_in = [0, 300, 60][below(3, dice) as usize];
         let has_bursts = dice.below(8) == 0;
-        let sync_us = if is_tight { 500 } else { [500, 20_000, 200_000][below(3, dice) as usize] };
+        let sync_us = match is_tight {
+            true => 500,
+            false if is_abrupt => 200_000,
+            false => [500, 20_000, 200_000][below(3, dice) as usize],
+        };
         // A single node serves reads between two syncs, and the smallest outbox has space for about 20
         // replies. A burst then needs 30 syncs, and slow ones would last longer than the time after the
         // faults.
@@ -132,6 +145,7 @@ impl Config {
             has_bursts,
             is_busy,
             sync_us: sync_us.min(max_sync_us),
+            is_abrupt,
             ..plain
         }
     }

@@ -1,6 +1,6 @@
 //! A server: the real node, between the simulated network and the model of consensus.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,6 +38,8 @@ pub struct Server {
     has_joined: bool,
     /// The disk of a single node.
     disk: Option<Disk>,
+    /// The effects that the node has not handled yet, of entries that its state contains.
+    effects: VecDeque<Input<Arc<Replies>>>,
     connections: BTreeMap<ConnectionId, Connection>,
     /// The ends of rounds and calls that have no answer.
     limits: BTreeMap<(Duration, u64), Limit>,
@@ -72,6 +74,7 @@ impl Server {
             replica: Replica::new(u64::from(me.0), members).with_flaw(flaw),
             has_joined: true,
             disk: (config.scenario == Scenario::Single).then_some(disk),
+            effects: VecDeque::new(),
             connections: BTreeMap::new(),
             limits: BTreeMap::new(),
             last_limit: 0,
@@ -135,8 +138,39 @@ impl Server {
             Message::Entry(_) => Cause::Applied,
             _ => Cause::Other,
         };
-        self.inputs(from, message, cx).into_iter().for_each(|input| self.handle(input, cx));
+        self.inputs(from, message, cx).into_iter().for_each(|input| self.pass_on(input, cx));
         self.end_turn(cause, cx);
+    }
+
+    /// Passes an input to the node, or lets it wait, if the node handles effects late. The state contains an
+    /// entry at once. Its effects arrive later, in the order of the log, while rounds and results overtake
+    /// them.
+    fn pass_on(&mut self, input: Input<Arc<Replies>>, cx: &mut Cx<'_, Site>) {
+        let is_effect = matches!(input, Input::Applied { .. } | Input::Early { .. } | Input::Restored { .. });
+        if !is_effect || self.config.effects_us == 0 {
+            return self.handle(input, cx);
+        }
+        self.notes.see(Situation::EffectsLate);
+        self.effects.push_back(input);
+        if self.effects.len() == 1 {
+            self.wait_for_effects(cx);
+        }
+    }
+
+    fn wait_for_effects(&self, cx: &mut Cx<'_, Site>) {
+        let wait = Duration::from_micros(1 + u64::from(cx.choose(self.config.effects_us)));
+        cx.arm(Timer::Effects, wait..=wait);
+    }
+
+    /// Passes on some of the effects that wait.
+    fn on_effects(&mut self, cx: &mut Cx<'_, Site>) {
+        let count = 1 + cx.choose(u32::try_from(self.effects.len()).expect("few entries"));
+        for input in self.effects.drain(..count as usize).collect::<Vec<_>>() {
+            self.handle(input, cx);
+        }
+        if !self.effects.is_empty() {
+            self.wait_for_effects(cx);
+        }
     }
 
     fn inputs(&mut self, from: NodeId, message: Message, cx: &mut Cx<'_, Site>) -> Vec<Input<Arc<Replies>>> {
@@ -195,8 +229,10 @@ impl Server {
     }
 
     pub fn on_timer(&mut self, timer: Timer, cx: &mut Cx<'_, Site>) {
-        if timer == Timer::Sync {
-            self.on_synced(cx);
+        match timer {
+            Timer::Sync => self.on_synced(cx),
+            Timer::Effects => self.on_effects(cx),
+            _ => {}
         }
         let now = self.clock.read(cx.now());
         while let Some(limit) = self.limits.first_entry().filter(|limit| limit.key().0 <= now) {
@@ -206,7 +242,11 @@ impl Server {
             };
             self.handle(input, cx);
         }
-        let cause = if timer == Timer::Sync { Cause::Work } else { Cause::Other };
+        let cause = match timer {
+            Timer::Sync => Cause::Work,
+            Timer::Effects => Cause::Applied,
+            _ => Cause::Other,
+        };
         self.end_turn(cause, cx);
     }
 
@@ -215,7 +255,7 @@ impl Server {
         let Some(disk) = &mut self.disk else { return };
         let Synced { entries, inputs } = disk.on_synced(cx);
         entries.into_iter().for_each(|entry| self.notes.add(Note::Committed(entry)));
-        inputs.into_iter().for_each(|input| self.handle(input, cx));
+        inputs.into_iter().for_each(|input| self.pass_on(input, cx));
     }
 
     /// A single node writes a batch and applies it before the sync.
@@ -236,7 +276,7 @@ impl Server {
         self.disk = Some(disk);
         if !early.is_empty() {
             self.notes.see(Situation::EarlyGrant);
-            self.handle(Input::Early { effects: early }, cx);
+            self.pass_on(Input::Early { effects: early }, cx);
         }
     }
 
@@ -286,6 +326,7 @@ impl Server {
             }
             cause = Cause::Other;
         };
+        self.check_sessions();
         let now = self.clock.read(cx.now());
         let mut wake = turn.wake_at;
         if turn.spin {
@@ -297,6 +338,16 @@ impl Server {
         let wait = self.clock.wait(cx.now(), wake);
         cx.arm(Timer::Turn, wait..=wait);
         self.notes.emit(cx);
+    }
+
+    /// Checks that each session has one connection. The node closes the old one before it sends `Resumed`.
+    fn check_sessions(&mut self) {
+        let mut sessions = BTreeSet::new();
+        for session in self.connections.values().filter_map(|connection| connection.replies.session()) {
+            if !sessions.insert(session) {
+                self.notes.add(Note::Wrong(format!("session {session} has two open connections")));
+            }
+        }
     }
 
     fn carry_out(&mut self, cx: &mut Cx<'_, Site>) {

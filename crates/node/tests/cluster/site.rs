@@ -125,6 +125,8 @@ pub enum Timer {
     Read,
     /// The disk of a single node has synced.
     Sync,
+    /// The node handles effects of entries that its state already contains.
+    Effects,
 }
 
 /// A command of the script of a seed.
@@ -152,6 +154,8 @@ pub enum Note {
     Elected,
     /// A situation that the runs must contain.
     Seen(Situation),
+    /// A server has broken a rule.
+    Wrong(String),
     /// A client has begun a connection.
     Connected(ConnectionId),
     /// A client sends a message.

@@ -98,7 +98,7 @@ impl Wires {
         client: NodeId,
         connection: ConnectionId,
         message: v1::ServerMessage,
-        log: &Reference,
+        log: &mut Reference,
         coverage: &mut Coverage,
     ) -> Result<(), String> {
         use v1::server_message::Message;
@@ -143,7 +143,7 @@ impl Wires {
         connection: ConnectionId,
         id: u64,
         result: &Wire,
-        log: &Reference,
+        log: &mut Reference,
         coverage: &mut Coverage,
     ) -> Result<(), String> {
         let Some(known) = self.connections.get_mut(&connection) else { return Ok(()) };
@@ -202,30 +202,35 @@ impl Connection {
         }
     }
 
-    /// Checks that a reply is one of the log, and behind the replies before it. A grant that is sent early is
-    /// neither.
+    /// Checks that a reply is one of the log, and behind the replies before it. An early grant may be neither:
+    /// [`crate::early`] has the rule.
     fn check_reply(
         &mut self,
         scenario: Scenario,
         id: u64,
         result: &Wire,
-        log: &Reference,
+        log: &mut Reference,
         coverage: &mut Coverage,
     ) -> Result<(), String> {
         let session = self.session.unwrap_or_default();
         let key = (session, id);
+        let early = match result {
+            Wire::Granted(granted) if scenario == Scenario::Single && log.early.is_possible(key) => {
+                Some(granted)
+            }
+            _ => None,
+        };
+        if let Some(granted) = early {
+            log.early.on_read(key, granted);
+        }
         if let Some(index) = log.find_reply(key, result, self.last_index) {
-            let may_be_early = scenario == Scenario::Single && matches!(result, Wire::Granted(_));
-            if !may_be_early {
+            if early.is_none() {
                 self.last_index = index;
             }
             return Ok(());
         }
-        if scenario == Scenario::Single
-            && let Wire::Granted(granted) = result
-            && (log.is_waiting(key)
-                || log.find_reply(key, result, 0).is_some()
-                || log.is_granted_again(key, granted))
+        if let Some(granted) = early
+            && (log.find_reply(key, result, 0).is_some() || log.early.is_unsynced_or_lost(key, granted))
         {
             coverage.see(Situation::EarlyGrant);
             return Ok(());

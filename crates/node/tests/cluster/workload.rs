@@ -272,6 +272,7 @@ impl Workload {
             0 | 1 => acquire.set_wait(Wait::AtMost(u64::from(at.cx.choose(most_ms)))),
             2 if self.is_mixed() => acquire.set_wait(Wait::Try),
             3 | 4 if self.is_mixed() => acquire.priority = 5,
+            5 | 6 if self.config.is_abrupt => acquire.priority = 7,
             _ => {}
         }
         if acquire.expr == "lead" {
@@ -293,9 +294,13 @@ impl Workload {
             Scenario::Leases => "x",
             Scenario::Cluster => MIXED[at.cx.choose(10) as usize],
             // Early grants need a queue of plain requests.
-            Scenario::Single if at.cx.choose(4) < if self.config.is_busy { 3 } else { 2 } => "x",
+            Scenario::Single if at.cx.choose(4) < if self.is_eager() { 3 } else { 2 } => "x",
             Scenario::Single => MIXED[at.cx.choose(10) as usize],
         }
+    }
+
+    fn is_eager(&self) -> bool {
+        self.config.is_busy || self.config.is_abrupt
     }
 
     /// A change of files. Each file of `/q` is created once: two of the same content show a request that was
