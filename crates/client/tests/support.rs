@@ -50,7 +50,7 @@ impl Service {
             let config = Config { data: self.folder.clone(), listen: self.address, ..Config::default() };
             match Server::start(config).await {
                 Err(error) if error.to_string().contains("in use by another process") => {
-                    self.until_unlocked().await
+                    self.until_unlocked().await;
                 }
                 started => break started.unwrap(),
             }

@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_does_not_lead_proposes_no_expiry() {
+    fn a_node_that_does_not_lead_proposes_nothing() {
         let mut leases = leader();
         leases.on_following();
         assert_eq!(leases.on_keep_alive(ms(1), S), KeepAliveResult::NotLeading);

@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_to_a_node_that_is_down_has_a_definite_error() {
+    async fn a_call_to_an_unreachable_node_is_reported_as_not_sent() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         drop(listener);
@@ -556,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn results_of_keep_alives_survive_the_wire() {
+    fn the_result_of_a_keep_alive_survives_encoding() {
         for kept in [
             KeepAliveResult::NotLeading,
             KeepAliveResult::Extended,

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn the_only_expected_client_is_not_delayed() {
+    fn a_single_returning_client_is_not_delayed() {
         let (mut policy, mut one) = (FlushPolicy::default(), connections(1));
         answered(&mut policy, &mut one);
         assert!(policy.delay.should_delay(MOMENT, false));
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_delayed_until_seven_of_eight_clients_have_sent_again() {
+    fn the_first_returning_clients_wait_for_most_of_the_others() {
         let (mut policy, mut all) = (FlushPolicy::default(), connections(64));
         answered(&mut policy, &mut all);
         let mut now = MOMENT;
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_delayed_for_the_other_requests_of_one_connection() {
+    fn the_remaining_requests_of_one_connection_are_expected() {
         let mut policy = FlushPolicy::default();
         let mut one = answered_together(&mut policy, 64);
         for back in 0..56 {
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_is_roused_once_shortly_before_it_is_needed() {
+    fn the_log_writer_is_woken_once_shortly_before_a_batch() {
         let (mut policy, mut all) = (FlushPolicy::default(), connections(64));
         all.iter_mut().for_each(|connection| policy.on_request(connection));
         for _ in 0..3 {
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_with_a_further_request_is_not_expected() {
+    fn a_client_that_has_sent_ahead_is_not_expected() {
         let (mut policy, mut one) = (FlushPolicy::default(), connections(1));
         policy.on_request(&mut one[0]);
         answered(&mut policy, &mut one);
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_detached_client_is_not_expected() {
+    fn a_client_that_has_disconnected_is_not_expected() {
         let (mut policy, mut two) = (FlushPolicy::default(), connections(2));
         answered(&mut policy, &mut two);
         two.into_iter().for_each(|connection| policy.on_detached(connection));
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_back_for_a_pause_ends_the_wait() {
+    fn a_pause_without_a_request_ends_the_delay() {
         let (mut policy, mut all) = (FlushPolicy::default(), connections(64));
         answered(&mut policy, &mut all);
         let (_, pause) = PAUSE;

@@ -9,7 +9,7 @@ use super::query;
 use super::rounds::{PendingKeepAlive, Read, RoundRequest};
 use super::watches::WatcherId;
 use super::{ClientRequest, Query};
-use super::{ConnectionId, Cx, MAX_PER_TURN, Node, Outbox, Reply, View, read_state, metrics};
+use super::{ConnectionId, Cx, MAX_PER_TURN, Node, Outbox, Reply, View, metrics, read_state};
 use crate::state::{Command, OpenSession, Request};
 
 impl<O: Outbox> Node<O> {

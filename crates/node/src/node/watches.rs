@@ -136,7 +136,11 @@ impl Watches {
         self.advance((watcher, 0)..=(watcher, u64::MAX), state)
     }
 
-    fn advance(&mut self, watches: impl RangeBounds<(WatcherId, WatchId)>, state: &State) -> Vec<WatcherEvent> {
+    fn advance(
+        &mut self,
+        watches: impl RangeBounds<(WatcherId, WatchId)>,
+        state: &State,
+    ) -> Vec<WatcherEvent> {
         let mut events = Vec::new();
         for ((watcher, id), watch) in self.watches.range_mut(watches) {
             events.extend(missed(state, *watcher, *id, &watch.target, watch.seen.max(self.passed_on)));

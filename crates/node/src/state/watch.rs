@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_is_looked_up_as_it_is_told() {
+    fn targets_of_a_change_agree_with_the_lookup() {
         let path = |text: &str| FilePath::new(text).expect("a path");
         let file = |text: &str, change| ChangedObject::File { path: path(text), change };
         let lock = |text: &str| LockName::new(text).expect("a name");

@@ -6,7 +6,7 @@ use conclave_core::{FilePath, LockName, SessionId};
 use conclave_node::codec;
 use conclave_node::entry::{Batch, Service};
 use conclave_node::node::Reply;
-use conclave_node::state::watch::{Change, WatchTarget, ChangedObject};
+use conclave_node::state::watch::{Change, ChangedObject, WatchTarget};
 use conclave_node::state::{Answer, Command, Effect, EndCause};
 use conclave_node::testing::Entry;
 use conclave_wire::v1;

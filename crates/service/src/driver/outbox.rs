@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_does_not_read_gets_only_the_last_message() {
+    fn a_client_that_does_not_read_gets_only_a_last_message() {
         let outbox = Outbox::default();
         (0..20).for_each(|_| _ = outbox.add(&file(256 * 1024)));
         let Poll::Ready(Some(frames)) = take(&outbox) else { panic!("nothing to take") };
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn another_message_larger_than_a_frame_closes_the_connection_after_the_queued_replies() {
+    fn another_message_too_large_for_a_frame_ends_the_connection() {
         let outbox = Outbox::default();
         outbox.add(&kept(1));
         let reason = "x".repeat(frame::MAX_FRAME_BYTES);
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_message_follows_the_queued_replies() {
+    fn a_last_message_follows_the_waiting_replies() {
         let outbox = Outbox::default();
         outbox.add(&file(1));
         outbox.close(&Error::new(Code::ShuttingDown, "bye"));
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_task_writes_until_no_bytes_remain() {
+    async fn the_task_sends_the_bytes_that_the_socket_did_not_take() {
         let ((outbox, mut client), mut scratch) = (connected().await, Frames::default());
         let mut sent = Vec::new();
         while !outbox.lock().task_writes {

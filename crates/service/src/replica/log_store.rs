@@ -405,7 +405,7 @@ mod tests {
     /// A new leader replaces entries of an old leader. The new entries may be applied, and thus read here,
     /// before they are durable.
     #[tokio::test]
-    async fn entries_that_replace_truncated_ones_are_read_although_they_exceed_the_cache() {
+    async fn entries_that_replace_truncated_ones_are_read_from_the_disk() {
         let gate = Arc::new(Gate::default());
         let disk = Hooked::new(SimDisk::new(1).handle(), {
             let gate = gate.clone();

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn accepted_connections_have_tcp_keepalive() {
+    async fn an_accepted_socket_has_keep_alive_options() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let listeners = Listeners { tcp: Some(listener), local: None };

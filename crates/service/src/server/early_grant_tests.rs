@@ -98,7 +98,7 @@ fn a_lock_passes_along_the_line_while_the_disk_hangs() {
 }
 
 #[test]
-fn an_early_grant_stays_valid_after_a_power_failure() {
+fn an_early_grant_stays_true_after_the_log_loses_it() {
     run(async {
         let node = SingleNode::start(SimDisk::new(1), anywhere()).await;
         let (first, mut queue) = queue(&node, 2).await;

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn unclassified_connections_are_bounded() {
+    fn connections_without_a_preface_are_bounded() {
         let room = ConnectionLimits::new(1);
         let mut unclassified: Vec<_> = (0..=UNCLASSIFIED_MAX).map(|_| room.unclassified().unwrap()).collect();
         assert!(room.unclassified().is_none());

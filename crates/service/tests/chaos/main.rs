@@ -134,7 +134,7 @@ fn no_acknowledged_change_is_lost_under_any_fault() {
 /// The isolated leader accepts the connection but cannot open a session. The other nodes can, and have never
 /// received a message of this client.
 #[test]
-fn a_client_of_a_leader_without_a_majority_goes_to_another_node() {
+fn a_client_of_a_leader_without_a_majority_moves_to_others() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let cluster = Cluster::found(1, 3).await;

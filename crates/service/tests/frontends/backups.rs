@@ -181,7 +181,7 @@ async fn a_failed_restore_leaves_the_folder_unchanged() {
 }
 
 #[tokio::test]
-async fn a_backup_over_http_has_all_acknowledged_files_and_no_sessions() {
+async fn a_backup_over_http_has_acknowledged_files_and_no_sessions() {
     let folder = Folder::new();
     let server = start(&folder).await;
     let (mut client, opened) = Native::with_session(&server).await;

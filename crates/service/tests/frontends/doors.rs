@@ -79,7 +79,7 @@ async fn ends(mut stream: TcpStream) {
 }
 
 #[tokio::test]
-async fn random_bytes_at_every_door_harm_nobody() {
+async fn random_bytes_at_every_frontend_do_no_harm() {
     let scene = Scene::new().await;
     let mut noise = Noise(1);
     for round in 0..60 {
@@ -96,7 +96,7 @@ async fn random_bytes_at_every_door_harm_nobody() {
 }
 
 #[tokio::test]
-async fn random_bytes_at_the_unix_socket_harm_nobody() {
+async fn random_bytes_at_the_unix_socket_do_no_harm() {
     let scene = Scene::new().await;
     let mut noise = Noise(4);
     for round in 0..40 {
@@ -114,7 +114,7 @@ async fn random_bytes_at_the_unix_socket_harm_nobody() {
 }
 
 #[tokio::test]
-async fn a_local_client_uses_the_unix_socket_without_the_prefix_tcp() {
+async fn a_local_client_uses_the_unix_socket_by_default() {
     let folder = Folder::new();
     let server = start(&folder).await;
     let address = server.address().to_string();
@@ -135,7 +135,7 @@ async fn a_local_client_uses_the_unix_socket_without_the_prefix_tcp() {
 }
 
 #[tokio::test]
-async fn random_messages_in_whole_frames_harm_nobody() {
+async fn random_messages_in_whole_frames_do_no_harm() {
     let scene = Scene::new().await;
     let mut noise = Noise(2);
     for _ in 0..60 {
@@ -159,7 +159,7 @@ async fn a_frame_that_is_too_long_is_answered_and_the_connection_closed() {
 }
 
 #[tokio::test]
-async fn a_client_of_another_version_gets_the_version_of_the_server() {
+async fn another_version_is_rejected_with_the_supported_one() {
     let scene = Scene::new().await;
     let mut preface = frame::preface(CLIENT_MAGIC);
     preface[7] = 9;
@@ -390,7 +390,7 @@ fn failure_code(text: &str) -> String {
 }
 
 #[tokio::test]
-async fn all_http_errors_have_one_form() {
+async fn all_errors_over_http_have_one_form() {
     let scene = Scene::new().await;
     for (path, status, error) in [
         ("/v1/why/a%20&", 400, "invalid-expression"),
@@ -422,7 +422,7 @@ async fn all_http_errors_have_one_form() {
 }
 
 #[tokio::test]
-async fn an_unknown_http_path_gets_a_list_of_the_valid_paths() {
+async fn an_unknown_path_over_http_lists_the_known_ones() {
     let scene = Scene::new().await;
     let (status, text) = http_get(&scene.server, "/").await;
     assert_eq!(status, 404);

@@ -28,7 +28,7 @@ async fn a_lock_is_granted_queued_and_handed_over_with_a_larger_fence() {
 }
 
 #[tokio::test]
-async fn messages_sent_after_open_wait_for_its_reply() {
+async fn requests_behind_an_open_wait_for_the_session() {
     let folder = Folder::new();
     let server = start(&folder).await;
     let mut client = Native::connect(&server).await;
@@ -187,7 +187,7 @@ async fn waits_end_by_the_leaders_clock_and_cancels_are_answered() {
 }
 
 #[tokio::test]
-async fn reads_see_answered_changes_and_watches_miss_none_after_a_read() {
+async fn reads_see_acknowledged_writes_and_watches_miss_nothing() {
     let folder = Folder::new();
     let server = start(&folder).await;
     let (mut writer, _) = Native::with_session(&server).await;
@@ -255,7 +255,7 @@ async fn many_large_files_are_read_at_once() {
 }
 
 #[tokio::test]
-async fn queries_for_why_locks_sessions_and_cluster_report_the_state() {
+async fn why_locks_sessions_and_cluster_report_the_state() {
     let folder = Folder::new();
     let server = start(&folder).await;
     let (mut client, opened) = Native::with_session(&server).await;
@@ -282,7 +282,7 @@ async fn queries_for_why_locks_sessions_and_cluster_report_the_state() {
 }
 
 #[tokio::test]
-async fn the_holder_of_a_broken_lock_gets_the_break() {
+async fn a_break_is_reported_to_the_holder() {
     let folder = Folder::new();
     let server = start(&folder).await;
     let (mut holder, _) = Native::with_session(&server).await;

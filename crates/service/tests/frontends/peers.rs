@@ -100,7 +100,7 @@ impl Stranger {
 }
 
 #[tokio::test]
-async fn random_questions_of_every_kind_are_answered_and_harm_nobody() {
+async fn random_requests_of_every_kind_are_answered() {
     let scene = Scene::new().await;
     let mut stranger = Stranger::connect(&scene.server).await;
     let mut noise = Noise(3);
@@ -128,7 +128,7 @@ async fn a_frame_out_of_bounds_gets_a_last_word() {
 }
 
 #[tokio::test]
-async fn a_node_of_another_version_gets_the_version_of_the_server() {
+async fn another_version_is_rejected_with_the_supported_one() {
     let scene = Scene::new().await;
     let mut preface = frame::preface(PEER_MAGIC);
     preface[7] = 9;
@@ -200,7 +200,7 @@ async fn newcomers_at_the_same_moment_have_different_numbers() {
 }
 
 #[tokio::test]
-async fn a_node_with_an_unusable_address_is_not_admitted_and_an_absent_learner_is_replaced() {
+async fn a_node_with_an_invalid_address_is_not_admitted() {
     let scene = Scene::new().await;
     let me = scene.server.identity();
     let mut stranger = Stranger::connect(&scene.server).await;

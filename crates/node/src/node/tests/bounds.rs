@@ -35,7 +35,7 @@ fn is_full(fixture: &mut Fixture, connection: ConnectionId) -> bool {
 }
 
 #[test]
-fn bytes_in_flight_are_bounded_except_for_releases() {
+fn commands_in_flight_are_bounded_in_bytes_but_releases_are_not() {
     let mut fixture = Fixture::attached(1);
     fixture.bind(1);
     let many = fill(&mut fixture, 1, FULL_BYTES);
@@ -69,7 +69,7 @@ fn a_session_is_not_opened_where_there_is_no_room_for_its_label() {
 }
 
 #[test]
-fn a_client_with_many_bytes_before_its_session_is_not_read_until_it_is_bound() {
+fn a_connection_with_large_requests_is_not_read_until_it_has_a_session() {
     let mut fixture = Fixture::attached(1);
     fixture.request(1, resume(7));
     fixture.request(1, request(1, write(PAUSE_BYTES / 2)));
@@ -93,7 +93,7 @@ fn a_client_with_many_bytes_before_its_session_is_not_read_until_it_is_bound() {
 }
 
 #[test]
-fn requests_before_a_session_count_towards_the_budget_until_their_connection_ends() {
+fn waiting_requests_count_in_the_budget_until_their_connection_ends() {
     let mut fixture = Fixture::attached(3);
     fixture.bind(3);
     (1..=2).for_each(|connection| fixture.request(connection, resume(connection)));
@@ -118,7 +118,7 @@ fn too_many_requests_before_a_session_close_the_connection() {
 }
 
 #[test]
-fn requests_of_a_round_are_served_in_order_and_some_per_turn() {
+fn reads_of_a_round_are_served_in_order_over_several_turns() {
     let mut fixture = Fixture::attached(2);
     fixture.lead(1, [lease(2, 1)]);
     fixture.bind(2);

@@ -31,7 +31,7 @@ fn following() -> Fixture {
 }
 
 #[test]
-fn an_end_known_to_the_leader_is_sent_after_the_earlier_replies() {
+fn an_end_known_to_the_leader_is_sent_after_earlier_replies() {
     let mut fixture = following();
     let open =
         crate::state::OpenSession { secret: 1, ttl_ms: 10_000, lock_delay_ms: 0, label: String::new() };
@@ -49,7 +49,7 @@ fn an_end_known_to_the_leader_is_sent_after_the_earlier_replies() {
 }
 
 #[test]
-fn an_applied_end_is_sent_after_the_earlier_replies() {
+fn an_applied_end_is_sent_after_earlier_replies() {
     let mut fixture = following();
     fixture.request(1, ClientRequest::KeepAlive { token: 5 });
     // The state has no such session any more; its effects have not arrived.

@@ -273,7 +273,7 @@ fn answered(reply: &Reply) -> (u64, Option<Code>) {
 
 /// A connection without a session in time is closed, although every turn has something else to do.
 #[test]
-fn time_is_looked_at_however_much_there_is_to_do() {
+fn timers_run_even_if_every_turn_has_work() {
     // A beat of no length: it is always due, and every opening is late.
     let mut fixture = Fixture::with(Timing { heartbeat: Duration::ZERO, ..Timing::default() }, 2);
     let open = ClientRequest::Open { ttl_ms: 10_000, lock_delay_ms: 0, label: String::new() };
@@ -284,7 +284,7 @@ fn time_is_looked_at_however_much_there_is_to_do() {
 }
 
 #[test]
-fn a_client_with_too_many_queries_is_answered_as_fast_as_it_reads() {
+fn a_slow_reader_gets_answers_as_fast_as_it_reads() {
     let mut fixture = Fixture::attached(1);
     (0..2).for_each(|_| fixture.node.push(1, &large()));
     let too_much = MAX_QUEUED as u64 + 1;
@@ -309,7 +309,7 @@ fn a_client_with_too_many_queries_is_answered_as_fast_as_it_reads() {
 }
 
 #[test]
-fn a_watch_that_missed_too_many_events_gets_a_resync() {
+fn a_watch_that_missed_too_much_gets_a_resync() {
     let mut fixture = Fixture::attached(1);
     let path = FilePath::new(&format!("/{}", "x".repeat(1000))).unwrap();
     let missed = |count: usize| -> Vec<WatcherEvent> {
@@ -344,7 +344,7 @@ fn of_keep_alives_only_the_newest_waits() {
 }
 
 #[test]
-fn nobody_takes_more_than_its_share_of_a_round() {
+fn a_connection_has_a_bounded_share_of_a_round() {
     let mut fixture = Fixture::attached(2);
     (1..=MAX_WAITING_EACH as u64 + 1).for_each(|id| fixture.request(1, watch(id)));
     fixture.request(2, watch(1));
@@ -369,7 +369,7 @@ fn a_keep_alive_that_crosses_the_end_of_its_session_ends_nothing() {
 }
 
 #[test]
-fn a_half_closed_connection_gets_its_replies_before_it_is_closed() {
+fn a_half_closed_connection_gets_all_its_replies() {
     let mut fixture = Fixture::attached(1);
     fixture.bind(1);
     (1..=2).for_each(|id| fixture.request(1, release(id)));
@@ -404,7 +404,7 @@ fn a_session_that_is_resumed_elsewhere_leaves_its_connection() {
 /// A node of which it is not known that others belong to its cluster may have applied entries that its disk
 /// still writes.
 #[test]
-fn during_a_flush_queries_wait_and_leases_are_extended() {
+fn during_a_sync_reads_wait_and_keep_alives_do_not() {
     let mut fixture = Fixture::attached(2);
     fixture.lead(7, [lease(1, 0)]);
     fixture.bind(1);

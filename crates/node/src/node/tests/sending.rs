@@ -22,7 +22,7 @@ fn connections_are_sent_to_in_the_order_of_their_first_reply() {
 }
 
 #[test]
-fn many_replies_are_sent_in_parts_and_none_is_lost() {
+fn replies_to_many_connections_are_sent_over_several_turns() {
     let many = 2 * MAX_PER_TURN as u64 + 1;
     let mut fixture = Fixture::attached(many);
     (1..=many).for_each(|connection| fixture.node.push(connection, &Reply::KeptAlive { token: 0 }));
@@ -89,7 +89,7 @@ impl Three {
 // No clock decides here: a pause begins in the first turn that looks for it.
 
 #[test]
-fn the_first_of_two_expected_clients_is_delayed() {
+fn the_first_returning_client_waits_for_the_other() {
     let mut three = Three::two_answered();
     three.asks(1);
     assert!(!three.goes());
@@ -98,7 +98,7 @@ fn the_first_of_two_expected_clients_is_delayed() {
 }
 
 #[test]
-fn on_one_processor_no_batch_is_delayed() {
+fn on_one_processor_no_client_is_delayed() {
     let mut three = Three::two_answered();
     three.fixture.node.multi_core = false;
     three.asks(1);
@@ -106,7 +106,7 @@ fn on_one_processor_no_batch_is_delayed() {
 }
 
 #[test]
-fn a_client_with_a_failed_proposal_is_expected_to_send_again() {
+fn a_client_with_a_rejected_request_is_expected_too() {
     let mut three = Three::attached();
     three.asks(1);
     let batch = three.fixture.proposed()[0];
@@ -117,7 +117,7 @@ fn a_client_with_a_failed_proposal_is_expected_to_send_again() {
 }
 
 #[test]
-fn a_request_after_an_early_grant_does_not_wait_for_the_batch_in_flight() {
+fn the_request_after_an_early_grant_does_not_wait_for_the_sync() {
     let mut three = Three::attached();
     let batches = |three: &mut Three| three.fixture.proposed().len();
     three.asks(1);
@@ -140,7 +140,7 @@ fn a_request_after_an_early_grant_does_not_wait_for_the_batch_in_flight() {
 }
 
 #[test]
-fn a_batch_is_not_delayed_for_a_detached_client() {
+fn a_detached_connection_is_not_expected() {
     let mut three = Three::two_answered();
     three.fixture.handle(Input::Detached(2));
     three.asks(1);
@@ -148,7 +148,7 @@ fn a_batch_is_not_delayed_for_a_detached_client() {
 }
 
 #[test]
-fn nobody_is_late_before_the_answers_are_sent() {
+fn the_pause_begins_after_the_replies_are_sent() {
     let mut three = Three::attached();
     three.asks(1);
     assert!(three.goes());

@@ -124,7 +124,7 @@ fn fences_after_a_restore_are_larger_than_all_before_it_however_often_it_is_rest
 }
 
 #[test]
-fn after_a_restore_old_watches_get_a_resync_and_session_numbers_are_new() {
+fn a_restored_state_has_no_sessions_and_resyncs_watches() {
     let (mut w, a) = busy();
     let bytes = w.state.to_backup();
     let before = w.state.applied();
@@ -155,7 +155,7 @@ fn after_a_restore_old_watches_get_a_resync_and_session_numbers_are_new() {
 }
 
 #[test]
-fn an_invalid_backup_is_rejected() {
+fn bytes_that_are_no_backup_are_rejected() {
     let bytes = busy().0.state.to_backup();
     let refused = |bytes: &[u8]| State::from_backup(bytes, NOW_MS).unwrap_err();
     assert_eq!(refused(b""), SnapshotError::NotASnapshot);
@@ -174,7 +174,7 @@ fn an_invalid_backup_is_rejected() {
 }
 
 #[test]
-fn a_restored_state_has_no_sessions_and_is_its_own_backup() {
+fn a_restored_state_has_no_sessions_and_is_consistent() {
     for seed in 400..440 {
         let mut state = State::new();
         for (at, command) in fuzz::log(seed, 300) {

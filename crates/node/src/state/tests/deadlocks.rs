@@ -200,7 +200,7 @@ fn a_try_may_overtake() {
 }
 
 #[test]
-fn a_request_that_unblocks_no_waiter_does_not_overtake() {
+fn a_request_outside_the_cycle_does_not_overtake() {
     let mut w = World::new();
     let c = w.client();
     w.hold(c, acquire("x"));
@@ -261,7 +261,7 @@ fn a_soft_cycle_that_an_alternative_hides_is_broken() {
 }
 
 #[test]
-fn a_request_overtakes_after_a_shared_claim_before_it_is_cancelled() {
+fn a_request_may_overtake_after_a_shared_claim_leaves() {
     // `first` does not wait for R, so its claim on p binds R. The second request waits for R, so its claim
     // does not.
     let mut w = World::new();
@@ -276,7 +276,7 @@ fn a_request_overtakes_after_a_shared_claim_before_it_is_cancelled() {
 }
 
 #[test]
-fn a_request_overtakes_after_the_request_before_it_is_granted_an_alternative() {
+fn a_request_may_overtake_after_a_shared_claim_takes_its_alternative() {
     let mut w = World::new();
     let c = w.client();
     w.hold(c, acquire("cold"));
@@ -343,7 +343,7 @@ fn a_deadlock_closed_by_a_limit_and_left_standing_is_counted_once() {
 }
 
 #[test]
-fn the_policy_of_a_grant_decides_what_it_closes() {
+fn a_deadlock_that_a_grant_closes_uses_the_policy_of_the_grant() {
     for (chosen, refused) in
         [(VictimPolicy::Requester, "o"), (VictimPolicy::Youngest, "o"), (VictimPolicy::None, "")]
     {
@@ -366,7 +366,7 @@ fn the_policy_of_a_grant_decides_what_it_closes() {
 }
 
 #[test]
-fn an_owner_that_blocks_no_member_is_no_victim() {
+fn an_owner_outside_the_cycle_is_no_victim() {
     let mut w = World::new();
     let c = w.client();
     w.hold(c, by("S", "s1 & s2"));
@@ -381,7 +381,7 @@ fn an_owner_that_blocks_no_member_is_no_victim() {
 }
 
 #[test]
-fn a_request_that_waits_for_a_standing_deadlock_is_not_rejected() {
+fn a_waiter_behind_a_standing_deadlock_is_not_rejected() {
     let mut w = World::new();
     let (c, _) = beside_a_standing_deadlock(&mut w);
     // S waits for D1, and V waits for S. S does not need b, which V holds, because c is free.
@@ -401,7 +401,7 @@ fn a_deadlock_beside_one_left_standing_has_its_own_victims() {
 }
 
 #[test]
-fn a_member_of_a_standing_deadlock_is_no_victim_of_a_new_one() {
+fn a_member_of_a_standing_deadlock_is_no_victim_of_a_later_request() {
     // S and D1 wait for each other too. D1 is in a deadlock that was left standing, so it is no victim.
     let mut w = World::new();
     let c = w.client();
@@ -415,7 +415,7 @@ fn a_member_of_a_standing_deadlock_is_no_victim_of_a_new_one() {
 }
 
 #[test]
-fn a_request_behind_a_standing_deadlock_may_close_another_one() {
+fn a_waiter_behind_a_standing_deadlock_may_close_another() {
     // q waits for b, which r holds. r and o are in a deadlock that was left standing. Then q takes a shared,
     // and r waits for a.
     let mut w = World::new();
@@ -431,7 +431,7 @@ fn a_request_behind_a_standing_deadlock_may_close_another_one() {
 }
 
 #[test]
-fn a_grant_to_a_member_of_a_standing_deadlock_may_close_another_one() {
+fn a_grant_in_a_standing_deadlock_may_close_another() {
     // O and D are in a deadlock that was left standing. O also waits for b, which V holds. Then O takes x,
     // which V waits for.
     for chosen in [VictimPolicy::Requester, VictimPolicy::Youngest, VictimPolicy::None] {
@@ -459,7 +459,7 @@ fn a_grant_to_a_member_of_a_standing_deadlock_may_close_another_one() {
 }
 
 #[test]
-fn a_limit_may_close_a_deadlock_of_requests_behind_a_standing_one() {
+fn a_limit_may_close_a_deadlock_behind_a_standing_one() {
     let mut w = World::new();
     let c = w.client();
     w.limit(c, "pool", 3);
@@ -476,7 +476,7 @@ fn a_limit_may_close_a_deadlock_of_requests_behind_a_standing_one() {
 }
 
 #[test]
-fn a_limit_may_close_a_deadlock_with_a_member_of_a_standing_one() {
+fn a_limit_may_close_a_deadlock_with_a_standing_one() {
     // As in the test above, but q itself is in the deadlock that was left standing. Only V is new in a
     // deadlock, so V is rejected.
     let mut w = World::new();
@@ -494,7 +494,7 @@ fn a_limit_may_close_a_deadlock_with_a_member_of_a_standing_one() {
 }
 
 #[test]
-fn a_waiter_in_a_deadlock_closed_by_a_grant_keeps_its_own_policy() {
+fn a_waiter_left_in_a_deadlock_by_a_grant_keeps_its_policy() {
     let mut w = World::new();
     let c = w.client();
     w.limit(c, "pool", 3);
@@ -516,7 +516,7 @@ fn a_waiter_in_a_deadlock_closed_by_a_grant_keeps_its_own_policy() {
 }
 
 #[test]
-fn a_holder_of_enough_other_permits_or_shares_does_not_overtake() {
+fn an_owner_whose_holds_block_nothing_does_not_overtake() {
     // W waits for d1, which it never gets, and for p and one of the four free permits. R holds the fifth
     // permit.
     for (held, wanted) in [("pool", "pool"), ("n:shared", "n:shared")] {
@@ -531,7 +531,7 @@ fn a_holder_of_enough_other_permits_or_shares_does_not_overtake() {
 }
 
 #[test]
-fn an_upgrade_overtakes_the_waiter_that_it_blocks() {
+fn an_upgrade_overtakes_the_waiters_that_it_blocks() {
     // On b, q goes before the wide request, because q holds b shared and upgrades. On c, the wide request
     // goes first.
     let mut w = World::new();

@@ -172,7 +172,7 @@ impl Dense {
 }
 
 #[test]
-fn in_dense_histories_no_request_waits_that_could_be_granted() {
+fn in_dense_histories_every_waiter_is_blocked() {
     let (mut deadlocks, mut left_standing) = (0, 0);
     for seed in 0..400 {
         let mut dice = Dice(seed ^ 0xABCD_EF01);

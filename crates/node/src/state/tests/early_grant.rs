@@ -44,7 +44,7 @@ fn is_early(held: Op, op: Op, between: impl FnOnce(&mut World, Client, Client)) 
 fn nothing(_: &mut World, _: Client, _: Client) {}
 
 #[test]
-fn a_lock_released_to_the_next_waiter_is_an_early_grant() {
+fn a_release_gives_the_next_waiter_an_early_grant_since_its_request() {
     assert!(is_early(acquire("x"), acquire("x"), nothing));
     assert!(is_early(acquire("x"), urgent(acquire("x"), 3), nothing));
 }
@@ -99,7 +99,7 @@ fn only_plain_ones_hand_over_ahead_of_the_disk() {
 }
 
 #[test]
-fn an_owner_with_another_hold_or_wait_causes_no_early_grant() {
+fn an_owner_with_more_than_the_released_name_causes_no_early_grant() {
     for (more, is_granted) in [("y", true), ("z", false), ("x & z", false)] {
         let mut w = World::new();
         let (a, b, c) = (w.client(), w.client(), w.client());
@@ -115,7 +115,7 @@ fn an_owner_with_another_hold_or_wait_causes_no_early_grant() {
 }
 
 #[test]
-fn an_early_grant_is_not_older_than_the_removal_of_an_earlier_waiter() {
+fn a_waiter_that_leaves_irregularly_breaks_the_order() {
     type Leaves = fn(&mut World, Client, RequestId);
     let leaves: [(Op, Leaves); 4] = [
         (acquire("x"), |w, c, id| _ = w.request(c, Op::Cancel { request: id })),
@@ -141,7 +141,7 @@ fn an_early_grant_is_not_older_than_the_removal_of_an_earlier_waiter() {
 }
 
 #[test]
-fn an_early_grant_is_not_older_than_the_grant_of_an_alternative_to_an_earlier_waiter() {
+fn a_waiter_that_got_an_alternative_breaks_the_order() {
     let mut w = World::new();
     let (a, b, c, d) = (w.client(), w.client(), w.client(), w.client());
     let (x, y) = (w.hold(a, acquire("x")), w.hold(d, acquire("y")));
@@ -155,7 +155,7 @@ fn an_early_grant_is_not_older_than_the_grant_of_an_alternative_to_an_earlier_wa
 }
 
 #[test]
-fn a_hold_that_ends_without_a_release_causes_no_early_grant() {
+fn a_name_that_its_client_has_not_released_causes_no_early_grant() {
     let ends: [fn(&mut World, Client, RequestId); 5] = [
         |w, a, id| _ = w.request(a, Op::Cancel { request: id }),
         |w, a, _| _ = w.request(a, Op::Close),
@@ -179,7 +179,7 @@ fn a_hold_that_ends_without_a_release_causes_no_early_grant() {
 }
 
 #[test]
-fn after_a_restart_earlier_waiters_are_granted_first() {
+fn after_a_restart_old_waiters_go_before_new_requests() {
     let mut w = World::new();
     let (a, b, c) = (w.client(), w.client(), w.client());
     let x = w.hold(a, acquire("x"));
@@ -201,7 +201,7 @@ fn after_a_restart_earlier_waiters_are_granted_first() {
 }
 
 #[test]
-fn a_release_after_a_restart_ends_the_wait_of_an_early_granted_client() {
+fn a_release_after_a_restart_ends_the_wait_with_an_early_grant() {
     let mut w = World::new();
     let (a, b) = (w.client(), w.client());
     let x = w.hold(a, acquire("x"));
@@ -358,7 +358,7 @@ fn goes_on(seed: u64, mut state: State, next_waiter: &NextWaiter) -> bool {
 
 /// Tests many short logs, every state that may be recovered from each, and many continuations.
 #[test]
-fn no_other_client_gets_an_early_granted_name_after_any_power_failure() {
+fn after_any_loss_no_other_client_gets_an_early_granted_name() {
     let (mut heirs, mut recovered, mut granted_again) = (0, 0, 0);
     for seed in 0..150 {
         let mut dice = Dice(seed);

@@ -27,7 +27,7 @@ fn an_election_is_a_lock_with_a_value() {
 }
 
 #[test]
-fn a_proclaimed_value_ends_with_its_campaign() {
+fn a_proclaimed_value_ends_with_the_campaign() {
     let value = |w: &World| leader(w, "x").and_then(|(_, value)| value);
     let campaign = || with(by("A", "x"), |acquire| acquire.value = Some(b"A".to_vec()));
     // The campaign is released while its owner holds the name by another grant.
@@ -97,7 +97,7 @@ fn an_owner_campaigns_for_a_name_once() {
 }
 
 #[test]
-fn a_watch_of_an_election_gets_the_resignation_of_the_leader() {
+fn a_watch_of_an_election_reports_the_end_of_its_leader() {
     let mut w = World::new();
     let c = w.client();
     let elected = w.hold(c, with(acquire("x"), |acquire| acquire.value = Some(b"A".to_vec())));

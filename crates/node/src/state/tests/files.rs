@@ -71,7 +71,7 @@ fn a_file_is_made_written_read_listed_and_deleted() {
 }
 
 #[test]
-fn invalid_file_operations_are_rejected() {
+fn an_invalid_change_of_files_is_rejected() {
     let mut w = World::new();
     let a = w.client();
     w.files(a, vec![create("/x", "1")]).unwrap();
@@ -205,7 +205,7 @@ fn no_event_is_lost_between_a_read_and_its_watch() {
 }
 
 #[test]
-fn a_change_seen_at_registration_is_not_sent_again() {
+fn a_change_before_a_watch_is_not_sent_to_it() {
     let mut w = World::new();
     let mut watchers = Watches::new();
     let a = w.client();

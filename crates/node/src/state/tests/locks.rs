@@ -141,7 +141,7 @@ fn lowering_a_limit_refuses_the_waiters_it_makes_impossible_and_no_others() {
 }
 
 #[test]
-fn a_raised_limit_grants_the_waiters() {
+fn raising_a_limit_grants_waiters() {
     let mut w = World::new();
     let a = w.client();
     w.limit(a, "pool", 1);
@@ -153,7 +153,7 @@ fn a_raised_limit_grants_the_waiters() {
 }
 
 #[test]
-fn a_limit_below_the_held_permits_revokes_none() {
+fn a_limit_below_the_held_permits_releases_none() {
     let mut w = World::new();
     let a = w.client();
     w.limit(a, "pool", 3);
@@ -237,7 +237,7 @@ fn an_owner_waits_for_one_request_at_a_time() {
 }
 
 #[test]
-fn a_grant_to_a_waiting_owner_may_satisfy_its_wait() {
+fn a_grant_to_a_waiting_owner_may_satisfy_its_other_request() {
     let mut w = World::new();
     let (a, b) = (w.client(), w.client());
     w.hold(b, acquire("x"));
@@ -533,7 +533,7 @@ fn breaking_a_name_tells_the_holder_and_is_recorded() {
 }
 
 #[test]
-fn a_break_of_a_shared_lock_takes_it_from_all_holders() {
+fn breaking_a_shared_lock_ends_the_holds_of_all_owners() {
     let mut w = World::new();
     let (a, b) = (w.client(), w.client());
     w.hold(a, by("o", "x:shared"));
@@ -591,7 +591,7 @@ fn why_tells_how_a_name_is_held() {
 }
 
 #[test]
-fn lists_and_reports_are_bounded() {
+fn lists_and_reports_are_cut_to_the_size_of_a_frame() {
     let mut w = World::new();
     let a = w.client();
     let long = |number: usize| format!("{}{number:05}", "x".repeat(500));

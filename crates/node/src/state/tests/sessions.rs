@@ -278,7 +278,7 @@ fn at_most_1024_unanswered_then_a_clear_error() {
 }
 
 #[test]
-fn a_client_with_too_many_unanswered_requests_can_still_release() {
+fn a_session_at_its_limit_can_still_release() {
     let mut w = World::new();
     let (a, b) = (w.client(), w.client());
     let (x, y) = (w.hold(a, acquire("x")), w.hold(a, acquire("y")));
@@ -342,7 +342,7 @@ fn an_acquire_that_holds_is_never_forgotten() {
 }
 
 #[test]
-fn a_break_during_a_disconnection_is_sent_until_the_grant_is_released() {
+fn a_client_that_resumes_learns_of_a_break() {
     let mut w = World::new();
     let (a, b) = (w.client(), w.client());
     let (heard, unheard) = (w.hold(a, acquire("x")), w.hold(a, acquire("y & z")));
@@ -369,7 +369,7 @@ fn a_break_during_a_disconnection_is_sent_until_the_grant_is_released() {
 }
 
 #[test]
-fn a_late_grant_is_not_sent_after_its_break() {
+fn a_late_grant_that_was_broken_is_not_sent_again() {
     let mut w = World::new();
     let (a, b) = (w.client(), w.client());
     let x = w.hold(b, acquire("x"));
@@ -383,7 +383,7 @@ fn a_late_grant_is_not_sent_after_its_break() {
 }
 
 #[test]
-fn the_oldest_of_too_many_breaks_is_forgotten() {
+fn the_oldest_break_is_forgotten_beyond_the_limit() {
     let mut w = World::new();
     let (a, b) = (w.client(), w.client());
     let grants: Vec<RequestId> = (0..session::MAX_BROKEN as u64 + 1)
@@ -402,7 +402,7 @@ fn the_oldest_of_too_many_breaks_is_forgotten() {
 }
 
 #[test]
-fn a_session_with_more_than_1024_waits_can_still_release_and_cancel() {
+fn a_session_with_many_waits_can_still_release_and_cancel() {
     let mut w = World::new();
     let a = w.client();
     let x = w.hold(a, acquire("x"));
@@ -464,7 +464,7 @@ fn a_name_that_is_not_held_cannot_be_released_or_downgraded() {
 }
 
 #[test]
-fn lock_delays_of_ended_sessions_count_as_sessions() {
+fn an_ended_session_with_a_lock_delay_counts_as_a_session() {
     let mut state = State::new();
     let delay = Delay { generation: 1, after_ms: 1000, grants: BTreeSet::new() };
     state.delays = (0..MAX_SESSIONS as u64).map(|id| (SessionId(id), delay.clone())).collect();

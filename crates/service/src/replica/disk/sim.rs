@@ -409,7 +409,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn synced_bytes_survive_a_crash_and_unsynced_bytes_sometimes_do_not() {
+    fn synced_data_survives_a_crash_and_unsynced_data_may_not() {
         let (mut lost, mut kept, mut torn) = (0, 0, 0);
         for seed in 0..200 {
             let disk = SimDisk::new(seed);
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_a_failed_sync_are_read_but_lost_in_a_crash() {
+    fn data_of_a_failed_sync_is_readable_and_does_not_survive() {
         let disk = SimDisk::new(1);
         let handle = disk.handle();
         let file = handle.create("f").unwrap();

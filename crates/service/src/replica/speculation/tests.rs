@@ -33,7 +33,7 @@ fn failure() -> io::Result<()> {
 }
 
 #[test]
-fn actions_wait_for_the_disk_and_keep_their_order() {
+fn held_back_actions_run_in_order_after_the_sync() {
     let (speculation, done) = (single_node(), Done::default());
     assert!(speculation.allow(3));
     assert!(speculation.allow(5));
@@ -68,7 +68,7 @@ fn effects_lost_by_a_failed_disk_are_never_delivered() {
     assert!(waits.as_mut().now_or_never().is_none());
     speculation.on_written(1, &Ok(()));
     speculation.on_written(2, &failure());
-    assert!(waits.now_or_never().unwrap().is_err(), "who waits is told");
+    assert!(waits.now_or_never().unwrap().is_err(), "a waiting caller gets the error");
     speculation.when_durable(2, noting(&done, 2));
     assert!(speculation.durable(2).now_or_never().unwrap().is_err());
     assert_eq!(*done.lock().unwrap(), [1]);
@@ -78,7 +78,7 @@ fn effects_lost_by_a_failed_disk_are_never_delivered() {
 #[test]
 fn only_the_one_node_of_a_cluster_goes_ahead() {
     let speculation = Speculation::new(None);
-    assert!(!speculation.allow(1), "who belongs to it is not known yet");
+    assert!(!speculation.allow(1), "the members are not known yet");
     assert!(speculation.may_speculate(), "but may be soon");
     speculation.on_membership(0, 1, [1].into_iter(), true);
     assert!(speculation.allow(1));
@@ -191,7 +191,7 @@ fn run(test: impl Future<Output = ()>) {
 }
 
 #[test]
-fn an_early_effect_is_delivered_once_while_its_entry_is_written() {
+fn an_early_effect_is_delivered_once_during_the_sync() {
     run(async {
         let mut node = Held::start(SimDisk::new(1)).await;
         node.delivered();
@@ -208,7 +208,7 @@ fn an_early_effect_is_delivered_once_while_its_entry_is_written() {
         node.applied(EARLY).await;
         assert_eq!(node.deliveries.recv().await, Some(vec![early(EARLY, 6)]));
         assert!(node.delivered().is_empty());
-        assert!(proposed.as_mut().now_or_never().is_none(), "who proposed it waits for the disk");
+        assert!(proposed.as_mut().now_or_never().is_none(), "the proposer waits for the disk");
         node.gate.open();
         proposed.await.unwrap();
         second.await.unwrap();
@@ -222,7 +222,7 @@ fn early(number: u64, seen: usize) -> Delivery<(u64, usize)> {
 }
 
 #[test]
-fn an_entry_is_applied_during_its_write_and_delivered_after_the_sync() {
+fn an_entry_is_applied_during_the_sync_and_delivered_after_it() {
     run(async {
         let mut node = Held::start(SimDisk::new(1)).await;
         node.delivered();
@@ -250,7 +250,7 @@ fn an_entry_is_applied_during_its_write_and_delivered_after_the_sync() {
 }
 
 #[test]
-fn effects_lost_in_a_power_failure_were_not_delivered() {
+fn effects_lost_in_a_power_cut_were_not_delivered() {
     run(async {
         let mut gone = 0;
         for seed in 0..8 {
@@ -280,7 +280,7 @@ fn effects_lost_in_a_power_failure_were_not_delivered() {
 }
 
 #[test]
-fn a_snapshot_is_written_after_the_entries_that_it_contains() {
+fn a_snapshot_is_not_on_disk_before_its_entries() {
     run(async {
         let node = Held::start(SimDisk::new(3)).await;
         node.gate.close();

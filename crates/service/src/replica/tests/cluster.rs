@@ -105,7 +105,7 @@ fn a_node_far_behind_gets_a_snapshot_and_delivers_it() {
 }
 
 #[test]
-fn a_deposed_leader_serves_no_read_from_old_state() {
+fn a_deposed_leader_does_not_serve_old_reads() {
     run(async {
         let cluster = Cluster::of(3, quick()).await;
         let old = cluster.leader(&[1, 2, 3]).await;
@@ -130,7 +130,7 @@ fn a_deposed_leader_serves_no_read_from_old_state() {
 }
 
 #[test]
-fn a_leader_that_restarts_reads_its_last_commit() {
+fn a_restarted_leader_does_not_read_before_its_last_commit() {
     run(async {
         let mut cluster = Cluster::of(3, quick()).await;
         for round in 0..5 {
@@ -194,7 +194,7 @@ fn a_leader_cut_off_answers_its_peers_all_the_same() {
 }
 
 #[test]
-fn an_isolated_node_raises_no_term() {
+fn an_isolated_node_does_not_raise_the_term() {
     run(async {
         let cluster = Cluster::of(3, quick()).await;
         let leader = cluster.leader(&[1, 2, 3]).await;

@@ -9,7 +9,7 @@ pub(crate) mod support;
 use super::*;
 
 #[test]
-fn a_snapshot_is_needed_only_after_new_commands() {
+fn entries_in_a_snapshot_cause_no_other_snapshot() {
     assert!(!needs_snapshot(SNAPSHOT_COMMANDS, SNAPSHOT_COMMANDS), "no command was applied since");
     assert!(!needs_snapshot(2 * SNAPSHOT_COMMANDS - 1, SNAPSHOT_COMMANDS));
     assert!(needs_snapshot(2 * SNAPSHOT_COMMANDS, SNAPSHOT_COMMANDS));

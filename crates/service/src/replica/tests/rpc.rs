@@ -188,7 +188,7 @@ fn a_follower_behind_a_slow_link_catches_up() {
 }
 
 #[test]
-fn a_long_proposal_is_forwarded_in_several_requests_in_order() {
+fn a_long_proposal_is_sent_in_several_requests_in_order() {
     /// The limit of one message between nodes. It is smaller than the limit in `peers`.
     const FRAME: usize = 9 * 1024 * 1024;
     run(async {
@@ -213,7 +213,7 @@ fn a_long_proposal_is_forwarded_in_several_requests_in_order() {
 }
 
 #[test]
-fn an_unsent_proposal_has_a_definite_error() {
+fn a_proposal_that_was_not_sent_is_reported_as_not_done() {
     run(async {
         for (kind, expected) in [
             (io::ErrorKind::InvalidInput, ProposeError::TooLarge),
@@ -236,7 +236,7 @@ fn an_unsent_proposal_has_a_definite_error() {
 }
 
 #[test]
-fn requests_after_the_leader_left_wait_for_the_next_leader() {
+fn a_proposal_without_a_leader_waits_for_the_next_one() {
     run(async {
         let group = Group::new(quick(), at_once);
         let nodes = group.create_cluster(sim(3)).await;
@@ -254,7 +254,7 @@ fn requests_after_the_leader_left_wait_for_the_next_leader() {
 }
 
 #[test]
-fn requests_wait_for_a_leader_that_is_briefly_unreachable() {
+fn a_leader_that_is_reachable_again_gets_waiting_proposals() {
     run(async {
         // Only three requests as long as this proposal are lost. Heartbeats arrive, so the leader stays the
         // leader.
@@ -383,7 +383,7 @@ fn id(term: u64, index: u64) -> LogId {
 }
 
 #[test]
-fn requests_that_no_leader_sends_are_rejected() {
+fn invalid_messages_of_a_leader_are_rejected() {
     run(async {
         let follower = Follower::new().await;
         follower.refuses(&snapshot(LEADER, id(LEADER.term + 1, 9)), "no entry is").await;
@@ -481,7 +481,8 @@ fn others_go_on_while_a_snapshot_is_read() {
         let (identity, disk) = (Identity { cluster: CLUSTER, node: 1 }, Arc::new(SimDisk::new(1).handle()));
         let transport = Arc::new(TestTransport { replicas: Arc::default(), network: Arc::new(at_once) });
         let notebook = Notebook::default();
-        let (replica, deliveries) = Replica::open(disk, identity, transport, notebook, quick()).await.unwrap();
+        let (replica, deliveries) =
+            Replica::open(disk, identity, transport, notebook, quick()).await.unwrap();
         drop(deliveries);
         let request = seal_request(CLUSTER, 1, &snapshot_of(vec![SLOW], LEADER, id(1, 9))).unwrap();
         let answered = tokio::spawn(async move { replica.answer(&request).await });

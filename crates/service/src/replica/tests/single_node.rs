@@ -70,7 +70,7 @@ fn a_read_that_waits_for_an_entry_is_refused_when_the_node_stops() {
 }
 
 #[test]
-fn acknowledged_proposals_of_a_single_node_survive_power_cuts() {
+fn acknowledged_commands_of_a_single_node_survive_power_cuts() {
     run(async {
         for seed in 0..20 {
             let disk = SimDisk::new(seed);
@@ -261,7 +261,7 @@ fn proposals_are_applied_in_their_order() {
 
 /// After a task has done much work, the tokio runtime reports nothing as ready until the task's next turn.
 #[test]
-fn a_task_that_has_used_its_tokio_budget_can_still_propose() {
+fn a_task_that_has_used_its_turn_still_proposes() {
     run(async {
         let replica = single_node_on(&SimDisk::new(1)).await;
         replica.wait_for(Status::leads).await.unwrap();

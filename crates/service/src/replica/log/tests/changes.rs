@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_fresh_log_is_empty_and_written_records_survive_a_crash() {
+fn a_fresh_log_is_empty_and_written_records_are_found() {
     let disk = SimDisk::new(1);
     let mut log = Bare::open(&disk).unwrap();
     assert_eq!(log.state, State::default());

@@ -151,7 +151,7 @@ fn the_first_batch_of_the_oldest_segment_is_never_taken_for_a_torn_tail() {
 }
 
 #[test]
-fn unsynced_bytes_of_a_killed_process_are_synced_before_use() {
+fn unsynced_records_of_a_killed_process_are_synced_before_use() {
     // The batch is only in the page cache. The process restarts, but the machine does not.
     let mut believed = 0;
     for seed in 0..40 {
@@ -170,7 +170,7 @@ fn unsynced_bytes_of_a_killed_process_are_synced_before_use() {
 }
 
 #[test]
-fn bytes_of_a_failed_sync_are_written_again_before_use() {
+fn records_of_a_failed_sync_are_written_again_before_use() {
     // The batch is longer than a block. The next batch would write a shorter one again, without recovery.
     let large = Options { segment_bytes: 64 * 1024, batch_bytes: 64 * 1024, ..SMALL };
     for seed in 0..40 {

@@ -71,7 +71,7 @@ fn a_segment_that_could_not_be_prepared_ahead_is_prepared_when_it_is_needed() {
 }
 
 #[test]
-fn a_segment_that_does_not_fit_on_the_disk_is_removed() {
+fn a_partly_prepared_segment_is_removed_if_the_disk_is_full() {
     let sim = SimDisk::new(3);
     let disk = Hooked::new(sim.handle(), |act, _| match act {
         Act::Sync => Err(io::ErrorKind::StorageFull.into()),
