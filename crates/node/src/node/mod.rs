@@ -244,7 +244,7 @@ pub trait Outbox {
     fn push(&self, reply: &Reply) -> Capacity;
     /// Adds a last message with the reason, and closes the connection when everything is sent.
     fn close(&self, why: &Error);
-    /// Stops or resumes reading from the connection. The node never stops it while the connection has a session.
+    /// Stops or resumes reading from the connection. The node reads a connection with a session all the time.
     fn pause_reading(&self, pause: bool);
     /// Returns whether there is room. If not, the driver passes [`Input::Writable`] in as soon as there is.
     fn capacity(&self) -> Capacity;

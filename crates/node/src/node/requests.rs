@@ -179,7 +179,8 @@ impl<O: Outbox> Node<O> {
         metrics::add(&self.metrics.queries_total, 1);
         let answer = query::answer(cx.view, query);
         if !has_flaw!(self, ReadsAheadOfEvents) {
-            // The state may grow between the two reads of it. So the events are read last: they cover the answer.
+            // The state may grow between the two reads of it. The events are read last, so they cover the
+            // answer.
             let watches = &mut self.watches;
             let events = read_state(cx.view, |state| watches.catch_up(state, WatcherId(connection)));
             self.send_watcher_events(events);

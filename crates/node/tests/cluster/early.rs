@@ -1,9 +1,9 @@
 //! Early grants: the grants that a client may read although the committed log does not contain them there.
 //!
-//! **Rule** (`docs/decisions/0021-early-grants.md`). Only a single node sends early grants, and only to a *plain*
-//! request: for one name, exclusive, without a limit to the wait, with an owner of its own, and no campaign.
-//! The committed log contains its reply `queued`. Of such a request, the judge accepts a grant with fence `f`
-//! in three cases.
+//! **Rule** (`docs/decisions/0021-early-grants.md`). Only a single node sends early grants, and only to a
+//! *plain* request: for one name, exclusive, without a limit to the wait, with an owner of its own, and no
+//! campaign. The committed log contains its reply `queued`. Of such a request, the judge accepts a grant with
+//! fence `f` in three cases.
 //! - The log contains this grant. It may have overtaken the replies of earlier commands.
 //! - The request waits in the log, and `f` is above all fences of the name in the log: the entry of the grant
 //!   is not durable yet.
@@ -12,8 +12,8 @@
 //!
 //! A client may rely on such a grant while its request waits in the log, or holds the name there with another
 //! fence. So after a restart the judge demands of the log:
-//! - While a request waits whose lost grant a client has read, the name is granted only to such requests. Their
-//!   clients have given the name up, or hold it.
+//! - While a request waits whose lost grant a client has read, the name is granted only to such requests.
+//!   Their clients have given the name up, or hold it.
 //! - Fences are above all fences of the name that clients have read.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -158,7 +158,8 @@ impl EarlyGrants {
         self.granted.contains(&key) && self.restarts.last().is_some_and(|last| last.waiting.contains(&key))
     }
 
-    /// Returns whether a grant that the log does not contain is one whose entry is not durable yet, or was lost.
+    /// Returns whether a grant that the log does not contain is one whose entry is not durable yet, or was
+    /// lost.
     pub fn is_unsynced_or_lost(&self, key: RequestKey, granted: &v1::Granted) -> bool {
         let [v1::GrantedName { name, fence, claim: None, .. }] = &granted.names[..] else { return false };
         let is_above = |before: &Fences| before.get(name).is_none_or(|before| before < fence);

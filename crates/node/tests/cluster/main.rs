@@ -13,8 +13,8 @@
 //! Leaders change, and clients change their server. Servers restart without their memory, and get snapshots
 //! in place of entries. Connections break at any byte, and clients read slowly. Proposals and rounds fail.
 //! Power cuts remove unsynced entries from the disk of a single node. The state of a node contains entries
-//! whose effects the node handles later, after rounds and results that overtake them. All of it is drawn from the seed. A
-//! seed gives the same run, bit for bit.
+//! whose effects the node handles later, after rounds and results that overtake them. All of it is drawn
+//! from the seed. A seed gives the same run, bit for bit.
 //!
 //! **Judgement.** The judge applies the committed log by itself, and compares everything that clients send,
 //! read and believe.

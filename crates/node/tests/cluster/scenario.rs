@@ -95,8 +95,8 @@ pub struct Config {
     pub is_busy: bool,
     /// The longest sync of the disk, in microseconds.
     pub sync_us: u32,
-    /// Whether the power of a single node fails often, during slow syncs, and returns at once. Clients then rely
-    /// on early grants that the log has lost, and others request the same name with a higher priority.
+    /// Whether the power of a single node fails often, during slow syncs, and returns at once. Clients then
+    /// rely on early grants that the log has lost, and others request the same name with a higher priority.
     pub is_abrupt: bool,
     /// The longest time for which a node has not handled the effects of entries that its state contains, in
     /// microseconds; 0 if it handles them at once.
